@@ -45,6 +45,7 @@ const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch",
 const FEW: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
 const SMALL: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--loads", "0.7,10"];
 const SHORT: [&str; 2] = ["--iterations", "10"];
+const SEEDS: [&str; 4] = ["--seeds", "3", "--epochs", "8"];
 
 /// Runs all experiments, writes their files and the page, and gives what is to be printed.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
@@ -103,6 +104,7 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
         parts.push(part("published", "published", &[])?);
     }
     if is_ours && full {
+        parts.push(part("spb", "spb", &SEEDS)?);
         parts.push(part("search-time", "search-time", &[])?);
         parts.push(part("validate", "validate", &SHORT)?);
     }

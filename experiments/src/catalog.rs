@@ -14,6 +14,7 @@ use crate::qos::{self, QosOptions};
 use crate::scale::{self, ScaleOptions};
 use crate::search_time::{self, SearchTimeOptions};
 use crate::sensitivity::{self, SensitivityOptions};
+use crate::spb::{self, SpbOptions};
 use crate::sweep::{self, SweepOptions};
 use crate::throughput::{self, ThroughputOptions};
 use crate::validate::{self, ValidateOptions};
@@ -42,6 +43,8 @@ pub(crate) enum Single {
     SearchTime(SearchTimeOptions),
     /// A cluster by JigSaw, burst parallelism, Gavel's policies and common ones, on jobs of real clusters
     Jigsaw(JigsawOptions),
+    /// Structured partial backpropagation: its accuracy, trained here, and what it leaves to background jobs: some minutes
+    Spb(SpbOptions),
     /// How conclusions move when figures of the models are off by half
     Sensitivity(SensitivityOptions),
     /// Planned times against simulated ones and against older models, over 768 questions: some minutes
@@ -82,6 +85,7 @@ impl Single {
             Self::Scale(_) => scale::NAME,
             Self::SearchTime(_) => search_time::NAME,
             Self::Jigsaw(_) => jigsaw::NAME,
+            Self::Spb(_) => spb::NAME,
             Self::Sensitivity(_) => sensitivity::NAME,
             Self::Sweep(_) => sweep::NAME,
             Self::Validate(_) => validate::NAME,
@@ -101,6 +105,7 @@ impl Single {
             Self::Scale(options) => options,
             Self::SearchTime(options) => options,
             Self::Jigsaw(options) => options,
+            Self::Spb(options) => options,
             Self::Sensitivity(options) => options,
             Self::Sweep(options) => options,
             Self::Validate(options) => options,

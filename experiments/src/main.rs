@@ -32,6 +32,7 @@ mod row;
 mod scale;
 mod search_time;
 mod sensitivity;
+mod spb;
 mod statistics;
 mod style;
 mod sweep;

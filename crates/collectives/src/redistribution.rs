@@ -90,7 +90,7 @@ impl Redistribution {
             let mut parts =
                 samples.iter().map(|range| intersection(range, of)).filter(|part| !part.is_empty());
             let first = parts.next()?;
-            Some(first.start..parts.last().map_or(first.end, |last| last.end))
+            Some(first.start..parts.next_back().map_or(first.end, |last| last.end))
         };
         let moved = |m: &Move| Some(Move { samples: hull(&m.samples)?, ..m.clone() });
         let moves: Vec<Move> = self.moves.iter().filter_map(moved).collect();

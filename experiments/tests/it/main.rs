@@ -18,5 +18,6 @@ mod rows;
 mod scale;
 mod search_time;
 mod sensitivity;
+mod spb;
 mod svg;
 mod sweep;

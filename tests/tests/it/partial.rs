@@ -22,8 +22,8 @@ use proptest::prelude::*;
 
 use crate::plan_independent::{TOLERANCE, distance, language_model, normalised};
 
-fn by_layers(network: &LayerGraph, parts: usize) -> Option<PartialBackpropagation> {
-    Some(PartialBackpropagation::new(network, parts, PartialDepth::Layers).unwrap())
+fn by_layers(network: &LayerGraph, parts: usize) -> PartialBackpropagation {
+    PartialBackpropagation::new(network, parts, PartialDepth::Layers).unwrap()
 }
 
 /// Without momentum and weight decay, velocities are gradients.
@@ -116,7 +116,7 @@ proptest! {
         };
         let dataset = Dataset::open(&source, &network).unwrap();
         let options = plain()
-            .with_partial(by_layers(&network, parts))
+            .with_partial(Some(by_layers(&network, parts)))
             .with_micro_batches(micro_batches)
             .with_overlap_all_reduce(overlap)
             .with_bucket_bytes(bucket_bytes);
@@ -132,7 +132,7 @@ fn so_it_is_with_batch_normalisation_of_whole_parts() {
     let dataset = Dataset::digits().unwrap();
     let everywhere = Placement::first_ranks(&network, 4, &vec![4; network.len() - 1]).unwrap();
     for parts in [2, 4] {
-        let options = plain().with_partial(by_layers(&network, parts));
+        let options = plain().with_partial(Some(by_layers(&network, parts)));
         check_mean(&network, &dataset, &everywhere, 12, &options);
     }
 }
@@ -176,7 +176,7 @@ fn layers_have_their_parts_and_send_three_quarters() {
     for parts in [2, 4, 8] {
         let network = equal_layers(8);
         let everywhere = Placement::first_ranks(&network, parts, &vec![parts; network.len() - 1]).unwrap();
-        let options = plain().with_partial(by_layers(&network, parts));
+        let options = plain().with_partial(Some(by_layers(&network, parts)));
         let programs = lower_rotation(&network, &everywhere, 2 * parts, &options).unwrap();
         let whole = lower_training(&network, &everywhere, 2 * parts, &plain()).unwrap();
         let mut contributed = 0;
@@ -222,7 +222,7 @@ fn no_rank_computes_longer() {
         let everywhere = Placement::first_ranks(&network, 8, &vec![8; network.len() - 1]).unwrap();
         let mut before = of(&everywhere, None);
         for parts in [2, 4, 8] {
-            let now = of(&everywhere, by_layers(&network, parts));
+            let now = of(&everywhere, Some(by_layers(&network, parts)));
             assert!(now.iter().zip(&before).all(|(now, before)| now < before), "{model}: {parts} parts");
             before = now;
         }
@@ -230,7 +230,7 @@ fn no_rank_computes_longer() {
             let placement = in_stretches(&network, 8, seed).unwrap();
             let whole = of(&placement, None);
             for parts in [2, 3, 8, 16] {
-                let now = of(&placement, by_layers(&network, parts));
+                let now = of(&placement, Some(by_layers(&network, parts)));
                 assert!(now.iter().zip(&whole).all(|(now, whole)| now <= whole), "{model}: {parts} parts");
             }
         }
@@ -247,7 +247,7 @@ fn losses_do_not_depend_on_the_plan() {
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(2.0) };
         let lowering = LowerOptions::default()
             .with_optimizer(optimizer)
-            .with_partial(by_layers(&network, parts))
+            .with_partial(Some(by_layers(&network, parts)))
             .with_micro_batches(micro_batches);
         let run = Run { network: &network, dataset: &dataset, batch: 32, epochs, lowering, background: None };
         let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
@@ -274,10 +274,10 @@ fn what_does_not_go_together_is_refused() {
     let refused = |options: &LowerOptions, batch| {
         lower_rotation(&network, &alone, batch, options).unwrap_err().to_string()
     };
-    let partial = plain().with_partial(by_layers(&network, 4));
+    let partial = plain().with_partial(Some(by_layers(&network, 4)));
     assert!(refused(&partial, 3).contains("at most the samples of the batch"));
     assert!(refused(&partial.with_sync_batch_norm(true), 8).contains("normalise by shard"));
-    let other = plain().with_partial(by_layers(&zoo::model("vgg16").unwrap(), 4));
+    let other = plain().with_partial(Some(by_layers(&zoo::model("vgg16").unwrap(), 4)));
     assert!(refused(&other, 8).contains("layers of the network"));
     for parts in [0, 1] {
         let error = PartialBackpropagation::new(&network, parts, PartialDepth::Layers).unwrap_err();

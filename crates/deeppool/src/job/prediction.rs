@@ -11,14 +11,13 @@ use crate::plan::{
 };
 use crate::program::{Placement, RankMemory, lower_for_simulation};
 
-/// What an iteration takes, of all ranks together but for its own time.
+/// What an iteration takes.
 struct Predicted {
     iteration_us: f64,
     gpu_time_us: f64,
     single_gpu_us: f64,
-    computing_us: f64,
-    communicating_us: f64,
-    idle_us: f64,
+    /// Of all ranks together.
+    activity: Activity,
 }
 
 impl Job<'_> {
@@ -32,7 +31,7 @@ impl Job<'_> {
         lower_bound_us: Option<f64>,
         data_parallel: DataParallelTimes,
     ) -> Result<ExecutionPlan, Error> {
-        let Predicted { iteration_us, gpu_time_us, single_gpu_us, computing_us, communicating_us, idle_us } =
+        let Predicted { iteration_us, gpu_time_us, single_gpu_us, activity } =
             self.times(problem, arrangement)?;
         // A bound of nothing says nothing.
         let lower_bound_us = lower_bound_us.filter(|&bound_us| bound_us > 0.0);
@@ -74,9 +73,9 @@ impl Job<'_> {
             amplification: gpu_time_us / single_gpu_us,
             lower_bound_us,
             gap: lower_bound_us.map(|bound_us| iteration_us / bound_us - 1.0),
-            computing_us,
-            communicating_us,
-            idle_us,
+            computing_us: activity.computing_us,
+            communicating_us: activity.communicating_us,
+            idle_us: activity.idle_us,
             memory_peak_bytes: Some(memory.total_bytes()),
             memory: Some(memory),
             memory_limit_bytes: request.memory_limit_bytes,
@@ -93,26 +92,28 @@ impl Job<'_> {
         let single_gpu_us = evaluator.single_gpu_us()?;
         if self.lowering.partial.is_some() {
             let simulated = self.simulated(arrangement, problem.gpus)?;
-            let activity = &simulated.activity;
+            let of = &simulated.activity;
+            let [computing_us, communicating_us, idle_us] =
+                [of.computing, of.communicating, of.idle].map(micros);
             return Ok(Predicted {
                 iteration_us: micros(simulated.iteration),
-                gpu_time_us: micros(activity.active()),
+                gpu_time_us: micros(of.active()),
                 single_gpu_us,
-                computing_us: micros(activity.computing),
-                communicating_us: micros(activity.communicating),
-                idle_us: micros(activity.idle),
+                activity: Activity { computing_us, communicating_us, idle_us },
             });
         }
         let time = evaluator.evaluate(arrangement)?;
-        let activity = evaluator.activity(arrangement)?;
-        let of_all = |part: fn(&Activity) -> f64| activity.iter().map(part).sum::<f64>();
+        let of_ranks = evaluator.activity(arrangement)?;
+        let of_all = |part: fn(&Activity) -> f64| of_ranks.iter().map(part).sum::<f64>();
         Ok(Predicted {
             iteration_us: time.iteration_us,
             gpu_time_us: time.gpu_time_us,
             single_gpu_us,
-            computing_us: of_all(|rank| rank.computing_us),
-            communicating_us: of_all(|rank| rank.communicating_us),
-            idle_us: of_all(|rank| rank.idle_us),
+            activity: Activity {
+                computing_us: of_all(|rank| rank.computing_us),
+                communicating_us: of_all(|rank| rank.communicating_us),
+                idle_us: of_all(|rank| rank.idle_us),
+            },
         })
     }
 

@@ -23,6 +23,8 @@ use crate::Error;
 /// - Batch normalisation by shard: what reaches samples that do not contribute, through the statistics, ends there. Running statistics are
 ///   those of all samples. [Synchronised](super::LowerOptions::sync_batch_norm) normalisation is refused.
 ///
+/// - Layers that no part reaches ([`frozen_below`](Self::frozen_below)) stay as they are.
+///
 /// Of "Doing More by Doing Less: How Structured Partial Backpropagation Improves Deep Learning Clusters" (A. Kumar et al., 2021) only the
 /// abstract was at hand: the rule is ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,8 +32,16 @@ use crate::Error;
 pub struct PartialBackpropagation {
     /// Into how many parts the batch is cut: `K`, at least 2.
     parts: usize,
-    /// By role, from 1 to `K` - 1: the first layer, in the network's order, that it reaches.
+    /// By role, from 1 on: the first layer, in the network's order, that it reaches. The last one is left out where it reaches all.
     lowest: Vec<String>,
+    /// Whether all parts have the same role, in turn.
+    #[serde(default, skip_serializing_if = "is_false")]
+    together: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How deep the roles of a [`PartialBackpropagation`] go.
@@ -76,7 +86,24 @@ impl PartialBackpropagation {
             }
         });
         let lowest = lowest.map(|id| network.layer(id).name().to_owned()).collect();
-        Ok(Self { parts, lowest })
+        Ok(Self { parts, lowest, together: false })
+    }
+
+    /// A network whose layers below one are not learned: the whole batch backpropagates down to it. A baseline for comparisons.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] where the network has no such layer.
+    pub fn frozen_below(network: &LayerGraph, layer: &str) -> Result<Self, Error> {
+        let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false };
+        frozen.reach(network)?;
+        Ok(frozen)
+    }
+
+    /// The same roles, all parts with the same one in an iteration: what is skipped is skipped for the whole batch. A baseline for
+    /// comparisons, of equal cost.
+    #[must_use]
+    pub fn together(self) -> Self {
+        Self { together: true, ..self }
     }
 
     /// Into how many parts the batch is cut; the roles come back after as many iterations.
@@ -99,9 +126,10 @@ impl PartialBackpropagation {
         let wrong = |expected, got: String| {
             Err(Error::Setting { setting: "the roles of partial backpropagation", expected, got })
         };
-        if self.parts < 2 || self.lowest.len() + 1 != self.parts {
-            let got = format!("{} layers for {} parts", self.lowest.len(), self.parts);
-            return wrong("at least 2 parts, and the lowest layer of each role but the last", got);
+        let lowest = self.lowest.len();
+        if lowest == 0 || !(lowest..=lowest + 1).contains(&self.parts) {
+            let got = format!("{lowest} layers for {} parts", self.parts);
+            return wrong("the lowest layer of each role, but for one that reaches all", got);
         }
         let mut lowest = Vec::with_capacity(self.parts);
         for name in &self.lowest {
@@ -111,8 +139,9 @@ impl PartialBackpropagation {
                 None => return wrong("layers of the network", format!("`{name}`")),
             }
         }
-        // The last role, and all that go as far down as the layer.
-        let reaches = |id: LayerId| 1 + lowest.iter().filter(|&&lowest| lowest <= id).count();
+        // Those that go as far down as the layer, and one that reaches all.
+        let all = self.parts - lowest.len();
+        let reaches = |id: LayerId| all + lowest.iter().filter(|&&lowest| lowest <= id).count();
         Ok(network.layers().map(|(id, _)| reaches(id)).collect())
     }
 }
@@ -122,13 +151,15 @@ impl PartialBackpropagation {
 pub(super) struct Contributions {
     batch: usize,
     parts: usize,
-    /// The iteration, counted in rotations of the roles.
+    /// Whether all parts have the same role.
+    together: bool,
+    /// The iteration, in the rotation of the roles.
     turn: usize,
 }
 
 impl Contributions {
-    pub(super) fn new(batch: usize, parts: usize, turn: usize) -> Self {
-        Self { batch, parts, turn }
+    pub(super) fn new(batch: usize, partial: &PartialBackpropagation, turn: usize) -> Self {
+        Self { batch, parts: partial.parts, together: partial.together, turn }
     }
 
     /// Of these samples of the batch those that are among the `reached` parts with the deepest roles: ascending, not adjacent.
@@ -136,7 +167,7 @@ impl Contributions {
         let border = |part: usize| part * self.batch / self.parts;
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for part in 0..self.parts {
-            let role = (part + self.turn) % self.parts;
+            let role = (if self.together { 0 } else { part } + self.turn) % self.parts;
             let start = border(part).max(samples.start);
             let end = border(part + 1).min(samples.end);
             if role + reached < self.parts || start >= end {
@@ -194,7 +225,7 @@ mod tests {
             for reached in 1..=parts {
                 let mut times = vec![0; batch];
                 for turn in 0..parts {
-                    let contributions = Contributions::new(batch, parts, turn);
+                    let contributions = Contributions { batch, parts, together: false, turn };
                     let all = contributions.among(&(0..batch), reached);
                     for sample in all.iter().cloned().flatten() {
                         times[sample] += 1;

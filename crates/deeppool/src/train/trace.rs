@@ -66,10 +66,13 @@ impl Observer for StepTimes {
 /// and for how long they ran.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
-    foreground: Vec<(u64, Vec<usize>, Duration, Duration)>,
+    foreground: Vec<Told>,
     /// By background job.
-    background: Vec<Vec<(u64, Vec<usize>, Duration, Duration)>>,
+    background: Vec<Vec<Told>>,
 }
+
+/// The iteration, the steps, how long before the moment they began, and for how long they ran.
+type Told = (u64, Vec<usize>, Duration, Duration);
 
 impl RankTrace {
     /// `moment` is when this rank left a barrier of all ranks, after all that it ran: clocks differ by what a barrier takes at most.

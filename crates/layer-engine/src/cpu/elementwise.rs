@@ -79,10 +79,8 @@ impl<T: Real> Operation<T> for Scale {
             let (now, after) = left.split_at_mut(elements);
             let factor = T::narrow(factor);
             worth_waking(&self.workers, elements).chunks(now, GRAIN, |_, now| {
-                if factor == T::zero() {
-                    now.fill(factor);
-                } else {
-                    now.iter_mut().for_each(|element| *element *= factor);
+                for element in now {
+                    *element = if factor == T::zero() { factor } else { *element * factor };
                 }
             });
             left = after;

@@ -38,13 +38,19 @@ fn is_mostly_the_best_of_all() {
         let best_us = best.fastest_within(limit).map(|point| point.time.iteration_us);
         let point = found.fastest_within(limit).ok();
         let (Some(best_us), Some(point)) = (best_us, point) else {
-            assert!(best_us.is_none() && point.is_none(), "seed {seed}: one of them finds nothing within {limit}");
+            assert!(
+                best_us.is_none() && point.is_none(),
+                "seed {seed}: one of them finds nothing within {limit}"
+            );
             continue;
         };
         let found_us = point.time.iteration_us;
         let bound_us = found.lower_bound_us(limit);
         let least_us = best_us.min(found_us);
-        assert!(bound_us <= least_us * (1.0 + SAME), "seed {seed}: {least_us} us, and {bound_us} is the bound");
+        assert!(
+            bound_us <= least_us * (1.0 + SAME),
+            "seed {seed}: {least_us} us, and {bound_us} is the bound"
+        );
         gaps.push(least_us / bound_us - 1.0);
         if found_us < best_us * (1.0 - SAME) {
             println!("seed {seed}: {found_us} us, and {best_us} is the best of all on ascending lists");

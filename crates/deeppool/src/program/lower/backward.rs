@@ -58,8 +58,11 @@ impl Lowering<'_> {
                 if !is_last {
                     continue;
                 }
-                with_parameters.push(id);
                 let ranks = &self.all_contributors(id);
+                if ranks.is_empty() {
+                    continue;
+                }
+                with_parameters.push(id);
                 let bytes = Role::ParameterGradient.elements(layer, 0) as u64 * ELEMENT_BYTES;
                 if let Some(full) = buckets.add(ranks, id, bytes) {
                     self.reduce_gradients(&full.ranks, &full.gradients);

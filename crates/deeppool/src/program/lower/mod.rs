@@ -252,8 +252,11 @@ fn check(batch: usize, options: &LowerOptions) -> Result<(), Error> {
 struct Value {
     layout: Rc<Layout>,
     /// The buffers of the layout's ranks that are lowered and have any of it, in its order, with the places of the ranks.
-    buffers: Vec<(usize, BufferId)>,
+    buffers: Vec<Placed>,
 }
+
+/// A buffer with the place of its rank.
+type Placed = (usize, BufferId);
 
 /// The ranks that hold the parameters of a layer.
 struct Holders {
@@ -417,7 +420,7 @@ impl<'a> Lowering<'a> {
         &mut self,
         id: LayerId,
         redistribution: Arc<Redistribution>,
-        (from, to): (&[(usize, BufferId)], &[(usize, BufferId)]),
+        (from, to): (&[Placed], &[Placed]),
         what: &str,
     ) {
         let layer = self.network.layer(id);

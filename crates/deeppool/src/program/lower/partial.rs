@@ -8,7 +8,7 @@ use std::sync::Arc;
 use layer_engine::{Role, Shard};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
-use super::{Layout, Lowering, Value};
+use super::{Layout, Lowering, Placed, Value};
 use crate::Error;
 use crate::program::builder::Bucket;
 use crate::program::partial::{Contributions, PartialBackpropagation};
@@ -33,7 +33,7 @@ impl Partial {
         let of = |partial: &PartialBackpropagation| {
             Ok(Self {
                 reach: partial.reach(network)?,
-                contributions: Contributions::new(batch, partial.parts(), turn),
+                contributions: Contributions::new(batch, partial, turn),
                 contributors: vec![BTreeSet::new(); network.len()],
             })
         };
@@ -121,7 +121,7 @@ impl Lowering<'_> {
         let whole = self.layouts.redistribution(&source.layout, to)?;
         let redistribution = whole.of_samples(&samples);
         let layer = self.network.layer(id);
-        let mut sides: [Vec<(usize, crate::program::BufferId)>; 2] = [source.buffers.clone(), Vec::new()];
+        let mut sides: [Vec<Placed>; 2] = [source.buffers.clone(), Vec::new()];
         let mut target = Value { layout: Rc::clone(to), buffers: Vec::new() };
         for (side, layout) in [&source.layout, to].into_iter().enumerate() {
             for (place, shard) in layout.shards(first) {

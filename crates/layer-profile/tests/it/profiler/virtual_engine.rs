@@ -88,7 +88,10 @@ impl Engine for VirtualEngine {
             }
             KernelSpec::Sum { terms, elements } => 300 * terms + elements,
             KernelSpec::Sgd { elements, .. } => 1000 + elements,
-            KernelSpec::Pack { .. } | KernelSpec::Unpack { .. } | KernelSpec::SquaredNorm { .. } => 1000,
+            KernelSpec::Scale { .. }
+            | KernelSpec::Pack { .. }
+            | KernelSpec::Unpack { .. }
+            | KernelSpec::SquaredNorm { .. } => 1000,
         };
         Ok(Duration::from_nanos(nanos as u64))
     }

@@ -1,0 +1,189 @@
+//! What is learned with partial backpropagation, by the epoch.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use collectives::LinkModel;
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::data::Dataset;
+use deeppool::program::{LowerOptions, Placement, lower_rotation};
+use deeppool::train::{Length, Progress, TrainConfig, train};
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo,
+};
+use layer_profile::DeviceModel;
+use serde::{Deserialize, Serialize};
+
+use super::{GPUS, Way};
+
+/// Samples of a batch.
+pub(super) const BATCH: usize = 32;
+/// The device model by which compute is counted.
+pub(super) const DEVICE: &str = "cpu-core";
+/// Into how many parts batches are cut.
+const PARTS: [usize; 3] = [2, 4, 8];
+/// Those that baselines of equal cost are for.
+const BASELINE_PARTS: usize = 4;
+
+/// A network that is trained.
+pub(super) struct Learns {
+    pub(super) title: &'static str,
+    network: LayerGraph,
+    dataset: Dataset,
+    learning_rate: f64,
+}
+
+/// The loss and the test accuracy of each epoch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Learned(Vec<(f64, f64)>);
+
+/// An epoch of a run.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct LearningRow {
+    pub(super) model: String,
+    #[serde(skip)]
+    pub(super) title: &'static str,
+    pub(super) way: String,
+    pub(super) seed: u64,
+    pub(super) epoch: u64,
+    pub(super) iterations: u64,
+    /// What it has computed so far, in epochs of whole backpropagation.
+    pub(super) compute: f64,
+    /// The same of one epoch.
+    pub(super) compute_share: f64,
+    pub(super) train_loss: f64,
+    pub(super) test_accuracy: f64,
+}
+
+/// A network without batch normalisation, and a residual one with it.
+pub(super) fn networks() -> anyhow::Result<Vec<Learns>> {
+    Ok(vec![
+        Learns {
+            title: "digits-cnn",
+            network: zoo::model("digits-cnn")?,
+            dataset: Dataset::digits()?,
+            learning_rate: 0.03,
+        },
+        Learns {
+            title: "a residual network on digits",
+            network: residual_network()?,
+            dataset: Dataset::digits()?,
+            learning_rate: 0.03,
+        },
+    ])
+}
+
+/// Six residual blocks of two convolutions, 16, 32 and 32 channels wide.
+fn residual_network() -> Result<LayerGraph, GraphError> {
+    let mut net = LayerGraph::new("digits-resnet", Shape::image(1, 8, 8))?;
+    let input = net.input();
+    let mut x = normalised(&mut net, "stem", Conv2d::new(16, 3).padding(1), input)?;
+    x = net.add("stem.relu", LayerKind::Relu, [x])?;
+    for (block, (width, stride)) in
+        [(16, 1), (16, 1), (32, 2), (32, 1), (32, 2), (32, 1)].into_iter().enumerate()
+    {
+        x = residual_block(&mut net, block, (width, stride), x)?;
+    }
+    x = net.add("pool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
+    x = net.add("flatten", LayerKind::Flatten, [x])?;
+    x = net.add("fc", Linear::new(10), [x])?;
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    Ok(net)
+}
+
+fn residual_block(
+    net: &mut LayerGraph,
+    block: usize,
+    (width, stride): (usize, usize),
+    input: LayerId,
+) -> Result<LayerId, GraphError> {
+    let name = |part: &str| format!("block{block}.{part}");
+    let mut x = normalised(net, &name("1"), Conv2d::new(width, 3).stride(stride).padding(1), input)?;
+    x = net.add(name("relu1"), LayerKind::Relu, [x])?;
+    x = normalised(net, &name("2"), Conv2d::new(width, 3).padding(1), x)?;
+    let mut shortcut = input;
+    if stride > 1 || net.layer(input).output_shape() != net.layer(x).output_shape() {
+        shortcut = normalised(net, &name("short"), Conv2d::new(width, 1).stride(stride), input)?;
+    }
+    let sum = net.add(name("add"), LayerKind::Add, [x, shortcut])?;
+    net.add(name("relu2"), LayerKind::Relu, [sum])
+}
+
+fn normalised(net: &mut LayerGraph, name: &str, conv: Conv2d, input: LayerId) -> Result<LayerId, GraphError> {
+    let x = net.add(format!("{name}.conv"), conv.without_bias(), [input])?;
+    net.add(format!("{name}.norm"), BatchNorm::default(), [x])
+}
+
+impl Learns {
+    /// Whole backpropagation, partial with more and more parts, and baselines that compute as much as one of them.
+    pub(super) fn ways(&self) -> anyhow::Result<Vec<Way>> {
+        let mut ways = vec![Way::Whole];
+        ways.extend(PARTS.map(Way::Parts));
+        ways.push(Way::Together(BASELINE_PARTS));
+        let as_much = self.compute_share(&Way::Parts(BASELINE_PARTS))?;
+        let mut frozen = None;
+        for (_, layer) in self.network.layers().filter(|(_, layer)| layer.parameter_count() > 0).skip(1) {
+            let way = Way::Frozen(layer.name().into());
+            let off = (self.compute_share(&way)? - as_much).abs();
+            if frozen.as_ref().is_none_or(|(_, least)| off < *least) {
+                frozen = Some((way, off));
+            }
+        }
+        ways.extend(frozen.map(|(way, _)| way));
+        Ok(ways)
+    }
+
+    /// What a way computes, over what whole backpropagation does, where every role is a rank's.
+    pub(super) fn compute_share(&self, way: &Way) -> anyhow::Result<f64> {
+        let profile = DeviceModel::named(DEVICE)?.profile(&self.network, &shard_sizes(BATCH, GPUS))?;
+        let link = LinkModel::threads_of_one_host();
+        let costs = Costs::new(&self.network, &profile, &link);
+        let everywhere = Placement::first_ranks(&self.network, GPUS, &vec![GPUS; self.network.len() - 1])?;
+        let computing = |way: &Way| -> anyhow::Result<f64> {
+            let options = LowerOptions::default().with_partial(way.partial(&self.network)?);
+            let programs = lower_rotation(&self.network, &everywhere, BATCH, &options)?;
+            let mut all = Duration::ZERO;
+            for step in programs.iter().flat_map(|program| &program.ranks).flat_map(|rank| &rank.steps) {
+                all += costs.compute(&step.op)?;
+            }
+            Ok(all.as_secs_f64() / programs.len() as f64)
+        };
+        Ok(computing(way)? / computing(&Way::Whole)?)
+    }
+
+    pub(super) fn learn(&self, way: &Way, seed: u64, epochs: u64) -> anyhow::Result<Learned> {
+        let placement = Placement::single(&self.network)?;
+        let lowering = LowerOptions::default().with_partial(way.partial(&self.network)?);
+        let config = TrainConfig::new(&self.network, &self.dataset, &placement, BATCH)
+            .with_length(Length::Epochs(epochs))
+            .with_learning_rate(self.learning_rate)
+            .with_seed(seed)
+            .with_lowering(lowering);
+        let of_epochs = Mutex::new(Vec::new());
+        train(&config, &|progress| {
+            if let (Progress::Epoch(epoch), Ok(mut of_epochs)) = (progress, of_epochs.lock()) {
+                of_epochs.push((epoch.train_loss, epoch.test_accuracy));
+            }
+        })?;
+        Ok(Learned(of_epochs.into_inner().unwrap_or_default()))
+    }
+}
+
+impl Learned {
+    pub(super) fn rows(&self, network: &Learns, way: &Way, seed: u64, share: f64) -> Vec<LearningRow> {
+        let of_epoch = (network.dataset.train().len() / BATCH) as u64;
+        let row = |(epoch, &(train_loss, test_accuracy)): (u64, &(f64, f64))| LearningRow {
+            model: network.network.name().into(),
+            title: network.title,
+            way: way.label(),
+            seed,
+            epoch,
+            iterations: epoch * of_epoch,
+            compute: epoch as f64 * share,
+            compute_share: share,
+            train_loss,
+            test_accuracy,
+        };
+        (1..).zip(&self.0).map(row).collect()
+    }
+}

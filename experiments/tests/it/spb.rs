@@ -1,0 +1,54 @@
+//! Partial backpropagation: what is learned, and what is left to others.
+
+use std::collections::HashMap;
+
+use crate::command::{assert_refused, run};
+use crate::figures::records;
+use crate::svg::{assert_on_one_scale, centres};
+
+/// Of an epoch the figures are no result, but everything is there and fits together.
+#[test]
+fn ways_to_backpropagate_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = run(folder.path(), &["spb", "--seeds", "1", "--epochs", "1"]);
+    for expected in ["trained", "simulated", "SPB, K = 8", "frozen below", "skipped together", "spb.csv"] {
+        assert!(table.contains(expected), "no {expected} in\n{table}");
+    }
+    let records = records(&folder.path().join("spb.csv"));
+    let number = |record: &HashMap<String, String>, field: &str| record[field].parse::<f64>().unwrap();
+    for model in ["digits-cnn", "digits-resnet"] {
+        let of_model: Vec<_> = records.iter().filter(|record| record["model"] == model).collect();
+        let compute: HashMap<&str, f64> =
+            of_model.iter().map(|record| (record["way"].as_str(), number(record, "compute"))).collect();
+        assert_eq!(compute.len(), 6);
+        assert!((compute["whole"] - 1.0).abs() < 1e-12);
+        let falling = ["whole", "SPB, K = 2", "SPB, K = 4", "SPB, K = 8"].map(|way| compute[way]);
+        assert!(falling.is_sorted_by(|a, b| a > b), "{falling:?}");
+        // All have the same first samples, and learn something from them.
+        assert!(of_model.iter().all(|record| (0.2..0.99).contains(&number(record, "test_accuracy"))));
+
+        let svg = std::fs::read_to_string(folder.path().join(format!("spb-{model}.svg"))).unwrap();
+        let colors = ["#282828", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#787878"];
+        // The first is in the legend; then one in each panel.
+        let across = of_model.iter().zip(colors).map(|(record, color)| {
+            let drawn = centres(&svg, color);
+            assert_eq!(drawn.len(), 3, "{color}");
+            (drawn[2].0, number(record, "compute"))
+        });
+        assert_on_one_scale(&across.collect::<Vec<_>>());
+    }
+    for model in ["vgg16", "wrn-101-2", "inception-v3"] {
+        let of_model = records.iter().filter(|record| record["model"] == model);
+        let dp: Vec<_> = of_model.filter(|record| record["mode"] == "dp+col").collect();
+        let shares: Vec<f64> = dp.iter().map(|record| number(record, "computing_share")).collect();
+        assert!((shares[0] - 1.0).abs() < 1e-12 && shares.is_sorted_by(|a, b| a > b), "{model}: {shares:?}");
+        let background = dp.iter().map(|record| number(record, "background_samples_per_s"));
+        assert!(background.collect::<Vec<_>>().is_sorted(), "{model}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_one_line() {
+    assert_refused(&["spb", "--seeds", "0"], "from 1 to 100");
+    assert_refused(&["spb", "--link", "nothing"], "nothing");
+}
