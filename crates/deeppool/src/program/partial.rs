@@ -20,8 +20,8 @@ use crate::Error;
 /// - Only ranks with contributing samples reduce the parameters' gradient; the result is sent to the others that hold the parameters.
 /// - The optimiser updates all parameters in every iteration: momentum, weight decay and clipping are of the weighted gradients.
 /// - Parameters of several layers: the gradient of each use has the weight of the layer that uses them.
-/// - Batch normalisation by shard: what reaches samples that do not contribute, through the statistics, ends there. Running statistics are
-///   those of all samples. [Synchronised](super::LowerOptions::sync_batch_norm) normalisation is refused.
+/// - Batch normalisation by shard: through the statistics, gradients reach samples of the shard that do not contribute; there they go on
+///   until fewer parts do. Running statistics are those of all samples. [Synchronised](super::LowerOptions::sync_batch_norm) normalisation is refused.
 ///
 /// - Layers that no part reaches ([`frozen_below`](Self::frozen_below)) stay as they are.
 ///

@@ -94,14 +94,14 @@ impl Stage<'_> {
             let budget_us = from.time.gpu_time_us;
             let mut now = from.numbered.clone();
             for _ in 0..=below(random, MOST_CHANGES) {
-                now = self.draw(&now, gpus, random).unwrap_or(now);
+                now = self.draw_any(&now, gpus, random).unwrap_or(now);
             }
             let mut now_score = score_of(self.offer(&now)?, budget_us);
             left -= 1;
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
-                let Some(changed) = self.draw(&now, gpus, random) else { continue };
+                let Some(changed) = self.draw_any(&now, gpus, random) else { continue };
                 left -= 1;
                 let trial = self.offer(&changed)?;
                 if trial.is_taken {
@@ -170,8 +170,16 @@ impl Stage<'_> {
     }
 
     fn draw(&mut self, from: &Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
-        let is_short_of_memory = self.is_short_of_memory;
-        Moves { shape: &self.shape, gpus, is_short_of_memory }.draw(&mut self.evaluator, from, random)
+        let Self { shape, is_short_of_memory, .. } = self;
+        let moves = Moves { shape, gpus, is_short_of_memory: *is_short_of_memory, reverses: false };
+        moves.draw(&mut self.evaluator, from, random)
+    }
+
+    /// Of more kinds.
+    fn draw_any(&mut self, from: &Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let Self { shape, is_short_of_memory, .. } = self;
+        let moves = Moves { shape, gpus, is_short_of_memory: *is_short_of_memory, reverses: true };
+        moves.draw(&mut self.evaluator, from, random)
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Moves<'s> {
     pub(super) shape: &'s Shape,
     pub(super) gpus: usize,
     pub(super) is_short_of_memory: bool,
+    /// Whether lists of ranks are reversed, too: of use with many tries.
+    pub(super) reverses: bool,
 }
 
 impl Moves<'_> {
@@ -24,7 +26,7 @@ impl Moves<'_> {
         from: &Numbered,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
-        let drawn = match below(random, 127) {
+        let drawn = match below(random, if self.reverses { 127 } else { 123 }) {
             0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
             20..=29 => self.regroup(evaluator, from, &window(from, random), random),
             30..=44 => self.regroup(evaluator, from, &run(from, random), random),
@@ -41,8 +43,8 @@ impl Moves<'_> {
             86..=97 => self.adopt(evaluator, from, random),
             98..=100 => swap(evaluator, from, random),
             101..=108 => Some(self.turn(evaluator, from, random)),
-            109..=112 => Some(reverse(evaluator, from, random)),
-            _ => self.reorder(from, random),
+            109..=122 => self.reorder(from, random),
+            _ => Some(reverse(evaluator, from, random)),
         };
         drawn.filter(|drawn| drawn != from)
     }

@@ -133,25 +133,22 @@ impl Lowering<'_> {
             }
             return Ok(());
         }
-        let mut groups: Vec<(Vec<LayerId>, Vec<Value>)> = Vec::new();
+        let mut groups: Vec<(LayerId, Vec<Value>)> = Vec::new();
         for (consumer, part) in std::mem::take(&mut self.gradients[id.index()]) {
-            let goes_with = |(consumers, parts): &&mut (Vec<LayerId>, Vec<Value>)| {
-                parts[0].layout == part.layout && self.reach(consumers[0]) == self.reach(consumer)
+            let goes_with = |(other, parts): &&mut (LayerId, Vec<Value>)| {
+                parts[0].layout == part.layout && self.reach(*other) == self.reach(consumer)
             };
             match groups.iter_mut().find(goes_with) {
-                Some((consumers, parts)) => {
-                    consumers.push(consumer);
-                    parts.push(part);
-                }
-                None => groups.push((vec![consumer], vec![part])),
+                Some((_, parts)) => parts.push(part),
+                None => groups.push((consumer, vec![part])),
             }
         }
         let mut parts = Vec::new();
-        for (consumers, group) in groups {
+        for (consumer, group) in groups {
             let sum = self.sum(id, group);
             let is_here = sum.layout == own;
             let moved = if is_here { sum } else { self.redistribute_gradient(id, &sum, &own)? };
-            self.weigh(id, &moved, &consumers, is_here);
+            self.weigh(id, &moved, consumer, is_here);
             parts.push(moved);
         }
         let gradient = self.sum(id, parts);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layer_engine::{Role, Shard};
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_graph::{LayerGraph, LayerId};
 
 use super::{Layout, Lowering, Placed, Value};
 use crate::Error;
@@ -150,23 +150,20 @@ impl Lowering<'_> {
         Ok(target)
     }
 
-    /// Weighs a part of the gradient of a layer's output, which comes from these consumers, as those of fewer parts of the batch have to be;
-    /// and sets it to zero for samples that do not contribute, unless it is zero there. `is_here` says that it has not been moved.
-    pub(super) fn weigh(&mut self, id: LayerId, part: &Value, consumers: &[LayerId], is_here: bool) {
+    /// Weighs a part of the gradient of a layer's output, which comes from a consumer, as those of fewer parts of the batch have to be; and
+    /// sets it to zero for samples that do not contribute any more. `is_here` says that it has not been moved.
+    pub(super) fn weigh(&mut self, id: LayerId, part: &Value, consumer: LayerId, is_here: bool) {
         if self.partial.is_none() {
             return;
         }
-        let factor = self.reach(consumers[0]) as f64 / self.reach(id) as f64;
-        let mixes_samples = |&id: &LayerId| matches!(self.network.layer(id).kind(), LayerKind::BatchNorm(_));
-        let may_be_mixed = !is_here || consumers.iter().any(mixes_samples);
+        let factor = self.reach(consumer) as f64 / self.reach(id) as f64;
         let label = format!("weigh gradient of {}", self.network.layer(id).name());
         let shards: Vec<(usize, Shard)> = self.shards_where(id, |shard| self.contributes(id, shard));
         for ((place, shard), &(_, buffer)) in shards.into_iter().zip(&part.buffers) {
             let contributing = self.contributing(id, shard);
             let is_whole = contributing.iter().map(Range::len).sum::<usize>() == shard.samples;
-            let are_others_zero =
-                is_whole || !may_be_mixed && self.contributing(consumers[0], shard) == contributing;
-            if factor.total_cmp(&1.0).is_eq() && are_others_zero {
+            let are_others_done = is_whole || is_here && self.contributing(consumer, shard) == contributing;
+            if factor.total_cmp(&1.0).is_eq() && are_others_done {
                 continue;
             }
             let mut factors = Vec::new();
