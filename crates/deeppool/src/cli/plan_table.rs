@@ -98,9 +98,14 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
 
 fn partial_line(partial: &PartialBackpropagation) -> String {
     let parts = partial.parts();
-    let roles = partial.lowest().iter().map(|layer| format!("`{layer}`")).collect::<Vec<_>>().join(", ");
+    let mut roles: Vec<String> = partial.lowest().iter().map(|layer| format!("`{layer}`")).collect();
+    if roles.len() < parts {
+        roles.push("the first layer".into());
+    }
+    let roles = roles.join(", ");
     format!(
-        "partial backpropagation: the batch is cut into {parts} parts, which backpropagate down to {roles} and the first layer, in turn;          times are means of {parts} iterations in virtual time"
+        "partial backpropagation: the batch is cut into {parts} parts, which backpropagate down to {roles}, in turn; times are means of \
+         {parts} iterations in virtual time"
     )
 }
 

@@ -115,7 +115,7 @@ impl Simulate {
             .with_device(if self.contention { contended() } else { undisturbed() })
             .with_timeline(self.trace.is_some());
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
-            let workload = workload(&job.lower(&plan)?, job.costs(), rank, background)?;
+            let workload = workload(&job.lower_for_simulation(&plan)?, job.costs(), rank, background)?;
             whole_file::write(path, workload.to_json() + "\n")?;
         }
         let simulated = while_showing("simulating", || SimulationReport::new(&job, &plan, &options));

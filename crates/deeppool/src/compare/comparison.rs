@@ -53,6 +53,7 @@ impl Comparison {
         options: &SimulateOptions,
         mut progress: impl FnMut(f64),
     ) -> Result<Self, Error> {
+        job.check_whole()?;
         let gpus = request.gpus;
         let beside = request.clone().with_memory_limit(background.room_beside(request.memory_limit_bytes)?);
         let frontier = match job.frontier(&beside) {

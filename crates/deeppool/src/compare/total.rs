@@ -36,6 +36,7 @@ pub fn most_total(
         let (setting, expected) = ("the foreground's part of its fastest speed", "above 0, at most 1");
         return Err(Error::Setting { setting, expected, got: foreground.to_string() });
     }
+    job.check_whole()?;
     let amplification = match request.mode {
         Mode::Burst { amplification } => amplification,
         _ => f64::INFINITY,

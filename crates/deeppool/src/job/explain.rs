@@ -46,6 +46,7 @@ impl Job<'_> {
     /// # Errors
     /// When the plan is of another job, or the profile lacks a time.
     pub fn explain(&self, plan: &ExecutionPlan, counts: &GpuCounts) -> Result<Vec<RunExplanation>, Error> {
+        self.check_whole()?;
         let counts = counts.for_batch(self.micro_batch()?, plan.gpus);
         self.check_times(&counts)?;
         self.evaluated(plan, |evaluator, arrangement| {

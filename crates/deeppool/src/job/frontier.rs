@@ -7,6 +7,7 @@ use burst_planner::{
 use super::Job;
 use crate::Error;
 use crate::plan::{DataParallelTimes, ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use crate::program::PartialBackpropagation;
 
 /// Tables of layers x GPU counts x GPUs are no larger.
 const MOST_ENTRIES: usize = 200_000_000;
@@ -45,7 +46,8 @@ impl Job<'_> {
         self.check(request)?;
         let gpus = request.gpus;
         let counts = request.gpu_counts.for_batch(self.micro_batch()?, gpus);
-        check_size(self.costs.network().len(), counts.len(), gpus)?;
+        let parts = self.lowering.partial.as_ref().map_or(1, PartialBackpropagation::parts);
+        check_size(self.costs.network().len().saturating_mul(parts), counts.len(), gpus)?;
         let mut problem = self.training_problem(gpus, &counts)?;
         problem.memory_limit_bytes = request.memory_limit_bytes;
         let data_parallel = self.data_parallel_times(gpus)?;
@@ -200,8 +202,8 @@ impl PlanFrontier<'_> {
             &point.arrangement,
             &self.request,
             mode,
-            // What is known of one micro-batch says little about all of them.
-            (self.job.lowering.micro_batches == 1).then_some(bound_us),
+            // What is known of one micro-batch says little about all of them, and what is known of the whole nothing about a part.
+            (self.job.lowering.micro_batches == 1 && self.job.lowering.partial.is_none()).then_some(bound_us),
             self.data_parallel,
         )
     }

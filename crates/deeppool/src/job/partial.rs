@@ -1,15 +1,16 @@
 //! Plans with partial backpropagation, which are judged by their programs in virtual time.
 
 use burst_planner::{Arrangement, Error as Unplanned, TrainingProblem};
-use layer_graph::LayerId;
 
 use super::{Job, PlanFrontier};
 use crate::Error;
 use crate::costs::micros;
 use crate::plan::{DataParallelTimes, ExecutionPlan, Mode};
-use crate::program::{LowerOptions, PartialBackpropagation, PartialDepth, Placement, lower_for_simulation};
+use crate::program::{LowerOptions, PartialBackpropagation, PartialDepth};
 use crate::simulate::{SimulateOptions, Simulation, simulate};
 
+/// So many plans are run in virtual time at most.
+const MOST_CANDIDATES: usize = 24;
 /// Amplification and deadlines are kept at this, relatively.
 const SAME: f64 = 1e-9;
 
@@ -33,13 +34,20 @@ impl Job<'_> {
 
     /// What an arrangement takes in virtual time, of layers on ranks in an order.
     pub(super) fn simulated(&self, arrangement: &Arrangement, gpus: usize) -> Result<Simulation, Error> {
-        let network = self.costs.network();
-        let layers: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
-        let order = arrangement.order.iter().map(|&node| layers[node]).collect();
-        let placement =
-            Placement::new(network, gpus, arrangement.ranks.clone())?.with_order(network, order)?;
-        let program = lower_for_simulation(network, &placement, self.batch, &self.lowering)?;
+        let program = self.lowered_for_simulation(arrangement, gpus)?;
         simulate(&program, &self.costs, &SimulateOptions::default())
+    }
+
+    /// An error where something is partial, for what knows nothing of that.
+    pub(crate) fn check_whole(&self) -> Result<(), Error> {
+        match &self.lowering.partial {
+            None => Ok(()),
+            Some(partial) => Err(Error::Setting {
+                setting: "partial backpropagation",
+                expected: "none where plans are compared, explained or chosen by their total",
+                got: format!("{} parts", partial.parts()),
+            }),
+        }
     }
 
     /// What data parallelism takes in virtual time.
@@ -56,17 +64,28 @@ impl Job<'_> {
 }
 
 impl PlanFrontier<'_> {
-    /// Of the plans that are Pareto-optimal where everything is backpropagated, and data parallelism, the best one for a mode with what is
-    /// partial about them; their times are those of their programs in virtual time.
+    /// Of the plans that are Pareto-optimal where everything is backpropagated, some where there are many, and data parallelism, the best one
+    /// for a mode with what is partial about them. More GPUs may give another choice, so that more of them may be slower; times are those of their programs in virtual time.
     pub(super) fn best_partial(&self, mode: Mode) -> Result<ExecutionPlan, Error> {
-        let points = self.found.points().iter().map(|point| &point.arrangement);
-        let alone = self.job.data_parallel(&self.request).ok();
-        let mut plans: Vec<ExecutionPlan> = points
-            .map(|arrangement| {
-                self.job.predicted(&self.problem, arrangement, &self.request, mode, None, self.data_parallel)
-            })
-            .collect::<Result<_, _>>()?;
-        plans.extend(alone.map(|plan| ExecutionPlan { mode: mode.plan_mode(), ..plan }));
+        let points = self.found.points();
+        let most = MOST_CANDIDATES.min(points.len());
+        // The first, the last, and others as far from each other as possible.
+        let place = |index: usize| index * (points.len() - 1) / most.saturating_sub(1).max(1);
+        let points = (0..most).map(|index| &points[place(index)].arrangement);
+        let mut exceeded = None;
+        let mut plans = Vec::new();
+        for arrangement in points.chain(self.data_parallel_candidate()?.iter()) {
+            self.request.stop.check()?;
+            let plan =
+                self.job.predicted(&self.problem, arrangement, &self.request, mode, None, self.data_parallel);
+            match plan {
+                Err(error @ Error::Planner(Unplanned::MemoryExceeded { .. })) => exceeded = Some(error),
+                plan => plans.push(plan?),
+            }
+        }
+        if let (true, Some(error)) = (plans.is_empty(), exceeded) {
+            return Err(error);
+        }
         let least = |value: fn(&ExecutionPlan) -> f64| plans.iter().map(value).fold(f64::INFINITY, f64::min);
         let (least_amplification, least_us) =
             (least(|plan| plan.amplification), least(|plan| plan.iteration_us));
@@ -82,7 +101,7 @@ impl PlanFrontier<'_> {
                 .min_by(|a, b| a.iteration_us.total_cmp(&b.iteration_us))
                 .ok_or(Unplanned::LimitUnreachable { limit: amplification, smallest: least_amplification }),
             // The point where a little more of one costs as much of the other: the least product.
-            Mode::Knee | Mode::DataParallel => plans
+            _ => plans
                 .iter()
                 .min_by(|a, b| {
                     let product = |plan: &ExecutionPlan| plan.iteration_us * plan.gpu_time_us;
@@ -90,17 +109,14 @@ impl PlanFrontier<'_> {
                 })
                 .ok_or(Unplanned::NoNodes),
         };
-        let best = best?.clone();
-        Ok(ExecutionPlan {
-            amplification_limit: match mode {
-                Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
-                _ => None,
-            },
-            deadline_us: match mode {
-                Mode::Deadline { iteration_us } => Some(iteration_us).filter(|limit| limit.is_finite()),
-                _ => None,
-            },
-            ..best
-        })
+        Ok(best?.clone())
+    }
+
+    /// Every layer on all GPUs, if that is one of the GPU counts.
+    fn data_parallel_candidate(&self) -> Result<Option<Arrangement>, Error> {
+        let most = self.job.micro_batch()?;
+        let count = self.request.gpus.min(most);
+        let is_allowed = self.request.gpu_counts.for_batch(most, self.request.gpus).contains(&count);
+        Ok(if is_allowed { Some(Arrangement::data_parallel(&self.problem, count)?) } else { None })
     }
 }

@@ -9,7 +9,7 @@ use crate::costs::micros;
 use crate::plan::{
     DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, ProfileOrigin,
 };
-use crate::program::{Placement, RankMemory, lower_for_simulation};
+use crate::program::{Placement, Program, RankMemory, lower_for_simulation};
 
 /// What an iteration takes.
 struct Predicted {
@@ -44,6 +44,10 @@ impl Job<'_> {
         let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
         let profile = self.costs.profile();
         let memory = self.memory_of(arrangement, request.gpus)?;
+        if self.lowering.partial.is_some() {
+            // The planner's own model of memory is of the whole.
+            check_memory(memory.total_bytes(), request.memory_limit_bytes)?;
+        }
         Ok(ExecutionPlan {
             schema: crate::plan::SCHEMA.into(),
             model: self.costs.network().name().into(),
@@ -119,12 +123,21 @@ impl Job<'_> {
 
     /// What the rank holds that holds most.
     fn memory_of(&self, arrangement: &Arrangement, gpus: usize) -> Result<RankMemory, Error> {
+        Ok(self.lowered_for_simulation(arrangement, gpus)?.memory_peak())
+    }
+
+    /// The program of an arrangement.
+    pub(super) fn lowered_for_simulation(
+        &self,
+        arrangement: &Arrangement,
+        gpus: usize,
+    ) -> Result<Program, Error> {
         let network = self.costs.network();
         let layers: Vec<LayerId> = network.layers().skip(1).map(|(id, _)| id).collect();
         let order = arrangement.order.iter().map(|&node| layers[node]).collect();
         let placement =
             Placement::new(network, gpus, arrangement.ranks.clone())?.with_order(network, order)?;
-        Ok(lower_for_simulation(network, &placement, self.batch, &self.lowering)?.memory_peak())
+        lower_for_simulation(network, &placement, self.batch, &self.lowering)
     }
 
     /// What one GPU would hold that trains alone.
@@ -176,5 +189,15 @@ impl Job<'_> {
             order: placement.order().iter().map(|layer| layer.index() - 1).collect(),
         };
         Ok((problem, arrangement))
+    }
+}
+
+/// An error where a rank would hold more than it may.
+fn check_memory(needed_bytes: u64, limit_bytes: Option<u64>) -> Result<(), Error> {
+    match limit_bytes {
+        Some(limit_bytes) if needed_bytes > limit_bytes => {
+            Err(burst_planner::Error::MemoryExceeded { limit_bytes, needed_bytes, nodes: Vec::new() }.into())
+        }
+        _ => Ok(()),
     }
 }

@@ -37,6 +37,18 @@ impl ExecutionPlan {
         ensure((1..=self.batch).contains(&cuts), "lowering.micro_batches", || {
             format!("expected 1 to {}, the samples of the batch, found {cuts}", self.batch)
         })?;
+        if let Some(partial) = &self.lowering.partial {
+            let parts = partial.parts();
+            ensure((1..=self.batch).contains(&parts), "lowering.partial.parts", || {
+                format!("expected 1 to {}, the samples of the batch, found {parts}", self.batch)
+            })?;
+            let roles = partial.lowest().len();
+            ensure(roles > 0 && (roles..=roles + 1).contains(&parts), "lowering.partial.lowest", || {
+                format!(
+                    "expected the lowest layer of each of {parts} roles, but for one that reaches all, found {roles}"
+                )
+            })?;
+        }
         self.check_layers_alone()?;
         self.check_order()?;
         self.check_signs()?;

@@ -217,10 +217,11 @@ impl ExecutionPlan {
     ///
     /// # Errors
     /// [`Error::Plan`] when the plan is of another network or its order is none of this one's,
-    /// [`Error::Placement`] when its ranks cannot be, [`Error::Setting`] when its checkpoints cannot.
+    /// [`Error::Placement`] when its ranks cannot be, [`Error::Setting`] when its checkpoints cannot, or the roles of partial backpropagation.
     pub fn placement(&self, network: &LayerGraph) -> Result<Placement, Error> {
         self.check_layers(network)?;
         checkpoints(network, &self.lowering.checkpoints)?;
+        self.lowering.partial.iter().try_for_each(|partial| partial.check(network))?;
         let ranks = self.layers.iter().map(|layer| layer.ranks.clone()).collect();
         let placement = Placement::new(network, self.gpus, ranks)?;
         let Some(order) = &self.order else { return Ok(placement) };

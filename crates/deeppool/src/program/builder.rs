@@ -12,7 +12,7 @@ use super::{
     Step, StepId,
 };
 
-/// Buffers that are summed over the ranks of a group in one collective.
+/// Buffers of the ranks of a group that travel in one collective.
 pub(super) struct Bucket {
     pub(super) ranks: Vec<usize>,
     pub(super) labels: Vec<String>,
@@ -38,9 +38,9 @@ pub(super) struct ProgramBuilder {
     joined: usize,
 }
 
-/// What becomes of several iterations.
+/// What becomes of the iterations of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Iterations {
+pub(super) enum Rotation {
     /// A program each.
     Apart,
     /// One program, in which each rank ends an iteration before it begins the next one.
@@ -115,30 +115,30 @@ impl ProgramBuilder {
     pub(super) fn all_reduce(&mut self, bucket: Bucket) {
         if bucket.ranks.len() > 1 {
             let op = CollectiveOp::AllReduce { elements: bucket.elements };
-            let label = format!("all-reduce {}", bucket.labels.join("+"));
-            let buffers = bucket.buffers.into_iter();
-            let operands = buffers.map(|(place, writes)| (place, Operands { reads: Vec::new(), writes }));
-            self.collective(op, &bucket.ranks, label, operands);
+            self.bucket(op, "all-reduce", bucket);
         }
     }
 
     /// Copies the buffers of a bucket from the first of its ranks to the others.
     pub(super) fn broadcast(&mut self, bucket: Bucket) {
-        let op = CollectiveOp::Broadcast { elements: bucket.elements };
-        let label = format!("broadcast {}", bucket.labels.join("+"));
+        self.bucket(CollectiveOp::Broadcast { elements: bucket.elements }, "broadcast", bucket);
+    }
+
+    fn bucket(&mut self, op: CollectiveOp, verb: &str, bucket: Bucket) {
+        let label = format!("{verb} {}", bucket.labels.join("+"));
         let buffers = bucket.buffers.into_iter();
         let operands = buffers.map(|(place, writes)| (place, Operands { reads: Vec::new(), writes }));
         self.collective(op, &bucket.ranks, label, operands);
     }
 
     /// An iteration ends, and another one follows.
-    pub(super) fn end_iteration(&mut self, next: Iterations) {
+    pub(super) fn end_iteration(&mut self, next: Rotation) {
         match next {
-            Iterations::Apart => {
+            Rotation::Apart => {
                 let steps = self.ranks.iter_mut().map(RankBuilder::take_steps).collect();
                 self.ended.push((steps, std::mem::take(&mut self.collectives)));
             }
-            Iterations::Joined => {
+            Rotation::Joined => {
                 self.ranks.iter_mut().for_each(RankBuilder::end_iteration);
                 self.joined += 1;
             }

@@ -18,7 +18,8 @@ use crate::Error;
 /// - A rank without a contributing sample in its shard does no backward step of the layer. Elsewhere the step is that of the whole shard, with
 ///   gradients of zero where samples do not contribute.
 /// - Only ranks with contributing samples reduce the parameters' gradient; the result is sent to the others that hold the parameters.
-/// - The optimiser updates all parameters in every iteration: momentum, weight decay and clipping are of the weighted gradients.
+/// - The optimiser updates all parameters in every iteration: momentum, weight decay and clipping are of the weighted gradients. (But where
+///   all parts have the [same role](Self::together), only those that it reaches.)
 /// - Parameters of several layers: the gradient of each use has the weight of the layer that uses them.
 /// - Batch normalisation by shard: through the statistics, gradients reach samples of the shard that do not contribute; there they go on
 ///   until fewer parts do. Running statistics are those of all samples. [Synchronised](super::LowerOptions::sync_batch_norm) normalisation is refused.
@@ -30,7 +31,7 @@ use crate::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartialBackpropagation {
-    /// Into how many parts the batch is cut: `K`, at least 2.
+    /// Into how many parts the batch is cut: `K`.
     parts: usize,
     /// By role, from 1 on: the first layer, in the network's order, that it reaches. The last one is left out where it reaches all.
     lowest: Vec<String>,
@@ -49,7 +50,7 @@ fn is_false(value: &bool) -> bool {
 pub enum PartialDepth<'t> {
     /// Role `r` reaches the last `ceil(r L / K)` of the `L` layers with parameters.
     Layers,
-    /// Role `r` goes on until it has done `r / K` of the backward time, which is given by layer in any unit.
+    /// Role `r` goes on until it has done `r / K` of the backward time, which is given by layer, the input included, in any unit.
     Time(&'t [u64]),
 }
 
@@ -57,7 +58,7 @@ impl PartialBackpropagation {
     /// A batch in so many parts.
     ///
     /// # Errors
-    /// [`Error::Setting`] where there are less than two parts, or the network has no parameters.
+    /// [`Error::Setting`] where there are less than two parts, the network has no parameters, or there is no time for each layer.
     pub fn new(network: &LayerGraph, parts: usize, depth: PartialDepth<'_>) -> Result<Self, Error> {
         let with_parameters: Vec<LayerId> =
             network.layers().filter(|(_, layer)| layer.parameter_count() > 0).map(|(id, _)| id).collect();
@@ -69,13 +70,21 @@ impl PartialBackpropagation {
                 got: format!("{parts} for {layers} layers with parameters"),
             });
         }
+        if let PartialDepth::Time(times) = depth {
+            if times.len() != network.len() || times.iter().all(|&time| time == 0) {
+                return Err(Error::Setting {
+                    setting: "backward times for partial backpropagation",
+                    expected: "one for each layer, not all of them zero",
+                    got: format!("{} for {} layers", times.len(), network.len()),
+                });
+            }
+        }
         let needs_gradient = network.needs_gradient();
         let lowest = (1..parts).map(|role| match depth {
             PartialDepth::Layers => with_parameters[layers - (role * layers).div_ceil(parts)],
             PartialDepth::Time(times) => {
                 let time = |id: LayerId| {
-                    let of_layer = times.get(id.index()).copied().unwrap_or(0);
-                    if needs_gradient[id.index()] { u128::from(of_layer) } else { 0 }
+                    if needs_gradient[id.index()] { u128::from(times[id.index()]) } else { 0 }
                 };
                 let all: u128 = network.layers().map(|(id, _)| time(id)).sum();
                 let after = |first: LayerId| -> u128 {
@@ -95,7 +104,7 @@ impl PartialBackpropagation {
     /// [`Error::Setting`] where the network has no such layer.
     pub fn frozen_below(network: &LayerGraph, layer: &str) -> Result<Self, Error> {
         let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false };
-        frozen.reach(network)?;
+        frozen.check(network)?;
         Ok(frozen)
     }
 
@@ -116,6 +125,14 @@ impl PartialBackpropagation {
     #[must_use]
     pub fn lowest(&self) -> &[String] {
         &self.lowest
+    }
+
+    /// Whether it is of this network.
+    ///
+    /// # Errors
+    /// As [`reach`](Self::reach).
+    pub(crate) fn check(&self, network: &LayerGraph) -> Result<(), Error> {
+        self.reach(network).map(|_| ())
     }
 
     /// By layer: how many parts reach it.

@@ -176,6 +176,10 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.loaded.turn(self.context.iteration)
     }
 
+    fn at(&self, step: usize) -> Upcoming {
+        Upcoming { site: u32::try_from(self.turn().place(step)).ok(), estimate: None }
+    }
+
     fn can_run(&self, step: usize) -> bool {
         self.turn().program.steps[step].after.iter().all(|step| self.finished[step.0])
     }
@@ -219,7 +223,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     /// Steps wait for nothing but collectives.
     fn communicating(&self) -> JobState {
         let step = self.turn().communication.get(self.communicated);
-        step.map_or(JobState::Waiting, |&step| JobState::Communicating(at(step)))
+        step.map_or(JobState::Waiting, |&step| JobState::Communicating(self.at(step)))
     }
 
     fn compute(&mut self, index: usize) -> Result<(), Error> {
@@ -259,11 +263,6 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     }
 }
 
-/// A step's place in every iteration.
-fn at(step: usize) -> Upcoming {
-    Upcoming { site: u32::try_from(step).ok(), estimate: None }
-}
-
 impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S, O> {
     type Error = Error;
 
@@ -271,7 +270,11 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
         while self.context.iteration < self.end {
             self.communicate()?;
             if let Some(&step) = self.turn().compute.get(self.computed) {
-                return Ok(if self.can_run(step) { JobState::Ready(at(step)) } else { self.communicating() });
+                return Ok(if self.can_run(step) {
+                    JobState::Ready(self.at(step))
+                } else {
+                    self.communicating()
+                });
             }
             if self.communicated < self.turn().communication.len() {
                 return Ok(self.communicating());

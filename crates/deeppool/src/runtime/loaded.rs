@@ -27,6 +27,8 @@ pub struct LoadedProgram<B: Backend> {
 
 /// What a rank does in an iteration.
 pub(super) struct Turn<B: Backend> {
+    /// How many steps the iterations before it have together.
+    steps_before: usize,
     pub(super) program: RankProgram,
     pub(super) collectives: Vec<Collective>,
     /// By step.
@@ -75,11 +77,17 @@ impl<B: Backend> LoadedProgram<B> {
     ) -> Result<Self, Error> {
         let of_rank: Vec<&RankProgram> =
             programs.iter().map(|program| program.of_rank(rank)).collect::<Result<_, _>>()?;
-        let Some(own) =
-            of_rank.first().filter(|first| of_rank.iter().all(|own| own.buffers == first.buffers))
-        else {
-            return Err(Error::Program("its iterations have not the same buffers".into()));
+        let Some(own) = of_rank.first() else {
+            return Err(Error::Program("it has no iteration".into()));
         };
+        let is_same = |other: &&RankProgram| {
+            other.buffers == own.buffers
+                && other.state_buffers == own.state_buffers
+                && other.shared_elements == own.shared_elements
+        };
+        if !of_rank.iter().all(is_same) {
+            return Err(Error::Program("its iterations have not the same buffers".into()));
+        }
         let mut scratch = Vec::new();
         for spec in &own.buffers[own.state_buffers..] {
             let own_elements = if spec.shared.is_some() { 0 } else { spec.elements };
@@ -91,10 +99,13 @@ impl<B: Backend> LoadedProgram<B> {
         }
         let shared: Result<_, Error> =
             own.shared_elements.iter().map(|&elements| Shared::new(device, elements)).collect();
-        let turns = programs
-            .iter()
-            .zip(&of_rank)
-            .map(|(program, own)| Turn::new(device, communicator, network, program, own));
+        let mut steps_before = 0;
+        let turns = programs.iter().zip(&of_rank).map(|(program, own)| {
+            let turn = Turn::new(device, communicator, network, (program, own))?;
+            let before = steps_before;
+            steps_before += own.steps.len();
+            Ok(Turn { steps_before: before, ..turn })
+        });
         Ok(Self {
             turns: turns.collect::<Result<_, Error>>()?,
             specs: own.buffers.clone(),
@@ -188,12 +199,16 @@ impl<B: Backend> LoadedProgram<B> {
 }
 
 impl<B: Backend> Turn<B> {
+    /// A step's place in everything that is done over and over.
+    pub(super) fn place(&self, step: usize) -> usize {
+        self.steps_before + step
+    }
+
     fn new(
         device: &mut RankDevice<B>,
         communicator: Option<&B::Communicator>,
         network: &LayerGraph,
-        program: &Program,
-        own: &RankProgram,
+        (program, own): (&Program, &RankProgram),
     ) -> Result<Self, Error> {
         let prepare = |spec| Ok(device.engine.prepare(&spec, Precision::F32)?);
         let kernels: Result<_, Error> =
@@ -215,6 +230,7 @@ impl<B: Backend> Turn<B> {
         let mut writes = own.steps.iter().flat_map(|step| &step.writes).copied();
         let is_metrics = |contents| matches!(contents, Contents::Operand(_, Role::Metrics));
         Ok(Self {
+            steps_before: 0,
             kernels: kernels?,
             buckets: buckets?,
             groups: groups?,

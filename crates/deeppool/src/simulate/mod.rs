@@ -39,7 +39,7 @@ pub struct SimulateOptions {
     pub policy: Policy,
     /// What a rank's device is made of: [`undisturbed`] by default, or [`contended`].
     pub device: DeviceParameters,
-    /// Whether the last iteration's timeline is kept.
+    /// Whether the timeline of the last iteration is kept, or of the last rotation of roles with partial backpropagation.
     pub timeline: bool,
 }
 

@@ -36,6 +36,25 @@ fn a_plan_says_what_is_partial_and_takes_what_is_simulated() {
     assert_eq!(json(path, &format!("{PLAN} --spb 1 --json")), json(path, &format!("{PLAN} --json")));
 }
 
+/// As whole backpropagation does, with what several iterations hold.
+#[test]
+fn plans_keep_what_they_are_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let peak = |plan: &Value| plan["memory_peak_bytes"].as_u64().unwrap();
+    let free = json(path, &format!("{PLAN} --mode dp --spb 4 --json"));
+    let limit = peak(&free) - 1_000_000;
+    // A gigabyte is the system's.
+    let memory = limit + 1_000_000_000;
+    for mode in ["dp", "burst"] {
+        let kept = json(path, &format!("{PLAN} --mode {mode} --spb 4 --memory {memory} -o kept.json --json"));
+        assert!(peak(&kept) <= limit, "{mode}");
+    }
+    refused(path, &format!("{PLAN} --spb 4 --memory 1MB"), "no plan fits");
+    let few = json(path, &format!("{PLAN} --spb 4 --gpu-counts 1,2 --json"));
+    assert!(few["layers"].as_array().unwrap().iter().all(|layer| layer["gpus"].as_u64() <= Some(2)));
+}
+
 #[test]
 fn training_goes_on_amid_a_rotation() {
     let folder = TempDir::new().unwrap();
@@ -74,6 +93,14 @@ fn what_cannot_be_is_one_line() {
     let ops = program["ranks"][0]["steps"].as_array().unwrap().iter().map(|step| step["op"].as_str());
     assert!(ops.flatten().any(|op| op == "scale_gradient"));
     let text = std::fs::read_to_string(path.join("plan.json")).unwrap();
-    std::fs::write(path.join("other.json"), text.replace("features.14", "features.99")).unwrap();
-    refused(path, "simulate --model vgg16 --plan other.json", "features.99");
+    for (from, to, expected) in [
+        ("features.14", "features.99", "features.99"),
+        ("\"parts\": 2", "\"parts\": 0", "lowering.partial.parts"),
+        ("\"parts\": 2", "\"parts\": 33", "lowering.partial.parts"),
+        ("\"parts\": 2", "\"parts\": 8", "lowering.partial.lowest"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        std::fs::write(path.join("other.json"), text.replace(from, to)).unwrap();
+        refused(path, "simulate --model vgg16 --plan other.json", expected);
+    }
 }

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::command::{json, refused, succeed};
 
-/// Two nodes on up to 2 GPUs: `conv` gains by a second one, `fc` would have to all-reduce 4 MB.
+/// Two nodes on up to 2 GPUs: `conv` gains by a second one, `fc` would have to all-reduce 40 MB.
 fn problem() -> Value {
     document!({"schema": "deeppool/plan-problem/v2", "gpus": 2,
         "nodes": [
@@ -15,7 +15,7 @@ fn problem() -> Value {
              "output": [{"from_gpus": 1, "to_gpus": 1, "transfer_us": 30.0},
                         {"from_gpus": 1, "to_gpus": 2, "transfer_us": 20.0},
                         {"from_gpus": 2, "to_gpus": 2, "transfer_us": 30.0}]},
-            {"name": "fc", "gradient_bytes": 4_000_000,
+            {"name": "fc", "gradient_bytes": 40_000_000,
              "options": [{"gpus": 1, "forward_us": 30.0, "backward_us": 60.0, "update_us": 20.0},
                          {"gpus": 2, "forward_us": 20.0, "backward_us": 40.0, "update_us": 20.0}]}],
         "edges": [{"from": "conv", "to": "fc"}],

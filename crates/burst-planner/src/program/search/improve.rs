@@ -62,7 +62,7 @@ impl Stage<'_> {
                 break;
             }
             in_vain += 1;
-            let Some(changed) = self.draw(&now, gpus, random) else { continue };
+            let Some(changed) = self.draw(&now, gpus, false, random) else { continue };
             let changed_score = score_of(self.offer(&changed)?, budget_us);
             let left = 1.0 - step as f64 / steps as f64;
             if changed_score < now_score * (1.0 + threshold * left * left) {
@@ -94,14 +94,14 @@ impl Stage<'_> {
             let budget_us = from.time.gpu_time_us;
             let mut now = from.numbered.clone();
             for _ in 0..=below(random, MOST_CHANGES) {
-                now = self.draw_any(&now, gpus, random).unwrap_or(now);
+                now = self.draw(&now, gpus, true, random).unwrap_or(now);
             }
             let mut now_score = score_of(self.offer(&now)?, budget_us);
             left -= 1;
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
-                let Some(changed) = self.draw_any(&now, gpus, random) else { continue };
+                let Some(changed) = self.draw(&now, gpus, true, random) else { continue };
                 left -= 1;
                 let trial = self.offer(&changed)?;
                 if trial.is_taken {
@@ -160,7 +160,7 @@ impl Stage<'_> {
     fn changed(&mut self, mut from: Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
         let mut is_changed = false;
         loop {
-            if let Some(next) = self.draw(&from, gpus, random) {
+            if let Some(next) = self.draw(&from, gpus, false, random) {
                 (from, is_changed) = (next, true);
             }
             if below(random, 2) == 0 {
@@ -169,16 +169,16 @@ impl Stage<'_> {
         }
     }
 
-    fn draw(&mut self, from: &Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
-        let Self { shape, is_short_of_memory, .. } = self;
-        let moves = Moves { shape, gpus, is_short_of_memory: *is_short_of_memory, reverses: false };
-        moves.draw(&mut self.evaluator, from, random)
-    }
-
-    /// Of more kinds.
-    fn draw_any(&mut self, from: &Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
-        let Self { shape, is_short_of_memory, .. } = self;
-        let moves = Moves { shape, gpus, is_short_of_memory: *is_short_of_memory, reverses: true };
+    /// A random change; `reverses` says whether lists of ranks may be reversed, which is of use with many tries.
+    fn draw(
+        &mut self,
+        from: &Numbered,
+        gpus: usize,
+        reverses: bool,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let is_short_of_memory = self.is_short_of_memory;
+        let moves = Moves { shape: &self.shape, gpus, is_short_of_memory, reverses };
         moves.draw(&mut self.evaluator, from, random)
     }
 }

@@ -80,8 +80,9 @@ pub struct TrainingFrontier {
 /// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; what a
 /// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
-/// as one node, then nodes by themselves; the fastest are changed systematically at last. Where there are few of them, and an evaluation takes next to nothing, many more changes are
-/// tried by iterated local search.
+/// as one node, then nodes by themselves; the fastest are changed systematically at last. Where there are few of them, and an evaluation
+/// takes next to nothing, many more changes are tried by iterated local search, and nodes may get the ranks of others in reverse order: their
+/// gradients have buckets of their own then.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
 /// evaluations grows with [`TrainingSearch::effort`], but for systematic changes, which end when nothing gets faster; one takes O((nodes + edges) x classes of ranks).

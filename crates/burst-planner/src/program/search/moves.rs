@@ -14,7 +14,7 @@ pub(super) struct Moves<'s> {
     pub(super) shape: &'s Shape,
     pub(super) gpus: usize,
     pub(super) is_short_of_memory: bool,
-    /// Whether lists of ranks are reversed, too: of use with many tries.
+    /// Whether lists of ranks are reversed, too.
     pub(super) reverses: bool,
 }
 

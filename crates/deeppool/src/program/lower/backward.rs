@@ -25,7 +25,7 @@ impl Lowering<'_> {
         let mut missing: Vec<usize> = consumers.collect();
         for &id in self.placement.order().iter().rev() {
             for again in self.recomputation.before_backward(id, self.placement.order()) {
-                // All of the segment are on the same ranks, and no gradient reaches more of it than its last layer.
+                // Contributions are of samples, on whichever ranks these are, and no gradient reaches more of a segment than its last layer.
                 let shards = self.shards_where(again, |shard| self.contributes(id, shard));
                 let op = |pass, layer, shard| Op::Forward { layer, pass, shard };
                 self.passes_on(again, &shards, Pass::Recompute, op);
@@ -42,7 +42,7 @@ impl Lowering<'_> {
             self.backward_passes(id, &producers, options);
             // A gradient moves as soon as its last part is there, before anything that the iteration waits for less: for
             // all branches of a join at once, for the one that runs first before the others.
-            producers.sort_by_key(|producer| Reverse(self.turn[producer.index()]));
+            producers.sort_by_key(|producer| Reverse(self.place_in_order[producer.index()]));
             producers.dedup();
             for producer in producers {
                 self.add_part_of_gradient(producer, id);
@@ -148,7 +148,7 @@ impl Lowering<'_> {
             let sum = self.sum(id, group);
             let is_here = sum.layout == own;
             let moved = if is_here { sum } else { self.redistribute_gradient(id, &sum, &own)? };
-            self.weigh(id, &moved, consumer, is_here);
+            self.scale_gradient(id, &moved, consumer, is_here);
             parts.push(moved);
         }
         let gradient = self.sum(id, parts);

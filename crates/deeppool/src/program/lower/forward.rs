@@ -47,7 +47,7 @@ impl Lowering<'_> {
     pub(super) fn consumers(&self, id: LayerId) -> Vec<LayerId> {
         let consumers = self.network.consumers(id).into_iter();
         let mut consumers: Vec<LayerId> = consumers.map(|(consumer, _)| consumer).collect();
-        consumers.sort_by_key(|consumer| self.turn[consumer.index()]);
+        consumers.sort_by_key(|consumer| self.place_in_order[consumer.index()]);
         consumers.dedup();
         consumers
     }
@@ -57,7 +57,7 @@ impl Lowering<'_> {
         let layout = self.layout(id);
         let producers = self.network.producers(id);
         let mut in_order = producers.clone();
-        in_order.sort_by_key(|producer| self.turn[producer.index()]);
+        in_order.sort_by_key(|producer| self.place_in_order[producer.index()]);
         for producer in in_order {
             self.output_in(producer, &layout)?;
         }

@@ -4,6 +4,7 @@ mod backward;
 mod classes;
 mod forward;
 mod layout;
+mod options;
 mod partial;
 
 use std::collections::BTreeMap;
@@ -12,107 +13,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use collectives::Redistribution;
-use layer_engine::{Pass, Role, Sgd, Shard, Signature};
+use layer_engine::{Pass, Role, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId};
 
-use super::builder::{Bucket, Iterations, Operands, ProgramBuilder};
+use super::builder::{Bucket, Operands, ProgramBuilder, Rotation};
 use super::recompute::Recomputation;
 use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placement, Program, checkpoints};
 use crate::Error;
 use classes::classes_of_ranks;
 use layout::{Layout, Layouts, Lowered};
+pub use options::LowerOptions;
 use partial::Partial;
-
-/// How a training iteration is lowered.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct LowerOptions {
-    /// The optimiser.
-    pub optimizer: Sgd,
-    /// Whether gradients are all-reduced while the backward pass goes on, or after it.
-    pub overlap_all_reduce: bool,
-    /// Gradients of layers with the same ranks travel together until they are this many bytes.
-    pub bucket_bytes: u64,
-    /// Whether batch normalisation normalises over the global batch instead of each rank's shard.
-    pub sync_batch_norm: bool,
-    /// Into how many micro-batches the batch is cut, from 1 to its samples. They run one after another, their gradients
-    /// are added up, and the optimiser steps once, so that what is learned is the same to rounding, in steps that are
-    /// that much shorter. Batch normalisation is the exception: it normalises over a micro-batch, and its running
-    /// statistics move with each.
-    pub micro_batches: usize,
-    /// Activation checkpoints, by the names of their layers, in the network's order. Outputs between two of them that are read only
-    /// between them, on the ranks that computed them, and once by each layer that reads them, are dropped after the forward pass and
-    /// computed again in the backward pass; all others are kept. Dropped outputs and their gradients share memory, so that a rank
-    /// holds less and computes more; what is learned is the same to the last bit. After the last checkpoint nothing is
-    /// computed again; without checkpoints nothing is. Which layers can be one:
-    /// [`possible_checkpoints`](super::possible_checkpoints).
-    ///
-    /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies that came from other ranks are kept, so that
-    /// nothing is communicated again.
-    pub checkpoints: Vec<String>,
-    /// Whether parts of the batch backpropagate through a part of the network only, in turn.
-    pub partial: Option<PartialBackpropagation>,
-}
-
-impl Default for LowerOptions {
-    /// SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's `DistributedDataParallel`), and batch
-    /// normalisation by shard; the batch is not cut, and all activations are kept.
-    fn default() -> Self {
-        Self {
-            optimizer: Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None },
-            overlap_all_reduce: true,
-            bucket_bytes: 25 << 20,
-            sync_batch_norm: false,
-            micro_batches: 1,
-            checkpoints: Vec::new(),
-            partial: None,
-        }
-    }
-}
-
-impl LowerOptions {
-    /// This with another optimiser.
-    #[must_use]
-    pub fn with_optimizer(self, optimizer: Sgd) -> Self {
-        Self { optimizer, ..self }
-    }
-
-    /// This with gradients all-reduced while the backward pass goes on, or after it.
-    #[must_use]
-    pub fn with_overlap_all_reduce(self, overlap_all_reduce: bool) -> Self {
-        Self { overlap_all_reduce, ..self }
-    }
-
-    /// This with buckets of this size.
-    #[must_use]
-    pub fn with_bucket_bytes(self, bucket_bytes: u64) -> Self {
-        Self { bucket_bytes, ..self }
-    }
-
-    /// This with batch normalisation over the global batch, or by shard.
-    #[must_use]
-    pub fn with_sync_batch_norm(self, sync_batch_norm: bool) -> Self {
-        Self { sync_batch_norm, ..self }
-    }
-
-    /// This with the batch cut into so many micro-batches.
-    #[must_use]
-    pub fn with_micro_batches(self, micro_batches: usize) -> Self {
-        Self { micro_batches, ..self }
-    }
-
-    /// This with these activation checkpoints.
-    #[must_use]
-    pub fn with_checkpoints(self, checkpoints: Vec<String>) -> Self {
-        Self { checkpoints, ..self }
-    }
-
-    /// This with partial backpropagation, or without.
-    #[must_use]
-    pub fn with_partial(self, partial: Option<PartialBackpropagation>) -> Self {
-        Self { partial, ..self }
-    }
-}
 
 /// Lowers one training iteration: forward, loss, backward, gradient all-reduce, optimiser.
 ///
@@ -145,7 +56,7 @@ pub fn lower_rotation(
     batch: usize,
     options: &LowerOptions,
 ) -> Result<Vec<Program>, Error> {
-    training(network, placement, batch, options, every_rank(placement), Iterations::Apart)
+    training(network, placement, batch, options, every_rank(placement), Rotation::Apart)
 }
 
 /// Lowers one training iteration as [`lower_training`] does, with one program for all ranks that do the same steps for
@@ -165,12 +76,12 @@ pub fn lower_for_simulation(
     batch: usize,
     options: &LowerOptions,
 ) -> Result<Program, Error> {
-    check(batch, options)?;
+    options.check(network, batch)?;
     let classes = match options.partial {
         None => classes_of_ranks(network, placement, batch, options)?,
         Some(_) => every_rank(placement),
     };
-    Ok(training(network, placement, batch, options, classes, Iterations::Joined)?.swap_remove(0))
+    Ok(training(network, placement, batch, options, classes, Rotation::Joined)?.swap_remove(0))
 }
 
 fn training(
@@ -179,16 +90,16 @@ fn training(
     batch: usize,
     options: &LowerOptions,
     classes: Vec<Vec<usize>>,
-    iterations: Iterations,
+    rotation: Rotation,
 ) -> Result<Vec<Program>, Error> {
-    check(batch, options)?;
+    options.check(network, batch)?;
     let count = options.micro_batches;
     let checkpoints = checkpoints(network, &options.checkpoints)?;
     let mut lowering = Lowering::new(network, placement, batch, classes, &checkpoints)?;
     let turns = options.partial.as_ref().map_or(1, PartialBackpropagation::parts);
     for turn in 0..turns {
         if turn > 0 {
-            lowering.program.end_iteration(iterations);
+            lowering.program.end_iteration(rotation);
         }
         lowering.partial = Partial::new(network, batch, options.partial.as_ref(), turn)?;
         for index in 0..count {
@@ -224,29 +135,6 @@ fn every_rank(placement: &Placement) -> Vec<Vec<usize>> {
     (0..placement.world()).map(|rank| vec![rank]).collect()
 }
 
-fn check(batch: usize, options: &LowerOptions) -> Result<(), Error> {
-    let count = options.micro_batches;
-    if batch == 0 {
-        return Err(Error::EmptyBatch);
-    }
-    if count == 0 || count > batch {
-        let (setting, expected) = ("the number of micro-batches", "from 1 to the samples of the batch");
-        return Err(Error::Setting { setting, expected, got: format!("{count} for {batch}") });
-    }
-    let Some(partial) = &options.partial else { return Ok(()) };
-    if partial.parts() > batch {
-        let (setting, expected) =
-            ("the number of parts of partial backpropagation", "at most the samples of the batch");
-        return Err(Error::Setting { setting, expected, got: format!("{} for {batch}", partial.parts()) });
-    }
-    if options.sync_batch_norm {
-        let (setting, expected) =
-            ("synchronised batch normalisation", "none with partial backpropagation: normalise by shard");
-        return Err(Error::Setting { setting, expected, got: "both".into() });
-    }
-    Ok(())
-}
-
 /// A value that lies on ranks as a layout says.
 #[derive(Clone)]
 struct Value {
@@ -272,7 +160,7 @@ struct Lowering<'a> {
     loss: LayerId,
     recomputation: Recomputation,
     /// By layer: its place in the order in which layers run.
-    turn: Vec<usize>,
+    place_in_order: Vec<usize>,
     lowered: Lowered,
     layouts: Layouts,
     /// The samples of the batch that are being lowered.
@@ -301,9 +189,9 @@ impl<'a> Lowering<'a> {
         if batch == 0 {
             return Err(Error::EmptyBatch);
         }
-        let mut turn = vec![0; network.len()];
+        let mut place_in_order = vec![0; network.len()];
         for (at, id) in placement.order().iter().enumerate() {
-            turn[id.index()] = at;
+            place_in_order[id.index()] = at;
         }
         let first_ranks = classes.iter().filter_map(|class| class.first().copied());
         let lowered = Lowered::new(placement.world(), first_ranks);
@@ -324,7 +212,7 @@ impl<'a> Lowering<'a> {
             batch,
             loss: loss_layer(network)?,
             recomputation: Recomputation::new(network, placement, checkpoints),
-            turn,
+            place_in_order,
             lowered,
             layouts: Layouts::default(),
             micro_batch: 0..0,

@@ -134,7 +134,7 @@ impl Lowering<'_> {
                     0 if takes_part && !contributes => {
                         sides[0].push((place, program.buffer(elements, Contents::Constant(0.0))));
                     }
-                    1 if takes_part || contributes => {
+                    1 if takes_part => {
                         let buffer = program.buffer(elements, Contents::Moved(id));
                         sides[1].push((place, buffer));
                         target.buffers.extend(contributes.then_some((place, buffer)));
@@ -150,20 +150,20 @@ impl Lowering<'_> {
         Ok(target)
     }
 
-    /// Weighs a part of the gradient of a layer's output, which comes from a consumer, as those of fewer parts of the batch have to be; and
+    /// Scales a part of the gradient of a layer's output, which comes from a consumer, as those of fewer parts of the batch have to be; and
     /// sets it to zero for samples that do not contribute any more. `is_here` says that it has not been moved.
-    pub(super) fn weigh(&mut self, id: LayerId, part: &Value, consumer: LayerId, is_here: bool) {
+    pub(super) fn scale_gradient(&mut self, id: LayerId, part: &Value, consumer: LayerId, is_here: bool) {
         if self.partial.is_none() {
             return;
         }
         let factor = self.reach(consumer) as f64 / self.reach(id) as f64;
-        let label = format!("weigh gradient of {}", self.network.layer(id).name());
+        let label = format!("scale gradient of {}", self.network.layer(id).name());
         let shards: Vec<(usize, Shard)> = self.shards_where(id, |shard| self.contributes(id, shard));
         for ((place, shard), &(_, buffer)) in shards.into_iter().zip(&part.buffers) {
             let contributing = self.contributing(id, shard);
             let is_whole = contributing.iter().map(Range::len).sum::<usize>() == shard.samples;
-            let are_others_done = is_whole || is_here && self.contributing(consumer, shard) == contributing;
-            if factor.total_cmp(&1.0).is_eq() && are_others_done {
+            // As many parts reach the consumer: what does not contribute here has not contributed there.
+            if factor.total_cmp(&1.0).is_eq() && (is_whole || is_here) {
                 continue;
             }
             let mut factors = Vec::new();

@@ -161,7 +161,9 @@ impl Job {
         let work = graph.clone().unwrap_or_else(|| works.of_unit(unit, context));
         let before = if place == 0 { self.last_communication.take() } else { None };
         let after = before.or(unit.after.map(|other| self.offered[other]));
-        let site = u32::try_from(place).ok().filter(|_| self.is_captured);
+        // Its place in everything that is done over and over.
+        let before: usize = self.turns[..turn].iter().map(|turn| turn.launches.len()).sum();
+        let site = u32::try_from(before + place).ok().filter(|_| self.is_captured);
         let tasklet = Tasklet::new(self.id, self.number).estimated(*estimate).after(after).at_site(site);
         let tasklet = match unit.lane() {
             Lane::Compute => tasklet,
