@@ -50,7 +50,7 @@ fn plans_keep_what_they_are_asked_for() {
         let kept = json(path, &format!("{PLAN} --mode {mode} --spb 4 --memory {memory} -o kept.json --json"));
         assert!(peak(&kept) <= limit, "{mode}");
     }
-    refused(path, &format!("{PLAN} --spb 4 --memory 1MB"), "no plan fits");
+    refused(path, &format!("{PLAN} --spb 4 --memory 1100MB"), "no plan fits");
     let few = json(path, &format!("{PLAN} --spb 4 --gpu-counts 1,2 --json"));
     assert!(few["layers"].as_array().unwrap().iter().all(|layer| layer["gpus"].as_u64() <= Some(2)));
 }
