@@ -154,6 +154,12 @@ impl<B: Backend> LoadedProgram<B> {
         &self.turns[0].program
     }
 
+    /// How many iterations there are until they come again.
+    #[must_use]
+    pub fn iterations(&self) -> usize {
+        self.turns.len()
+    }
+
     /// What an executor allocates for it beside its kernels' own workspaces.
     #[must_use]
     pub fn memory(&self) -> RankMemory {

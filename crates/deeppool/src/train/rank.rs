@@ -64,7 +64,21 @@ pub(super) struct Stretch {
 #[derive(Default)]
 pub(super) struct RankRecord {
     pub(super) iteration_times: Vec<Duration>,
+    /// Of iterations that differ, those which are not among these times yet: how many, and how long they took together.
+    rest: (u32, Duration),
     pub(super) usage: Usage,
+}
+
+impl RankRecord {
+    /// Adds the time of an iteration, of which so many one after another are different ones: their mean is one of the times.
+    fn add(&mut self, took: Duration, different: u32) {
+        let (count, sum) = (self.rest.0 + 1, self.rest.1 + took);
+        self.rest = (count, sum);
+        if count >= different {
+            self.iteration_times.push(sum / count);
+            self.rest = (0, Duration::ZERO);
+        }
+    }
 }
 
 /// A rank with everything loaded.
@@ -128,7 +142,11 @@ impl<'a, B: Backend> Rank<'a, B> {
 
     /// What it remembers of the run, at its end.
     pub(super) fn take_record(&mut self) -> RankRecord {
-        std::mem::take(&mut self.record)
+        let mut record = std::mem::take(&mut self.record);
+        if let (true, (count @ 1.., sum)) = (record.iteration_times.is_empty(), record.rest) {
+            record.iteration_times.push(sum / count);
+        }
+        record
     }
 
     /// When the steps of the last iterations ran, of the foreground and of the background; all ranks call it.
@@ -175,6 +193,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             first: begin,
             batch: config.batch,
             rank: self.communicator.rank(),
+            rotation: u32::try_from(self.training.iterations()).unwrap_or(u32::MAX),
             began: driver.now(),
         };
         let samples = Epochs::new(config.dataset.train(), config.batch);
@@ -251,6 +270,8 @@ struct Recorder<'a> {
     first: u64,
     batch: usize,
     rank: usize,
+    /// How many iterations there are until they come again.
+    rotation: u32,
     began: Instant,
 }
 
@@ -266,7 +287,7 @@ impl Observer for Recorder<'_> {
         at: Instant,
     ) -> Result<(), Error> {
         self.steps.finished_iteration(iteration, metrics, at)?;
-        self.record.iteration_times.push(at.duration_since(self.began));
+        self.record.add(at.duration_since(self.began), self.rotation);
         self.began = at;
         let own = self.losses.get_mut((iteration - self.first) as usize);
         let (Some(own), Some([sum, _])) = (own, metrics) else { return Ok(()) };

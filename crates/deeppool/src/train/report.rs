@@ -18,7 +18,7 @@ pub struct TrainReport {
     pub losses: Vec<f64>,
     /// Each epoch that ended in this run.
     pub epochs: Vec<EpochReport>,
-    /// How long iterations took on this rank; on threads, on rank 0.
+    /// How long iterations took on this rank; on threads, on rank 0. With partial backpropagation, the means of as many as differ.
     pub iteration_times: IterationTimes,
     /// Foreground samples by second of training; evaluation and checkpoints are not counted.
     pub foreground_samples_per_s: f64,
