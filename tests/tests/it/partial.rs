@@ -267,6 +267,36 @@ fn losses_do_not_depend_on_the_plan() {
     }
 }
 
+/// With synchronised normalisation, of several parts in a shard as well.
+#[test]
+fn synchronised_normalisation_keeps_it_so() {
+    let network = normalised();
+    let dataset = Dataset::digits().unwrap();
+    let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(0.5) };
+    for (parts, micro_batches) in [(2, 1), (5, 1), (3, 2)] {
+        let lowering = LowerOptions::default()
+            .with_optimizer(optimizer)
+            .with_sync_batch_norm(true)
+            .with_partial(Some(by_layers(&network, parts)))
+            .with_micro_batches(micro_batches);
+        let run =
+            Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
+        let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
+        assert!(alone.losses[alone.losses.len() - 1] < 0.7 * alone.losses[0], "it learns");
+        for (ranks, seed) in [(2, 0), (3, 1), (4, 2)] {
+            let placement = if seed == 0 {
+                planned(&network, 32, ranks, Mode::DataParallel)
+            } else {
+                scattered(&network, ranks, seed)
+            };
+            let report = run.with(&placement.unwrap()).unwrap();
+            let distance = distance(&alone.losses, &report.losses);
+            println!("{parts} parts, {ranks} ranks: {distance:.1e}");
+            assert!(distance <= TOLERANCE, "{parts} parts, {ranks} ranks: {distance:.1e}");
+        }
+    }
+}
+
 #[test]
 fn what_does_not_go_together_is_refused() {
     let network = zoo::model("digits-cnn").unwrap();
@@ -276,7 +306,6 @@ fn what_does_not_go_together_is_refused() {
     };
     let partial = plain().with_partial(Some(by_layers(&network, 4)));
     assert!(refused(&partial, 3).contains("at most the samples of the batch"));
-    assert!(refused(&partial.with_sync_batch_norm(true), 8).contains("normalise by shard"));
     let other = plain().with_partial(Some(by_layers(&zoo::model("vgg16").unwrap(), 4)));
     assert!(refused(&other, 8).contains("layers of the network"));
     for parts in [0, 1] {

@@ -149,7 +149,7 @@ pub(crate) struct ModeArgs {
     pub(crate) sync_batch_norm: bool,
     /// Structured partial backpropagation: the batch is cut into K parts, each of which backpropagates through a part of the network
     /// only, in turn
-    #[arg(long, value_name = "K", value_parser = within(PARTS), conflicts_with = "sync_batch_norm")]
+    #[arg(long, value_name = "K", value_parser = within(PARTS))]
     pub(crate) spb: Option<usize>,
     /// How deep the parts of --spb go: through equal numbers of layers with parameters, or for equal parts of the backward time
     #[arg(long, value_enum, default_value = "layers", requires = "spb")]

@@ -129,6 +129,7 @@ enum OpDocument<'a> {
     Backward(PassDocument<'a>),
     AccumulateGradient,
     ScaleGradient {
+        sample_elements: usize,
         factors: Vec<(usize, f64)>,
     },
     Collective {
@@ -311,7 +312,9 @@ impl<'a> Names<'a> {
             &Op::Forward { layer, pass, shard } => OpDocument::Forward(self.pass(layer, pass, shard)?),
             &Op::Backward { layer, pass, shard } => OpDocument::Backward(self.pass(layer, pass, shard)?),
             Op::AccumulateGradient => OpDocument::AccumulateGradient,
-            Op::ScaleGradient { factors, .. } => OpDocument::ScaleGradient { factors: factors.clone() },
+            Op::ScaleGradient { sample_elements, factors, .. } => {
+                OpDocument::ScaleGradient { sample_elements: *sample_elements, factors: factors.clone() }
+            }
             Op::Collective(id) => OpDocument::Collective { collective: id.0 },
             Op::SquaredNorm => OpDocument::SquaredNorm,
             &Op::OptimizerStep { layer, rule: Sgd { momentum, weight_decay, clip_norm } } => {

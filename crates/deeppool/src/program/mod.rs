@@ -156,11 +156,13 @@ pub enum Op {
     },
     /// `writes[0]` = the sum of `reads`: the gradient of a fork from those of its branches, or what micro-batches gave.
     AccumulateGradient,
-    /// Multiplies `writes[0]`, the gradient of a layer's output or a part of it, in place: so many samples by one factor, the next ones by
-    /// another. Where a factor is zero, the gradient is, whatever was there before.
+    /// Multiplies `writes[0]`, such as the gradient of a layer's output or a part of it, in place: so many samples by one factor, the next ones
+    /// by another. Where a factor is zero, the result is, whatever was there before.
     ScaleGradient {
         /// The layer.
         layer: LayerId,
+        /// Elements of one sample.
+        sample_elements: usize,
         /// How many samples of the rank's shard, and by what.
         factors: Vec<(usize, f64)>,
     },

@@ -22,7 +22,8 @@ use crate::Error;
 ///   all parts have the [same role](Self::together), only those that it reaches.)
 /// - Parameters of several layers: the gradient of each use has the weight of the layer that uses them.
 /// - Batch normalisation by shard: through the statistics, gradients reach samples of the shard that do not contribute; there they go on
-///   until fewer parts do. Running statistics are those of all samples. [Synchronised](super::LowerOptions::sync_batch_norm) normalisation is refused.
+///   until fewer parts do. [Synchronised](super::LowerOptions::sync_batch_norm), they end there, so that nothing depends on which samples lie
+///   on one rank; means of the backward step are over all samples. Running statistics are those of all samples.
 ///
 /// - Layers that no part reaches ([`frozen_below`](Self::frozen_below)) stay as they are.
 ///

@@ -271,10 +271,9 @@ pub(crate) fn kernel_spec<'a>(
         Op::AccumulateGradient => {
             KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) }
         }
-        Op::ScaleGradient { layer, factors } => KernelSpec::Scale {
-            sample_elements: network.layer(*layer).output_shape().elements(),
-            factors: factors.clone(),
-        },
+        Op::ScaleGradient { sample_elements, factors, .. } => {
+            KernelSpec::Scale { sample_elements: *sample_elements, factors: factors.clone() }
+        }
         Op::SquaredNorm => KernelSpec::SquaredNorm { elements: step.reads.iter().map(elements).collect() },
         Op::OptimizerStep { rule, .. } => {
             KernelSpec::Sgd { elements: elements(&step.writes[0]), rule: *rule }

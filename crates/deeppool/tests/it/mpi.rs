@@ -64,6 +64,7 @@ fn processes_learn_what_threads_learn() {
         (3, "--plan random3.json"),
         (4, "--amplification 2 --background digits-cnn:8"),
         (4, "--plan random4.json --background digits-cnn:8"),
+        (4, "--mode dp --spb 4"),
     ] {
         let threads = json(path, &format!("{run} --ranks {ranks} {options}"));
         let processes = json(path, &format!("launch --ranks {ranks} -- {run} {options}"));

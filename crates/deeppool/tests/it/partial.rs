@@ -81,7 +81,6 @@ fn what_cannot_be_is_one_line() {
     let path = folder.path();
     refused(path, &format!("{PLAN} --spb 33"), "at most the samples of the batch");
     refused(path, &format!("{PLAN} --spb 0"), "--spb");
-    refused(path, &format!("{PLAN} --spb 4 --sync-batch-norm"), "--sync-batch-norm");
     refused(path, &format!("{PLAN} --spb-depth time"), "--spb");
     refused(path, &format!("{PLAN} --spb 4 --compare"), "--compare");
     refused(path, &format!("{PLAN} --spb 4 --explain"), "--explain");

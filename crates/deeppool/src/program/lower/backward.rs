@@ -35,7 +35,7 @@ impl Lowering<'_> {
                 continue;
             }
             if id == self.loss {
-                self.gather_output_gradient(id)?;
+                self.gather_output_gradient(id, options)?;
             }
             let mut producers = self.network.producers(id);
             producers.retain(|producer| needs_gradient[producer.index()]);
@@ -48,7 +48,7 @@ impl Lowering<'_> {
                 self.add_part_of_gradient(producer, id);
                 missing[producer.index()] -= 1;
                 if missing[producer.index()] == 0 {
-                    self.gather_output_gradient(producer)?;
+                    self.gather_output_gradient(producer, options)?;
                 }
             }
             if self.network.own_parameter_count(id) > 0 {
@@ -85,18 +85,21 @@ impl Lowering<'_> {
     /// The backward passes of a layer, on each of its ranks that they have samples on; `producers` are those whose gradient is needed.
     fn backward_passes(&mut self, id: LayerId, producers: &[LayerId], options: &LowerOptions) {
         let layer = self.network.layer(id);
-        for input_gradient in [true, false] {
-            let shards = self.shards_where(id, |shard| {
-                let is_needed = producers.iter().any(|&producer| self.contributes(producer, shard));
-                self.contributes(id, shard) && is_needed == input_gradient
-            });
-            for &pass in Pass::backward(layer, input_gradient) {
-                self.passes_on(id, &shards, pass, |pass, layer, shard| Op::Backward { layer, pass, shard });
-                // Without a gradient of the input nothing depends on the sums of other ranks.
-                let is_needed = input_gradient && !producers.is_empty();
-                if options.sync_batch_norm && is_needed && pass == Pass::BackwardMoments {
-                    self.reduce_operand(id, Role::GradientMoments, layer.name());
-                }
+        let op = |pass, layer, shard| Op::Backward { layer, pass, shard };
+        let with_input_gradient = |lowering: &Self, shard: Shard| {
+            producers.iter().any(|&producer| lowering.contributes(producer, shard))
+        };
+        let shards = self.shards_where(id, |shard| self.contributes(id, shard));
+        let (with, without): (Vec<_>, Vec<_>) =
+            shards.into_iter().partition(|&(_, shard)| with_input_gradient(self, shard));
+        for &pass in Pass::backward(layer, false) {
+            self.passes_on(id, &without, pass, op);
+        }
+        for &pass in Pass::backward(layer, true) {
+            self.passes_on(id, &with, pass, op);
+            // Without a gradient of the input nothing depends on the sums of other ranks.
+            if options.sync_batch_norm && pass == Pass::BackwardMoments && !with.is_empty() {
+                self.reduce_moments(id);
             }
         }
     }
@@ -122,7 +125,7 @@ impl Lowering<'_> {
 
     /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a layout, and have the same weight, are
     /// summed where they are, so that each layout sends one part.
-    fn gather_output_gradient(&mut self, id: LayerId) -> Result<(), Error> {
+    fn gather_output_gradient(&mut self, id: LayerId, options: &LowerOptions) -> Result<(), Error> {
         let own = self.layout(id);
         if id == self.loss {
             let scale = Contents::Constant(1.0 / self.batch as f64);
@@ -148,7 +151,7 @@ impl Lowering<'_> {
             let sum = self.sum(id, group);
             let is_here = sum.layout == own;
             let moved = if is_here { sum } else { self.redistribute_gradient(id, &sum, &own)? };
-            self.scale_gradient(id, &moved, consumer, is_here);
+            self.scale_gradient(id, &moved, (consumer, is_here), options.sync_batch_norm);
             parts.push(moved);
         }
         let gradient = self.sum(id, parts);

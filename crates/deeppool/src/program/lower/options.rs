@@ -118,11 +118,6 @@ impl LowerOptions {
                 got: format!("{} for {batch}", partial.parts()),
             });
         }
-        if self.sync_batch_norm {
-            let (setting, expected) =
-                ("synchronised batch normalisation", "none with partial backpropagation: normalise by shard");
-            return Err(Error::Setting { setting, expected, got: "both".into() });
-        }
         partial.check(network)
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use layer_engine::{Role, Shard};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::{LayerGraph, LayerId, LayerKind};
 
 use super::{Layout, Lowering, Placed, Value};
 use crate::Error;
@@ -152,18 +152,27 @@ impl Lowering<'_> {
 
     /// Scales a part of the gradient of a layer's output, which comes from a consumer, as those of fewer parts of the batch have to be; and
     /// sets it to zero for samples that do not contribute any more. `is_here` says that it has not been moved.
-    pub(super) fn scale_gradient(&mut self, id: LayerId, part: &Value, consumer: LayerId, is_here: bool) {
+    pub(super) fn scale_gradient(
+        &mut self,
+        id: LayerId,
+        part: &Value,
+        (consumer, is_here): (LayerId, bool),
+        sync_batch_norm: bool,
+    ) {
         if self.partial.is_none() {
             return;
         }
         let factor = self.reach(consumer) as f64 / self.reach(id) as f64;
+        // Otherwise what goes from sample to sample would depend on which samples lie on one rank.
+        let is_normalisation = matches!(self.network.layer(consumer).kind(), LayerKind::BatchNorm(_));
+        let mixes_samples = is_normalisation && sync_batch_norm;
         let label = format!("scale gradient of {}", self.network.layer(id).name());
         let shards: Vec<(usize, Shard)> = self.shards_where(id, |shard| self.contributes(id, shard));
         for ((place, shard), &(_, buffer)) in shards.into_iter().zip(&part.buffers) {
             let contributing = self.contributing(id, shard);
             let is_whole = contributing.iter().map(Range::len).sum::<usize>() == shard.samples;
             // As many parts reach the consumer: what does not contribute here has not contributed there.
-            if factor.total_cmp(&1.0).is_eq() && (is_whole || is_here) {
+            if factor.total_cmp(&1.0).is_eq() && (is_whole || is_here && !mixes_samples) {
                 continue;
             }
             let mut factors = Vec::new();
@@ -175,8 +184,39 @@ impl Lowering<'_> {
             }
             let left = shard.first + shard.samples - end;
             factors.extend((left > 0).then_some((left, 0.0)));
-            let op = Op::ScaleGradient { layer: id, factors };
+            let sample_elements = self.network.layer(id).output_shape().elements();
+            let op = Op::ScaleGradient { layer: id, sample_elements, factors };
             self.program.rank(place).step(op, label.clone(), Vec::new(), vec![buffer]);
+        }
+    }
+
+    /// Sums the moments of a synchronised normalisation's backward step over the ranks that contribute to it. Their means are over all samples:
+    /// those of ranks without a contribution are zero, and only counted.
+    pub(super) fn reduce_moments(&mut self, id: LayerId) {
+        let first = self.micro_batch.start;
+        let layout = self.layout(id);
+        let contributing = layout.partition.shards().filter(|(_, samples)| {
+            self.contributes(id, Shard { first: first + samples.start, samples: samples.len() })
+        });
+        let (ranks, samples): (Vec<usize>, Vec<usize>) =
+            contributing.map(|(rank, samples)| (rank, samples.len())).unzip();
+        let (layer, places) = (self.network.layer(id), self.lowered.places(&ranks));
+        let mut bucket = Bucket::new(&ranks, places.iter().copied());
+        self.add_to_bucket(&mut bucket, id, Role::GradientMoments, layer.name());
+        self.program.all_reduce(bucket);
+        let (counted, all) = (samples.iter().sum::<usize>(), self.micro_batch.len());
+        if counted == all {
+            return;
+        }
+        // The number of values is the last of the moments.
+        let sums = Role::GradientMoments.elements(layer, 0) - 1;
+        let factors = vec![(sums, 1.0), (1, all as f64 / counted as f64)];
+        let label = format!("count all samples of {}", layer.name());
+        for place in places {
+            let program = self.program.rank(place);
+            let moments = program.operand(id, layer, Role::GradientMoments, 0);
+            let op = Op::ScaleGradient { layer: id, sample_elements: 1, factors: factors.clone() };
+            program.step(op, label.clone(), Vec::new(), vec![moments]);
         }
     }
 
