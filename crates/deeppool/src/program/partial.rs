@@ -10,11 +10,12 @@ use crate::Error;
 /// Each part of the global batch backpropagates through a part of the network only, in turn: structured partial backpropagation.
 ///
 /// The batch is cut into `K` parts of consecutive samples, as even as it can be. In an iteration each part has another *role*, from 1 to `K`,
-/// and in the next iteration the next one. Role `r` backpropagates from the loss down to some layer and no further; role `K` goes all the
+/// and in `K` iterations every one. Role `r` backpropagates from the loss down to some layer and no further; role `K` goes all the
 /// way. So a layer has the gradients of `n` of the `K` parts, `n` falling towards the input. They are weighted by `K / n`, which makes the
 /// mean gradient of `K` iterations with the same parameters and samples that of the whole batch (without gradient clipping, and where batch
 /// normalisation does not mix samples of several parts).
 ///
+/// - Doubling `K` never lets any rank compute longer, wherever layers are.
 /// - A rank without a contributing sample in its shard does no backward step of the layer. Elsewhere the step is that of the whole shard, with
 ///   gradients of zero where samples do not contribute.
 /// - Only ranks with contributing samples reduce the parameters' gradient; the result is sent to the others that hold the parameters.
@@ -185,7 +186,7 @@ impl Contributions {
         let border = |part: usize| part * self.batch / self.parts;
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for part in 0..self.parts {
-            let role = (if self.together { 0 } else { part } + self.turn) % self.parts;
+            let role = role(if self.together { 0 } else { part }, self.turn, self.parts);
             let start = border(part).max(samples.start);
             let end = border(part + 1).min(samples.end);
             if role + reached < self.parts || start >= end {
@@ -198,6 +199,19 @@ impl Contributions {
         }
         ranges
     }
+}
+
+/// The role, from 0, of a part in a turn. Parts and turns are numbers in a mixed radix, by the prime factors of how many there are, and are
+/// added digit by digit. So the parts with the deepest roles are neighbours that lie on as few ranks as they can: with twice as many parts
+/// they are always among those that they are with half as many.
+fn role(part: usize, turn: usize, parts: usize) -> usize {
+    let (mut role, mut block) = (0, parts);
+    while block > 1 {
+        let base = (2..).find(|factor| block % factor == 0).unwrap_or(block);
+        block /= base;
+        role += (part / block + turn / block) % base * block;
+    }
+    role
 }
 
 #[cfg(test)]
