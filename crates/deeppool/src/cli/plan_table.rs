@@ -113,21 +113,16 @@ fn partial_line(partial: &PartialBackpropagation) -> String {
 fn places(plan: &ExecutionPlan) -> Table {
     let mut shown = table(&["layers", "", "GPUs", "ranks"]);
     for run in order(plan).chunk_by(|&a, &b| plan.layers[a].ranks == plan.layers[b].ranks) {
-        let first = &plan.layers[run[0]];
-        shown.add_row([
-            run_name(plan, run),
-            run.len().to_string(),
-            first.gpus.to_string(),
-            ranks(&first.ranks),
-        ]);
+        shown.add_row(run_cells(plan, run));
     }
     shown
 }
 
-/// The names of the first and the last layer.
-fn run_name(plan: &ExecutionPlan, run: &[usize]) -> String {
-    let (first, last) = (&plan.layers[run[0]].name, &plan.layers[run[run.len() - 1]].name);
-    if run.len() == 1 { first.clone() } else { format!("{first} .. {last}") }
+/// The names of the first and the last layer of a run, how many there are, on how many GPUs, and on which ranks.
+fn run_cells(plan: &ExecutionPlan, run: &[usize]) -> [String; 4] {
+    let (first, last) = (&plan.layers[run[0]], &plan.layers[run[run.len() - 1]]);
+    let names = if run.len() == 1 { first.name.clone() } else { format!("{} .. {}", first.name, last.name) };
+    [names, run.len().to_string(), first.gpus.to_string(), ranks(&first.ranks)]
 }
 
 /// What the fullest GPU holds, the largest kinds first.
@@ -165,17 +160,8 @@ fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
         let [forward, again, backward, update] =
             [PathKind::Forward, PathKind::Recompute, PathKind::Backward, PathKind::Update].map(time);
         let backward = again + backward;
-        let first = &plan.layers[run[0]];
-        shown.add_row([
-            run_name(plan, run),
-            run.len().to_string(),
-            first.gpus.to_string(),
-            ranks(&first.ranks),
-            micros(forward),
-            micros(backward),
-            micros(update),
-            micros(forward + backward + update),
-        ]);
+        let times = [forward, backward, update, forward + backward + update].map(micros);
+        shown.add_row(run_cells(plan, run).into_iter().chain(times));
     }
     for (what, kinds) in [
         ("moving activations", &[PathKind::Activations][..]),

@@ -207,7 +207,7 @@ impl Contributions {
 fn role(part: usize, turn: usize, parts: usize) -> usize {
     let (mut role, mut block) = (0, parts);
     while block > 1 {
-        let base = (2..).find(|factor| block % factor == 0).unwrap_or(block);
+        let base = (2..=block).find(|factor| block % factor == 0).unwrap_or(block);
         block /= base;
         role += (part / block + turn / block) % base * block;
     }
