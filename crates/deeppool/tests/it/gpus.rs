@@ -145,7 +145,7 @@ fn a_process_may_be_a_rank() {
     let of_process: Value = serde_json::from_slice(&of_process.stdout).unwrap();
     assert_eq!(losses(&alone), losses(&of_process));
 
-    let one_of_two = command(path, &format!("{run} --timeout 1")).envs(variables("2")).output().unwrap();
+    let one_of_two = command(path, &format!("{run} --timeout 5")).envs(variables("2")).output().unwrap();
     let errors = String::from_utf8_lossy(&one_of_two.stderr);
     assert_eq!((one_of_two.status.code(), errors.lines().count()), (Some(1), 1), "{errors}");
     assert!(errors.contains("[1] did not connect"), "{errors}");

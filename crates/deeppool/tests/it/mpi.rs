@@ -205,7 +205,7 @@ fn digits_are_learned_on_four_processes() {
                 );
                 let report = json(path, &format!("launch --ranks 4 -- {run}"));
                 let layers = report["plan"]["layers"].as_array().unwrap();
-                assert!(layers.iter().any(|layer| layer["gpus"] != layers[0]["gpus"]), "{layers:?}");
+                assert!(layers.iter().any(|layer| layer["ranks"] != layers[0]["ranks"]), "{layers:?}");
                 assert_eq!(report["background_samples_per_s"].as_f64() > Some(0.0), !background.is_empty());
                 report["epochs"][24]["test_accuracy"].as_f64().unwrap()
             })
