@@ -28,7 +28,7 @@ pub struct LowerOptions {
     /// computed again in the backward pass; all others are kept. Dropped outputs and their gradients share memory, so that a rank
     /// holds less and computes more; what is learned is the same to the last bit. After the last checkpoint nothing is
     /// computed again; without checkpoints nothing is. Which layers can be one:
-    /// [`possible_checkpoints`](super::possible_checkpoints).
+    /// [`possible_checkpoints`](crate::program::possible_checkpoints).
     ///
     /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies that came from other ranks are kept, so that
     /// nothing is communicated again.
