@@ -57,4 +57,5 @@ print(f"rank {dist.get_rank()}: {model.background_report()}", flush=True)
 state = model.state_dict()  # on every rank: it is a collective
 if dist.get_rank() == 0:
     torch.save(state, "resnet18.pt")
+dist.barrier()  # what was communicated is let go of before the interpreter ends
 dist.destroy_process_group()
