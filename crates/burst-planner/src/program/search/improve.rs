@@ -5,6 +5,7 @@ use std::rc::Rc;
 use rand_chacha::ChaCha8Rng;
 
 use super::super::evaluator::{Numbered, TrainingTime};
+use super::anywhere::anywhere;
 use super::archive::SAME;
 use super::moves::{Moves, below};
 use super::stage::{Stage, Trial, slowed_us};
@@ -21,9 +22,11 @@ const ARCHIVE_PATIENCE: usize = 3_000;
 const NEIGHBOURS: usize = 4;
 /// In one of so many cases it is the fastest arrangement that is changed.
 const FASTEST: usize = 6;
-/// A descent ends after so many changes for each node in vain, and descents after so many for each node that nothing came of.
+/// A descent ends after so many changes for each node in vain.
 const DESCENT_PATIENCE: usize = 20;
-const DESCENTS_PATIENCE: usize = 1_000;
+/// Descents end after so many changes that nothing came of, for each pair of nodes and each GPU: about as many as an arrangement has
+/// neighbours, many times over.
+const DESCENTS_PATIENCE: f64 = 150.0;
 /// With how many changes at once a descent begins at most.
 const MOST_CHANGES: usize = 6;
 
@@ -77,25 +80,35 @@ impl Stage<'_> {
 
     /// Descends from arrangements of the archive, drawn by chance and changed at some places at once, to one that no single change
     /// of many makes faster within its GPU time (iterated local search: H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
-    /// 2003). `steps` changes in all; it ends early when nothing has come into the archive for long.
+    /// 2003); in every second case from a random arrangement within one of the budgets, since what is far from all that is in the archive
+    /// is not found from there. `steps` changes in all; it ends early when nothing has come into the archive for long.
     pub(super) fn iterated_local_search(
         &mut self,
         gpus: usize,
         steps: usize,
+        effort: f64,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
         let (mut left, mut in_vain) = (steps, 0);
-        while left > 0 && in_vain < DESCENTS_PATIENCE * self.node_count() {
+        let neighbours = (self.node_count().pow(2) * gpus) as f64;
+        let patience = (effort * DESCENTS_PATIENCE * neighbours) as usize;
+        while left > 0 && in_vain < patience {
             let entries = self.archive.beginnings();
             if entries.is_empty() {
                 return Ok(());
             }
-            let from = &entries[below(random, entries.len())];
-            let budget_us = from.time.gpu_time_us;
-            let mut now = from.numbered.clone();
-            for _ in 0..=below(random, MOST_CHANGES) {
-                now = self.draw(&now, gpus, true, random).unwrap_or(now);
-            }
+            let from = entries[below(random, entries.len())].clone();
+            let (mut now, budget_us) = if below(random, 2) == 0 {
+                let budget = BUDGETS[below(random, BUDGETS.len())];
+                let anew = anywhere(&mut self.evaluator, &self.shape, gpus, random);
+                (anew.unwrap_or(from.numbered), budget * self.single_gpu_us)
+            } else {
+                let mut changed = from.numbered;
+                for _ in 0..=below(random, MOST_CHANGES) {
+                    changed = self.draw(&changed, gpus, true, random).unwrap_or(changed);
+                }
+                (changed, from.time.gpu_time_us)
+            };
             let mut now_score = score_of(self.offer(&now)?, budget_us);
             left -= 1;
             let mut since_better = 0;

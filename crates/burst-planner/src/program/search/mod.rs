@@ -1,5 +1,6 @@
 //! The search for arrangements that are fast and take little GPU time.
 
+mod anywhere;
 mod archive;
 mod coarse;
 mod improve;
@@ -29,7 +30,7 @@ use staircase::Staircase;
 /// How many changes are tried with 8 GPUs, about.
 const EVALUATIONS: f64 = 900.0;
 /// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
-const MORE_EVALUATIONS: f64 = 400_000.0;
+const MORE_EVALUATIONS: f64 = 1_000_000.0;
 /// With so many blocks a third of these additional changes are made, and with half as many again next to none.
 const FEW_BLOCKS: f64 = 22.0;
 
@@ -81,7 +82,7 @@ pub struct TrainingFrontier {
 /// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
 /// as one node, then nodes by themselves; the fastest are changed systematically at last. Where there are few of them, and an evaluation
-/// takes next to nothing, many more changes are tried by iterated local search, and nodes may get the ranks of others in reverse order: their
+/// takes next to nothing, many more changes are tried by iterated local search, from what is in the archive and from random arrangements, and nodes may get the ranks of others in reverse order: their
 /// gradients have buckets of their own then.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
@@ -211,7 +212,7 @@ impl Search<'_> {
         let (steps, more) = self.steps(gpus);
         self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
         self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
-        self.blocks.iterated_local_search(gpus, more * 3 / 4, &mut random)?;
+        self.blocks.iterated_local_search(gpus, more * 3 / 4, self.effort, &mut random)?;
         for found in self.blocks.archive.take_fresh() {
             let arrangement = self.blocks.evaluator.arrangement(&found);
             let expanded = self.coarse.expand(&arrangement, self.nodes.node_count());
@@ -228,8 +229,8 @@ impl Search<'_> {
         let blocks = self.coarse.blocks.len() as f64;
         let share = if gpus < 8 { gpus as f64 / 8.0 } else { (8.0 / gpus as f64).powf(0.7) };
         let few = (-(blocks / FEW_BLOCKS).powi(6)).exp();
-        let tried = |all: f64| (self.effort * share * all).ceil() as usize;
-        (tried(EVALUATIONS), tried(few * MORE_EVALUATIONS))
+        let tried = |all: f64| (self.effort * all).ceil() as usize;
+        (tried(share * EVALUATIONS), tried(share * few * MORE_EVALUATIONS))
     }
 }
 
