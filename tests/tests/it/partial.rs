@@ -271,6 +271,40 @@ fn losses_do_not_depend_on_the_plan() {
     }
 }
 
+/// The whole batch in one role, in turn or drawn: each role has the same weights, and the same probability.
+#[test]
+fn skipping_for_the_whole_batch_has_the_same_mean() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let dataset = Dataset::digits().unwrap();
+    let options = plain().with_partial(Some(by_layers(&network, 4).together().at_random()));
+    check_mean(&network, &dataset, &scattered(&network, 3, 1).unwrap(), 13, &options);
+}
+
+/// Which role is drawn depends on the seed and the iteration alone.
+#[test]
+fn random_skipping_does_not_depend_on_the_plan() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let dataset = Dataset::digits().unwrap();
+    let learned = |partial: PartialBackpropagation, placement: &Placement, background| {
+        let lowering = LowerOptions::default().with_partial(Some(partial));
+        let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background };
+        run.with(placement).unwrap().losses
+    };
+    let together = by_layers(&network, 4).together();
+    let alone = Placement::single(&network).unwrap();
+    let drawn = learned(together.clone().at_random(), &alone, None);
+    let in_turn = learned(together.clone(), &alone, None);
+    // They begin alike until other roles are drawn.
+    assert!(distance(&drawn, &in_turn) > TOLERANCE);
+    for (placement, background) in
+        [(planned(&network, 32, 2, Mode::DataParallel), Some(8)), (scattered(&network, 3, 5), None)]
+    {
+        let losses = learned(together.clone().at_random(), &placement.unwrap(), background);
+        let distance = distance(&drawn, &losses);
+        assert!(distance <= TOLERANCE, "{distance:.1e}");
+    }
+}
+
 /// With synchronised normalisation, of several parts in a shard as well.
 #[test]
 fn synchronised_normalisation_keeps_it_so() {

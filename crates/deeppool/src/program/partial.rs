@@ -5,6 +5,7 @@ use std::ops::Range;
 use layer_graph::{LayerGraph, LayerId};
 use serde::{Deserialize, Serialize};
 
+use super::Turns;
 use crate::Error;
 
 /// Each part of the global batch backpropagates through a part of the network only, in turn: structured partial backpropagation.
@@ -40,6 +41,9 @@ pub struct PartialBackpropagation {
     /// Whether all parts have the same role, in turn.
     #[serde(default, skip_serializing_if = "is_false")]
     together: bool,
+    /// Whether it is drawn which iteration of the rotation is executed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    at_random: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -97,7 +101,7 @@ impl PartialBackpropagation {
             }
         });
         let lowest = lowest.map(|id| network.layer(id).name().to_owned()).collect();
-        Ok(Self { parts, lowest, together: false })
+        Ok(Self { parts, lowest, together: false, at_random: false })
     }
 
     /// A network whose layers below one are not learned: the whole batch backpropagates down to it. A baseline for comparisons.
@@ -105,7 +109,7 @@ impl PartialBackpropagation {
     /// # Errors
     /// [`Error::Setting`] where the network has no such layer.
     pub fn frozen_below(network: &LayerGraph, layer: &str) -> Result<Self, Error> {
-        let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false };
+        let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false, at_random: false };
         frozen.check(network)?;
         Ok(frozen)
     }
@@ -115,6 +119,20 @@ impl PartialBackpropagation {
     #[must_use]
     pub fn together(self) -> Self {
         Self { together: true, ..self }
+    }
+
+    /// The same roles, but which iteration of the rotation is executed is drawn each time, by the seed of the run. With all parts
+    /// [together](Self::together) this is random skipping: how far the whole batch goes down is drawn in each iteration. The mean gradient is
+    /// that of the whole batch in expectation. Plans and simulations have the iterations in turn, which take as long on average.
+    #[must_use]
+    pub fn at_random(self) -> Self {
+        Self { at_random: true, ..self }
+    }
+
+    /// Which iterations of the rotation are executed in a run with this seed.
+    #[must_use]
+    pub fn turns(&self, seed: u64) -> Turns {
+        if self.at_random { Turns::drawn(self.parts, seed) } else { Turns::in_order(self.parts) }
     }
 
     /// Into how many parts the batch is cut; the roles come back after as many iterations.

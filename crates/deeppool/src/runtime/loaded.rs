@@ -10,7 +10,7 @@ use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
     BufferId, BufferSpec, Collective, CollectiveId, Contents, Lane, Op, Program, RankMemory, RankProgram,
-    Step,
+    Step, Turns,
 };
 
 /// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once. Or the programs of several
@@ -19,6 +19,8 @@ pub struct LoadedProgram<B: Backend> {
     network: String,
     /// Iteration by iteration, until they come again. All have the same buffers.
     pub(super) turns: Vec<Turn<B>>,
+    /// Which of them an iteration is.
+    pub(super) order: Turns,
     specs: Vec<BufferSpec>,
     /// The buffers that are not state; empty for those in shared memory.
     pub(super) scratch: Vec<B::Buffer>,
@@ -64,7 +66,7 @@ impl<B: Backend> LoadedProgram<B> {
     }
 
     /// Loads the programs of one rank that [`lower_rotation`](crate::program::lower_rotation) has made: iteration `i` is the program `i`
-    /// modulo their number.
+    /// modulo their number, or as [`in_order_of`](Self::in_order_of) says.
     ///
     /// # Errors
     /// As [`new`](Self::new), and when there are no programs or they have not the same buffers.
@@ -108,11 +110,28 @@ impl<B: Backend> LoadedProgram<B> {
         });
         Ok(Self {
             turns: turns.collect::<Result<_, Error>>()?,
+            order: Turns::in_order(programs.len()),
             specs: own.buffers.clone(),
             scratch,
             shared: shared?,
             network: network.name().to_owned(),
         })
+    }
+
+    /// The same programs in another order, which has to be the same on all ranks.
+    ///
+    /// # Errors
+    /// When it is of another number of programs.
+    pub fn in_order_of(self, order: Turns) -> Result<Self, Error> {
+        if order.count() != self.turns.len() {
+            let got = format!(
+                "it has {} iterations, where there is an order of {}",
+                self.turns.len(),
+                order.count()
+            );
+            return Err(Error::Program(got));
+        }
+        Ok(Self { order, ..self })
     }
 
     /// The same program, whose steps take so long on emulated devices: by iteration, until they come again, and step; of a collective once all
@@ -132,14 +151,14 @@ impl<B: Backend> LoadedProgram<B> {
         iteration: u64,
         state: &'l mut [B::Buffer],
     ) -> (&'l mut Turn<B>, Memory<'l, B>) {
-        let turn = (iteration % self.turns.len() as u64) as usize;
+        let turn = self.order.of(iteration);
         let (turn, shared) = (&mut self.turns[turn], &mut self.shared);
         (turn, Memory { specs: &self.specs, state, scratch: &mut self.scratch, shared })
     }
 
     /// What an iteration does.
     pub(super) fn turn(&self, iteration: u64) -> &Turn<B> {
-        &self.turns[(iteration % self.turns.len() as u64) as usize]
+        &self.turns[self.order.of(iteration)]
     }
 
     /// The network's name.
