@@ -11,7 +11,15 @@ use crate::svg::{assert_on_one_scale, centres};
 fn ways_to_backpropagate_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let table = run(folder.path(), &["spb", "--seeds", "1", "--epochs", "1"]);
-    for expected in ["trained", "simulated", "SPB, K = 8", "frozen below", "skipped together", "spb.csv"] {
+    for expected in [
+        "trained",
+        "simulated",
+        "SPB, K = 8",
+        "frozen below",
+        "skipped together",
+        "skipped at random",
+        "spb.csv",
+    ] {
         assert!(table.contains(expected), "no {expected} in\n{table}");
     }
     let records = records(&folder.path().join("spb.csv"));
@@ -20,7 +28,8 @@ fn ways_to_backpropagate_are_compared() {
         let of_model: Vec<_> = records.iter().filter(|record| record["model"] == model).collect();
         let compute: HashMap<&str, f64> =
             of_model.iter().map(|record| (record["way"].as_str(), number(record, "compute"))).collect();
-        assert_eq!(compute.len(), 6);
+        assert_eq!(compute.len(), 7);
+        assert!((compute["skipped together, K = 4"] - compute["skipped at random, K = 4"]).abs() < 1e-12);
         assert!((compute["whole"] - 1.0).abs() < 1e-12);
         let falling = ["whole", "SPB, K = 2", "SPB, K = 4", "SPB, K = 8"].map(|way| compute[way]);
         assert!(falling.is_sorted_by(|a, b| a > b), "{falling:?}");
@@ -28,7 +37,7 @@ fn ways_to_backpropagate_are_compared() {
         assert!(of_model.iter().all(|record| (0.2..0.99).contains(&number(record, "test_accuracy"))));
 
         let svg = std::fs::read_to_string(folder.path().join(format!("spb-{model}.svg"))).unwrap();
-        let colors = ["#282828", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#787878"];
+        let colors = ["#282828", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#787878", "#D55E00"];
         // The first is in the legend; then one in each panel.
         let across = of_model.iter().zip(colors).map(|(record, color)| {
             let drawn = centres(&svg, color);
