@@ -1,10 +1,8 @@
 //! Partial backpropagation: what it computes, sends and learns.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use collectives::{Group, LinkModel, ThreadWorld};
-use deeppool::costs::{Costs, shard_sizes};
+use collectives::{Group, ThreadWorld};
 use deeppool::data::{DataSource, Dataset};
 use deeppool::plan::Mode;
 use deeppool::program::{
@@ -17,17 +15,16 @@ use deeppool_tests::{Run, in_stretches, planned, scattered};
 use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{CpuEngine, LaunchContext, Sgd};
 use layer_graph::{LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
-use layer_profile::DeviceModel;
 use proptest::prelude::*;
 
 use crate::plan_independent::{TOLERANCE, distance, language_model, normalised};
 
-fn by_layers(network: &LayerGraph, parts: usize) -> PartialBackpropagation {
+pub(crate) fn by_layers(network: &LayerGraph, parts: usize) -> PartialBackpropagation {
     PartialBackpropagation::new(network, parts, PartialDepth::Layers).unwrap()
 }
 
 /// Without momentum and weight decay, velocities are gradients.
-fn plain() -> LowerOptions {
+pub(crate) fn plain() -> LowerOptions {
     LowerOptions::default().with_optimizer(Sgd { momentum: 0.0, weight_decay: 0.0, clip_norm: None })
 }
 
@@ -138,7 +135,7 @@ fn so_it_is_with_batch_normalisation_of_whole_parts() {
 }
 
 /// Equal layers in a row, each with as many parameters as the others.
-fn equal_layers(count: usize) -> LayerGraph {
+pub(crate) fn equal_layers(count: usize) -> LayerGraph {
     let mut net = LayerGraph::new("equal", Shape::features(10)).unwrap();
     let mut x = net.input();
     for index in 0..count {
@@ -193,51 +190,6 @@ fn layers_have_their_parts_and_send_three_quarters() {
         assert_eq!(contributed * 2 * parts, (parts + 1) * parts * parts * 8);
         let sent: usize = programs.iter().map(on_the_wire).sum();
         assert_eq!(4 * sent, 3 * parts * on_the_wire(&whole), "{parts} parts");
-    }
-}
-
-/// By rank: how long it computes in an iteration, as a mean over a rotation.
-fn computing(programs: &[Program], costs: &Costs<'_>) -> Vec<Duration> {
-    let mut by_rank = vec![Duration::ZERO; programs[0].ranks.len()];
-    for program in programs {
-        for (time, rank) in by_rank.iter_mut().zip(&program.ranks) {
-            *time += rank.steps.iter().map(|step| costs.compute(&step.op).unwrap()).sum::<Duration>();
-        }
-    }
-    by_rank.into_iter().map(|time| time / programs.len() as u32).collect()
-}
-
-#[test]
-fn no_rank_computes_longer() {
-    for model in ["vgg16", "resnet-18", "inception-v3", "digits-cnn"] {
-        let network = zoo::model(model).unwrap();
-        let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(32, 8)).unwrap();
-        let link = LinkModel::dgx_a100();
-        let costs = Costs::new(&network, &profile, &link);
-        let of = |placement: &Placement, partial| {
-            let programs =
-                lower_rotation(&network, placement, 32, &LowerOptions::default().with_partial(partial));
-            computing(&programs.unwrap(), &costs)
-        };
-        let everywhere = Placement::first_ranks(&network, 8, &vec![8; network.len() - 1]).unwrap();
-        let mut before = of(&everywhere, None);
-        for parts in [2, 4, 8] {
-            let now = of(&everywhere, Some(by_layers(&network, parts)));
-            assert!(now.iter().zip(&before).all(|(now, before)| now < before), "{model}: {parts} parts");
-            before = now;
-        }
-        for seed in 0..3 {
-            let placement = in_stretches(&network, 8, seed).unwrap();
-            let whole = of(&placement, None);
-            let mut before = whole.clone();
-            for parts in [2, 4, 8, 16] {
-                let now = of(&placement, Some(by_layers(&network, parts)));
-                assert!(now.iter().zip(&before).all(|(now, before)| now <= before), "{model}: {parts} parts");
-                before = now;
-            }
-            let now = of(&placement, Some(by_layers(&network, 3)));
-            assert!(now.iter().zip(&whole).all(|(now, whole)| now <= whole), "{model}: 3 parts");
-        }
     }
 }
 

@@ -16,7 +16,8 @@ use crate::Error;
 /// mean gradient of `K` iterations with the same parameters and samples that of the whole batch (without gradient clipping, and where batch
 /// normalisation does not mix samples of several parts).
 ///
-/// - Doubling `K` never lets any rank compute longer, wherever layers are.
+/// - No rank computes longer with `m K` parts than with `K`, wherever layers are, if no prime factor of `m` is below the largest of `K`: from
+///   1 to any number, from 2 to 4 and 6, from 3 to 9, not from 2 to 3. For all numbers no roles can do that.
 /// - A rank without a contributing sample in its shard does no backward step of the layer. Elsewhere the step is that of the whole shard, with
 ///   gradients of zero where samples do not contribute.
 /// - Only ranks with contributing samples reduce the parameters' gradient; the result is sent to the others that hold the parameters.
