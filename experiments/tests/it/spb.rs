@@ -56,8 +56,38 @@ fn ways_to_backpropagate_are_compared() {
     }
 }
 
+/// The residual network is made for their shape; here half of the images are dark, and half bright.
+#[test]
+fn other_images_are_learned_by_a_network_of_their_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("images");
+    std::fs::create_dir(&data).unwrap();
+    for (part, samples) in [("train", 64_u8), ("t10k", 32)] {
+        let header = |magic: u8, dims: &[u8]| {
+            let mut bytes = vec![0, 0, 8, magic];
+            bytes.extend(dims.iter().flat_map(|&dim| [0, 0, 0, dim]));
+            bytes
+        };
+        let mut images = header(3, &[samples, 12, 12]);
+        images.extend((0..samples).flat_map(|sample| [200 * (sample % 2); 144]));
+        let mut labels = header(1, &[samples]);
+        labels.extend((0..samples).map(|sample| sample % 2));
+        std::fs::write(data.join(format!("{part}-images-idx3-ubyte")), images).unwrap();
+        std::fs::write(data.join(format!("{part}-labels-idx1-ubyte")), labels).unwrap();
+    }
+    let data = format!("mnist:{}", data.display());
+    let table = run(folder.path(), &["spb", "--data", &data, "--seeds", "1", "--epochs", "2"]);
+    assert!(table.contains("mnist (64 samples to train and 32 to test)"), "{table}");
+    let records = records(&folder.path().join("spb.csv"));
+    let learned: Vec<_> = records.iter().filter(|record| !record["epoch"].is_empty()).collect();
+    assert_eq!(learned.len(), 2 * 7);
+    assert!(learned.iter().all(|record| record["model"] == "mnist-resnet"));
+}
+
 #[test]
 fn what_cannot_be_is_one_line() {
     assert_refused(&["spb", "--seeds", "0"], "from 1 to 100");
     assert_refused(&["spb", "--link", "nothing"], "nothing");
+    assert_refused(&["spb", "--data", "synthetic"], "digits, mnist:DIR or cifar10:DIR");
+    assert_refused(&["spb", "--data", "mnist:nowhere"], "nowhere");
 }
