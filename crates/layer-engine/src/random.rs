@@ -16,6 +16,8 @@ pub enum Purpose {
     Shuffle = 3,
     /// Synthetic data.
     Synthetic = 4,
+    /// Which of several programs an iteration executes.
+    Turns = 5,
 }
 
 /// A stream of random numbers, keyed by what it is for.

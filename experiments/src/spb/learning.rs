@@ -3,13 +3,14 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use anyhow::bail;
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::data::Dataset;
+use deeppool::data::{DataSource, Dataset};
 use deeppool::program::{LowerOptions, Placement, lower_rotation};
 use deeppool::train::{Length, Progress, TrainConfig, train};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, zoo,
 };
 use layer_profile::DeviceModel;
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ const BASELINE_PARTS: usize = 4;
 
 /// A network that is trained.
 pub(super) struct Learns {
-    pub(super) title: &'static str,
+    pub(super) title: String,
     network: LayerGraph,
     dataset: Dataset,
     learning_rate: f64,
@@ -42,7 +43,7 @@ pub(super) struct Learned(Vec<(f64, f64)>);
 pub(super) struct LearningRow {
     pub(super) model: String,
     #[serde(skip)]
-    pub(super) title: &'static str,
+    pub(super) title: String,
     pub(super) way: String,
     pub(super) seed: u64,
     pub(super) epoch: u64,
@@ -55,29 +56,43 @@ pub(super) struct LearningRow {
     pub(super) test_accuracy: f64,
 }
 
-/// A network without batch normalisation, and a residual one with it.
-pub(super) fn networks() -> anyhow::Result<Vec<Learns>> {
-    Ok(vec![
-        Learns {
-            title: "digits-cnn",
+/// For the digits that are shipped a network without batch normalisation, and for all data a residual one with it.
+pub(super) fn networks(source: &DataSource) -> anyhow::Result<Vec<Learns>> {
+    let dataset = match source {
+        DataSource::Digits => Dataset::digits()?,
+        DataSource::Mnist(folder) => Dataset::mnist(folder)?,
+        DataSource::Cifar10(folder) => Dataset::cifar10(folder)?,
+        other => bail!(
+            "data set `{other}`: ways to backpropagate are compared on digits, mnist:DIR or cifar10:DIR"
+        ),
+    };
+    dataset.check_batch(BATCH)?;
+    let mut networks = Vec::new();
+    if *source == DataSource::Digits {
+        networks.push(Learns {
+            title: "digits-cnn".into(),
             network: zoo::model("digits-cnn")?,
-            dataset: Dataset::digits()?,
+            dataset: dataset.clone(),
             learning_rate: 0.03,
-        },
-        Learns {
-            title: "a residual network on digits",
-            network: residual_network()?,
-            dataset: Dataset::digits()?,
-            learning_rate: 0.03,
-        },
-    ])
+        });
+    }
+    networks.push(Learns {
+        title: format!("a residual network on {}", dataset.name()),
+        network: residual_network(&dataset)?,
+        dataset,
+        learning_rate: 0.03,
+    });
+    Ok(networks)
 }
 
-/// Six residual blocks of two convolutions, 16, 32 and 32 channels wide.
-fn residual_network() -> Result<LayerGraph, GraphError> {
-    let mut net = LayerGraph::new("digits-resnet", Shape::image(1, 8, 8))?;
+/// Six residual blocks of two convolutions, 16, 32 and 32 channels wide. Images are halved first where they are larger than digits.
+fn residual_network(dataset: &Dataset) -> Result<LayerGraph, GraphError> {
+    let shape = dataset.shape().clone();
+    let side = shape.dims().last().copied().unwrap_or_default();
+    let stride = if side > 8 { 2 } else { 1 };
+    let mut net = LayerGraph::new(format!("{}-resnet", dataset.name()), shape)?;
     let input = net.input();
-    let mut x = normalised(&mut net, "stem", Conv2d::new(16, 3).padding(1), input)?;
+    let mut x = normalised(&mut net, "stem", Conv2d::new(16, 3).stride(stride).padding(1), input)?;
     x = net.add("stem.relu", LayerKind::Relu, [x])?;
     for (block, (width, stride)) in
         [(16, 1), (16, 1), (32, 2), (32, 1), (32, 2), (32, 1)].into_iter().enumerate()
@@ -86,7 +101,7 @@ fn residual_network() -> Result<LayerGraph, GraphError> {
     }
     x = net.add("pool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
-    x = net.add("fc", Linear::new(10), [x])?;
+    x = net.add("fc", Linear::new(dataset.classes()), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(net)
 }
@@ -115,11 +130,22 @@ fn normalised(net: &mut LayerGraph, name: &str, conv: Conv2d, input: LayerId) ->
 }
 
 impl Learns {
+    /// What it learns from.
+    pub(super) fn data(&self) -> String {
+        let Self { dataset, .. } = self;
+        format!(
+            "{} ({} samples to train and {} to test)",
+            dataset.name(),
+            dataset.train().len(),
+            dataset.test().len()
+        )
+    }
+
     /// Whole backpropagation, partial with more and more parts, and baselines that compute as much as one of them.
     pub(super) fn ways(&self) -> anyhow::Result<Vec<Way>> {
         let mut ways = vec![Way::Whole];
         ways.extend(PARTS.map(Way::Parts));
-        ways.push(Way::Together(BASELINE_PARTS));
+        ways.extend([Way::Together(BASELINE_PARTS), Way::Random(BASELINE_PARTS)]);
         let as_much = self.compute_share(&Way::Parts(BASELINE_PARTS))?;
         let mut frozen = None;
         for (_, layer) in self.network.layers().filter(|(_, layer)| layer.parameter_count() > 0).skip(1) {
@@ -174,7 +200,7 @@ impl Learned {
         let of_epoch = (network.dataset.train().len() / BATCH) as u64;
         let row = |(epoch, &(train_loss, test_accuracy)): (u64, &(f64, f64))| LearningRow {
             model: network.network.name().into(),
-            title: network.title,
+            title: network.title.clone(),
             way: way.label(),
             seed,
             epoch,

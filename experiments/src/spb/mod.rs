@@ -9,6 +9,7 @@ mod way;
 use anyhow::Context;
 use clap::Args;
 use collectives::LinkModel;
+use deeppool::data::DataSource;
 use serde::Serialize;
 
 use crate::canvas::Figure;
@@ -36,6 +37,7 @@ const TARGET: f64 = 0.97;
 Examples:
   experiments spb
   experiments spb --seeds 2 --epochs 5
+  experiments spb --data mnist:FOLDER --seeds 5 --epochs 8
   experiments spb --device h100 --link dgx-h100 --out results")]
 pub(crate) struct SpbOptions {
     #[command(flatten)]
@@ -48,6 +50,9 @@ pub(crate) struct SpbOptions {
     epochs: usize,
     #[command(flatten)]
     device: DeviceOptions,
+    /// What is learned: digits, mnist:DIR or cifar10:DIR. On others than digits it is a residual network for their shape only
+    #[arg(long, value_name = "NAME", default_value = "digits")]
+    data: DataSource,
     /// How the GPUs are linked: the name of a link model, or its FILE.json
     #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100")]
     link: String,
@@ -75,7 +80,7 @@ impl Experiment for SpbOptions {
         for workload in &workloads {
             times.check(&workload.network, &workload.batches(GPUS))?;
         }
-        let networks = learning::networks()?;
+        let networks = learning::networks(&self.data)?;
         let (seeds, epochs) = (self.seeds as u64, self.epochs as u64);
         Ok(prepared(move |journal| {
             Spb::run((&networks, seeds, epochs), &workloads, (&times, &link), journal)
@@ -88,6 +93,7 @@ impl Experiment for SpbOptions {
 struct Spb {
     #[serde(flatten)]
     header: Header,
+    data: String,
     seeds: u64,
     epochs: u64,
     rows: Vec<Row>,
@@ -128,7 +134,8 @@ impl Spb {
         for (workload, shared) in workloads.iter().zip(shared) {
             rows.extend(shared.into_iter().map(|shared| Row::Sharing(shared.row(workload))));
         }
-        Ok(Self { header: Header::new(NAME, times, link), seeds, epochs, rows })
+        let data = networks.first().map(Learns::data).unwrap_or_default();
+        Ok(Self { header: Header::new(NAME, times, link), data, seeds, epochs, rows })
     }
 
     /// The epochs of all runs, network by network.
@@ -157,7 +164,8 @@ impl Outcome for Spb {
     fn provenance(&self) -> Vec<String> {
         vec![
             format!(
-                "trained: handwritten digits (UCI, 1,437 to train and 360 to test), batches of {}, {} seeds, {} epochs, on one thread",
+                "trained: {}, batches of {}, {} seeds, {} epochs, on one thread",
+                self.data,
                 learning::BATCH,
                 self.seeds,
                 self.epochs

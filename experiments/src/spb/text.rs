@@ -80,7 +80,7 @@ impl Spb {
         for rows in learning.chunk_by(|a, b| a.model == b.model) {
             let ways = ways(rows);
             let Some((whole, others)) = ways.split_first() else { continue };
-            found.extend(others.iter().map(|way| against(rows[0].title, whole, way)));
+            found.extend(others.iter().map(|way| against(&rows[0].title, whole, way)));
         }
         let sharing = self.sharing();
         let mut by_model: BTreeMap<&str, Vec<&SharingRow>> = BTreeMap::new();

@@ -12,6 +12,8 @@ pub(super) enum Way {
     Parts(usize),
     /// The whole batch in the same role, in turn: what is skipped is skipped for all samples at once.
     Together(usize),
+    /// The whole batch in a role that is drawn in each iteration.
+    Random(usize),
     /// All samples down to this layer; those below stay as they are.
     Frozen(String),
 }
@@ -22,6 +24,7 @@ impl Way {
             Self::Whole => "whole".into(),
             Self::Parts(parts) => format!("SPB, K = {parts}"),
             Self::Together(parts) => format!("skipped together, K = {parts}"),
+            Self::Random(parts) => format!("skipped at random, K = {parts}"),
             Self::Frozen(layer) => format!("frozen below {layer}"),
         }
     }
@@ -32,6 +35,7 @@ impl Way {
             Self::Whole => None,
             Self::Parts(parts) => Some(of_parts(*parts)?),
             Self::Together(parts) => Some(of_parts(*parts)?.together()),
+            Self::Random(parts) => Some(of_parts(*parts)?.together().at_random()),
             Self::Frozen(layer) => Some(PartialBackpropagation::frozen_below(network, layer)?),
         })
     }

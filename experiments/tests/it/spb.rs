@@ -11,7 +11,15 @@ use crate::svg::{assert_on_one_scale, centres};
 fn ways_to_backpropagate_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let table = run(folder.path(), &["spb", "--seeds", "1", "--epochs", "1"]);
-    for expected in ["trained", "simulated", "SPB, K = 8", "frozen below", "skipped together", "spb.csv"] {
+    for expected in [
+        "trained",
+        "simulated",
+        "SPB, K = 8",
+        "frozen below",
+        "skipped together",
+        "skipped at random",
+        "spb.csv",
+    ] {
         assert!(table.contains(expected), "no {expected} in\n{table}");
     }
     let records = records(&folder.path().join("spb.csv"));
@@ -20,7 +28,8 @@ fn ways_to_backpropagate_are_compared() {
         let of_model: Vec<_> = records.iter().filter(|record| record["model"] == model).collect();
         let compute: HashMap<&str, f64> =
             of_model.iter().map(|record| (record["way"].as_str(), number(record, "compute"))).collect();
-        assert_eq!(compute.len(), 6);
+        assert_eq!(compute.len(), 7);
+        assert!((compute["skipped together, K = 4"] - compute["skipped at random, K = 4"]).abs() < 1e-12);
         assert!((compute["whole"] - 1.0).abs() < 1e-12);
         let falling = ["whole", "SPB, K = 2", "SPB, K = 4", "SPB, K = 8"].map(|way| compute[way]);
         assert!(falling.is_sorted_by(|a, b| a > b), "{falling:?}");
@@ -28,7 +37,7 @@ fn ways_to_backpropagate_are_compared() {
         assert!(of_model.iter().all(|record| (0.2..0.99).contains(&number(record, "test_accuracy"))));
 
         let svg = std::fs::read_to_string(folder.path().join(format!("spb-{model}.svg"))).unwrap();
-        let colors = ["#282828", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#787878"];
+        let colors = ["#282828", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#787878", "#D55E00"];
         // The first is in the legend; then one in each panel.
         let across = of_model.iter().zip(colors).map(|(record, color)| {
             let drawn = centres(&svg, color);
@@ -47,8 +56,38 @@ fn ways_to_backpropagate_are_compared() {
     }
 }
 
+/// The residual network is made for their shape; here half of the images are dark, and half bright.
+#[test]
+fn other_images_are_learned_by_a_network_of_their_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("images");
+    std::fs::create_dir(&data).unwrap();
+    for (part, samples) in [("train", 64_u8), ("t10k", 32)] {
+        let header = |magic: u8, dims: &[u8]| {
+            let mut bytes = vec![0, 0, 8, magic];
+            bytes.extend(dims.iter().flat_map(|&dim| [0, 0, 0, dim]));
+            bytes
+        };
+        let mut images = header(3, &[samples, 12, 12]);
+        images.extend((0..samples).flat_map(|sample| [200 * (sample % 2); 144]));
+        let mut labels = header(1, &[samples]);
+        labels.extend((0..samples).map(|sample| sample % 2));
+        std::fs::write(data.join(format!("{part}-images-idx3-ubyte")), images).unwrap();
+        std::fs::write(data.join(format!("{part}-labels-idx1-ubyte")), labels).unwrap();
+    }
+    let data = format!("mnist:{}", data.display());
+    let table = run(folder.path(), &["spb", "--data", &data, "--seeds", "1", "--epochs", "2"]);
+    assert!(table.contains("mnist (64 samples to train and 32 to test)"), "{table}");
+    let records = records(&folder.path().join("spb.csv"));
+    let learned: Vec<_> = records.iter().filter(|record| !record["epoch"].is_empty()).collect();
+    assert_eq!(learned.len(), 2 * 7);
+    assert!(learned.iter().all(|record| record["model"] == "mnist-resnet"));
+}
+
 #[test]
 fn what_cannot_be_is_one_line() {
     assert_refused(&["spb", "--seeds", "0"], "from 1 to 100");
     assert_refused(&["spb", "--link", "nothing"], "nothing");
+    assert_refused(&["spb", "--data", "synthetic"], "digits, mnist:DIR or cifar10:DIR");
+    assert_refused(&["spb", "--data", "mnist:nowhere"], "nowhere");
 }

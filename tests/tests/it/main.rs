@@ -3,6 +3,7 @@
 mod consumers;
 mod one_program;
 mod partial;
+mod partial_compute;
 mod plan_independent;
 mod plan_order;
 mod planned_and_simulated;

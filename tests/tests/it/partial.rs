@@ -1,10 +1,8 @@
 //! Partial backpropagation: what it computes, sends and learns.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use collectives::{Group, LinkModel, ThreadWorld};
-use deeppool::costs::{Costs, shard_sizes};
+use collectives::{Group, ThreadWorld};
 use deeppool::data::{DataSource, Dataset};
 use deeppool::plan::Mode;
 use deeppool::program::{
@@ -17,17 +15,16 @@ use deeppool_tests::{Run, in_stretches, planned, scattered};
 use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{CpuEngine, LaunchContext, Sgd};
 use layer_graph::{LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
-use layer_profile::DeviceModel;
 use proptest::prelude::*;
 
 use crate::plan_independent::{TOLERANCE, distance, language_model, normalised};
 
-fn by_layers(network: &LayerGraph, parts: usize) -> PartialBackpropagation {
+pub(crate) fn by_layers(network: &LayerGraph, parts: usize) -> PartialBackpropagation {
     PartialBackpropagation::new(network, parts, PartialDepth::Layers).unwrap()
 }
 
 /// Without momentum and weight decay, velocities are gradients.
-fn plain() -> LowerOptions {
+pub(crate) fn plain() -> LowerOptions {
     LowerOptions::default().with_optimizer(Sgd { momentum: 0.0, weight_decay: 0.0, clip_norm: None })
 }
 
@@ -138,7 +135,7 @@ fn so_it_is_with_batch_normalisation_of_whole_parts() {
 }
 
 /// Equal layers in a row, each with as many parameters as the others.
-fn equal_layers(count: usize) -> LayerGraph {
+pub(crate) fn equal_layers(count: usize) -> LayerGraph {
     let mut net = LayerGraph::new("equal", Shape::features(10)).unwrap();
     let mut x = net.input();
     for index in 0..count {
@@ -196,51 +193,6 @@ fn layers_have_their_parts_and_send_three_quarters() {
     }
 }
 
-/// By rank: how long it computes in an iteration, as a mean over a rotation.
-fn computing(programs: &[Program], costs: &Costs<'_>) -> Vec<Duration> {
-    let mut by_rank = vec![Duration::ZERO; programs[0].ranks.len()];
-    for program in programs {
-        for (time, rank) in by_rank.iter_mut().zip(&program.ranks) {
-            *time += rank.steps.iter().map(|step| costs.compute(&step.op).unwrap()).sum::<Duration>();
-        }
-    }
-    by_rank.into_iter().map(|time| time / programs.len() as u32).collect()
-}
-
-#[test]
-fn no_rank_computes_longer() {
-    for model in ["vgg16", "resnet-18", "inception-v3", "digits-cnn"] {
-        let network = zoo::model(model).unwrap();
-        let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(32, 8)).unwrap();
-        let link = LinkModel::dgx_a100();
-        let costs = Costs::new(&network, &profile, &link);
-        let of = |placement: &Placement, partial| {
-            let programs =
-                lower_rotation(&network, placement, 32, &LowerOptions::default().with_partial(partial));
-            computing(&programs.unwrap(), &costs)
-        };
-        let everywhere = Placement::first_ranks(&network, 8, &vec![8; network.len() - 1]).unwrap();
-        let mut before = of(&everywhere, None);
-        for parts in [2, 4, 8] {
-            let now = of(&everywhere, Some(by_layers(&network, parts)));
-            assert!(now.iter().zip(&before).all(|(now, before)| now < before), "{model}: {parts} parts");
-            before = now;
-        }
-        for seed in 0..3 {
-            let placement = in_stretches(&network, 8, seed).unwrap();
-            let whole = of(&placement, None);
-            let mut before = whole.clone();
-            for parts in [2, 4, 8, 16] {
-                let now = of(&placement, Some(by_layers(&network, parts)));
-                assert!(now.iter().zip(&before).all(|(now, before)| now <= before), "{model}: {parts} parts");
-                before = now;
-            }
-            let now = of(&placement, Some(by_layers(&network, 3)));
-            assert!(now.iter().zip(&whole).all(|(now, whole)| now <= whole), "{model}: 3 parts");
-        }
-    }
-}
-
 #[test]
 fn losses_do_not_depend_on_the_plan() {
     let network = zoo::model("digits-cnn").unwrap();
@@ -268,6 +220,40 @@ fn losses_do_not_depend_on_the_plan() {
             println!("{parts} parts, {ranks} ranks, background {background:?}: {distance:.1e}");
             assert!(distance <= TOLERANCE, "{parts} parts, {ranks} ranks: {distance:.1e}");
         }
+    }
+}
+
+/// The whole batch in one role, in turn or drawn: each role has the same weights, and the same probability.
+#[test]
+fn skipping_for_the_whole_batch_has_the_same_mean() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let dataset = Dataset::digits().unwrap();
+    let options = plain().with_partial(Some(by_layers(&network, 4).together().at_random()));
+    check_mean(&network, &dataset, &scattered(&network, 3, 1).unwrap(), 13, &options);
+}
+
+/// Which role is drawn depends on the seed and the iteration alone.
+#[test]
+fn random_skipping_does_not_depend_on_the_plan() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let dataset = Dataset::digits().unwrap();
+    let learned = |partial: PartialBackpropagation, placement: &Placement, background| {
+        let lowering = LowerOptions::default().with_partial(Some(partial));
+        let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background };
+        run.with(placement).unwrap().losses
+    };
+    let together = by_layers(&network, 4).together();
+    let alone = Placement::single(&network).unwrap();
+    let drawn = learned(together.clone().at_random(), &alone, None);
+    let in_turn = learned(together.clone(), &alone, None);
+    // They begin alike until other roles are drawn.
+    assert!(distance(&drawn, &in_turn) > TOLERANCE);
+    for (placement, background) in
+        [(planned(&network, 32, 2, Mode::DataParallel), Some(8)), (scattered(&network, 3, 5), None)]
+    {
+        let losses = learned(together.clone().at_random(), &placement.unwrap(), background);
+        let distance = distance(&drawn, &losses);
+        assert!(distance <= TOLERANCE, "{distance:.1e}");
     }
 }
 

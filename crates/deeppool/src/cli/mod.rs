@@ -27,6 +27,7 @@ mod plan_table;
 mod problem;
 mod profile;
 mod progress;
+mod rank_times;
 mod ranks;
 mod run_progress;
 mod segments;

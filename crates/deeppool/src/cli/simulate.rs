@@ -18,6 +18,7 @@ use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
 use super::progress::while_showing;
+use super::rank_times::rank_times;
 
 /// Run a plan in virtual time
 #[derive(Args)]
@@ -160,6 +161,12 @@ impl Simulate {
         say!("amplification, simulated            {:.3}", report.amplification);
         say!("foreground                          {}", rate(result.foreground_samples_per_s));
         self.show_activity(result);
+        if plan.lowering.partial.is_some() {
+            say!(
+                "\nWhere each rank's time goes, as a mean of the iterations of a rotation\n{}\n",
+                rank_times(&report.by_rank)
+            );
+        }
         if let Some(background) = background {
             say!("memory of the background job        {} on each GPU", byte_size(background.memory_bytes()));
             say!("background                          {}", rate(result.background_samples_per_s));

@@ -114,9 +114,51 @@ impl RankProgram {
 
     /// The buckets in which several buffers travel as one.
     fn bucket_bytes(&self) -> u64 {
-        let buckets = self.steps.iter().filter(|step| step.is_bucket());
-        let elements = buckets.flat_map(|step| &step.writes).map(|id| self.buffers[id.0].elements as u64);
-        elements.sum::<u64>() * ELEMENT_BYTES
+        self.steps.iter().map(|step| self.bucket_bytes_of(step)).sum()
+    }
+
+    /// That of a step, if it is one.
+    fn bucket_bytes_of(&self, step: &Step) -> u64 {
+        let writes = if step.is_bucket() { &step.writes[..] } else { &[] };
+        writes.iter().map(|id| self.buffers[id.0].elements as u64).sum::<u64>() * ELEMENT_BYTES
+    }
+
+    /// The most bytes that are needed at one time: if each buffer were held from the first step that uses it to the last one, in the order of
+    /// the steps. State, constants and shared memory are held all the time. It is less than what is [allocated](Self::memory), where
+    /// addresses are fixed; with partial backpropagation it says what the iteration by itself would have to keep, since activations that no
+    /// backward step reads are not needed after the forward pass.
+    #[must_use]
+    pub fn needed_bytes(&self) -> u64 {
+        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
+        let mut uses: Vec<Option<(usize, usize)>> = vec![None; self.buffers.len()];
+        for (at, step) in self.steps.iter().enumerate() {
+            for id in step.reads.iter().chain(&step.writes) {
+                let first = uses[id.0].map_or(at, |(first, _)| first);
+                uses[id.0] = Some((first, at));
+            }
+        }
+        let mut always: u64 = self.shared_elements.iter().map(|&elements| bytes(elements)).sum();
+        // By step: what is held from it on, and what until then.
+        let (mut from, mut until) = (vec![0; self.steps.len()], vec![0; self.steps.len()]);
+        for (index, (spec, used)) in self.buffers.iter().zip(uses).enumerate() {
+            let is_kept = index < self.state_buffers || matches!(spec.contents, Contents::Constant(_));
+            match used {
+                _ if spec.shared.is_some() => {}
+                _ if is_kept => always += bytes(spec.elements),
+                Some((first, last)) => {
+                    from[first] += bytes(spec.elements);
+                    until[last] += bytes(spec.elements);
+                }
+                None => {}
+            }
+        }
+        let (mut held, mut most) = (always, always);
+        for (at, step) in self.steps.iter().enumerate() {
+            held += from[at];
+            most = most.max(held + self.bucket_bytes_of(step));
+            held -= until[at];
+        }
+        most
     }
 
     /// Of [`memory`](Self::memory) what this program does not share with others for the same network and placement.

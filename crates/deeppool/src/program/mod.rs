@@ -8,6 +8,7 @@ mod memory;
 mod partial;
 mod placement;
 mod recompute;
+mod turns;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub use partial::{PartialBackpropagation, PartialDepth};
 pub use placement::Placement;
 pub use recompute::possible_checkpoints;
 pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
+pub use turns::Turns;
 
 /// The programs of all ranks, and the collectives that they take part in.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,6 +5,7 @@ use std::ops::Range;
 use layer_graph::{LayerGraph, LayerId};
 use serde::{Deserialize, Serialize};
 
+use super::Turns;
 use crate::Error;
 
 /// Each part of the global batch backpropagates through a part of the network only, in turn: structured partial backpropagation.
@@ -15,7 +16,8 @@ use crate::Error;
 /// mean gradient of `K` iterations with the same parameters and samples that of the whole batch (without gradient clipping, and where batch
 /// normalisation does not mix samples of several parts).
 ///
-/// - Doubling `K` never lets any rank compute longer, wherever layers are.
+/// - No rank computes longer with `m K` parts than with `K`, wherever layers are, if no prime factor of `m` is below the largest of `K`: from
+///   1 to any number, from 2 to 4 and 6, from 3 to 9, not from 2 to 3. For all numbers no roles can do that.
 /// - A rank without a contributing sample in its shard does no backward step of the layer. Elsewhere the step is that of the whole shard, with
 ///   gradients of zero where samples do not contribute.
 /// - Only ranks with contributing samples reduce the parameters' gradient; the result is sent to the others that hold the parameters.
@@ -40,6 +42,9 @@ pub struct PartialBackpropagation {
     /// Whether all parts have the same role, in turn.
     #[serde(default, skip_serializing_if = "is_false")]
     together: bool,
+    /// Whether it is drawn which iteration of the rotation is executed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    at_random: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -97,7 +102,7 @@ impl PartialBackpropagation {
             }
         });
         let lowest = lowest.map(|id| network.layer(id).name().to_owned()).collect();
-        Ok(Self { parts, lowest, together: false })
+        Ok(Self { parts, lowest, together: false, at_random: false })
     }
 
     /// A network whose layers below one are not learned: the whole batch backpropagates down to it. A baseline for comparisons.
@@ -105,7 +110,7 @@ impl PartialBackpropagation {
     /// # Errors
     /// [`Error::Setting`] where the network has no such layer.
     pub fn frozen_below(network: &LayerGraph, layer: &str) -> Result<Self, Error> {
-        let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false };
+        let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false, at_random: false };
         frozen.check(network)?;
         Ok(frozen)
     }
@@ -115,6 +120,20 @@ impl PartialBackpropagation {
     #[must_use]
     pub fn together(self) -> Self {
         Self { together: true, ..self }
+    }
+
+    /// The same roles, but which iteration of the rotation is executed is drawn each time, by the seed of the run. With all parts
+    /// [together](Self::together) this is random skipping: how far the whole batch goes down is drawn in each iteration. The mean gradient is
+    /// that of the whole batch in expectation. Plans and simulations have the iterations in turn, which take as long on average.
+    #[must_use]
+    pub fn at_random(self) -> Self {
+        Self { at_random: true, ..self }
+    }
+
+    /// Which iterations of the rotation are executed in a run with this seed.
+    #[must_use]
+    pub fn turns(&self, seed: u64) -> Turns {
+        if self.at_random { Turns::drawn(self.parts, seed) } else { Turns::in_order(self.parts) }
     }
 
     /// Into how many parts the batch is cut; the roles come back after as many iterations.

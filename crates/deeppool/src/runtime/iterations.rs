@@ -186,7 +186,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
 
     /// Starts and completes collectives as far as that goes without waiting.
     fn communicate(&mut self) -> Result<(), Error> {
-        let (turn, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        let (turn, _, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
         while let Some(&index) = turn.communication.get(self.communicated) {
             let step = &turn.program.steps[index];
             let mut at = CollectiveBuffers {
@@ -227,7 +227,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     }
 
     fn compute(&mut self, index: usize) -> Result<(), Error> {
-        let (turn, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        let (turn, kernels, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
         let step = &turn.program.steps[index];
         if let Op::LoadBatch { part, shard } = step.op {
             self.staging.clear();
@@ -239,7 +239,9 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 &mut self.device.queue,
             )?);
         }
-        let Some(kernel) = &mut turn.kernels[index] else { return Ok(()) };
+        let Some(kernel) = turn.kernels[index].and_then(|kernel| kernels.get_mut(kernel)) else {
+            return Ok(());
+        };
         memory.claim(&step.writes, self.device)?;
         let mut written = memory.take(&step.writes);
         let reads: Vec<&B::Buffer> = step.reads.iter().map(|&id| memory.get(id)).collect();

@@ -1,16 +1,17 @@
 use std::time::Duration;
 
 use collectives::Group;
-use layer_engine::{Engine, KernelSpec, Precision, Role};
+use layer_engine::{Engine, Role};
 use layer_graph::{LayerGraph, LayerId};
 
 use super::bucket::Bucket;
+use super::kernels::{Kernel, Kernels};
 use super::memory::{Memory, Shared};
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
     BufferId, BufferSpec, Collective, CollectiveId, Contents, Lane, Op, Program, RankMemory, RankProgram,
-    Step,
+    Turns,
 };
 
 /// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once. Or the programs of several
@@ -19,7 +20,11 @@ pub struct LoadedProgram<B: Backend> {
     network: String,
     /// Iteration by iteration, until they come again. All have the same buffers.
     pub(super) turns: Vec<Turn<B>>,
+    /// Which of them an iteration is.
+    pub(super) order: Turns,
     specs: Vec<BufferSpec>,
+    /// Those of all iterations: see [`Turn::kernels`].
+    pub(super) kernels: Vec<Kernel<B>>,
     /// The buffers that are not state; empty for those in shared memory.
     pub(super) scratch: Vec<B::Buffer>,
     pub(super) shared: Vec<Shared<B>>,
@@ -31,8 +36,8 @@ pub(super) struct Turn<B: Backend> {
     steps_before: usize,
     pub(super) program: RankProgram,
     pub(super) collectives: Vec<Collective>,
-    /// By step.
-    pub(super) kernels: Vec<Option<<B::Engine as Engine>::Kernel>>,
+    /// By step: the index of its kernel.
+    pub(super) kernels: Vec<Option<usize>>,
     /// By step: where the buffers of a collective travel as one.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
     /// By step: the group of a collective.
@@ -64,7 +69,7 @@ impl<B: Backend> LoadedProgram<B> {
     }
 
     /// Loads the programs of one rank that [`lower_rotation`](crate::program::lower_rotation) has made: iteration `i` is the program `i`
-    /// modulo their number.
+    /// modulo their number, or as [`in_order_of`](Self::in_order_of) says.
     ///
     /// # Errors
     /// As [`new`](Self::new), and when there are no programs or they have not the same buffers.
@@ -99,20 +104,41 @@ impl<B: Backend> LoadedProgram<B> {
         }
         let shared: Result<_, Error> =
             own.shared_elements.iter().map(|&elements| Shared::new(device, elements)).collect();
+        let mut kernels = Kernels::new();
         let mut steps_before = 0;
         let turns = programs.iter().zip(&of_rank).map(|(program, own)| {
-            let turn = Turn::new(device, communicator, network, (program, own))?;
+            let of_steps = kernels.of_iteration(device, network, own)?;
+            let turn = Turn::new(device, communicator, (program, own), of_steps)?;
             let before = steps_before;
             steps_before += own.steps.len();
             Ok(Turn { steps_before: before, ..turn })
         });
+        let turns = turns.collect::<Result<_, Error>>()?;
         Ok(Self {
-            turns: turns.collect::<Result<_, Error>>()?,
+            turns,
+            kernels: kernels.into_prepared(),
+            order: Turns::in_order(programs.len()),
             specs: own.buffers.clone(),
             scratch,
             shared: shared?,
             network: network.name().to_owned(),
         })
+    }
+
+    /// The same programs in another order, which has to be the same on all ranks.
+    ///
+    /// # Errors
+    /// When it is of another number of programs.
+    pub fn in_order_of(self, order: Turns) -> Result<Self, Error> {
+        if order.count() != self.turns.len() {
+            let got = format!(
+                "it has {} iterations, where there is an order of {}",
+                self.turns.len(),
+                order.count()
+            );
+            return Err(Error::Program(got));
+        }
+        Ok(Self { order, ..self })
     }
 
     /// The same program, whose steps take so long on emulated devices: by iteration, until they come again, and step; of a collective once all
@@ -126,20 +152,21 @@ impl<B: Backend> LoadedProgram<B> {
         self
     }
 
-    /// What an iteration does, and the buffers that it does it on.
+    /// What an iteration does, the kernels, and the buffers that it does it on.
     pub(super) fn parts<'l>(
         &'l mut self,
         iteration: u64,
         state: &'l mut [B::Buffer],
-    ) -> (&'l mut Turn<B>, Memory<'l, B>) {
-        let turn = (iteration % self.turns.len() as u64) as usize;
+    ) -> (&'l mut Turn<B>, &'l mut [Kernel<B>], Memory<'l, B>) {
+        let turn = self.order.of(iteration);
         let (turn, shared) = (&mut self.turns[turn], &mut self.shared);
-        (turn, Memory { specs: &self.specs, state, scratch: &mut self.scratch, shared })
+        let memory = Memory { specs: &self.specs, state, scratch: &mut self.scratch, shared };
+        (turn, &mut self.kernels, memory)
     }
 
     /// What an iteration does.
     pub(super) fn turn(&self, iteration: u64) -> &Turn<B> {
-        &self.turns[(iteration % self.turns.len() as u64) as usize]
+        &self.turns[self.order.of(iteration)]
     }
 
     /// The network's name.
@@ -213,12 +240,9 @@ impl<B: Backend> Turn<B> {
     fn new(
         device: &mut RankDevice<B>,
         communicator: Option<&B::Communicator>,
-        network: &LayerGraph,
         (program, own): (&Program, &RankProgram),
+        kernels: Vec<Option<usize>>,
     ) -> Result<Self, Error> {
-        let prepare = |spec| Ok(device.engine.prepare(&spec, Precision::F32)?);
-        let kernels: Result<_, Error> =
-            own.steps.iter().map(|step| kernel_spec(network, own, step).map(prepare).transpose()).collect();
         let groups: Result<_, Error> = own
             .steps
             .iter()
@@ -237,7 +261,7 @@ impl<B: Backend> Turn<B> {
         let is_metrics = |contents| matches!(contents, Contents::Operand(_, Role::Metrics));
         Ok(Self {
             steps_before: 0,
-            kernels: kernels?,
+            kernels,
             buckets: buckets?,
             groups: groups?,
             compute: on_lane(Lane::Compute),
@@ -255,31 +279,6 @@ impl<B: Backend> Turn<B> {
         let known = self.step_times.as_ref().and_then(|times| times.get(step));
         known.copied().unwrap_or_default()
     }
-}
-
-/// What the kernel of a step is to compute, where it has one.
-pub(crate) fn kernel_spec<'a>(
-    network: &'a LayerGraph,
-    program: &RankProgram,
-    step: &Step,
-) -> Option<KernelSpec<'a>> {
-    let elements = |id: &BufferId| program.buffers[id.0].elements;
-    Some(match &step.op {
-        Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
-            KernelSpec::Layer { layer: network.layer(*layer), pass: *pass, shard: *shard }
-        }
-        Op::AccumulateGradient => {
-            KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) }
-        }
-        Op::ScaleGradient { sample_elements, factors, .. } => {
-            KernelSpec::Scale { sample_elements: *sample_elements, factors: factors.clone() }
-        }
-        Op::SquaredNorm => KernelSpec::SquaredNorm { elements: step.reads.iter().map(elements).collect() },
-        Op::OptimizerStep { rule, .. } => {
-            KernelSpec::Sgd { elements: elements(&step.writes[0]), rule: *rule }
-        }
-        Op::LoadBatch { .. } | Op::Collective(_) => return None,
-    })
 }
 
 fn group<B: Backend>(

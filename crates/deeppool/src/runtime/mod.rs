@@ -7,6 +7,7 @@ mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod iterations;
+mod kernels;
 mod loaded;
 mod memory;
 mod pending;
@@ -16,6 +17,6 @@ pub use driver::{BackgroundStatus, JobsMut, RankDriver};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, Ran};
+pub(crate) use kernels::kernel_spec;
 pub use loaded::LoadedProgram;
-pub(crate) use loaded::kernel_spec;
 pub use memory::RankState;

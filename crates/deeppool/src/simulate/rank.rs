@@ -41,6 +41,11 @@ impl<'a> Rank<'a> {
         self.class.ranks
     }
 
+    /// Which ranks it stands for.
+    pub(super) fn stands_for(&self) -> impl Iterator<Item = usize> {
+        self.class.programs.iter().flat_map(|program| &program.stands_for).copied()
+    }
+
     /// All ranks have ended the warm-up now. For a rank without steps its figures begin here.
     pub(super) fn end_warm_up(&mut self) {
         self.jobs.end_warm_up(&self.driver);

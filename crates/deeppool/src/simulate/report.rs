@@ -5,10 +5,12 @@ use std::time::Duration;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
-use super::{SimulateOptions, Simulation};
+use super::{SimulateOptions, SimulatedActivity, Simulation};
 use crate::Error;
+use crate::costs::micros;
 use crate::job::Job;
 use crate::plan::{ExecutionPlan, PlanMode};
+use crate::program::RankProgram;
 
 /// What a plan takes in virtual time, alone and with what shares its GPUs, as `deeppool simulate --json` prints it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -45,6 +47,8 @@ pub struct SimulationReport {
     pub communicating_us: f64,
     /// The time in which they do neither.
     pub idle_us: f64,
+    /// The same of each rank by itself, with what it does in each iteration of a rotation where backpropagation is partial.
+    pub by_rank: Vec<RankTime>,
     /// Samples of the foreground by second.
     pub foreground_samples_per_s: f64,
     /// Samples of the background by second, of all GPUs together.
@@ -59,6 +63,34 @@ pub struct SimulationReport {
     pub foreground_busy_fraction: f64,
     /// The part that the background used of the time in which the foreground is idle.
     pub background_share_of_idle: Option<f64>,
+}
+
+/// Where a rank's time goes in an iteration, as a mean. The three parts add up to the iteration.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RankTime {
+    /// The rank.
+    pub rank: usize,
+    /// The time in which it computes.
+    pub computing_us: f64,
+    /// The time in which it only communicates.
+    pub communicating_us: f64,
+    /// The time in which it does neither.
+    pub idle_us: f64,
+    /// With partial backpropagation: the iterations of the rotation, one after another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_iteration: Vec<RankIteration>,
+}
+
+/// What a rank does in an iteration of a rotation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RankIteration {
+    /// The time of its kernels, undisturbed.
+    pub computing_us: f64,
+    /// The [memory that it needs](crate::program::RankProgram::needed_bytes) at one time, which is less than what is held: a rank has every
+    /// role in turn, and its memory has fixed addresses.
+    pub needed_bytes: u64,
 }
 
 /// Background samples by second, by what the foreground does.
@@ -90,7 +122,6 @@ impl SimulationReport {
             }
             None => result.iteration,
         };
-        let us = |time: Duration| 1e6 * time.as_secs_f64();
         let (activity, background) = (&result.activity, &result.background_by_activity);
         let profile = job.costs().profile();
         let report = Self {
@@ -105,12 +136,13 @@ impl SimulationReport {
             origin: profile.origin(),
             accuracy: profile.accuracy().cloned(),
             link: job.costs().link().name().into(),
-            iteration_us: us(result.iteration),
+            iteration_us: micros(result.iteration),
             planned_iteration_us: plan.iteration_us,
-            amplification: us(activity.active()) / job.single_gpu_us()?,
-            computing_us: us(activity.computing),
-            communicating_us: us(activity.communicating),
-            idle_us: us(activity.idle),
+            amplification: micros(activity.active()) / job.single_gpu_us()?,
+            computing_us: micros(activity.computing),
+            communicating_us: micros(activity.communicating),
+            idle_us: micros(activity.idle),
+            by_rank: by_rank(job, plan, &result)?,
             foreground_samples_per_s: result.foreground_samples_per_s,
             background_samples_per_s: result.background_samples_per_s,
             background_samples_per_s_while: BackgroundWhile {
@@ -125,4 +157,25 @@ impl SimulationReport {
         };
         Ok((report, result))
     }
+}
+
+/// Each rank's time, by iteration of the rotation where there is one.
+fn by_rank(job: &Job<'_>, plan: &ExecutionPlan, result: &Simulation) -> Result<Vec<RankTime>, Error> {
+    let programs = if plan.lowering.partial.is_some() { job.lower_rotation(plan)? } else { Vec::new() };
+    let of_iteration = |program: &RankProgram| {
+        let times = program.steps.iter().map(|step| job.costs().compute(&step.op));
+        let computing: Duration = times.sum::<Result<_, Error>>()?;
+        Ok(RankIteration { computing_us: micros(computing), needed_bytes: program.needed_bytes() })
+    };
+    let of_rank = |(rank, activity): (usize, &SimulatedActivity)| {
+        let by_iteration = programs.iter().map(|program| of_iteration(program.of_rank(rank)?));
+        Ok(RankTime {
+            rank,
+            computing_us: micros(activity.computing),
+            communicating_us: micros(activity.communicating),
+            idle_us: micros(activity.idle),
+            by_iteration: by_iteration.collect::<Result<_, Error>>()?,
+        })
+    };
+    result.by_rank.iter().enumerate().map(of_rank).collect()
 }

@@ -29,6 +29,8 @@ pub struct Simulation {
     pub background_samples_per_s: f64,
     /// Where the time of all ranks goes in an iteration.
     pub activity: SimulatedActivity,
+    /// The same by rank: where each one's time goes. The three add up to the iteration.
+    pub by_rank: Vec<SimulatedActivity>,
     /// In which of this time the background's samples are trained on.
     pub background_by_activity: BackgroundRates,
     /// The part of all ranks' time in which they compute, for either job, or the foreground could.
@@ -46,7 +48,7 @@ pub struct Simulation {
     pub timeline: Option<Timeline>,
 }
 
-/// Where the time of all ranks goes in an iteration, by what the foreground does on each. The three add up to the time of
+/// Where the time of ranks goes in an iteration, by what the foreground does on each. The three add up to the time of
 /// an iteration by the number of ranks.
 ///
 /// What a rank does is taken from its own end of the warm-up to its own end of the last iteration, which is the work of whole
@@ -62,6 +64,16 @@ pub struct SimulatedActivity {
 }
 
 impl SimulatedActivity {
+    /// That of a rank in an iteration of this time, as a mean over so many.
+    fn of(rank: &Rank<'_>, iteration: Duration, iterations: u32) -> Self {
+        let occupancy = rank.figures().occupancy;
+        // A rank may begin its window earlier than the last one does by more than it ends it.
+        let computing = (occupancy.time(ForegroundState::Computing) / iterations).min(iteration);
+        let rest = iteration.saturating_sub(computing);
+        let communicating = (occupancy.time(ForegroundState::Transferring) / iterations).min(rest);
+        Self { computing, communicating, idle: rest.saturating_sub(communicating) }
+    }
+
     /// The active GPU time: computing or communicating.
     #[must_use]
     pub fn active(&self) -> Duration {
@@ -121,6 +133,10 @@ impl Simulation {
             },
             background_samples_per_s: totals.rate(classes, &ForegroundState::ALL),
             activity: SimulatedActivity { computing, communicating, idle },
+            by_rank: by_rank(classes.iter().flat_map(|class| {
+                let activity = SimulatedActivity::of(class, iteration, iterations);
+                class.stands_for().map(move |rank| (rank, activity))
+            })),
             background_by_activity: BackgroundRates {
                 computing: totals.rate(classes, &[ForegroundState::Computing]),
                 communicating: totals.rate(classes, &[ForegroundState::Transferring]),

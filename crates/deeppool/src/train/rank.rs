@@ -11,7 +11,8 @@ use super::trace::{RankTrace, StepTimes};
 use super::{EmulatedTimes, Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{
-    LowerOptions, Placement, Program, StepId, lower_evaluation, lower_rotation, lower_training,
+    LowerOptions, PartialBackpropagation, Placement, Program, StepId, Turns, lower_evaluation,
+    lower_rotation, lower_training,
 };
 use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevice, RankDriver, RankState};
 
@@ -19,6 +20,8 @@ use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevi
 pub(super) struct Programs {
     /// Iteration by iteration, until they come again.
     pub(super) training: Vec<Program>,
+    /// Which of them an iteration is.
+    turns: Turns,
     evaluation: Program,
     /// For the test samples that are left after whole batches.
     remainder: Option<Program>,
@@ -35,8 +38,10 @@ impl Programs {
             lower_training(job.network, &Placement::single(job.network)?, job.batch, &options)
         });
         let rest = config.dataset.test().len() % config.batch;
+        let turns_of = |partial: &PartialBackpropagation| partial.turns(config.seed);
         Ok(Self {
             training: lower_rotation(config.network, config.placement, config.batch, &config.lowering)?,
+            turns: config.lowering.partial.as_ref().map_or(Turns::in_order(1), turns_of),
             evaluation: evaluation(config.batch)?,
             remainder: (rest > 0).then(|| evaluation(rest)).transpose()?,
             background: background.collect::<Result<_, Error>>()?,
@@ -45,7 +50,7 @@ impl Programs {
 
     /// The training program of an iteration.
     pub(super) fn of_iteration(&self, iteration: u64) -> &Program {
-        &self.training[(iteration % self.training.len() as u64) as usize]
+        &self.training[self.turns.of(iteration)]
     }
 }
 
@@ -110,7 +115,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             times.training.iter().map(|times| times.get(rank).cloned().unwrap_or_default()).collect()
         };
         let times = config.emulated_times.map(of_rank);
-        let training = load(&programs.training)?.with_step_times(times);
+        let training = load(&programs.training)?.in_order_of(programs.turns)?.with_step_times(times);
         let mut load = |program| load(std::slice::from_ref(program));
         let evaluation = load(&programs.evaluation)?;
         let remainder = programs.remainder.as_ref().map(load).transpose()?;

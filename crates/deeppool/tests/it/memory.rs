@@ -8,7 +8,8 @@ use std::time::Duration;
 use collectives::{Group, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::program::{
-    BatchPart, LowerOptions, Placement, RankMemory, lower_training, possible_checkpoints,
+    BatchPart, LowerOptions, PartialBackpropagation, PartialDepth, Placement, RankMemory, lower_rotation,
+    lower_training, possible_checkpoints,
 };
 use deeppool::runtime::{
     Backend, BatchSource, CpuThreads, Iterations, LoadedProgram, Observer, RankDevice, RankState,
@@ -17,14 +18,15 @@ use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{
     CpuEngine, DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Sgd,
 };
-use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape};
+use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
 use proptest::prelude::*;
 
-/// The CPU's engine, which counts the bytes of the buffers that it is asked for.
+/// The CPU's engine, which counts the bytes of the buffers and the kernels that it is asked for.
 #[derive(Clone, Default)]
 struct Counting {
     engine: CpuEngine<f32>,
     bytes: Arc<AtomicU64>,
+    kernels: Arc<AtomicU64>,
 }
 
 impl Engine for Counting {
@@ -59,6 +61,7 @@ impl Engine for Counting {
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError> {
+        self.kernels.fetch_add(1, Ordering::Relaxed);
         self.engine.prepare(spec, precision)
     }
 
@@ -172,6 +175,29 @@ proptest! {
         prop_assert_eq!(&said, &allocated);
         prop_assert_eq!(program.memory_peak().total_bytes(), *said.iter().max().unwrap());
     }
+}
+
+/// Of partial backpropagation: forward kernels, optimiser steps, and the backward kernels of each layer, whatever role has it.
+#[test]
+fn what_iterations_have_in_common_is_prepared_once() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let placement = Placement::single(&network).unwrap();
+    let prepared = |partial: Option<PartialBackpropagation>| {
+        let options = LowerOptions::default().with_partial(partial);
+        let programs = lower_rotation(&network, &placement, 8, &options).unwrap();
+        let engine = Counting::default();
+        let mut device = RankDevice::<CountingThreads>::new(engine.clone()).unwrap();
+        LoadedProgram::rotation(&mut device, None, &network, &programs, 0).unwrap();
+        engine.kernels.load(Ordering::Relaxed)
+    };
+    let partial = PartialBackpropagation::new(&network, 4, PartialDepth::Layers).unwrap();
+    let whole = prepared(None);
+    // In each iteration all layers go forward, and all roles occur together: only what scales gradients differs.
+    let scales = prepared(Some(partial.clone())) - whole;
+    assert!(scales <= 4 * network.len() as u64, "{scales} beside {whole}");
+    // The whole batch in one role after another: deeper roles have all kernels of others.
+    let together = prepared(Some(partial.together()));
+    assert!(together - whole <= 4 * 3, "{together} and {whole}");
 }
 
 /// Only where it is set, [`is_what_the_process_takes`] trains; then its process has nothing else to do.

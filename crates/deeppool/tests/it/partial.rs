@@ -36,6 +36,49 @@ fn a_plan_says_what_is_partial_and_takes_what_is_simulated() {
     assert_eq!(json(path, &format!("{PLAN} --spb 1 --json")), json(path, &format!("{PLAN} --json")));
 }
 
+/// The slots that are left to others: of each rank, with what each of its roles computes and needs.
+#[test]
+fn a_simulation_says_where_the_time_of_each_rank_goes() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let simulate = "simulate --model vgg16 --device a100 --gpus 8 --batch 32";
+    let number = |value: &Value, field: &str| value[field].as_f64().unwrap();
+    let parts = ["computing_us", "communicating_us", "idle_us"];
+    let burst = "--amplification 1.6";
+    for options in ["--mode dp --spb 4", "--mode dp --spb 3 --background vgg16:8", "--spb 2", burst] {
+        let report = json(path, &format!("{simulate} {options} --json"));
+        let by_rank = report["by_rank"].as_array().unwrap();
+        assert_eq!(by_rank.len(), 8);
+        for rank in by_rank {
+            let all: f64 = parts.iter().map(|part| number(rank, part)).sum();
+            assert!((all / number(&report, "iteration_us") - 1.0).abs() < 1e-6, "{options}: {rank}");
+        }
+        for part in parts {
+            let sum: f64 = by_rank.iter().map(|rank| number(rank, part)).sum();
+            assert!((sum - number(&report, part)).abs() < 1.0, "{options}: {part}");
+        }
+    }
+    let report = json(path, &format!("{simulate} --mode dp --spb 4 --json"));
+    let (mut computing, mut needed) = (Vec::new(), Vec::new());
+    for rank in report["by_rank"].as_array().unwrap() {
+        let iterations = rank["by_iteration"].as_array().unwrap();
+        let mean = iterations.iter().map(|of| number(of, "computing_us")).sum::<f64>() / 4.0;
+        assert!((mean / number(rank, "computing_us") - 1.0).abs() < 1e-3, "{rank}");
+        let mut of_rank: Vec<(f64, f64)> =
+            iterations.iter().map(|of| (number(of, "computing_us"), number(of, "needed_bytes"))).collect();
+        of_rank.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        computing.push(of_rank[0].0 / of_rank[3].0);
+        needed.push(of_rank[3].1 - of_rank[0].1);
+    }
+    // Shallow roles compute less and keep fewer activations.
+    assert!(computing.iter().all(|&share| share < 0.6), "{computing:?}");
+    assert!(needed.iter().all(|&bytes| bytes > 1e6), "{needed:?}");
+    let whole = json(path, &format!("{simulate} {burst} --json"));
+    assert!(whole["by_rank"].as_array().unwrap().iter().all(|rank| rank.get("by_iteration").is_none()));
+    let text = succeed(path, &format!("{simulate} --mode dp --spb 4"));
+    assert!(text.contains("Where each rank's time goes"), "{text}");
+}
+
 /// As whole backpropagation does, with what several iterations hold.
 #[test]
 fn plans_keep_what_they_are_asked_for() {

@@ -10,11 +10,11 @@ use super::graphs::{Launch, capture, uncaptured};
 use super::units::{Unit, UnitWork};
 use super::works::{AHEAD, Works};
 use crate::Error;
-use crate::program::{CollectiveOp, Op, StepId};
+use crate::program::{CollectiveOp, Op, StepId, Turns};
 use crate::runtime::loaded::Turn;
 use crate::runtime::{BatchSource, Iterations, Observer, Ran};
 
-/// Iterations whose steps are launched kernel by kernel, before they are captured; the last of them tells how long steps take.
+/// How often each program is launched kernel by kernel, before it is captured; the last time tells how long steps take.
 const WARM_UP: u64 = 2;
 
 /// A program that is launched unit by unit, iteration after iteration.
@@ -23,6 +23,10 @@ pub(super) struct Job {
     id: JobId,
     /// Iteration by iteration, until they come again.
     turns: Vec<JobTurn>,
+    /// Which of them an iteration is.
+    order: Turns,
+    /// How many iterations are launched kernel by kernel, before all are captured.
+    warm_up: u64,
     is_captured: bool,
     /// Iterations that have ended, of this job's.
     done: u64,
@@ -60,6 +64,7 @@ struct Offered {
 impl Job {
     /// `works` are those of the program's iterations.
     pub(super) fn new<S, O>(id: JobId, works: Vec<Works>, iterations: &Iterations<'_, Gpu, S, O>) -> Self {
+        let order = iterations.loaded.order;
         let turns = works.into_iter().zip(&iterations.loaded.turns).map(|(works, turn)| {
             let units = works.units(turn);
             JobTurn { launches: uncaptured(&units), works, units, took: HashMap::new() }
@@ -67,6 +72,8 @@ impl Job {
         Self {
             id,
             turns: turns.collect(),
+            order,
+            warm_up: order.until_each(iterations.context.iteration, WARM_UP),
             is_captured: false,
             done: 0,
             next: (iterations.context.iteration, 0),
@@ -79,16 +86,11 @@ impl Job {
     }
 
     fn turn_of(&self, iteration: u64) -> usize {
-        (iteration % self.turns.len() as u64) as usize
+        self.order.of(iteration)
     }
 
     fn turn(&self, iteration: u64) -> &JobTurn {
         &self.turns[self.turn_of(iteration)]
-    }
-
-    /// How many iterations are launched kernel by kernel, before they are captured.
-    fn warm_up(&self) -> u64 {
-        WARM_UP * self.turns.len() as u64
     }
 
     /// Whether it is made for this program.
@@ -147,7 +149,7 @@ impl Job {
         let (iteration, place) = self.next;
         let ended = iterations.context.iteration;
         let is_warm =
-            !policy.captured_graphs || self.is_captured || self.done + (iteration - ended) < self.warm_up();
+            !policy.captured_graphs || self.is_captured || self.done + (iteration - ended) < self.warm_up;
         if iteration >= iterations.end || iteration >= ended + AHEAD || (place == 0 && !is_warm) {
             return Ok(None);
         }
@@ -217,7 +219,7 @@ impl Job {
         self.finished += 1;
         if self.finished == self.turn(iterations.context.iteration).launches.len() {
             self.finish_iteration(iterations, ran.ended)?;
-            if policy.captured_graphs && !self.is_captured && self.done >= self.warm_up() {
+            if policy.captured_graphs && !self.is_captured && self.done >= self.warm_up {
                 self.capture(device, policy)?;
             }
         }

@@ -47,7 +47,7 @@ impl Works {
         let failure = Failure::default();
         let steps = || turn.program.steps.iter().enumerate();
         let call = |(index, step): (usize, &crate::program::Step)| {
-            let kernel = turn.kernels[index].clone()?;
+            let kernel = loaded.kernels[turn.kernels[index]?].clone();
             let (reads, writes) = (addresses.of_all(&step.reads), addresses.of_all(&step.writes));
             Some((StepId(index), KernelCall { kernel, reads, writes, takes: turn.step_time(index) }))
         };

@@ -1,0 +1,89 @@
+//! Which of the programs of a rotation an iteration executes.
+
+use layer_engine::random::{Purpose, RandomStream};
+
+/// The order in which the programs of [`lower_rotation`](super::lower_rotation) are executed.
+///
+/// The same on every rank, and the same after a run has been resumed: it depends on the iteration alone, and on the seed of the run where it is
+/// drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turns {
+    count: usize,
+    /// Of the run, where turns are drawn.
+    seed: Option<u64>,
+}
+
+impl Turns {
+    /// One after another.
+    #[must_use]
+    pub fn in_order(count: usize) -> Self {
+        Self { count, seed: None }
+    }
+
+    /// Any of them in each iteration, with the same probability and independent of all others.
+    #[must_use]
+    pub fn drawn(count: usize, seed: u64) -> Self {
+        Self { count, seed: Some(seed) }
+    }
+
+    /// How many programs there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The index of the program that an iteration executes.
+    #[must_use]
+    pub fn of(&self, iteration: u64) -> usize {
+        match self.seed {
+            Some(seed) => RandomStream::new(seed, Purpose::Turns, iteration, "", 0).below(self.count),
+            None => (iteration % self.count.max(1) as u64) as usize,
+        }
+    }
+
+    /// How many iterations from one on it takes until each program has been executed so often.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn until_each(&self, first: u64, times: u64) -> u64 {
+        let mut left = vec![times; self.count];
+        let mut iteration = first;
+        while left.iter().any(|&left| left > 0) {
+            let turn = &mut left[self.of(iteration)];
+            *turn = turn.saturating_sub(1);
+            iteration += 1;
+        }
+        iteration - first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_turns_are_as_frequent_as_each_other_and_independent() {
+        let turns = Turns::drawn(4, 7);
+        let mut counts = [0; 4];
+        let mut pairs = [[0; 4]; 4];
+        for iteration in 0..40_000 {
+            counts[turns.of(iteration)] += 1;
+            pairs[turns.of(iteration)][turns.of(iteration + 1)] += 1;
+        }
+        // Five standard deviations.
+        assert!(counts.iter().all(|count| (9_567..10_433).contains(count)), "{counts:?}");
+        assert!(pairs.as_flattened().iter().all(|count| (2_258..2_742).contains(count)), "{pairs:?}");
+        let other = Turns::drawn(4, 8);
+        assert!((0..100).any(|iteration| turns.of(iteration) != other.of(iteration)));
+        assert!((0..9).map(|iteration| Turns::in_order(3).of(iteration)).eq([0, 1, 2, 0, 1, 2, 0, 1, 2]));
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn each_program_is_executed_so_often() {
+        assert_eq!(Turns::in_order(3).until_each(5, 2), 6);
+        let turns = Turns::drawn(3, 1);
+        let count = turns.until_each(5, 2);
+        let of = |turn: usize, until: u64| (5..5 + until).filter(|&at| turns.of(at) == turn).count();
+        assert!((0..3).all(|turn| of(turn, count) >= 2));
+        assert!((0..3).any(|turn| of(turn, count - 1) < 2));
+    }
+}

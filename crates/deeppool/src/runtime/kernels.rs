@@ -1,0 +1,81 @@
+//! The kernels of the iterations of a program.
+
+use std::collections::HashMap;
+
+use layer_engine::{Engine, KernelSpec, Precision};
+use layer_graph::LayerGraph;
+
+use super::{Backend, RankDevice};
+use crate::Error;
+use crate::program::{BufferId, Op, RankProgram, Step};
+
+/// A kernel of a backend.
+pub(super) type Kernel<B> = <<B as Backend>::Engine as Engine>::Kernel;
+
+/// Prepares kernels. Steps that are the same in several iterations have one, with one workspace: of partial backpropagation all forward
+/// steps, and a layer's backward step in all iterations in which it has one. The compute lane runs one step at a time.
+pub(super) struct Kernels<'p, B: Backend> {
+    prepared: Vec<Kernel<B>>,
+    /// By label: the steps that there have been, with the indices of their kernels.
+    known: HashMap<&'p str, Vec<(&'p Step, usize)>>,
+}
+
+impl<'p, B: Backend> Kernels<'p, B> {
+    pub(super) fn new() -> Self {
+        Self { prepared: Vec::new(), known: HashMap::new() }
+    }
+
+    /// By step of an iteration: the index of its kernel. All iterations have the same buffers.
+    pub(super) fn of_iteration(
+        &mut self,
+        device: &RankDevice<B>,
+        network: &LayerGraph,
+        program: &'p RankProgram,
+    ) -> Result<Vec<Option<usize>>, Error> {
+        let mut of_step = |step: &'p Step| {
+            let Some(spec) = kernel_spec(network, program, step) else { return Ok(None) };
+            let known = self.known.entry(&step.label).or_default();
+            let is_same = |other: &Step| {
+                other.op == step.op && other.reads == step.reads && other.writes == step.writes
+            };
+            if let Some(&(_, index)) = known.iter().find(|(other, _)| is_same(other)) {
+                return Ok(Some(index));
+            }
+            let index = self.prepared.len();
+            self.prepared.push(device.engine.prepare(&spec, Precision::F32)?);
+            known.push((step, index));
+            Ok(Some(index))
+        };
+        program.steps.iter().map(&mut of_step).collect()
+    }
+
+    /// All of them, by index.
+    pub(super) fn into_prepared(self) -> Vec<Kernel<B>> {
+        self.prepared
+    }
+}
+
+/// What the kernel of a step is to compute, where it has one.
+pub(crate) fn kernel_spec<'a>(
+    network: &'a LayerGraph,
+    program: &RankProgram,
+    step: &Step,
+) -> Option<KernelSpec<'a>> {
+    let elements = |id: &BufferId| program.buffers[id.0].elements;
+    Some(match &step.op {
+        Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
+            KernelSpec::Layer { layer: network.layer(*layer), pass: *pass, shard: *shard }
+        }
+        Op::AccumulateGradient => {
+            KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) }
+        }
+        Op::ScaleGradient { sample_elements, factors, .. } => {
+            KernelSpec::Scale { sample_elements: *sample_elements, factors: factors.clone() }
+        }
+        Op::SquaredNorm => KernelSpec::SquaredNorm { elements: step.reads.iter().map(elements).collect() },
+        Op::OptimizerStep { rule, .. } => {
+            KernelSpec::Sgd { elements: elements(&step.writes[0]), rule: *rule }
+        }
+        Op::LoadBatch { .. } | Op::Collective(_) => return None,
+    })
+}
