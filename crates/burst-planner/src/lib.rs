@@ -61,6 +61,7 @@ pub mod gpu_counts;
 mod json;
 mod order;
 mod overlap;
+pub mod placement;
 mod plan;
 mod problem;
 pub mod program;

@@ -23,6 +23,7 @@ pub use arrangement::Arrangement;
 pub use costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 pub use evaluator::{Evaluator, TrainingTime};
 pub use path::{PathKind, PathStep};
+pub(crate) use problem::Structure;
 pub use problem::{BackwardReads, GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
 pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

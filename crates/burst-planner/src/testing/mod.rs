@@ -27,6 +27,7 @@ mod enumeration;
 mod events;
 mod hashed;
 mod laws;
+mod placements;
 mod problems;
 mod restarts;
 mod strategies;
@@ -38,6 +39,7 @@ pub use laws::{
     Search, Violation, check_search, faster_links_never_slow_down, keeps_the_limit,
     looser_limits_are_never_slower, more_gpus_are_never_slower, never_slower_than_data_parallelism,
 };
+pub use placements::{placement_by_enumeration, random_placement_problem};
 pub use problems::{Graph, RandomProblem, random_arrangement, random_problem, random_problem_on};
 pub use restarts::{Budget, random_restarts};
 pub use strategies::{arrangements, problems};

@@ -51,7 +51,7 @@ impl Draws {
     }
 
     /// Between two positive numbers; each order of magnitude is as likely.
-    fn between(&mut self, low: f64, high: f64) -> f64 {
+    pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
         let part = f64::from(self.0.next_u32()) / f64::from(u32::MAX);
         low * (high / low).powf(part)
     }
@@ -111,7 +111,7 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
     RandomProblem { seed, problem, costs }
 }
 
-fn edges(graph: Graph, nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
+pub(super) fn edges(graph: Graph, nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
     let mut edges = Vec::new();
     match graph {
         Graph::Chain => edges.extend((1..nodes).map(|node| (node - 1, node))),

@@ -10,6 +10,7 @@ mod original;
 mod original_data;
 mod original_failures;
 mod overlap;
+mod placement;
 mod queries;
 mod random;
 mod schedules;

@@ -6,6 +6,7 @@ mod least_load;
 mod memory;
 mod micro_batches;
 mod partial;
+mod placement;
 mod prediction;
 mod recompute;
 mod room;

@@ -1,5 +1,6 @@
 //! The search for arrangements that are fast and take little GPU time.
 
+mod alone;
 mod anywhere;
 mod archive;
 mod coarse;
@@ -78,7 +79,8 @@ pub struct TrainingFrontier {
 /// # Method
 /// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
 /// of GPUs it evaluates arrangements that simpler models propose: dynamic programming along the order of the nodes, one by one or
-/// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; what a
+/// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; each node
+/// on a GPU of its own, as [placements](crate::placement) have it; what a
 /// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
 /// as one node, then nodes by themselves; the fastest are changed systematically at last. Where there are few of them, and an evaluation
@@ -124,9 +126,10 @@ fn search(
         blocks,
         nodes: Stage::new(exact, single_gpu_us),
         effort: options.effort,
+        stop: options.stop.clone(),
     };
     let mut fewer = 0;
-    for level in levels::up_to(problem) {
+    for level in levels::up_to(problem, &search.blocks.shape) {
         search.climb(fewer, level)?;
         fewer = level;
     }
@@ -177,6 +180,7 @@ struct Search<'p> {
     blocks: Stage<'p>,
     nodes: Stage<'p>,
     effort: f64,
+    stop: Stop,
 }
 
 impl Search<'_> {
@@ -197,6 +201,10 @@ impl Search<'_> {
         }
         if let Some(fastest) = self.blocks.archive.beginnings().first() {
             self.blocks.spread_branches(fastest.numbered.clone(), gpus)?;
+        }
+        let alone = alone::each_alone(&mut self.blocks.evaluator, gpus, self.effort, &self.stop)?;
+        if let Some(seed) = alone {
+            self.blocks.offer(&seed)?;
         }
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;

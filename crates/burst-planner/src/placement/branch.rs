@@ -1,0 +1,261 @@
+//! Branch and bound.
+
+use super::problem::{Pair, Structure, difference, later, sum};
+use crate::{Result, Stop};
+
+/// What is no more than this part shorter is not looked for.
+const SAME: f64 = 1e-12;
+/// How often the search asks whether it shall stop.
+const STOP_EVERY: u64 = 1 << 14;
+
+/// An answer and a bound.
+#[derive(Debug, Clone)]
+pub(super) struct Solved {
+    pub(super) devices: Vec<usize>,
+    pub(super) order: Vec<usize>,
+    pub(super) makespan_us: f64,
+    pub(super) bound_us: f64,
+}
+
+/// What each operation holds, and what each device can.
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    pub(super) bytes: Vec<u64>,
+    pub(super) limit: u64,
+}
+
+/// Places the operations of a structure, the first of which is on device 0, in the order in which their forward steps begin.
+pub(super) struct Branch<'s> {
+    structure: &'s Structure,
+    devices: usize,
+    memory: Option<&'s Memory>,
+    tails: Vec<Pair>,
+    /// The time of the only operation that nothing reads from, which all others come before; 0 where there are several.
+    last: Pair,
+    state: State,
+    best: Solved,
+    /// The least bound of branches that were left for want of time.
+    left_us: f64,
+    nodes: u64,
+    most_nodes: u64,
+    stop: &'s Stop,
+}
+
+/// What is placed so far.
+#[derive(Debug, Default)]
+struct State {
+    placed: Vec<usize>,
+    order: Vec<usize>,
+    ends: Vec<Pair>,
+    waits: Vec<usize>,
+    ready: Vec<usize>,
+    free: Vec<Pair>,
+    held: Vec<u64>,
+    /// How many of the devices have an operation: the others are alike.
+    used: usize,
+    /// When the forward step that was placed last begins.
+    begun: f64,
+    /// By pass: the longest way over what is placed.
+    longest: Pair,
+    /// By pass: the work that is not placed.
+    work: Pair,
+}
+
+/// An operation that may be placed next.
+#[derive(Debug, Clone, Copy)]
+struct Child {
+    operation: usize,
+    device: usize,
+    begin: f64,
+    end: Pair,
+    bound_us: f64,
+}
+
+impl<'s> Branch<'s> {
+    /// From a known answer.
+    pub(super) fn new(
+        structure: &'s Structure,
+        devices: usize,
+        memory: Option<&'s Memory>,
+        known: Solved,
+        most_nodes: u64,
+        stop: &'s Stop,
+    ) -> Self {
+        let count = structure.len();
+        let sinks: Vec<usize> = (0..count).filter(|&one| structure.consumers[one].is_empty()).collect();
+        let last = if let [only] = sinks[..] { structure.times[only] } else { [0.0; 2] };
+        let state = State {
+            placed: vec![usize::MAX; count],
+            order: Vec::with_capacity(count),
+            ends: vec![[0.0; 2]; count],
+            waits: structure.producers.iter().map(Vec::len).collect(),
+            free: vec![[0.0; 2]; devices],
+            held: vec![0; devices],
+            work: std::array::from_fn(|pass| structure.times.iter().map(|times| times[pass]).sum()),
+            ..State::default()
+        };
+        let tails = structure.tails();
+        let (left_us, nodes) = (f64::INFINITY, 0);
+        Self { structure, devices, memory, tails, last, state, best: known, left_us, nodes, most_nodes, stop }
+    }
+
+    /// Searches, and gives the best that is known then with what bounds it.
+    pub(super) fn solve(mut self) -> Result<Solved> {
+        let sources = (0..self.structure.len()).filter(|&one| self.structure.producers[one].is_empty());
+        self.state.ready = sources.collect();
+        self.descend()?;
+        let bound_us = self.left_us.min(self.best.makespan_us);
+        Ok(Solved { bound_us, ..self.best })
+    }
+
+    fn descend(&mut self) -> Result<()> {
+        if self.nodes % STOP_EVERY == 0 {
+            self.stop.check()?;
+        }
+        self.nodes += 1;
+        if self.state.order.len() == self.structure.len() {
+            let makespan_us: f64 = self.state.longest.iter().sum();
+            if makespan_us < self.best.makespan_us {
+                let (devices, order) = (self.state.placed.clone(), self.state.order.clone());
+                self.best = Solved { devices, order, makespan_us, bound_us: 0.0 };
+            }
+            return Ok(());
+        }
+        let mut children = self.children();
+        children.sort_by(|a, b| {
+            let end = |child: &Child| child.end[0] + child.end[1];
+            a.bound_us.total_cmp(&b.bound_us).then(end(a).total_cmp(&end(b)))
+        });
+        for child in children {
+            if child.bound_us >= self.best.makespan_us * (1.0 - SAME) {
+                break;
+            }
+            if self.nodes >= self.most_nodes {
+                self.left_us = self.left_us.min(child.bound_us);
+                break;
+            }
+            let undo = self.place(&child);
+            self.descend()?;
+            self.take_back(&child, &undo);
+        }
+        Ok(())
+    }
+
+    /// Every way to place an operation next that begins no earlier than the one before, and has room.
+    fn children(&self) -> Vec<Child> {
+        let state = &self.state;
+        let mut children = Vec::new();
+        let before = state.order.last().map(|&last| (last, state.placed[last]));
+        for &operation in &state.ready {
+            // The first operation is on the first device. Devices without any are alike.
+            let within = (state.used + 1).min(self.devices);
+            for device in 0..within {
+                if let Some(memory) = self.memory {
+                    if state.held[device] + memory.bytes[operation] > memory.limit {
+                        continue;
+                    }
+                }
+                let begin = self.begin(operation, device);
+                if begin[0] < state.begun {
+                    continue;
+                }
+                // Of two that begin at the same time on different devices, the smaller comes first.
+                if let Some((last, on)) = before {
+                    let is_long = self.structure.times[last][0] > 0.0;
+                    if begin[0] <= state.begun && on != device && is_long && operation < last {
+                        continue;
+                    }
+                }
+                let end = sum(begin, self.structure.times[operation]);
+                let bound_us = self.bound(operation, device, end);
+                children.push(Child { operation, device, begin: begin[0], end, bound_us });
+            }
+        }
+        children
+    }
+
+    fn begin(&self, operation: usize, device: usize) -> Pair {
+        let state = &self.state;
+        let mut begin = state.free[device];
+        for producer in &self.structure.producers[operation] {
+            let arrives =
+                producer.arrives(state.ends[producer.operation], state.placed[producer.operation] != device);
+            begin = later(begin, arrives);
+        }
+        begin
+    }
+
+    /// What no answer is shorter than that goes on from here: the longest way over what is placed, or the work that is left, evenly.
+    fn bound(&self, operation: usize, device: usize, end: Pair) -> f64 {
+        let state = &self.state;
+        let is_last = state.order.len() + 1 == self.structure.len();
+        let after = if is_last { [0.0; 2] } else { self.last };
+        let ways = later(state.longest, sum(end, self.tails[operation]));
+        let left = difference(difference(state.work, self.structure.times[operation]), after);
+        let of_pass = |pass: usize| {
+            let others = state.free.iter().enumerate().filter(|&(other, _)| other != device);
+            let busy: f64 = end[pass] + others.map(|(_, free)| free[pass]).sum::<f64>();
+            ways[pass].max((busy + left[pass].max(0.0)) / self.devices as f64 + after[pass])
+        };
+        of_pass(0) + of_pass(1)
+    }
+
+    fn place(&mut self, child: &Child) -> Undo {
+        let Child { operation, device, begin, end, .. } = *child;
+        let state = &mut self.state;
+        let undo = Undo {
+            free: state.free[device],
+            used: state.used,
+            begun: state.begun,
+            longest: state.longest,
+            work: state.work,
+            ready: state.ready.clone(),
+        };
+        state.placed[operation] = device;
+        state.order.push(operation);
+        state.ends[operation] = end;
+        state.free[device] = end;
+        state.used = state.used.max(device + 1);
+        state.begun = begin;
+        state.longest = later(state.longest, sum(end, self.tails[operation]));
+        state.work = difference(state.work, self.structure.times[operation]);
+        if let Some(memory) = self.memory {
+            state.held[device] += memory.bytes[operation];
+        }
+        state.ready.retain(|&ready| ready != operation);
+        for consumer in &self.structure.consumers[operation] {
+            state.waits[consumer.operation] -= 1;
+            if state.waits[consumer.operation] == 0 {
+                state.ready.push(consumer.operation);
+            }
+        }
+        undo
+    }
+
+    fn take_back(&mut self, child: &Child, undo: &Undo) {
+        let Child { operation, device, .. } = *child;
+        let state = &mut self.state;
+        for consumer in &self.structure.consumers[operation] {
+            state.waits[consumer.operation] += 1;
+        }
+        state.ready.clone_from(&undo.ready);
+        if let Some(memory) = self.memory {
+            state.held[device] -= memory.bytes[operation];
+        }
+        state.order.pop();
+        state.placed[operation] = usize::MAX;
+        state.free[device] = undo.free;
+        (state.used, state.begun, state.longest, state.work) =
+            (undo.used, undo.begun, undo.longest, undo.work);
+    }
+}
+
+/// What was there before an operation was placed.
+struct Undo {
+    free: Pair,
+    used: usize,
+    begun: f64,
+    longest: Pair,
+    work: Pair,
+    ready: Vec<usize>,
+}

@@ -1,0 +1,56 @@
+//! List scheduling: the first answer, and what better ones are compared with.
+
+use super::Placement;
+use super::problem::{PlacementProblem, Structure, later, sum};
+use crate::Result;
+
+/// Places operations one after another, of those that could begin the one with the longest way to the end, on the device where it
+/// ends first, both passes counted (list scheduling: R. Graham, Bell System Technical Journal 45, 1966). It does not look at memory.
+/// O(operations^2 x devices + edges x devices).
+///
+/// # Errors
+/// What [`PlacementProblem::validate`] reports.
+pub fn list_schedule(problem: &PlacementProblem) -> Result<Placement> {
+    let structure = problem.structure()?;
+    let (devices, order) = list_scheduled(&structure, problem.devices);
+    let makespan_us = structure.makespan_us(&devices, &order);
+    let lower_bound_us = structure.simple_bound_us(problem.devices).min(makespan_us);
+    Ok(Placement { devices, order, makespan_us, lower_bound_us })
+}
+
+/// Devices and an order.
+pub(super) fn list_scheduled(structure: &Structure, devices: usize) -> (Vec<usize>, Vec<usize>) {
+    let count = structure.len();
+    let tails = structure.tails();
+    let way = |operation: usize| sum(structure.times[operation], tails[operation]).iter().sum::<f64>();
+    let mut waits: Vec<usize> = structure.producers.iter().map(Vec::len).collect();
+    let mut ready: Vec<usize> = (0..count).filter(|&operation| waits[operation] == 0).collect();
+    let mut free = vec![[0.0_f64; 2]; devices];
+    let mut ends = vec![[0.0_f64; 2]; count];
+    let mut placed = vec![0; count];
+    let mut order = Vec::with_capacity(count);
+    let longest_first =
+        |ready: &[usize]| (0..ready.len()).max_by(|&a, &b| way(ready[a]).total_cmp(&way(ready[b])));
+    while let Some(next) = longest_first(&ready) {
+        let operation = ready.swap_remove(next);
+        let end_on = |device: usize| {
+            let begin = structure.producers[operation].iter().fold(free[device], |begin, producer| {
+                let is_moved = placed[producer.operation] != device;
+                later(begin, producer.arrives(ends[producer.operation], is_moved))
+            });
+            sum(begin, structure.times[operation])
+        };
+        let total = |device: usize| end_on(device).iter().sum::<f64>();
+        let device = (0..devices).min_by(|&a, &b| total(a).total_cmp(&total(b))).unwrap_or(0);
+        let end = end_on(device);
+        (placed[operation], free[device], ends[operation]) = (device, end, end);
+        order.push(operation);
+        for consumer in &structure.consumers[operation] {
+            waits[consumer.operation] -= 1;
+            if waits[consumer.operation] == 0 {
+                ready.push(consumer.operation);
+            }
+        }
+    }
+    (placed, order)
+}

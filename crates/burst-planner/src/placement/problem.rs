@@ -1,0 +1,281 @@
+//! What is placed.
+
+use std::collections::HashMap;
+
+use crate::{Error, NodeId, Result};
+
+/// The operations of one iteration on one worker, and the devices that it has.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PlacementProblem {
+    /// How many devices there are: `0..devices`.
+    pub devices: usize,
+    /// What is placed.
+    pub operations: Vec<Operation>,
+    /// Which operation uses the output of which. No cycle, no pair twice.
+    pub edges: Vec<PlacementEdge>,
+    /// What a device can hold, bytes; `None` is as much as there is.
+    pub memory_limit_bytes: Option<u64>,
+}
+
+/// An operation, which runs on one device.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Operation {
+    /// A name, unique in the problem.
+    pub name: String,
+    /// Its forward step, microseconds.
+    pub forward_us: f64,
+    /// Its backward step, microseconds.
+    pub backward_us: f64,
+    /// What its device holds for it, bytes.
+    pub memory_bytes: u64,
+}
+
+/// An operation's output that another one reads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct PlacementEdge {
+    /// The producer.
+    pub from: NodeId,
+    /// The consumer.
+    pub to: NodeId,
+    /// Moving the output to the consumer's device, if that is another one, microseconds.
+    pub forward_us: f64,
+    /// Moving its gradient back, microseconds.
+    pub backward_us: f64,
+}
+
+impl Operation {
+    /// An operation that holds nothing.
+    #[must_use]
+    pub fn new(name: impl Into<String>, forward_us: f64, backward_us: f64) -> Self {
+        Self { name: name.into(), forward_us, backward_us, memory_bytes: 0 }
+    }
+
+    /// Sets what its device holds for it.
+    #[must_use]
+    pub fn with_memory(self, memory_bytes: u64) -> Self {
+        Self { memory_bytes, ..self }
+    }
+}
+
+impl PlacementProblem {
+    /// A problem without operations.
+    #[must_use]
+    pub fn new(devices: usize) -> Self {
+        Self { devices, operations: Vec::new(), edges: Vec::new(), memory_limit_bytes: None }
+    }
+
+    /// Sets what a device can hold.
+    #[must_use]
+    pub fn with_memory_limit(self, memory_limit_bytes: u64) -> Self {
+        Self { memory_limit_bytes: Some(memory_limit_bytes), ..self }
+    }
+
+    /// Adds an operation.
+    pub fn add(&mut self, operation: Operation) -> NodeId {
+        self.operations.push(operation);
+        NodeId(self.operations.len() - 1)
+    }
+
+    /// Lets an operation read the output of another one; moving it to another device takes so many microseconds, and moving its gradient
+    /// back.
+    pub fn connect(&mut self, from: NodeId, to: NodeId, forward_us: f64, backward_us: f64) {
+        self.edges.push(PlacementEdge { from, to, forward_us, backward_us });
+    }
+
+    /// Checks that it is well formed. Time linear in its size.
+    ///
+    /// # Errors
+    /// No device, no operations, a name twice, a time that is negative or not finite, an edge to nowhere, to itself or twice, a cycle.
+    pub fn validate(&self) -> Result<()> {
+        self.structure().map(|_| ())
+    }
+
+    /// The time of both passes by a placement, microseconds: see [the model](super). O(operations + edges).
+    ///
+    /// # Errors
+    /// What [`validate`](Self::validate) reports, and [`Error::BadArrangement`] for devices or an order that do not fit.
+    pub fn makespan_us(&self, devices: &[usize], order: &[usize]) -> Result<f64> {
+        let structure = self.structure()?;
+        structure.check(self, devices, order)?;
+        Ok(structure.makespan_us(devices, order))
+    }
+
+    pub(super) fn structure(&self) -> Result<Structure> {
+        if self.devices == 0 {
+            return Err(Error::NoGpus);
+        }
+        if self.operations.is_empty() {
+            return Err(Error::NoNodes);
+        }
+        let mut names = HashMap::new();
+        for (index, operation) in self.operations.iter().enumerate() {
+            if let Some(first) = names.insert(operation.name.as_str(), index) {
+                return Err(Error::DuplicateName { name: operation.name.clone(), first, second: index });
+            }
+            let times = [("forward_us", operation.forward_us), ("backward_us", operation.backward_us)];
+            check_times(|| format!("operation `{}`", operation.name), times)?;
+        }
+        let mut seen = HashMap::new();
+        let count = self.operations.len();
+        let (mut producers, mut consumers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for (edge, of) in self.edges.iter().enumerate() {
+            let (from, to) = (of.from.0, of.to.0);
+            if let Some(&node) = [from, to].iter().find(|&&node| node >= count) {
+                return Err(Error::EdgeToNowhere { edge, node, nodes: count });
+            }
+            let name = |node: usize| self.operations[node].name.clone();
+            if from == to {
+                return Err(Error::SelfEdge { edge, node: name(from) });
+            }
+            if let Some(first) = seen.insert((from, to), edge) {
+                return Err(Error::DuplicateEdge { first, second: edge, from: name(from), to: name(to) });
+            }
+            let times = [("forward_us", of.forward_us), ("backward_us", of.backward_us)];
+            check_times(|| format!("edge {edge} (`{}` to `{}`)", name(from), name(to)), times)?;
+            producers[to].push(Neighbour { operation: from, moved: [of.forward_us, of.backward_us] });
+            consumers[from].push(Neighbour { operation: to, moved: [of.forward_us, of.backward_us] });
+        }
+        let times = self.operations.iter().map(|operation| [operation.forward_us, operation.backward_us]);
+        let mut structure = Structure { times: times.collect(), producers, consumers, order: Vec::new() };
+        structure.order = structure.topological();
+        if structure.order.len() < count {
+            let mut is_ordered = vec![false; count];
+            structure.order.iter().for_each(|&operation| is_ordered[operation] = true);
+            let on_cycle = is_ordered.iter().position(|ordered| !ordered).unwrap_or(0);
+            return Err(Error::Cycle { node: self.operations[on_cycle].name.clone() });
+        }
+        if !structure.times.iter().flatten().sum::<f64>().is_finite() {
+            return Err(Error::TimesOverflow);
+        }
+        Ok(structure)
+    }
+}
+
+fn check_times(place: impl Fn() -> String, times: [(&'static str, f64); 2]) -> Result<()> {
+    match times.into_iter().find(|(_, value)| !value.is_finite() || *value < 0.0) {
+        Some((field, value)) => Err(Error::BadTime { place: place(), field, value }),
+        None => Ok(()),
+    }
+}
+
+/// An operation at the other end of an edge.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Neighbour {
+    pub(super) operation: usize,
+    /// What moving takes, forward and backward.
+    pub(super) moved: Pair,
+}
+
+impl Neighbour {
+    /// When its output is there in each pass, once it has ended, and may have to be moved.
+    pub(super) fn arrives(&self, ends: Pair, is_moved: bool) -> Pair {
+        if is_moved { sum(ends, self.moved) } else { ends }
+    }
+}
+
+/// One for each pass: forward and backward.
+pub(super) type Pair = [f64; 2];
+
+pub(super) fn sum(a: Pair, b: Pair) -> Pair {
+    [a[0] + b[0], a[1] + b[1]]
+}
+
+pub(super) fn difference(a: Pair, b: Pair) -> Pair {
+    [a[0] - b[0], a[1] - b[1]]
+}
+
+/// Of two moments the later one, in each pass.
+pub(super) fn later(a: Pair, b: Pair) -> Pair {
+    [a[0].max(b[0]), a[1].max(b[1])]
+}
+
+/// A valid problem by its operations.
+#[derive(Debug, Clone)]
+pub(super) struct Structure {
+    pub(super) times: Vec<Pair>,
+    pub(super) producers: Vec<Vec<Neighbour>>,
+    pub(super) consumers: Vec<Vec<Neighbour>>,
+    /// Producers first, else the smaller index first.
+    pub(super) order: Vec<usize>,
+}
+
+impl Structure {
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// As far as it goes: shorter than the operations if there is a cycle.
+    fn topological(&self) -> Vec<usize> {
+        use std::cmp::Reverse;
+        use std::collections::BinaryHeap;
+
+        let mut waits: Vec<usize> = self.producers.iter().map(Vec::len).collect();
+        let mut ready: BinaryHeap<_> = (0..self.len()).filter(|&one| waits[one] == 0).map(Reverse).collect();
+        let mut order = Vec::with_capacity(self.len());
+        while let Some(Reverse(operation)) = ready.pop() {
+            order.push(operation);
+            for consumer in &self.consumers[operation] {
+                waits[consumer.operation] -= 1;
+                if waits[consumer.operation] == 0 {
+                    ready.push(Reverse(consumer.operation));
+                }
+            }
+        }
+        order
+    }
+
+    fn check(&self, problem: &PlacementProblem, devices: &[usize], order: &[usize]) -> Result<()> {
+        let wrong = |message: String| Err(Error::BadArrangement { message });
+        let count = self.len();
+        if devices.len() != count || order.len() != count {
+            let (devices, order) = (devices.len(), order.len());
+            return wrong(format!(
+                "{count} operations, but {devices} devices and {order} places in the order"
+            ));
+        }
+        if let Some(at) = devices.iter().position(|&device| device >= problem.devices) {
+            let (name, device) = (&problem.operations[at].name, devices[at]);
+            return wrong(format!("`{name}` is on device {device}, and there are {}", problem.devices));
+        }
+        let mut is_placed = vec![false; count];
+        for &operation in order {
+            let Some(is_placed_twice) = is_placed.get(operation) else {
+                return wrong(format!("the order names operation {operation}, and there are {count}"));
+            };
+            let name = &problem.operations[operation].name;
+            if *is_placed_twice {
+                return wrong(format!("the order names `{name}` twice"));
+            }
+            if let Some(late) = self.producers[operation].iter().find(|before| !is_placed[before.operation]) {
+                return wrong(format!(
+                    "`{name}` comes before `{}`, whose output it uses",
+                    problem.operations[late.operation].name
+                ));
+            }
+            is_placed[operation] = true;
+        }
+        Ok(())
+    }
+
+    /// Both passes by devices and an order that are valid.
+    pub(super) fn makespan_us(&self, devices: &[usize], order: &[usize]) -> f64 {
+        let most = devices.iter().max().map_or(0, |&device| device + 1);
+        let mut free: Vec<Pair> = vec![[0.0; 2]; most];
+        let mut ends: Vec<Pair> = vec![[0.0; 2]; self.len()];
+        let mut last = [0.0; 2];
+        for &operation in order {
+            let device = devices[operation];
+            let begin = self.producers[operation].iter().fold(free[device], |begin, producer| {
+                let is_moved = devices[producer.operation] != device;
+                later(begin, producer.arrives(ends[producer.operation], is_moved))
+            });
+            let end = sum(begin, self.times[operation]);
+            (free[device], ends[operation]) = (end, end);
+            last = later(last, end);
+        }
+        last[0] + last[1]
+    }
+}

@@ -1,0 +1,123 @@
+//! Room on every device.
+
+use super::branch::{Memory, Solved};
+use super::climb::fullest;
+use super::problem::Structure;
+use super::segment::Segment;
+
+/// Joins the answers of segments. Devices are alike, so those of each segment may have any names, but for the device of the cut that it
+/// begins with: those that hold most there get the names of devices that hold least so far.
+pub(super) fn names_with_room(
+    segments: &[Segment],
+    operations: usize,
+    devices: usize,
+    memory: Option<&Memory>,
+) -> (Vec<usize>, Vec<usize>) {
+    let mut placed = vec![0; operations];
+    let mut order = Vec::with_capacity(operations);
+    let mut held = vec![0_u64; devices];
+    let mut entry = 0;
+    for segment in segments {
+        let bytes = |local: usize| match (local.checked_sub(1), memory) {
+            (Some(at), Some(memory)) => memory.bytes[segment.operations[at]],
+            _ => 0,
+        };
+        let mut wanted = vec![0_u64; devices];
+        for (local, &device) in segment.solved.devices.iter().enumerate() {
+            wanted[device] = wanted[device].saturating_add(bytes(local));
+        }
+        let mut names = vec![entry; devices];
+        let mut others: Vec<usize> = (1..devices).collect();
+        others.sort_by_key(|&device| std::cmp::Reverse(wanted[device]));
+        let mut free: Vec<usize> = (0..devices).filter(|&device| device != entry).collect();
+        free.sort_by_key(|&device| held[device]);
+        for (device, name) in others.into_iter().zip(free) {
+            names[device] = name;
+        }
+        for &local in &segment.solved.order {
+            if let Some(at) = local.checked_sub(1) {
+                let operation = segment.operations[at];
+                placed[operation] = names[segment.solved.devices[local]];
+                held[placed[operation]] = held[placed[operation]].saturating_add(bytes(local));
+                order.push(operation);
+            }
+        }
+        if segment.ends_in_cut {
+            if let Some(&last) = segment.operations.last() {
+                entry = placed[last];
+            }
+        }
+    }
+    (placed, order)
+}
+
+/// Moves operations off devices that hold too much, each time the one that lengthens the iteration least for what it frees, then
+/// operations to where the iteration gets shorter, as long as there is room; `None` where room is not found. O(operations^2 x
+/// devices) evaluations at most.
+pub(super) fn repaired(
+    structure: &Structure,
+    devices: usize,
+    memory: &Memory,
+    from: &Solved,
+) -> Option<Solved> {
+    let mut placed = from.devices.clone();
+    let mut held = vec![0_u64; devices];
+    for (&device, &bytes) in placed.iter().zip(&memory.bytes) {
+        held[device] = held[device].saturating_add(bytes);
+    }
+    for _ in 0..structure.len() {
+        let (full, most) = fullest(&placed, &memory.bytes, devices);
+        if most <= memory.limit {
+            break;
+        }
+        let now_us = structure.makespan_us(&placed, &from.order);
+        let mut best: Option<(f64, usize, usize)> = None;
+        for operation in 0..structure.len() {
+            if placed[operation] != full || memory.bytes[operation] == 0 {
+                continue;
+            }
+            for device in (0..devices).filter(|&device| device != full) {
+                if held[device].saturating_add(memory.bytes[operation]) > memory.limit {
+                    continue;
+                }
+                placed[operation] = device;
+                let longer_us = structure.makespan_us(&placed, &from.order) - now_us;
+                placed[operation] = full;
+                let cost = longer_us.max(0.0) / memory.bytes[operation].min(most - memory.limit) as f64;
+                if best.is_none_or(|(least, ..)| cost < least) {
+                    best = Some((cost, operation, device));
+                }
+            }
+        }
+        let (_, operation, device) = best?;
+        held[full] -= memory.bytes[operation];
+        held[device] += memory.bytes[operation];
+        placed[operation] = device;
+    }
+    if fullest(&placed, &memory.bytes, devices).1 > memory.limit {
+        return None;
+    }
+    let mut now_us = structure.makespan_us(&placed, &from.order);
+    let mut is_better = true;
+    while is_better {
+        is_better = false;
+        for operation in 0..structure.len() {
+            let home = placed[operation];
+            for device in (0..devices).filter(|&device| device != home) {
+                if held[device].saturating_add(memory.bytes[operation]) > memory.limit {
+                    continue;
+                }
+                placed[operation] = device;
+                let moved_us = structure.makespan_us(&placed, &from.order);
+                if moved_us < now_us * (1.0 - 1e-9) {
+                    held[home] -= memory.bytes[operation];
+                    held[device] += memory.bytes[operation];
+                    (now_us, is_better) = (moved_us, true);
+                    break;
+                }
+                placed[operation] = home;
+            }
+        }
+    }
+    Some(Solved { devices: placed, order: from.order.clone(), makespan_us: now_us, bound_us: 0.0 })
+}

@@ -1,0 +1,118 @@
+//! Segments between operations that all others come before or after.
+
+use super::branch::{Branch, Solved};
+use super::list::list_scheduled;
+use super::problem::{Neighbour, PlacementProblem, Structure};
+use crate::{NodeId, Result, Stop};
+
+/// The operations that every other one comes before or after, and that no edge leads past, in order: makespans between them add up.
+/// O(operations + edges).
+///
+/// # Errors
+/// What [`PlacementProblem::validate`] reports.
+pub fn cuts(problem: &PlacementProblem) -> Result<Vec<NodeId>> {
+    let structure = problem.structure()?;
+    Ok(cut_places(&structure).into_iter().map(|place| NodeId(structure.order[place])).collect())
+}
+
+/// Places in the order.
+pub(super) fn cut_places(structure: &Structure) -> Vec<usize> {
+    let count = structure.len();
+    let mut place_of = vec![0; count];
+    for (place, &operation) in structure.order.iter().enumerate() {
+        place_of[operation] = place;
+    }
+    // How far the edges of what comes before lead, and whether all of it leads somewhere.
+    let (mut farthest, mut dead_ends) = (0, 0);
+    let mut from_before = Vec::with_capacity(count);
+    for (place, &operation) in structure.order.iter().enumerate() {
+        from_before.push(farthest <= place && dead_ends == 0);
+        let consumers = &structure.consumers[operation];
+        dead_ends += usize::from(consumers.is_empty());
+        farthest = consumers.iter().map(|consumer| place_of[consumer.operation]).fold(farthest, usize::max);
+    }
+    // The same the other way: what comes after has a producer.
+    let mut sources_after = 0;
+    let mut cuts = Vec::new();
+    for (place, &operation) in structure.order.iter().enumerate().rev() {
+        if from_before[place] && sources_after == 0 {
+            cuts.push(place);
+        }
+        sources_after += usize::from(structure.producers[operation].is_empty());
+    }
+    cuts.reverse();
+    cuts
+}
+
+/// The operations after one cut up to the next, with the cut before them as their first, which takes no time and is on device 0.
+pub(super) struct Segment {
+    structure: Structure,
+    /// By operation of the segment but the first: its number in the problem.
+    pub(super) operations: Vec<usize>,
+    /// Whether the segment ends in a cut: its last operation.
+    pub(super) ends_in_cut: bool,
+    pub(super) solved: Solved,
+    nodes: u64,
+}
+
+impl Segment {
+    /// All segments of a problem, each by list scheduling.
+    pub(super) fn all(structure: &Structure, devices: usize) -> Vec<Self> {
+        let mut segments = Vec::new();
+        let mut begin = 0;
+        let cuts = cut_places(structure);
+        let ends = cuts.iter().map(|&place| (place + 1, true)).chain([(structure.len(), false)]);
+        for (end, ends_in_cut) in
+            ends.filter(|&(end, is_cut)| is_cut || end > cuts.last().map_or(0, |&last| last + 1))
+        {
+            segments.push(Self::new(structure, begin..end, ends_in_cut, devices));
+            begin = end;
+        }
+        segments
+    }
+
+    fn new(whole: &Structure, places: std::ops::Range<usize>, ends_in_cut: bool, devices: usize) -> Self {
+        let operations = whole.order[places.clone()].to_vec();
+        let local =
+            |operation: usize| operations.iter().position(|&one| one == operation).map_or(0, |at| at + 1);
+        let count = operations.len() + 1;
+        let mut times = vec![[0.0; 2]];
+        let (mut producers, mut consumers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for &operation in &operations {
+            times.push(whole.times[operation]);
+            let to = local(operation);
+            let mut edges: Vec<Neighbour> = whole.producers[operation]
+                .iter()
+                .map(|producer| Neighbour { operation: local(producer.operation), ..*producer })
+                .collect();
+            if edges.is_empty() {
+                edges.push(Neighbour { operation: 0, moved: [0.0; 2] });
+            }
+            for edge in &edges {
+                consumers[edge.operation].push(Neighbour { operation: to, moved: edge.moved });
+            }
+            producers[to] = edges;
+        }
+        let structure = Structure { times, producers, consumers, order: (0..count).collect() };
+        let (placed, order) = list_scheduled(&structure, devices);
+        let makespan_us = structure.makespan_us(&placed, &order);
+        let bound_us = structure.simple_bound_us(devices).min(makespan_us);
+        let solved = Solved { devices: placed, order, makespan_us, bound_us };
+        Self { structure, operations, ends_in_cut, solved, nodes: 0 }
+    }
+
+    /// By how much its answer may be too long, microseconds.
+    pub(super) fn gap_us(&self) -> f64 {
+        self.solved.makespan_us - self.solved.bound_us
+    }
+
+    /// Searches with four times as many branches as before, at most `most`, and gives how many that are.
+    pub(super) fn refine(&mut self, devices: usize, first: u64, most: u64, stop: &Stop) -> Result<u64> {
+        self.nodes = (4 * self.nodes).max(first).min(most);
+        let before = self.solved.clone();
+        let branch = Branch::new(&self.structure, devices, None, before.clone(), self.nodes, stop);
+        self.solved = branch.solve()?;
+        self.solved.bound_us = self.solved.bound_us.max(before.bound_us);
+        Ok(self.nodes)
+    }
+}
