@@ -1,0 +1,50 @@
+//! A network's layers on one of a few GPUs each, side by side: how much faster that is at best.
+//!
+//!     cargo run --release -p deeppool --example place_branches -- inception-v3 64
+
+use std::time::Instant;
+
+use burst_planner::placement::{PlacementSearch, list_schedule, place};
+use collectives::LinkModel;
+use deeppool::costs::Costs;
+use deeppool::job::Job;
+use deeppool::program::LowerOptions;
+use layer_graph::zoo;
+use layer_profile::DeviceModel;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_else(|| "inception-v3".into());
+    let batch: usize = arguments.next().map_or(Ok(64), |batch| batch.parse())?;
+    let network = zoo::model(&name)?;
+    let profile = DeviceModel::named("a100")?.profile(&network, &[batch])?;
+    let link = LinkModel::dgx_a100();
+    let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
+    let mut alone_us = 0.0;
+    println!("{name}, batch {batch}, forward and backward, modelled; contention for links is left out");
+    for gpus in 1..=4 {
+        let problem = job.placement_problem(gpus)?.problem;
+        let begun = Instant::now();
+        let listed = list_schedule(&problem)?;
+        let list_took = begun.elapsed();
+        let search = PlacementSearch::default().with_tolerance(0.001);
+        let found = place(&problem, &search)?;
+        let took = begun.elapsed();
+        if gpus == 1 {
+            alone_us = found.makespan_us;
+        }
+        let speed_up = |us: f64| alone_us / us;
+        println!(
+            "{gpus} GPUs: {} operations in {:.1} s: {:.2} ms, {:.3} times as fast as one (bound {:.3}; list scheduling {:.3} in {:.1} ms); gap {:.2}%",
+            problem.operations.len(),
+            took.as_secs_f64(),
+            found.makespan_us / 1e3,
+            speed_up(found.makespan_us),
+            speed_up(found.lower_bound_us),
+            speed_up(listed.makespan_us),
+            list_took.as_secs_f64() * 1e3,
+            100.0 * found.gap(),
+        );
+    }
+    Ok(())
+}
