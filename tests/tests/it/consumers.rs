@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each library crate, and those of our crates that it builds on. Downwards only.
-const LIBRARIES: [(&str, &[&str]); 12] = [
+const LIBRARIES: [(&str, &[&str]); 13] = [
     ("burst-planner", &[]),
     ("cluster-scheduler", &[]),
     // The emulator for its tests only, as with `gpu-mux`.
@@ -36,6 +36,7 @@ const LIBRARIES: [(&str, &[&str]); 12] = [
     ("layer-graph", &["known-names", "whole-file"]),
     ("layer-profile", &["known-names", "layer-engine", "layer-graph", "whole-file"]),
     ("ptx-emulator", &[]),
+    ("time-to-accuracy", &["whole-file"]),
     ("whole-file", &[]),
 ];
 
@@ -108,6 +109,12 @@ fn known_names_stands_alone() {
 #[ignore = "builds the crate and what it needs anew"]
 fn ptx_emulator_stands_alone() {
     run_consumer("ptx-emulator");
+}
+
+#[test]
+#[ignore = "builds the crate and what it needs anew"]
+fn time_to_accuracy_stands_alone() {
+    run_consumer("time-to-accuracy");
 }
 
 #[test]

@@ -1,0 +1,43 @@
+//! GNMT on V100s, by measured runs of MLPerf v0.7, and what workers of two GPUs would have to be worth.
+//!
+//!     cargo run -p time-to-accuracy --example gnmt_on_v100
+
+use std::time::Duration;
+
+use time_to_accuracy::{
+    AccuracyError, Batches, Candidates, Comparison, Configuration, EpochCurve, EpochTime, MeasuredEpochs,
+    estimate, scaling_efficiency,
+};
+
+/// GPUs, global batch and seconds an epoch of NVIDIA's runs on DGX-2H, evaluation included.
+const RUNS: [(usize, usize, f64); 3] = [(16, 3072, 123.34), (256, 8192, 16.71), (1024, 16384, 7.41)];
+
+fn main() -> Result<(), AccuracyError> {
+    let curve = EpochCurve::named("gnmt")?;
+    let rows = RUNS.map(|(gpus, batch, s)| EpochTime { gpus, batch, epoch: Duration::from_secs_f64(s) });
+    let steps = MeasuredEpochs::new(curve.document().samples_per_epoch, rows)?;
+    let (gpus, batches) = (RUNS.map(|run| run.0), RUNS.map(|run| run.1).to_vec());
+    let estimates = estimate(&curve, &steps, &Candidates::new(gpus, Batches::Global(batches)))?;
+    println!("Measured runs to {}, as a frontier:", curve.document().target);
+    for point in estimates.frontier() {
+        println!("  {point}");
+    }
+
+    // On 1,024 GPUs in place of 256: four GPUs a worker, or four times as many workers.
+    let efficiency = |(gpus, batch, _): (usize, usize, f64)| {
+        let on = Configuration::data_parallel;
+        scaling_efficiency(&steps, &on(16, 3072), &on(gpus, batch))
+            .ok_or(AccuracyError::NoEfficiency { workers: gpus })
+    };
+    let comparison = Comparison {
+        workers: 256,
+        gpus_per_worker: 4,
+        worker_speedup: 1.64,
+        efficiency_of_workers: efficiency(RUNS[1])?,
+        efficiency_of_gpus: efficiency(RUNS[2])?,
+        epochs_of_workers: curve.epochs(8192)?.mean,
+        epochs_of_gpus: curve.epochs(16384)?.mean,
+    };
+    println!("Workers of 4 GPUs that are 1.64 times as fast as one GPU, an assumption:\n  {comparison}");
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Hybrid against data parallelism: N workers of M GPUs each, or N x M workers of one GPU.
+
+use std::fmt;
+
+use crate::{AccuracyError, EpochCurve};
+
+/// Both ways to use the same GPUs, with every figure of the inequality that decides between them (Pal et al., arXiv 1907.13257):
+///
+/// `SU^M > M x (SE_MN / SE_N) x (E_N / E_MN)`:
+///
+/// where it holds, N workers of M GPUs reach the target before M x N workers of one GPU. Both have the same batch a worker, so that the
+/// data-parallel job has M times the global batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    /// Workers of the hybrid job, N.
+    pub workers: usize,
+    /// GPUs of each, M.
+    pub gpus_per_worker: usize,
+    /// SU^M: how many times as fast as one GPU a worker is, at the same batch.
+    pub worker_speedup: f64,
+    /// `SE_N`: the scaling efficiency of N workers.
+    pub efficiency_of_workers: f64,
+    /// `SE_MN`: that of M x N workers, relative to the same reference.
+    pub efficiency_of_gpus: f64,
+    /// `E_N`: epochs with the global batch of N workers.
+    pub epochs_of_workers: f64,
+    /// `E_MN`: epochs with that of M x N workers.
+    pub epochs_of_gpus: f64,
+}
+
+/// Which is sooner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Winner {
+    /// N workers of M GPUs.
+    Hybrid,
+    /// M x N workers of one GPU.
+    DataParallel,
+    /// Both take the same time.
+    Neither,
+}
+
+impl Comparison {
+    /// All GPUs, M x N.
+    #[must_use]
+    pub fn gpus(&self) -> usize {
+        self.workers.saturating_mul(self.gpus_per_worker)
+    }
+
+    /// The right side of the inequality: the speed-up of a worker at which both take the same time.
+    #[must_use]
+    pub fn required_speedup(&self) -> f64 {
+        let efficiency = self.efficiency_of_gpus / self.efficiency_of_workers;
+        self.gpus_per_worker as f64 * efficiency * (self.epochs_of_workers / self.epochs_of_gpus)
+    }
+
+    /// Which side is larger.
+    #[must_use]
+    pub fn winner(&self) -> Winner {
+        let required = self.required_speedup();
+        match self.worker_speedup.partial_cmp(&required) {
+            Some(std::cmp::Ordering::Greater) => Winner::Hybrid,
+            Some(std::cmp::Ordering::Less) => Winner::DataParallel,
+            _ => Winner::Neither,
+        }
+    }
+
+    /// How many times as fast as the data-parallel job the hybrid one reaches the target.
+    #[must_use]
+    pub fn gain(&self) -> f64 {
+        self.worker_speedup / self.required_speedup()
+    }
+
+    /// How many times as fast as the reference the data-parallel job is, `SE_MN x M x N x E_1 / E_MN`, where the reference takes `epochs`,
+    /// `E_1`.
+    #[must_use]
+    pub fn data_parallel_speedup(&self, epochs: f64) -> f64 {
+        self.efficiency_of_gpus * self.gpus() as f64 * (epochs / self.epochs_of_gpus)
+    }
+
+    /// The same of the hybrid job, `SU^M x SE_N x N x E_1 / E_N`.
+    #[must_use]
+    pub fn hybrid_speedup(&self, epochs: f64) -> f64 {
+        self.worker_speedup
+            * self.efficiency_of_workers
+            * self.workers as f64
+            * (epochs / self.epochs_of_workers)
+    }
+
+    /// To what part of `SE_N` scaling efficiency would have to fall on M x N workers for hybrid to be `gain` times as fast, all else being
+    /// as it is: `SE_MN / SE_N`.
+    #[must_use]
+    pub fn efficiency_ratio_for(&self, gain: f64) -> f64 {
+        let epochs = self.epochs_of_gpus / self.epochs_of_workers;
+        self.worker_speedup / (gain * self.gpus_per_worker as f64) * epochs
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { workers, gpus_per_worker: m, worker_speedup, .. } = self;
+        let winner = self.winner();
+        let sign = match winner {
+            Winner::Hybrid => '>',
+            Winner::DataParallel => '<',
+            Winner::Neither => '=',
+        };
+        write!(
+            f,
+            "{} GPUs: SU^{m} = {worker_speedup:.3} {sign} {:.3} = {m} x ({:.3} / {:.3}) x ({:.2} / {:.2}): {workers} workers of {m} GPUs ",
+            self.gpus(),
+            self.required_speedup(),
+            self.efficiency_of_gpus,
+            self.efficiency_of_workers,
+            self.epochs_of_workers,
+            self.epochs_of_gpus,
+        )?;
+        match winner {
+            Winner::Hybrid => write!(f, "are {:.3} times as fast as data parallelism", self.gain()),
+            Winner::DataParallel => {
+                write!(f, "are slower: data parallelism is {:.3} times as fast", 1.0 / self.gain())
+            }
+            Winner::Neither => f.write_str("take as long as data parallelism"),
+        }
+    }
+}
+
+/// Comparisons over numbers of GPUs, and the number from which on hybrid wins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crossover {
+    comparisons: Vec<Comparison>,
+}
+
+impl Crossover {
+    /// Compares on each of these numbers of GPUs.
+    ///
+    /// `worker_speedup` is SU^M of workers of `gpus_per_worker` GPUs at `batch_per_worker` samples. `efficiency` gives SE of a number of
+    /// workers with as many samples each; only ratios of it count, so it may be relative to any reference.
+    ///
+    /// # Errors
+    /// [`AccuracyError::OutsideCurve`] when one of the batches is outside the curve, [`AccuracyError::NoEfficiency`] when an efficiency
+    /// is not known, [`AccuracyError::Indivisible`] for GPUs that are no whole number of workers, [`AccuracyError::Empty`] without a
+    /// number of GPUs, and [`AccuracyError::BadFigure`] for zeros, and for figures that are not finite and positive.
+    pub fn new(
+        curve: &EpochCurve,
+        batch_per_worker: usize,
+        (gpus_per_worker, worker_speedup): (usize, f64),
+        efficiency: impl Fn(usize) -> Option<f64>,
+        gpus: impl IntoIterator<Item = usize>,
+    ) -> Result<Self, AccuracyError> {
+        let mut gpus: Vec<usize> = gpus.into_iter().collect();
+        gpus.sort_unstable();
+        gpus.dedup();
+        let speedup = positive(|| "the speed-up of a worker".into(), worker_speedup)?;
+        for (name, count) in [
+            ("GPUs of a worker", gpus_per_worker),
+            ("samples of a worker", batch_per_worker),
+            ("GPUs", gpus.first().copied().ok_or(AccuracyError::Empty { name: "the list of GPU counts" })?),
+        ] {
+            if count == 0 {
+                let name = format!("the number of {name}");
+                return Err(AccuracyError::BadFigure { name, value: "0".into(), expected: "at least 1" });
+            }
+        }
+        let of = |workers: usize| -> Result<(f64, f64), AccuracyError> {
+            let epochs = curve.epochs(workers.saturating_mul(batch_per_worker))?.mean;
+            let efficiency = efficiency(workers).ok_or(AccuracyError::NoEfficiency { workers })?;
+            let name = || format!("the scaling efficiency of {workers} workers");
+            Ok((positive(name, efficiency)?, epochs))
+        };
+        let compare = |gpus: usize| {
+            if gpus % gpus_per_worker != 0 {
+                return Err(AccuracyError::Indivisible { gpus, gpus_per_worker });
+            }
+            let workers = gpus / gpus_per_worker;
+            let (efficiency_of_workers, epochs_of_workers) = of(workers)?;
+            let (efficiency_of_gpus, epochs_of_gpus) = of(gpus)?;
+            Ok(Comparison {
+                workers,
+                gpus_per_worker,
+                worker_speedup: speedup,
+                efficiency_of_workers,
+                efficiency_of_gpus,
+                epochs_of_workers,
+                epochs_of_gpus,
+            })
+        };
+        let comparisons = gpus.into_iter().map(compare).collect::<Result<_, _>>()?;
+        Ok(Self { comparisons })
+    }
+
+    /// The comparisons, by the number of GPUs.
+    #[must_use]
+    pub fn comparisons(&self) -> &[Comparison] {
+        &self.comparisons
+    }
+
+    /// The smallest number of GPUs from which on hybrid wins, on it and on all larger ones that were compared; `None` where it does not
+    /// win on the largest.
+    #[must_use]
+    pub fn first(&self) -> Option<&Comparison> {
+        let loses = |comparison: &Comparison| comparison.winner() != Winner::Hybrid;
+        let from = self.comparisons.iter().rposition(loses).map_or(0, |last| last + 1);
+        self.comparisons.get(from)
+    }
+}
+
+impl fmt::Display for Crossover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for comparison in &self.comparisons {
+            writeln!(f, "{comparison}")?;
+        }
+        match self.first() {
+            Some(comparison) => write!(f, "hybrid wins from {} GPUs on", comparison.gpus()),
+            None => f.write_str("hybrid does not win on the largest of these numbers of GPUs"),
+        }
+    }
+}
+
+fn positive(name: impl Fn() -> String, value: f64) -> Result<f64, AccuracyError> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(value);
+    }
+    Err(AccuracyError::BadFigure {
+        name: name(),
+        value: value.to_string(),
+        expected: "a finite number above 0",
+    })
+}

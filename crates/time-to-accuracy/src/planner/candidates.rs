@@ -1,0 +1,137 @@
+//! What there is to choose from.
+
+use crate::{AccuracyError, Configuration};
+
+/// Global batches to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Batches {
+    /// These, for every number of workers.
+    Global(Vec<usize>),
+    /// So many samples a worker, so that the global batch grows with the workers.
+    PerWorker(Vec<usize>),
+}
+
+/// Workers, GPUs a worker, batches and burst limits to choose from: each with each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidates {
+    workers: Vec<usize>,
+    gpus_per_worker: Vec<usize>,
+    batches: Batches,
+    limits: Vec<Option<f64>>,
+    most_gpus: usize,
+}
+
+impl Candidates {
+    /// Data parallelism with these numbers of workers, without burst limits. A range is a list, too: `(1..=8).map(|n| 32 * n)`.
+    #[must_use]
+    pub fn new(workers: impl IntoIterator<Item = usize>, batches: Batches) -> Self {
+        Self {
+            workers: workers.into_iter().collect(),
+            gpus_per_worker: vec![1],
+            batches,
+            limits: vec![None],
+            most_gpus: usize::MAX,
+        }
+    }
+
+    /// With workers of these numbers of GPUs, in place of 1.
+    #[must_use]
+    pub fn with_gpus_per_worker(mut self, gpus: impl IntoIterator<Item = usize>) -> Self {
+        self.gpus_per_worker = gpus.into_iter().collect();
+        self
+    }
+
+    /// With these amplification limits, `None` being no limit, in place of none.
+    #[must_use]
+    pub fn with_limits(mut self, limits: impl IntoIterator<Item = Option<f64>>) -> Self {
+        self.limits = limits.into_iter().collect();
+        self
+    }
+
+    /// Without those that have more GPUs than there are.
+    #[must_use]
+    pub fn with_most_gpus(mut self, gpus: usize) -> Self {
+        self.most_gpus = gpus;
+        self
+    }
+
+    pub(super) fn batches(&self) -> &Batches {
+        &self.batches
+    }
+
+    /// All of them, each once, in an order that does not depend on that of the lists.
+    ///
+    /// # Errors
+    /// [`AccuracyError::Empty`] when a list is empty, or nothing fits on the GPUs; [`AccuracyError::BadFigure`] for zeros, for products
+    /// beyond what a `usize` holds, and for limits that are not finite or below 1.
+    pub fn configurations(&self) -> Result<Vec<Configuration>, AccuracyError> {
+        let (batches, per_worker) = match &self.batches {
+            Batches::Global(batches) => (batches, false),
+            Batches::PerWorker(batches) => (batches, true),
+        };
+        let workers = counts("workers", &self.workers)?;
+        let widths = counts("GPUs a worker", &self.gpus_per_worker)?;
+        let batches = counts("batches", batches)?;
+        let limits = limits(&self.limits)?;
+        let mut found = Vec::new();
+        for &workers in &workers {
+            for &gpus_per_worker in &widths {
+                if product("GPUs", workers, gpus_per_worker)? > self.most_gpus {
+                    continue;
+                }
+                for &batch in &batches {
+                    let batch = if per_worker { product("samples", workers, batch)? } else { batch };
+                    found.extend(limits.iter().map(|&limit| Configuration {
+                        workers,
+                        gpus_per_worker,
+                        batch,
+                        limit,
+                    }));
+                }
+            }
+        }
+        if found.is_empty() {
+            return Err(AccuracyError::Empty { name: "the list of candidates that fit on the GPUs" });
+        }
+        Ok(found)
+    }
+}
+
+fn product(of: &str, workers: usize, each: usize) -> Result<usize, AccuracyError> {
+    workers.checked_mul(each).ok_or_else(|| AccuracyError::BadFigure {
+        name: format!("the number of {of}"),
+        value: format!("{workers} x {each}"),
+        expected: "a number that a machine word holds",
+    })
+}
+
+fn counts(name: &'static str, list: &[usize]) -> Result<Vec<usize>, AccuracyError> {
+    let mut list = list.to_vec();
+    list.sort_unstable();
+    list.dedup();
+    match list.first() {
+        None => Err(AccuracyError::Empty { name }),
+        Some(0) => {
+            let name = format!("one of the {name}");
+            Err(AccuracyError::BadFigure { name, value: "0".into(), expected: "at least 1" })
+        }
+        Some(_) => Ok(list),
+    }
+}
+
+fn limits(list: &[Option<f64>]) -> Result<Vec<Option<f64>>, AccuracyError> {
+    if let Some(limit) = list.iter().flatten().find(|limit| !limit.is_finite() || **limit < 1.0) {
+        let name = "an amplification limit".into();
+        let expected = "finite and at least 1, or no limit";
+        return Err(AccuracyError::BadFigure { name, value: limit.to_string(), expected });
+    }
+    let mut list = list.to_vec();
+    list.sort_by(|a, b| limit_key(*a).total_cmp(&limit_key(*b)));
+    list.dedup();
+    if list.is_empty() { Err(AccuracyError::Empty { name: "burst limits" }) } else { Ok(list) }
+}
+
+/// No limit is the loosest one.
+pub(super) fn limit_key(limit: Option<f64>) -> f64 {
+    limit.unwrap_or(f64::INFINITY)
+}

@@ -1,0 +1,10 @@
+//! The public face of the crate.
+
+#![expect(clippy::float_cmp, reason = "points of a curve are exact")]
+
+mod crossovers;
+mod curves;
+mod interpolated;
+mod plans;
+mod published;
+mod random;

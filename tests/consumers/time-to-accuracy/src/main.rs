@@ -1,0 +1,16 @@
+//! How many GPUs train ResNet-50 soonest, where an iteration takes as long on any number of them.
+
+use std::time::Duration;
+
+use time_to_accuracy::{AccuracyError, Batches, Candidates, Configuration, EpochCurve, StepTime, estimate};
+
+fn main() -> Result<(), AccuracyError> {
+    let steps = |_: &Configuration| Some(StepTime::new(Duration::from_millis(200)));
+    let candidates = Candidates::new([16, 64, 256, 512], Batches::PerWorker(vec![128]));
+    let estimates = estimate(&EpochCurve::named("resnet-50")?, &steps, &candidates)?;
+    println!("{}", estimates.soonest());
+    assert_eq!(estimates.soonest().configuration.workers, 512);
+    let cheap = estimates.fewest_gpu_hours_by(Duration::from_secs(24 * 3600))?;
+    assert_eq!(cheap.configuration.workers, 16);
+    Ok(())
+}
