@@ -24,5 +24,5 @@ pub use costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 pub use evaluator::{Evaluator, TrainingTime};
 pub use path::{PathKind, PathStep};
 pub use problem::{BackwardReads, GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
-pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
+pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, evaluate_arrangements, search_training};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};
