@@ -11,6 +11,7 @@ mod recompute;
 mod room;
 mod scaled;
 mod training;
+mod workers;
 
 pub use burst_planner::{PathKind, PathStep};
 pub use explain::{Instead, RunExplanation};
