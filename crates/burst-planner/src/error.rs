@@ -167,6 +167,9 @@ pub enum Error {
         /// What is wrong with which node.
         message: String,
     },
+    /// There was nothing to evaluate.
+    #[error("there is no arrangement to evaluate")]
+    NoArrangement,
     /// There are no times for a node on so many GPUs.
     #[error("node `{node}` cannot run on {gpus} GPUs: there are no times for that")]
     NoTimes {

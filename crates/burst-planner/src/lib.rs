@@ -84,7 +84,8 @@ pub use problem::{Edge, Node, NodeId, NodeOption, PlanProblem};
 pub use program::{
     Activity, AllReduceTime, Arrangement, BackwardReads, Evaluator, GradientOptions, NodeMemory, PathKind,
     PathStep, Share, StepTimes, SynchronizedBytes, TableCosts, TrainingCosts, TrainingFrontier, TrainingNode,
-    TrainingPoint, TrainingProblem, TrainingSearch, TrainingTime, TransferTimes, search_training,
+    TrainingPoint, TrainingProblem, TrainingSearch, TrainingTime, TransferTimes, evaluate_arrangements,
+    search_training,
 };
 pub use search::{Frontier, FrontierPoint, LimitRule, SearchOptions, TimeModel, frontier, supported};
 pub use stop::Stop;

@@ -1,6 +1,7 @@
 //! What crosses crates, as a user would put them together.
 
 mod consumers;
+mod hybrid;
 mod one_program;
 mod partial;
 mod partial_compute;

@@ -25,6 +25,41 @@ impl Arrangement {
         Ok(Self { ranks: vec![(0..gpus).collect(); problem.nodes.len()], order })
     }
 
+    /// As many copies of this arrangement side by side as there are `replicas`, each on `gpus` ranks of its own: replica r is on the ranks
+    /// from r x `gpus` on. It is an arrangement for as many times the samples, of which each replica has a contiguous part.
+    ///
+    /// A node's ranks are those of the first replica, then those of the second, and so on. Where its number of ranks divides the
+    /// samples of a replica, all its ranks have as many of them, and outputs move inside replicas alone: only gradients of parameters
+    /// cross them. Where it does not, the ranks of the first replicas have one sample more, which the nodes around it hold elsewhere.
+    /// O(nodes x ranks x replicas).
+    ///
+    /// ```
+    /// use burst_planner::Arrangement;
+    ///
+    /// // Two branches side by side, on two GPUs.
+    /// let worker = Arrangement { ranks: vec![vec![0], vec![0], vec![1], vec![0, 1]], order: vec![0, 1, 2, 3] };
+    /// let both = worker.replicated(2, 2)?;
+    /// assert_eq!(both.ranks, [vec![0, 2], vec![0, 2], vec![1, 3], vec![0, 1, 2, 3]]);
+    /// assert_eq!(both.order, worker.order);
+    /// # Ok::<(), burst_planner::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadArrangement`] when there are no replicas, a node has a rank that a replica has not, or ranks cannot be numbered.
+    pub fn replicated(&self, gpus: usize, replicas: usize) -> Result<Self> {
+        let bad = |message: String| Err(Error::BadArrangement { message });
+        if replicas == 0 || gpus.checked_mul(replicas).is_none() {
+            return bad(format!("there cannot be {replicas} replicas of {gpus} GPUs"));
+        }
+        if let Some(rank) = self.ranks.iter().flatten().find(|&&rank| rank >= gpus) {
+            return bad(format!("a node is on rank {rank} of a replica, and a replica has {gpus} GPUs"));
+        }
+        let of_all = |ranks: &Vec<usize>| {
+            (0..replicas).flat_map(|replica| ranks.iter().map(move |rank| rank + replica * gpus)).collect()
+        };
+        Ok(Self { ranks: self.ranks.iter().map(of_all).collect(), order: self.order.clone() })
+    }
+
     /// Checks that every node of the problem has ranks that exist, each once, and that the order keeps all dependencies.
     ///
     /// # Errors

@@ -25,5 +25,5 @@ pub use evaluator::{Evaluator, TrainingTime};
 pub use path::{PathKind, PathStep};
 pub(crate) use problem::Structure;
 pub use problem::{BackwardReads, GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem};
-pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, search_training};
+pub use search::{TrainingFrontier, TrainingPoint, TrainingSearch, evaluate_arrangements, search_training};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

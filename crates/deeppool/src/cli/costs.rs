@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::Job;
-use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, Mode, PlanRequest, ProfileOrigin};
+use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MOST_GPUS, Mode, PlanRequest, ProfileOrigin};
 use deeppool::program::LowerOptions;
 use layer_engine::Sgd;
 use layer_graph::{LayerGraph, zoo};
@@ -135,6 +135,11 @@ pub(crate) struct ModeArgs {
     /// powers-of-two, all, or a list such as 1,2,3,6
     #[arg(long, value_name = "COUNTS", default_value_t)]
     pub(crate) gpu_counts: GpuCounts,
+    /// Hybrid parallelism: equal workers of M GPUs each, which divide the batch and reduce their gradients together; a worker runs a burst
+    /// plan, or with --gpu-counts 1 a placement of the layers. M divides the GPUs, their quotient the batch; layers run on counts that
+    /// divide a worker's samples
+    #[arg(long, value_name = "M", value_parser = within(1..=MOST_GPUS))]
+    pub(crate) worker_gpus: Option<usize>,
     /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, activations are computed again in the
     /// backward pass, or the batch is cut into 2, 4, 8 or more micro-batches, if they divide it and the network has no batch
     /// normalisation: whichever is faster, or both where neither is enough
@@ -149,7 +154,7 @@ pub(crate) struct ModeArgs {
     pub(crate) sync_batch_norm: bool,
     /// Structured partial backpropagation: the batch is cut into K parts, each of which backpropagates through a part of the network
     /// only, in turn
-    #[arg(long, value_name = "K", value_parser = within(PARTS))]
+    #[arg(long, value_name = "K", value_parser = within(PARTS), conflicts_with = "worker_gpus")]
     pub(crate) spb: Option<usize>,
     /// How deep the parts of --spb go: through equal numbers of layers with parameters, or for equal parts of the backward time
     #[arg(long, value_enum, default_value = "layers", requires = "spb")]
@@ -166,8 +171,17 @@ enum DepthName {
 }
 
 /// The options of [`ModeArgs`] that a plan has decided.
-pub(crate) const DECIDED: [&str; 8] =
-    ["mode", "amplification", "gpu_counts", "memory", "no_overlap", "sync_batch_norm", "spb", "spb_depth"];
+pub(crate) const DECIDED: [&str; 9] = [
+    "mode",
+    "amplification",
+    "gpu_counts",
+    "worker_gpus",
+    "memory",
+    "no_overlap",
+    "sync_batch_norm",
+    "spb",
+    "spb_depth",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeName {
@@ -192,7 +206,9 @@ impl ModeArgs {
 
     /// The question to the planner.
     pub(crate) fn request(&self, gpus: usize) -> PlanRequest {
-        PlanRequest::new(gpus, self.mode()).with_gpu_counts(self.gpu_counts.clone())
+        PlanRequest::new(gpus, self.mode())
+            .with_gpu_counts(self.gpu_counts.clone())
+            .with_worker_gpus(self.worker_gpus)
     }
 
     /// The job, where no plan has decided how its iterations are lowered.

@@ -37,6 +37,7 @@ use super::progress::while_showing;
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --objective total --foreground 0.9 --background resnet-50:16
   deeppool plan --model gpt2 --device a100-80gb --gpus 8 --batch 64 --memory 24GB
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --spb 4
+  deeppool plan --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
   deeppool plan --problem training-problem.json --amplification 1.5 --pareto
@@ -64,8 +65,8 @@ pub(crate) struct Plan {
     /// A problem of the format deeppool/plan-problem/v1 (times that add up) or /v2 (a training program), instead of a network; -
     /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "no_overlap", "sync_batch_norm",
-        "memory", "spb", "spb_depth", "compare", "objective", "background"])]
+        "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "worker_gpus", "no_overlap",
+        "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective", "background"])]
     problem: Option<PathBuf>,
     /// Also show all plans that no other plan beats in both iteration time and amplification
     #[arg(long, conflicts_with = "spb")]
@@ -74,7 +75,7 @@ pub(crate) struct Plan {
     #[arg(long)]
     epsilon: Option<f64>,
     /// Say what layers would gain or lose by a larger or smaller GPU count
-    #[arg(long, conflicts_with = "spb")]
+    #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
     explain: bool,
     /// Write the plan as a Graphviz graph
     #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
@@ -106,7 +107,7 @@ struct PointArgs {
 struct SharingArgs {
     /// Compare data parallelism, burst plans, both with background work on the same GPUs, and every static partition (data
     /// parallelism on some GPUs, background on the others), by simulation; and say which to use
-    #[arg(long, conflicts_with_all = ["mode", "spb", "pareto", "explain", "dot", "trace", "output"])]
+    #[arg(long, conflicts_with_all = ["mode", "spb", "worker_gpus", "pareto", "explain", "dot", "trace", "output"])]
     compare: bool,
     /// Draw the comparison
     #[arg(long, value_name = "FILE", value_parser = whole_file::argument(), requires = "compare")]

@@ -4,7 +4,7 @@ use comfy_table::Table;
 use deeppool::job::{Job, PathKind, PathStep};
 use std::collections::BTreeSet;
 
-use deeppool::plan::{ExecutionPlan, PlanMode};
+use deeppool::plan::{ExecutionPlan, PlanMode, PlannedWorker};
 use deeppool::program::PartialBackpropagation;
 
 use super::network::opaque_line;
@@ -56,6 +56,7 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
             without_room(plan.dp.memory_peak_bytes, plan.data_parallelism_fits()),
         ));
     }
+    lines.extend(plan.worker.iter().map(|worker| worker_line(job, plan, worker)));
     if let (Some(bound_us), Some(gap)) = (plan.lower_bound_us, plan.gap) {
         let limit =
             if plan.amplification_limit.is_some() { "within the limit" } else { "of this amplification" };
@@ -94,6 +95,25 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &job.path(plan)?)));
     }
     Ok(lines.join("\n"))
+}
+
+/// What a worker is, how much faster than one GPU, and whether its links leave a host.
+fn worker_line(job: &Job<'_>, plan: &ExecutionPlan, worker: &PlannedWorker) -> String {
+    let &PlannedWorker { gpus: gpus_each, replicas, iteration_us, single_gpu_us, .. } = worker;
+    let across = job.costs().link().ranks_per_host().map_or(0, |host| worker.across_hosts(host));
+    let across = match across {
+        0 => String::new(),
+        across => format!("; {across} of them have GPUs of more than one host"),
+    };
+    format!(
+        "{replicas} {} of {}, {} samples each: alone in {}, {:.2} times as fast as one GPU ({}){across}",
+        if replicas == 1 { "worker" } else { "workers" },
+        gpus(gpus_each),
+        plan.batch / replicas,
+        micros(iteration_us),
+        worker.speed_up(),
+        micros(single_gpu_us),
+    )
 }
 
 fn partial_line(partial: &PartialBackpropagation) -> String {

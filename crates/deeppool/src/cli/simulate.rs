@@ -28,6 +28,7 @@ use super::rank_times::rank_times;
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --policy naive --contention
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --rank 1 --workload rank-1.json
   deeppool simulate --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
+  deeppool simulate --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --mode dp --no-overlap --json")]
 pub(crate) struct Simulate {
     #[command(flatten)]

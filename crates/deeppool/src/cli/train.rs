@@ -47,6 +47,7 @@ const EPOCHS: u64 = 5;
   deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8
   deeppool train --model digits-cnn --data digits --engine cuda --gpus 4 --batch 32 --iterations 20 --emulate-gpus 4
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --spb 4
+  deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5 --worker-gpus 2
   mpirun -n 4 deeppool train --model digits-cnn --data digits --batch 32      # with the feature mpi: 4 processes")]
 pub(crate) struct Train {
     #[command(flatten)]

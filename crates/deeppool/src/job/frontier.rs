@@ -4,7 +4,8 @@ use burst_planner::{
     Arrangement, Evaluator, TrainingFrontier, TrainingPoint, TrainingProblem, TrainingSearch, search_training,
 };
 
-use super::Job;
+use super::workers::Workers;
+use super::{Job, JobCosts};
 use crate::Error;
 use crate::plan::{DataParallelTimes, ExecutionPlan, GpuCounts, Mode, PlanRequest};
 use crate::program::PartialBackpropagation;
@@ -21,6 +22,7 @@ pub struct PlanFrontier<'a> {
     pub(super) problem: TrainingProblem,
     pub(super) found: TrainingFrontier,
     pub(super) data_parallel: DataParallelTimes,
+    workers: Option<Workers<'a>>,
 }
 
 impl Job<'_> {
@@ -38,12 +40,19 @@ impl Job<'_> {
         }
     }
 
-    /// Searches for the Pareto frontier of burst plans; the request's mode does not matter.
+    /// Searches for the Pareto frontier of burst plans; the request's mode does not matter. For [workers](PlanRequest::with_worker_gpus) it
+    /// is that of everything that is found for one of them, as all of them do it, by the time of the whole program.
     ///
     /// # Errors
     /// When no plan keeps the limit on memory, the question is out of proportion, or the profile lacks a time.
     pub fn frontier(&self, request: &PlanRequest) -> Result<PlanFrontier<'_>, Error> {
         self.check(request)?;
+        if let Some(workers) = Workers::of(self, request)? {
+            let (problem, found) = workers.frontier(self, request)?;
+            let data_parallel = self.data_parallel_times(request.gpus)?;
+            let (request, workers) = (request.clone(), Some(workers));
+            return Ok(PlanFrontier { job: self, request, problem, found, data_parallel, workers });
+        }
         let gpus = request.gpus;
         let counts = request.gpu_counts.for_batch(self.micro_batch()?, gpus);
         let parts = self.lowering.partial.as_ref().map_or(1, PartialBackpropagation::parts);
@@ -51,16 +60,13 @@ impl Job<'_> {
         let mut problem = self.training_problem(gpus, &counts)?;
         problem.memory_limit_bytes = request.memory_limit_bytes;
         let data_parallel = self.data_parallel_times(gpus)?;
-        let mut options = TrainingSearch::default();
-        options.effort = request.effort;
-        options.stop = request.stop.clone();
         // Unless the counts were listed, the search may also try data parallelism on any number of GPUs.
         let costs = match request.gpu_counts {
             GpuCounts::List(_) => self.training_costs_on(counts),
             _ => self.training_costs(),
         };
-        let found = search_training(&problem, costs, &options)?;
-        Ok(PlanFrontier { job: self, request: request.clone(), problem, found, data_parallel })
+        let found = search(&problem, costs, request)?;
+        Ok(PlanFrontier { job: self, request: request.clone(), problem, found, data_parallel, workers: None })
     }
 
     pub(super) fn data_parallel(&self, request: &PlanRequest) -> Result<ExecutionPlan, Error> {
@@ -95,6 +101,7 @@ impl Job<'_> {
             return Err(Error::EmptyBatch);
         }
         self.micro_batch()?;
+        Workers::of(self, request)?;
         let effort = request.effort;
         if !(effort > 0.0 && effort <= 1e6) {
             let (setting, expected) = ("the effort of a search", "above 0, at most 1e6");
@@ -104,7 +111,19 @@ impl Job<'_> {
     }
 }
 
-fn check_size(layers: usize, counts: usize, gpus: usize) -> Result<(), Error> {
+/// Searches as long as is asked for.
+pub(super) fn search(
+    problem: &TrainingProblem,
+    costs: JobCosts<'_>,
+    request: &PlanRequest,
+) -> Result<TrainingFrontier, Error> {
+    let mut options = TrainingSearch::default();
+    options.effort = request.effort;
+    options.stop = request.stop.clone();
+    Ok(search_training(problem, costs, &options)?)
+}
+
+pub(super) fn check_size(layers: usize, counts: usize, gpus: usize) -> Result<(), Error> {
     if layers.saturating_mul(counts).saturating_mul(gpus) <= MOST_ENTRIES {
         return Ok(());
     }
@@ -179,7 +198,13 @@ impl PlanFrontier<'_> {
     /// # Errors
     /// When the profile lacks a time.
     pub fn unbounded_plan_of(&self, point: &TrainingPoint) -> Result<ExecutionPlan, Error> {
-        self.unbounded(&self.problem, &point.arrangement)
+        self.with_worker(point, self.unbounded(&self.problem, &point.arrangement)?)
+    }
+
+    /// A plan that says what its workers take alone, if it is one of workers.
+    fn with_worker(&self, point: &TrainingPoint, mut plan: ExecutionPlan) -> Result<ExecutionPlan, Error> {
+        plan.worker = self.workers.as_ref().map(|workers| workers.planned(&point.arrangement)).transpose()?;
+        Ok(plan)
     }
 
     fn unbounded(
@@ -197,7 +222,7 @@ impl PlanFrontier<'_> {
     /// When the profile lacks a time.
     pub fn plan_of(&self, point: &TrainingPoint, mode: Mode) -> Result<ExecutionPlan, Error> {
         let bound_us = self.lower_bound_us(mode, point);
-        self.job.predicted(
+        let plan = self.job.predicted(
             &self.problem,
             &point.arrangement,
             &self.request,
@@ -205,7 +230,8 @@ impl PlanFrontier<'_> {
             // What is known of one micro-batch says little about all of them, and what is known of the whole nothing about a part.
             (self.job.lowering.micro_batches == 1 && self.job.lowering.partial.is_none()).then_some(bound_us),
             self.data_parallel,
-        )
+        )?;
+        self.with_worker(point, plan)
     }
 
     /// No plan that keeps the limit, or takes no more GPU time than this one where there is none, is faster.

@@ -12,6 +12,7 @@ mod recompute;
 mod room;
 mod scaled;
 mod training;
+mod workers;
 
 pub use burst_planner::{PathKind, PathStep};
 pub use explain::{Instead, RunExplanation};

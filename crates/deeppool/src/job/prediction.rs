@@ -54,6 +54,7 @@ impl Job<'_> {
             batch: self.batch,
             gpus: request.gpus,
             mode: mode.plan_mode(),
+            worker: None,
             amplification_limit: match mode {
                 // Without a limit there is no figure to write.
                 Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),

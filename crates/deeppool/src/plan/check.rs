@@ -50,6 +50,9 @@ impl ExecutionPlan {
             })?;
         }
         self.check_layers_alone()?;
+        if let Some((path, problem)) = self.worker.as_ref().and_then(|worker| worker.problem(self)) {
+            return Err(document(path, problem));
+        }
         self.check_order()?;
         self.check_signs()?;
         self.check_sums()?;

@@ -3,6 +3,7 @@ use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
 use serde::{Deserialize, Serialize};
 
+use super::PlannedWorker;
 use crate::Error;
 use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory, checkpoints};
 
@@ -28,6 +29,9 @@ pub struct ExecutionPlan {
     pub gpus: usize,
     /// How they are used.
     pub mode: PlanMode,
+    /// The workers, where it is a plan of equal workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<PlannedWorker>,
     /// The limit on the amplification, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amplification_limit: Option<f64>,

@@ -6,6 +6,7 @@ mod execution_plan;
 mod file;
 mod gpu_counts;
 mod request;
+mod worker;
 
 pub(crate) use file::SCHEMA;
 
@@ -15,3 +16,4 @@ pub use execution_plan::{
 };
 pub use gpu_counts::GpuCounts;
 pub use request::{MOST_GPUS, Mode, PlanRequest};
+pub use worker::PlannedWorker;

@@ -54,6 +54,9 @@ pub struct PlanRequest {
     pub effort: f64,
     /// What each rank may hold, bytes; `None` is as much as there is. Plans that need more are not found.
     pub memory_limit_bytes: Option<u64>,
+    /// How many GPUs a worker has, where the plan is to be of equal workers, each with its part of the batch; `None` is one plan for all
+    /// GPUs.
+    pub worker_gpus: Option<usize>,
     /// Ends the search early, without an answer.
     pub stop: Stop,
 }
@@ -68,6 +71,7 @@ impl PlanRequest {
             gpu_counts: GpuCounts::default(),
             effort: 1.0,
             memory_limit_bytes: None,
+            worker_gpus: None,
             stop: Stop::default(),
         }
     }
@@ -90,6 +94,17 @@ impl PlanRequest {
         Self { memory_limit_bytes, ..self }
     }
 
+    /// Asks for hybrid parallelism: as many equal workers of so many GPUs as there are GPUs for. A worker runs a burst plan, or a placement of
+    /// layers, for its part of the batch; all of them run the same one, and reduce their gradients together. Workers of one GPU are
+    /// data parallelism.
+    ///
+    /// Layers run on GPU counts of a worker that divide its samples, unless it is the only one: then activations never move from one
+    /// worker to another. Other counts are left out.
+    #[must_use]
+    pub fn with_worker_gpus(self, worker_gpus: Option<usize>) -> Self {
+        Self { worker_gpus, ..self }
+    }
+
     /// Sets what ends the search early.
     #[must_use]
     pub fn with_stop(self, stop: Stop) -> Self {
@@ -99,12 +114,24 @@ impl PlanRequest {
     /// Checks that it is in proportion, before anything is made that grows with the number of GPUs.
     ///
     /// # Errors
-    /// [`Error::Setting`] for no GPU, or more than [`MOST_GPUS`].
+    /// [`Error::Setting`] for no GPU, more than [`MOST_GPUS`], or workers that do not share the GPUs evenly.
     pub fn check(&self) -> Result<(), Error> {
-        if (1..=MOST_GPUS).contains(&self.gpus) {
-            return Ok(());
+        if !(1..=MOST_GPUS).contains(&self.gpus) {
+            let (setting, expected) = ("the number of GPUs of a plan", "from 1 to 16384");
+            return Err(Error::Setting { setting, expected, got: self.gpus.to_string() });
         }
-        let (setting, expected) = ("the number of GPUs of a plan", "from 1 to 16384");
-        Err(Error::Setting { setting, expected, got: self.gpus.to_string() })
+        match self.worker_gpus {
+            Some(gpus) if gpus == 0 || self.gpus % gpus != 0 => Err(Error::Setting {
+                setting: "the number of GPUs of a worker",
+                expected: "a divisor of the number of GPUs",
+                got: format!("{gpus} for {} GPUs", self.gpus),
+            }),
+            Some(gpus) if gpus > 1 && self.mode == Mode::DataParallel => Err(Error::Setting {
+                setting: "the number of GPUs of a worker",
+                expected: "1 with data parallelism",
+                got: gpus.to_string(),
+            }),
+            _ => Ok(()),
+        }
     }
 }

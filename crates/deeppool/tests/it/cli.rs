@@ -51,6 +51,13 @@ fn bad_options_are_refused_in_one_line() {
         ("plan --problem problem.json --no-overlap".into(), "cannot be used with"),
         (format!("{PLAN} --gpu-counts 0,2"), "`auto`, `powers-of-two`, `all`, or a list such as 1,2,3,6"),
         (format!("{PLAN} --gpu-counts all,3"), "`auto`, `powers-of-two`, `all`, or a list such as 1,2,3,6"),
+        (format!("{PLAN} --worker-gpus 3"), "a divisor of the number of GPUs, got 3 for 4 GPUs"),
+        (format!("{PLAN} --worker-gpus 0"), "from 1 to 16384"),
+        (format!("{PLAN} --worker-gpus 2 --mode dp"), "1 with data parallelism, got 2"),
+        (format!("{PLAN} --worker-gpus 2 --compare"), "cannot be used with"),
+        (format!("{PLAN} --worker-gpus 2 --spb 2"), "cannot be used with"),
+        ("simulate --model vgg16 --device a100 --gpus 8 --batch 30 --worker-gpus 2".into(), "got 30 samples for 4 of them"),
+        (format!("{TRAIN} --ranks 4 --batch 9 --worker-gpus 2"), "got 9 samples for 2 of them"),
         ("plan --model vgg16 --device a100 --gpus 1000000000 --batch 1000000000".into(), "from 1 to 16384"),
         ("simulate --model vgg16 --device a100 --gpus 100000 --batch 100000".into(), "from 1 to 16384"),
         (

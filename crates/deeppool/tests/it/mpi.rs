@@ -65,6 +65,8 @@ fn processes_learn_what_threads_learn() {
         (4, "--amplification 2 --background digits-cnn:8"),
         (4, "--plan random4.json --background digits-cnn:8"),
         (4, "--mode dp --spb 4"),
+        (4, "--worker-gpus 2 --gpu-counts 1"),
+        (4, "--worker-gpus 2 --gpu-counts 2"),
     ] {
         let threads = json(path, &format!("{run} --ranks {ranks} {options}"));
         let processes = json(path, &format!("launch --ranks {ranks} -- {run} {options}"));

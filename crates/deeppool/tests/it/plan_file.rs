@@ -117,6 +117,38 @@ fn nonsense_is_refused_by_its_path() {
 }
 
 #[test]
+fn workers_that_do_not_fit_the_plan_are_refused() {
+    let plan = with_job("vgg11", |_, job| {
+        let request = PlanRequest::new(GPUS, Mode::Burst { amplification: f64::INFINITY });
+        job.plan(&request.with_worker_gpus(Some(2))).unwrap()
+    });
+    assert_eq!(edited(&plan, |_| {}).unwrap().worker.unwrap().replicas, 2);
+    let cases = [
+        ("/worker/gpus", json!(3), "worker.gpus"),
+        ("/worker/replicas", json!(0), "worker.gpus"),
+        ("/worker/replicas", json!(u64::MAX), "worker.gpus"),
+        ("/worker/iteration_us", json!(0.0), "worker.iteration_us"),
+        ("/worker/single_gpu_us", json!(-1.0), "worker.single_gpu_us"),
+        ("/worker/speed", json!(2.0), "worker.speed"),
+        ("/batch", json!(17), "worker.replicas"),
+        ("/layers/1/ranks", json!([0, 1, 3, 2]), "layers[1].ranks"),
+        ("/layers/1/ranks", json!([0, 2, 1, 3]), "layers[1].ranks"),
+    ];
+    for (pointer, value, path) in cases {
+        let edit = |document: &mut Value| {
+            if let Some(found) = document.pointer_mut(pointer) {
+                *found = value.clone();
+            } else {
+                document["worker"]["speed"] = value.clone();
+            }
+        };
+        let Err(error) = edited(&plan, edit) else { panic!("{pointer} = {value}") };
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("at `{path}`")), "{pointer} = {value}: {message}");
+    }
+}
+
+#[test]
 fn files_of_the_older_version_say_what_to_do() {
     let error = ExecutionPlan::from_json(r#"{"schema": "deeppool/plan/v1", "search_us": 3.0}"#).unwrap_err();
     assert!(error.to_string().contains("make the plan again with `deeppool plan`"), "{error}");

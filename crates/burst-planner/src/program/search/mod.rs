@@ -4,6 +4,7 @@ mod alone;
 mod anywhere;
 mod archive;
 mod coarse;
+mod given;
 mod improve;
 mod levels;
 mod moves;
@@ -24,6 +25,7 @@ use super::evaluator::Evaluator;
 use super::{Arrangement, TrainingProblem, TrainingTime};
 use crate::{Error, NodeId, Result, Stop};
 use coarse::{Coarse, CoarseCosts};
+pub use given::evaluate_arrangements;
 use sequence::Sequence;
 use stage::Stage;
 use staircase::Staircase;
@@ -136,8 +138,14 @@ fn search(
     for gpus in 1..=problem.gpus {
         search.nodes.data_parallel(gpus, false)?;
     }
-    let Search { blocks, nodes: Stage { mut evaluator, archive, .. }, .. } = search;
-    let evaluations = evaluator.evaluations + blocks.evaluator.evaluations;
+    let Search { blocks, nodes, .. } = search;
+    let evaluations = nodes.evaluator.evaluations + blocks.evaluator.evaluations;
+    Ok(TrainingFrontier { evaluations, ..found(nodes, bound)? })
+}
+
+/// What a stage has found.
+fn found(stage: Stage<'_>, bound: Bound) -> Result<TrainingFrontier> {
+    let Stage { mut evaluator, archive, single_gpu_us, .. } = stage;
     if let Some(closest) = archive.closest() {
         let closest = evaluator.arrangement(&closest.numbered);
         evaluator.check_memory(&closest)?;
@@ -147,7 +155,7 @@ fn search(
         .into_iter()
         .map(|entry| TrainingPoint { time: entry.time, arrangement: evaluator.arrangement(&entry.numbered) })
         .collect();
-    Ok(TrainingFrontier { points, single_gpu_us, evaluations, bound })
+    Ok(TrainingFrontier { points, single_gpu_us, evaluations: evaluator.evaluations, bound })
 }
 
 /// All GPU counts that some node may run on.

@@ -4,6 +4,7 @@ mod evaluator;
 mod json;
 mod memory;
 mod quality;
+mod replicated;
 mod timeline;
 
 use burst_planner::Arrangement;

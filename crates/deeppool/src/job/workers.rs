@@ -1,0 +1,125 @@
+//! Hybrid parallelism: plans of equal workers of several GPUs each.
+
+use burst_planner::{Arrangement, Evaluator, TrainingFrontier, TrainingProblem, evaluate_arrangements};
+
+use super::Job;
+use super::frontier::check_size;
+use crate::Error;
+use crate::plan::{PlanRequest, PlannedWorker};
+
+/// The workers that share a job.
+#[derive(Debug, Clone)]
+pub(super) struct Workers<'a> {
+    /// What each of them does: the same with its part of the batch.
+    job: Job<'a>,
+    gpus: usize,
+    replicas: usize,
+}
+
+impl<'a> Workers<'a> {
+    /// Those that a request is for, if it is for any.
+    ///
+    /// # Errors
+    /// When they cannot share the batch evenly, or something is partial.
+    pub(super) fn of(job: &Job<'a>, request: &PlanRequest) -> Result<Option<Self>, Error> {
+        let Some(gpus) = request.worker_gpus.filter(|&gpus| gpus > 0) else { return Ok(None) };
+        let replicas = request.gpus / gpus;
+        let samples = job.micro_batch()?;
+        if samples % replicas != 0 {
+            let cut = if samples < job.batch { " in a micro-batch" } else { "" };
+            return Err(Error::Setting {
+                setting: "the batch",
+                expected: "a multiple of the number of workers",
+                got: format!("{samples} samples{cut} for {replicas} of them"),
+            });
+        }
+        if let Some(partial) = &job.lowering.partial {
+            return Err(Error::Setting {
+                setting: "partial backpropagation",
+                expected: "none with workers",
+                got: format!("{} parts", partial.parts()),
+            });
+        }
+        let job = Job { batch: job.batch / replicas, ..job.clone() };
+        Ok(Some(Self { job, gpus, replicas }))
+    }
+
+    /// The Pareto-optimal ones of all that is found for a worker, as all workers do it, with the problem that they solve together.
+    ///
+    /// # Errors
+    /// As [`Job::frontier`].
+    pub(super) fn frontier(
+        &self,
+        whole: &Job<'a>,
+        request: &PlanRequest,
+    ) -> Result<(TrainingProblem, TrainingFrontier), Error> {
+        let counts = self.counts(request)?;
+        check_size(self.job.costs.network().len(), counts.len(), request.gpus)?;
+        let of_all: Vec<usize> = counts.iter().map(|count| count * self.replicas).collect();
+        let mut problem = whole.training_problem(request.gpus, &of_all)?;
+        problem.memory_limit_bytes = request.memory_limit_bytes;
+        let found = self.of_a_worker(request, &counts)?;
+        let found = found.iter().map(|found| found.replicated(self.gpus, self.replicas));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let frontier = evaluate_arrangements(&problem, whole.training_costs(), found, &request.stop)?;
+        Ok((problem, frontier))
+    }
+
+    /// On how many of its GPUs a worker may run a layer: where there are several, all shards of a layer are of the same size, so
+    /// that each worker has its own samples.
+    fn counts(&self, request: &PlanRequest) -> Result<Vec<usize>, Error> {
+        let samples = self.job.micro_batch()?;
+        let mut counts = request.gpu_counts.for_batch(samples, self.gpus);
+        counts.retain(|count| self.replicas == 1 || samples % count == 0);
+        if counts.is_empty() {
+            return Err(Error::Setting {
+                setting: "GPU counts of a worker",
+                expected: "at most its number of GPUs, and divisors of its number of samples",
+                got: format!(
+                    "{} where it has {} of them and {samples} samples",
+                    request.gpu_counts, self.gpus
+                ),
+            });
+        }
+        Ok(counts)
+    }
+
+    /// Arrangements for a worker: data parallelism on some of its GPUs, which may be best for all of them together though it is not for
+    /// one, and what a search finds.
+    fn of_a_worker(&self, request: &PlanRequest, counts: &[usize]) -> Result<Vec<Arrangement>, Error> {
+        let problem = self.problem(counts, request.memory_limit_bytes)?;
+        let data_parallel = counts.iter().map(|&count| Arrangement::data_parallel(&problem, count));
+        let mut found = data_parallel.collect::<Result<Vec<_>, _>>()?;
+        // One GPU leaves nothing to decide.
+        if self.gpus > 1 {
+            let costs = self.job.training_costs_on(counts.to_vec());
+            let searched = super::frontier::search(&problem, costs, request)?;
+            found.extend(searched.points().iter().map(|point| point.arrangement.clone()));
+        }
+        Ok(found)
+    }
+
+    fn problem(&self, counts: &[usize], memory_limit_bytes: Option<u64>) -> Result<TrainingProblem, Error> {
+        let mut problem = self.job.training_problem(self.gpus, counts)?;
+        problem.memory_limit_bytes = memory_limit_bytes;
+        Ok(problem)
+    }
+
+    /// What there is to say of the workers whose arrangement this is.
+    pub(super) fn planned(&self, of_all: &Arrangement) -> Result<PlannedWorker, Error> {
+        let of_first = |ranks: &Vec<usize>| ranks[..ranks.len() / self.replicas].to_vec();
+        let of_one =
+            Arrangement { ranks: of_all.ranks.iter().map(of_first).collect(), order: of_all.order.clone() };
+        let mut counts: Vec<usize> = of_one.ranks.iter().map(Vec::len).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let problem = self.problem(&counts, None)?;
+        let mut evaluator = Evaluator::new(&problem, self.job.training_costs())?;
+        Ok(PlannedWorker {
+            gpus: self.gpus,
+            replicas: self.replicas,
+            iteration_us: evaluator.evaluate(&of_one)?.iteration_us,
+            single_gpu_us: evaluator.single_gpu_us()?,
+        })
+    }
+}
