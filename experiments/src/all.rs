@@ -105,6 +105,7 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
     }
     if is_ours && full {
         parts.push(part("spb", "spb", &SEEDS)?);
+        parts.push(part("hybrid", "hybrid", &[])?);
         parts.push(part("search-time", "search-time", &[])?);
         parts.push(part("validate", "validate", &SHORT)?);
     }

@@ -3,6 +3,7 @@
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::experiment::Experiment;
+use crate::hybrid::{self, HybridOptions};
 use crate::jigsaw::{self, JigsawOptions};
 use crate::layers::{self, LayersOptions};
 use crate::limits::{self, LimitsOptions};
@@ -45,6 +46,8 @@ pub(crate) enum Single {
     Jigsaw(JigsawOptions),
     /// Structured partial backpropagation: its accuracy, trained here, and what it leaves to background jobs: some minutes
     Spb(SpbOptions),
+    /// Workers of several GPUs against data parallelism, by the time to an accuracy: modelled
+    Hybrid(HybridOptions),
     /// How conclusions move when figures of the models are off by half
     Sensitivity(SensitivityOptions),
     /// Planned times against simulated ones and against older models, over 768 questions: some minutes
@@ -86,6 +89,7 @@ impl Single {
             Self::SearchTime(_) => search_time::NAME,
             Self::Jigsaw(_) => jigsaw::NAME,
             Self::Spb(_) => spb::NAME,
+            Self::Hybrid(_) => hybrid::NAME,
             Self::Sensitivity(_) => sensitivity::NAME,
             Self::Sweep(_) => sweep::NAME,
             Self::Validate(_) => validate::NAME,
@@ -106,6 +110,7 @@ impl Single {
             Self::SearchTime(options) => options,
             Self::Jigsaw(options) => options,
             Self::Spb(options) => options,
+            Self::Hybrid(options) => options,
             Self::Sensitivity(options) => options,
             Self::Sweep(options) => options,
             Self::Validate(options) => options,

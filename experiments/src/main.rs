@@ -10,6 +10,7 @@ mod catalog;
 mod cli;
 mod experiment;
 mod grid;
+mod hybrid;
 mod jigsaw;
 mod job;
 mod journal;

@@ -4,6 +4,7 @@ mod accuracy;
 mod command;
 mod figures;
 mod grid;
+mod hybrid;
 mod jigsaw;
 mod layers;
 mod limits;

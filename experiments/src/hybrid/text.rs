@@ -1,0 +1,174 @@
+//! The comparison for people.
+
+use super::Hybrid;
+use super::case::Case;
+use super::question::{Row, Way};
+use super::sweep::{EFFICIENCIES, SLOPES};
+use crate::text_table::{printed, text_table};
+
+/// Slopes and efficiencies that differ by less are the same.
+const SAME: f64 = 1e-9;
+
+impl Hybrid {
+    pub(super) fn printed(&self) -> String {
+        let mut lines = vec![
+            format!(
+                "Workers of several GPUs against data parallelism, by the time to an accuracy ({})",
+                self.header.experiment
+            ),
+            self.provenance().join("\n"),
+            String::new(),
+            "One worker by itself, modelled: how many times as fast as one GPU, with as many samples".into(),
+            self.worker_table(),
+        ];
+        for case in &self.cases {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.model == case.model).collect();
+            lines.extend([String::new(), about(case), times_table(&rows)]);
+            let placed = rows.iter().filter(|row| row.way == Way::Placed && row.gpus_per_worker == 2);
+            lines.extend(placed.filter_map(|row| row.inequality.clone()).map(|line| format!("  {line}")));
+        }
+        lines.extend([
+            String::new(),
+            "Gain of workers of two GPUs over data parallelism, SU^2 / 2 x (E_2N / E_N) x (SE_N / SE_2N), for assumed curves E ~ batch^slope (across) and \
+             efficiencies SE_2N / SE_N (down)"
+                .into(),
+            self.sweep_table(),
+            String::new(),
+        ]);
+        lines.extend(self.summary());
+        lines.join("\n") + "\n"
+    }
+
+    fn worker_table(&self) -> String {
+        let header = [
+            "network",
+            "GPUs",
+            "samples",
+            "one GPU",
+            "each layer\non one GPU",
+            "at most,\nboth passes",
+            "list scheduling,\nboth passes",
+            "burst plan",
+            "paper, from\nmemory",
+        ];
+        let mut table = text_table(header, 1..);
+        for worker in &self.workers {
+            let case = self.cases.iter().find(|case| case.model == worker.model);
+            let paper = case.and_then(|case| case.paper_speedup).filter(|_| worker.gpus == 2);
+            table.add_row([
+                case.map_or(worker.model.as_str(), |case| case.title).to_owned(),
+                worker.gpus.to_string(),
+                worker.samples.to_string(),
+                format!("{:.2} ms", worker.single_gpu_us / 1e3),
+                format!("{:.3}", worker.placed_speedup),
+                format!("{:.3}", worker.placed_bound),
+                format!("{:.3}", worker.list_speedup),
+                format!("{:.3}", worker.burst_speedup),
+                paper.map_or_else(|| "-".into(), |paper| format!("{paper:.2}")),
+            ]);
+        }
+        printed(&table)
+    }
+
+    fn sweep_table(&self) -> String {
+        let header = ["network".to_owned(), "SU^2".into(), "SE_2N / SE_N".into()]
+            .into_iter()
+            .chain(SLOPES.map(|slope| format!("slope {slope:.1}")));
+        let mut table = text_table(header, 1..);
+        for case in &self.cases {
+            let of_case = || self.sweeps.iter().filter(|sweep| sweep.model == case.model);
+            for (index, ratio) in EFFICIENCIES.into_iter().enumerate() {
+                let gains = of_case().filter(|sweep| (sweep.efficiency_ratio - ratio).abs() < SAME);
+                let speedup = of_case().next().map_or(0.0, |sweep| sweep.worker_speedup);
+                let title = if index == 0 { case.title } else { "" };
+                let first = [title.to_owned(), format!("{speedup:.3}"), format!("{ratio:.2}")];
+                table.add_row(first.into_iter().chain(gains.map(|sweep| format!("{:.2}", sweep.gain))));
+            }
+        }
+        printed(&table)
+    }
+
+    /// What it comes to.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for case in &self.cases {
+            let gains = |way: Way| {
+                let rows = self.rows.iter().filter(move |row| row.model == case.model && row.way == way);
+                rows.filter_map(|row| Some((row.gain?, row)))
+            };
+            let best = |way| gains(way).max_by(|a, b| a.0.total_cmp(&b.0));
+            for way in Way::HYBRID {
+                if let Some((gain, row)) = best(way) {
+                    lines.push(format!(
+                        "* {}, {}: at best {gain:.2} times as soon as data parallelism, by workers of {} on {} GPUs.",
+                        case.title,
+                        way.label(),
+                        row.gpus_per_worker,
+                        row.gpus
+                    ));
+                }
+            }
+            let needed = |slope: f64| {
+                let sweep = self
+                    .sweeps
+                    .iter()
+                    .find(|sweep| sweep.model == case.model && (sweep.slope - slope).abs() < SAME)?;
+                sweep.efficiency_ratio_for_paper
+            };
+            if let (Some(paper), Some(none), Some(half), Some(full)) =
+                (case.paper_gain, needed(0.0), needed(0.4), needed(1.0))
+            {
+                lines.push(format!(
+                    "* {}: the paper's {paper:.3} needs SE_2N / SE_N of {none:.2} where epochs do not grow, {half:.2} at slope 0.4, {full:.2} at slope 1.",
+                    case.title
+                ));
+            }
+        }
+        lines
+    }
+}
+
+fn about(case: &Case) -> String {
+    let curve = match case.curve {
+        Some(curve) if case.has_a_stand_in() => format!("epochs of {curve}, which stands in"),
+        Some(curve) => format!("epochs of {curve}, published"),
+        None => "no public curve of epochs: throughput alone".into(),
+    };
+    let paper =
+        case.paper_gain.map(|gain| format!("; the paper projects at least {gain:.3}")).unwrap_or_default();
+    format!("{}, {} samples a worker; {curve}{paper}", case.title, case.samples)
+}
+
+fn times_table(rows: &[&Row]) -> String {
+    let header = [
+        "GPUs",
+        "way",
+        "workers",
+        "batch",
+        "iteration",
+        "samples/s",
+        "epochs",
+        "hours",
+        "gain",
+        "gain, measured SE",
+    ];
+    let mut table = text_table(header, 2..);
+    let or_dash = |value: Option<f64>, digits: usize| {
+        value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
+    };
+    for row in rows {
+        table.add_row([
+            row.gpus.to_string(),
+            row.way.label().to_owned(),
+            format!("{} x {}", row.workers, row.gpus_per_worker),
+            row.batch.to_string(),
+            format!("{:.2} ms", row.iteration_us / 1e3),
+            format!("{:.0}", row.samples_per_s),
+            or_dash(row.epochs, 1),
+            or_dash(row.hours_to_target, 3),
+            or_dash(row.gain, 3),
+            or_dash(row.gain_by_measured_efficiency, 3),
+        ]);
+    }
+    printed(&table)
+}

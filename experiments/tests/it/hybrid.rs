@@ -1,0 +1,61 @@
+//! Workers of several GPUs against data parallelism.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::svg::elements;
+
+#[test]
+fn every_figure_follows_from_those_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
+        .args(["hybrid", "--gpus", "128", "--json", "--out"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |row: &Value, field: &str| row[field].as_f64().unwrap();
+    for worker in report["workers"].as_array().unwrap() {
+        // The bound is of the forward and the backward pass; the optimiser's steps, which it leaves out, are divided as well.
+        assert!(number(worker, "placed_speedup") <= 1.02 * number(worker, "placed_bound"), "{worker}");
+        assert!(number(worker, "list_speedup") <= number(worker, "placed_bound") * (1.0 + 1e-9), "{worker}");
+        // Layers on one GPU each are burst plans, too.
+        assert!(
+            number(worker, "burst_speedup") >= number(worker, "placed_speedup") * (1.0 - 1e-9),
+            "{worker}"
+        );
+    }
+    let rows = report["rows"].as_array().unwrap();
+    let mut with_gains = 0;
+    for row in rows {
+        let (gpus, workers) = (number(row, "gpus"), number(row, "workers"));
+        assert!((gpus - workers * number(row, "gpus_per_worker")).abs() < 1e-9, "{row}");
+        let rate = number(row, "batch") / number(row, "iteration_us") * 1e6;
+        assert!((number(row, "samples_per_s") / rate - 1.0).abs() < 1e-9, "{row}");
+        let data_parallel = rows.iter().find(|other| {
+            other["model"] == row["model"] && other["way"] == "data-parallel" && other["gpus"] == row["gpus"]
+        });
+        let (Some(gain), Some(other)) = (row["gain"].as_f64(), data_parallel) else { continue };
+        // As long as it takes to go through the samples of all epochs.
+        let time = |row: &Value| number(row, "epochs") / number(row, "samples_per_s");
+        assert!((time(other) / time(row) / gain - 1.0).abs() < 1e-9, "{row}");
+        with_gains += usize::from(row["way"] != "data-parallel");
+        if row["way"] == "data-parallel" {
+            assert!((gain - 1.0).abs() < 1e-12, "{row}");
+        }
+    }
+    assert!(with_gains > 6, "{with_gains}");
+    for sweep in report["sweeps"].as_array().unwrap() {
+        let expected = number(sweep, "worker_speedup") / 2.0 * 2.0_f64.powf(number(sweep, "slope"))
+            / number(sweep, "efficiency_ratio");
+        assert!((number(sweep, "gain") / expected - 1.0).abs() < 1e-9, "{sweep}");
+    }
+    // A point for each gain; one of each colour is in the legend.
+    let svg = std::fs::read_to_string(folder.path().join("hybrid-gpus.svg")).unwrap();
+    let of_line =
+        |row: &&Value| row["way"] == "placed" && row["gpus_per_worker"] == 2 && row["gain"].is_number();
+    let expected = rows.iter().filter(of_line).count();
+    assert_eq!(elements(&svg, "<circle", "#0072B2").len(), 1 + expected);
+}
