@@ -57,6 +57,7 @@ COMMANDS = [
     ["deeppool", "train", "--onnx", "{net.onnx}", "--data", "synthetic:3", "--ranks", "2", "--batch", "8", "--iterations", "2", "--threads-per-rank", "1", "--background", "digits-cnn:8"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "30", "--checkpoint", "{run}", "--resume", "--checkpoint-every", "5", "--checkpoint-best", "--metrics", "{out}"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--init", "{weights.safetensors}", "--timeout", "60"],
+    ["deeppool", "epochs", "--model", "digits-cnn", "--data", "digits", "--batches", "32,256", "--seeds", "1", "--target", "0.2", "--epochs", "2", "--lr", "0.03", "--lr-scaling", "sqrt", "--momentum", "0.9", "--threads", "1", "-o", "{out}"],
     ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--weights", "{weights.safetensors}", "--batch", "32"],
     ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--checkpoint", "{run}"],
     ["deeppool", "lower", "--model", "digits-cnn", "--plan", "{plan.json}", "--rank", "1", "-o", "{out}"],

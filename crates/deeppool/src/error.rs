@@ -137,6 +137,27 @@ pub enum Error {
         /// The tensor.
         tensor: String,
     },
+    /// No run with some batch reached the target accuracy, so that the batch has no point in an epoch curve.
+    #[error(
+        "none of {runs} runs with batch {batch} reaches accuracy {target}: the best one has {best:.4}{}; allow more epochs, try another \
+         learning rate, or leave the batch out",
+        if *diverged > 0 { format!(", and in {diverged} the loss was not finite") } else { String::new() }
+    )]
+    TargetMissed {
+        /// The global batch.
+        batch: usize,
+        /// The accuracy that was to be reached.
+        target: f64,
+        /// How many runs there were.
+        runs: usize,
+        /// The highest accuracy of any.
+        best: f64,
+        /// In how many the loss became infinite, or not a number.
+        diverged: usize,
+    },
+    /// An epoch curve, or a question about time to accuracy, is wrong.
+    #[error(transparent)]
+    Accuracy(#[from] time_to_accuracy::AccuracyError),
     /// A run was told to stop before its end.
     #[error("stopped after iteration {done} of {all}; {next}")]
     Stopped {
@@ -271,6 +292,7 @@ impl Error {
             Self::Collectives(error) => error.is_input(),
             Self::Output(error) => error.is_input(),
             Self::Profile(error) => error.is_input(),
+            Self::Accuracy(error) => error.is_input(),
             Self::Engine(
                 EngineError::Opaque { .. }
                 | EngineError::Label { .. }
@@ -281,6 +303,7 @@ impl Error {
             | Self::Mux(_)
             | Self::NotFinite { .. }
             | Self::StateNotFinite { .. }
+            | Self::TargetMissed { .. }
             | Self::CheckpointNotWritten { .. }
             | Self::Stopped { .. } => false,
             #[cfg(feature = "cuda")]
@@ -297,8 +320,9 @@ pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_input = |error: &(dyn std::error::Error + 'static)| {
         let of_ours = error.downcast_ref::<Error>().map(Error::is_input);
         let of_profile = || error.downcast_ref().map(layer_profile::ProfileError::is_input);
+        let of_accuracy = || error.downcast_ref().map(time_to_accuracy::AccuracyError::is_input);
         let of_output = || error.downcast_ref().map(whole_file::OutputError::is_input);
-        of_ours.or_else(of_profile).or_else(of_output)
+        of_ours.or_else(of_profile).or_else(of_accuracy).or_else(of_output)
     };
     std::iter::successors(Some(error), |error| error.source()).any(|error| is_input(error) == Some(false))
 }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod accuracy;
 pub mod compare;
 pub mod costs;
 pub mod data;
@@ -15,4 +16,4 @@ pub mod train;
 
 pub use error::{Error, is_failure};
 // The parts, in the versions that this crate's signatures speak of.
-pub use {burst_planner, collectives, gpu_mux, layer_engine, layer_graph, layer_profile};
+pub use {burst_planner, collectives, gpu_mux, layer_engine, layer_graph, layer_profile, time_to_accuracy};

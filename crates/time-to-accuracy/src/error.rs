@@ -107,3 +107,14 @@ pub enum AccuracyError {
         workers: usize,
     },
 }
+
+impl AccuracyError {
+    /// Whether it is about what was asked for, rather than a failure of the work itself.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Output(error) => error.is_input(),
+            _ => true,
+        }
+    }
+}

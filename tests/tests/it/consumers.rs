@@ -26,6 +26,7 @@ const LIBRARIES: [(&str, &[&str]); 13] = [
             "layer-engine",
             "layer-graph",
             "layer-profile",
+            "time-to-accuracy",
             "whole-file",
         ],
     ),

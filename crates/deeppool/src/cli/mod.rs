@@ -5,6 +5,8 @@ mod compare_figure;
 mod completions;
 mod costs;
 mod counts;
+mod epochs;
+mod epochs_partial;
 mod eval;
 mod explanations;
 mod export;
@@ -60,6 +62,7 @@ enum Command {
     Simulate(simulate::Simulate),
     Lower(lower::Lower),
     Train(train::Train),
+    Epochs(epochs::Epochs),
     Launch(launch::Launch),
     Slurm(slurm::Slurm),
     Export(export::Export),
@@ -95,6 +98,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Simulate(command) => command.run(),
         Command::Lower(command) => command.run(),
         Command::Train(command) => command.run(),
+        Command::Epochs(command) => command.run(),
         Command::Slurm(command) => command.run(),
         Command::Export(command) => command.run(),
         Command::Eval(command) => command.run(),

@@ -11,11 +11,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// On a terminal; elsewhere nothing is shown.
 pub(crate) fn progress_bar(iterations: u64) -> ProgressBar {
+    progress_bar_of(iterations, "iterations")
+}
+
+/// The same of other things than iterations.
+pub(crate) fn progress_bar_of(count: u64, things: &str) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} iterations, {msg}, {eta} left");
-    ProgressBar::new(iterations).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let style =
+        ProgressStyle::with_template(&format!("{{bar:30}} {{pos}}/{{len}} {things}, {{msg}}, {{eta}} left"));
+    ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// For work that says what part of it is done; it shows once that takes longer than a second.

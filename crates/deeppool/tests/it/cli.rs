@@ -639,6 +639,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
         "simulate",
         "lower",
         "train",
+        "epochs",
         "launch",
         "slurm",
         "export",
@@ -656,7 +657,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
     refused(path, "completions csh", "bash");
 
     let said = succeed(path, "man pages/man1");
-    assert!(said.contains("15 man pages in pages/man1"), "{said}");
+    assert!(said.contains("16 man pages in pages/man1"), "{said}");
     let page = |name: &str| std::fs::read_to_string(path.join("pages/man1").join(name)).unwrap();
     for name in subcommands {
         assert!(page("deeppool.1").contains(&name.replace('-', "\\-")), "{name} is not in deeppool.1");

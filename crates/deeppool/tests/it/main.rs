@@ -24,6 +24,8 @@ mod command;
 mod comparison;
 #[cfg(feature = "cuda")]
 mod emulated;
+#[cfg(feature = "cli")]
+mod epochs;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod faults;
 #[cfg(feature = "cli")]

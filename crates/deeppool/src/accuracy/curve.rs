@@ -1,0 +1,74 @@
+//! An epoch curve of training runs.
+
+use std::collections::BTreeMap;
+
+use time_to_accuracy::{CurveSchema, EpochCurve, EpochCurveDocument, EpochPoint, Origin};
+
+use super::run::check_target;
+use super::{Outcome, TargetRun};
+use crate::Error;
+use crate::data::Dataset;
+
+/// What an epoch curve is measured of.
+#[derive(Debug, Clone)]
+pub struct MeasuredCurve<'a> {
+    /// The network's name.
+    pub network: &'a str,
+    /// Its data.
+    pub dataset: &'a Dataset,
+    /// The accuracy on the held-out samples at which runs were done.
+    pub target: f64,
+    /// How to measure it again, such as a command.
+    pub source: String,
+    /// The optimizer, and what else a reader should know.
+    pub note: String,
+}
+
+/// The curve of runs to a target: for each batch the mean and the range of those that reached it. Those that did not are counted in the
+/// point.
+///
+/// # Errors
+/// [`Error::TargetMissed`] when no run with some batch reached the target, and [`Error::Accuracy`] when there is no run.
+pub fn epoch_curve(of: &MeasuredCurve<'_>, runs: &[TargetRun]) -> Result<EpochCurve, Error> {
+    check_target(of.target)?;
+    let mut by_batch = BTreeMap::<usize, Vec<&TargetRun>>::new();
+    for run in runs {
+        by_batch.entry(run.batch).or_default().push(run);
+    }
+    let points =
+        by_batch.into_iter().map(|(batch, runs)| point(of, batch, &runs)).collect::<Result<_, Error>>()?;
+    Ok(EpochCurve::new(EpochCurveDocument {
+        schema: CurveSchema::V1,
+        network: of.network.into(),
+        dataset: of.dataset.name().into(),
+        target: format!("test accuracy {}", of.target),
+        origin: Origin::Measured,
+        source: of.source.clone(),
+        licence: None,
+        note: Some(of.note.clone()),
+        samples_per_epoch: of.dataset.train().len() as u64,
+        points,
+    })?)
+}
+
+fn point(of: &MeasuredCurve<'_>, batch: usize, runs: &[&TargetRun]) -> Result<EpochPoint, Error> {
+    let reached: Vec<f64> = runs.iter().filter_map(|run| run.epochs(of.dataset)).collect();
+    if reached.is_empty() {
+        let best = runs.iter().map(|run| run.best_accuracy).fold(0.0, f64::max);
+        let diverged = runs.iter().filter(|run| matches!(run.outcome, Outcome::Diverged { .. })).count();
+        return Err(Error::TargetMissed { batch, target: of.target, runs: runs.len(), best, diverged });
+    }
+    let (min, max) = reached
+        .iter()
+        .fold((f64::INFINITY, 0.0_f64), |(min, max), &epochs| (min.min(epochs), max.max(epochs)));
+    let mean = reached.iter().sum::<f64>() / reached.len() as f64;
+    Ok(EpochPoint {
+        batch,
+        // A sum may be rounded to beyond its parts.
+        epochs: mean.clamp(min, max),
+        epochs_min: Some(min),
+        epochs_max: Some(max),
+        runs: Some(reached.len() as u32),
+        missed: (runs.len() - reached.len()) as u32,
+    })
+}

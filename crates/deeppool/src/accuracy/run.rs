@@ -1,0 +1,139 @@
+//! One training run to a target accuracy.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::data::Dataset;
+use crate::train::{EpochReport, Progress, TrainConfig, train};
+
+/// What came of a training run that was to reach a target accuracy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetRun {
+    /// The global batch.
+    pub batch: usize,
+    /// The seed of parameters and of the order of samples.
+    pub seed: u64,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// The highest accuracy on the held-out samples at the end of a round; 0 before the first one.
+    pub best_accuracy: f64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a run to a target accuracy ended.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The target was reached.
+    Reached {
+        /// Rounds over the training samples, each followed by an evaluation.
+        rounds: u64,
+    },
+    /// It was not reached in as many rounds as the run was to have.
+    Missed {
+        /// How many these were.
+        rounds: u64,
+    },
+    /// The loss became infinite, or not a number.
+    Diverged {
+        /// In this iteration, from 1.
+        iteration: u64,
+    },
+}
+
+impl TargetRun {
+    /// The epochs to the target, where it was reached: samples that were trained with, over all training samples. A round leaves out what
+    /// does not fill a batch, and so is up to an epoch. Times the iterations of an epoch, samples over batch, these are exactly the
+    /// iterations of the run.
+    #[must_use]
+    pub fn epochs(&self, dataset: &Dataset) -> Option<f64> {
+        let samples = dataset.train().len();
+        let Outcome::Reached { rounds } = self.outcome else { return None };
+        let of_round = samples - samples % self.batch.max(1);
+        Some(rounds as f64 * of_round as f64 / samples as f64)
+    }
+}
+
+/// Trains until the accuracy on the held-out samples is `target` at the end of a round, or for as long as the configuration says.
+///
+/// # Errors
+/// [`Error::Setting`] for a target that is not above 0 and at most 1, [`Error::Stopped`] when the run was told to stop, and those of
+/// [`train`], but for a loss that is not finite, which is an [`Outcome`].
+pub fn train_to_target(
+    config: &TrainConfig<'_>,
+    target: f64,
+    progress: &(dyn Fn(&Progress) + Sync),
+) -> Result<TargetRun, Error> {
+    check_target(target)?;
+    let stop = AtomicBool::new(false);
+    let seen = Mutex::new(Seen::default());
+    let is_told_to_stop = || config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let trained = train(&config.clone().with_stop(&stop), &|at| {
+        // A rank that panicked ends the run anyway.
+        if let (Progress::Epoch(epoch), Ok(mut seen)) = (&at, seen.lock()) {
+            seen.add(epoch, target);
+            stop.fetch_or(seen.reached.is_some(), Ordering::Relaxed);
+        }
+        stop.fetch_or(is_told_to_stop(), Ordering::Relaxed);
+        progress(&at);
+    });
+    let seen = seen.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let outcome = match (seen.reached, trained) {
+        (Some(rounds), _) => Outcome::Reached { rounds },
+        (None, Ok(report)) if report.is_stopped => {
+            let done = report.first_iteration + report.losses.len() as u64;
+            let next = "what it has learned is lost".into();
+            return Err(Error::Stopped { done, all: config.iterations(), next });
+        }
+        (None, Ok(_)) => Outcome::Missed { rounds: seen.rounds },
+        (None, Err(Error::NotFinite { iteration, .. })) => Outcome::Diverged { iteration },
+        (None, Err(error)) => return Err(error),
+    };
+    Ok(TargetRun {
+        batch: config.batch,
+        seed: config.seed,
+        learning_rate: config.learning_rate,
+        best_accuracy: seen.best,
+        outcome,
+    })
+}
+
+/// What the evaluations of a run have shown.
+#[derive(Default)]
+struct Seen {
+    rounds: u64,
+    best: f64,
+    /// After so many rounds.
+    reached: Option<u64>,
+}
+
+impl Seen {
+    fn add(&mut self, epoch: &EpochReport, target: f64) {
+        if self.reached.is_some() {
+            // A round that was over before the run ended.
+            return;
+        }
+        self.rounds = epoch.epoch;
+        self.best = self.best.max(epoch.test_accuracy);
+        if epoch.test_accuracy >= target {
+            self.reached = Some(epoch.epoch);
+        }
+    }
+}
+
+/// Whether an accuracy can be a target.
+///
+/// # Errors
+/// [`Error::Setting`] when it is not above 0 and at most 1.
+pub fn check_target(target: f64) -> Result<(), Error> {
+    if target > 0.0 && target <= 1.0 {
+        return Ok(());
+    }
+    let setting = "the target accuracy";
+    Err(Error::Setting { setting, expected: "above 0, at most 1", got: target.to_string() })
+}

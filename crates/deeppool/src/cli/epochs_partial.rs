@@ -1,0 +1,98 @@
+//! What an unfinished curve keeps on disk: a line of JSON that says what is being measured, and a line for every run that is finished.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use deeppool::accuracy::TargetRun;
+
+/// The finished runs of a curve whose measurement may be killed at any time: each is appended by one write, and a line that was not
+/// written to its end does not count. There is no file before the first run is finished.
+pub(crate) struct Partial {
+    path: PathBuf,
+    what: String,
+    runs: Vec<TargetRun>,
+    /// Bytes of the lines that were written to their ends.
+    whole: u64,
+    /// Whether there is more behind them.
+    is_cut: bool,
+    file: Option<File>,
+}
+
+impl Partial {
+    /// What there is beside the curve. `what` is measured, whatever the batches, seeds and learning rates.
+    pub(crate) fn open(curve: &Path, what: &str) -> anyhow::Result<Self> {
+        let mut path = curve.as_os_str().to_owned();
+        path.push(".partial");
+        let path = PathBuf::from(path);
+        let name = path.display();
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => bail!("{name}: {error}"),
+        };
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let mut lines = (1..).zip(bytes[..whole].split_inclusive(|&byte| byte == b'\n'));
+        let damaged =
+            |line: usize, error| anyhow!("{name}: damaged at line {line}: {error}: delete it to begin again");
+        if let Some((number, line)) = lines.next() {
+            let theirs: String = serde_json::from_slice(line).map_err(|error| damaged(number, error))?;
+            if theirs != what {
+                bail!(
+                    "{name}: the unfinished curve of `{theirs}`: finish it as it was begun, or delete it to begin again"
+                );
+            }
+        }
+        let read = |(number, line)| serde_json::from_slice(line).map_err(|error| damaged(number, error));
+        let runs = lines.map(read).collect::<anyhow::Result<_>>()?;
+        Ok(Self {
+            path,
+            what: what.into(),
+            runs,
+            whole: whole as u64,
+            is_cut: whole < bytes.len(),
+            file: None,
+        })
+    }
+
+    /// The newest run like one that has to be done, if there is one, for which `is_like` says whether it is.
+    pub(crate) fn find(&self, is_like: impl Fn(&&TargetRun) -> bool) -> Option<&TargetRun> {
+        self.runs.iter().rev().find(is_like)
+    }
+
+    /// Adds a finished run.
+    pub(crate) fn add(&mut self, run: &TargetRun) -> anyhow::Result<()> {
+        let run = serde_json::to_string(run)?;
+        let lines = match (&self.file, self.whole) {
+            (None, 0) => format!("{}\n{run}\n", serde_json::to_string(&self.what)?),
+            _ => format!("{run}\n"),
+        };
+        self.append(&lines).with_context(|| self.path.display().to_string())
+    }
+
+    fn append(&mut self, lines: &str) -> std::io::Result<()> {
+        let open = || OpenOptions::new().append(true).create(true).open(&self.path);
+        let mut file = self.file.take().map_or_else(open, Ok)?;
+        if self.is_cut {
+            file.set_len(self.whole)?;
+            self.is_cut = false;
+        }
+        file.write_all(lines.as_bytes())?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Deletes it, when the curve is on disk.
+    pub(crate) fn remove(self) -> anyhow::Result<()> {
+        if self.file.is_none() && self.whole == 0 {
+            return Ok(());
+        }
+        std::fs::remove_file(&self.path).with_context(|| self.path.display().to_string())
+    }
+}

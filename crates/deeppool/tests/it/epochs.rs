@@ -1,0 +1,163 @@
+//! `deeppool epochs`: curves of networks that train here.
+
+use std::fs;
+
+use deeppool::time_to_accuracy::{AccuracyError, EpochCurve, Origin};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{deeppool, files, json, refused, succeed};
+
+const EPOCHS: &str = "epochs --model digits-cnn --data digits";
+
+#[test]
+fn a_point_is_what_training_runs_show() -> Result<(), AccuracyError> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let target = 0.9;
+    let report =
+        json(path, &format!("{EPOCHS} --batches 128,32 --seeds 2 --target {target} -o curve.json --json"));
+    assert_eq!(files(path), ["curve.json"], "nothing is left behind");
+    let curve = EpochCurve::load(path.join("curve.json"))?;
+    assert_eq!(report["curve"], serde_json::from_str::<Value>(&curve.to_json()).unwrap());
+    let document = curve.document();
+    assert_eq!((document.origin, document.samples_per_epoch), (Origin::Measured, 1437));
+    assert_eq!((curve.range(), report["runs"].as_array().unwrap().len()), ((32, 128), 4));
+    assert!(
+        document
+            .source
+            .starts_with("deeppool epochs --model digits-cnn --data digits --batches 32,128 --seeds 2")
+    );
+
+    for point in curve.points() {
+        // The square root of 4, by which the batch has grown, and 1.
+        let rate = if point.batch == 128 { 0.06 } else { 0.03 };
+        let epochs = [0, 1].map(|seed| {
+            let options =
+                format!("--ranks 1 --batch {} --lr {rate} --seed {seed} --epochs 12 --json", point.batch);
+            let trained = json(path, &format!("train --model digits-cnn --data digits {options}"));
+            let rounds = trained["epochs"].as_array().unwrap();
+            let is_there = |epoch: &&Value| epoch["test_accuracy"].as_f64().unwrap() >= target;
+            let first = rounds.iter().find(is_there).expect("reached")["epoch"].as_u64().unwrap();
+            (first * (1437 / point.batch as u64) * point.batch as u64) as f64 / 1437.0
+        });
+        let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
+        assert!(near(Some(point.epochs), f64::midpoint(epochs[0], epochs[1])), "{point:?}: {epochs:?}");
+        assert!(
+            near(point.epochs_min, epochs[0].min(epochs[1]))
+                && near(point.epochs_max, epochs[0].max(epochs[1]))
+        );
+        assert_eq!((point.runs, point.missed), (Some(2), 0));
+    }
+    Ok(())
+}
+
+#[test]
+fn runs_that_miss_the_target_are_counted_and_a_batch_that_does_is_a_failure() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let command = format!("{EPOCHS} --batches 16 --seeds 4 --target 0.97 -o curve.json");
+    let output = deeppool(path, &format!("{command} --epochs 1"));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains("error: none of 4 runs with batch 16 reaches accuracy 0.97: the best one has 0.9"),
+        "{errors}"
+    );
+    assert_eq!(files(path), ["curve.json.partial"], "finished runs are kept");
+
+    let output = deeppool(path, &format!("{command} --epochs 2 --json"));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let point = &report["curve"]["points"][0];
+    let missed = point["missed"].as_u64().unwrap();
+    assert_eq!((missed + point["runs"].as_u64().unwrap(), report["resumed"].as_u64()), (4, Some(0)));
+    assert!(missed > 0);
+    let warnings = errors.lines().filter(|line| line.contains("accuracy 0.97 is not reached in 2 epochs"));
+    assert_eq!(warnings.count() as u64, missed, "{errors}");
+
+    let output = deeppool(path, &format!("{EPOCHS} --batches 256 --seeds 1 --target 0.9 --lr 4 -o - "));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("warning: batch 256, seed 0: the loss is not finite in iteration"), "{errors}");
+    assert!(errors.contains("and in 1 the loss was not finite") && output.stdout.is_empty(), "{errors}");
+}
+
+#[test]
+fn it_goes_on_where_it_was_stopped() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let (partial, at) = ("curve.json.partial", |name: &str| path.join(name));
+    let command = format!("{EPOCHS} --batches 32,64 --seeds 2 --target 0.9 -o curve.json");
+    let whole = json(path, &format!("{command} --json"));
+    let curve = fs::read(at("curve.json")).unwrap();
+
+    // Three of four runs are there, with one more that was not written to its end.
+    let runs = whole["runs"].as_array().unwrap();
+    let mut lines = vec!["\"digits-cnn on digits to 0.9 with momentum 0.9\"".to_owned()];
+    lines.extend(runs[..3].iter().map(Value::to_string));
+    let lines = lines.join("\n") + "\n";
+    fs::write(at(partial), format!("{lines}{{\"batch\":64,")).unwrap();
+    fs::remove_file(at("curve.json")).unwrap();
+    let resumed = json(path, &format!("{command} --json"));
+    assert_eq!((resumed["resumed"].as_u64(), &resumed["runs"]), (Some(3), &whole["runs"]));
+    assert_eq!((fs::read(at("curve.json")).unwrap(), files(path)), (curve, vec!["curve.json".to_owned()]));
+
+    // Other learning rates and fewer epochs are other runs; other batches and seeds are not.
+    for (options, expected) in
+        [("--lr 0.04", "0"), ("--epochs 1 --target 0.9", "0"), ("--seeds 1", "2"), ("--batches 32", "2")]
+    {
+        fs::write(at(partial), &lines).unwrap();
+        let output = deeppool(path, &format!("{EPOCHS} {} -o curve.json --json", with(options)));
+        let found: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        let count = found.map_or("0".into(), |report| report["resumed"].to_string());
+        assert_eq!(count, expected, "{options}");
+        fs::remove_file(at(partial)).ok();
+    }
+
+    fs::write(at(partial), &lines).unwrap();
+    let other = command.replace("0.9 ", "0.91 ");
+    refused(
+        path,
+        &other,
+        "curve.json.partial: the unfinished curve of `digits-cnn on digits to 0.9 with momentum 0.9`: finish",
+    );
+    fs::write(at(partial), format!("{lines}{{\"batch\":64,\n")).unwrap();
+    refused(path, &command, "curve.json.partial: damaged at line 5: EOF");
+}
+
+/// The options of the curve with others in their place.
+fn with(options: &str) -> String {
+    let mut all = vec![("--batches", "32,64"), ("--seeds", "2"), ("--target", "0.9")];
+    let changed: Vec<&str> = options.split(' ').collect();
+    for pair in changed.chunks(2) {
+        all.retain(|(name, _)| *name != pair[0]);
+        all.push((pair[0], pair[1]));
+    }
+    all.iter().flat_map(|(name, value)| [*name, *value]).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_before_any_training() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let cases = [
+        ("--batches 16 --target 1.1 -o c.json", "the target accuracy must be above 0, at most 1, got 1.1"),
+        ("--batches 16 --target 0 -o c.json", "the target accuracy must be above 0"),
+        ("--batches 16 --target nan -o c.json", "the target accuracy must be above 0"),
+        ("--batches 16,2000 --target 0.9 -o c.json", "1437 training samples"),
+        ("--batches 0 --target 0.9 -o c.json", "from 1 to 1048576"),
+        ("--target 0.9 -o c.json", "--batches"),
+        ("--batches 16 -o c.json", "--target"),
+        ("--batches 16 --target 0.9", "--output"),
+        ("--batches 16 --target 0.9 -o no/c.json", "does not exist"),
+        ("--batches 16 --target 0.9 -o c.json --lr 0", "the learning rate must be above 0"),
+        ("--batches 16 --target 0.9 -o c.json --momentum 1", "the momentum must be in 0..1"),
+        ("--batches 16 --target 0.9 -o c.json --seeds 0", "1..=10000"),
+        ("--batches 16 --target 0.9 -o - --json", "--json prints to standard output"),
+    ];
+    for (options, expected) in cases {
+        refused(path, &format!("{EPOCHS} {options}"), expected);
+    }
+    let help = succeed(path, "epochs --help");
+    assert!(help.contains("Examples:") && help.contains("FILE.partial"), "{help}");
+}
