@@ -12,6 +12,7 @@
 //! | compare with data parallelism | [`data_parallel`] |
 //! | know why a node has its GPU count | [`explain`](fn@explain), [`Explanation`] |
 //! | know the time of a training program, and search by it | [`program`], [`TrainingProblem`], [`Evaluator`], [`search_training`] |
+//! | place operations on one of a few devices each | [`placement`], [`place`](placement::place) |
 //! | read either kind of problem | [`Problem::from_json`] |
 //! | look at a plan in Graphviz or Perfetto | [`export`] |
 //! | know what a choice costs | [`evaluate`], [`Totals`] |
