@@ -9,8 +9,13 @@ use super::super::TrainingProblem;
 /// with more of them, too.
 pub(super) fn up_to(problem: &TrainingProblem) -> impl Iterator<Item = usize> + use<> {
     let most = problem.nodes.iter().filter_map(|node| node.gpu_counts.last()).max().copied().unwrap_or(1);
-    // With little memory on each, nodes may have to be spread over all that there are.
-    let useful = if problem.memory_limit_bytes.is_some() { usize::MAX } else { most.saturating_mul(2) };
+    let useful = match most {
+        // With little memory on each, nodes may have to be spread over all that there are.
+        _ if problem.memory_limit_bytes.is_some() => usize::MAX,
+        // A placement: each node on a GPU of its own at most.
+        1 => problem.nodes.len(),
+        _ => most.saturating_mul(2),
+    };
     let end = problem.gpus.min(useful);
     let step = |level: &usize| Some(if *level < 8 { level + 1 } else { level + (1 << level.ilog2()) / 2 });
     std::iter::successors(Some(1), step).take_while(move |&level| level <= end)
