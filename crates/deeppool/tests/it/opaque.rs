@@ -53,6 +53,25 @@ fn they_are_planned_and_simulated_and_named() {
     succeed(folder, &format!("simulate --graph net.json {SIZE} --gpus 2 --background net.json:8"));
 }
 
+/// Two GPUs work at the same time on one worker's batch, each with layers of its own; nothing trains them here.
+#[test]
+fn recurrent_networks_are_faster_on_two_gpus() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    for (model, at_least) in [("gnmt", 1.6), ("big-lstm", 1.7)] {
+        let size = format!("--model {model} --device a100 --gpus 2 --batch 128 --gpu-counts 1");
+        let planned = json(folder, &format!("plan {size} -o plan.json --json"));
+        let time = |report: &Value, field: &str| report[field].as_f64().unwrap();
+        let speed_up = time(&planned, "single_gpu_us") / time(&planned, "iteration_us");
+        assert!(speed_up > at_least, "{model}: {speed_up}");
+        let simulated = json(folder, &format!("simulate --model {model} --plan plan.json --json"));
+        let ratio = time(&simulated, "iteration_us") / time(&planned, "iteration_us");
+        assert!((ratio - 1.0).abs() < 1e-3, "{model}: {ratio}");
+        let training = format!("train --model {model} --data synthetic --ranks 2 --batch 4");
+        refused(folder, &training, "cannot be trained on labelled data");
+    }
+}
+
 #[test]
 fn what_they_keep_counts() {
     let folder = folder();

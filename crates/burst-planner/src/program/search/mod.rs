@@ -15,6 +15,7 @@ mod sequence;
 mod shape;
 mod stage;
 mod staircase;
+mod together;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -82,8 +83,8 @@ pub struct TrainingFrontier {
 /// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
 /// of GPUs it evaluates arrangements that simpler models propose: dynamic programming along the order of the nodes, one by one or
 /// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; each node
-/// on a GPU of its own, as [placements](crate::placement) have it; what a
-/// chain's lower bound is least for. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
+/// on a GPU of its own, as [placements](crate::placement) have it; what a chain's lower bound is least for; all users of the same
+/// parameters together on one GPU. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
 /// as one node, then nodes by themselves; the fastest are changed systematically at last. Where there are few of them, and an evaluation
 /// takes next to nothing, many more changes are tried by iterated local search, from what is in the archive and from random arrangements, and nodes may get the ranks of others in reverse order: their
@@ -131,7 +132,7 @@ fn search(
         stop: options.stop.clone(),
     };
     let mut fewer = 0;
-    for level in levels::up_to(problem, &search.blocks.shape) {
+    for level in levels::up_to(problem) {
         search.climb(fewer, level)?;
         fewer = level;
     }
@@ -220,6 +221,7 @@ impl Search<'_> {
         for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
             self.blocks.offer(&seed)?;
         }
+        self.blocks.place_together(gpus)?;
         for seed in room::stretches(&mut self.blocks.evaluator, gpus) {
             self.blocks.offer(&seed)?;
         }

@@ -5,6 +5,7 @@ mod json;
 mod memory;
 mod quality;
 mod replicated;
+mod shared_parameters;
 mod timeline;
 
 use burst_planner::Arrangement;

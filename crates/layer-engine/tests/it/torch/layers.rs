@@ -238,7 +238,7 @@ fn every_layer_of_the_zoo_agrees() {
         for name in zoo::names() {
             for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {
                 let key = (layer.kind().clone(), layer.input_shapes().to_vec());
-                if seen.contains(&key) {
+                if seen.contains(&key) || matches!(layer.kind(), LayerKind::Opaque(_)) {
                     continue;
                 }
                 seen.push(key);

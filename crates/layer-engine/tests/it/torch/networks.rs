@@ -93,7 +93,8 @@ fn gradients_of_some_networks_are_as_exact_as_libtorchs() {
 #[test]
 #[ignore = "takes minutes: run with --include-ignored"]
 fn gradients_of_the_zoo_are_as_exact_as_libtorchs() {
-    for name in zoo::names() {
+    let is_run = |name: &&str| zoo::model(name).unwrap().opaque_layers().next().is_none();
+    for name in zoo::names().into_iter().filter(is_run) {
         check(name);
     }
 }
