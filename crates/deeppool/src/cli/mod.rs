@@ -35,6 +35,7 @@ mod segments;
 mod signal;
 mod simulate;
 mod slurm;
+mod to_accuracy;
 mod train;
 mod training_problem;
 
