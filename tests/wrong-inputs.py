@@ -49,6 +49,7 @@ COMMANDS = [
     ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--memory", "1GB", "--gpu-counts", "1,2", "--deadline", "5ms", "--dot", "{out}"],
     ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--compare", "--background", "digits-cnn:8", "--svg", "{out}"],
     ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--objective", "total", "--foreground", "0.9"],
+    ["deeppool", "plan", "--model", "digits-cnn", "--device", "cpu-core", "--gpus", "4", "--to-accuracy", "{curve.json}", "--batches", "32,64", "--within", "1", "--amplification", "1.5", "-o", "{out}"],
     ["deeppool", "plan", "--problem", "{problem.json}", "--amplification", "2", "--pareto", "--epsilon", "0.01", "--trace", "{out}"],
     ["deeppool", "simulate", "--model", "digits-cnn", "--plan", "{plan.json}", "--iterations", "4", "--trace", "{out}"],
     ["deeppool", "simulate", "--model", "digits-cnn", "--device", "a100", "--gpus", "2", "--batch", "8", "--background", "digits-cnn:8", "--policy", "default", "--rank", "1", "--workload", "{out}"],
@@ -95,6 +96,7 @@ def good_files(run, folder):
          "digits-cnn:8", "--rank", "1", "--workload", "workload.json")
     make("deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "6",
          "--checkpoint", "run")
+    make("deeppool", "epochs", "--model", "digits-cnn", "--data", "digits", "--batches", "32,128", "--seeds", "1", "--target", "0.3", "-o", "curve.json")
     make("deeppool", "export", "--model", "digits-cnn", "--checkpoint", "run", "-o", "weights.safetensors")
     make("coll-bench", "--ranks", "2,3", "--sizes", "4KiB,64KiB", "--rounds", "1", "--samples", "1", "--min-time", "1ms", "--wait",
          "park", "--backend", "threads", "-o", "coll.json")

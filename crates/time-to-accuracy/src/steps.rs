@@ -12,7 +12,7 @@ pub struct Configuration {
     pub gpus_per_worker: usize,
     /// The global batch, in samples of all workers together.
     pub batch: usize,
-    /// The amplification limit of a burst plan; `None` where there is none.
+    /// The amplification limit of a burst plan; `None` without one, as in data parallelism.
     pub limit: Option<f64>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Case {
 }
 
 /// Gains are those of the abstract of Pal et al.: "at least".
-pub(super) const CASES: [Case; 2] = [
+pub(super) const CASES: [Case; 4] = [
     Case {
         model: "inception-v3",
         title: "Inception-V3",
@@ -31,6 +31,22 @@ pub(super) const CASES: [Case; 2] = [
         curve: Some("resnet-50"),
         paper_gain: Some(1.265),
         paper_speedup: Some(1.32),
+    },
+    Case {
+        model: "gnmt",
+        title: "GNMT",
+        samples: 64,
+        curve: Some("gnmt"),
+        paper_gain: Some(1.08),
+        paper_speedup: Some(1.15),
+    },
+    Case {
+        model: "big-lstm",
+        title: "BigLSTM",
+        samples: 128,
+        curve: None,
+        paper_gain: Some(1.22),
+        paper_speedup: Some(1.22),
     },
     Case {
         model: "resnet-50",

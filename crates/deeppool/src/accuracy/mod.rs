@@ -1,9 +1,27 @@
-//! Time to accuracy: how many epochs a network takes to a target, measured here by global batch.
+//! Time to accuracy: how many epochs a network takes to a target, measured here by global batch, and what iterations take by plans.
 //!
-//! What is done with such a curve, and with those that others have published, is the crate `time-to-accuracy`'s.
+//! What is done with both, and with curves that others have published, is the crate [`time_to_accuracy`]'s:
+//!
+//! ```
+//! use deeppool::accuracy::{LayerTimes, PlannedSteps};
+//! use deeppool::time_to_accuracy::{Batches, Candidates, EpochCurve, estimate};
+//! use layer_graph::zoo;
+//! use layer_profile::DeviceModel;
+//!
+//! // ResNet-50 to 75.9% on up to 64 A100s, in data parallelism: soonest, and cheapest within ten hours.
+//! let (network, device) = (zoo::model("resnet-50")?, DeviceModel::named("a100")?);
+//! let steps = PlannedSteps::new(&network, LayerTimes::Device(&device));
+//! let candidates = Candidates::new([16, 32, 64], Batches::Global(vec![1632, 4096]));
+//! let estimates = estimate(&EpochCurve::named("resnet-50")?, &steps, &candidates)?;
+//! assert_eq!(estimates.soonest().configuration.workers, 64);
+//! println!("{}", estimates.fewest_gpu_hours_by(std::time::Duration::from_secs(36_000))?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod curve;
 mod run;
+mod steps;
 
 pub use curve::{MeasuredCurve, epoch_curve};
 pub use run::{Outcome, TargetRun, check_target, train_to_target};
+pub use steps::{LayerTimes, PlannedSteps};

@@ -36,6 +36,7 @@ mod segments;
 mod signal;
 mod simulate;
 mod slurm;
+mod to_accuracy;
 mod train;
 mod training_problem;
 

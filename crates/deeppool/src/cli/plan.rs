@@ -22,6 +22,7 @@ use super::output::{check_outputs, micros, parse_micros, print_json, rate, save_
 use super::plan_table::plan_text;
 use super::problem::{ProblemFile, print_frontier};
 use super::progress::while_showing;
+use super::to_accuracy::{AccuracyArgs, Question};
 
 /// Find out how many GPUs each layer should run on
 #[derive(Args)]
@@ -38,6 +39,8 @@ use super::progress::while_showing;
   deeppool plan --model gpt2 --device a100-80gb --gpus 8 --batch 64 --memory 24GB
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --spb 4
   deeppool plan --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
+  deeppool plan --model resnet-50 --device a100 --gpus 256 --to-accuracy resnet-50
+  deeppool plan --model digits-cnn --device cpu-core --gpus 8 --to-accuracy curve.json --within 0.5
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   deeppool plan --problem problem.json --amplification 2.0 --json
   deeppool plan --problem training-problem.json --amplification 1.5 --pareto
@@ -51,7 +54,7 @@ pub(crate) struct Plan {
     #[arg(long, value_parser = within(1..=MOST_GPUS), required_unless_present = "problem")]
     gpus: Option<usize>,
     /// Samples of the global batch
-    #[arg(long, value_parser = within(BATCH), required_unless_present = "problem")]
+    #[arg(long, value_parser = within(BATCH), required_unless_present_any = ["problem", "to_accuracy"])]
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
@@ -59,6 +62,8 @@ pub(crate) struct Plan {
     point: PointArgs,
     #[command(flatten)]
     sharing: SharingArgs,
+    #[command(flatten)]
+    accuracy: AccuracyArgs,
     /// What the limit on amplification applies to, for a problem file of the format v1
     #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
     limit_rule: Option<LimitRuleName>,
@@ -147,9 +152,10 @@ enum LimitRuleName {
 impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs(self.written(), self.json)?;
-        match &self.problem {
-            Some(path) => self.problem_file().answer(path)?,
-            None => self.plan_network()?,
+        match (&self.problem, &self.accuracy.to_accuracy) {
+            (Some(path), _) => self.problem_file().answer(path)?,
+            (None, Some(curve)) => self.accuracy.answer(curve, &self.network.load()?, &self.to_accuracy())?,
+            (None, None) => self.plan_network()?,
         }
         if !self.json {
             if self.written().next().is_some() {
@@ -173,6 +179,11 @@ impl Plan {
             PointArgs { knee: true, .. } => Mode::Knee,
             PointArgs { .. } => self.mode.mode(),
         }
+    }
+
+    fn to_accuracy(&self) -> Question<'_> {
+        let (costs, mode, output) = (&self.costs, &self.mode, self.output.as_ref());
+        Question { costs, mode, gpus: self.gpus.unwrap_or(1), output, json: self.json }
     }
 
     fn problem_file(&self) -> ProblemFile<'_> {
@@ -199,6 +210,7 @@ impl Plan {
                 "--limit-rule and --epsilon are for a problem file: give --problem FILE, or leave them out"
             );
         }
+        self.accuracy.check_left_out()?;
         // clap has made sure of both.
         let (gpus, batch) = (self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
         let mut request = self.mode.request(gpus);

@@ -71,6 +71,8 @@ mod simulate;
 #[cfg(all(feature = "cli", feature = "mpi"))]
 mod slurm;
 #[cfg(feature = "cli")]
+mod to_accuracy;
+#[cfg(feature = "cli")]
 mod train_runs;
 #[cfg(feature = "cli")]
 mod training_page;

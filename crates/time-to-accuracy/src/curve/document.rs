@@ -1,5 +1,7 @@
 //! The `epoch-curve` file format, `deeppool/epoch-curve/v1`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::Epochs;
@@ -74,6 +76,17 @@ pub enum Origin {
     Modelled,
     /// They are an assumption, made to see what would follow.
     Assumed,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Published => "published",
+            Self::Measured => "measured",
+            Self::Modelled => "modelled",
+            Self::Assumed => "assumed",
+        })
+    }
 }
 
 /// The name and version of the format.

@@ -131,7 +131,7 @@ fn limits(list: &[Option<f64>]) -> Result<Vec<Option<f64>>, AccuracyError> {
     if list.is_empty() { Err(AccuracyError::Empty { name: "burst limits" }) } else { Ok(list) }
 }
 
-/// No limit is the loosest one.
+/// None is the simplest one.
 pub(super) fn limit_key(limit: Option<f64>) -> f64 {
-    limit.unwrap_or(f64::INFINITY)
+    limit.unwrap_or(f64::NEG_INFINITY)
 }

@@ -65,7 +65,7 @@ impl Estimates {
     }
 
     /// The one that reaches the target first. Of several the one with the fewest GPU hours, then GPUs, then samples a batch, then GPUs a
-    /// worker, then the tightest limit.
+    /// worker, then without a limit, then the tightest limit.
     #[must_use]
     pub fn soonest(&self) -> &Estimate {
         &self.first

@@ -53,7 +53,8 @@ impl Estimate {
         self.time.as_secs_f64() / 3600.0
     }
 
-    /// Which of two of the same time and cost comes first: that of fewer GPUs, smaller batch, smaller workers and tighter limit.
+    /// Which of two of the same time and cost comes first: that of fewer GPUs, smaller batch, smaller workers, and no
+    /// limit, or a tighter one.
     pub(super) fn simplest(&self, other: &Self) -> Ordering {
         let key = |c: &Configuration| (c.gpus(), c.batch, c.gpus_per_worker);
         let (own, others) = (&self.configuration, &other.configuration);

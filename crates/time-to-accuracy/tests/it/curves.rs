@@ -37,6 +37,7 @@ fn a_document_is_read_and_written_to_the_byte() -> Result<(), AccuracyError> {
     let curve = EpochCurve::from_json(GOLDEN)?;
     assert_eq!(curve.to_json(), GOLDEN);
     assert_eq!((curve.range(), curve.document().origin), ((16, 64), Origin::Measured));
+    assert_eq!(curve.document().origin.to_string(), "measured");
     // Where one end has no spread, what is between has none; a run that missed the target shows up on the way.
     let between = curve.epochs(32)?;
     assert_eq!((between.mean, between.range, between.missed), (6.25, None, 1));

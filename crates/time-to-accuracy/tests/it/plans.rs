@@ -185,13 +185,13 @@ fn tied() -> Estimates {
 }
 
 #[test]
-fn ties_go_to_fewer_gpus_then_smaller_batches_then_smaller_workers_then_tighter_limits() {
+fn ties_go_to_fewer_gpus_then_smaller_batches_then_smaller_workers_then_no_limit_then_tighter_ones() {
     let estimates = tied();
     let of = |workers, gpus_per_worker, limit| Configuration { workers, gpus_per_worker, batch: 16, limit };
     assert_eq!(estimates.all().len(), 3 * 2 * 3);
-    assert_eq!(estimates.soonest().configuration, of(4, 1, Some(1.5)));
+    assert_eq!(estimates.soonest().configuration, of(4, 1, None));
     let order: Vec<Configuration> = estimates.all().iter().take(4).map(|one| one.configuration).collect();
-    assert_eq!(order, [of(4, 1, Some(1.5)), of(4, 1, Some(2.0)), of(4, 1, None), of(2, 2, Some(1.5))]);
+    assert_eq!(order, [of(4, 1, None), of(4, 1, Some(1.5)), of(4, 1, Some(2.0)), of(2, 2, None)]);
     let cheap = estimates.fewest_gpu_hours_by(Duration::from_secs(3600)).expect("in time");
     assert_eq!(cheap, estimates.soonest(), "of the same GPU hours the soonest");
     assert_eq!(estimates.frontier(), [estimates.soonest()]);

@@ -1,0 +1,229 @@
+//! `deeppool plan --to-accuracy`: GPUs, batch and plan by the time to a target accuracy.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use collectives::LinkModel;
+use deeppool::accuracy::{LayerTimes, PlannedSteps};
+use deeppool::plan::{Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::time_to_accuracy::{
+    Batches, Candidates, Configuration, EpochCurve, Estimate, StepTimes, estimate,
+};
+use layer_graph::LayerGraph;
+use layer_profile::{DeviceModel, ProfileTable};
+use serde_json::{Value, json};
+
+use super::costs::{CostArgs, ModeArgs, ModeName};
+use super::counts::{BATCH, within};
+use super::output::{gpus as gpu_count, print_json, say, table};
+use super::progress::progress_bar_of;
+
+/// Options of plans by time to accuracy.
+#[derive(Args)]
+pub(crate) struct AccuracyArgs {
+    /// Choose how many of the GPUs, the global batch and the plan by the time to an accuracy, not that of an iteration: a file of epochs
+    /// by global batch (see `deeppool epochs`), or a published curve: gnmt, resnet-50
+    #[arg(long, value_name = "FILE|NAME", conflicts_with_all = [
+        "batch", "problem", "compare", "objective", "deadline", "knee", "pareto", "explain", "dot", "trace", "spb"])]
+    pub(crate) to_accuracy: Option<String>,
+    /// With --to-accuracy: global batches to choose from [default: those of the curve]
+    #[arg(long, value_name = "SAMPLES,...", value_delimiter = ',', value_parser = within(BATCH))]
+    batches: Vec<usize>,
+    /// With --to-accuracy: the plan with the fewest GPU hours that is there within so many hours, not the soonest one
+    #[arg(long, value_name = "HOURS", value_parser = hours)]
+    within: Option<Duration>,
+}
+
+fn hours(text: &str) -> Result<Duration, String> {
+    let hours = text.parse::<f64>().ok().filter(|hours| *hours > 0.0);
+    let time = hours.and_then(|hours| Duration::try_from_secs_f64(hours * 3600.0).ok());
+    time.ok_or_else(|| "expected a number of hours above 0".into())
+}
+
+/// The rest of the question.
+pub(crate) struct Question<'a> {
+    pub(crate) costs: &'a CostArgs,
+    pub(crate) mode: &'a ModeArgs,
+    pub(crate) gpus: usize,
+    pub(crate) output: Option<&'a PathBuf>,
+    pub(crate) json: bool,
+}
+
+impl AccuracyArgs {
+    /// That there are no options for a curve without one. clap would not find them beside --batch, with which there can be none.
+    pub(crate) fn check_left_out(&self) -> anyhow::Result<()> {
+        if self.batches.is_empty() && self.within.is_none() {
+            return Ok(());
+        }
+        bail!("--batches and --within are for --to-accuracy: give a curve, or leave them out")
+    }
+
+    pub(crate) fn answer(
+        &self,
+        curve: &str,
+        network: &LayerGraph,
+        question: &Question<'_>,
+    ) -> anyhow::Result<()> {
+        let Question { costs, mode, gpus, output, json } = *question;
+        PlanRequest::new(gpus, Mode::Knee).check()?;
+        let is_named = EpochCurve::names().any(|name| name == curve);
+        let curve = if is_named { EpochCurve::named(curve)? } else { EpochCurve::load(curve)? };
+        if curve.document().network != network.name() {
+            eprintln!(
+                "warning: the epochs are those of `{}`, which stands in for `{}`",
+                curve.document().network,
+                network.name()
+            );
+        }
+        let profile = costs.profile.as_deref().map(|path| {
+            let profile = ProfileTable::load(path)?.to_decide_by(network);
+            profile.with_context(|| path.display().to_string())
+        });
+        let profile = profile.transpose()?;
+        let device = costs.device.as_deref().map(DeviceModel::named_or_loaded).transpose()?;
+        let times = match (&profile, &device) {
+            (Some(profile), _) => LayerTimes::Profile(profile),
+            (None, Some(device)) => LayerTimes::Device(device),
+            (None, None) => bail!("give --device NAME or --profile FILE"),
+        };
+        let name = profile.as_ref().map(ProfileTable::device).or(device.as_ref().map(DeviceModel::name));
+        let link = costs.link.as_deref().map(LinkModel::named_or_loaded).transpose()?;
+        let memory = mode.capacity(name.unwrap_or_default()).limit_bytes()?;
+        let lowering = LowerOptions::default()
+            .with_overlap_all_reduce(!mode.no_overlap)
+            .with_sync_batch_norm(mode.sync_batch_norm);
+        let steps = PlannedSteps::new(network, times)
+            .with_link(link.as_ref())
+            .with_lowering(lowering)
+            .with_request(mode.request(gpus).with_memory_limit(memory));
+
+        let batches = match &self.batches[..] {
+            [] => curve.points().iter().map(|point| point.batch).collect(),
+            given => given.to_vec(),
+        };
+        let limits = match mode.mode {
+            ModeName::Dp => vec![None],
+            ModeName::Burst => vec![None, Some(mode.amplification)],
+        };
+        let of_workers = match mode.worker_gpus {
+            Some(gpus) => vec![1, gpus],
+            None if mode.mode == ModeName::Dp => vec![1],
+            None => WORKER_GPUS.into_iter().filter(|&of_worker| of_worker <= gpus).collect(),
+        };
+        let candidates = Candidates::new(gpu_counts(gpus), Batches::Global(batches))
+            .with_gpus_per_worker(of_workers)
+            .with_most_gpus(gpus)
+            .with_limits(limits);
+        let bar = progress_bar_of(candidates.configurations()?.len() as u64, "plans");
+        let counted = |configuration: &Configuration| {
+            bar.set_message(configuration.to_string());
+            let step = steps.step(configuration);
+            bar.inc(1);
+            step
+        };
+        let estimates = estimate(&curve, &counted, &candidates);
+        bar.finish_and_clear();
+        let estimates = estimates?;
+        let chosen = match self.within {
+            Some(deadline) => estimates.fewest_gpu_hours_by(deadline)?,
+            None => estimates.soonest(),
+        };
+        if let Some(path) = output {
+            steps.plan(&chosen.configuration)?.save(path)?;
+        }
+        let problems = steps.into_problems();
+        let reason =
+            |of: &Configuration| problems.iter().find(|(other, _)| other == of).map(|(_, error)| error);
+        if json {
+            let left_out = estimates.left_out().iter().map(|of| {
+                let reason = reason(&of.configuration).map_or(of.reason.to_string(), ToString::to_string);
+                json!({ "configuration": configuration_json(&of.configuration), "reason": reason })
+            });
+            let frontier = estimates.frontier().into_iter().map(estimate_json);
+            let curve: Value = serde_json::from_str(&curve.to_json())?;
+            print_json(&json!({
+                "curve": curve, "chosen": estimate_json(chosen), "frontier": frontier.collect::<Value>(),
+                "estimates": estimates.all().iter().map(estimate_json).collect::<Value>(),
+                "left_out": left_out.collect::<Value>(),
+            }));
+            return Ok(());
+        }
+        let document = curve.document();
+        say!(
+            "{} on {} to {}; epochs {}: {}\n",
+            document.network,
+            document.dataset,
+            document.target,
+            document.origin,
+            document.source
+        );
+        let mut rows = table(&["plan", "batch", "iteration", "epochs", "hours", "GPU hours", "active"]);
+        for one in estimates.frontier() {
+            rows.add_row(row(one));
+        }
+        say!("{rows}");
+        let what = if self.within.is_some() { "fewest GPU hours in time" } else { "soonest" };
+        say!("\n{what}: {chosen}");
+        if let Some(first) = estimates.left_out().first() {
+            let reason = reason(&first.configuration).map_or(first.reason.to_string(), ToString::to_string);
+            say!(
+                "{} candidates have no plan, among them {}: {reason}",
+                estimates.left_out().len(),
+                first.configuration
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Of how many GPUs workers are tried, unless it is said.
+const WORKER_GPUS: [usize; 3] = [1, 2, 4];
+
+/// Powers of two up to all GPUs, and all of them.
+fn gpu_counts(gpus: usize) -> Vec<usize> {
+    let powers = std::iter::successors(Some(1_usize), |count| count.checked_mul(2));
+    powers.take_while(|&count| count < gpus).chain([gpus]).collect()
+}
+
+fn row(one: &Estimate) -> Vec<String> {
+    let Configuration { limit, batch, .. } = one.configuration;
+    let workers = match one.configuration.gpus_per_worker {
+        1 => String::new(),
+        gpus => format!("workers of {gpus}, "),
+    };
+    let kind = match limit {
+        Some(limit) => format!("burst, {limit} at most"),
+        None if workers.is_empty() => "data parallel".into(),
+        None => "burst".into(),
+    };
+    vec![
+        format!("{}, {workers}{kind}", gpu_count(one.configuration.gpus())),
+        batch.to_string(),
+        super::output::time(one.step.iteration),
+        format!("{:.1}", one.epochs.mean),
+        format!("{:.3}", one.hours()),
+        format!("{:.1}", one.gpu_hours),
+        one.active_gpu_hours.map_or_else(String::new, |hours| format!("{hours:.1}")),
+    ]
+}
+
+fn configuration_json(of: &Configuration) -> Value {
+    json!({ "workers": of.workers, "gpus_per_worker": of.gpus_per_worker, "batch": of.batch, "limit": of.limit })
+}
+
+fn estimate_json(of: &Estimate) -> Value {
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    json!({
+        "configuration": configuration_json(&of.configuration),
+        "iteration_us": us(of.step.iteration), "amplification": of.step.amplification,
+        "iterations_per_epoch": of.iterations_per_epoch,
+        "epochs": of.epochs.mean, "epochs_min": of.epochs.range.map(|range| range.0),
+        "epochs_max": of.epochs.range.map(|range| range.1), "missed": of.epochs.missed,
+        "time_us": us(of.time), "time_min_us": of.time_range.map(|range| us(range.0)),
+        "time_max_us": of.time_range.map(|range| us(range.1)),
+        "gpu_hours": of.gpu_hours, "active_gpu_hours": of.active_gpu_hours,
+    })
+}

@@ -1,0 +1,172 @@
+//! `deeppool plan --to-accuracy`, and the times of iterations that it is made of.
+
+use std::fs;
+use std::time::Duration;
+
+use collectives::LinkModel;
+use deeppool::accuracy::{LayerTimes, PlannedSteps};
+use deeppool::costs::{Costs, shard_sizes};
+use deeppool::job::Job;
+use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::program::LowerOptions;
+use deeppool::simulate::SimulateOptions;
+use deeppool::time_to_accuracy::{Configuration, StepTimes};
+use layer_graph::zoo;
+use layer_profile::DeviceModel;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{deeppool, json, refused, succeed};
+
+const CURVE: &str = r#"{"schema":"deeppool/epoch-curve/v1","network":"digits-cnn","dataset":"digits","target":"test accuracy 0.97",
+    "origin":"assumed","source":"this test","samples_per_epoch":1437,
+    "points":[{"batch":16,"epochs":2,"epochs_min":1,"epochs_max":4},{"batch":64,"epochs":3},{"batch":256,"epochs":30}]}"#;
+const PLAN: &str = "plan --model digits-cnn --device cpu-core --gpus 4 --to-accuracy curve.json";
+
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("curve.json"), CURVE).unwrap();
+    folder
+}
+
+/// The time of an iteration of an estimate.
+fn figure(of: &Value, name: &str) -> f64 {
+    of[name].as_f64().unwrap()
+}
+
+#[test]
+fn a_step_is_an_iteration_of_its_plan() {
+    let (network, device) = (zoo::model("digits-cnn").unwrap(), DeviceModel::named("a100").unwrap());
+    let link = LinkModel::named("dgx-a100").unwrap();
+    let steps = PlannedSteps::new(&network, LayerTimes::Device(&device));
+    for (gpus, batch, limit) in
+        [(1, 32, None), (4, 64, None), (8, 100, None), (4, 64, Some(1.5)), (8, 32, Some(1.1))]
+    {
+        let configuration = Configuration { limit, ..Configuration::data_parallel(gpus, batch) };
+        let profile = device.profile(&network, &shard_sizes(batch, gpus)).unwrap();
+        let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
+        let mode = limit.map_or(Mode::DataParallel, |amplification| Mode::Burst { amplification });
+        let plan = job.plan(&PlanRequest::new(gpus, mode)).unwrap();
+        let simulated = job.simulate(&plan, &SimulateOptions::default()).unwrap();
+        let step = steps.step(&configuration).expect("planned");
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-4;
+        assert!(near(step.iteration.as_secs_f64() * 1e6, plan.iteration_us), "{configuration}");
+        assert!(near(step.iteration.as_secs_f64(), simulated.iteration.as_secs_f64()), "{configuration}");
+        assert!(near(step.active_gpu_time.unwrap().as_secs_f64() * 1e6, plan.gpu_time_us), "{configuration}");
+        assert_eq!(step.amplification, Some(plan.amplification), "{configuration}");
+        assert!(limit.is_none_or(|limit| plan.amplification <= limit * (1.0 + 1e-9)));
+    }
+    let wide = Configuration { gpus_per_worker: 2, ..Configuration::data_parallel(2, 32) };
+    let small = Configuration { limit: Some(0.5), ..Configuration::data_parallel(2, 32) };
+    assert_eq!((steps.step(&wide), steps.step(&small)), (None, None));
+    let problems: Vec<(Configuration, String)> =
+        steps.into_problems().into_iter().map(|(of, error)| (of, error.to_string())).collect();
+    assert_eq!(problems[0], (wide, "the number of GPUs of a worker must be 1, got 2".into()));
+    assert!(problems[1].0 == small && problems[1].1.contains("at least 1"), "{}", problems[1].1);
+}
+
+#[test]
+fn the_soonest_and_the_cheapest_are_those_of_all_candidates() {
+    let folder = folder();
+    let report = json(folder.path(), &format!("{PLAN} --batches 32,256,16 --amplification 1.5 --json"));
+    let estimates = report["estimates"].as_array().unwrap();
+    // On 1, 2 and 4 GPUs with each batch, with and without the limit.
+    assert_eq!(estimates.len(), 3 * 3 * 2);
+    for one in estimates {
+        let epochs = match one["configuration"]["batch"].as_u64().unwrap() {
+            16 => 2.0,
+            // Halfway between 16 and 64 on the axis of the curve.
+            32 => 2.5,
+            _ => 30.0,
+        };
+        let batch = figure(&one["configuration"], "batch");
+        let time_us = figure(one, "iteration_us") * 1437.0 / batch * epochs;
+        assert!((figure(one, "time_us") / time_us - 1.0).abs() < 1e-6, "{one}");
+        let hours = time_us / 3.6e9 * figure(&one["configuration"], "workers");
+        assert!((figure(one, "gpu_hours") / hours - 1.0).abs() < 1e-6, "{one}");
+    }
+    let least = |name: &str| estimates.iter().map(|one| figure(one, name)).fold(f64::INFINITY, f64::min);
+    assert!(figure(&report["chosen"], "time_us") <= least("time_us"));
+    let frontier = report["frontier"].as_array().unwrap();
+    assert_eq!((&frontier[0], &report["frontier"][0]), (&report["chosen"], &estimates[0]));
+    assert!(figure(frontier.last().unwrap(), "gpu_hours") <= least("gpu_hours"));
+
+    let cheap =
+        json(folder.path(), &format!("{PLAN} --batches 32,256,16 --amplification 1.5 --within 24 --json"));
+    assert!(figure(&cheap["chosen"], "gpu_hours") <= least("gpu_hours"));
+}
+
+#[test]
+fn the_plan_that_is_written_is_the_one_that_was_chosen() {
+    let folder = folder();
+    let path = folder.path();
+    let said = succeed(path, &format!("{PLAN} --mode dp -o plan.json"));
+    for expected in [
+        "digits-cnn on digits to test accuracy 0.97; epochs assumed: this test",
+        "soonest: ",
+        "iterations an epoch x",
+    ] {
+        assert!(said.contains(expected), "{said}");
+    }
+    let report = json(path, &format!("{PLAN} --mode dp --json"));
+    let (plan, chosen) = (ExecutionPlan::load(&path.join("plan.json")).unwrap(), &report["chosen"]);
+    let of = &chosen["configuration"];
+    assert_eq!(
+        (of["workers"].as_u64(), of["batch"].as_u64()),
+        (Some(plan.gpus as u64), Some(plan.batch as u64))
+    );
+    let iteration = Duration::from_secs_f64(plan.iteration_us / 1e6);
+    assert!((iteration.as_secs_f64() * 1e6 - figure(chosen, "iteration_us")).abs() < 1e-6);
+    succeed(path, "simulate --model digits-cnn --plan plan.json");
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let folder = folder();
+    let path = folder.path();
+    for (options, expected) in [
+        ("--batch 32", "cannot be used with"),
+        ("--compare", "cannot be used with"),
+        ("--batches 16,512", "covers global batches of 16 to 256 samples, not 512"),
+        ("--within 0", "a number of hours above 0"),
+        ("--within nan", "a number of hours above 0"),
+        ("--within 1e-9", "nothing reaches the target within 0.000 h: the soonest, "),
+        ("--amplification 0.5", "an amplification limit is 0.5, expected finite and at least 1"),
+        ("-o no/plan.json", "does not exist"),
+    ] {
+        refused(path, &format!("{PLAN} {options}"), expected);
+    }
+    let without = "plan --model digits-cnn --gpus 4 --device cpu-core";
+    refused(path, &format!("{without} --to-accuracy none.json"), "none.json: ");
+    refused(
+        path,
+        &format!("{without} --batch 32 --within 2"),
+        "--batches and --within are for --to-accuracy",
+    );
+    refused(
+        path,
+        "plan --model digits-cnn --gpus 4 --to-accuracy curve.json",
+        "give --device NAME or --profile FILE",
+    );
+    fs::write(path.join("bad.json"), CURVE.replace("64", "6")).unwrap();
+    refused(
+        path,
+        &format!("{without} --to-accuracy bad.json"),
+        "bad.json: not a valid epoch curve: at `points[1].batch`",
+    );
+
+    let output = deeppool(
+        path,
+        "plan --model resnet-34 --gpus 64 --device a100 --mode dp --to-accuracy resnet-50 --batches 1632",
+    );
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        errors.trim(),
+        "warning: the epochs are those of `resnet-50`, which stands in for `resnet-34`"
+    );
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("candidates have no plan, among them 1 x 1 GPUs at batch 1632: no plan fits"),
+        "{said}"
+    );
+}
