@@ -61,6 +61,27 @@ impl AccuracyArgs {
         bail!("--batches and --within are for --to-accuracy: give a curve, or leave them out")
     }
 
+    /// What is to be chosen from.
+    fn candidates(&self, curve: &EpochCurve, mode: &ModeArgs, gpus: usize) -> Candidates {
+        let batches = match &self.batches[..] {
+            [] => curve.points().iter().map(|point| point.batch).collect(),
+            given => given.to_vec(),
+        };
+        let limits = match mode.mode {
+            ModeName::Dp => vec![None],
+            ModeName::Burst => vec![None, Some(mode.amplification)],
+        };
+        let of_workers = match mode.worker_gpus {
+            Some(gpus) => vec![1, gpus],
+            None if mode.mode == ModeName::Dp => vec![1],
+            None => WORKER_GPUS.into_iter().filter(|&of_worker| of_worker <= gpus).collect(),
+        };
+        Candidates::new(gpu_counts(gpus), Batches::Global(batches))
+            .with_gpus_per_worker(of_workers)
+            .with_most_gpus(gpus)
+            .with_limits(limits)
+    }
+
     pub(crate) fn answer(
         &self,
         curve: &str,
@@ -100,23 +121,7 @@ impl AccuracyArgs {
             .with_lowering(lowering)
             .with_request(mode.request(gpus).with_memory_limit(memory));
 
-        let batches = match &self.batches[..] {
-            [] => curve.points().iter().map(|point| point.batch).collect(),
-            given => given.to_vec(),
-        };
-        let limits = match mode.mode {
-            ModeName::Dp => vec![None],
-            ModeName::Burst => vec![None, Some(mode.amplification)],
-        };
-        let of_workers = match mode.worker_gpus {
-            Some(gpus) => vec![1, gpus],
-            None if mode.mode == ModeName::Dp => vec![1],
-            None => WORKER_GPUS.into_iter().filter(|&of_worker| of_worker <= gpus).collect(),
-        };
-        let candidates = Candidates::new(gpu_counts(gpus), Batches::Global(batches))
-            .with_gpus_per_worker(of_workers)
-            .with_most_gpus(gpus)
-            .with_limits(limits);
+        let candidates = self.candidates(&curve, mode, gpus);
         let bar = progress_bar_of(candidates.configurations()?.len() as u64, "plans");
         let counted = |configuration: &Configuration| {
             bar.set_message(configuration.to_string());
