@@ -70,6 +70,13 @@ pub trait TrainingCosts {
         ranks
     }
 
+    /// How many [replicas](super::Arrangement::replicated) of an arrangement there are, which all take the same and reduce their gradients
+    /// together; 1 unless said otherwise. An evaluation is then of one of them beside the others:
+    /// [`reduce`](Self::reduce) is about its ranks and theirs, and is also asked for a single rank.
+    fn replicas(&self) -> usize {
+        1
+    }
+
     /// The steps of a node on one of its `ranks`; `None` if it cannot run on so many.
     fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes>;
 
@@ -77,7 +84,7 @@ pub trait TrainingCosts {
     /// arrived. The order of the ranks is that of their samples. Never asked for two equal lists.
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64;
 
-    /// Summing `bytes` on each of two or more ranks, once all have arrived.
+    /// Summing `bytes` on each of two or more ranks, those of all [replicas](Self::replicas) together, once all have arrived.
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
 
     /// What a node needs on each of so many ranks; nothing unless said otherwise. It is also asked for numbers of ranks that the
@@ -111,6 +118,10 @@ pub trait TrainingCosts {
 impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
     fn larger_shares(&self, ranks: usize) -> usize {
         (**self).larger_shares(ranks)
+    }
+
+    fn replicas(&self) -> usize {
+        (**self).replicas()
     }
 
     fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {

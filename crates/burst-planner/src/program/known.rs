@@ -12,6 +12,7 @@ use crate::NodeId;
 pub(super) struct Known<'c> {
     pub(super) costs: Box<dyn TrainingCosts + 'c>,
     pub(super) groups: Groups,
+    replicas: usize,
     /// By group: its table.
     tables: Vec<u32>,
     /// By GPU count, by node.
@@ -40,6 +41,7 @@ pub(super) struct NodeSteps {
 impl<'c> Known<'c> {
     pub(super) fn new(costs: impl TrainingCosts + 'c) -> Self {
         Self {
+            replicas: costs.replicas().max(1),
             costs: Box::new(costs),
             groups: Groups::default(),
             tables: Vec::new(),
@@ -126,9 +128,9 @@ impl<'c> Known<'c> {
         &self.most_memory
     }
 
-    /// How many ranks a group in use has.
+    /// How many ranks a group in use has, in all replicas together.
     pub(super) fn len(&self, group: Slot) -> usize {
-        self.groups.len(self.used[group as usize])
+        self.groups.len(self.used[group as usize]).saturating_mul(self.replicas)
     }
 
     pub(super) fn knows(&self, node: usize, group: GroupId) -> bool {

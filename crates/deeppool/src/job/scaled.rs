@@ -18,6 +18,10 @@ impl TrainingCosts for Scaled<'_> {
         self.costs.larger_shares(ranks)
     }
 
+    fn replicas(&self) -> usize {
+        self.costs.replicas()
+    }
+
     fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         let StepTimes { forward_us, backward_us, update_us } = self.costs.compute(node, ranks, share)?;
         let [forward_us, backward_us, update_us] =

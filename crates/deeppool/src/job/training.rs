@@ -94,6 +94,7 @@ impl Job<'_> {
             layers,
             bytes,
             counts: None,
+            replicas: (1, 0),
             traffic: RefCell::default(),
             least_loads: RefCell::default(),
             least_reductions: RefCell::default(),
@@ -158,6 +159,8 @@ pub struct JobCosts<'a> {
     bytes: Vec<LayerBytes>,
     /// Which GPU counts there are times for, beside one; `None` is all.
     counts: Option<Vec<usize>>,
+    /// How many replicas of its ranks reduce gradients together, and how far the ranks of one are from those of the next.
+    replicas: (usize, usize),
     /// What moves from some ranks to others.
     traffic: RefCell<KnownTraffic>,
     /// By numbers of ranks: what moving samples from the one to the other loads on some rank at least.
@@ -167,6 +170,11 @@ pub struct JobCosts<'a> {
 }
 
 impl JobCosts<'_> {
+    /// The same for one of so many replicas on so many GPUs each, whose gradients are reduced over all of them.
+    pub(super) fn replicated(self, gpus: usize, replicas: usize) -> Self {
+        Self { replicas: (replicas, gpus), ..self }
+    }
+
     fn samples(&self, ranks: usize, share: Share) -> usize {
         match share {
             Share::Larger => self.batch.div_ceil(ranks),
@@ -198,6 +206,10 @@ impl TrainingCosts for JobCosts<'_> {
             0 => ranks,
             larger => larger,
         }
+    }
+
+    fn replicas(&self) -> usize {
+        self.replicas.0
     }
 
     fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
@@ -233,7 +245,13 @@ impl TrainingCosts for JobCosts<'_> {
     }
 
     fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
-        micros(self.costs.link().all_reduce_among(ranks, bytes))
+        let (replicas, apart) = self.replicas;
+        if replicas == 1 {
+            return micros(self.costs.link().all_reduce_among(ranks, bytes));
+        }
+        let of_replica = |replica: usize| ranks.iter().map(move |rank| rank + replica * apart);
+        let all: Vec<usize> = (0..replicas).flat_map(of_replica).collect();
+        micros(self.costs.link().all_reduce_among(&all, bytes))
     }
 
     fn least_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {

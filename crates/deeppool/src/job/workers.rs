@@ -84,15 +84,16 @@ impl<'a> Workers<'a> {
         Ok(counts)
     }
 
-    /// Arrangements for a worker: data parallelism on some of its GPUs, which may be best for all of them together though it is not for
-    /// one, and what a search finds.
+    /// Arrangements for a worker: data parallelism on some of its GPUs, and what two searches find, one of which charges all-reduces over all
+    /// workers, and the other none but its own. The first knows what counts, but neither finds everything.
     fn of_a_worker(&self, request: &PlanRequest, counts: &[usize]) -> Result<Vec<Arrangement>, Error> {
         let problem = self.problem(counts, request.memory_limit_bytes)?;
         let data_parallel = counts.iter().map(|&count| Arrangement::data_parallel(&problem, count));
         let mut found = data_parallel.collect::<Result<Vec<_>, _>>()?;
         // One GPU leaves nothing to decide.
-        if self.gpus > 1 {
-            let costs = self.job.training_costs_on(counts.to_vec());
+        let replicas = [self.replicas, 1].into_iter().take(if self.replicas > 1 { 2 } else { 1 });
+        for replicas in replicas.filter(|_| self.gpus > 1) {
+            let costs = self.job.training_costs_on(counts.to_vec()).replicated(self.gpus, replicas);
             let searched = super::frontier::search(&problem, costs, request)?;
             found.extend(searched.points().iter().map(|point| point.arrangement.clone()));
         }

@@ -108,6 +108,10 @@ impl TrainingCosts for CoarseCosts<'_> {
         self.costs.larger_shares(ranks)
     }
 
+    fn replicas(&self) -> usize {
+        self.costs.replicas()
+    }
+
     fn compute(&self, NodeId(block): NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
         self.blocks[block].iter().try_fold(StepTimes::default(), |sum, &node| {
             let steps = self.costs.compute(NodeId(node), ranks, share)?;

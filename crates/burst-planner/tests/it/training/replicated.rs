@@ -23,6 +23,30 @@ struct OfReplicas {
     replicas: usize,
 }
 
+/// What one of them costs beside the others.
+struct OfOne {
+    one: HashedCosts,
+    replicas: usize,
+}
+
+impl TrainingCosts for OfOne {
+    fn replicas(&self) -> usize {
+        self.replicas
+    }
+
+    fn compute(&self, node: NodeId, ranks: usize, _: Share) -> Option<StepTimes> {
+        self.one.compute(node, ranks, Share::Larger)
+    }
+
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
+        self.one.transfer(producer, from, to)
+    }
+
+    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+        self.one.reduce(bytes, ranks)
+    }
+}
+
 impl TrainingCosts for OfReplicas {
     fn compute(&self, node: NodeId, ranks: usize, _: Share) -> Option<StepTimes> {
         self.one.compute(node, ranks / self.replicas, Share::Larger)
@@ -67,24 +91,23 @@ proptest! {
     }
 
     #[test]
-    fn replicas_that_exchange_nothing_take_the_time_of_one(
+    fn one_of_the_replicas_takes_the_time_of_all(
         (random, arrangement) in arrangements(problems(1..=9, 1..=5)),
         replicas in 1usize..4,
         seed: u64,
+        clip_norm: bool,
+        bucket_bytes in prop::sample::select(vec![0, 1 << 21, u64::MAX]),
     ) {
         let mut one = random.problem;
-        for node in &mut one.nodes {
-            (node.gradient_bytes, node.parameters_of, node.synchronized) = (0, None, None);
-        }
-        (one.gradients.clip_norm, one.gradients.metrics_bytes) = (false, 0);
+        (one.gradients.clip_norm, one.gradients.metrics_bytes) = (clip_norm, 8);
+        one.gradients.bucket_bytes = bucket_bytes;
         let all = replicated(&one, replicas);
         let hashed = HashedCosts { seed, integral: false };
-        let time = |problem: &TrainingProblem, replicas, arrangement: &Arrangement| {
-            let costs = OfReplicas { one: hashed.clone(), replicas };
-            Evaluator::new(problem, costs)?.evaluate(arrangement)
-        };
-        let of_one = time(&one, 1, &arrangement)?;
-        let of_all = time(&all, replicas, &arrangement.replicated(one.gpus, replicas)?)?;
+        let mut of_one = Evaluator::new(&one, OfOne { one: hashed.clone(), replicas })?;
+        let mut of_all = Evaluator::new(&all, OfReplicas { one: hashed, replicas })?;
+        let copies = arrangement.replicated(one.gpus, replicas)?;
+        prop_assert_eq!(of_one.memory(&arrangement)?.repeat(replicas), of_all.memory(&copies)?);
+        let (of_one, of_all) = (of_one.evaluate(&arrangement)?, of_all.evaluate(&copies)?);
         let is_same = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         prop_assert!(is_same(of_one.iteration_us, of_all.iteration_us), "{of_one:?} {of_all:?}");
         prop_assert!(is_same(of_one.gpu_time_us * replicas as f64, of_all.gpu_time_us), "{of_one:?} {of_all:?}");
