@@ -176,7 +176,7 @@ def make_case(rng, folder):
             numeric = re.fullmatch(r"[\d.,]+([a-zA-Z]*)", template[i])
             pool = NUMBERS + WORDS if not numeric else NUMBERS * 3 + WORDS
             # What is trained or measured may take long: that much work is not wrong.
-            if "cpu" in words or words[0] == "coll-bench" or "validate" in words or words[i - 1] == "--iterations":
+            if "cpu" in words or "epochs" in words or words[0] == "coll-bench" or "validate" in words or words[i - 1] == "--iterations":
                 pool = [value for value in pool if not value.strip("+").isdecimal() or len(value) < 5]
             words[i] = rng.choice(pool) + (numeric.group(1) if numeric and rng.random() < 0.5 else "")
     elif wrong == "words":

@@ -131,12 +131,12 @@ impl Epochs {
                     Some(run) => run,
                     None => self.measure(&session, (batch, seed, rate), partial.as_mut())?,
                 };
-                session.bar.suspend(|| self.warn(&run));
                 session.bar.inc(1);
                 runs.push(run);
             }
             // Where a batch has no point there is no curve: the other batches are not trained with.
             epoch_curve(&of, &runs[before..])?;
+            session.bar.suspend(|| runs[before..].iter().for_each(|run| self.warn(run)));
         }
         session.bar.finish_and_clear();
         let curve = epoch_curve(&of, &runs)?;
