@@ -20,5 +20,5 @@ pub use crossover::{Comparison, Crossover, Winner};
 pub use curve::{CurveSchema, EpochCurve, EpochCurveDocument, EpochPoint, Epochs, Interpolation, Origin};
 pub use error::AccuracyError;
 pub use measured::{EpochTime, MeasuredEpochs};
-pub use planner::{Batches, Candidates, Estimate, Estimates, GpuTime, LeftOut, Reason, estimate};
+pub use planner::{Batches, Candidates, Estimate, Estimates, GpuTime, LeftOut, Reason, estimate, in_hours};
 pub use steps::{Configuration, StepTime, StepTimes, scaling_efficiency};

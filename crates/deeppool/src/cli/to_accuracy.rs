@@ -10,7 +10,7 @@ use deeppool::accuracy::{LayerTimes, PlannedSteps};
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::time_to_accuracy::{
-    Batches, Candidates, Configuration, EpochCurve, Estimate, StepTimes, estimate,
+    Batches, Candidates, Configuration, EpochCurve, Estimate, StepTimes, estimate, in_hours,
 };
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
@@ -165,7 +165,7 @@ impl AccuracyArgs {
             document.origin,
             document.source
         );
-        let mut rows = table(&["plan", "batch", "iteration", "epochs", "hours", "GPU hours", "active"]);
+        let mut rows = table(&["plan", "batch", "iteration", "epochs", "time", "GPU time", "active"]);
         for one in estimates.frontier() {
             rows.add_row(row(one));
         }
@@ -209,9 +209,9 @@ fn row(one: &Estimate) -> Vec<String> {
         batch.to_string(),
         super::output::time(one.step.iteration),
         format!("{:.1}", one.epochs.mean),
-        format!("{:.3}", one.hours()),
-        format!("{:.1}", one.gpu_hours),
-        one.active_gpu_hours.map_or_else(String::new, |hours| format!("{hours:.1}")),
+        in_hours(one.hours()),
+        in_hours(one.gpu_hours),
+        one.active_gpu_hours.map_or_else(String::new, in_hours),
     ]
 }
 

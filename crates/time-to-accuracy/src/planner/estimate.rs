@@ -68,15 +68,21 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
+/// So many hours as text with their unit: where they are few, in seconds.
+#[must_use]
+pub fn in_hours(hours: f64) -> String {
+    if hours < 0.01 { format!("{:.2} s", hours * 3600.0) } else { format!("{hours:.3} h") }
+}
+
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let iteration_ms = self.step.iteration.as_secs_f64() * 1e3;
         write!(
             f,
-            "{}: {:.3} h, {:.1} GPU hours ({:.2} ms an iteration x {:.1} iterations an epoch x {:.2} epochs",
+            "{}: {}, {} of GPU time ({:.2} ms an iteration x {:.1} iterations an epoch x {:.2} epochs",
             self.configuration,
-            self.hours(),
-            self.gpu_hours,
+            in_hours(self.hours()),
+            in_hours(self.gpu_hours),
             iteration_ms,
             self.iterations_per_epoch,
             self.epochs.mean
@@ -86,7 +92,7 @@ impl fmt::Display for Estimate {
         }
         f.write_str(")")?;
         if let Some(hours) = self.active_gpu_hours {
-            write!(f, ", {hours:.1} of them active")?;
+            write!(f, ", {} of it active", in_hours(hours))?;
         }
         if let Some(amplification) = self.step.amplification {
             write!(f, ", amplification {amplification:.2}")?;

@@ -8,7 +8,7 @@ use std::fmt;
 
 pub use candidates::{Batches, Candidates};
 pub use choice::{Estimates, GpuTime};
-pub use estimate::Estimate;
+pub use estimate::{Estimate, in_hours};
 
 use crate::{AccuracyError, Configuration, EpochCurve, StepTimes};
 

@@ -268,8 +268,8 @@ fn an_estimate_prints_what_it_comes_from() {
     let estimates = estimate(&curve, &steps, &candidates).expect("an estimate");
     assert_eq!(
         estimates.soonest().to_string(),
-        "4 x 1 GPUs at batch 50 and amplification 1.5 at most: 0.020 h, 0.1 GPU hours (900.00 ms an iteration x 20.0 iterations an epoch \
-         x 4.00 epochs, 3.20 to 6.00), 0.0 of them active, amplification 1.25"
+        "4 x 1 GPUs at batch 50 and amplification 1.5 at most: 0.020 h, 0.080 h of GPU time (900.00 ms an iteration x 20.0 iterations an epoch \
+         x 4.00 epochs, 3.20 to 6.00), 0.040 h of it active, amplification 1.25"
     );
     assert_eq!(estimates.soonest().time_range, Some((ms(57_600), ms(108_000))));
 }
