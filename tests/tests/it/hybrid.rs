@@ -1,5 +1,6 @@
 //! Equal workers of several GPUs each: what their plans take, and that they learn the same.
 
+use burst_planner::Arrangement;
 use collectives::LinkModel;
 use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
@@ -8,7 +9,7 @@ use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
 use deeppool::program::{LowerOptions, Placement};
 use deeppool::simulate::SimulateOptions;
-use deeppool_tests::Run;
+use deeppool_tests::{Run, scattered};
 use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
 use proptest::prelude::*;
@@ -163,7 +164,17 @@ fn workers_that_cannot_be_are_refused() -> Result<(), Error> {
     })
 }
 
-/// Workers beside each other, by burst plans and by placements of layers, learn what one rank learns.
+/// Ranks of each layer of a worker, repeated for all workers.
+fn repeated(network: &LayerGraph, worker: &Placement, gpus: usize, replicas: usize) -> Placement {
+    let one = Arrangement {
+        ranks: network.layers().skip(1).map(|(id, _)| worker.ranks(id).to_vec()).collect(),
+        order: (0..network.len() - 1).collect(),
+    };
+    Placement::new(network, gpus * replicas, one.replicated(gpus, replicas).unwrap().ranks).unwrap()
+}
+
+/// Workers beside each other learn what one rank learns: by plans, by placements of one layer after another on the GPUs in turns, and by any burst
+/// plan of a worker.
 #[test]
 fn workers_learn_what_one_rank_learns() -> Result<(), Error> {
     let dataset = Dataset::digits()?;
@@ -176,15 +187,23 @@ fn workers_learn_what_one_rank_learns() -> Result<(), Error> {
         let alone = run.with(&Placement::single(&network)?)?;
         assert!(alone.losses.len() > 100);
         for (replicas, gpus) in [(2, 2), (2, 1), (1, 2), (4, 1), (1, 4)] {
-            for counts in ["auto", "1"] {
-                let request = PlanRequest::new(replicas * gpus, FREE)
-                    .with_gpu_counts(counts.parse()?)
-                    .with_worker_gpus(Some(gpus));
-                let plan =
-                    with_job(&network, ("cpu-core", &link), (replicas * gpus, 32), |job| job.plan(&request))?;
-                let distance = distance(&alone.losses, &run.with(&plan.placement(&network)?)?.losses);
-                println!("{}, {replicas} workers of {gpus}, {counts}: {distance:.1e}", network.name());
-                assert!(distance <= TOLERANCE, "{replicas} workers of {gpus}, {counts}: {distance:.1e}");
+            let request = PlanRequest::new(replicas * gpus, FREE).with_worker_gpus(Some(gpus));
+            let plan =
+                with_job(&network, ("cpu-core", &link), (replicas * gpus, 32), |job| job.plan(&request))?;
+            let in_turns = (0..network.len() - 1).map(|layer| vec![layer % gpus]).collect();
+            let in_turns = Placement::new(&network, gpus, in_turns)?;
+            for (how, placement) in [
+                ("planned", plan.placement(&network)?),
+                ("placed", repeated(&network, &in_turns, gpus, replicas)),
+                ("scattered", repeated(&network, &scattered(&network, gpus, 1)?, gpus, replicas)),
+            ]
+            .into_iter()
+            // With one GPU they are all the same.
+            .take(if gpus == 1 { 1 } else { 3 })
+            {
+                let distance = distance(&alone.losses, &run.with(&placement)?.losses);
+                println!("{}, {replicas} workers of {gpus}, {how}: {distance:.1e}", network.name());
+                assert!(distance <= TOLERANCE, "{replicas} workers of {gpus}, {how}: {distance:.1e}");
             }
         }
     }

@@ -103,7 +103,7 @@ fn worker_line(job: &Job<'_>, plan: &ExecutionPlan, worker: &PlannedWorker) -> S
     let across = job.costs().link().ranks_per_host().map_or(0, |host| worker.across_hosts(host));
     let across = match across {
         0 => String::new(),
-        across => format!("; {across} of them have GPUs of more than one host"),
+        across => format!("; GPUs of {across} of them are on more than one host"),
     };
     format!(
         "{replicas} {} of {}, {} samples each: alone in {}, {:.2} times as fast as one GPU ({}){across}",

@@ -721,3 +721,19 @@ fn a_plan_is_lowered_to_a_file_for_other_executors() {
     refused(path, "lower --model vgg11 --plan plan.json -o -", "plan.json: ");
     refused(path, "lower --model digits-cnn --plan none.json -o -", "none.json: ");
 }
+
+#[test]
+fn plans_of_workers_say_what_a_worker_is_and_where() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let size = "--model resnet-18 --device a100 --gpus 24 --batch 48 --amplification 99";
+    let said = succeed(path, &format!("plan {size} --worker-gpus 3 -o plan.json"));
+    assert!(said.contains("8 workers of 3 GPUs, 6 samples each: alone in "), "{said}");
+    assert!(said.contains("; GPUs of 2 of them are on more than one host"), "{said}");
+    assert!(said.contains("data parallel on the same GPUs: "), "{said}");
+    let again = succeed(path, "simulate --model resnet-18 --plan plan.json");
+    assert!(again.contains("8 workers of 3 GPUs"), "{again}");
+    let inside = succeed(path, &format!("plan {size} --worker-gpus 4"));
+    assert!(!inside.contains("more than one host"), "{inside}");
+    refused(path, "simulate --model resnet-18 --plan plan.json --worker-gpus 3", "cannot be used with");
+}

@@ -22,6 +22,17 @@ pub(crate) fn random_plan(folder: &Path, ranks: usize) {
     std::fs::write(folder.join(format!("random{ranks}.json")), plan.to_string()).unwrap();
 }
 
+/// Writes `workers.json`: a plan of two workers of two GPUs, with one layer after another on the one and the other of a worker's GPUs.
+#[cfg(feature = "mpi")]
+pub(crate) fn plan_of_workers(folder: &Path) {
+    let plan = "plan --model digits-cnn --device cpu-core --batch 32 --gpus 4 --worker-gpus 2 --gpu-counts 1";
+    let mut plan = json(folder, &format!("{plan} --json"));
+    for (index, layer) in plan["layers"].as_array_mut().unwrap().iter_mut().enumerate() {
+        layer["ranks"] = [index % 2, index % 2 + 2].into_iter().collect();
+    }
+    std::fs::write(folder.join("workers.json"), plan.to_string()).unwrap();
+}
+
 /// The largest relative difference.
 pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{command, deeppool, files, json, losses, newest_checkpoint};
-use crate::comparison::{distance, random_plan};
+use crate::comparison::{distance, plan_of_workers, random_plan};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 
@@ -57,6 +57,7 @@ fn processes_learn_what_threads_learn() {
     let run = format!("{TRAIN} --iterations {} --json", iterations());
     random_plan(path, 3);
     random_plan(path, 4);
+    plan_of_workers(path);
     for (ranks, options) in [
         (1, ""),
         (2, "--mode dp"),
@@ -65,7 +66,7 @@ fn processes_learn_what_threads_learn() {
         (4, "--amplification 2 --background digits-cnn:8"),
         (4, "--plan random4.json --background digits-cnn:8"),
         (4, "--mode dp --spb 4"),
-        (4, "--worker-gpus 2 --gpu-counts 1"),
+        (4, "--plan workers.json"),
         (4, "--worker-gpus 2 --gpu-counts 2"),
     ] {
         let threads = json(path, &format!("{run} --ranks {ranks} {options}"));

@@ -120,7 +120,8 @@ fn nonsense_is_refused_by_its_path() {
 fn workers_that_do_not_fit_the_plan_are_refused() {
     let plan = with_job("vgg11", |_, job| {
         let request = PlanRequest::new(GPUS, Mode::Burst { amplification: f64::INFINITY });
-        job.plan(&request.with_worker_gpus(Some(2))).unwrap()
+        // Every layer on all GPUs.
+        job.plan(&request.with_gpu_counts("2".parse().unwrap()).with_worker_gpus(Some(2))).unwrap()
     });
     assert_eq!(edited(&plan, |_| {}).unwrap().worker.unwrap().replicas, 2);
     let cases = [
