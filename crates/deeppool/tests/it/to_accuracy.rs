@@ -39,14 +39,26 @@ fn a_step_is_an_iteration_of_its_plan() {
     let (network, device) = (zoo::model("digits-cnn").unwrap(), DeviceModel::named("a100").unwrap());
     let link = LinkModel::named("dgx-a100").unwrap();
     let steps = PlannedSteps::new(&network, LayerTimes::Device(&device));
-    for (gpus, batch, limit) in
-        [(1, 32, None), (4, 64, None), (8, 100, None), (4, 64, Some(1.5)), (8, 32, Some(1.1))]
-    {
-        let configuration = Configuration { limit, ..Configuration::data_parallel(gpus, batch) };
+    for (workers, gpus_per_worker, batch, limit) in [
+        (1, 1, 32, None),
+        (4, 1, 64, None),
+        (8, 1, 100, None),
+        (4, 1, 64, Some(1.5)),
+        (8, 1, 32, Some(1.1)),
+        (2, 2, 64, None),
+        (2, 4, 32, Some(2.5)),
+    ] {
+        let configuration = Configuration { workers, gpus_per_worker, batch, limit };
+        let gpus = configuration.gpus();
         let profile = device.profile(&network, &shard_sizes(batch, gpus)).unwrap();
         let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
-        let mode = limit.map_or(Mode::DataParallel, |amplification| Mode::Burst { amplification });
-        let plan = job.plan(&PlanRequest::new(gpus, mode)).unwrap();
+        let mode = match limit {
+            None if gpus_per_worker == 1 => Mode::DataParallel,
+            None => Mode::Burst { amplification: f64::INFINITY },
+            Some(amplification) => Mode::Burst { amplification },
+        };
+        let of_worker = Some(gpus_per_worker).filter(|&gpus| gpus > 1);
+        let plan = job.plan(&PlanRequest::new(gpus, mode).with_worker_gpus(of_worker)).unwrap();
         let simulated = job.simulate(&plan, &SimulateOptions::default()).unwrap();
         let step = steps.step(&configuration).expect("planned");
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-4;
@@ -56,12 +68,17 @@ fn a_step_is_an_iteration_of_its_plan() {
         assert_eq!(step.amplification, Some(plan.amplification), "{configuration}");
         assert!(limit.is_none_or(|limit| plan.amplification <= limit * (1.0 + 1e-9)));
     }
-    let wide = Configuration { gpus_per_worker: 2, ..Configuration::data_parallel(2, 32) };
+    // A batch that workers cannot divide, and a limit that nothing can keep.
+    let uneven = Configuration { gpus_per_worker: 2, ..Configuration::data_parallel(3, 32) };
     let small = Configuration { limit: Some(0.5), ..Configuration::data_parallel(2, 32) };
-    assert_eq!((steps.step(&wide), steps.step(&small)), (None, None));
+    assert_eq!((steps.step(&uneven), steps.step(&small)), (None, None));
     let problems: Vec<(Configuration, String)> =
         steps.into_problems().into_iter().map(|(of, error)| (of, error.to_string())).collect();
-    assert_eq!(problems[0], (wide, "the number of GPUs of a worker must be 1, got 2".into()));
+    assert!(
+        problems[0].0 == uneven && problems[0].1.contains("a multiple of the number of workers"),
+        "{}",
+        problems[0].1
+    );
     assert!(problems[1].0 == small && problems[1].1.contains("at least 1"), "{}", problems[1].1);
 }
 
@@ -70,8 +87,8 @@ fn the_soonest_and_the_cheapest_are_those_of_all_candidates() {
     let folder = folder();
     let report = json(folder.path(), &format!("{PLAN} --batches 32,256,16 --amplification 1.5 --json"));
     let estimates = report["estimates"].as_array().unwrap();
-    // On 1, 2 and 4 GPUs with each batch, with and without the limit.
-    assert_eq!(estimates.len(), 3 * 3 * 2);
+    // On 1, 2 and 4 GPUs, in workers of 1, 2 and 4, with each batch, with and without the limit.
+    assert_eq!(estimates.len(), 6 * 3 * 2);
     for one in estimates {
         let epochs = match one["configuration"]["batch"].as_u64().unwrap() {
             16 => 2.0,
@@ -82,7 +99,9 @@ fn the_soonest_and_the_cheapest_are_those_of_all_candidates() {
         let batch = figure(&one["configuration"], "batch");
         let time_us = figure(one, "iteration_us") * 1437.0 / batch * epochs;
         assert!((figure(one, "time_us") / time_us - 1.0).abs() < 1e-6, "{one}");
-        let hours = time_us / 3.6e9 * figure(&one["configuration"], "workers");
+        let gpus =
+            figure(&one["configuration"], "workers") * figure(&one["configuration"], "gpus_per_worker");
+        let hours = time_us / 3.6e9 * gpus;
         assert!((figure(one, "gpu_hours") / hours - 1.0).abs() < 1e-6, "{one}");
     }
     let least = |name: &str| estimates.iter().map(|one| figure(one, name)).fold(f64::INFINITY, f64::min);
