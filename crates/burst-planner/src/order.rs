@@ -8,20 +8,26 @@ use crate::PlanProblem;
 /// The nodes of a valid problem in program order: producers before consumers, else the one that was added first.
 pub(crate) fn program_order(problem: &PlanProblem) -> Vec<usize> {
     let mut consumers = vec![Vec::new(); problem.nodes.len()];
-    let mut producers = vec![0_usize; problem.nodes.len()];
     for edge in &problem.edges {
         consumers[edge.from.0].push(edge.to.0);
-        producers[edge.to.0] += 1;
     }
-    let ready = (0..problem.nodes.len()).filter(|&node| producers[node] == 0).map(Reverse);
-    let mut ready: BinaryHeap<Reverse<usize>> = ready.collect();
-    let mut order = Vec::with_capacity(problem.nodes.len());
+    topological(consumers.len(), |node| consumers[node].iter().copied())
+}
+
+/// So many nodes, each before those that come `after` it, else the smaller index first. As far as it goes: fewer if there is a cycle.
+pub(crate) fn topological<I: Iterator<Item = usize>>(count: usize, after: impl Fn(usize) -> I) -> Vec<usize> {
+    let mut waits = vec![0_usize; count];
+    for later in (0..count).flat_map(&after) {
+        waits[later] += 1;
+    }
+    let mut ready: BinaryHeap<_> = (0..count).filter(|&node| waits[node] == 0).map(Reverse).collect();
+    let mut order = Vec::with_capacity(count);
     while let Some(Reverse(node)) = ready.pop() {
         order.push(node);
-        for &consumer in &consumers[node] {
-            producers[consumer] -= 1;
-            if producers[consumer] == 0 {
-                ready.push(Reverse(consumer));
+        for later in after(node) {
+            waits[later] -= 1;
+            if waits[later] == 0 {
+                ready.push(Reverse(later));
             }
         }
     }

@@ -1,21 +1,13 @@
 //! Branch and bound.
 
+use super::Placement;
 use super::problem::{Pair, Structure, difference, later, sum};
 use crate::{Result, Stop};
 
 /// What is no more than this part shorter is not looked for.
-const SAME: f64 = 1e-12;
+pub(super) const SAME: f64 = 1e-12;
 /// How often the search asks whether it shall stop.
 const STOP_EVERY: u64 = 1 << 14;
-
-/// An answer and a bound.
-#[derive(Debug, Clone)]
-pub(super) struct Solved {
-    pub(super) devices: Vec<usize>,
-    pub(super) order: Vec<usize>,
-    pub(super) makespan_us: f64,
-    pub(super) bound_us: f64,
-}
 
 /// What each operation holds, and what each device can.
 #[derive(Debug, Clone)]
@@ -33,7 +25,7 @@ pub(super) struct Branch<'s> {
     /// The time of the only operation that nothing reads from, which all others come before; 0 where there are several.
     last: Pair,
     state: State,
-    best: Solved,
+    best: Placement,
     /// The least bound of branches that were left for want of time.
     left_us: f64,
     nodes: u64,
@@ -77,7 +69,7 @@ impl<'s> Branch<'s> {
         structure: &'s Structure,
         devices: usize,
         memory: Option<&'s Memory>,
-        known: Solved,
+        known: Placement,
         most_nodes: u64,
         stop: &'s Stop,
     ) -> Self {
@@ -100,15 +92,28 @@ impl<'s> Branch<'s> {
     }
 
     /// Searches, and gives the best that is known then with what bounds it.
-    pub(super) fn solve(mut self) -> Result<Solved> {
+    pub(super) fn solve(mut self) -> Result<Placement> {
         let sources = (0..self.structure.len()).filter(|&one| self.structure.producers[one].is_empty());
         self.state.ready = sources.collect();
-        self.descend()?;
-        let bound_us = self.left_us.min(self.best.makespan_us);
-        Ok(Solved { bound_us, ..self.best })
+        // Depth first, as deep as there are operations.
+        let mut levels = vec![Level { children: self.enter()?, placed: None }];
+        while let Some(level) = levels.last_mut() {
+            if let Some((child, undo)) = level.placed.take() {
+                self.take_back(&child, &undo);
+            }
+            if let Some(child) = level.children.next().filter(|child| self.is_worth_it(child)) {
+                level.placed = Some((child, self.place(&child)));
+                levels.push(Level { children: self.enter()?, placed: None });
+            } else {
+                levels.pop();
+            }
+        }
+        let lower_bound_us = self.left_us.min(self.best.makespan_us);
+        Ok(Placement { lower_bound_us, ..self.best })
     }
 
-    fn descend(&mut self) -> Result<()> {
+    /// What may be placed next, the most promising first; nothing where all is placed, which may be the best so far.
+    fn enter(&mut self) -> Result<std::vec::IntoIter<Child>> {
         if self.nodes % STOP_EVERY == 0 {
             self.stop.check()?;
         }
@@ -117,28 +122,28 @@ impl<'s> Branch<'s> {
             let makespan_us: f64 = self.state.longest.iter().sum();
             if makespan_us < self.best.makespan_us {
                 let (devices, order) = (self.state.placed.clone(), self.state.order.clone());
-                self.best = Solved { devices, order, makespan_us, bound_us: 0.0 };
+                self.best = Placement { devices, order, makespan_us, lower_bound_us: 0.0 };
             }
-            return Ok(());
+            return Ok(Vec::new().into_iter());
         }
         let mut children = self.children();
         children.sort_by(|a, b| {
             let end = |child: &Child| child.end[0] + child.end[1];
             a.bound_us.total_cmp(&b.bound_us).then(end(a).total_cmp(&end(b)))
         });
-        for child in children {
-            if child.bound_us >= self.best.makespan_us * (1.0 - SAME) {
-                break;
-            }
-            if self.nodes >= self.most_nodes {
-                self.left_us = self.left_us.min(child.bound_us);
-                break;
-            }
-            let undo = self.place(&child);
-            self.descend()?;
-            self.take_back(&child, &undo);
+        Ok(children.into_iter())
+    }
+
+    /// Whether it may lead to something shorter, and there are branches left to look at. If not, neither are those after it.
+    fn is_worth_it(&mut self, child: &Child) -> bool {
+        if child.bound_us >= self.best.makespan_us * (1.0 - SAME) {
+            return false;
         }
-        Ok(())
+        let is_left = self.nodes < self.most_nodes;
+        if !is_left {
+            self.left_us = self.left_us.min(child.bound_us);
+        }
+        is_left
     }
 
     /// Every way to place an operation next that begins no earlier than the one before, and has room.
@@ -150,10 +155,12 @@ impl<'s> Branch<'s> {
             // The first operation is on the first device. Devices without any are alike.
             let within = (state.used + 1).min(self.devices);
             for device in 0..within {
-                if let Some(memory) = self.memory {
-                    if state.held[device] + memory.bytes[operation] > memory.limit {
-                        continue;
-                    }
+                let has_room = |memory: &Memory| {
+                    let held = state.held[device].checked_add(memory.bytes[operation]);
+                    held.is_some_and(|held| held <= memory.limit)
+                };
+                if !self.memory.is_none_or(has_room) {
+                    continue;
                 }
                 let begin = self.begin(operation, device);
                 if begin[0] < state.begun {
@@ -248,6 +255,12 @@ impl<'s> Branch<'s> {
         (state.used, state.begun, state.longest, state.work) =
             (undo.used, undo.begun, undo.longest, undo.work);
     }
+}
+
+/// What is still to be tried after some operations, and what is being tried.
+struct Level {
+    children: std::vec::IntoIter<Child>,
+    placed: Option<(Child, Undo)>,
 }
 
 /// What was there before an operation was placed.

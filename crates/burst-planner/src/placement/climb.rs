@@ -1,7 +1,7 @@
 //! The whole search.
 
 use super::Placement;
-use super::branch::{Branch, Memory, Solved};
+use super::branch::{Branch, Memory, SAME};
 use super::problem::{PlacementProblem, Structure};
 use super::repair::{names_with_room, repaired};
 use super::segment::Segment;
@@ -58,44 +58,75 @@ impl PlacementSearch {
 /// [`Error::Stopped`].
 pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<Placement> {
     let structure = problem.structure()?;
-    let mut best: Option<Solved> = None;
-    let mut closest = (u64::MAX, Vec::new());
-    // More devices than operations are of no use.
-    for devices in 1..=problem.devices.min(structure.len()) {
-        let found = place_on(problem, &structure, devices, best.as_ref(), search)?;
-        let bound_us = found.bound_us;
-        if let Some(memory) = memory_of(problem) {
-            let (fullest, bytes) = fullest(&found.devices, &memory.bytes, devices);
-            if bytes > memory.limit {
-                closest = if bytes < closest.0 {
-                    (bytes, held_on(problem, &found.devices, fullest))
-                } else {
-                    closest
-                };
-                continue;
-            }
-        }
-        let shorter = best.take().filter(|before| before.makespan_us <= found.makespan_us).unwrap_or(found);
-        best = Some(Solved { bound_us, ..shorter });
+    let mut climb = Climb::new(problem, &structure, search);
+    for devices in 1..=climb.most_devices() {
+        climb.step(devices)?;
     }
-    match (best, problem.memory_limit_bytes) {
-        (Some(best), _) => Ok(Placement {
-            lower_bound_us: best.bound_us.min(best.makespan_us),
-            devices: best.devices,
-            order: best.order,
-            makespan_us: best.makespan_us,
-        }),
-        (None, limit) => Err(Error::MemoryExceeded {
-            limit_bytes: limit.unwrap_or(u64::MAX),
-            needed_bytes: closest.0,
-            nodes: closest.1,
-        }),
-    }
+    let Climb { best, closest, memory, .. } = climb;
+    best.ok_or_else(|| Error::MemoryExceeded {
+        limit_bytes: memory.map_or(u64::MAX, |memory| memory.limit),
+        needed_bytes: closest.0,
+        nodes: closest.1,
+    })
 }
 
-fn memory_of(problem: &PlacementProblem) -> Option<Memory> {
-    let bytes = || problem.operations.iter().map(|operation| operation.memory_bytes).collect();
-    problem.memory_limit_bytes.map(|limit| Memory { bytes: bytes(), limit })
+/// What [`place`] finds with one device, with two, and so on, as far as more of them are of use; `None` where nothing that was met
+/// keeps the limit on memory.
+pub(crate) fn place_on_each(
+    problem: &PlacementProblem,
+    search: &PlacementSearch,
+) -> Result<Vec<Option<Placement>>> {
+    let structure = problem.structure()?;
+    let mut climb = Climb::new(problem, &structure, search);
+    let mut found = Vec::new();
+    for devices in 1..=climb.most_devices() {
+        climb.step(devices)?;
+        found.push(climb.best.clone());
+    }
+    Ok(found)
+}
+
+/// From one device to all.
+struct Climb<'p> {
+    problem: &'p PlacementProblem,
+    structure: &'p Structure,
+    search: &'p PlacementSearch,
+    memory: Option<Memory>,
+    best: Option<Placement>,
+    /// Where nothing has room: what the fullest device would hold at least, and for which operations.
+    closest: (u64, Vec<(String, u64)>),
+}
+
+impl<'p> Climb<'p> {
+    fn new(problem: &'p PlacementProblem, structure: &'p Structure, search: &'p PlacementSearch) -> Self {
+        let bytes = || problem.operations.iter().map(|operation| operation.memory_bytes).collect();
+        let memory = problem.memory_limit_bytes.map(|limit| Memory { bytes: bytes(), limit });
+        Self { problem, structure, search, memory, best: None, closest: (u64::MAX, Vec::new()) }
+    }
+
+    /// More devices than operations are of no use.
+    fn most_devices(&self) -> usize {
+        self.problem.devices.min(self.structure.len())
+    }
+
+    /// On so many devices, after one less.
+    fn step(&mut self, devices: usize) -> Result<()> {
+        let found = place_on(self.structure, devices, self.memory.as_ref(), self.best.as_ref(), self.search)?;
+        if let Some(memory) = &self.memory {
+            let (fullest, bytes) = fullest(&found.devices, &memory.bytes, devices);
+            if bytes > memory.limit {
+                if bytes < self.closest.0 {
+                    self.closest = (bytes, held_on(self.problem, &found.devices, fullest));
+                }
+                return Ok(());
+            }
+        }
+        let lower_bound_us = found.lower_bound_us;
+        let before = self.best.take().filter(|before| before.makespan_us <= found.makespan_us);
+        let shorter = before.unwrap_or(found);
+        self.best = Some(Placement { lower_bound_us: lower_bound_us.min(shorter.makespan_us), ..shorter });
+        Ok(())
+    }
 }
 
 /// The device that holds most, and how much.
@@ -118,12 +149,12 @@ fn held_on(problem: &PlacementProblem, placed: &[usize], device: usize) -> Vec<(
 
 /// On so many devices, from what is known with one less. What it finds may exceed the memory where nothing is known to keep it.
 fn place_on(
-    problem: &PlacementProblem,
     structure: &Structure,
     devices: usize,
-    fewer: Option<&Solved>,
+    memory: Option<&Memory>,
+    fewer: Option<&Placement>,
     search: &PlacementSearch,
-) -> Result<Solved> {
+) -> Result<Placement> {
     let mut segments = Segment::all(structure, devices);
     let mut left = search.branches;
     // The segment that may gain most first, until little is to be gained, or all is searched.
@@ -131,33 +162,32 @@ fn place_on(
         let makespan_us: f64 = segments.iter().map(|segment| segment.solved.makespan_us).sum();
         let gap_us: f64 = segments.iter().map(Segment::gap_us).sum();
         let widest = segments.iter_mut().max_by(|a, b| a.gap_us().total_cmp(&b.gap_us()));
-        let Some(widest) = widest.filter(|widest| widest.gap_us() > 1e-12 * makespan_us) else { break };
+        let Some(widest) = widest.filter(|widest| widest.gap_us() > SAME * makespan_us) else { break };
         if gap_us <= search.tolerance * (makespan_us - gap_us) || left == 0 {
             break;
         }
         left -= widest.refine(devices, FIRST_BRANCHES, left, &search.stop)?;
     }
-    let bound_us: f64 = segments.iter().map(|segment| segment.solved.bound_us).sum();
-    let memory = memory_of(problem);
-    let (placed, order) = names_with_room(&segments, structure.len(), devices, memory.as_ref());
+    let bound_us: f64 = segments.iter().map(|segment| segment.solved.lower_bound_us).sum();
+    let (placed, order) = names_with_room(&segments, structure.len(), devices, memory);
     let makespan_us = structure.makespan_us(&placed, &order);
-    let joined = Solved { devices: placed, order, makespan_us, bound_us: bound_us.min(makespan_us) };
+    let joined = Placement { devices: placed, order, makespan_us, lower_bound_us: bound_us.min(makespan_us) };
     let Some(memory) = memory else { return Ok(joined) };
     if fullest(&joined.devices, &memory.bytes, devices).1 <= memory.limit {
         return Ok(joined);
     }
     // As a whole, from the best that keeps the limit.
-    let repaired = repaired(structure, devices, &memory, &joined);
-    let keeps = |one: &Solved| fullest(&one.devices, &memory.bytes, devices).1 <= memory.limit;
+    let repaired = repaired(structure, devices, memory, &joined);
+    let keeps = |one: &Placement| fullest(&one.devices, &memory.bytes, devices).1 <= memory.limit;
     let known = fewer.into_iter().chain(&repaired).filter(|one| keeps(one));
     let known = known.min_by(|a, b| a.makespan_us.total_cmp(&b.makespan_us)).cloned();
-    let none = Solved { makespan_us: f64::INFINITY, ..joined.clone() };
+    let none = Placement { makespan_us: f64::INFINITY, ..joined.clone() };
     let known = known.unwrap_or(none);
-    let whole = Branch::new(structure, devices, Some(&memory), known, search.branches, &search.stop);
+    let whole = Branch::new(structure, devices, Some(memory), known, search.branches, &search.stop);
     let solved = whole.solve()?;
     if solved.makespan_us.is_finite() {
-        let bound_us = solved.bound_us.max(joined.bound_us).min(solved.makespan_us);
-        Ok(Solved { bound_us, ..solved })
+        let lower_bound_us = solved.lower_bound_us.max(joined.lower_bound_us).min(solved.makespan_us);
+        Ok(Placement { lower_bound_us, ..solved })
     } else {
         Ok(joined)
     }

@@ -56,6 +56,7 @@ mod repair;
 mod segment;
 mod training;
 
+pub(crate) use climb::place_on_each;
 pub use climb::{PlacementSearch, place};
 pub use joined::Joined;
 pub use list::list_schedule;

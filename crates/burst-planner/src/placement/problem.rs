@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::order::topological;
 use crate::{Error, NodeId, Result};
 
 /// The operations of one iteration on one worker, and the devices that it has.
@@ -139,8 +140,9 @@ impl PlacementProblem {
             consumers[from].push(Neighbour { operation: to, moved: [of.forward_us, of.backward_us] });
         }
         let times = self.operations.iter().map(|operation| [operation.forward_us, operation.backward_us]);
-        let mut structure = Structure { times: times.collect(), producers, consumers, order: Vec::new() };
-        structure.order = structure.topological();
+        let after = |operation: usize| consumers[operation].iter().map(|of: &Neighbour| of.operation);
+        let order = topological(count, after);
+        let structure = Structure { times: times.collect(), producers, consumers, order };
         if structure.order.len() < count {
             let mut is_ordered = vec![false; count];
             structure.order.iter().for_each(|&operation| is_ordered[operation] = true);
@@ -205,26 +207,6 @@ pub(super) struct Structure {
 impl Structure {
     pub(super) fn len(&self) -> usize {
         self.times.len()
-    }
-
-    /// As far as it goes: shorter than the operations if there is a cycle.
-    fn topological(&self) -> Vec<usize> {
-        use std::cmp::Reverse;
-        use std::collections::BinaryHeap;
-
-        let mut waits: Vec<usize> = self.producers.iter().map(Vec::len).collect();
-        let mut ready: BinaryHeap<_> = (0..self.len()).filter(|&one| waits[one] == 0).map(Reverse).collect();
-        let mut order = Vec::with_capacity(self.len());
-        while let Some(Reverse(operation)) = ready.pop() {
-            order.push(operation);
-            for consumer in &self.consumers[operation] {
-                waits[consumer.operation] -= 1;
-                if waits[consumer.operation] == 0 {
-                    ready.push(Reverse(consumer.operation));
-                }
-            }
-        }
-        order
     }
 
     fn check(&self, problem: &PlacementProblem, devices: &[usize], order: &[usize]) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Room on every device.
 
-use super::branch::{Memory, Solved};
+use super::Placement;
+use super::branch::Memory;
 use super::climb::fullest;
 use super::problem::Structure;
 use super::segment::Segment;
@@ -58,8 +59,8 @@ pub(super) fn repaired(
     structure: &Structure,
     devices: usize,
     memory: &Memory,
-    from: &Solved,
-) -> Option<Solved> {
+    from: &Placement,
+) -> Option<Placement> {
     let mut placed = from.devices.clone();
     let mut held = vec![0_u64; devices];
     for (&device, &bytes) in placed.iter().zip(&memory.bytes) {
@@ -119,5 +120,5 @@ pub(super) fn repaired(
             }
         }
     }
-    Some(Solved { devices: placed, order: from.order.clone(), makespan_us: now_us, bound_us: 0.0 })
+    Some(Placement { devices: placed, order: from.order.clone(), makespan_us: now_us, lower_bound_us: 0.0 })
 }

@@ -1,6 +1,7 @@
 //! Segments between operations that all others come before or after.
 
-use super::branch::{Branch, Solved};
+use super::Placement;
+use super::branch::Branch;
 use super::list::list_scheduled;
 use super::problem::{Neighbour, PlacementProblem, Structure};
 use crate::{NodeId, Result, Stop};
@@ -51,7 +52,7 @@ pub(super) struct Segment {
     pub(super) operations: Vec<usize>,
     /// Whether the segment ends in a cut: its last operation.
     pub(super) ends_in_cut: bool,
-    pub(super) solved: Solved,
+    pub(super) solved: Placement,
     nodes: u64,
 }
 
@@ -96,14 +97,14 @@ impl Segment {
         let structure = Structure { times, producers, consumers, order: (0..count).collect() };
         let (placed, order) = list_scheduled(&structure, devices);
         let makespan_us = structure.makespan_us(&placed, &order);
-        let bound_us = structure.simple_bound_us(devices).min(makespan_us);
-        let solved = Solved { devices: placed, order, makespan_us, bound_us };
+        let lower_bound_us = structure.simple_bound_us(devices).min(makespan_us);
+        let solved = Placement { devices: placed, order, makespan_us, lower_bound_us };
         Self { structure, operations, ends_in_cut, solved, nodes: 0 }
     }
 
     /// By how much its answer may be too long, microseconds.
     pub(super) fn gap_us(&self) -> f64 {
-        self.solved.makespan_us - self.solved.bound_us
+        self.solved.makespan_us - self.solved.lower_bound_us
     }
 
     /// Searches with four times as many branches as before, at most `most`, and gives how many that are.
@@ -112,7 +113,7 @@ impl Segment {
         let before = self.solved.clone();
         let branch = Branch::new(&self.structure, devices, None, before.clone(), self.nodes, stop);
         self.solved = branch.solve()?;
-        self.solved.bound_us = self.solved.bound_us.max(before.bound_us);
+        self.solved.lower_bound_us = self.solved.lower_bound_us.max(before.lower_bound_us);
         Ok(self.nodes)
     }
 }

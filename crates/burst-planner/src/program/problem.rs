@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
+use crate::order::topological;
 use crate::{Error, NodeId, Result};
 
 /// A training iteration to plan: what there is to compute and to communicate. What that costs is a
@@ -246,7 +247,10 @@ impl Structure {
                 users[owner].push(index);
             }
         }
-        let order = topological(&consumers, &users);
+        let order = topological(count, |node| {
+            let other_users = users[node].iter().copied().filter(move |&user| user != node);
+            consumers[node].iter().copied().chain(other_users)
+        });
         if order.len() < count {
             let mut is_ordered = vec![false; count];
             for &node in &order {
@@ -272,34 +276,4 @@ impl Structure {
             .copied()
             .chain(problem.nodes[node].parameters_of.map(|NodeId(owner)| owner))
     }
-}
-
-/// As far as it goes: shorter than the nodes if there is a cycle.
-fn topological(consumers: &[Vec<usize>], users: &[Vec<usize>]) -> Vec<usize> {
-    use std::cmp::Reverse;
-    use std::collections::BinaryHeap;
-
-    let count = consumers.len();
-    let after = |node: usize| {
-        let other_users = users[node].iter().copied().filter(move |&user| user != node);
-        consumers[node].iter().copied().chain(other_users)
-    };
-    let mut waits = vec![0_usize; count];
-    for node in 0..count {
-        for later in after(node) {
-            waits[later] += 1;
-        }
-    }
-    let mut ready: BinaryHeap<_> = (0..count).filter(|&node| waits[node] == 0).map(Reverse).collect();
-    let mut order = Vec::with_capacity(count);
-    while let Some(Reverse(node)) = ready.pop() {
-        order.push(node);
-        for later in after(node) {
-            waits[later] -= 1;
-            if waits[later] == 0 {
-                ready.push(Reverse(later));
-            }
-        }
-    }
-    order
 }

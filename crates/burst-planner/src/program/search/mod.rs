@@ -22,7 +22,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use super::bound::Bound;
 use super::costs::{Share, TrainingCosts};
-use super::evaluator::Evaluator;
+use super::evaluator::{Evaluator, Numbered};
 use super::{Arrangement, TrainingProblem, TrainingTime};
 use crate::{Error, NodeId, Result, Stop};
 use coarse::{Coarse, CoarseCosts};
@@ -121,6 +121,8 @@ fn search(
     let proposed = thinned(&counts(problem));
     let nodes = Sequence::of_nodes(&mut evaluator, &proposed);
     let mut blocks = Stage::new(evaluator, single_gpu_us);
+    let last = levels::up_to(problem).last().unwrap_or(1);
+    let alone = alone::each_alone(&mut blocks.evaluator, last, options.effort, &options.stop)?;
     let branches = Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.shape);
     let mut search = Search {
         coarse: &coarse,
@@ -129,7 +131,7 @@ fn search(
         blocks,
         nodes: Stage::new(exact, single_gpu_us),
         effort: options.effort,
-        stop: options.stop.clone(),
+        alone,
     };
     let mut fewer = 0;
     for level in levels::up_to(problem) {
@@ -189,7 +191,8 @@ struct Search<'p> {
     blocks: Stage<'p>,
     nodes: Stage<'p>,
     effort: f64,
-    stop: Stop,
+    /// By number of GPUs: each node on one of them.
+    alone: Vec<Numbered>,
 }
 
 impl Search<'_> {
@@ -211,9 +214,10 @@ impl Search<'_> {
         if let Some(fastest) = self.blocks.archive.beginnings().first() {
             self.blocks.spread_branches(fastest.numbered.clone(), gpus)?;
         }
-        let alone = alone::each_alone(&mut self.blocks.evaluator, gpus, self.effort, &self.stop)?;
-        if let Some(seed) = alone {
-            self.blocks.offer(&seed)?;
+        if (2..=alone::MOST_GPUS).contains(&gpus) {
+            if let Some(seed) = self.alone.get(gpus - 1).or(self.alone.last()) {
+                self.blocks.offer(seed)?;
+            }
         }
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
