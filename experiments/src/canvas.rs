@@ -121,6 +121,14 @@ pub(crate) fn text(size: i32) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size)).color(&INK)
 }
 
+/// A chart with room for its title above it and for labels at its left and below it.
+pub(crate) fn titled_chart<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart.margin_top(28).margin_left(8).margin_right(22).margin_bottom(6);
+    chart.set_label_area_size(LabelAreaPosition::Left, 48).set_label_area_size(LabelAreaPosition::Bottom, 44);
+    chart
+}
+
 /// Axes and the grid behind them, as all charts have them.
 pub(crate) fn axes<'m, 'a, 'b, X, Y, DB>(
     mesh: &'m mut MeshStyle<'a, 'b, X, Y, DB>,

@@ -9,7 +9,7 @@ use super::Hybrid;
 use super::case::Case;
 use super::question::{Row, Way};
 use super::sweep::{EFFICIENCIES, Sweep};
-use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text};
+use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text, titled_chart};
 use crate::style::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (450, 300);
@@ -184,14 +184,7 @@ impl Panel<'_> {
         // Doublings are as far apart from each other, by their logarithms.
         let place = |x: f64| if self.is_log { x.log2() } else { x };
         let (from, to) = (place(self.x.start), place(self.x.end));
-        let mut chart = ChartBuilder::on(area)
-            .margin_top(28)
-            .margin_left(8)
-            .margin_right(22)
-            .margin_bottom(6)
-            .set_label_area_size(LabelAreaPosition::Left, 48)
-            .set_label_area_size(LabelAreaPosition::Bottom, 44)
-            .build_cartesian_2d(from..to, self.y.clone())?;
+        let mut chart = titled_chart(area).build_cartesian_2d(from..to, self.y.clone())?;
         let is_log = self.is_log;
         axes(&mut chart.configure_mesh())
             .x_desc(self.about.0)

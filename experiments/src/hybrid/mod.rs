@@ -96,7 +96,7 @@ impl Hybrid {
         })?;
         let questions: Vec<Question<'_>> = cases.iter().flat_map(|case| questions(case, gpus)).collect();
         let rows: Vec<Row> = journal.answers("times to accuracy", &questions, |question| {
-            let row = question.answer(times, link);
+            let row = question.answer(&workers, times, link);
             row.with_context(|| format!("{} on {} GPUs", question.case.title, question.gpus))
         })?;
         let sweeps = cases.iter().flat_map(|case| sweep::all(case, &workers)).collect();

@@ -88,6 +88,17 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// How many times as fast as one GPU it is; `None` for data parallelism, whose workers have one.
+    fn speedup(&self, way: Way) -> Option<f64> {
+        match way {
+            Way::DataParallel => None,
+            Way::Placed => Some(self.placed_speedup),
+            Way::Burst => Some(self.burst_speedup),
+        }
+    }
+}
+
 /// One way to use some GPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question<'a> {
@@ -145,7 +156,13 @@ impl Question<'_> {
         self.gpus / self.worker_gpus
     }
 
-    pub(super) fn answer(&self, times: &LayerTimes, link: &LinkModel) -> anyhow::Result<Row> {
+    /// `alone` says how much faster workers are by themselves.
+    pub(super) fn answer(
+        &self,
+        alone: &[Worker],
+        times: &LayerTimes,
+        link: &LinkModel,
+    ) -> anyhow::Result<Row> {
         let case = self.case;
         let samples = case.case.samples;
         let profile = times.profile(&case.network, &case.batches(self.gpus))?;
@@ -187,13 +204,16 @@ impl Question<'_> {
         let Some(epochs_of_gpus) = epochs_of(wide)?.map(|epochs| epochs.mean) else { return Ok(row) };
         let all_us = iteration_us(&job(self.gpus), Way::DataParallel, self.gpus, 1)?;
         row.gain = Some(hours(epochs_of_gpus, wide, all_us) / hours_to_target);
-        if self.way != Way::DataParallel {
-            let single_us = iteration_us(&job(1), Way::DataParallel, 1, 1)?;
+        let alone =
+            alone.iter().find(|worker| worker.model == case.case.model && worker.gpus == self.worker_gpus);
+        if let Some((worker, worker_speedup)) =
+            alone.and_then(|worker| Some((worker, worker.speedup(self.way)?)))
+        {
+            let single_us = worker.single_gpu_us;
             let comparison = Comparison {
                 workers,
                 gpus_per_worker: self.worker_gpus,
-                worker_speedup: single_us
-                    / iteration_us(&job(1), self.way, self.worker_gpus, self.worker_gpus)?,
+                worker_speedup,
                 efficiency_of_workers: single_us
                     / iteration_us(&job(workers), Way::DataParallel, workers, 1)?,
                 efficiency_of_gpus: single_us / all_us,

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Row, Scale, Series};
-use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text};
+use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text, titled_chart};
 use crate::style::{BLUE, GREY, INK, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (450, 330);
@@ -80,14 +80,8 @@ fn value(line: &Line, row: &Row) -> Option<String> {
 
 fn panel(area: &Area<'_>, title: &str, rows: &[&Row], range: std::ops::Range<f64>) -> anyhow::Result<()> {
     let most = rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(28)
-        .margin_left(8)
-        .margin_right(22)
-        .margin_bottom(6)
-        .set_label_area_size(LabelAreaPosition::Left, 48)
-        .set_label_area_size(LabelAreaPosition::Bottom, 44)
-        .build_cartesian_2d((1.0..most).log_scale().base(2.0), range.clone())?;
+    let mut chart =
+        titled_chart(area).build_cartesian_2d((1.0..most).log_scale().base(2.0), range.clone())?;
     axes(&mut chart.configure_mesh())
         .x_desc("GPUs")
         .y_desc("ratio")
