@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::prices::{Priced, Solved};
+use super::search::MANY_LABELS;
 use super::{Bound, BoundOption};
 
 /// How often all-reduces are moved towards what is largest.
@@ -357,7 +358,8 @@ impl Bound {
             }
             reduces[place] += step;
         }
-        if best >= enough || price <= 0.0 {
+        // Without a price, labels are compared by times alone; few of them tell no more than the sum does.
+        if best >= enough || (price <= 0.0 && most < MANY_LABELS) {
             best
         } else {
             best.max(self.least_within(case, (budget_us, enough), price, most))

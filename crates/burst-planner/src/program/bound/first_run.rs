@@ -12,6 +12,8 @@ pub(super) struct FirstRun {
     pub(super) tail_us: f64,
     /// How long each of the ranks does nothing but communicate then, if it has no other node's update to do meanwhile.
     pub(super) exposed_us: f64,
+    /// Whether gradients of other nodes are reduced before that, so that a rank can have its updates of these done by then.
+    pub(super) is_last: bool,
 }
 
 /// How a program divides gradients.
@@ -33,7 +35,7 @@ impl Buckets<'_> {
         let option =
             |place: usize| nodes[place].options.iter().find(|option| option.gpus.total_cmp(&gpus).is_eq());
         let mut to_come: f64 = places.clone().filter_map(option).map(|option| option.backward_us).sum();
-        let mut run = FirstRun::default();
+        let mut run = FirstRun { is_last: self.bucket_bytes.is_some(), ..FirstRun::default() };
         // When the communication lane is free, counted from the last backward step on; updates that need not wait for it.
         let (mut free_us, mut waiting_us) = (f64::NEG_INFINITY, 0.0);
         let (mut meanwhile_us, mut most_waiting_us) = (0.0, 0.0);

@@ -1,9 +1,10 @@
 //! What the first nodes of a chain take at least, and which of that is worth knowing.
 
+use super::exposure::{Exposure, Holds};
 use super::first_run::FirstRun;
 
 /// So many labels before it, by time, a label is compared with.
-const LOOKED_AT: usize = 32;
+const LOOKED_AT: usize = 128;
 
 /// What the nodes up to some place take at least, with one of the last one's options.
 ///
@@ -20,18 +21,19 @@ pub(super) struct Label {
     /// The cycle of a rank with the anchor, once there is a node that shares one with it.
     pub(super) anchor_us: f64,
     pub(super) gpu_us: f64,
-    /// GPU time beside that, in which the first node's ranks do nothing but communicate, unless they have updates of later nodes to do
-    /// meanwhile; and how long that is on each.
-    pub(super) exposed_us: f64,
-    pub(super) each_us: f64,
+    /// GPU time beside that, in which the first node's ranks do nothing but communicate.
+    pub(super) exposure: Exposure,
     /// The first node's GPU count, as long as that matters; 0 if it may be any.
     pub(super) first_gpus: f64,
-    /// How much less the nodes on the first ranks take on one with the smaller share.
+    /// How much less the nodes on the first ranks take on one with the smaller share, and their backward steps alone.
     pub(super) less_us: f64,
+    pub(super) less_backward_us: f64,
     /// How many ranks there are beside those of the first node, and beside those that have the larger share.
     pub(super) apart: (f64, f64),
-    /// As many, among those that the last node's ranks were chosen from: if these are more, one of the first node's is among them.
+    /// As many, among those that the last node's ranks were chosen from.
     pub(super) beyond: (f64, f64),
+    /// What the last node's ranks have of the first one's.
+    pub(super) holds: Holds,
     /// Where the way to it is listed; the way to the node before it, until it is kept.
     pub(super) trail: u32,
 }
@@ -91,7 +93,7 @@ impl Label {
     }
 
     pub(super) fn all_gpu_us(&self) -> f64 {
-        self.gpu_us + self.exposed_us
+        self.gpu_us + self.exposure.us()
     }
 
     pub(super) fn time_us(&self) -> f64 {
@@ -102,12 +104,14 @@ impl Label {
     fn is_no_better(&self, other: &Self) -> bool {
         self.longest_us >= other.longest_us
             && self.gpu_us >= other.gpu_us
+            && self.holds == other.holds
+            && (self.exposure.is_no_less(&other.exposure)
+                || self.gpu_us >= other.gpu_us + other.exposure.most_us())
             && self.anchor_us >= other.anchor_us
             && self.first_us >= other.first_us
             && self.shared_us >= other.shared_us
-            && self.all_gpu_us() >= other.all_gpu_us()
-            && self.each_us <= other.each_us
             && self.less_us <= other.less_us
+            && self.less_backward_us <= other.less_backward_us
             && is_within(self.apart, other.apart)
             && is_within(self.beyond, other.beyond)
             && (other.first_gpus <= 0.0 || self.first_gpus.total_cmp(&other.first_gpus).is_eq())
@@ -124,14 +128,16 @@ impl Label {
         self.longest_us = self.longest_us.min(other.longest_us);
         self.shared_us = self.shared_us.min(other.shared_us);
         self.anchor_us = self.anchor_us.min(other.anchor_us);
-        let all_gpu_us = self.all_gpu_us().min(other.all_gpu_us());
         self.gpu_us = self.gpu_us.min(other.gpu_us);
-        self.exposed_us = all_gpu_us - self.gpu_us;
-        self.each_us = self.each_us.max(other.each_us);
+        self.exposure.merge(&other.exposure);
+        if self.holds != other.holds {
+            self.holds = Holds::Unknown;
+        }
         if self.first_gpus.total_cmp(&other.first_gpus).is_ne() {
             self.first_gpus = 0.0;
         }
         self.less_us = self.less_us.max(other.less_us);
+        self.less_backward_us = self.less_backward_us.max(other.less_backward_us);
         self.apart = largest(self.apart, other.apart);
         self.beyond = largest(self.beyond, other.beyond);
     }
@@ -141,8 +147,12 @@ impl Label {
         if to == Lists::Others {
             // In `shared_us` there are no updates until then.
             self.longest_us = self.longest_us.max(self.shared_us + run.tail_us);
-            self.each_us = run.exposed_us;
-            self.exposed_us = self.first_gpus * run.exposed_us;
+            self.exposure = Exposure::new(
+                run.exposed_us,
+                self.first_gpus,
+                self.apart.1 - self.apart.0,
+                if run.is_last { self.less_backward_us } else { 0.0 },
+            );
             self.first_gpus = 0.0;
         }
         self.shared_us = self.first_us;
@@ -174,15 +184,19 @@ pub(super) enum Dropped {
 
 /// Drops labels, and merges neighbours where there are too many.
 pub(super) fn thin(front: &mut Vec<Label>, most: usize, dropped: Dropped) {
-    let is_no_better = match dropped {
-        Dropped::Certainly => Label::is_no_better,
-        Dropped::Mostly => Label::seems_no_better,
+    let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
+        Dropped::Certainly => (Label::is_no_better, LOOKED_AT),
+        Dropped::Mostly => (Label::seems_no_better, 1),
     };
-    front.sort_unstable_by(|a, b| a.time_us().total_cmp(&b.time_us()).then(a.gpu_us.total_cmp(&b.gpu_us)));
+    // Labels are large: their places are sorted.
+    let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));
+    let mut order: Vec<(f64, f64, u32)> = keys.collect();
+    order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
     let mut kept: Vec<Label> = Vec::with_capacity(front.len().min(most));
-    for label in front.drain(..) {
+    for (_, _, place) in order {
+        let label = front[place as usize];
         // Where one time follows from the other, it is the last one that is better, if any is.
-        if !kept.iter().rev().take(LOOKED_AT).any(|better| is_no_better(&label, better)) {
+        if !kept.iter().rev().take(looked_at).any(|better| is_no_better(&label, better)) {
             kept.push(label);
         }
     }

@@ -4,8 +4,10 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::chain::{Anchor, moving_gpu_us};
+use super::exposure::Holds;
 use super::first_run::FirstRun;
 use super::label::{Dropped, Label, Lists, Phase, STATES, thin};
+use super::search::MANY_LABELS;
 use super::{Bound, BoundOption};
 
 /// By label: the option, and where the way to the node before is listed.
@@ -30,10 +32,14 @@ struct Step<'s> {
     anchor_us: f64,
     /// Whether cycles begin here.
     is_first: bool,
+    /// Whether the node has gradients to reduce.
+    has_gradients: bool,
     /// What follows the nodes up to the one before if all are on the same ranks.
     first_run: FirstRun,
     dropped: Dropped,
     ranks: Ranks,
+    /// What its ranks have of the first node's.
+    holds: Holds,
 }
 
 /// What a node's ranks have to do with those of the node before.
@@ -69,25 +75,38 @@ impl Step<'_> {
             label.first_gpus = self.option.gpus;
             let Step { bound: Bound { gpus: all, .. }, option: BoundOption { gpus, ranks, .. }, .. } = self;
             label.less_us += less_us;
+            label.less_backward_us += self.option.less_us.1;
             label.apart = (all - gpus, all - ranks);
             label.beyond = (0.0, gpus - ranks);
         } else {
             if before == Lists::First {
                 label = label.left(after, &self.first_run);
             }
-            let is_wider = matches!(self.ranks, Ranks::Around | Ranks::Apart);
-            if is_wider {
-                (label.shared_us, label.beyond) = (label.first_us, label.apart);
+            if self.ranks == Ranks::Around || self.ranks == Ranks::Apart {
+                label.shared_us = label.first_us;
+                // One that it certainly has is none of those beyond.
+                let (outside, not_larger) = match self.holds {
+                    Holds::Larger => (1.0, 1.0),
+                    Holds::Smaller => (1.0, 0.0),
+                    Holds::Nothing | Holds::Unknown => (0.0, 0.0),
+                };
+                let gpus = self.option.gpus;
+                label.beyond = (label.apart.0.min(gpus - outside), label.apart.1.min(gpus - not_larger));
+                label.exposure.begin_family();
             }
-            if is_wider || before == Lists::First {
-                label.exposed_us -= label.exposed_us.min(self.option.gpus * label.each_us);
-            }
+            label.holds = self.holds;
+            label.exposure.add(self.option.gpus, self.option.update_us, label.holds);
             label.add(steps_us, if is_everywhere { update_us } else { 0.0 }, self.gpu_us);
             label.shared_us += if is_everywhere { 0.0 } else { update_us };
-            if self.option.gpus > label.beyond.1 {
-                label.longest_us = label.longest_us.max(label.shared_us);
-            } else if self.option.gpus > label.beyond.0 {
-                label.longest_us = label.longest_us.max(label.shared_us - label.less_us);
+            let holds = match label.holds {
+                Holds::Unknown if self.option.gpus > label.beyond.1 => Holds::Larger,
+                Holds::Unknown if self.option.gpus > label.beyond.0 => Holds::Smaller,
+                holds => holds,
+            };
+            match holds {
+                Holds::Larger => label.longest_us = label.longest_us.max(label.shared_us),
+                Holds::Smaller => label.longest_us = label.longest_us.max(label.shared_us - label.less_us),
+                Holds::Nothing | Holds::Unknown => {}
             }
         }
         label.anchor_us += self.anchor_us;
@@ -106,6 +125,26 @@ impl Step<'_> {
         }
     }
 
+    /// What the ranks of this node can have of the first node's.
+    fn can_hold(&self, before: &Label) -> impl Iterator<Item = Holds> + use<> {
+        use Holds::{Larger, Nothing, Smaller, Unknown};
+        let (ranks, held, gpus) = (self.ranks, before.holds, self.option.gpus);
+        let (outside, not_larger) = if ranks == Ranks::Among { before.beyond } else { before.apart };
+        let can_be = move |holds: &Holds| match (ranks, held, holds) {
+            (Ranks::Same, ..) => *holds == held,
+            // What the shorter list has, the longer one has, too.
+            (Ranks::Among, Smaller | Nothing, Larger)
+            | (Ranks::Among, Nothing, Smaller)
+            | (Ranks::Around, Larger, Smaller | Nothing)
+            | (Ranks::Around, Smaller, Nothing)
+            | (.., Unknown) => false,
+            (.., Larger) => true,
+            (.., Smaller) => gpus <= not_larger && not_larger > outside,
+            (.., Nothing) => gpus <= outside,
+        };
+        [Larger, Smaller, Nothing, Unknown].into_iter().filter(can_be)
+    }
+
     /// Where nodes can be after this one.
     fn lists(&self, before: Lists, label: &Label) -> &'static [Lists] {
         let is_on_first_count =
@@ -115,7 +154,7 @@ impl Step<'_> {
             Lists::First if self.ranks == Ranks::Same => &[Lists::First],
             Lists::First => &[Lists::Others, Lists::Leaving],
             Lists::Others => &[Lists::Others],
-            Lists::Leaving if is_on_first_count => &[Lists::Leaving, Lists::Back],
+            Lists::Leaving if is_on_first_count && self.has_gradients => &[Lists::Leaving, Lists::Back],
             Lists::Leaving => &[Lists::Leaving],
             Lists::Back => &[Lists::Back],
         }
@@ -137,6 +176,10 @@ struct Worth {
     price: f64,
     budget_us: f64,
     enough: f64,
+    /// Whether GPU time is limited.
+    is_limited: bool,
+    /// Whether labels are told apart by what the last node's ranks have of the first one's.
+    is_fine: bool,
     dropped: Dropped,
 }
 
@@ -164,8 +207,15 @@ impl Bound {
         price: f64,
         most: usize,
     ) -> f64 {
-        let (labels, _) =
-            self.labels(case, &Worth { price, budget_us, enough, dropped: Dropped::Certainly }, most);
+        let worth = Worth {
+            price,
+            budget_us,
+            enough,
+            is_limited: price > 0.0,
+            is_fine: most >= MANY_LABELS,
+            dropped: Dropped::Certainly,
+        };
+        let (labels, _) = self.labels(case, &worth, most);
         labels.iter().map(Label::time_us).fold(enough, f64::min)
     }
 
@@ -176,7 +226,14 @@ impl Bound {
         }
         let all = 0..self.nodes[self.anchor].options.len();
         let (budget_us, enough) = (f64::INFINITY, f64::INFINITY);
-        let whatever = Worth { price: 0.0, budget_us, enough, dropped: Dropped::Mostly };
+        let whatever = Worth {
+            price: 0.0,
+            budget_us,
+            enough,
+            is_limited: true,
+            is_fine: false,
+            dropped: Dropped::Mostly,
+        };
         let (mut labels, trails) = self.labels(&all, &whatever, most);
         thin(&mut labels, most, Dropped::Mostly);
         let counts = |label: &Label| {
@@ -250,13 +307,15 @@ impl Bound {
             own_us,
             there_us: 0.0,
             moving_us: 0.0,
-            gpu_us: option.computing_us,
+            gpu_us: if worth.is_limited { option.computing_us } else { 0.0 },
             meets: meets.then_some(anchor.update_us),
             anchor_us: self.cycle_us(place, option, anchor) - own_us,
             is_first: place == self.learns_from(),
+            has_gradients: self.nodes[place].has_gradients,
             first_run: FirstRun::default(),
             dropped: worth.dropped,
             ranks: Ranks::Apart,
+            holds: Holds::Larger,
         };
         let mut fronts = Fronts::default();
         let mut add = |step: &Step<'_>, label: Label, (phase, before): (Phase, Lists)| {
@@ -277,6 +336,9 @@ impl Bound {
             let node = &self.nodes[place];
             let gpus = self.nodes[place - 1].options[from].gpus;
             step.first_run = self.first_runs[place - 1][from];
+            if !worth.is_limited {
+                step.first_run.exposed_us = 0.0;
+            }
             let narrowing = gpus.total_cmp(&option.gpus);
             let nested = match narrowing {
                 Ordering::Less => Ranks::Around,
@@ -298,7 +360,7 @@ impl Bound {
                 // One rank more than the longer list has waits for samples then.
                 let other_us = if ranks == Ranks::Apart { there } else { 0.0 };
                 let moving_gpu_us = moving_gpu_us(gpus, option.gpus, (there, back)) + other_us;
-                step.gpu_us = option.computing_us + moving_gpu_us;
+                step.gpu_us = if worth.is_limited { option.computing_us + moving_gpu_us } else { 0.0 };
                 let is_turned = ranks == Ranks::Among && narrowing.is_eq();
                 for (&state, labels) in STATES.iter().zip(before) {
                     // Turning them serves nothing else than to part from the first list.
@@ -306,7 +368,15 @@ impl Bound {
                         continue;
                     }
                     for &label in labels {
-                        add(&step, label, state);
+                        if worth.is_fine {
+                            for holds in step.can_hold(&label) {
+                                step.holds = holds;
+                                add(&step, label, state);
+                            }
+                        } else {
+                            step.holds = Holds::Unknown;
+                            add(&step, label, state);
+                        }
                     }
                 }
             }

@@ -59,11 +59,14 @@
 //!   ranks that are none of the first node's, one of them is in the first cycle, and its updates add up there. It is one with the larger share of the
 //!   first node if they are more than those with the smaller share and those that are none of the first node's; if not, it takes as much less as the
 //!   first nodes do with the smaller share, until ranks wait for each other. Where ranks were chosen from those of the first node, only these count.
-//! - If no later node is on the first node's list of ranks, nothing is reduced with the gradients of the first nodes, so their buckets are known. Each
-//!   begins after its last backward step and after the bucket before, and each update after its bucket and after the updates before:
-//!   a path that ends the cycle instead of the updates. The last bucket comes after all backward steps: a rank that has no update of
-//!   another list to do meanwhile only communicates then, which is GPU time. Every list that is not all among the one before can spare as many ranks
-//!   that as it has.
+//! - If no later node with gradients is on the first node's list of ranks, nothing is reduced with the gradients of the first nodes, so
+//!   their buckets are known. Each begins after its last backward step and after the bucket before, and each update after its bucket and
+//!   after the updates before: a path that ends the cycle instead of the updates. The last bucket comes after all backward steps: a rank
+//!   that has no update of another list to do meanwhile only communicates then, which is GPU time. One with the smaller share is done
+//!   sooner, and may have done its other updates by then.
+//! - A list has a rank with the larger share of the first node, or only ranks with the smaller one, or none of the first node's: a
+//!   choice, too, as far as numbers of ranks and the list before allow it. In the first two cases the updates are in the first cycle; in
+//!   the last one no rank of the first node is spared from waiting by them.
 //! - Whether a later node will be on the first list again is a choice as well: then neither is counted, and only a node with
 //!   that count can be the one.
 //!
@@ -73,6 +76,7 @@
 //! than each. So the least time of the labels at the last node bounds all arrangements within the budget.
 
 mod chain;
+mod exposure;
 mod first_run;
 mod flows;
 mod label;
@@ -122,6 +126,8 @@ struct BoundNode {
     consumers: usize,
     /// Whether its parameters, or those of a node before, are learned.
     learns: bool,
+    /// Whether it has gradients to reduce.
+    has_gradients: bool,
     options: Vec<BoundOption>,
     /// By option of the last producer and own option: moving samples forward and back.
     transfers: Transfers,
@@ -218,6 +224,7 @@ impl Bound {
                 producers,
                 consumers: structure.consumers[node].len(),
                 learns: structure.needs_gradient[node],
+                has_gradients: problem.nodes[node].gradient_bytes > 0 || !structure.users[node].is_empty(),
                 options,
                 transfers,
                 apart: Vec::new(),

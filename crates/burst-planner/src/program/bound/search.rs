@@ -25,9 +25,12 @@ const LATER_ROUND: usize = 20;
 const REGION_TAILS: [f64; 4] = [1.0, 0.8, 0.6, 0.4];
 /// Pairs of options that are looked at for one bound, about.
 const WORK: usize = 40_000_000;
-/// Labels of a chain that are made for one bound, about, and for one option of one node.
+/// Labels of a chain that are made for one bound, about.
 const LABELS: usize = 20_000_000;
-const MOST_LABELS: usize = 400;
+/// Where an option of a node can have so many of them, they are told apart by more.
+pub(super) const MANY_LABELS: usize = 400;
+/// It may have so many then. Mostly there are far fewer.
+const MOST_LABELS: usize = 5_000;
 
 /// How closely a bound is looked for.
 struct Effort {
@@ -125,7 +128,8 @@ impl Bound {
     /// How many labels there are at most for an option of a node of a chain.
     fn most_labels(&self, cases: usize) -> usize {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
-        (LABELS / (self.nodes.len() * options * options * cases)).clamp(16, MOST_LABELS)
+        let affordable = LABELS / (self.nodes.len() * options * options * cases);
+        if affordable < MANY_LABELS { affordable.max(16) } else { MOST_LABELS }
     }
 
     /// The place of the node that the optimiser takes longest for.
