@@ -3,30 +3,30 @@
 # what to look at in them. Each step takes less than ten minutes, is stopped after that, and leaves NAME.log in the folder.
 #
 #   benchmarks/run-on-gpu.sh [FOLDER]               everything, on this machine's GPUs
-#   benchmarks/run-on-gpu.sh --rehearse [FOLDER]    on emulated GPUs: what needs no more than them
+#   benchmarks/run-on-gpu.sh --emulated [FOLDER]    on emulated GPUs: what needs no more than them
 #   benchmarks/run-on-gpu.sh --only NAME [FOLDER]   one step, such as `mux-bench`
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-rehearse= only= folder=
+emulated= only= folder=
 while [ $# -gt 0 ]; do
     case $1 in
-        --rehearse) rehearse=1 ;;
+        --emulated) emulated=1 ;;
         --only) only=${2:?--only takes the name of a step} && shift ;;
-        -*) echo "unknown option $1: --rehearse, --only NAME and a folder are taken" >&2 && exit 2 ;;
+        -*) echo "unknown option $1: --emulated, --only NAME and a folder are taken" >&2 && exit 2 ;;
         *) folder=$1 ;;
     esac
     shift
 done
 
-if [ -n "$rehearse" ]; then
+if [ -n "$emulated" ]; then
     card=emulated profile=()
     # Kernels that wait for a time by the device's clock take as long on the emulator's.
     export DEEPPOOL_EMULATED_GPUS=4 CUDA_EMULATOR_KERNEL_NS=50000
     gpus=$DEEPPOOL_EMULATED_GPUS
 else
     command -v nvidia-smi >/dev/null || {
-        echo "no NVIDIA driver is here (nvidia-smi): run it on a machine with a GPU, or with --rehearse" >&2
+        echo "no NVIDIA driver is here (nvidia-smi): run it on a machine with a GPU, or with --emulated" >&2
         exit 2
     }
     card=$(nvidia-smi --query-gpu=name --format=csv,noheader --id=0 | tr ' ' '-') profile=(--release)
@@ -66,7 +66,7 @@ limited() {
 
 # What the emulator does not have, or would only pretend.
 on_a_card() {
-    [ -n "$rehearse" ] || return 0
+    [ -n "$emulated" ] || return 0
     echo "SKIPPED: it needs a card: $1"
     exit 77
 }
@@ -82,7 +82,7 @@ wheel() {
 facts() {
     git log -1 --format='commit %H'
     date -u
-    if [ -n "$rehearse" ]; then
+    if [ -n "$emulated" ]; then
         echo "$gpus emulated GPUs"
     else
         nvidia-smi
@@ -95,7 +95,7 @@ sharing() {
 }
 
 use_nccl() {
-    [ -n "$rehearse" ] && return
+    [ -n "$emulated" ] && return
     [ -n "${COLLECTIVES_NCCL:-}" ] && return
     wheel nvidia-nccl-cu13 nvidia-nccl-cu13==2.28.9
     export COLLECTIVES_NCCL=$downloads/nvidia-nccl-cu13/nvidia/nccl/lib/libnccl.so.2
@@ -184,7 +184,7 @@ train() {
     use_nccl
     cargo build "${profile[@]}" -p deeppool --features cuda -p cuda-emulator
     local ranks engine bin=${CARGO_TARGET_DIR:-target}/debug
-    [ -n "$rehearse" ] || bin=${CARGO_TARGET_DIR:-target}/release
+    [ -n "$emulated" ] || bin=${CARGO_TARGET_DIR:-target}/release
     for ranks in 1 "$((gpus < 8 ? gpus : 8))"; do
         for engine in cpu cuda; do
             limited "$bin/deeppool" train --model digits-cnn --data digits --batch 32 --iterations 30 --ranks "$ranks" \
