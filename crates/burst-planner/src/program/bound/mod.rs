@@ -86,6 +86,7 @@ mod prices;
 mod regions;
 mod relaxation;
 mod search;
+mod step;
 #[cfg(test)]
 mod tests;
 mod through;

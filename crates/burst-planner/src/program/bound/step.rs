@@ -1,0 +1,156 @@
+//! What a node of a chain adds to the labels of the node before.
+
+use super::exposure::Holds;
+use super::first_run::FirstRun;
+use super::label::{Dropped, Label, Lists, Phase};
+use super::{Bound, BoundOption};
+
+/// What one option of a node adds to labels of one of the node before.
+pub(super) struct Step<'s> {
+    pub(super) bound: &'s Bound,
+    pub(super) option: &'s BoundOption,
+    /// Its steps.
+    pub(super) own_us: f64,
+    /// Moving samples to it, and there and back.
+    pub(super) there_us: f64,
+    pub(super) moving_us: f64,
+    pub(super) gpu_us: f64,
+    /// The update of the anchor, where the node is the first that certainly shares a rank with it.
+    pub(super) meets: Option<f64>,
+    /// Its update, as far as the cycle of a rank with the anchor has that.
+    pub(super) anchor_us: f64,
+    /// Whether cycles begin here.
+    pub(super) is_first: bool,
+    /// Whether the node has gradients to reduce.
+    pub(super) has_gradients: bool,
+    /// What follows the nodes up to the one before if all are on the same ranks.
+    pub(super) first_run: FirstRun,
+    pub(super) dropped: Dropped,
+    pub(super) ranks: Ranks,
+    /// What its ranks have of the first node's.
+    pub(super) holds: Holds,
+}
+
+/// What a node's ranks have to do with those of the node before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Ranks {
+    /// They are the same.
+    Same,
+    /// They are all among those.
+    Among,
+    /// Those are all among them.
+    Around,
+    /// Some rank is only in these, and some only in those.
+    Apart,
+}
+
+impl Step<'_> {
+    /// The label after this step, and the phase that it is in.
+    pub(super) fn taken(
+        &self,
+        mut label: Label,
+        phase: Phase,
+        (before, after): (Lists, Lists),
+    ) -> (Phase, Label) {
+        let less_us = self.option.less_us.0 + self.option.less_us.1;
+        let is_same = self.ranks == Ranks::Same;
+        if phase == Phase::Apart && !is_same {
+            label = label.joined();
+        }
+        let steps_us = self.moving_us + self.own_us;
+        let is_everywhere = self.option.gpus >= self.bound.gpus;
+        // Proposals are worth trying where later updates might be done elsewhere.
+        let update_us =
+            if self.dropped == Dropped::Mostly && !is_everywhere { 0.0 } else { self.option.update_us };
+        if after == Lists::First {
+            let without_updates_us = if self.is_first { label.first_us } else { label.shared_us };
+            label.add(steps_us, update_us, self.gpu_us);
+            (label.longest_us, label.shared_us) = (label.first_us, without_updates_us + steps_us);
+            label.first_gpus = self.option.gpus;
+            let Step { bound: Bound { gpus: all, .. }, option: BoundOption { gpus, ranks, .. }, .. } = self;
+            label.less_us += less_us;
+            label.less_backward_us += self.option.less_us.1;
+            label.apart = (all - gpus, all - ranks);
+            label.beyond = (0.0, gpus - ranks);
+        } else {
+            if before == Lists::First {
+                label = label.left(after, &self.first_run);
+            }
+            if self.ranks == Ranks::Around || self.ranks == Ranks::Apart {
+                label.shared_us = label.first_us;
+                // One that it certainly has is none of those beyond.
+                let (outside, not_larger) = match self.holds {
+                    Holds::Larger => (1.0, 1.0),
+                    Holds::Smaller => (1.0, 0.0),
+                    Holds::Nothing | Holds::Unknown => (0.0, 0.0),
+                };
+                let gpus = self.option.gpus;
+                label.beyond = (label.apart.0.min(gpus - outside), label.apart.1.min(gpus - not_larger));
+                label.exposure.begin_family();
+            }
+            label.holds = self.holds;
+            label.exposure.add(self.option.gpus, self.option.update_us, label.holds);
+            label.add(steps_us, if is_everywhere { update_us } else { 0.0 }, self.gpu_us);
+            label.shared_us += if is_everywhere { 0.0 } else { update_us };
+            let holds = match label.holds {
+                Holds::Unknown if self.option.gpus > label.beyond.1 => Holds::Larger,
+                Holds::Unknown if self.option.gpus > label.beyond.0 => Holds::Smaller,
+                holds => holds,
+            };
+            match holds {
+                Holds::Larger => label.longest_us = label.longest_us.max(label.shared_us),
+                Holds::Smaller => label.longest_us = label.longest_us.max(label.shared_us - label.less_us),
+                Holds::Nothing | Holds::Unknown => {}
+            }
+        }
+        label.anchor_us += self.anchor_us;
+        match (phase, self.meets) {
+            (Phase::Before, None) => (Phase::Before, Label { anchor_us: 0.0, ..label }),
+            (Phase::Before, Some(update_us)) => {
+                let anchor_us = update_us + self.there_us + self.own_us + self.anchor_us - less_us;
+                let met = Label { anchor_us, ..label };
+                let is_uneven = self.option.ranks < self.option.gpus;
+                if is_uneven { (Phase::Apart, met) } else { (Phase::Joined, met.joined()) }
+            }
+            (Phase::Apart, _) if is_same => {
+                (Phase::Apart, Label { anchor_us: label.anchor_us - less_us, ..label })
+            }
+            _ => (Phase::Joined, label),
+        }
+    }
+
+    /// What the ranks of this node can have of the first node's.
+    pub(super) fn can_hold(&self, before: &Label) -> impl Iterator<Item = Holds> + use<> {
+        use Holds::{Larger, Nothing, Smaller, Unknown};
+        let (ranks, held, gpus) = (self.ranks, before.holds, self.option.gpus);
+        let (outside, not_larger) = if ranks == Ranks::Among { before.beyond } else { before.apart };
+        let can_be = move |holds: &Holds| match (ranks, held, holds) {
+            (Ranks::Same, ..) => *holds == held,
+            // What the shorter list has, the longer one has, too.
+            (Ranks::Among, Smaller | Nothing, Larger)
+            | (Ranks::Among, Nothing, Smaller)
+            | (Ranks::Around, Larger, Smaller | Nothing)
+            | (Ranks::Around, Smaller, Nothing)
+            | (.., Unknown) => false,
+            (.., Larger) => true,
+            (.., Smaller) => gpus <= not_larger && not_larger > outside,
+            (.., Nothing) => gpus <= outside,
+        };
+        [Larger, Smaller, Nothing, Unknown].into_iter().filter(can_be)
+    }
+
+    /// Where nodes can be after this one.
+    pub(super) fn lists(&self, before: Lists, label: &Label) -> &'static [Lists] {
+        let is_on_first_count =
+            label.first_gpus <= 0.0 || label.first_gpus.total_cmp(&self.option.gpus).is_eq();
+        match before {
+            _ if self.is_first => &[Lists::First],
+            Lists::First if self.ranks == Ranks::Same => &[Lists::First],
+            Lists::First => &[Lists::Others, Lists::Leaving],
+            Lists::Others => &[Lists::Others],
+            Lists::Leaving if is_on_first_count && self.has_gradients => &[Lists::Leaving, Lists::Back],
+            Lists::Leaving => &[Lists::Leaving],
+            Lists::Back => &[Lists::Back],
+        }
+    }
+}
