@@ -7,13 +7,14 @@ use super::{Bound, BoundNode};
 
 /// What comes after the last backward step, on ranks whose gradients no other node's are reduced with.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "the unit")]
 pub(super) struct FirstRun {
     /// From the end of the last backward step to the last update of these nodes, as far as all-reduces keep it.
     pub(super) tail_us: f64,
     /// How long each of the ranks does nothing but communicate then, if it has no other node's update to do meanwhile.
     pub(super) exposed_us: f64,
-    /// Whether gradients of other nodes are reduced before that, so that a rank can have its updates of these done by then.
-    pub(super) is_last: bool,
+    /// By how much sooner a rank with the smaller share can begin updates of other nodes; 0 where all gradients are reduced at the end.
+    pub(super) sooner_us: f64,
 }
 
 /// How a program divides gradients.
@@ -35,7 +36,10 @@ impl Buckets<'_> {
         let option =
             |place: usize| nodes[place].options.iter().find(|option| option.gpus.total_cmp(&gpus).is_eq());
         let mut to_come: f64 = places.clone().filter_map(option).map(|option| option.backward_us).sum();
-        let mut run = FirstRun { is_last: self.bucket_bytes.is_some(), ..FirstRun::default() };
+        let mut run = FirstRun::default();
+        if self.bucket_bytes.is_some() {
+            run.sooner_us = places.clone().filter_map(option).map(|option| option.less_us.1).sum();
+        }
         // When the communication lane is free, counted from the last backward step on; updates that need not wait for it.
         let (mut free_us, mut waiting_us) = (f64::NEG_INFINITY, 0.0);
         let (mut meanwhile_us, mut most_waiting_us) = (0.0, 0.0);

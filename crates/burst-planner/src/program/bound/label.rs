@@ -25,9 +25,8 @@ pub(super) struct Label {
     pub(super) exposure: Exposure,
     /// The first node's GPU count, as long as that matters; 0 if it may be any.
     pub(super) first_gpus: f64,
-    /// How much less the nodes on the first ranks take on one with the smaller share, and their backward steps alone.
+    /// How much less the nodes on the first ranks take on one with the smaller share.
     pub(super) less_us: f64,
-    pub(super) less_backward_us: f64,
     /// How many ranks there are beside those of the first node, and beside those that have the larger share.
     pub(super) apart: (f64, f64),
     /// As many, among those that the last node's ranks were chosen from.
@@ -111,7 +110,6 @@ impl Label {
             && self.first_us >= other.first_us
             && self.shared_us >= other.shared_us
             && self.less_us <= other.less_us
-            && self.less_backward_us <= other.less_backward_us
             && is_within(self.apart, other.apart)
             && is_within(self.beyond, other.beyond)
             && (other.first_gpus <= 0.0 || self.first_gpus.total_cmp(&other.first_gpus).is_eq())
@@ -137,7 +135,6 @@ impl Label {
             self.first_gpus = 0.0;
         }
         self.less_us = self.less_us.max(other.less_us);
-        self.less_backward_us = self.less_backward_us.max(other.less_backward_us);
         self.apart = largest(self.apart, other.apart);
         self.beyond = largest(self.beyond, other.beyond);
     }
@@ -147,12 +144,8 @@ impl Label {
         if to == Lists::Others {
             // In `shared_us` there are no updates until then.
             self.longest_us = self.longest_us.max(self.shared_us + run.tail_us);
-            self.exposure = Exposure::new(
-                run.exposed_us,
-                self.first_gpus,
-                self.apart.1 - self.apart.0,
-                if run.is_last { self.less_backward_us } else { 0.0 },
-            );
+            self.exposure =
+                Exposure::new(run.exposed_us, self.first_gpus, self.apart.1 - self.apart.0, run.sooner_us);
             self.first_gpus = 0.0;
         }
         self.shared_us = self.first_us;

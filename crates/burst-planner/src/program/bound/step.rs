@@ -69,7 +69,6 @@ impl Step<'_> {
             label.first_gpus = self.option.gpus;
             let Step { bound: Bound { gpus: all, .. }, option: BoundOption { gpus, ranks, .. }, .. } = self;
             label.less_us += less_us;
-            label.less_backward_us += self.option.less_us.1;
             label.apart = (all - gpus, all - ranks);
             label.beyond = (0.0, gpus - ranks);
         } else {
