@@ -185,6 +185,16 @@ impl<'p> Evaluator<'p> {
         self.known.range(self.problem, start, count)
     }
 
+    /// What moving the output of a node from the ranks of one group to those of another takes.
+    pub(super) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
+        self.known.transfer_us(producer, from, to)
+    }
+
+    /// What summing up so many bytes over the ranks of a group takes.
+    pub(super) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
+        self.known.reduce_us(bytes, group)
+    }
+
     /// Whether a group has a count that a search may choose for a node, and that there are times for.
     pub(super) fn is_option(&self, node: usize, group: GroupId) -> bool {
         let counts = &self.problem.nodes[node].gpu_counts;

@@ -133,6 +133,19 @@ impl<'c> Known<'c> {
         self.groups.len(self.used[group as usize]).saturating_mul(self.replicas)
     }
 
+    /// What moving the output of a node from the ranks of one group to those of another takes.
+    pub(super) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
+        let (costs, groups) = (&self.costs, &self.groups);
+        let ask = || costs.transfer(NodeId(producer as usize), groups.ranks(from), groups.ranks(to));
+        *self.transfers.entry((producer, from, to)).or_insert_with(ask)
+    }
+
+    /// What summing up so many bytes over the ranks of a group takes.
+    pub(super) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
+        let (costs, groups) = (&self.costs, &self.groups);
+        *self.reductions.entry((bytes, group)).or_insert_with(|| costs.reduce(bytes, groups.ranks(group)))
+    }
+
     pub(super) fn knows(&self, node: usize, group: GroupId) -> bool {
         self.steps_on(node, group).are_known
     }
@@ -145,16 +158,11 @@ impl Prices for Known<'_> {
     }
 
     fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64 {
-        let (from, to) = (self.used[from as usize], self.used[to as usize]);
-        let (costs, groups) = (&self.costs, &self.groups);
-        let ask = || costs.transfer(NodeId(producer), groups.ranks(from), groups.ranks(to));
-        *self.transfers.entry((producer as u32, from, to)).or_insert_with(ask)
+        self.transfer_us(producer as u32, self.used[from as usize], self.used[to as usize])
     }
 
     fn reduce(&mut self, bytes: u64, group: Slot) -> f64 {
-        let group = self.used[group as usize];
-        let (costs, groups) = (&self.costs, &self.groups);
-        *self.reductions.entry((bytes, group)).or_insert_with(|| costs.reduce(bytes, groups.ranks(group)))
+        self.reduce_us(bytes, self.used[group as usize])
     }
 
     fn size(&self, group: Slot) -> usize {

@@ -57,7 +57,7 @@ impl Stage<'_> {
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
         let Some(best) = self.archive.within(budget_us) else { return Ok(()) };
-        let mut now = best.numbered.clone();
+        let mut now = best.arrangement.clone();
         let mut now_score = score(best.time, best.overfull, budget_us);
         let (mut least, mut in_vain) = (now_score, 0);
         for step in 0..steps {
@@ -101,9 +101,9 @@ impl Stage<'_> {
             let (mut now, budget_us) = if below(random, 2) == 0 {
                 let budget = BUDGETS[below(random, BUDGETS.len())];
                 let anew = anywhere(&mut self.evaluator, &self.shape, gpus, random);
-                (anew.unwrap_or(from.numbered), budget * self.single_gpu_us)
+                (anew.unwrap_or(from.arrangement), budget * self.single_gpu_us)
             } else {
-                let mut changed = from.numbered;
+                let mut changed = from.arrangement;
                 for _ in 0..=below(random, MOST_CHANGES) {
                     changed = self.draw(&changed, gpus, true, random).unwrap_or(changed);
                 }
@@ -151,11 +151,11 @@ impl Stage<'_> {
             }
             let is_fastest = below(random, FASTEST) == 0;
             let at = if is_fastest { 0 } else { below(random, entries.len()) };
-            let from = &entries[at].numbered;
+            let from = &entries[at].arrangement;
             let changed = if below(random, 3) == 0 {
                 let other = (at + 1 + below(random, NEIGHBOURS)).min(entries.len() - 1);
                 let place = below(random, from.order.len());
-                let pair = [from, &entries[other].numbered];
+                let pair = [from, &entries[other].arrangement];
                 let [first, second] = if below(random, 2) == 0 { pair } else { [pair[1], pair[0]] };
                 Some(joined(first, second, place)).filter(|joined| joined != from)
             } else {

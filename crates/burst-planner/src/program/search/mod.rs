@@ -3,14 +3,15 @@
 mod alone;
 mod anywhere;
 mod archive;
+mod chain;
 mod coarse;
 mod given;
 mod improve;
 mod levels;
 mod moves;
+mod narrow_ends;
 mod polish;
 mod room;
-mod seeds;
 mod sequence;
 mod shape;
 mod stage;
@@ -25,6 +26,7 @@ use super::costs::{Share, TrainingCosts};
 use super::evaluator::{Evaluator, Numbered};
 use super::{Arrangement, TrainingProblem, TrainingTime};
 use crate::{Error, NodeId, Result, Stop};
+use chain::Chain;
 use coarse::{Coarse, CoarseCosts};
 pub use given::evaluate_arrangements;
 use sequence::Sequence;
@@ -114,24 +116,28 @@ fn search(
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(NodeId(node), 1, Share::Larger).unwrap_or_default().total_us())
         .collect();
-    let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
+    let bound = Bound::new(problem, exact.structure(), costs);
     let coarse = Coarse::new(problem, exact.structure(), &times);
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
     let proposed = thinned(&counts(problem));
-    let nodes = Sequence::of_nodes(&mut evaluator, &proposed);
+    let mut sequences = vec![Sequence::of_nodes(&mut evaluator, &proposed)];
     let mut blocks = Stage::new(evaluator, single_gpu_us);
     let last = levels::up_to(problem).last().unwrap_or(1);
+    let chain = Chain::new(&exact, &proposed, coarse.blocks.iter().map(Vec::len));
     let alone = alone::each_alone(&mut blocks.evaluator, last, options.effort, &options.stop)?;
-    let branches = Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.shape);
+    if !blocks.shape.parallels.is_empty() {
+        sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.shape));
+    }
     let mut search = Search {
         coarse: &coarse,
-        sequences: [nodes, branches],
+        sequences,
         proposed,
         blocks,
         nodes: Stage::new(exact, single_gpu_us),
         effort: options.effort,
         alone,
+        chain,
     };
     let mut fewer = 0;
     for level in levels::up_to(problem) {
@@ -150,13 +156,16 @@ fn search(
 fn found(stage: Stage<'_>, bound: Bound) -> Result<TrainingFrontier> {
     let Stage { mut evaluator, archive, single_gpu_us, .. } = stage;
     if let Some(closest) = archive.closest() {
-        let closest = evaluator.arrangement(&closest.numbered);
+        let closest = evaluator.arrangement(&closest.arrangement);
         evaluator.check_memory(&closest)?;
     }
     let points = archive
         .into_entries()
         .into_iter()
-        .map(|entry| TrainingPoint { time: entry.time, arrangement: evaluator.arrangement(&entry.numbered) })
+        .map(|entry| TrainingPoint {
+            time: entry.time,
+            arrangement: evaluator.arrangement(&entry.arrangement),
+        })
         .collect();
     Ok(TrainingFrontier { points, single_gpu_us, evaluations: evaluator.evaluations, bound })
 }
@@ -184,8 +193,8 @@ fn thinned(counts: &[usize]) -> Vec<usize> {
 /// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
 struct Search<'p> {
     coarse: &'p Coarse,
-    /// By nodes, and with branches side by side.
-    sequences: [Sequence; 2],
+    /// By nodes, and where there are branches with these side by side.
+    sequences: Vec<Sequence>,
     /// The GPU counts of what simpler models propose.
     proposed: Vec<usize>,
     blocks: Stage<'p>,
@@ -193,6 +202,8 @@ struct Search<'p> {
     effort: f64,
     /// By number of GPUs: each node on one of them.
     alone: Vec<Numbered>,
+    /// Where the nodes are one.
+    chain: Option<Chain>,
 }
 
 impl Search<'_> {
@@ -212,17 +223,14 @@ impl Search<'_> {
             self.blocks.settle(staircases)?;
         }
         if let Some(fastest) = self.blocks.archive.beginnings().first() {
-            self.blocks.spread_branches(fastest.numbered.clone(), gpus)?;
+            self.blocks.spread_branches(fastest.arrangement.clone(), gpus)?;
         }
         if (2..=alone::MOST_GPUS).contains(&gpus) {
             if let Some(seed) = self.alone.get(gpus - 1).or(self.alone.last()) {
                 self.blocks.offer(seed)?;
             }
         }
-        for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
-            self.blocks.offer(&seed)?;
-        }
-        for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
+        for seed in narrow_ends::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
         }
         self.blocks.place_together(gpus)?;
@@ -240,6 +248,9 @@ impl Search<'_> {
             let expanded = self.coarse.expand(&arrangement, self.nodes.node_count());
             let expanded = self.nodes.evaluator.numbered(&expanded)?;
             self.nodes.offer(&expanded)?;
+        }
+        if let Some(chain) = &mut self.chain {
+            self.nodes.follow(chain, fewer, gpus)?;
         }
         self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
         self.nodes.evolve(gpus, steps / 4, &mut random)?;

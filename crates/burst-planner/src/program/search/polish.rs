@@ -25,7 +25,7 @@ impl Stage<'_> {
         for budget in BUDGETS {
             let mut in_vain = FxHashSet::default();
             while let Some(fastest) = self.archive.within(budget * self.single_gpu_us) {
-                let fastest = fastest.numbered.clone();
+                let fastest = fastest.arrangement.clone();
                 if polished.contains(&fastest) {
                     break;
                 }
