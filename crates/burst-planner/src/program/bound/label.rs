@@ -33,6 +33,8 @@ pub(super) struct Label {
     pub(super) beyond: (f64, f64),
     /// What the last node's ranks have of the first one's.
     pub(super) holds: Holds,
+    /// Where the way to it is listed; the way to the node before it, until it is kept.
+    pub(super) trail: u32,
 }
 
 /// How far the cycle of the anchor's rank is.
@@ -113,6 +115,11 @@ impl Label {
             && (other.first_gpus <= 0.0 || self.first_gpus.total_cmp(&other.first_gpus).is_eq())
     }
 
+    /// As far as it has come.
+    fn seems_no_better(&self, other: &Self) -> bool {
+        self.time_us() >= other.time_us() && self.gpu_us >= other.gpu_us
+    }
+
     /// At least as good as both.
     fn merge(&mut self, other: &Self) {
         self.first_us = self.first_us.min(other.first_us);
@@ -159,8 +166,21 @@ fn largest(pair: (f64, f64), other: (f64, f64)) -> (f64, f64) {
     (pair.0.max(other.0), pair.1.max(other.1))
 }
 
-/// Drops labels that are no better than another one, whatever follows, and merges neighbours where there are too many.
-pub(super) fn thin(front: &mut Vec<Label>, most: usize) {
+/// Which labels are dropped.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Dropped {
+    /// Those that are no better than another one, whatever follows.
+    Certainly,
+    /// Those that are no better so far: for proposals.
+    Mostly,
+}
+
+/// Drops labels, and merges neighbours where there are too many.
+pub(super) fn thin(front: &mut Vec<Label>, most: usize, dropped: Dropped) {
+    let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
+        Dropped::Certainly => (Label::is_no_better, LOOKED_AT),
+        Dropped::Mostly => (Label::seems_no_better, 1),
+    };
     // Labels are large: their places are sorted.
     let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));
     let mut order: Vec<(f64, f64, u32)> = keys.collect();
@@ -169,7 +189,7 @@ pub(super) fn thin(front: &mut Vec<Label>, most: usize) {
     for (_, _, place) in order {
         let label = front[place as usize];
         // Where one time follows from the other, it is the last one that is better, if any is.
-        if !kept.iter().rev().take(LOOKED_AT).any(|better| label.is_no_better(better)) {
+        if !kept.iter().rev().take(looked_at).any(|better| is_no_better(&label, better)) {
             kept.push(label);
         }
     }

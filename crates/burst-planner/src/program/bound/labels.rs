@@ -6,10 +6,13 @@ use std::ops::Range;
 use super::chain::{Anchor, moving_gpu_us};
 use super::exposure::Holds;
 use super::first_run::FirstRun;
-use super::label::{Label, Lists, Phase, STATES, thin};
+use super::label::{Dropped, Label, Lists, Phase, STATES, thin};
 use super::search::MANY_LABELS;
 use super::step::{Ranks, Step};
 use super::{Bound, BoundOption};
+
+/// By label: the option, and where the way to the node before is listed.
+type Trails = Vec<(u32, u32)>;
 
 /// Labels of one option, by [state](STATES).
 type Fronts = [Vec<Label>; STATES.len()];
@@ -33,10 +36,14 @@ struct Worth {
     is_limited: bool,
     /// Whether labels are told apart by what the last node's ranks have of the first one's.
     is_fine: bool,
+    dropped: Dropped,
 }
 
 impl Worth {
-    fn is_worth(&self, label: &Label, rest: &Rest) -> bool {
+    fn is_worth(&self, label: &Label, lists: Lists, rest: &Rest) -> bool {
+        if self.dropped == Dropped::Mostly && lists == Lists::Leaving {
+            return false;
+        }
         let priced_us = label.first_us + self.price * (label.gpu_us - self.budget_us) + rest.priced;
         label.gpu_us + rest.gpu_time <= self.budget_us
             && label.first_us + rest.time < self.enough
@@ -56,14 +63,53 @@ impl Bound {
         price: f64,
         most: usize,
     ) -> f64 {
-        let worth = Worth { price, budget_us, enough, is_limited: price > 0.0, is_fine: most >= MANY_LABELS };
-        self.labels(case, &worth, most).iter().map(Label::time_us).fold(enough, f64::min)
+        let worth = Worth {
+            price,
+            budget_us,
+            enough,
+            is_limited: price > 0.0,
+            is_fine: most >= MANY_LABELS,
+            dropped: Dropped::Certainly,
+        };
+        let (labels, _) = self.labels(case, &worth, most);
+        labels.iter().map(Label::time_us).fold(enough, f64::min)
     }
 
-    /// The labels of the last node.
-    fn labels(&self, case: &Range<usize>, worth: &Worth, most: usize) -> Vec<Label> {
+    /// GPU counts, by place, with which a chain takes little time and GPU time by this bound: about `most` choices.
+    pub(in crate::program) fn chain_choices(&self, most: usize) -> Vec<Vec<usize>> {
+        if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
+            return Vec::new();
+        }
+        let all = 0..self.nodes[self.anchor].options.len();
+        let (budget_us, enough) = (f64::INFINITY, f64::INFINITY);
+        let whatever = Worth {
+            price: 0.0,
+            budget_us,
+            enough,
+            is_limited: true,
+            is_fine: false,
+            dropped: Dropped::Mostly,
+        };
+        let (mut labels, trails) = self.labels(&all, &whatever, most);
+        thin(&mut labels, most, Dropped::Mostly);
+        let counts = |label: &Label| {
+            let mut trail = label.trail;
+            let mut counts = vec![0; self.nodes.len()];
+            for (node, count) in self.nodes.iter().zip(&mut counts).rev() {
+                let (option, before) = trails[trail as usize];
+                *count = node.options[option as usize].gpus as usize;
+                trail = before;
+            }
+            counts
+        };
+        labels.iter().map(counts).collect()
+    }
+
+    /// The labels of the last node, and the ways to all.
+    fn labels(&self, case: &Range<usize>, worth: &Worth, most: usize) -> (Vec<Label>, Trails) {
         let anchor = self.anchor_of(case);
         let rests = self.rests_of_chain(case, &anchor, worth.price);
+        let mut trails = Trails::new();
         let mut last: Vec<Fronts> = Vec::new();
         for (place, rests) in rests.iter().enumerate() {
             let mut next = Vec::with_capacity(self.nodes[place].options.len());
@@ -73,7 +119,11 @@ impl Bound {
                     fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
                 }
                 for front in &mut fronts {
-                    thin(front, most);
+                    thin(front, most, worth.dropped);
+                    for label in front {
+                        trails.push((option as u32, label.trail));
+                        label.trail = trails.len() as u32 - 1;
+                    }
                 }
                 next.push(fronts);
             }
@@ -92,7 +142,7 @@ impl Bound {
             }
         }
         ends.retain(|label| label.all_gpu_us() <= worth.budget_us);
-        ends
+        (ends, trails)
     }
 
     /// What labels of the node before become with this option, as far as they are worth keeping.
@@ -119,6 +169,7 @@ impl Bound {
             is_first: place == self.learns_from(),
             has_gradients: self.nodes[place].has_gradients,
             first_run: FirstRun::default(),
+            dropped: worth.dropped,
             ranks: Ranks::Apart,
             holds: Holds::Larger,
         };
@@ -129,7 +180,7 @@ impl Bound {
                 if after == Lists::Back {
                     label.first_gpus = 0.0;
                 }
-                if worth.is_worth(&label, rest) {
+                if worth.is_worth(&label, after, rest) {
                     fronts[front_of(phase, after)].push(label);
                 }
             }
@@ -150,9 +201,11 @@ impl Bound {
                 Ordering::Equal => Ranks::Same,
                 Ordering::Greater => Ranks::Among,
             };
-            let can_turn = narrowing.is_eq() && gpus > 1.0;
+            // What is proposed is placed later.
+            let is_proof = worth.dropped == Dropped::Certainly;
+            let can_turn = is_proof && narrowing.is_eq() && gpus > 1.0;
             // Unless one of both has all.
-            let can_part = !is_everywhere && gpus < self.gpus;
+            let can_part = is_proof && !is_everywhere && gpus < self.gpus;
             let ways = [
                 Some((nested, node.transfers[from][index])),
                 can_turn.then_some((Ranks::Among, node.turned[from])),

@@ -164,7 +164,13 @@ struct BoundOption {
 
 impl Bound {
     /// O(nodes x counts^2).
-    pub(super) fn new(problem: &TrainingProblem, structure: &Structure, costs: &dyn TrainingCosts) -> Self {
+    pub(super) fn new(
+        problem: &TrainingProblem,
+        gpus: usize,
+        structure: &Structure,
+        costs: &dyn TrainingCosts,
+        is_counted: impl Fn(usize) -> bool,
+    ) -> Self {
         let mut places = vec![0; structure.order.len()];
         for (place, &node) in structure.order.iter().enumerate() {
             places[node] = place;
@@ -172,7 +178,9 @@ impl Bound {
         let counts = |node: usize| {
             let counts = problem.nodes[node].gpu_counts.iter().copied();
             let is_known = |&count: &usize| {
-                count <= problem.gpus && costs.compute(NodeId(node), count, Share::Larger).is_some()
+                count <= gpus
+                    && is_counted(count)
+                    && costs.compute(NodeId(node), count, Share::Larger).is_some()
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
@@ -245,7 +253,7 @@ impl Bound {
         let cut = early_cut(&nodes, &parts);
         let anchor = if is_chain { longest_update(&nodes) } else { cut.unwrap_or(0) };
         let early = early_cuts(&nodes, &parts);
-        let (gpus, first_runs, has_anchor) = (problem.gpus as f64, Vec::new(), cut.is_some());
+        let (gpus, first_runs, has_anchor) = (gpus as f64, Vec::new(), cut.is_some());
         let bound = Self { gpus, nodes, parts, is_chain, anchor, first_runs, early, has_anchor };
         if is_chain { bound.with_first_runs(problem, structure, costs) } else { bound }
     }

@@ -6,7 +6,7 @@ use super::flows::Sum;
 use super::prices::Priced;
 use super::through::Case;
 use super::weights::Weights;
-use super::{Bound, BoundNode};
+use super::{Bound, BoundNode, longest_update};
 
 /// Into how many ranges the options of the anchor are divided at most.
 const MOST_CASES: usize = 12;
@@ -130,6 +130,11 @@ impl Bound {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let affordable = LABELS / (self.nodes.len() * options * options * cases);
         if affordable < MANY_LABELS { affordable.max(16) } else { MOST_LABELS }
+    }
+
+    /// The place of the node that the optimiser takes longest for.
+    pub(in crate::program) fn longest_update(&self) -> usize {
+        longest_update(&self.nodes)
     }
 
     /// The bound of arrangements whose anchor takes this option, when the optimiser's steps count so much.

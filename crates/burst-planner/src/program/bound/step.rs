@@ -2,7 +2,7 @@
 
 use super::exposure::Holds;
 use super::first_run::FirstRun;
-use super::label::{Label, Lists, Phase};
+use super::label::{Dropped, Label, Lists, Phase};
 use super::{Bound, BoundOption};
 
 /// What one option of a node adds to labels of one of the node before.
@@ -25,6 +25,7 @@ pub(super) struct Step<'s> {
     pub(super) has_gradients: bool,
     /// What follows the nodes up to the one before if all are on the same ranks.
     pub(super) first_run: FirstRun,
+    pub(super) dropped: Dropped,
     pub(super) ranks: Ranks,
     /// What its ranks have of the first node's.
     pub(super) holds: Holds,
@@ -58,7 +59,9 @@ impl Step<'_> {
         }
         let steps_us = self.moving_us + self.own_us;
         let is_everywhere = self.option.gpus >= self.bound.gpus;
-        let update_us = self.option.update_us;
+        // Proposals are worth trying where later updates might be done elsewhere.
+        let update_us =
+            if self.dropped == Dropped::Mostly && !is_everywhere { 0.0 } else { self.option.update_us };
         if after == Lists::First {
             let without_updates_us = if self.is_first { label.first_us } else { label.shared_us };
             label.add(steps_us, update_us, self.gpu_us);

@@ -174,7 +174,7 @@ fn problem(seed: u64) -> (TrainingProblem, Costs, Draws) {
 
 fn bound(problem: &TrainingProblem, costs: &Costs) -> Bound {
     let evaluator = Evaluator::new(problem, costs).expect("a valid problem");
-    Bound::new(problem, evaluator.structure(), costs)
+    Bound::new(problem, problem.gpus, evaluator.structure(), costs, |_| true)
 }
 
 /// Random arrangements, each changed node by node as long as that makes it faster.

@@ -25,7 +25,7 @@ pub fn evaluate_arrangements(
     let costs: &dyn TrainingCosts = &costs;
     let evaluator = Evaluator::new(problem, costs)?.stopped_by(stop);
     let single_gpu_us = evaluator.single_gpu_us()?;
-    let bound = Bound::new(problem, evaluator.structure(), costs);
+    let bound = Bound::new(problem, problem.gpus, evaluator.structure(), costs, |_| true);
     let mut stage = Stage::new(evaluator, single_gpu_us);
     for arrangement in arrangements {
         let numbered = stage.evaluator.numbered(&arrangement)?;

@@ -9,9 +9,9 @@ mod given;
 mod improve;
 mod levels;
 mod moves;
-mod narrow_ends;
 mod polish;
 mod room;
+mod seeds;
 mod sequence;
 mod shape;
 mod stage;
@@ -39,6 +39,9 @@ const EVALUATIONS: f64 = 900.0;
 const MORE_EVALUATIONS: f64 = 1_000_000.0;
 /// With so many blocks a third of these additional changes are made, and with half as many again next to none.
 const FEW_BLOCKS: f64 = 22.0;
+
+/// With more GPUs than this, arrangements of chains are proposed by their bound, too.
+const FEW_GPUS: usize = 8;
 
 /// How long to search.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,10 +88,11 @@ pub struct TrainingFrontier {
 /// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
 /// of GPUs it evaluates arrangements that simpler models propose: dynamic programming along the order of the nodes, one by one or
 /// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; each node
-/// on a GPU of its own, as [placements](crate::placement) have it; what a chain's lower bound is least for; all users of the same
+/// on a GPU of its own, as [placements](crate::placement) have it; what the lower bound of a chain is least for, on many GPUs; all users of the same
 /// parameters together on one GPU. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
 /// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
-/// as one node, then nodes by themselves; the fastest are changed systematically at last. Where there are few of them, and an evaluation
+/// as one node, then nodes by themselves. Where all nodes are one chain, dynamic programming over lists of ranks proposes more, by a
+/// model that is close to the program's time, and what it proposes is changed systematically by that model; the fastest are changed systematically at last. Where there are few of them, and an evaluation
 /// takes next to nothing, many more changes are tried by iterated local search, from what is in the archive and from random arrangements, and nodes may get the ranks of others in reverse order: their
 /// gradients have buckets of their own then.
 ///
@@ -116,7 +120,7 @@ fn search(
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(NodeId(node), 1, Share::Larger).unwrap_or_default().total_us())
         .collect();
-    let bound = Bound::new(problem, exact.structure(), costs);
+    let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
     let coarse = Coarse::new(problem, exact.structure(), &times);
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
@@ -230,8 +234,14 @@ impl Search<'_> {
                 self.blocks.offer(seed)?;
             }
         }
-        for seed in narrow_ends::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
+        for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.offer(&seed)?;
+        }
+        // On few, the model of chains finds the same and more, in less time.
+        if gpus > FEW_GPUS {
+            for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
+                self.blocks.offer(&seed)?;
+            }
         }
         self.blocks.place_together(gpus)?;
         for seed in room::stretches(&mut self.blocks.evaluator, gpus) {
@@ -251,8 +261,9 @@ impl Search<'_> {
         }
         if let Some(chain) = &mut self.chain {
             self.nodes.follow(chain, fewer, gpus)?;
+        } else {
+            self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
         }
-        self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
         self.nodes.evolve(gpus, steps / 4, &mut random)?;
         self.nodes.polish(gpus, &self.proposed)
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
-use super::narrow_ends::LENGTHS;
+use super::seeds::LENGTHS;
 use super::stage::Stage;
 use crate::Result;
 

@@ -1,9 +1,12 @@
 //! Lists of ranks, and what it takes to get from one to another.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use super::super::super::evaluator::Evaluator;
 use super::super::super::groups::GroupId;
+use super::steps::Steps;
 use super::taken::SEGMENTS;
 use crate::NodeId;
 
@@ -12,8 +15,9 @@ pub(super) type ListId = u32;
 
 /// All lists of ranks that can be chosen from another one are looked at if they are no more than so many.
 const MOST_CHOICES: usize = 15;
-/// Of many ranks so many are exchanged for others, and for so many of those.
+/// Of many ranks so many are exchanged for others, and for so many of those; of ranks that are not told apart, fewer.
 const MOST_EXCHANGED: usize = 8;
+const FEW_EXCHANGED: usize = 2;
 
 /// Ranks in ascending order.
 #[derive(Debug)]
@@ -35,6 +39,19 @@ pub(super) struct Moving {
     pub(super) gpu_us: f64,
 }
 
+/// Summing up the gradients of nodes on the same list.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
+pub(super) struct Reducing {
+    /// Their backward steps.
+    pub(super) backward_us: f64,
+    /// How much longer than these the all-reduces of full buckets take, which gradients of samples have to wait for.
+    pub(super) delay_us: f64,
+    /// The all-reduce of the bucket that is not full, and the updates after it.
+    pub(super) last_us: f64,
+    pub(super) last_update_us: f64,
+}
+
 /// All lists that were met, of the first ranks.
 pub(super) struct Lists {
     pub(super) counts: Vec<usize>,
@@ -46,6 +63,8 @@ pub(super) struct Lists {
     /// By list: those that differ from it by a rank.
     near: FxHashMap<ListId, Vec<ListId>>,
     moving: FxHashMap<(u32, ListId, ListId), Moving>,
+    /// By first node, end and list; `None` where there is nothing to reduce.
+    reducing: FxHashMap<(u32, u32, ListId), Option<Reducing>>,
     /// By node: the first one whose output takes as long to move from one rank to another. Then it takes as long between all lists, in
     /// this model.
     alike: Vec<u32>,
@@ -68,6 +87,7 @@ impl Lists {
             chosen: FxHashMap::default(),
             near: FxHashMap::default(),
             moving: FxHashMap::default(),
+            reducing: FxHashMap::default(),
         }
     }
 
@@ -134,6 +154,49 @@ impl Lists {
         moving
     }
 
+    /// All-reduces of the gradients of these nodes on a list.
+    pub(super) fn reducing(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        steps: &Steps,
+        nodes: &Range<usize>,
+        list: ListId,
+    ) -> Option<Reducing> {
+        let key = (nodes.start as u32, nodes.end as u32, list);
+        if let Some(&known) = self.reducing.get(&key) {
+            return known;
+        }
+        let reducing = self.reduced(evaluator, steps, nodes, list);
+        self.reducing.insert(key, reducing);
+        reducing
+    }
+
+    fn reduced(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        steps: &Steps,
+        nodes: &Range<usize>,
+        list: ListId,
+    ) -> Option<Reducing> {
+        let List { group, ref ranks, count, .. } = *self.get(list);
+        let count = count.filter(|_| ranks.len() > 1)?;
+        let backward_us = |from: usize| steps.on(count, &(from..nodes.end)).map(|step| step.backward_us);
+        let all_us = backward_us(nodes.start)?;
+        let (mut busy_us, mut last) = (0.0, (0.0, 0.0));
+        for (bucket, bytes, is_full) in steps.buckets(nodes) {
+            let reduce_us = evaluator.reduce_us(bytes, group);
+            if is_full {
+                busy_us = f64::max(busy_us, backward_us(bucket.start)?) + reduce_us;
+            } else {
+                last = (reduce_us, steps.on(count, &bucket)?.update_us);
+            }
+        }
+        let delay_us = (busy_us - all_us).max(0.0);
+        let (last_us, last_update_us) = last;
+        let is_any = delay_us > 0.0 || last_us > 0.0;
+        is_any.then_some(Reducing { backward_us: all_us, delay_us, last_us, last_update_us })
+    }
+
     /// Some ranks of a list: those that samples move to in least time, and others that come later in the list, since their shares
     /// may be the smaller ones.
     pub(super) fn chosen(
@@ -193,7 +256,8 @@ impl Lists {
         if !self.near.contains_key(&list) {
             let ranks = self.get(list).ranks.clone();
             let others: Vec<usize> = (0..self.gpus).filter(|rank| !ranks.contains(rank)).collect();
-            let others = some(&others);
+            let most = if self.gpus > SEGMENTS { FEW_EXCHANGED } else { MOST_EXCHANGED };
+            let others = some(&others, most);
             let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);
             let with = |ranks: &mut dyn Iterator<Item = usize>, rank| {
                 let mut ranks: Vec<usize> = ranks.chain([rank]).collect();
@@ -201,7 +265,7 @@ impl Lists {
                 ranks
             };
             let mut near: Vec<Vec<usize>> = Vec::new();
-            for &rank in &some(&ranks) {
+            for &rank in &some(&ranks, most) {
                 near.extend(others.iter().map(|&other| with(&mut without(rank), other)));
                 near.extend((ranks.len() > 1).then(|| without(rank).collect()));
             }
@@ -220,8 +284,8 @@ fn mask(ranks: &[usize], segments: usize, gpus: usize) -> u16 {
 }
 
 /// Some of many ranks, evenly.
-fn some(ranks: &[usize]) -> Vec<usize> {
-    let many = ranks.len().min(MOST_EXCHANGED);
+fn some(ranks: &[usize], most: usize) -> Vec<usize> {
+    let many = ranks.len().min(most);
     (0..many).map(|index| ranks[index * ranks.len() / many]).collect()
 }
 

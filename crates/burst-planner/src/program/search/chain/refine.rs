@@ -8,7 +8,7 @@ use super::taken::Taken;
 /// So many nodes at most move over the end of a run at once.
 const MOST_MOVED: usize = 3;
 /// So many nodes form a run between two others.
-const BETWEEN: [usize; 5] = [1, 2, 3, 5, 8];
+const BETWEEN: [usize; 3] = [1, 3, 7];
 
 impl Chain {
     /// Changes all that is worth choosing by the model, and what comes of that: nodes at the end of a run move to the next one or form one

@@ -62,7 +62,7 @@ impl Chain {
             _ => Taken::first(self.lists.get(run.list), &step),
         };
         let places = Places { nodes: start..run.end, list: run.list, before: last.map(|last| last.list) };
-        Some(places.ended(evaluator, &self.steps, &self.lists, taken))
+        Some(places.ended(evaluator, &self.steps, &mut self.lists, taken))
     }
 }
 
@@ -74,26 +74,23 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// What was taken when no more nodes follow on the list: then their last bucket is known. While that is reduced, ranks that the nodes
-    /// before are not on do nothing else.
+    /// What was taken when no more nodes follow on the list: then its buckets are known.
     pub(super) fn ended(
         &self,
         evaluator: &mut Evaluator<'_>,
         steps: &Steps,
-        lists: &Lists,
+        lists: &mut Lists,
         taken: Taken,
     ) -> Taken {
+        let Some(reducing) = lists.reducing(evaluator, steps, &self.nodes, self.list) else { return taken };
         let list = lists.get(self.list);
-        let (nodes, bytes) = steps.last_bucket(&self.nodes);
-        let Some(count) = list.count.filter(|_| bytes > 0 && list.ranks.len() > 1) else { return taken };
-        let reduce_us = evaluator.reduce_us(bytes, list.group);
         let ranks_of_segment = lists.gpus as f64 / lists.segments() as f64;
         if let Some(before) = self.before {
-            let beside = (list.mask & !lists.get(before).mask).count_ones();
-            taken.with_gpu_us(f64::from(beside) * ranks_of_segment * reduce_us)
+            let beside = list.mask & !lists.get(before).mask;
+            let beside = f64::from(beside.count_ones()) * ranks_of_segment;
+            taken.reduced(&reducing, list.ranks.len() as f64, beside)
         } else {
-            let update_us = steps.on(count, &nodes).map_or(0.0, |step| step.update_us);
-            taken.with_last(list.mask, (reduce_us, update_us), ranks_of_segment)
+            taken.with_last(list.mask, &reducing, ranks_of_segment)
         }
     }
 }

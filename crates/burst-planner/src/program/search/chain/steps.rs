@@ -13,18 +13,21 @@ pub(super) struct Step {
     /// There and back on a rank with the larger share, and how much less with the smaller one.
     pub(super) time_us: f64,
     pub(super) less_us: f64,
+    /// Back alone.
+    pub(super) backward_us: f64,
     pub(super) update_us: f64,
     /// Of all ranks together, with the updates.
     pub(super) gpu_us: f64,
 }
 
 impl Step {
-    const NOTHING: Self = Self { time_us: 0.0, less_us: 0.0, update_us: 0.0, gpu_us: 0.0 };
+    const NOTHING: Self = Self { time_us: 0.0, less_us: 0.0, backward_us: 0.0, update_us: 0.0, gpu_us: 0.0 };
 
     fn combined(&self, other: &Self, operation: fn(f64, f64) -> f64) -> Self {
         Self {
             time_us: operation(self.time_us, other.time_us),
             less_us: operation(self.less_us, other.less_us),
+            backward_us: operation(self.backward_us, other.backward_us),
             update_us: operation(self.update_us, other.update_us),
             gpu_us: operation(self.gpu_us, other.gpu_us),
         }
@@ -143,13 +146,17 @@ impl Steps {
         is_usable.then(|| before[places.end].combined(&before[places.start], |to, from| to - from))
     }
 
-    /// Which of some nodes on the same ranks have their gradients in the last bucket of these, and how many bytes it has.
-    pub(super) fn last_bucket(&self, places: &Range<usize>) -> (Range<usize>, u64) {
-        let mut end = places.end;
-        while let Some(begins) = self.bucket_begins[end].filter(|&begins| begins > places.start) {
-            end = begins;
-        }
-        (places.start..end, self.bytes_before[end] - self.bytes_before[places.start])
+    /// The buckets of some nodes on the same ranks, the last nodes' first: which nodes have their gradients in it, how many bytes that are, and
+    /// whether it is full.
+    pub(super) fn buckets(&self, places: &Range<usize>) -> impl Iterator<Item = (Range<usize>, u64, bool)> {
+        let Range { start, mut end } = *places;
+        std::iter::from_fn(move || {
+            let full = self.bucket_begins[end].filter(|&begins| begins >= start);
+            let nodes = full.unwrap_or(start)..end;
+            end = nodes.start;
+            let bytes = self.bytes_before[nodes.end] - self.bytes_before[nodes.start];
+            (bytes > 0).then_some((nodes, bytes, full.is_some()))
+        })
     }
 
     /// What follows a place at least.
@@ -187,6 +194,7 @@ fn step(evaluator: &Evaluator<'_>, node: usize, count: usize) -> Option<Step> {
     Some(Step {
         time_us: time_us(larger),
         less_us: time_us(larger) - time_us(smaller),
+        backward_us: learns * larger.backward_us,
         update_us: larger.update_us,
         gpu_us: many as f64 * gpu_us(larger) + (count - many) as f64 * gpu_us(smaller),
     })

@@ -1,14 +1,14 @@
 //! What the first nodes of a chain take, by a simple model.
 //!
 //! An iteration takes as long as the steps of all nodes, there and back, with what moves between them, and what some rank has left to
-//! do then: its updates, less all that comes before its first node. All-reduces are thought to hide behind backward steps, but for the
-//! last bucket of each list of ranks, which is reduced while ranks that have nothing else to do wait for it.
+//! do then: its updates, less all that comes before its first node. All-reduces are thought to hide behind backward steps, but for those
+//! that take longer than the steps of their own ranks, and the last bucket of each list, which is reduced when there is nothing else to do.
 //!
 //! That is the time of the program, and its GPU time, for most arrangements whose gradients are reduced fast. It is not used for anything but
 //! to choose what is evaluated.
 
 use super::super::super::evaluator::TrainingTime;
-use super::lists::{List, Moving};
+use super::lists::{List, Moving, Reducing};
 use super::steps::Step;
 
 /// In how many segments ranks are told apart, where there are more of them.
@@ -20,6 +20,10 @@ pub(super) struct Taken {
     /// Their steps there and back, and moving samples between them.
     time_us: f64,
     gpu_us: f64,
+    /// Their way back alone.
+    backward_us: f64,
+    /// How much longer than that some all-reduce, and the updates after it, take.
+    late_us: f64,
     /// By segment of ranks: their updates, less what comes before their first node; infinitely little where there is none.
     extra_us: [f64; SEGMENTS],
     /// The segments with the smaller share of the first nodes, while nodes are on that list.
@@ -43,6 +47,8 @@ impl Taken {
         let nothing = Self {
             time_us: 0.0,
             gpu_us: 0.0,
+            backward_us: 0.0,
+            late_us: 0.0,
             extra_us: [f64::NEG_INFINITY; SEGMENTS],
             smaller: list.smaller,
             last: None,
@@ -56,6 +62,7 @@ impl Taken {
         // A rank that begins here does so when samples begin to come.
         let mut next = self.with(mask, step);
         next.time_us += moving.time_us;
+        next.backward_us += moving.time_us / 2.0;
         next.gpu_us += moving.gpu_us;
         next
     }
@@ -69,24 +76,25 @@ impl Taken {
             *extra_us = extra_us.max(begins_us) + step.update_us - less_us;
         }
         self.time_us += step.time_us;
+        self.backward_us += step.backward_us;
         self.gpu_us += step.gpu_us;
         self
     }
 
-    /// Now that the first nodes are known, in these segments: their last bucket takes so long to reduce, and its updates so long.
-    pub(super) fn with_last(
-        mut self,
-        mask: u16,
-        (reduce_us, update_us): (f64, f64),
-        ranks_of_segment: f64,
-    ) -> Self {
-        self.last = Some(Last { mask, reduce_us, update_us, ranks_of_segment });
+    /// Now that the first nodes are known, in these segments.
+    pub(super) fn with_last(mut self, mask: u16, reducing: &Reducing, ranks_of_segment: f64) -> Self {
+        let reduce_us = reducing.delay_us + reducing.last_us;
+        self.last = Some(Last { mask, reduce_us, update_us: reducing.last_update_us, ranks_of_segment });
         self
     }
 
-    /// With GPU time in which ranks do nothing but communicate.
-    pub(super) fn with_gpu_us(mut self, gpu_us: f64) -> Self {
-        self.gpu_us += gpu_us;
+    /// Now that the last nodes are known: on so many ranks, of which those before are not on so many.
+    pub(super) fn reduced(mut self, reducing: &Reducing, ranks: f64, beside: f64) -> Self {
+        let hidden_us = self.backward_us - reducing.backward_us;
+        self.late_us = self.late_us.max(reducing.last_us + reducing.last_update_us - hidden_us);
+        self.time_us += reducing.delay_us;
+        self.backward_us += reducing.delay_us;
+        self.gpu_us += ranks * reducing.delay_us + beside * reducing.last_us;
         self
     }
 
@@ -104,7 +112,7 @@ impl Taken {
 
     pub(super) fn iteration_us(&self) -> f64 {
         let last_us = self.last.map_or(0.0, |last| last.reduce_us + last.update_us);
-        self.time_us + self.longest_us().max(last_us)
+        self.time_us + self.longest_us().max(last_us).max(self.late_us)
     }
 
     /// Without the last all-reduce.
