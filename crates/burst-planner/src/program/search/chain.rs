@@ -74,6 +74,7 @@ impl Chain {
         found: impl Iterator<Item = &'n Numbered>,
     ) -> Vec<(TrainingTime, Numbered)> {
         self.lists.use_first(gpus);
+        self.steps.use_first(self.lists.usable());
         for numbered in found {
             if let Some(mut runs) = self.runs(evaluator, numbered) {
                 self.offer(evaluator, None, 0, &mut runs);

@@ -26,6 +26,8 @@ pub(super) struct List {
     pub(super) ranks: Vec<usize>,
     /// The place of their number among the counts, if it is one.
     pub(super) count: Option<usize>,
+    /// How many of them, the first ones, have the larger share.
+    larger: usize,
     /// Their segments, and those that have the smaller share only.
     pub(super) mask: u16,
     pub(super) smaller: u16,
@@ -98,7 +100,13 @@ impl Lists {
         let segments = self.segments();
         for list in &mut self.all {
             list.mask = mask(&list.ranks, segments, gpus);
+            list.smaller = !mask(&list.ranks[..list.larger], segments, gpus);
         }
+    }
+
+    /// How many of the counts there are ranks for.
+    pub(super) fn usable(&self) -> usize {
+        self.counts.partition_point(|&count| count <= self.gpus)
     }
 
     pub(super) fn segments(&self) -> usize {
@@ -122,6 +130,7 @@ impl Lists {
             group,
             ranks: ranks.to_vec(),
             count: self.counts.binary_search(&ranks.len()).ok(),
+            larger,
             mask: mask_of(ranks),
             smaller: !mask_of(&ranks[..larger]),
         });

@@ -86,6 +86,8 @@ struct Sums {
 
 /// The nodes of a chain on some GPU counts.
 pub(super) struct Steps {
+    /// By count, by place; `None` where a node cannot run on so many ranks.
+    nodes: Vec<Vec<Option<Step>>>,
     by_count: Vec<Sums>,
     /// By place, at whose end nothing follows.
     least: Vec<Least>,
@@ -98,27 +100,10 @@ pub(super) struct Steps {
 impl Steps {
     pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
         let order = evaluator.own_order();
-        let steps: Vec<Vec<Option<Step>>> = counts
+        let nodes: Vec<Vec<Option<Step>>> = counts
             .iter()
             .map(|&count| order.iter().map(|&node| step(evaluator, node as usize, count)).collect())
             .collect();
-        let least_of = |place: usize, figure: &dyn Fn(&Step) -> f64| {
-            steps.iter().filter_map(|steps| steps[place].as_ref()).map(figure).fold(f64::INFINITY, f64::min)
-        };
-        let mut least = vec![Least::default()];
-        for place in (0..order.len()).rev() {
-            let after: Least = least[least.len() - 1];
-            least.push(Least {
-                time_us: after.time_us + least_of(place, &|step| step.time_us),
-                gpu_us: after.gpu_us + least_of(place, &|step| step.gpu_us),
-                update_us: after.update_us.max(least_of(place, &|step| step.update_us)),
-                priced_us: std::array::from_fn(|index| {
-                    let priced_us = |step: &Step| step.time_us + PRICES[index] * step.gpu_us;
-                    after.priced_us[index] + least_of(place, &priced_us)
-                }),
-            });
-        }
-        least.reverse();
         let mut bytes_before = vec![0_u64];
         for &node in &**order {
             let bytes = evaluator.problem().nodes[node as usize].gradient_bytes;
@@ -132,11 +117,35 @@ impl Steps {
         });
         let bucket_begins = bucket_begins.collect();
         Self {
-            by_count: steps.iter().map(|steps| Sums::of(steps)).collect(),
-            least,
+            by_count: nodes.iter().map(|steps| Sums::of(steps)).collect(),
+            nodes,
+            least: Vec::new(),
             bytes_before,
             bucket_begins,
         }
+    }
+
+    /// From now on, what follows a place is on the first counts, so many.
+    pub(super) fn use_first(&mut self, counts: usize) {
+        let least_of = |place: usize, figure: &dyn Fn(&Step) -> f64| {
+            let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
+            steps.map(figure).fold(f64::INFINITY, f64::min)
+        };
+        let mut least = vec![Least::default()];
+        for place in (0..self.bytes_before.len() - 1).rev() {
+            let after: Least = least[least.len() - 1];
+            least.push(Least {
+                time_us: after.time_us + least_of(place, &|step| step.time_us),
+                gpu_us: after.gpu_us + least_of(place, &|step| step.gpu_us),
+                update_us: after.update_us.max(least_of(place, &|step| step.update_us)),
+                priced_us: std::array::from_fn(|index| {
+                    let priced_us = |step: &Step| step.time_us + PRICES[index] * step.gpu_us;
+                    after.priced_us[index] + least_of(place, &priced_us)
+                }),
+            });
+        }
+        least.reverse();
+        self.least = least;
     }
 
     /// Nodes on a count, by its place among the counts; `None` where one of them cannot run on so many ranks.

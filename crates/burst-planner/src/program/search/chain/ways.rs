@@ -41,7 +41,7 @@ pub(super) struct Ways<'l> {
 impl<'l> Ways<'l> {
     pub(super) fn new(lists: &'l mut Lists) -> Self {
         Self {
-            counts: lists.counts.partition_point(|&count| count <= lists.gpus),
+            counts: lists.usable(),
             lists,
             targets: FxHashMap::default(),
             producer: 0,
