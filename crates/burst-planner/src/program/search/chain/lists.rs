@@ -1,6 +1,7 @@
 //! Lists of ranks, and what it takes to get from one to another.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
@@ -23,7 +24,7 @@ const FEW_EXCHANGED: usize = 2;
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) group: GroupId,
-    pub(super) ranks: Vec<usize>,
+    pub(super) ranks: Rc<[usize]>,
     /// The place of their number among the counts, if it is one.
     pub(super) count: Option<usize>,
     /// How many of them, the first ones, have the larger share.
@@ -128,7 +129,7 @@ impl Lists {
         let list = self.all.len() as ListId;
         self.all.push(List {
             group,
-            ranks: ranks.to_vec(),
+            ranks: Rc::clone(evaluator.ranks(group)),
             count: self.counts.binary_search(&ranks.len()).ok(),
             larger,
             mask: mask_of(ranks),
@@ -157,7 +158,8 @@ impl Lists {
         }
         let (here, there) = (self.get(from), self.get(to));
         let time_us = both_us(evaluator, producer, here.group, there.group);
-        let all = here.ranks.len() + there.ranks.iter().filter(|rank| !here.ranks.contains(rank)).count();
+        let all = here.ranks.len()
+            + there.ranks.iter().filter(|rank| here.ranks.binary_search(rank).is_err()).count();
         let moving = Moving { time_us, gpu_us: all as f64 * time_us };
         self.moving.insert((producer, from, to), moving);
         moving
@@ -246,13 +248,13 @@ impl Lists {
         first: ListId,
         second: ListId,
     ) -> Vec<ListId> {
-        let [first, second] = [first, second].map(|list| self.get(list).ranks.clone());
+        let [first, second] = [first, second].map(|list| Rc::clone(&self.get(list).ranks));
         let (few, many) = if first.len() < second.len() { (first, second) } else { (second, first) };
         let mut counts = vec![few.len() + 1, many.len() - 1];
         counts.dedup();
         counts.retain(|count| (few.len() + 1..many.len()).contains(count));
         let list = |count: usize| {
-            let others = many.iter().filter(|rank| !few.contains(rank));
+            let others = many.iter().filter(|rank| few.binary_search(rank).is_err());
             let mut ranks: Vec<usize> = few.iter().chain(others).copied().take(count).collect();
             ranks.sort_unstable();
             self.of(evaluator, &ranks)
@@ -263,8 +265,9 @@ impl Lists {
     /// Lists with a rank more, less or another one; of many, only some.
     pub(super) fn near(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
         if !self.near.contains_key(&list) {
-            let ranks = self.get(list).ranks.clone();
-            let others: Vec<usize> = (0..self.gpus).filter(|rank| !ranks.contains(rank)).collect();
+            let ranks = Rc::clone(&self.get(list).ranks);
+            let others: Vec<usize> =
+                (0..self.gpus).filter(|rank| ranks.binary_search(rank).is_err()).collect();
             let most = if self.gpus > SEGMENTS { FEW_EXCHANGED } else { MOST_EXCHANGED };
             let others = some(&others, most);
             let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);

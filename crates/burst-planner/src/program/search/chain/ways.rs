@@ -1,5 +1,7 @@
 //! What nodes of a chain can be on, by what those before are on.
 
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 
 use super::super::super::evaluator::Evaluator;
@@ -105,7 +107,7 @@ impl<'l> Ways<'l> {
         let (gpus, segments) = (self.lists.gpus, self.lists.segments());
         let in_segment = |&segment: &usize| (0..gpus).filter(move |rank| rank * segments / gpus == segment);
         let idle: Vec<usize> = idlest.iter().flat_map(in_segment).collect();
-        let here = self.lists.get(label.list).ranks.clone();
+        let here = Rc::clone(&self.lists.get(label.list).ranks);
         let above = self.lists.get(label.above).ranks.len();
         let of = |evaluator: &mut Evaluator<'_>, lists: &mut Lists, mut ranks: Vec<usize>| {
             ranks.sort_unstable();
@@ -122,7 +124,7 @@ impl<'l> Ways<'l> {
             } else if count == above {
                 targets.push((label.above, label.above, index));
             } else {
-                let others = (0..gpus).filter(|rank| !here.contains(rank));
+                let others = (0..gpus).filter(|rank| here.binary_search(rank).is_err());
                 let wider = here.iter().copied().chain(others).take(count).collect();
                 let to = of(evaluator, self.lists, wider);
                 targets.push((to, to, index));
