@@ -231,6 +231,11 @@ pub(crate) struct Structure {
 }
 
 impl Structure {
+    /// Whether some node has several producers or consumers.
+    pub(super) fn has_branches(&self) -> bool {
+        self.producers.iter().chain(&self.consumers).any(|near| near.len() > 1)
+    }
+
     pub(crate) fn new(problem: &TrainingProblem) -> Result<Self> {
         let count = problem.nodes.len();
         let (mut producers, mut consumers) = (vec![Vec::new(); count], vec![Vec::new(); count]);

@@ -45,9 +45,8 @@ impl Chain {
         lengths: impl Iterator<Item = usize>,
     ) -> Option<Self> {
         let structure = evaluator.structure();
-        let has_branches = structure.producers.iter().chain(&structure.consumers).any(|near| near.len() > 1);
         let starts = structure.producers.iter().filter(|producers| producers.is_empty()).count();
-        if has_branches || starts != 1 {
+        if structure.has_branches() || starts != 1 {
             return None;
         }
         let mut end = 0;

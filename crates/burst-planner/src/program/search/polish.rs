@@ -91,7 +91,7 @@ impl Stage<'_> {
 }
 
 /// Places in the order of nodes that follow each other on the same ranks.
-fn runs(of: &Numbered) -> Vec<Range<usize>> {
+pub(super) fn runs(of: &Numbered) -> Vec<Range<usize>> {
     let mut end = 0;
     let runs = of.order.chunk_by(|&a, &b| of.groups[a as usize] == of.groups[b as usize]);
     runs.map(|run| {

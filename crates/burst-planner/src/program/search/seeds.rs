@@ -51,8 +51,7 @@ pub(super) fn relaxed_chain(
     (fewer, gpus): (usize, usize),
     counts: &[usize],
 ) -> Vec<Numbered> {
-    let structure = evaluator.structure();
-    if structure.producers.iter().chain(&structure.consumers).any(|neighbours| neighbours.len() > 1) {
+    if evaluator.structure().has_branches() {
         return Vec::new();
     }
     let is_proposed = |count: usize| counts.contains(&count);

@@ -290,9 +290,14 @@ impl Lists {
     }
 }
 
+/// The segment of a rank, of so many of so many GPUs.
+pub(super) fn segment_of(rank: usize, segments: usize, gpus: usize) -> usize {
+    rank * segments / gpus
+}
+
 /// The segments of ranks.
 fn mask(ranks: &[usize], segments: usize, gpus: usize) -> u16 {
-    ranks.iter().fold(0, |mask, &rank| mask | 1 << (rank * segments / gpus))
+    ranks.iter().fold(0, |mask, &rank| mask | 1 << segment_of(rank, segments, gpus))
 }
 
 /// Some of many ranks, evenly.

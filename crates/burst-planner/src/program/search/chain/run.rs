@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::super::super::evaluator::{Evaluator, Numbered};
+use super::super::polish::runs;
 use super::Chain;
 use super::lists::{ListId, Lists};
 use super::steps::Steps;
@@ -20,14 +21,12 @@ pub(super) struct Run {
 impl Chain {
     /// The runs of an arrangement; `None` where a list is in another than ascending order.
     pub(super) fn runs(&mut self, evaluator: &mut Evaluator<'_>, numbered: &Numbered) -> Option<Vec<Run>> {
-        let mut end = 0;
-        let same = self.order.chunk_by(|&a, &b| numbered.groups[a as usize] == numbered.groups[b as usize]);
-        let run = |nodes: &[u32]| {
-            end += nodes.len();
-            let ranks = Rc::clone(evaluator.ranks(numbered.groups[nodes[0] as usize]));
-            ranks.is_sorted().then(|| Run { end, list: self.lists.of(evaluator, &ranks) })
+        let run = |places: Range<usize>| {
+            let first = numbered.order[places.start] as usize;
+            let ranks = Rc::clone(evaluator.ranks(numbered.groups[first]));
+            ranks.is_sorted().then(|| Run { end: places.end, list: self.lists.of(evaluator, &ranks) })
         };
-        same.map(run).collect()
+        runs(numbered).into_iter().map(run).collect()
     }
 
     pub(super) fn numbered(&self, runs: &[Run]) -> Numbered {

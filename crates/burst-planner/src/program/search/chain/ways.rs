@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::super::evaluator::Evaluator;
 use super::front::Label;
-use super::lists::{ListId, Lists, Moving};
+use super::lists::{ListId, Lists, Moving, segment_of};
 use super::taken::SEGMENTS;
 
 /// A list of ranks, and what it takes to get there from that of the nodes before.
@@ -105,7 +105,8 @@ impl<'l> Ways<'l> {
 
     fn targets(&mut self, evaluator: &mut Evaluator<'_>, label: &Label, idlest: &[usize]) -> Vec<Target> {
         let (gpus, segments) = (self.lists.gpus, self.lists.segments());
-        let in_segment = |&segment: &usize| (0..gpus).filter(move |rank| rank * segments / gpus == segment);
+        let in_segment =
+            |&segment: &usize| (0..gpus).filter(move |&rank| segment_of(rank, segments, gpus) == segment);
         let idle: Vec<usize> = idlest.iter().flat_map(in_segment).collect();
         let here = Rc::clone(&self.lists.get(label.list).ranks);
         let above = self.lists.get(label.above).ranks.len();
