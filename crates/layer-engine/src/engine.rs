@@ -2,6 +2,9 @@ use std::time::{Duration, Instant};
 
 use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision};
 
+/// How long the device takes for a number of runs of some work, from an empty queue to an empty queue: see [`Engine::time`].
+pub type Stopwatch<'a> = dyn FnMut(u32) -> Result<Duration, EngineError> + 'a;
+
 /// Runs single layers on a device: memory, transfers, and kernels that are prepared once and launched often.
 ///
 /// Work goes to a *queue* and runs in the queue's order. A CPU queue runs at once; a device's queue returns before the
@@ -94,25 +97,27 @@ pub trait Engine {
     /// When some of it failed.
     fn synchronize(&self, queue: &mut Self::Queue) -> Result<(), EngineError>;
 
-    /// How long the device takes for this many runs of `body`, from an empty queue to an empty queue.
+    /// Times runs of `body`: `measure` is given a [`Stopwatch`] of them, and may use it as often as it likes.
     ///
     /// This is the host's clock around the runs. An engine of a device that replays captured work may run `body` only a few
-    /// times, capture it, and time the replays by the device's own clock.
+    /// times, capture it once, and time the replays by the device's own clock.
     ///
     /// # Errors
-    /// What `body` fails with, or the device.
+    /// What `body` or `measure` fails with, or the device.
     fn time(
         &self,
-        rounds: u32,
         queue: &mut Self::Queue,
         body: &mut dyn FnMut(&mut Self::Queue) -> Result<(), EngineError>,
-    ) -> Result<Duration, EngineError> {
-        self.synchronize(queue)?;
-        let start = Instant::now();
-        for _ in 0..rounds {
-            body(queue)?;
-        }
-        self.synchronize(queue)?;
-        Ok(start.elapsed())
+        measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        measure(&mut |rounds| {
+            self.synchronize(queue)?;
+            let start = Instant::now();
+            for _ in 0..rounds {
+                body(queue)?;
+            }
+            self.synchronize(queue)?;
+            Ok(start.elapsed())
+        })
     }
 }

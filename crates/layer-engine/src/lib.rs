@@ -21,7 +21,7 @@ pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaBuffer, CudaEngine, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice};
 pub use description::DeviceDescription;
-pub use engine::Engine;
+pub use engine::{Engine, Stopwatch};
 pub use error::EngineError;
 pub use init::{initial_parameters, initial_statistics};
 pub use kernel::{KernelSpec, LaunchContext, Pass, Precision, Sgd, Shard};

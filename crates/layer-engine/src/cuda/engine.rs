@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::time::Duration;
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdevice_attribute, cuDriverGetVersion};
@@ -10,7 +9,7 @@ use cudarc::driver::sys::{CUdevice_attribute, cuDriverGetVersion};
 use super::capture::Captured;
 use super::device::Device;
 use super::{CudaBuffer, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, failed, prepare};
-use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision};
+use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Stopwatch};
 
 /// Runs layers on an NVIDIA GPU (of compute capability 8.0 or newer) in single precision, by kernels of its own.
 ///
@@ -289,16 +288,16 @@ impl Engine for CudaEngine {
     /// it from run to run.
     fn time(
         &self,
-        rounds: u32,
         queue: &mut CudaQueue,
         body: &mut dyn FnMut(&mut CudaQueue) -> Result<(), EngineError>,
-    ) -> Result<Duration, EngineError> {
+        measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         body(queue)?;
         queue.synchronize()?;
         let captured = Captured::new(queue, body)?;
         // The first launch of a graph also sends it to the device.
         captured.time(queue, 1)?;
-        captured.time(queue, rounds)
+        measure(&mut |rounds| captured.time(queue, rounds))
     }
 }
 

@@ -18,8 +18,9 @@ pub(super) struct Normalisation {
     channels: i64,
     /// Values a channel.
     count: i64,
-    /// The same as a tensor of integers.
+    /// The same as tensors of integers and of the layer's numbers.
     count_tensor: Tensor,
+    count_number: Tensor,
     numbers: Numbers,
 }
 
@@ -31,7 +32,8 @@ impl Normalisation {
         let dims = &operands.inputs[0];
         let (channels, count) = (dims[1], dims[0] * dims[2..].iter().product::<i64>());
         let count_tensor = Tensor::f_full([1], count, (Kind::Int, numbers.device))?;
-        Ok(Self { operands, rule: rule.clone(), channels, count, count_tensor, numbers })
+        let count_number = Tensor::f_full([1], count, (numbers.kind, numbers.device))?;
+        Ok(Self { operands, rule: rule.clone(), channels, count, count_tensor, count_number, numbers })
     }
 
     pub(super) fn operation(self, pass: Pass) -> Option<Operation> {
@@ -129,8 +131,10 @@ impl Normalisation {
             let input = self.operands.input(launch)?;
             let (means, inverses) = (mean.f_unsqueeze(0)?, inverse.f_unsqueeze(0)?);
             let running = (Some(&running_mean), Some(&running_variance));
-            let _ = input.f_batch_norm_gather_stats(
-                &means, &inverses, running.0, running.1, momentum, epsilon, self.count,
+            // With the count as a number it would be copied to the device, which no capture allows.
+            let counts = &self.count_number;
+            let _ = input.f_batch_norm_gather_stats_with_counts(
+                &means, &inverses, running.0, running.1, momentum, epsilon, counts,
             )?;
         } else if self.count > 0 {
             let correction = self.count as f64 / (self.count - 1).max(1) as f64;
@@ -187,7 +191,8 @@ impl Normalisation {
                 &output_gradient,
                 mean,
                 inverse,
-                None::<&Tensor>,
+                // Of the weight it takes the kind and the device alone; without any it fails.
+                Some(mean),
                 true,
                 true,
                 true,

@@ -57,9 +57,11 @@ class Graph {
         // What earlier graphs held is given back now: while a capture runs, libtorch frees no memory to find some.
         c10::getDeviceAllocator(c10::DeviceType::CUDA)->emptyCache();
         using Pool = std::pair<unsigned long long, unsigned long long>;
-        // 0: other threads may not do either what a capture forbids, such as allocating behind libtorch's back.
+        // Other threads may allocate and free meanwhile: with cudaStreamCaptureModeGlobal, which PyTorch takes by default, both their
+        // calls and the capture would fail.
+        constexpr int thread_local_mode = 1; // cudaStreamCaptureModeThreadLocal
         function<void(void *, Pool, int)>(
-            "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(object, Pool(0, 0), 0);
+            "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(object, Pool(0, 0), thread_local_mode);
     }
     void end() { call("_ZN2at4cuda9CUDAGraph11capture_endEv"); }
     void replay() { call("_ZN2at4cuda9CUDAGraph6replayEv"); }

@@ -1,18 +1,18 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tch::{Device, Kind};
 
 use super::buffer::TorchBuffer;
-use super::ffi::{self, Graph, Stream};
+use super::ffi::{self, Capture, Stream};
 use super::kernel::TorchKernel;
 use super::numbers::Numbers;
 use super::queue::TorchQueue;
 use super::{Failure, NAME, prepare};
 use crate::cpu::processor;
-use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real};
+use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Stopwatch};
 
 /// The libtorch that the crate is built for.
 const LIBTORCH: &str = "2.11.0";
@@ -229,29 +229,33 @@ impl<T: Real> Engine for TorchEngine<T> {
     /// host's that matters to it from run to run.
     fn time(
         &self,
-        rounds: u32,
         queue: &mut TorchQueue,
         body: &mut dyn FnMut(&mut TorchQueue) -> Result<(), EngineError>,
-    ) -> Result<Duration, EngineError> {
+        measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         let Some(stream) = queue.stream() else {
-            let start = std::time::Instant::now();
-            for _ in 0..rounds {
-                body(queue)?;
-            }
-            return Ok(start.elapsed());
+            return measure(&mut |rounds| {
+                let start = Instant::now();
+                for _ in 0..rounds {
+                    body(queue)?;
+                }
+                Ok(start.elapsed())
+            });
         };
         body(queue)?;
         self.synchronize(queue)?;
         let _entered = outward(stream.enter())?;
-        let mut graph = outward(Graph::begin())?;
+        let capture = outward(Capture::begin())?;
         let captured = body(queue);
-        let ended = outward(graph.end());
+        let graph = outward(capture.end());
         captured?;
-        ended?;
+        let mut graph = graph?;
         // The first launch of a graph also sends it to the device.
         outward(graph.time(stream, 1))?;
-        let milliseconds = outward(graph.time(stream, rounds))?;
-        Ok(Duration::from_secs_f64(milliseconds / 1e3))
+        measure(&mut |rounds| {
+            let milliseconds = outward(graph.time(stream, rounds))?;
+            Ok(Duration::from_secs_f64(milliseconds / 1e3))
+        })
     }
 }
 

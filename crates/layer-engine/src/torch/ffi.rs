@@ -1,7 +1,9 @@
 //! The C++ half, behind functions that are safe to call.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 use tch::{Device, Kind, Tensor};
 
@@ -339,10 +341,46 @@ impl Drop for StreamGuard {
     }
 }
 
-/// Waits for all work on a CUDA device.
+/// CUDA lets no thread wait for a device while a stream is captured: the wait and the capture would both fail. So captures, which are
+/// short, keep waits out.
+static CAPTURING: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// Whether this thread captures, and so would wait for itself.
+    static CAPTURES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Waits for all work on a CUDA device, but fails in a capture of this thread.
 pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
+    let _no_capture = (!CAPTURES.get()).then(|| CAPTURING.read().unwrap_or_else(PoisonError::into_inner));
     // SAFETY: it takes any device's index.
     check(unsafe { layer_engine_device_synchronize(device) })
+}
+
+/// A capture that is under way.
+pub(super) struct Capture {
+    graph: Graph,
+    _alone: RwLockWriteGuard<'static, ()>,
+}
+
+impl Capture {
+    /// Begins to capture the current stream, which must not be the default one. Nothing runs until [`end`](Self::end).
+    pub(super) fn begin() -> Result<Self, Failure> {
+        let alone = CAPTURING.write().unwrap_or_else(PoisonError::into_inner);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the call writes to the one place.
+        check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
+        CAPTURES.set(true);
+        Ok(Self { graph: Graph(graph), _alone: alone })
+    }
+
+    /// Ends the capture.
+    pub(super) fn end(self) -> Result<Graph, Failure> {
+        CAPTURES.set(false);
+        // SAFETY: the graph lives.
+        check(unsafe { layer_engine_graph_end(self.graph.0) })?;
+        Ok(self.graph)
+    }
 }
 
 /// Work of a stream, captured to be replayed.
@@ -350,20 +388,6 @@ pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
 pub(super) struct Graph(*mut c_void);
 
 impl Graph {
-    /// Begins to capture the current stream, which must not be the default one. Nothing runs until [`end`](Self::end).
-    pub(super) fn begin() -> Result<Self, Failure> {
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: the call writes to the one place.
-        check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
-        Ok(Self(graph))
-    }
-
-    /// Ends the capture.
-    pub(super) fn end(&mut self) -> Result<(), Failure> {
-        // SAFETY: the graph lives.
-        check(unsafe { layer_engine_graph_end(self.0) })
-    }
-
     /// Milliseconds of the device's clock that this many replays take.
     pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, Failure> {
         let mut milliseconds = 0.0;

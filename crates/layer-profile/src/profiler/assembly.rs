@@ -28,6 +28,8 @@ pub(super) struct Assembly<'a, E: Engine> {
     /// Whether a layer reads what its neighbours wrote.
     joined: bool,
     places: HashMap<Place, usize>,
+    /// What is uploaded, from buffer to buffer in the same memory.
+    host: Vec<E::Scalar>,
 }
 
 impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
@@ -38,7 +40,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         precision: Precision,
     ) -> Result<Self, EngineError> {
         let rig = Rig { engine, queue: engine.queue()?, buffers: Vec::new(), phases: Default::default() };
-        Ok(Self { rig, network, batch, precision, joined: false, places: HashMap::new() })
+        Ok(Self { rig, network, batch, precision, joined: false, places: HashMap::new(), host: Vec::new() })
     }
 
     /// One layer, on buffers of its own.
@@ -183,9 +185,9 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
         let layer = self.network.layer(id);
         let mut buffer = self.rig.engine.allocate(role.elements(layer, self.batch))?;
-        if let Some(values) = fill::contents(layer, role, self.batch) {
-            let host: Vec<E::Scalar> = values.into_iter().map(|value| (value as f32).into()).collect();
-            self.rig.engine.upload(&host, &mut buffer, &mut self.rig.queue)?;
+        if let Some(contents) = fill::contents(layer, role, self.batch) {
+            contents.write_to(&mut self.host);
+            self.rig.engine.upload(&self.host, &mut buffer, &mut self.rig.queue)?;
         }
         Ok(buffer)
     }

@@ -5,19 +5,38 @@ use layer_graph::{Layer, LayerKind};
 /// Numbers that are drawn before they repeat: enough that no kernel can tell.
 const PERIOD: usize = 4096;
 
+/// Numbers that are repeated until a buffer is full.
+pub(super) struct Contents {
+    elements: usize,
+    period: Vec<f64>,
+}
+
+impl Contents {
+    /// Writes them to a vector in place of what it has.
+    pub(super) fn write_to<T: Copy + From<f32>>(&self, to: &mut Vec<T>) {
+        let period: Vec<T> = self.period.iter().map(|&value| (value as f32).into()).collect();
+        to.clear();
+        to.reserve(self.elements);
+        while to.len() < self.elements {
+            to.extend_from_slice(&period[..period.len().min(self.elements - to.len())]);
+        }
+    }
+}
+
 /// What a buffer holds before the first launch, where that matters: data as in training. `None` for what kernels write.
-pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Vec<f64>> {
+pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Contents> {
     let elements = role.elements(layer, samples);
+    let whole = |values: Vec<f64>| Contents { elements: values.len(), period: values };
     match role {
-        Role::Parameters => Some(initial_parameters(layer, 0)),
-        Role::Statistics => Some(initial_statistics(layer)),
+        Role::Parameters => Some(whole(initial_parameters(layer, 0))),
+        Role::Statistics => Some(whole(initial_statistics(layer))),
         Role::Labels => {
             let classes = layer.input_shapes().first().map_or(1, layer_graph::Shape::innermost);
             Some(cycle(elements, |stream| stream.below(classes) as f64))
         }
         // The mean over the batch is what training goes down on.
         Role::OutputGradient if *layer.kind() == LayerKind::SoftmaxCrossEntropy => {
-            Some(vec![1.0 / samples as f64; elements])
+            Some(Contents { elements, period: vec![1.0 / samples as f64] })
         }
         Role::Input(_) => match layer.kind() {
             LayerKind::Embedding(embedding) => {
@@ -30,8 +49,8 @@ pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Vec<
     }
 }
 
-fn cycle(elements: usize, mut draw: impl FnMut(&mut RandomStream) -> f64) -> Vec<f64> {
+fn cycle(elements: usize, mut draw: impl FnMut(&mut RandomStream) -> f64) -> Contents {
     let mut stream = RandomStream::new(0, Purpose::Synthetic, 0, "profile", 0);
-    let period: Vec<f64> = (0..elements.min(PERIOD)).map(|_| draw(&mut stream)).collect();
-    period.into_iter().cycle().take(elements).collect()
+    let period = (0..elements.min(PERIOD)).map(|_| draw(&mut stream)).collect();
+    Contents { elements, period }
 }

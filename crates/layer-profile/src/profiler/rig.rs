@@ -1,6 +1,4 @@
-use std::time::Duration;
-
-use layer_engine::{Engine, EngineError, LaunchContext};
+use layer_engine::{Engine, EngineError, LaunchContext, Stopwatch};
 
 /// The parts of a training iteration that are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +32,23 @@ impl<E: Engine> Rig<'_, E> {
         self.phases[phase as usize].is_empty()
     }
 
-    /// How long this many rounds of a phase take, from an empty queue to an empty queue.
-    pub(super) fn time(&mut self, phase: Phase, rounds: u32) -> Result<Duration, EngineError> {
+    /// What `measure` finds with a stopwatch of rounds of a phase.
+    pub(super) fn time<R: Default>(
+        &mut self,
+        phase: Phase,
+        mut measure: impl FnMut(&mut Stopwatch<'_>) -> Result<R, EngineError>,
+    ) -> Result<R, EngineError> {
         let Self { engine, queue, buffers, phases } = self;
         let launches = &mut phases[phase as usize];
-        engine.time(rounds, queue, &mut |queue| {
+        let mut body = |queue: &mut E::Queue| {
             launches.iter_mut().try_for_each(|launch| launch.enqueue(*engine, buffers, queue))
-        })
+        };
+        let mut found = R::default();
+        engine.time(queue, &mut body, &mut |stopwatch| {
+            found = measure(stopwatch)?;
+            Ok(())
+        })?;
+        Ok(found)
     }
 }
 

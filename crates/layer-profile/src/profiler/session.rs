@@ -118,19 +118,20 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         if rig.is_idle(phase) {
             return Ok(Timing::IDLE);
         }
-        let rounds = sampling::rounds(|rounds| rig.time(phase, rounds))?;
-        let steady = sampling::warm_up(|| rig.time(phase, rounds))?;
-        let samples: Vec<Duration> = (0..self.profiler.repeats)
-            .map(|_| Ok(rig.time(phase, rounds)? / rounds))
-            .collect::<Result<_, EngineError>>()?;
-        Ok(Timing::of(&samples, steady))
+        rig.time(phase, |stopwatch| {
+            let rounds = sampling::rounds(&mut *stopwatch)?;
+            let steady = sampling::warm_up(|| stopwatch(rounds))?;
+            let samples = (0..self.profiler.repeats).map(|_| Ok(stopwatch(rounds)? / rounds));
+            Ok(Timing::of(&samples.collect::<Result<Vec<_>, EngineError>>()?, steady))
+        })
     }
 
     /// The times of the three phases, run one after another as in training.
     fn measure_network(&self, batch: usize) -> Result<NetworkTime, EngineError> {
         let mut rig = self.assembly(batch)?.network()?;
+        let mut once = |phase| rig.time(phase, |stopwatch| stopwatch(1));
         let mut run = || -> Result<[Duration; 3], EngineError> {
-            Ok([rig.time(Phase::Forward, 1)?, rig.time(Phase::Backward, 1)?, rig.time(Phase::Update, 1)?])
+            Ok([once(Phase::Forward)?, once(Phase::Backward)?, once(Phase::Update)?])
         };
         let steady = sampling::warm_up(|| Ok(run()?.iter().sum()))?;
         let runs = (0..self.profiler.repeats).map(|_| run()).collect::<Result<Vec<_>, EngineError>>()?;

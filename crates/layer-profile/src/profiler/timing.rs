@@ -14,6 +14,12 @@ pub(super) struct Timing {
     pub(super) spread: Spread,
 }
 
+impl Default for Timing {
+    fn default() -> Self {
+        Self::IDLE
+    }
+}
+
 impl Timing {
     /// What takes no time because there is nothing to do.
     pub(super) const IDLE: Self = Self {
