@@ -10,7 +10,7 @@ use layer_graph::{
 };
 use proptest::prelude::*;
 
-use super::{ORDERS, more, on_emulator};
+use super::{ORDERS, more, on_device};
 use crate::any_engine::{LayerRun, distance};
 
 /// Shards without samples, of one, and of some.
@@ -72,7 +72,7 @@ fn check(layer: &Layer, shard: Shard, role: Role, got: &[f64], expected: &[f64])
 
 /// A layer in one order; other layers and tests have the others.
 fn agrees(order: i64, layer: &Layer, samples: usize) {
-    on_emulator(order, |engine, _| drop(results(engine, layer, samples)));
+    on_device(order, |engine| drop(results(engine, layer, samples)));
 }
 
 fn some_layers() -> Vec<Layer> {
@@ -134,7 +134,7 @@ fn every_kind_of_layer_agrees() {
     for samples in SAMPLES {
         let mut before = None;
         for order in ORDERS {
-            on_emulator(order, |engine, _| {
+            on_device(order, |engine| {
                 let all: Vec<_> = some_layers().iter().map(|layer| results(engine, layer, samples)).collect();
                 let first = before.get_or_insert_with(|| all.clone());
                 for (layer, (first, now)) in some_layers().iter().zip(first.iter().zip(&all)) {
@@ -165,7 +165,7 @@ fn larger_layers_agree() {
 #[test]
 fn moments_may_be_added_up_over_ranks() {
     let layer = layer(BatchNorm::default(), &[Shape::image(3, 4, 5)]);
-    on_emulator(0, |engine, _| {
+    on_device(0, |engine| {
         let cpu = CpuEngine::<f32>::new();
         for samples in [0, 3] {
             let shard = Shard::whole(samples);

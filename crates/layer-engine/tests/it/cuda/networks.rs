@@ -6,7 +6,7 @@ use layer_graph::{
     Linear, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape, zoo,
 };
 
-use super::{ORDERS, on_emulator};
+use super::{ORDERS, on_device};
 use crate::any_engine::network::gradients;
 
 /// Adds a layer with one input.
@@ -105,7 +105,7 @@ fn gradients_of_networks_agree() {
     let networks = [digits, residual(), inception(), vision_transformer(), language_model()];
     for (graph, order) in networks.iter().zip(ORDERS.into_iter().cycle()) {
         let expected = gradients(&CpuEngine::<f32>::new(), Precision::F32, graph, 100);
-        on_emulator(order, |engine, _| {
+        on_device(order, |engine| {
             let got = gradients(engine, Precision::F32, graph, 100);
             let pairs =
                 || got.iter().zip(&expected).flat_map(|((_, got), (_, expected))| got.iter().zip(expected));
@@ -120,7 +120,7 @@ fn gradients_of_networks_agree() {
 /// No layer's sizes are beyond what a launch can have. Kernels are made one at a time, since each has its workspace.
 #[test]
 fn every_layer_of_the_zoo_is_prepared() {
-    on_emulator(0, |engine, _| {
+    on_device(0, |engine| {
         for name in zoo::names() {
             for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {
                 if matches!(layer.kind(), LayerKind::Opaque(_)) {

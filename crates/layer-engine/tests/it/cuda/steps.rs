@@ -2,7 +2,7 @@
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, LaunchContext, Precision, Real, Sgd};
 
-use super::{ORDERS, on_emulator};
+use super::{ORDERS, on_device};
 use crate::any_engine::{distance, download, numbers, upload};
 
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.3 };
@@ -52,7 +52,7 @@ fn sums_norms_and_steps_agree() {
         (KernelSpec::Sgd { elements: 500, rule: clipped }, vec![500, 1], vec![500; 2]),
     ];
     for order in ORDERS {
-        on_emulator(order, |engine, _| {
+        on_device(order, |engine| {
             for (spec, reads, writes) in &specs {
                 let expected = run(&CpuEngine::<f32>::new(), spec, reads, writes);
                 let got = run(engine, spec, reads, writes);
