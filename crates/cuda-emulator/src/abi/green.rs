@@ -102,7 +102,7 @@ pub(super) unsafe extern "C" fn cuCtxFromGreenCtx(context: *mut Handle, green: H
     Call::initialised("cuCtxFromGreenCtx").run(|driver| {
         // SAFETY: the caller's promise.
         let context = unsafe { Out::new(context, "pContext")? };
-        context.set(driver.green_as_context(green)?);
+        context.set(driver.convert_green(green)?);
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! Green contexts: some of the device's multiprocessors for themselves. They make no difference to times here.
 
 use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sizes and alignments of what is split off, as on compute capability 9.0.
 const STEP: u32 = 8;
@@ -66,11 +66,19 @@ impl Resource {
 pub(crate) struct GreenContexts {
     /// The context that stands for each green context.
     alive: BTreeMap<Handle, Handle>,
+    /// Of these, the contexts that were asked for.
+    converted: BTreeSet<Handle>,
 }
 
 impl GreenContexts {
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
         self.alive.keys().copied()
+    }
+
+    /// Whether this is a green context's context that nobody has asked for yet. CUDA then takes no changes of kernels that were captured
+    /// in its streams, as was seen on an H200 with driver 580.
+    pub(super) fn is_unconverted(&self, context: Handle) -> bool {
+        self.alive.values().any(|&own| own == context) && !self.converted.contains(&context)
     }
 }
 
@@ -108,7 +116,13 @@ impl Driver {
     }
 
     /// `cuCtxFromGreenCtx`.
-    pub(crate) fn green_as_context(&self, handle: Handle) -> Outcome<Handle> {
+    pub(crate) fn convert_green(&mut self, handle: Handle) -> Outcome<Handle> {
+        let context = self.green_as_context(handle)?;
+        self.green.converted.insert(context);
+        Ok(context)
+    }
+
+    fn green_as_context(&self, handle: Handle) -> Outcome<Handle> {
         self.handles.check(Kind::GreenContext, handle)?;
         self.green.alive.get(&handle).copied().ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
     }
@@ -118,6 +132,7 @@ impl Driver {
         let context = self.green_as_context(handle)?;
         self.handles.end(handle);
         self.green.alive.remove(&handle);
+        self.green.converted.remove(&context);
         self.end_context(context);
         Ok(())
     }

@@ -272,6 +272,7 @@ impl Driver {
             dimensions,
             arguments: Arc::new(arguments),
             priority: 0,
+            context: None,
         })
     }
 
@@ -288,7 +289,8 @@ impl Driver {
             );
             return Err(Fault::misuse(Code::INVALID_HANDLE, text));
         }
-        self.submit(stream, NodeWork::Kernel(kernel))
+        let context = self.streams.get(&stream).map(|stream| stream.context);
+        self.submit(stream, NodeWork::Kernel(KernelNode { context, ..kernel }))
     }
 }
 

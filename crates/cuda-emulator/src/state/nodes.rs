@@ -57,6 +57,8 @@ pub(crate) struct KernelNode {
     pub(crate) dimensions: Dimensions,
     pub(crate) arguments: Arc<Arguments>,
     pub(crate) priority: i32,
+    /// The context of the stream that it was launched or captured in.
+    pub(crate) context: Option<Handle>,
 }
 
 /// What memory is filled with: the lowest bytes of a number.
@@ -193,7 +195,11 @@ impl Driver {
         if matches!(self.node(handle)?.work, NodeWork::Collectives(_)) {
             return Ok(());
         }
-        self.kernel_node(handle)?;
+        let context = self.kernel_node(handle)?.context;
+        if context.is_some_and(|context| self.green.is_unconverted(context)) {
+            let text = "a kernel that was captured in a green context's stream, before cuCtxFromGreenCtx was called for that";
+            return Err(Fault::misuse(Code::INVALID_CONTEXT, text));
+        }
         let priority = self.clamped_priority(priority);
         if let Some(Node { work: NodeWork::Kernel(kernel), .. }) = self.nodes.get_mut(&handle) {
             kernel.priority = priority;

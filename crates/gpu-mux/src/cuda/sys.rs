@@ -115,6 +115,7 @@ macro_rules! for_each_function {
                     (green: *mut *mut GreenOf, description: *mut ResourceDescription, device: DeviceNumber,
                      flags: c_uint);
                 green_destroy = "cuGreenCtxDestroy" (green: *mut GreenOf);
+                green_as_context = "cuCtxFromGreenCtx" (context: *mut *mut ContextOf, green: *mut GreenOf);
                 green_stream = "cuGreenCtxStreamCreate"
                     (stream: *mut *mut StreamOf, green: *mut GreenOf, flags: c_uint, priority: c_int);
             }

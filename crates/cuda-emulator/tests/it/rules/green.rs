@@ -5,7 +5,7 @@ use cuda_emulator::Setting;
 use cudarc::driver::sys::{
     CUdevResource,
     CUresult::{
-        CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
         CUDA_ERROR_INVALID_RESOURCE_TYPE, CUDA_ERROR_INVALID_VALUE,
     },
 };
@@ -53,6 +53,29 @@ fn multiprocessors_are_split_into_contexts_with_streams() {
     cuda.ok(cuda.cuModuleUnload(module));
     cuda.ok(cuda.cuGreenCtxDestroy(green));
     cuda.end();
+}
+
+/// As on an H200: see `benchmarks/2026-11-26-nvidia-h200/green-context.log`.
+#[test]
+fn kernels_of_a_green_context_change_once_its_context_was_asked_for() {
+    const PRIORITY: u32 = 8;
+    let cuda = Cuda::start();
+    let (_, [kernel]) = cuda.kernels(["spin_5us"]);
+    let all = cuda.make(|place| cuda.cuDeviceGetDevResource(0, place, 1));
+    let (mut few, mut groups, none) = (zeros::<CUdevResource>(), 1, ptr::null_mut());
+    cuda.ok(cuda.cuDevSmResourceSplitByCount(&raw mut few, &raw mut groups, &raw const all, none, 0, 16));
+    let description = cuda.make(|place| cuda.cuDevResourceGenerateDesc(place, &raw mut few, 1));
+    let green = cuda.make(|place| cuda.cuGreenCtxCreate(place, description, 0, 1));
+    let stream = cuda.make(|place| cuda.cuGreenCtxStreamCreate(place, green, 1, -1));
+    cuda.ok(cuda.cuStreamBeginCapture_v2(stream, 1));
+    cuda.ok(cuda.launch(kernel, stream));
+    let graph = cuda.make(|place| cuda.cuStreamEndCapture(stream, place));
+    let node = cuda.nodes(graph)[0];
+    assert_eq!(cuda.make(|place| cuda.cuGraphKernelNodeGetAttribute(node, PRIORITY, place))[0], -1);
+    let changed = cuda.cuGraphKernelNodeSetAttribute(node, PRIORITY, &[-3; 16]);
+    cuda.refuses(changed, CUDA_ERROR_INVALID_CONTEXT, "before cuCtxFromGreenCtx was called");
+    cuda.make(|place| cuda.cuCtxFromGreenCtx(place, green));
+    cuda.ok(cuda.cuGraphKernelNodeSetAttribute(node, PRIORITY, &[-3; 16]));
 }
 
 #[test]

@@ -76,6 +76,7 @@ impl Context {
             && functions.resource_describe.is_some()
             && functions.green_create.is_some()
             && functions.green_destroy.is_some()
+            && functions.green_as_context.is_some()
             && functions.green_stream.is_some();
         match self.multiprocessors_as_resource() {
             Ok(_) => Ok(all),

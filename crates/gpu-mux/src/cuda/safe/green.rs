@@ -62,7 +62,9 @@ impl GreenContext {
             driver.green_create(green, description, device, flags)
         })
         .map_err(|error| error.of(sys::GREEN_CONTEXT))?));
-        Ok(Self(Arc::new(Green { context: context.clone(), raw, multiprocessors })))
+        let green = Green { context: context.clone(), raw, multiprocessors };
+        green.convert()?;
+        Ok(Self(Arc::new(green)))
     }
 
     /// How many multiprocessors it has got.
@@ -75,6 +77,16 @@ impl GreenContext {
 impl Green {
     pub(super) fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Asks for the context that stands for it. Nothing uses that; but before it has been asked for, CUDA refuses to change
+    /// kernels that were captured in its streams (`CUDA_ERROR_INVALID_CONTEXT`, seen on an H200 with driver 580).
+    fn convert(&self) -> Result<()> {
+        let green = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the context is written; the green context is alive, and no other thread uses it.
+        written(|context| unsafe { self.context.driver().green_as_context(context, green.0) })
+            .map(drop)
+            .map_err(|error| error.of(sys::GREEN_CONTEXT))
     }
 
     /// A stream that runs in it, and does not wait for the default stream.
