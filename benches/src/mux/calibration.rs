@@ -18,12 +18,24 @@ pub struct Calibration {
     pub kernel_us: f64,
     /// Chains of it, at least two lengths launched each way.
     pub chains: Vec<Chain>,
-    /// By how much at most a kernel that stands for one of the workload's takes more or less time than that, as a part of it.
+    /// How far the kernels that stand for the workload's are from them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kernels_off: Option<f64>,
+    pub kernels_off: Option<KernelsOff>,
     /// What kernels do to each other, where it was measured: nothing is fitted to it, it shows how far off the model is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
+}
+
+/// How far kernels that stand for others are from the times that they should take. Each kernel that differs from all others counts once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelsOff {
+    /// The sum of the differences, however they are signed, as a part of the sum of the times.
+    pub together: f64,
+    /// The largest difference, as a part of the kernel's time.
+    pub farthest: f64,
+    /// How long the kernel with that difference should take, in microseconds.
+    pub farthest_us: f64,
 }
 
 /// What kernels of different streams do to each other on a card.

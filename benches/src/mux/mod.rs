@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::command;
 use bench::Bench;
-pub use calibration::{Calibration, Chain, Sharing};
+pub use calibration::{Calibration, Chain, KernelsOff, Sharing};
 use fit::Fit;
 pub use report::{MuxReport, MuxRow};
 

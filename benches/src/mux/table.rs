@@ -25,7 +25,12 @@ pub(crate) fn shown(report: &MuxReport) -> String {
         ));
     }
     if let Some(off) = report.calibration.as_ref().and_then(|calibration| calibration.kernels_off) {
-        lines.push(format!("# kernels stand in for the workload's to within {} of their time", percent(off)));
+        lines.push(format!(
+            "# kernels stand in for the workload's to within {} of their time; the farthest, of {:.1} us, to within {}",
+            percent(off.together),
+            off.farthest_us,
+            percent(off.farthest)
+        ));
     }
     if let Some(sharing) = report.calibration.as_ref().and_then(|calibration| calibration.sharing) {
         lines.push(format!(

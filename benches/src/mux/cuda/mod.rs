@@ -79,7 +79,7 @@ fn measure_in(
     calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
     let mut card = Card { context, kernels: &kernels, stream: &stream, workload, rounds, options };
     let rows = measure_policies(&mut card, task)?;
-    calibration.kernels_off = Some(card.rounds.off());
+    calibration.kernels_off = card.rounds.off();
     let version = capabilities.driver_version;
     let (name, major, minor) = (context.device_name()?, version / 1000, version % 1000 / 10);
     let mut report =

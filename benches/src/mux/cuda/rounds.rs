@@ -8,6 +8,8 @@ use gpu_mux::Kernel;
 use gpu_mux::cuda::{Result, Stopwatch, Stream};
 
 use super::kernels::{COMPUTE_THREADS, Compute, Exchange, Kernels, VECTOR_BYTES};
+use crate::mux::KernelsOff;
+use crate::report_file::micros;
 
 /// Launches that are timed together, so that what a launch costs shows little.
 const REPEATED: u32 = 8;
@@ -33,8 +35,8 @@ pub(super) struct Rounds<'a> {
     /// A round of copying, in seconds.
     copy_round_s: f64,
     known: HashMap<[u64; 3], Compute>,
-    /// By how much at most the kernels that are known take more or less than they should, as a part of that.
-    off: f64,
+    /// What the kernels that are known should take, and do.
+    took: Vec<(Duration, f64)>,
 }
 
 impl<'a> Rounds<'a> {
@@ -49,7 +51,7 @@ impl<'a> Rounds<'a> {
             bandwidth: 0.0,
             copy_round_s: 0.0,
             known: HashMap::new(),
-            off: 0.0,
+            took: Vec::new(),
         };
         found.launch = found.time(&|stream| kernels.nothing(stream))?;
         let blocks = kernels.multiprocessors;
@@ -80,14 +82,19 @@ impl<'a> Rounds<'a> {
         }
         let found = self.launch_of(kernel, rounds);
         let took = self.seconds(&|stream| kernels.compute(stream, found))?;
-        self.off = self.off.max((took / kernel.time().as_secs_f64().max(1e-9) - 1.0).abs());
+        self.took.push((kernel.time(), took));
         self.known.insert(key, found);
         Ok(found)
     }
 
-    /// By how much at most a kernel takes more or less time than the workload's that it stands for, as a part of that.
-    pub(super) fn off(&self) -> f64 {
-        self.off
+    /// How far the kernels are from those of the workload; `None` before there are any.
+    pub(super) fn off(&self) -> Option<KernelsOff> {
+        let difference = |&(expected, took): &(Duration, f64)| (took - expected.as_secs_f64()).abs();
+        let part = |kernel: &(Duration, f64)| difference(kernel) / kernel.0.as_secs_f64().max(1e-9);
+        let farthest = self.took.iter().max_by(|a, b| part(a).total_cmp(&part(b)))?;
+        let all: Duration = self.took.iter().map(|(expected, _)| *expected).sum();
+        let together = self.took.iter().map(difference).sum::<f64>() / all.as_secs_f64().max(1e-9);
+        Some(KernelsOff { together, farthest: part(farthest), farthest_us: micros(farthest.0) })
     }
 
     /// A block that computes for about `time`.

@@ -72,7 +72,7 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
     let calibration = report.calibration.unwrap();
     assert_eq!(calibration.chains.len(), 8);
     // A kernel of 400 us is run as one of 10 us here, which does not stay hidden.
-    assert!(calibration.kernels_off.is_some_and(|off| off > 0.9));
+    assert!(calibration.kernels_off.is_some_and(|off| off.together > 0.5 && off.farthest > 0.9));
     assert!(calibration.sharing.unwrap().memory_slowdown > 0.0);
 }
 
