@@ -38,9 +38,9 @@ fn without_the_library_one_line_says_what_was_looked_for_and_what_to_do() {
 
 #[test]
 fn a_file_that_is_not_the_library_is_named_with_the_loaders_reason() {
-    let text = PathBuf::from(env!("CARGO_MANIFEST_PATH"));
-    let message = complaint(&[PathBuf::from("/nowhere/libnccl.so.2"), text]);
-    assert!(message.contains("Cargo.toml cannot be used as NCCL: "), "{message}");
+    let text = tempfile::Builder::new().suffix("libnccl.txt").tempfile().unwrap();
+    let message = complaint(&[PathBuf::from("/nowhere/libnccl.so.2"), text.path().to_owned()]);
+    assert!(message.contains("libnccl.txt cannot be used as NCCL: "), "{message}");
 }
 
 #[cfg(target_os = "linux")]
