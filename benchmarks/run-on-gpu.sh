@@ -2,28 +2,84 @@
 # The checks and measurements that wait for an NVIDIA GPU, from the first GPU at hand to the files to commit: PENDING-GPU.md says
 # what to look at in them. Each step takes less than ten minutes, is stopped after that, and leaves NAME.log in the folder.
 #
-#   benchmarks/run-on-gpu.sh [FOLDER]               everything, on this machine's GPUs
-#   benchmarks/run-on-gpu.sh --emulated [FOLDER]    on emulated GPUs: what needs no more than them
-#   benchmarks/run-on-gpu.sh --only NAME [FOLDER]   one step, such as `mux-bench`
+#   benchmarks/run-on-gpu.sh [FOLDER]                    everything, on this machine's GPUs
+#   benchmarks/run-on-gpu.sh --emulated [FOLDER]         on emulated GPUs: what needs no more than them
+#   benchmarks/run-on-gpu.sh --only NAME [FOLDER]        one step, such as `mux-bench`; may be given more than once
+#   benchmarks/run-on-gpu.sh --build PROGRAMS            builds the programs into a folder, for a machine without Rust
+#   benchmarks/run-on-gpu.sh --programs PROGRAMS [...]   takes them from there
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-emulated= only= folder=
+emulated= only=() folder= build= programs=
 while [ $# -gt 0 ]; do
     case $1 in
         --emulated) emulated=1 ;;
-        --only) only=${2:?--only takes the name of a step} && shift ;;
-        -*) echo "unknown option $1: --emulated, --only NAME and a folder are taken" >&2 && exit 2 ;;
+        --only) only+=("${2:?--only takes the name of a step}") && shift ;;
+        --build) build=${2:?--build takes a folder} && shift ;;
+        --programs) programs=$(realpath "${2:?--programs takes a folder}") && shift ;;
+        -*) echo "unknown option $1: --emulated, --only NAME, --build FOLDER, --programs FOLDER and a folder are taken" >&2 && exit 2 ;;
         *) folder=$1 ;;
     esac
     shift
 done
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+downloads=$target/gpu-downloads
+
+# What Cargo is asked for to build a program.
+declare -A recipes=(
+    [deeppool]="build -p deeppool --bin deeppool --features cuda"
+    [deeppool-torch]="build -p deeppool --bin deeppool --features torch"
+    [mux-bench]="build -p benches --bin mux-bench --features cuda"
+    [gpu-mux-tests]="test --no-run -p gpu-mux --test cuda_gpu"
+    [collectives-tests]="test --no-run -p collectives --features nccl --test it"
+    [cuda-tests]="test --no-run -p layer-engine --features cuda --test it"
+    [torch-tests]="test --no-run -p layer-engine --features torch --test it"
+)
+
+# build_program NAME FOLDER
+build_program() {
+    local recipe=${recipes[$1]} built
+    case $recipe in *torch*) use_torch_to_build ;; esac
+    # shellcheck disable=SC2086
+    built=$(cargo $recipe ${profile[@]+"${profile[@]}"} --message-format json-render-diagnostics |
+        python3 -c 'import json, sys; print([made["executable"] for made in map(json.loads, sys.stdin) if made.get("executable")][-1])')
+    mkdir -p "$2"
+    cp "$built" "$2/$1.part"
+    mv "$2/$1.part" "$2/$1"
+}
+
+# The program, which is built first unless there is a folder of them.
+program() {
+    if [ -n "$programs" ]; then
+        echo "$programs/$1"
+    else
+        build_program "$1" "$target/on-gpu" >&2
+        echo "$target/on-gpu/$1"
+    fi
+}
+
+# Any libtorch of the version will do: CUDA's half is opened at run time.
+use_torch_to_build() {
+    [ -n "${LIBTORCH:-}${LIBTORCH_USE_PYTORCH:-}" ] || eval "$(scripts/libtorch.sh "$downloads/libtorch")"
+}
+
+if [ -n "$build" ]; then
+    profile=(--release)
+    for name in "${!recipes[@]}"; do
+        build_program "$name" "$build"
+        strip "$build/$name"
+    done
+    exit
+fi
 
 if [ -n "$emulated" ]; then
     card=emulated profile=()
     # Kernels that wait for a time by the device's clock take as long on the emulator's.
     export DEEPPOOL_EMULATED_GPUS=4 CUDA_EMULATOR_KERNEL_NS=50000
     gpus=$DEEPPOOL_EMULATED_GPUS
+    [ -n "$programs" ] || cargo build --quiet -p cuda-emulator
+    export CUDA_EMULATOR_LIBRARY=${CUDA_EMULATOR_LIBRARY:-$target/debug/libcuda_emulator.so}
 else
     command -v nvidia-smi >/dev/null || {
         echo "no NVIDIA driver is here (nvidia-smi): run it on a machine with a GPU, or with --emulated" >&2
@@ -36,14 +92,13 @@ export GPU_REQUIRED=1
 folder=${folder:-benchmarks/$(date +%F)-$card}
 mkdir -p "$folder"
 folder=$(realpath "$folder")
-downloads=$(realpath -m "${CARGO_TARGET_DIR:-target}/gpu-downloads")
 failed=() done=() skipped=()
 
 # step NAME COMMAND...
 step() {
     local name=$1 status=0
     shift
-    [ -z "$only" ] || [ "$only" = "$name" ] || return 0
+    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return 0
     echo "== $name"
     # In a shell of its own that stops at the first error, which `||` and `if` would switch off.
     set +e
@@ -60,8 +115,9 @@ step() {
     esac
 }
 
+# The step ends with this script, also where that is stopped.
 limited() {
-    timeout --kill-after 10 580 "$@"
+    timeout --foreground --kill-after 10 580 "$@"
 }
 
 # What the emulator does not have, or would only pretend.
@@ -79,43 +135,63 @@ wheel() {
         mv "$downloads/$1.part" "$downloads/$1"
 }
 
+# of_python PACKAGE: the folder of a package that this machine's Python has.
+of_python() {
+    python3 - "$1" 2>/dev/null <<'END'
+import importlib.util
+import sys
+
+print(importlib.util.find_spec(sys.argv[1]).submodule_search_locations[0])
+END
+}
+
 facts() {
-    git log -1 --format='commit %H'
+    # Where the programs come from a folder, their commit may be said.
+    echo "commit ${COMMIT:-$(git rev-parse HEAD)}"
     date -u
     if [ -n "$emulated" ]; then
         echo "$gpus emulated GPUs"
     else
         nvidia-smi
+        uname -srm
+        grep --max-count 1 'model name' /proc/cpuinfo
+        ls -l "$(of_python torch)/lib" "$(of_python nvidia.nccl)/lib" || true
     fi
 }
 
 # Pieces and merged graphs do what the graph does, a foreground and a background share, gate and green context.
 sharing() {
-    limited cargo test "${profile[@]}" -p gpu-mux --test cuda_gpu -- --nocapture --test-threads 1
+    local tests
+    tests=$(program gpu-mux-tests)
+    limited "$tests" --nocapture --test-threads 1
 }
 
 use_nccl() {
-    [ -n "$emulated" ] && return
-    [ -n "${COLLECTIVES_NCCL:-}" ] && return
-    wheel nvidia-nccl-cu13 nvidia-nccl-cu13==2.28.9
-    export COLLECTIVES_NCCL=$downloads/nvidia-nccl-cu13/nvidia/nccl/lib/libnccl.so.2
+    [ -z "$emulated" ] && [ -z "${COLLECTIVES_NCCL:-}" ] || return 0
+    local folder
+    folder=$(of_python nvidia.nccl) || {
+        wheel nvidia-nccl-cu13 nvidia-nccl-cu13==2.28.9
+        folder=$downloads/nvidia-nccl-cu13/nvidia/nccl
+    }
+    export COLLECTIVES_NCCL=$folder/lib/libnccl.so.2
 }
 
 # The laws that hold for every backend, redistribution, memory of cudarc, on one GPU.
 nccl() {
+    local tests
     use_nccl
-    limited cargo test "${profile[@]}" -p collectives --features nccl --test it -- nccl:: --nocapture
+    tests=$(program collectives-tests)
+    limited "$tests" nccl:: --nocapture
 }
 
 # job TEST RANKS: one process a GPU, as torchrun would start them.
 job() {
+    local tests rank ranks=() status=0
     use_nccl
-    cargo test "${profile[@]}" -p collectives --features nccl --test it --no-run
-    local rank ranks=() status=0
+    tests=$(program collectives-tests)
     for ((rank = 0; rank < $2; rank++)); do
         RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 COLLECTIVES_JOB_TOKEN=secret \
-            timeout 120 cargo test "${profile[@]}" -p collectives --features nccl --test it -- \
-            --ignored --nocapture --exact "nccl::$1" >"$folder/$1-$2-rank-$rank.log" 2>&1 &
+            timeout 120 "$tests" --ignored --nocapture --exact "nccl::$1" >"$folder/$1-$2-rank-$rank.log" 2>&1 &
         ranks+=($!)
     done
     for rank in "${ranks[@]}"; do
@@ -139,31 +215,45 @@ lost_rank() {
 
 # The kernels are compiled by NVRTC: no newer than the driver (13.0 for driver 580 and later).
 use_nvrtc() {
-    wheel nvidia-cuda-nvrtc nvidia-cuda-nvrtc==13.0.88
-    export LD_LIBRARY_PATH=$downloads/nvidia-cuda-nvrtc/nvidia/cu13/lib:${LD_LIBRARY_PATH:-}
+    local folder
+    folder=$(of_python nvidia.cu13) || {
+        wheel nvidia-cuda-nvrtc nvidia-cuda-nvrtc==13.0.88
+        folder=$downloads/nvidia-cuda-nvrtc/nvidia/cu13
+    }
+    export LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-}
 }
 
 # mux_bench NAME OPTION...: nothing else may run on the card. The foreground alone is measured before and after each policy.
 mux_bench() {
     on_a_card "the times of an emulated GPU's kernels are a table's"
-    local name=$1
+    local name=$1 bench
     shift
     use_nvrtc
-    cargo build --release -p benches --features cuda
-    limited target/release/mux-bench --device cuda "$@" --out "$folder/$name.json" --svg "$folder/$name.svg"
+    bench=$(program mux-bench)
+    limited "$bench" --device cuda "$@" --out "$folder/$name.json" --svg "$folder/$name.svg"
 }
 
 # What the gate and the cap on the background's multiprocessors add. A gate needs a hardware queue for each stream.
 mux_bench_option() {
     export CUDA_DEVICE_MAX_CONNECTIONS=32
-    mux_bench "$@" --iterations 1000 --policy default --policy deeppool
+    mux_bench "$@" --iterations 300 --policy default --policy deeppool
 }
 
 # The virtual device's parameters from the measurements, and what it then says beside them.
 mux_fit() {
     on_a_card "it follows mux-bench"
-    target/release/mux-bench fit "$folder/mux-bench.json" --out "$folder/device.json"
-    target/release/mux-bench --device virtual --parameters "$folder/device.json"
+    local bench
+    bench=$(program mux-bench)
+    "$bench" fit "$folder/mux-bench.json" --out "$folder/device.json"
+    "$bench" --device virtual --parameters "$folder/device.json"
+}
+
+# Every kernel of our own beside the processor's, layer by layer, and whole networks.
+kernels() {
+    local tests
+    tests=$(program cuda-tests)
+    [ -n "$emulated" ] || export CUDA_ENGINE_ON_GPU=1
+    limited "$tests" cuda:: --nocapture
 }
 
 # same_losses CPU GPU: whether two reports have the same losses, up to rounding.
@@ -181,13 +271,12 @@ END
 
 # The same losses as on processors, on one GPU and on several: the kernels of our own, and NCCL beside them.
 train() {
+    local ranks engine deeppool
     use_nccl
-    cargo build "${profile[@]}" -p deeppool --features cuda -p cuda-emulator
-    local ranks engine bin=${CARGO_TARGET_DIR:-target}/debug
-    [ -n "$emulated" ] || bin=${CARGO_TARGET_DIR:-target}/release
+    deeppool=$(program deeppool)
     for ranks in 1 "$((gpus < 8 ? gpus : 8))"; do
         for engine in cpu cuda; do
-            limited "$bin/deeppool" train --model digits-cnn --data digits --batch 32 --iterations 30 --ranks "$ranks" \
+            limited "$deeppool" train --model digits-cnn --data digits --batch 32 --iterations 30 --ranks "$ranks" \
                 --engine "$engine" --json >"$folder/train-$engine-$ranks.json"
         done
         same_losses "$folder/train-cpu-$ranks.json" "$folder/train-cuda-$ranks.json"
@@ -197,25 +286,26 @@ train() {
 # The same networks on one GPU in PyTorch, whose iterations are launches of one CUDA graph: losses, then the ratio of times.
 train_beside_pytorch() {
     on_a_card "PyTorch's kernels are no PTX"
+    local deeppool python=python3
     use_nccl
-    cargo build --release -p deeppool --features cuda
-    local python=python3
+    deeppool=$(program deeppool)
     if ! python3 -c 'import torch, torchvision, safetensors, onnx' 2>/dev/null; then
         [ -d "$downloads/pytorch" ] || python3 -m venv "$downloads/pytorch"
         python=$downloads/pytorch/bin/python
         "$python" -m pip install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 numpy
     fi
-    limited "$python" tests/pytorch/compare.py gpu --bin target/release/deeppool --rounds 5
+    limited "$python" tests/pytorch/compare.py gpu --bin "$deeppool" --rounds 3
 }
 
 # Ranks that are processes, by torchrun's variables.
 train_processes() {
     on_a_card "emulated GPUs are one process's"
+    local deeppool ranks=$((gpus < 8 ? gpus : 8)) rank pids=() status=0
     use_nccl
-    local ranks=$((gpus < 8 ? gpus : 8)) rank pids=() status=0
+    deeppool=$(program deeppool)
     for ((rank = 0; rank < ranks; rank++)); do
         RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
-            COLLECTIVES_JOB_TOKEN=secret timeout 300 target/release/deeppool train --model digits-cnn --data digits --batch 32 \
+            COLLECTIVES_JOB_TOKEN=secret timeout 300 "$deeppool" train --model digits-cnn --data digits --batch 32 \
             --iterations 30 --engine cuda --json >"$folder/train-process-$rank.json" &
         pids+=($!)
     done
@@ -225,33 +315,42 @@ train_processes() {
     [ "$status" = 0 ] && same_losses "$folder/train-cpu-$ranks.json" "$folder/train-process-0.json"
 }
 
+# libtorch with CUDA: of this machine's Python where that has PyTorch 2.11, or 2.5 GB.
 use_torch() {
     on_a_card "libtorch's kernels are no PTX"
-    # 2.5 GB; or an installed PyTorch 2.11, by LIBTORCH_USE_PYTORCH=1.
-    [ -n "${LIBTORCH_USE_PYTORCH:-}" ] || eval "$(scripts/libtorch.sh --cuda)"
+    local folder
+    if folder=$(of_python torch) && [ -e "$folder/lib/libtorch_cuda.so" ] && [[ $(<"$folder/version.py") == *"'2.11."* ]]; then
+        export LIBTORCH_USE_PYTORCH=1 LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-}
+    else
+        eval "$(scripts/libtorch.sh --cuda "$downloads/libtorch")"
+    fi
 }
 
 # Every kind of layer, then every layer of the zoo, in single precision and with 16-bit factors; capture and replay.
 torch() {
+    local tests
     use_torch
-    limited cargo test --release -p layer-engine --features torch --test it -- torch::engine torch::layers --include-ignored --nocapture
+    tests=$(program torch-tests)
+    limited "$tests" torch::engine torch::layers --include-ignored --nocapture
 }
 
 # layer_times MODEL BATCHES
 layer_times() {
+    local deeppool
     use_torch
-    limited cargo run --release -p deeppool --features torch -- profile --model "$1" --engine torch --cuda 0 \
-        --batches "$2" -o "$folder/$1.json"
+    deeppool=$(program deeppool-torch)
+    limited "$deeppool" profile --model "$1" --engine torch --cuda 0 --batches "$2" -o "$folder/$1.json"
 }
 
 # The device's model from the layer times, which says how far it is off.
 device_model() {
     on_a_card "it follows the layer times"
-    local model profiles=()
+    local deeppool model profiles=()
+    deeppool=$(program deeppool)
     for model in "${models[@]}" gpt2; do
-        profiles+=(--profile "$folder/$model.json")
+        [ ! -e "$folder/$model.json" ] || profiles+=(--profile "$folder/$model.json")
     done
-    limited cargo run --release -p deeppool -- fit "${profiles[@]}" --name "$card" -o "$folder/device-model.json"
+    limited "$deeppool" fit "${profiles[@]}" --name "$card" -o "$folder/device-model.json"
 }
 
 models=(vgg16 wrn-101-2 inception-v3 resnet-50 vit-b-16)
@@ -261,6 +360,7 @@ step sharing sharing
 step nccl nccl
 step nccl-jobs jobs_of_processes
 step nccl-lost-rank lost_rank
+step kernels kernels
 step train train
 step train-processes train_processes
 step train-beside-pytorch train_beside_pytorch
