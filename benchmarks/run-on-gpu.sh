@@ -155,7 +155,7 @@ facts() {
         nvidia-smi
         uname -srm
         grep --max-count 1 'model name' /proc/cpuinfo
-        ls -l "$(of_python torch)/lib" "$(of_python nvidia.nccl)/lib" || true
+        python3 -c 'import torch; print("PyTorch", torch.__version__, "NCCL", torch.cuda.nccl.version())' || true
     fi
 }
 
