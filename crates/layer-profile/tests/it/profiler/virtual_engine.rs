@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use layer_engine::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision};
+use layer_engine::{
+    DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Stopwatch,
+};
 
 /// Counts what it is asked to do. Its clock is virtual: a queue holds the time that its work took.
 pub(crate) struct VirtualEngine {
@@ -114,18 +116,20 @@ impl Engine for VirtualEngine {
 
     fn time(
         &self,
-        rounds: u32,
         queue: &mut Duration,
         body: &mut dyn FnMut(&mut Duration) -> Result<(), EngineError>,
-    ) -> Result<Duration, EngineError> {
-        if self.timed.get() == self.life.get() {
-            return Err(EngineError::Threads { threads: 1, problem: "the virtual engine died".into() });
-        }
-        self.timed.set(self.timed.get() + 1);
-        let start = *queue;
-        for _ in 0..rounds {
-            body(queue)?;
-        }
-        Ok(queue.abs_diff(start) + (self.noise)(self.timed.get()))
+        measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        measure(&mut |rounds| {
+            if self.timed.get() == self.life.get() {
+                return Err(EngineError::Threads { threads: 1, problem: "the virtual engine died".into() });
+            }
+            self.timed.set(self.timed.get() + 1);
+            let start = *queue;
+            for _ in 0..rounds {
+                body(queue)?;
+            }
+            Ok(queue.abs_diff(start) + (self.noise)(self.timed.get()))
+        })
     }
 }
