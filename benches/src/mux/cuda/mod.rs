@@ -102,12 +102,25 @@ fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>>
         let after = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
         let drift = Some(after.median() / before.median() - 1.0);
         let alone = Alone { foreground: before.and(&after), drift, background_samples_per_s };
-        rows.push(row(name, false, &alone, &collocated(card.workload, &both)?));
+        let measured = row(name, false, &alone, &collocated(card.workload, &both)?);
+        // Whatever ends this before all are measured, what took long is said.
+        progress.suspend(|| eprintln!("{}", said(&measured)));
+        rows.push(measured);
         before = after;
         progress.inc(1);
     }
     progress.finish_and_clear();
     Ok(rows)
+}
+
+/// A policy in a line.
+fn said(row: &MuxRow) -> String {
+    let MuxRow { foreground_slowdown: median, foreground_slowdown_p99: p99, .. } = row;
+    let idle = row.background_share_of_idle * 100.0;
+    format!(
+        "{}: foreground {median:.3} times as long, 99th percentile {p99:.3}; background in {idle:.1}% of its idle time",
+        row.policy
+    )
 }
 
 fn samples_per_s(workload: &Workload, execution: &Execution) -> f64 {
