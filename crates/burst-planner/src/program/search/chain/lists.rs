@@ -48,9 +48,10 @@ pub(super) struct Moving {
 pub(super) struct Reducing {
     /// Their backward steps.
     pub(super) backward_us: f64,
-    /// How much longer than these the all-reduces of full buckets take, which gradients of samples have to wait for.
+    /// How much longer than these the all-reduces of buckets that are full before the first node take, which gradients of samples have to
+    /// wait for.
     pub(super) delay_us: f64,
-    /// The all-reduce of the bucket that is not full, and the updates after it.
+    /// The all-reduce of the first nodes' bucket, and the updates after it.
     pub(super) last_us: f64,
     pub(super) last_update_us: f64,
 }
@@ -196,7 +197,8 @@ impl Lists {
         let (mut busy_us, mut last) = (0.0, (0.0, 0.0));
         for (bucket, bytes, is_full) in steps.buckets(nodes) {
             let reduce_us = evaluator.reduce_us(bytes, group);
-            if is_full {
+            // What is full with the first node's gradient is reduced behind the gradients of samples, as what is not full is.
+            if is_full && bucket.start > nodes.start {
                 busy_us = f64::max(busy_us, backward_us(bucket.start)?) + reduce_us;
             } else {
                 last = (reduce_us, steps.on(count, &bucket)?.update_us);
