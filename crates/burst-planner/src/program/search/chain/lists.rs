@@ -54,6 +54,8 @@ pub(super) struct Reducing {
     /// The all-reduce of the first nodes' bucket, and the updates after it.
     pub(super) last_us: f64,
     pub(super) last_update_us: f64,
+    /// All of them.
+    pub(super) reduces_us: f64,
 }
 
 /// All lists that were met, of the first ranks.
@@ -194,9 +196,10 @@ impl Lists {
         let count = count.filter(|_| ranks.len() > 1)?;
         let backward_us = |from: usize| steps.on(count, &(from..nodes.end)).map(|step| step.backward_us);
         let all_us = backward_us(nodes.start)?;
-        let (mut busy_us, mut last) = (0.0, (0.0, 0.0));
+        let (mut busy_us, mut last, mut reduces_us) = (0.0, (0.0, 0.0), 0.0);
         for (bucket, bytes, is_full) in steps.buckets(nodes) {
             let reduce_us = evaluator.reduce_us(bytes, group);
+            reduces_us += reduce_us;
             // What is full with the first node's gradient is reduced behind the gradients of samples, as what is not full is.
             if is_full && bucket.start > nodes.start {
                 busy_us = f64::max(busy_us, backward_us(bucket.start)?) + reduce_us;
@@ -207,7 +210,7 @@ impl Lists {
         let delay_us = (busy_us - all_us).max(0.0);
         let (last_us, last_update_us) = last;
         let is_any = delay_us > 0.0 || last_us > 0.0;
-        is_any.then_some(Reducing { backward_us: all_us, delay_us, last_us, last_update_us })
+        is_any.then_some(Reducing { backward_us: all_us, delay_us, last_us, last_update_us, reduces_us })
     }
 
     /// Some ranks of a list: those that samples move to in least time, and others that come later in the list, since their shares

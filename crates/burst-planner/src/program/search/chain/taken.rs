@@ -22,7 +22,9 @@ pub(super) struct Taken {
     gpu_us: f64,
     /// Their way back alone.
     backward_us: f64,
-    /// How much longer than that some all-reduce, and the updates after it, take.
+    /// Their all-reduces.
+    reduces_us: f64,
+    /// How much longer than that some all-reduce, those of the nodes before, and the updates after it, take.
     late_us: f64,
     /// By segment of ranks: their updates, less what comes before their first node; infinitely little where there is none.
     extra_us: [f64; SEGMENTS],
@@ -48,6 +50,7 @@ impl Taken {
             time_us: 0.0,
             gpu_us: 0.0,
             backward_us: 0.0,
+            reduces_us: 0.0,
             late_us: 0.0,
             extra_us: [f64::NEG_INFINITY; SEGMENTS],
             smaller: list.smaller,
@@ -83,6 +86,7 @@ impl Taken {
 
     /// Now that the first nodes are known, in these segments.
     pub(super) fn with_last(mut self, mask: u16, reducing: &Reducing, ranks_of_segment: f64) -> Self {
+        self.reduces_us += reducing.reduces_us;
         let reduce_us = reducing.delay_us + reducing.last_us;
         self.last = Some(Last { mask, reduce_us, update_us: reducing.last_update_us, ranks_of_segment });
         self
@@ -91,7 +95,9 @@ impl Taken {
     /// Now that the last nodes are known: on so many ranks, of which those before are not on so many.
     pub(super) fn reduced(mut self, reducing: &Reducing, ranks: f64, beside: f64) -> Self {
         let hidden_us = self.backward_us - reducing.backward_us;
-        self.late_us = self.late_us.max(reducing.last_us + reducing.last_update_us - hidden_us);
+        let behind_us = reducing.last_us + self.reduces_us + reducing.last_update_us;
+        self.late_us = self.late_us.max(behind_us - hidden_us);
+        self.reduces_us += reducing.reduces_us;
         self.time_us += reducing.delay_us;
         self.backward_us += reducing.delay_us;
         self.gpu_us += ranks * reducing.delay_us + beside * reducing.last_us;
