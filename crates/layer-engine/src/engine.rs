@@ -110,14 +110,24 @@ pub trait Engine {
         body: &mut dyn FnMut(&mut Self::Queue) -> Result<(), EngineError>,
         measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        measure(&mut |rounds| {
-            self.synchronize(queue)?;
-            let start = Instant::now();
-            for _ in 0..rounds {
-                body(queue)?;
-            }
-            self.synchronize(queue)?;
-            Ok(start.elapsed())
-        })
+        time_by_the_host(self, queue, body, measure)
     }
+}
+
+/// [`Engine::time`] by the host's clock.
+pub(crate) fn time_by_the_host<E: Engine + ?Sized>(
+    engine: &E,
+    queue: &mut E::Queue,
+    body: &mut dyn FnMut(&mut E::Queue) -> Result<(), EngineError>,
+    measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
+    measure(&mut |rounds| {
+        engine.synchronize(queue)?;
+        let start = Instant::now();
+        for _ in 0..rounds {
+            body(queue)?;
+        }
+        engine.synchronize(queue)?;
+        Ok(start.elapsed())
+    })
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::marker::PhantomData;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tch::{Device, Kind};
 
@@ -12,6 +12,7 @@ use super::numbers::Numbers;
 use super::queue::TorchQueue;
 use super::{Failure, NAME, prepare};
 use crate::cpu::processor;
+use crate::engine::time_by_the_host;
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Stopwatch};
 
 /// The libtorch that the crate is built for.
@@ -234,13 +235,7 @@ impl<T: Real> Engine for TorchEngine<T> {
         measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         let Some(stream) = queue.stream() else {
-            return measure(&mut |rounds| {
-                let start = Instant::now();
-                for _ in 0..rounds {
-                    body(queue)?;
-                }
-                Ok(start.elapsed())
-            });
+            return time_by_the_host(self, queue, body, measure);
         };
         body(queue)?;
         self.synchronize(queue)?;
