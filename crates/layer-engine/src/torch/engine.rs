@@ -6,7 +6,8 @@ use std::time::Duration;
 use tch::{Device, Kind};
 
 use super::buffer::TorchBuffer;
-use super::ffi::{self, Capture, Stream};
+use super::capture::{Capture, device_synchronize};
+use super::ffi::{self, Stream};
 use super::kernel::TorchKernel;
 use super::numbers::Numbers;
 use super::queue::TorchQueue;
@@ -111,9 +112,9 @@ impl<T: Real> TorchEngine<T> {
     /// that a queue still works on, and a queue is not to begin before this is there.
     fn between_queues<R>(&self, make: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
         let Some(index) = self.cuda_index() else { return make() };
-        ffi::device_synchronize(index)?;
+        device_synchronize(index)?;
         let made = make()?;
-        ffi::device_synchronize(index)?;
+        device_synchronize(index)?;
         Ok(made)
     }
 

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod buffer;
+mod capture;
 mod conv;
 mod dropout;
 mod engine;

@@ -1,0 +1,88 @@
+//! Captures of a stream's work, and what may not happen meanwhile.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+
+use super::Failure;
+use super::ffi::{Message, Stream, check};
+
+unsafe extern "C" {
+    fn layer_engine_device_synchronize(device: c_int) -> Message;
+    fn layer_engine_graph_begin(graph: *mut *mut c_void) -> Message;
+    fn layer_engine_graph_end(graph: *mut c_void) -> Message;
+    fn layer_engine_graph_free(graph: *mut c_void);
+    fn layer_engine_graph_time(
+        graph: *mut c_void,
+        device: c_int,
+        stream: i64,
+        rounds: u32,
+        milliseconds: *mut f64,
+    ) -> Message;
+}
+
+/// CUDA lets no thread wait for a device while a stream is captured: the wait and the capture would both fail. So captures, which are
+/// short, keep waits out.
+static CAPTURING: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// Whether this thread captures, and so would wait for itself.
+    static CAPTURES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Waits for all work on a CUDA device, but fails in a capture of this thread.
+pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
+    let _no_capture = (!CAPTURES.get()).then(|| CAPTURING.read().unwrap_or_else(PoisonError::into_inner));
+    // SAFETY: it takes any device's index.
+    check(unsafe { layer_engine_device_synchronize(device) })
+}
+
+/// A capture that is under way.
+pub(super) struct Capture {
+    graph: Graph,
+    _alone: RwLockWriteGuard<'static, ()>,
+}
+
+impl Capture {
+    /// Begins to capture the current stream, which must not be the default one. Nothing runs until [`end`](Self::end).
+    pub(super) fn begin() -> Result<Self, Failure> {
+        let alone = CAPTURING.write().unwrap_or_else(PoisonError::into_inner);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the call writes to the one place.
+        check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
+        CAPTURES.set(true);
+        Ok(Self { graph: Graph(graph), _alone: alone })
+    }
+
+    /// Ends the capture.
+    pub(super) fn end(self) -> Result<Graph, Failure> {
+        CAPTURES.set(false);
+        // SAFETY: the graph lives.
+        check(unsafe { layer_engine_graph_end(self.graph.0) })?;
+        Ok(self.graph)
+    }
+}
+
+/// Work of a stream, captured to be replayed.
+#[derive(Debug)]
+pub(super) struct Graph(*mut c_void);
+
+impl Graph {
+    /// Milliseconds of the device's clock that this many replays take.
+    pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, Failure> {
+        let mut milliseconds = 0.0;
+        // SAFETY: the graph lives, and the call writes to the one place.
+        check(unsafe {
+            layer_engine_graph_time(self.0, stream.device, stream.id, rounds, &raw mut milliseconds)
+        })?;
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: it came from `layer_engine_graph_begin`, and is freed once.
+        unsafe { layer_engine_graph_free(self.0) };
+    }
+}
