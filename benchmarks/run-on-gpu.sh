@@ -40,13 +40,11 @@ declare -A recipes=(
 # build_program NAME FOLDER
 build_program() {
     local recipe=${recipes[$1]} built
-    case $recipe in *torch*) use_torch_to_build ;; esac
+    case $recipe in *torch*) use_torch_to_build || return ;; esac
     # shellcheck disable=SC2086
     built=$(cargo $recipe ${profile[@]+"${profile[@]}"} --message-format json-render-diagnostics |
-        python3 -c 'import json, sys; print([made["executable"] for made in map(json.loads, sys.stdin) if made.get("executable")][-1])')
-    mkdir -p "$2"
-    cp "$built" "$2/$1.part"
-    mv "$2/$1.part" "$2/$1"
+        python3 -c 'import json, sys; print([made["executable"] for made in map(json.loads, sys.stdin) if made.get("executable")][-1])') || return
+    mkdir -p "$2" && cp "$built" "$2/$1.part" && mv "$2/$1.part" "$2/$1"
 }
 
 # The program, which is built first unless there is a folder of them.
@@ -54,8 +52,8 @@ program() {
     if [ -n "$programs" ]; then
         echo "$programs/$1"
     else
-        build_program "$1" "$target/on-gpu" >&2
-        echo "$target/on-gpu/$1"
+        # Where it cannot be built, an older one is not run: `set -e` does not hold inside `$(...)`.
+        build_program "$1" "$target/on-gpu" >&2 && echo "$target/on-gpu/$1"
     fi
 }
 
