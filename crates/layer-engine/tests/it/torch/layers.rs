@@ -7,6 +7,7 @@ use layer_graph::{
     Shape, zoo,
 };
 use proptest::prelude::*;
+use rayon::prelude::*;
 
 use crate::any_engine::{LayerRun, distance};
 
@@ -176,6 +177,10 @@ fn bound(kind: &LayerKind, precision: Precision) -> f64 {
     if precision == Precision::Bf16 && rounds(kind) { 2e-2 } else { 1e-4 }
 }
 
+/// The same for convolutions in single precision by cuDNN, whose fast algorithms (Winograd's) round more: 6.6e-4 was seen for
+/// the gradient of a kernel of 5 x 5.
+const CUDNN_BOUND: f64 = 2e-3;
+
 #[test]
 fn in_sixteen_bits_products_are_rounded_and_nothing_else() {
     for device in devices() {
@@ -232,8 +237,8 @@ fn moments_may_be_added_up_over_ranks() {
 fn every_layer_of_the_zoo_agrees() {
     let device = devices().pop().unwrap();
     let torch = TorchEngine::<f32>::new(device).unwrap();
-    let mut worst = (0.0, String::new());
     let mut seen: Vec<(LayerKind, Vec<Shape>)> = Vec::new();
+    let mut layers: Vec<(&str, Layer, Precision)> = Vec::new();
     for name in zoo::names() {
         for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {
             let key = (layer.kind().clone(), layer.input_shapes().to_vec());
@@ -243,16 +248,26 @@ fn every_layer_of_the_zoo_agrees() {
             seen.push(key);
             let precisions = if rounds(layer.kind()) { 2 } else { 1 };
             for precision in [Precision::F32, Precision::Bf16].into_iter().take(precisions) {
-                let relative_to = bound(layer.kind(), precision);
-                let shard = Shard::whole(2);
-                let distance = compare_step(&torch, precision, layer, shard, relative_to, true) / relative_to;
-                if distance > worst.0 {
-                    worst = (distance, format!("{} of {name} in {precision:?}", layer.name()));
-                }
+                layers.push((name, layer.clone(), precision));
             }
         }
     }
-    println!("{device:?}: {} layers, at most {:.2} of the bound: {}", seen.len(), worst.0, worst.1);
+    // The CPU engine takes most of the time.
+    let distances = layers.par_iter().map(|(name, layer, precision)| {
+        let is_chosen_by_cudnn = device != TorchDevice::Cpu && matches!(layer.kind(), LayerKind::Conv2d(_));
+        let bound = bound(layer.kind(), *precision).max(if is_chosen_by_cudnn { CUDNN_BOUND } else { 0.0 });
+        let distance = compare_step(&torch, *precision, layer, Shard::whole(2), bound, true);
+        (distance / bound, format!("{} of {name} in {precision:?}, {distance:.1e}", layer.name()))
+    });
+    let mut distances: Vec<(f64, String)> = distances.collect();
+    distances.sort_by(|a, b| b.0.total_cmp(&a.0));
+    println!(
+        "{device:?}: {} layers; the farthest from the CPU engine's, as a part of what is allowed:",
+        seen.len()
+    );
+    for (part, layer) in &distances[..5] {
+        println!("{part:.2} {layer}");
+    }
 }
 
 fn window() -> impl Strategy<Value = ([usize; 2], [usize; 2], [usize; 2], [usize; 2])> {
