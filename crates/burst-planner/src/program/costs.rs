@@ -104,6 +104,12 @@ pub trait TrainingCosts {
         self.least_transfer(producer, from, to)
     }
 
+    /// The same where the shorter one of the lists is chosen from the longer one, `wide`, and so many of its ranks have the larger share
+    /// there; in either direction.
+    fn least_transfer_among(&self, producer: NodeId, wide: usize, narrow: usize, _larger: usize) -> f64 {
+        self.least_transfer(producer, wide, narrow)
+    }
+
     /// What `bytes` add at least to an all-reduce over so many ranks, however many go with them. Only bounds depend on it.
     fn least_reduce(&self, _bytes: u64, _ranks: usize) -> f64 {
         0.0
@@ -146,6 +152,10 @@ impl<C: TrainingCosts + ?Sized> TrainingCosts for &C {
 
     fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         (**self).least_transfer_apart(producer, from, to)
+    }
+
+    fn least_transfer_among(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
+        (**self).least_transfer_among(producer, wide, narrow, larger)
     }
 
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {

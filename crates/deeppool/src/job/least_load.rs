@@ -1,5 +1,7 @@
 //! What redistributing a batch loads on some rank at least, whichever ranks have it.
 
+use std::ops::Range;
+
 /// Samples, and the messages that they are sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Load {
@@ -36,6 +38,16 @@ impl LeastLoad {
             // A rank that is in the shorter list alone has nothing of what it gets.
             apart: Load { samples: samples.max(batch / narrow), messages: most.max(fewest) },
         }
+    }
+
+    /// Where the shorter one of the lists is chosen from the longer one, and so many of its ranks have the larger share there.
+    pub(super) fn among(self, batch: usize, (narrow, wide): (usize, usize), larger: usize) -> Load {
+        let Load { mut samples, messages } = self.any;
+        let overlaps = overlaps(batch, narrow, wide);
+        while !is_possible_among(&overlaps, samples, (batch % wide, larger)) {
+            samples += 1;
+        }
+        Load { samples, messages }
     }
 }
 
@@ -95,6 +107,30 @@ fn is_possible(
     })
 }
 
+/// Whether the shorter list could be chosen from the longer one so that no rank of it receives more than so many samples, and `larger` of
+/// its ranks are among the `first` ones of the longer list.
+///
+/// As shares are in order, the first ranks of the shorter list have these.
+fn is_possible_among(overlaps: &[Vec<(usize, usize)>], most: usize, (first, larger): (usize, usize)) -> bool {
+    let share = |shares: &[(usize, usize)]| shares.iter().map(|&(_, kept)| kept).sum::<usize>();
+    // The others may be anywhere.
+    let keeping: Vec<&Vec<(usize, usize)>> = overlaps.iter().filter(|shares| share(shares) > most).collect();
+    let are_possible = |ranks: &[&Vec<(usize, usize)>], places: Range<usize>| {
+        let mut next = places.start;
+        ranks.iter().all(|shares| {
+            let is_partner = |&&(other, kept): &&(usize, usize)| {
+                (next..places.end).contains(&other) && share(shares) - kept <= most
+            };
+            let partner = shares.iter().find(is_partner);
+            partner.map(|&(other, _)| next = other + 1).is_some()
+        })
+    };
+    let others = overlaps.len() - keeping.len();
+    (larger.saturating_sub(others)..=larger.min(keeping.len())).any(|of_first| {
+        are_possible(&keeping[..of_first], 0..first) && are_possible(&keeping[of_first..], first..usize::MAX)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,6 +175,7 @@ mod tests {
 
     #[test]
     fn nothing_loads_ranks_less() {
+        let mut closest = 0;
         for (gpus, batch) in [(3, 3), (3, 7), (4, 4), (4, 6), (4, 9), (5, 5), (5, 8), (5, 12)] {
             for (a, b) in (1..=gpus).flat_map(|a| (1..=gpus).map(move |b| (a, b))) {
                 let least = LeastLoad::new(batch, a, b);
@@ -157,9 +194,19 @@ mod tests {
                         "{batch} from {a} to {to:?}: {bound:?} {load:?}"
                     );
                     fewest = fewest.min(load.samples);
+                    if is_part(&to, &from) && b < a && batch % a > 0 {
+                        let larger = to.iter().filter(|&&rank| rank < batch % a).count();
+                        let among = least.among(batch, (b, a), larger);
+                        assert!(
+                            among.samples <= load.samples,
+                            "{batch} from {a} to {to:?}: {among:?} {load:?}"
+                        );
+                        closest = closest.max(among.samples - least.any.samples);
+                    }
                 }
                 assert!(fewest == usize::MAX || fewest == least.any.samples, "{batch} from {a} to {b}");
             }
         }
+        assert!(closest > 0, "it matters how many have the larger share");
     }
 }

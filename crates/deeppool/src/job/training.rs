@@ -97,6 +97,7 @@ impl Job<'_> {
             replicas: (1, 0),
             traffic: RefCell::default(),
             least_loads: RefCell::default(),
+            least_loads_among: RefCell::default(),
             least_reductions: RefCell::default(),
         }
     }
@@ -165,6 +166,8 @@ pub struct JobCosts<'a> {
     traffic: RefCell<KnownTraffic>,
     /// By numbers of ranks: what moving samples from the one to the other loads on some rank at least.
     least_loads: RefCell<FxHashMap<(usize, usize), LeastLoad>>,
+    /// By numbers of ranks, of which the shorter list's are among the longer one's, and how many of these have the larger share there.
+    least_loads_among: RefCell<FxHashMap<(usize, usize, usize), Load>>,
     /// By the number of ranks: what an all-reduce of very many bytes takes at least, microseconds.
     least_reductions: RefCell<FxHashMap<usize, f64>>,
 }
@@ -260,6 +263,13 @@ impl TrainingCosts for JobCosts<'_> {
 
     fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         self.least_send_us(producer, self.least_load(from, to).apart)
+    }
+
+    fn least_transfer_among(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
+        let mut known = self.least_loads_among.borrow_mut();
+        let of = |load: LeastLoad| load.among(self.batch, (narrow, wide), larger);
+        let load = *known.entry((narrow, wide, larger)).or_insert_with(|| of(self.least_load(wide, narrow)));
+        self.least_send_us(producer, load)
     }
 
     fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {

@@ -27,7 +27,8 @@ pub(super) struct Exposure {
     ranks: f64,
     smaller: f64,
     sooner_us: f64,
-    /// How many with the smaller share can have updates of other nodes, and how long all these updates take.
+    /// How many with the smaller share can have updates of other nodes, and how long all these updates take, none of which counts as more
+    /// than [`sooner_us`](Self::sooner_us): each of these ranks has others.
     with_updates: f64,
     updates_us: f64,
     /// By how much ranks with the larger share are spared, by lists before the family.
@@ -38,6 +39,8 @@ pub(super) struct Exposure {
 /// The latest lists, each chosen from the one before.
 #[derive(Debug, Clone, Copy, Default)]
 struct Family {
+    /// How many ranks with the larger share can be in the first of them.
+    most_larger: f64,
     /// How many of its ranks have updates, and how many of these can have the larger share.
     ranks: f64,
     larger: f64,
@@ -48,13 +51,19 @@ struct Family {
 impl Exposure {
     /// Nothing else is known yet.
     pub(super) fn new(each_us: f64, ranks: f64, smaller: f64, sooner_us: f64) -> Self {
-        Self { each_us, ranks, smaller, sooner_us, ..Self::default() }
+        let family = Family { most_larger: ranks - smaller, ..Family::default() };
+        Self { each_us, ranks, smaller, sooner_us, family, ..Self::default() }
     }
 
     /// A list comes that was not chosen from the one before.
     pub(super) fn begin_family(&mut self) {
         self.spared_us += self.spared_by_family_us();
-        self.family = Family::default();
+        self.family = Family { most_larger: self.ranks - self.smaller, ..Family::default() };
+    }
+
+    /// The first list of the family has at most so many ranks with the larger share.
+    pub(super) fn limit_larger(&mut self, most: f64) {
+        self.family.most_larger = self.family.most_larger.min(most);
     }
 
     /// Adds a node on a list of so many ranks.
@@ -65,7 +74,7 @@ impl Exposure {
         let before = self.family;
         let family = &mut self.family;
         if family.ranks <= 0.0 && update_us > 0.0 {
-            (family.ranks, family.larger) = (gpus, gpus.min(self.ranks - self.smaller));
+            (family.ranks, family.larger) = (gpus, gpus.min(family.most_larger));
         }
         if holds == Holds::Smaller {
             family.larger = family.larger.min((family.ranks - gpus).max(0.0));
@@ -73,7 +82,8 @@ impl Exposure {
         family.updates_us += update_us * gpus.min(family.larger);
         let smaller = |family: &Family| (family.ranks - family.larger).min(self.smaller);
         self.with_updates += smaller(family) - smaller(&before);
-        self.updates_us += update_us * gpus.min(self.smaller);
+        let can_be_smaller = if holds == Holds::Larger { gpus - 1.0 } else { gpus };
+        self.updates_us += update_us.min(self.sooner_us) * can_be_smaller.min(self.smaller);
     }
 
     /// The least that it is, of all ranks together, if no other node follows.
@@ -103,8 +113,10 @@ impl Exposure {
 
     /// Whether it is no less than the other one, whatever follows; never where the first nodes are not on the same ranks.
     pub(super) fn is_no_less(&self, other: &Self) -> bool {
-        let first =
-            |of: &Self| [of.each_us, of.ranks, of.smaller, of.sooner_us, of.family.ranks, of.family.larger];
+        let first = |of: &Self| {
+            let Family { most_larger, ranks, larger, .. } = of.family;
+            [of.each_us, of.ranks, of.smaller, of.sooner_us, most_larger, ranks, larger]
+        };
         std::iter::zip(first(self), first(other)).all(|(one, other)| one.total_cmp(&other).is_eq())
             && self.with_updates <= other.with_updates
             && self.updates_us <= other.updates_us

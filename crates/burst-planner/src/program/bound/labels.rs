@@ -161,9 +161,11 @@ impl Bound {
             bound: self,
             option,
             own_us,
+            from_gpus: 0.0,
             there_us: 0.0,
-            moving_us: 0.0,
+            back_us: 0.0,
             gpu_us: if worth.is_limited { option.computing_us } else { 0.0 },
+            is_limited: worth.is_limited,
             meets: meets.then_some(anchor.update_us),
             anchor_us: self.cycle_us(place, option, anchor) - own_us,
             is_first: place == self.learns_from(),
@@ -171,6 +173,7 @@ impl Bound {
             first_run: FirstRun::default(),
             dropped: worth.dropped,
             ranks: Ranks::Apart,
+            chosen: None,
             holds: Holds::Larger,
         };
         let mut fronts = Fronts::default();
@@ -191,6 +194,7 @@ impl Bound {
         for (from, before) in last.iter().enumerate() {
             let node = &self.nodes[place];
             let gpus = self.nodes[place - 1].options[from].gpus;
+            step.from_gpus = gpus;
             step.first_run = self.first_runs[place - 1][from];
             if !worth.is_limited {
                 step.first_run.exposed_us = 0.0;
@@ -207,12 +211,14 @@ impl Bound {
             // Unless one of both has all.
             let can_part = is_proof && !is_everywhere && gpus < self.gpus;
             let ways = [
-                Some((nested, node.transfers[from][index])),
-                can_turn.then_some((Ranks::Among, node.turned[from])),
-                can_part.then_some((Ranks::Apart, node.apart[from][index])),
+                Some((nested, node.transfers[from][index], None)),
+                can_turn.then_some((Ranks::Among, node.turned[from], None)),
+                can_part.then_some((Ranks::Apart, node.apart[from][index], None)),
             ];
-            for (ranks, (there, back)) in ways.into_iter().flatten() {
-                (step.there_us, step.moving_us, step.ranks) = (there, there + back, ranks);
+            let chosen = if worth.is_fine && worth.is_limited { &node.chosen[from][index][..] } else { &[] };
+            let chosen_ways = chosen.iter().map(|&chosen| (nested, (chosen.us, chosen.us), Some(chosen)));
+            for (ranks, (there, back), choice) in ways.into_iter().flatten().chain(chosen_ways) {
+                (step.there_us, step.back_us, step.ranks, step.chosen) = (there, back, ranks, choice);
                 // One rank more than the longer list has waits for samples then.
                 let other_us = if ranks == Ranks::Apart { there } else { 0.0 };
                 let moving_gpu_us = moving_gpu_us(gpus, option.gpus, (there, back)) + other_us;
@@ -221,6 +227,11 @@ impl Bound {
                 for (&state, labels) in STATES.iter().zip(before) {
                     // Turning them serves nothing else than to part from the first list.
                     if is_turned && state.1 != Lists::First {
+                        continue;
+                    }
+                    // From the first list, it is known how many are chosen.
+                    let is_known = state.1 == Lists::First && ranks == nested && !chosen.is_empty();
+                    if is_known != choice.is_some() {
                         continue;
                     }
                     for &label in labels {

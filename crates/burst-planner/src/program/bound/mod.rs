@@ -96,7 +96,7 @@ use super::costs::{Share, TrainingCosts};
 use super::problem::{GradientOptions, Structure, TrainingProblem};
 use crate::NodeId;
 use first_run::{Buckets, FirstRun};
-use moves::Moves;
+use moves::{Chosen, Moves};
 
 /// All that a bound on some number of GPUs is made of.
 #[derive(Debug, Clone)]
@@ -136,6 +136,8 @@ struct BoundNode {
     apart: Transfers,
     /// By option of the last producer in a chain: moving samples to the same ranks in another order.
     turned: Vec<(f64, f64)>,
+    /// By option of the last producer and own option in a chain: ranks that are chosen from the producer's.
+    chosen: Vec<Vec<Vec<Chosen>>>,
     /// The same as `transfers` of all other producers of a node that all paths go through, in their order; empty for other nodes.
     other_transfers: Vec<Transfers>,
 }
@@ -230,6 +232,7 @@ impl Bound {
                 transfers,
                 apart: Vec::new(),
                 turned: Vec::new(),
+                chosen: Vec::new(),
                 other_transfers: Vec::new(),
             }
         };
@@ -246,6 +249,7 @@ impl Bound {
             for (node, ends) in nodes.iter_mut().skip(1).zip(structure.order.windows(2)) {
                 node.apart = moves.apart(ends[0], ends[1]);
                 node.turned = moves.turned(ends[0], ends[1]);
+                node.chosen = moves.among(ends[0], ends[1]);
             }
         } else {
             nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::take_mean);

@@ -5,6 +5,19 @@ use super::super::problem::Structure;
 use super::Transfers;
 use crate::NodeId;
 
+/// Where more ranks are chosen, it does not matter how many of them have the larger share.
+const MOST_CHOSEN: usize = 16;
+
+/// Ranks that are chosen from a longer list, where some have the larger share and some the smaller one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chosen {
+    /// How many of them have the larger one.
+    pub(super) least_larger: f64,
+    pub(super) most_larger: f64,
+    /// What moving samples there, or back, takes at least then.
+    pub(super) us: f64,
+}
+
 /// What moving samples from one node to the next takes at least, by GPU counts.
 pub(super) struct Moves<'m> {
     pub(super) structure: &'m Structure,
@@ -35,6 +48,30 @@ impl Moves<'_> {
     pub(super) fn apart(&self, producer: usize, node: usize) -> Transfers {
         let apart = |from, to| self.costs.least_transfer_apart(NodeId(producer), from, to);
         self.both(producer, node, |from, to| apart(from, to).max(self.least_us(producer, from, to)))
+    }
+
+    /// Where the shorter of both lists is chosen from the longer one, the producer's: by how many of its ranks have the larger share there.
+    pub(super) fn among(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Chosen>>> {
+        let (before, own) = ((self.counts)(producer), (self.counts)(node));
+        let of_pair = |from: usize, to: usize| {
+            let larger = self.costs.larger_shares(from).min(from);
+            if to >= from || to > MOST_CHOSEN || larger == from {
+                return Vec::new();
+            }
+            let mut ranges: Vec<Chosen> = Vec::new();
+            for larger in to.saturating_sub(from - larger)..=to.min(larger) {
+                let us = self.costs.least_transfer_among(NodeId(producer), from, to, larger);
+                match ranges.last_mut() {
+                    Some(last) if last.us.total_cmp(&us).is_eq() => last.most_larger = larger as f64,
+                    _ => {
+                        let larger = larger as f64;
+                        ranges.push(Chosen { least_larger: larger, most_larger: larger, us });
+                    }
+                }
+            }
+            ranges
+        };
+        before.iter().map(|&from| own.iter().map(|&to| of_pair(from, to)).collect()).collect()
     }
 
     /// By the producer's count: to the same ranks in another order.

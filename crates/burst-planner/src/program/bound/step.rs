@@ -3,6 +3,7 @@
 use super::exposure::Holds;
 use super::first_run::FirstRun;
 use super::label::{Dropped, Label, Lists, Phase};
+use super::moves::Chosen;
 use super::{Bound, BoundOption};
 
 /// What one option of a node adds to labels of one of the node before.
@@ -11,10 +12,15 @@ pub(super) struct Step<'s> {
     pub(super) option: &'s BoundOption,
     /// Its steps.
     pub(super) own_us: f64,
-    /// Moving samples to it, and there and back.
+    /// How many ranks the node before is on.
+    pub(super) from_gpus: f64,
+    /// Moving samples to it, and gradients back.
     pub(super) there_us: f64,
-    pub(super) moving_us: f64,
+    pub(super) back_us: f64,
+    /// Without ranks that wait for gradients to go back [because they are of the first node](Self::waiting).
     pub(super) gpu_us: f64,
+    /// Whether GPU time is limited.
+    pub(super) is_limited: bool,
     /// The update of the anchor, where the node is the first that certainly shares a rank with it.
     pub(super) meets: Option<f64>,
     /// Its update, as far as the cycle of a rank with the anchor has that.
@@ -27,6 +33,8 @@ pub(super) struct Step<'s> {
     pub(super) first_run: FirstRun,
     pub(super) dropped: Dropped,
     pub(super) ranks: Ranks,
+    /// Where they are chosen from the first node's: how many have the larger share, if that matters.
+    pub(super) chosen: Option<Chosen>,
     /// What its ranks have of the first node's.
     pub(super) holds: Holds,
 }
@@ -57,7 +65,7 @@ impl Step<'_> {
         if phase == Phase::Apart && !is_same {
             label = label.joined();
         }
-        let steps_us = self.moving_us + self.own_us;
+        let steps_us = self.there_us + self.back_us + self.own_us;
         let is_everywhere = self.option.gpus >= self.bound.gpus;
         // Proposals are worth trying where later updates might be done elsewhere.
         let update_us =
@@ -74,6 +82,13 @@ impl Step<'_> {
         } else {
             if before == Lists::First {
                 label = label.left(after, &self.first_run);
+                if let Some(Chosen { least_larger, most_larger, .. }) = self.chosen {
+                    let least =
+                        if self.holds == Holds::Larger { least_larger.max(1.0) } else { least_larger };
+                    let most = if self.holds == Holds::Smaller { 0.0 } else { most_larger };
+                    label.beyond = (0.0, self.option.gpus - least);
+                    label.exposure.limit_larger(most);
+                }
             }
             if self.ranks == Ranks::Around || self.ranks == Ranks::Apart {
                 label.shared_us = label.first_us;
@@ -86,6 +101,12 @@ impl Step<'_> {
                 let gpus = self.option.gpus;
                 label.beyond = (label.apart.0.min(gpus - outside), label.apart.1.min(gpus - not_larger));
                 label.exposure.begin_family();
+            }
+            if before == Lists::Leaving && after == Lists::Back {
+                label.beyond = (0.0, self.option.gpus - self.option.ranks);
+            }
+            if self.is_limited {
+                label.gpu_us += self.waiting(&label) * self.back_us;
             }
             label.holds = self.holds;
             label.exposure.add(self.option.gpus, self.option.update_us, label.holds);
@@ -118,10 +139,22 @@ impl Step<'_> {
         }
     }
 
+    /// How many ranks at least are of this node and of the first one, and not of the one before: they have backward steps to do when
+    /// gradients have gone back to the latter, and nothing to compute until then.
+    fn waiting(&self, before: &Label) -> f64 {
+        let (from, gpus, outside) = (self.from_gpus, self.option.gpus, before.apart.0);
+        match (self.ranks, self.holds) {
+            (Ranks::Same | Ranks::Among, _) => 0.0,
+            (Ranks::Around, _) => (gpus - from - outside).max(0.0),
+            (Ranks::Apart, Holds::Larger | Holds::Smaller) if gpus <= 1.0 => 1.0,
+            (Ranks::Apart, _) => ((gpus - from).max(0.0) + 1.0 - outside).max(0.0),
+        }
+    }
+
     /// What the ranks of this node can have of the first node's.
     pub(super) fn can_hold(&self, before: &Label) -> impl Iterator<Item = Holds> + use<> {
         use Holds::{Larger, Nothing, Smaller, Unknown};
-        let (ranks, held, gpus) = (self.ranks, before.holds, self.option.gpus);
+        let (ranks, held, gpus, chosen) = (self.ranks, before.holds, self.option.gpus, self.chosen);
         let (outside, not_larger) = if ranks == Ranks::Among { before.beyond } else { before.apart };
         let can_be = move |holds: &Holds| match (ranks, held, holds) {
             (Ranks::Same, ..) => *holds == held,
@@ -131,6 +164,8 @@ impl Step<'_> {
             | (Ranks::Around, Larger, Smaller | Nothing)
             | (Ranks::Around, Smaller, Nothing)
             | (.., Unknown) => false,
+            (.., Larger) if chosen.is_some_and(|chosen| chosen.most_larger < 1.0) => false,
+            (.., Smaller) if chosen.is_some_and(|chosen| chosen.least_larger > 0.0) => false,
             (.., Larger) => true,
             (.., Smaller) => gpus <= not_larger && not_larger > outside,
             (.., Nothing) => gpus <= outside,
@@ -142,12 +177,16 @@ impl Step<'_> {
     pub(super) fn lists(&self, before: Lists, label: &Label) -> &'static [Lists] {
         let is_on_first_count =
             label.first_gpus <= 0.0 || label.first_gpus.total_cmp(&self.option.gpus).is_eq();
+        let can_be_first = is_on_first_count
+            && self.has_gradients
+            && self.ranks != Ranks::Same
+            && matches!(self.holds, Holds::Larger | Holds::Unknown);
         match before {
             _ if self.is_first => &[Lists::First],
             Lists::First if self.ranks == Ranks::Same => &[Lists::First],
             Lists::First => &[Lists::Others, Lists::Leaving],
             Lists::Others => &[Lists::Others],
-            Lists::Leaving if is_on_first_count && self.has_gradients => &[Lists::Leaving, Lists::Back],
+            Lists::Leaving if can_be_first => &[Lists::Leaving, Lists::Back],
             Lists::Leaving => &[Lists::Leaving],
             Lists::Back => &[Lists::Back],
         }

@@ -79,6 +79,13 @@ impl TrainingCosts for Costs {
         self.message(producer, self.batch / from.min(to))
     }
 
+    fn least_transfer_among(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
+        // A rank keeps no more than it has.
+        let most = if larger > 0 { self.batch.div_ceil(wide) } else { self.batch / wide };
+        let moved_us = self.message(producer, self.batch.div_ceil(narrow) - most);
+        moved_us.max(self.least_transfer(producer, wide, narrow))
+    }
+
     fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         2.0 * (ranks - 1) as f64 * (self.latency_us + bytes as f64 / ranks as f64 / self.bytes_per_us)
     }

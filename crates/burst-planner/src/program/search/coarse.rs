@@ -153,6 +153,11 @@ impl TrainingCosts for CoarseCosts<'_> {
         self.blocks[block].last().map_or(0.0, |&last| self.costs.least_transfer_apart(NodeId(last), from, to))
     }
 
+    fn least_transfer_among(&self, NodeId(block): NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
+        let last = self.blocks[block].last();
+        last.map_or(0.0, |&last| self.costs.least_transfer_among(NodeId(last), wide, narrow, larger))
+    }
+
     fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         self.costs.least_all_reduce(bytes, ranks)
     }
