@@ -55,6 +55,10 @@
 //! have the same ranks; or those of one are all among those of the other; or neither, and then
 //! [some rank moves all its samples](super::TrainingCosts::least_transfer_apart). Consecutive nodes on the first node's ranks have
 //! their updates on each of these. After that:
+//! - How many of the ranks that are chosen from the first list have the larger share there is another choice, where moving samples takes
+//!   longer for some numbers than for others.
+//! - A rank that gradients come from, and that is on the first list but not on the one they go to, has backward steps to do later and
+//!   nothing to compute until then: it is active as long as they move.
 //! - While ranks are among those of the node before, all of them have the updates of all these nodes. If they are more than there are
 //!   ranks that are none of the first node's, one of them is in the first cycle, and its updates add up there. It is one with the larger share of the
 //!   first node if they are more than those with the smaller share and those that are none of the first node's; if not, it takes as much less as the
@@ -68,7 +72,7 @@
 //!   choice, too, as far as numbers of ranks and the list before allow it. In the first two cases the updates are in the first cycle; in
 //!   the last one no rank of the first node is spared from waiting by them.
 //! - Whether a later node will be on the first list again is a choice as well: then neither is counted, and only a node with
-//!   that count can be the one.
+//!   that count, on another list than the node before, can be the one.
 //!
 //! Whatever an arrangement is, its label is among those gone through, and no time is above its own. A label is left out only where
 //! another one in the same state is no larger in any part and spares no more later, so that whatever follows is no larger either; or where what follows at least leads
