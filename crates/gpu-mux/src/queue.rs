@@ -1,3 +1,4 @@
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -116,10 +117,12 @@ impl InFlight {
     }
 }
 
+/// Of tasklets in the order of their numbers.
 fn position(tasklets: &VecDeque<Tasklet>, number: u64) -> Option<usize> {
-    // Most often it is the oldest.
-    match tasklets.front()?.id.number {
-        first if first == number => Some(0),
-        _ => tasklets.binary_search_by_key(&number, |tasklet| tasklet.id.number).ok(),
+    // Most often it is the oldest, or one that has ended before that.
+    match number.cmp(&tasklets.front()?.id.number) {
+        Ordering::Less => None,
+        Ordering::Equal => Some(0),
+        Ordering::Greater => tasklets.binary_search_by_key(&number, |tasklet| tasklet.id.number).ok(),
     }
 }
