@@ -34,6 +34,7 @@ to the target published where a curve is public. Where none is, and for other cu
 Examples:
   experiments hybrid
   experiments hybrid --gpus 64
+  experiments hybrid --model gnmt
   experiments hybrid --device v100 --link a100-100gbe --out results"
 )]
 pub(crate) struct HybridOptions {
@@ -47,6 +48,9 @@ pub(crate) struct HybridOptions {
     /// Up to how many GPUs
     #[arg(long, value_name = "N", default_value = "1024", value_parser = gpus)]
     gpus: usize,
+    /// One of the networks, instead of all
+    #[arg(long, value_name = "NAME", value_parser = CASES.map(|case| case.model))]
+    model: Option<String>,
 }
 
 impl Experiment for HybridOptions {
@@ -58,7 +62,9 @@ impl Experiment for HybridOptions {
         let times = self.device.load()?;
         let link = LinkModel::named_or_loaded(&self.link)?;
         link.check_ranks(self.gpus)?;
-        let cases: Vec<Loaded> = CASES.iter().map(Case::load).collect::<anyhow::Result<_>>()?;
+        let is_asked = |case: &&Case| self.model.as_ref().is_none_or(|model| model == case.model);
+        let cases: Vec<Loaded> =
+            CASES.iter().filter(is_asked).map(Case::load).collect::<anyhow::Result<_>>()?;
         for case in &cases {
             times.check(&case.network, &case.batches(self.gpus))?;
         }

@@ -20,7 +20,7 @@ use crate::options::{DeviceOptions, RunOptions, within};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
-use crate::workload::{WORKLOADS, Workload};
+use crate::workload::{BuiltIn, WORKLOADS, Workload};
 use learning::{Learned, LearningRow, Learns};
 use sharing::{Shared, SharingRow};
 use way::Way;
@@ -37,6 +37,7 @@ const TARGET: f64 = 0.97;
 Examples:
   experiments spb
   experiments spb --seeds 2 --epochs 5
+  experiments spb --model vgg16
   experiments spb --data mnist:FOLDER --seeds 5 --epochs 8
   experiments spb --device h100 --link dgx-h100 --out results")]
 pub(crate) struct SpbOptions {
@@ -56,6 +57,9 @@ pub(crate) struct SpbOptions {
     /// How the GPUs are linked: the name of a link model, or its FILE.json
     #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100")]
     link: String,
+    /// One of the networks whose throughputs are simulated, instead of all
+    #[arg(long, value_name = "NAME", value_parser = WORKLOADS.map(|workload| workload.model))]
+    model: Option<String>,
 }
 
 fn seeds(text: &str) -> Result<usize, String> {
@@ -75,8 +79,9 @@ impl Experiment for SpbOptions {
         let times = self.device.load()?;
         let link = LinkModel::named_or_loaded(&self.link)?;
         link.check_ranks(GPUS)?;
+        let is_asked = |workload: &&BuiltIn| self.model.as_ref().is_none_or(|model| model == workload.model);
         let workloads: Vec<Workload> =
-            WORKLOADS.iter().map(crate::workload::BuiltIn::load).collect::<anyhow::Result<_>>()?;
+            WORKLOADS.iter().filter(is_asked).map(BuiltIn::load).collect::<anyhow::Result<_>>()?;
         for workload in &workloads {
             times.check(&workload.network, &workload.batches(GPUS))?;
         }

@@ -11,6 +11,9 @@ use super::search::MANY_LABELS;
 use super::step::{Ranks, Step};
 use super::{Bound, BoundOption};
 
+/// With fewer labels in all, twice as many of an option are told apart.
+const FEW_LABELS: usize = 100_000;
+
 /// By label: the option, and where the way to the node before is listed.
 type Trails = Vec<(u32, u32)>;
 
@@ -118,6 +121,8 @@ impl Bound {
                 if place != self.anchor || case.contains(&option) {
                     fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
                 }
+                // Where there are few in all, more of an option cost little.
+                let most = if worth.is_fine && trails.len() < FEW_LABELS { 2 * most } else { most };
                 for front in &mut fronts {
                     thin(front, most, worth.dropped);
                     for label in front {

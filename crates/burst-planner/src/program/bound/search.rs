@@ -30,7 +30,7 @@ const LABELS: usize = 20_000_000;
 /// Where an option of a node can have so many of them, they are told apart by more.
 pub(super) const MANY_LABELS: usize = 400;
 /// It may have so many then. Mostly there are far fewer.
-const MOST_LABELS: usize = 20_000;
+const MOST_LABELS: usize = 5_000;
 
 /// How closely a bound is looked for.
 struct Effort {
