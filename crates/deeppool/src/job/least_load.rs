@@ -79,16 +79,10 @@ fn is_possible(
     wide: impl Fn(usize) -> usize,
 ) -> bool {
     let is_kept = |rank: usize, kept: usize| kept > 0 && narrow(rank) - kept <= most;
-    let (mut next, mut is_taken) = (0, Vec::new());
-    for (rank, shares) in overlaps.iter().enumerate() {
-        if narrow(rank) <= most {
-            continue;
-        }
-        let mut partners = shares.iter().filter(|&&(other, kept)| other >= next && is_kept(rank, kept));
-        let Some(&(other, _)) = partners.next() else { return false };
-        next = other + 1;
+    if !have_partners(&keeping(overlaps, most), 0..usize::MAX, most) {
+        return false;
     }
-    is_taken.resize(overlaps.len(), false);
+    let mut is_taken = vec![false; overlaps.len()];
     let pairs = overlaps
         .iter()
         .enumerate()
@@ -107,27 +101,40 @@ fn is_possible(
     })
 }
 
+/// Ranks of the shorter list that must have samples of their own already, not to receive more than so many: their overlaps.
+fn keeping(overlaps: &[Vec<(usize, usize)>], most: usize) -> Vec<&[(usize, usize)]> {
+    overlaps.iter().map(Vec::as_slice).filter(|shares| share(shares) > most).collect()
+}
+
+/// The samples of a rank of the shorter list.
+fn share(shares: &[(usize, usize)]) -> usize {
+    shares.iter().map(|&(_, kept)| kept).sum()
+}
+
+/// Whether these ranks of the shorter list can be ranks of the longer one at these places, each of which has all but `most` of its samples.
+/// As shares are in order, each takes the first that is free.
+fn have_partners(ranks: &[&[(usize, usize)]], places: Range<usize>, most: usize) -> bool {
+    let mut next = places.start;
+    ranks.iter().all(|shares| {
+        let own = share(shares);
+        let is_partner =
+            |&&(other, kept): &&(usize, usize)| (next..places.end).contains(&other) && own - kept <= most;
+        let partner = shares.iter().find(is_partner);
+        partner.map(|&(other, _)| next = other + 1).is_some()
+    })
+}
+
 /// Whether the shorter list could be chosen from the longer one so that no rank of it receives more than so many samples, and `larger` of
 /// its ranks are among the `first` ones of the longer list.
 ///
 /// As shares are in order, the first ranks of the shorter list have these.
 fn is_possible_among(overlaps: &[Vec<(usize, usize)>], most: usize, (first, larger): (usize, usize)) -> bool {
-    let share = |shares: &[(usize, usize)]| shares.iter().map(|&(_, kept)| kept).sum::<usize>();
     // The others may be anywhere.
-    let keeping: Vec<&Vec<(usize, usize)>> = overlaps.iter().filter(|shares| share(shares) > most).collect();
-    let are_possible = |ranks: &[&Vec<(usize, usize)>], places: Range<usize>| {
-        let mut next = places.start;
-        ranks.iter().all(|shares| {
-            let is_partner = |&&(other, kept): &&(usize, usize)| {
-                (next..places.end).contains(&other) && share(shares) - kept <= most
-            };
-            let partner = shares.iter().find(is_partner);
-            partner.map(|&(other, _)| next = other + 1).is_some()
-        })
-    };
+    let keeping = keeping(overlaps, most);
     let others = overlaps.len() - keeping.len();
     (larger.saturating_sub(others)..=larger.min(keeping.len())).any(|of_first| {
-        are_possible(&keeping[..of_first], 0..first) && are_possible(&keeping[of_first..], first..usize::MAX)
+        have_partners(&keeping[..of_first], 0..first, most)
+            && have_partners(&keeping[of_first..], first..usize::MAX, most)
     })
 }
 

@@ -48,17 +48,23 @@ struct Family {
     updates_us: f64,
 }
 
+impl Family {
+    fn with_most_larger(most_larger: f64) -> Self {
+        Self { most_larger, ..Self::default() }
+    }
+}
+
 impl Exposure {
     /// Nothing else is known yet.
     pub(super) fn new(each_us: f64, ranks: f64, smaller: f64, sooner_us: f64) -> Self {
-        let family = Family { most_larger: ranks - smaller, ..Family::default() };
+        let family = Family::with_most_larger(ranks - smaller);
         Self { each_us, ranks, smaller, sooner_us, family, ..Self::default() }
     }
 
     /// A list comes that was not chosen from the one before.
     pub(super) fn begin_family(&mut self) {
         self.spared_us += self.spared_by_family_us();
-        self.family = Family { most_larger: self.ranks - self.smaller, ..Family::default() };
+        self.family = Family::with_most_larger(self.ranks - self.smaller);
     }
 
     /// The first list of the family has at most so many ranks with the larger share.
