@@ -7,21 +7,18 @@ use rustc_hash::FxHashMap;
 use super::activity::Activity;
 use super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::groups::{Classes, GroupId, Slot};
-use super::iteration::{Lanes, Program, Recorder};
+use super::iteration::{Lanes, Program, Recorder, later};
 use super::known::Known;
 use super::order::Ordered;
 use super::placed::Placed;
 use super::problem::Structure;
 use super::recompute::Recomputation;
+use super::steady::{Ends, STEADY};
 use super::{Arrangement, TrainingProblem};
 use crate::{Error, NodeId, Result, Stop};
 
-/// The most iterations that are simulated to find the steady state.
-const MOST_ITERATIONS: usize = 12;
 /// Of so many sets of groups the classes are remembered: some ten megabytes.
 const MOST_KNOWN_CLASSES: usize = 1 << 14;
-/// Ranks are as far apart as an iteration before when that has changed by less, relatively.
-const STEADY: f64 = 1e-9;
 
 /// The predicted time of one training iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,8 +47,7 @@ pub struct Evaluator<'p> {
     /// The structure's own order.
     own_order: Rc<[u32]>,
     lanes: Lanes,
-    /// By iteration and class: when both lanes are done. The first line is the beginning.
-    ends: Vec<f64>,
+    ends: Ends,
     /// How many arrangements have been evaluated.
     pub(super) evaluations: u64,
     /// Ends a search, which evaluates all the time.
@@ -100,7 +96,7 @@ impl<'p> Evaluator<'p> {
             recomputation: Recomputation::default(),
             structure,
             lanes: Lanes::default(),
-            ends: Vec::new(),
+            ends: Ends::default(),
             evaluations: 0,
             stop: Stop::default(),
         })
@@ -233,14 +229,24 @@ impl<'p> Evaluator<'p> {
 
     /// The iteration time in the steady state, and the classes whose lanes are left as the last iteration left them.
     pub(super) fn time(&mut self, numbered: &Numbered) -> Result<(TrainingTime, Rc<Classes>)> {
-        self.run(numbered, &mut ())
+        self.run(numbered, &mut (), |_| false)
     }
 
-    /// As [`time`](Self::time); the recorder is told of the iterations that are run, one after another.
+    /// As [`time`](Self::time), but where what is known after an iteration `is_enough` already, only that: lower bounds of both times.
+    pub(super) fn time_unless(
+        &mut self,
+        numbered: &Numbered,
+        is_enough: impl Fn(TrainingTime) -> bool,
+    ) -> Result<(TrainingTime, Rc<Classes>)> {
+        self.run(numbered, &mut (), is_enough)
+    }
+
+    /// As [`time_unless`](Self::time_unless); the recorder is told of the iterations that are run, one after another.
     pub(super) fn run<R: Recorder>(
         &mut self,
         numbered: &Numbered,
         recorder: &mut R,
+        is_enough: impl Fn(TrainingTime) -> bool,
     ) -> Result<(TrainingTime, Rc<Classes>)> {
         self.stop.check()?;
         self.evaluations += 1;
@@ -259,13 +265,16 @@ impl<'p> Evaluator<'p> {
             all_parameters: self.slots.all_parameters,
         };
         self.lanes.reset(classes.len());
-        self.ends.clear();
-        self.ends.resize(classes.len(), 0.0);
+        self.ends.reset(classes.len());
         let iteration_us = loop {
             self.lanes.run(&program, &mut self.known, recorder);
-            self.ends.extend_from_slice(&self.lanes.compute);
-            if let Some(iteration_us) = settled(&self.ends, classes.len()) {
+            self.ends.push(&self.lanes.compute);
+            if let Some(iteration_us) = self.ends.period() {
                 break iteration_us;
+            }
+            let least = self.least_time(&classes);
+            if is_enough(least) {
+                return Ok((least, classes));
             }
         };
         let active = |class: usize| self.activity_of(class, iteration_us).active_us();
@@ -299,6 +308,19 @@ impl<'p> Evaluator<'p> {
     /// By node: the most that it needs on a rank, on any group that was met.
     pub(super) fn most_memory(&self) -> &[NodeMemory] {
         self.known.most_memory()
+    }
+
+    /// Lower bounds of both times, after an iteration: no lane takes less than all that is on it.
+    fn least_time(&self, classes: &Classes) -> TrainingTime {
+        let (mut iteration_us, mut gpu_time_us) = (self.ends.least_period(), 0.0);
+        for class in 0..classes.len() {
+            let busy_us = later(self.lanes.computed[class].total(), self.lanes.transferred[class].total());
+            iteration_us = later(iteration_us, busy_us);
+            gpu_time_us += classes.size(class) as f64 * busy_us;
+        }
+        // Never above the time by rounding.
+        let rounded = 1.0 - STEADY;
+        TrainingTime { iteration_us: rounded * iteration_us, gpu_time_us: rounded * gpu_time_us }
     }
 
     fn activity_of(&self, class: usize, iteration_us: f64) -> Activity {
@@ -375,26 +397,5 @@ impl<'p> Evaluator<'p> {
         }
         self.classes.insert(used.into(), Rc::clone(&classes));
         Ok(classes)
-    }
-}
-
-/// The time of an iteration, once the ends of so many are known that more would not change it.
-fn settled(ends: &[f64], classes: usize) -> Option<f64> {
-    let line = |index: usize| &ends[index * classes..(index + 1) * classes];
-    let iterations = ends.len() / classes - 1;
-    let [last, before] = [line(iterations), line(iterations - 1)];
-    let took = last.iter().zip(before).map(|(last, before)| last - before);
-    let (least, most) =
-        took.fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
-    let latest = |ends: &[f64]| ends.iter().copied().fold(0.0, f64::max);
-    let since = |first: usize| (latest(last) - latest(line(first))) / (iterations - first) as f64;
-    // All began together, or as far apart as they ended: this is the steady state.
-    if most - least <= STEADY * most {
-        Some(since(iterations - 1))
-    } else if iterations >= MOST_ITERATIONS {
-        // The mean of the latter half.
-        Some(since(iterations.div_ceil(2)))
-    } else {
-        None
     }
 }

@@ -16,6 +16,7 @@ mod placed;
 mod problem;
 mod recompute;
 mod search;
+mod steady;
 mod table;
 
 pub use activity::Activity;

@@ -123,7 +123,7 @@ impl Evaluator<'_> {
     pub fn path(&mut self, arrangement: &Arrangement) -> Result<Vec<PathStep>> {
         let numbered = self.numbered(arrangement)?;
         let mut log = Log::default();
-        let (time, _) = self.run(&numbered, &mut log)?;
+        let (time, _) = self.run(&numbered, &mut log, |_| false)?;
         let mut path = log.path();
         let overlap = time.iteration_us - path.iter().map(|step| step.time_us).sum::<f64>();
         if overlap.abs() > 1e-9 * time.iteration_us {

@@ -207,7 +207,7 @@ impl Lanes {
 
 /// Of two moments the later one. `f64::max` looks at what is not a number, too, which times never are.
 #[inline]
-fn later(a: f64, b: f64) -> f64 {
+pub(super) fn later(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
 

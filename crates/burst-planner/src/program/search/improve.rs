@@ -66,9 +66,11 @@ impl Stage<'_> {
             }
             in_vain += 1;
             let Some(changed) = self.draw(&now, gpus, false, random) else { continue };
-            let changed_score = score_of(self.offer(&changed)?, budget_us);
             let left = 1.0 - step as f64 / steps as f64;
-            if changed_score < now_score * (1.0 + threshold * left * left) {
+            let accepted_below = now_score * (1.0 + threshold * left * left);
+            let is_too_slow = |least| score(least, 1.0, budget_us) >= accepted_below;
+            let changed_score = score_of(self.offer_unless(&changed, is_too_slow)?, budget_us);
+            if changed_score < accepted_below {
                 (now, now_score) = (changed, changed_score);
             }
             if changed_score < least {
@@ -116,7 +118,8 @@ impl Stage<'_> {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
                 let Some(changed) = self.draw(&now, gpus, true, random) else { continue };
                 left -= 1;
-                let trial = self.offer(&changed)?;
+                let is_too_slow = |least| score(least, 1.0, budget_us) > now_score;
+                let trial = self.offer_unless(&changed, is_too_slow)?;
                 if trial.is_taken {
                     in_vain = 0;
                 }
@@ -162,7 +165,7 @@ impl Stage<'_> {
                 self.changed(from.clone(), gpus, random)
             };
             let Some(changed) = changed else { continue };
-            if self.offer(&changed)?.is_taken {
+            if self.offer_unless(&changed, |_| true)?.is_taken {
                 in_vain = 0;
             }
         }

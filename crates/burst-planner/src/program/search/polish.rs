@@ -34,7 +34,7 @@ impl Stage<'_> {
                         continue;
                     }
                     let Some(changed) = self.moved(&fastest, &change) else { continue };
-                    if !self.offer(&changed)?.is_taken {
+                    if !self.offer_unless(&changed, |_| true)?.is_taken {
                         in_vain.insert(change);
                     }
                 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::super::evaluator::{Evaluator, Numbered, TrainingTime};
+use super::super::groups::Classes;
 use super::archive::Archive;
 use super::moves::in_lanes;
 use super::shape::Shape;
@@ -25,6 +26,7 @@ pub(super) struct Stage<'p> {
 /// What came of evaluating an arrangement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trial {
+    /// What it takes; a lower bound of that where [this was enough](Stage::offer_unless).
     pub(super) time: TrainingTime,
     /// By how much the fullest rank is above what it can hold: 1 where none is.
     pub(super) overfull: f64,
@@ -53,14 +55,31 @@ impl<'p> Stage<'p> {
     /// Evaluates an arrangement for the archive.
     pub(super) fn offer(&mut self, numbered: &Numbered) -> Result<Trial> {
         let (time, classes) = self.evaluator.time(numbered)?;
-        let overfull = self.evaluator.overfull(&classes, &numbered.order);
+        Ok(self.take(numbered, time, &classes))
+    }
+
+    /// As [`offer`](Self::offer), but no longer than until it is certain that the archive does not take it in, and that it is of no use
+    /// otherwise either: `is_of_no_use` is asked with lower bounds of its times, which are the trial's where it says so.
+    pub(super) fn offer_unless(
+        &mut self,
+        numbered: &Numbered,
+        is_of_no_use: impl Fn(TrainingTime) -> bool,
+    ) -> Result<Trial> {
+        let archive = &self.archive;
+        let is_enough = |least: TrainingTime| archive.is_as_good(least) && is_of_no_use(least);
+        let (time, classes) = self.evaluator.time_unless(numbered, is_enough)?;
+        Ok(self.take(numbered, time, &classes))
+    }
+
+    fn take(&mut self, numbered: &Numbered, time: TrainingTime, classes: &Classes) -> Trial {
+        let overfull = self.evaluator.overfull(classes, &numbered.order);
         let is_taken = if overfull > 1.0 {
             self.is_short_of_memory = true;
             self.archive.note(overfull, time, numbered)
         } else {
             self.archive.offer(time, numbered)
         };
-        Ok(Trial { time, overfull, is_taken })
+        Trial { time, overfull, is_taken }
     }
 
     pub(super) fn node_count(&self) -> usize {
