@@ -3,7 +3,8 @@
 use super::super::Arrangement;
 use super::super::costs::{NodeMemory, Share, StepTimes, TrainingCosts};
 use super::super::problem::{Structure, TrainingNode, TrainingProblem};
-use crate::NodeId;
+use super::stage::Stage;
+use crate::{NodeId, Result};
 
 /// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
 const PART: f64 = 0.01;
@@ -67,8 +68,18 @@ impl Coarse {
         Self { problem: coarse, blocks }
     }
 
+    /// Offers to the nodes what has newly been found for the blocks.
+    pub(super) fn expand_fresh(&self, blocks: &mut Stage<'_>, nodes: &mut Stage<'_>) -> Result<()> {
+        for found in blocks.archive.take_fresh() {
+            let arrangement = blocks.evaluator.arrangement(&found);
+            let expanded = nodes.evaluator.numbered(&self.expand(&arrangement, nodes.node_count()))?;
+            nodes.offer(&expanded)?;
+        }
+        Ok(())
+    }
+
     /// The arrangement of the nodes that one of the blocks stands for.
-    pub(super) fn expand(&self, arrangement: &Arrangement, nodes: usize) -> Arrangement {
+    fn expand(&self, arrangement: &Arrangement, nodes: usize) -> Arrangement {
         let mut ranks = vec![Vec::new(); nodes];
         for (block, of_block) in self.blocks.iter().zip(&arrangement.ranks) {
             for &node in block {

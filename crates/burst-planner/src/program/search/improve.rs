@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::evaluator::{Numbered, TrainingTime};
 use super::anywhere::anywhere;
 use super::archive::SAME;
+use super::mix::{Mix, REVERSING, USUAL};
 use super::moves::{Moves, below};
 use super::stage::{Stage, Trial, slowed_us};
 use crate::Result;
@@ -65,7 +66,7 @@ impl Stage<'_> {
                 break;
             }
             in_vain += 1;
-            let Some(changed) = self.draw(&now, gpus, false, random) else { continue };
+            let Some(changed) = self.draw(&now, gpus, USUAL, random) else { continue };
             let left = 1.0 - step as f64 / steps as f64;
             let accepted_below = now_score * (1.0 + threshold * left * left);
             let is_too_slow = |least| score(least, 1.0, budget_us) >= accepted_below;
@@ -107,7 +108,7 @@ impl Stage<'_> {
             } else {
                 let mut changed = from.arrangement;
                 for _ in 0..=below(random, MOST_CHANGES) {
-                    changed = self.draw(&changed, gpus, true, random).unwrap_or(changed);
+                    changed = self.draw(&changed, gpus, REVERSING, random).unwrap_or(changed);
                 }
                 (changed, from.time.gpu_time_us)
             };
@@ -116,7 +117,7 @@ impl Stage<'_> {
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
                 (since_better, in_vain) = (since_better + 1, in_vain + 1);
-                let Some(changed) = self.draw(&now, gpus, true, random) else { continue };
+                let Some(changed) = self.draw(&now, gpus, REVERSING, random) else { continue };
                 left -= 1;
                 let is_too_slow = |least| score(least, 1.0, budget_us) > now_score;
                 let trial = self.offer_unless(&changed, is_too_slow)?;
@@ -176,7 +177,7 @@ impl Stage<'_> {
     fn changed(&mut self, mut from: Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
         let mut is_changed = false;
         loop {
-            if let Some(next) = self.draw(&from, gpus, false, random) {
+            if let Some(next) = self.draw(&from, gpus, USUAL, random) {
                 (from, is_changed) = (next, true);
             }
             if below(random, 2) == 0 {
@@ -185,16 +186,16 @@ impl Stage<'_> {
         }
     }
 
-    /// A random change; `reverses` says whether lists of ranks may be reversed, which is of use with many tries.
-    fn draw(
+    /// A random change.
+    pub(super) fn draw(
         &mut self,
         from: &Numbered,
         gpus: usize,
-        reverses: bool,
+        mix: Mix,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
         let is_short_of_memory = self.is_short_of_memory;
-        let moves = Moves { shape: &self.shape, gpus, is_short_of_memory, reverses };
+        let moves = Moves { shape: &self.shape, gpus, is_short_of_memory, mix };
         moves.draw(&mut self.evaluator, from, random)
     }
 }

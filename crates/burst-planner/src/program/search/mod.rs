@@ -8,6 +8,7 @@ mod coarse;
 mod given;
 mod improve;
 mod levels;
+mod mix;
 mod moves;
 mod polish;
 mod room;
@@ -16,6 +17,7 @@ mod sequence;
 mod shape;
 mod stage;
 mod staircase;
+mod temper;
 mod together;
 
 use rand_chacha::ChaCha8Rng;
@@ -94,7 +96,7 @@ pub struct TrainingFrontier {
 /// as one node, then nodes by themselves. Where all nodes are one chain, dynamic programming over lists of ranks proposes more, by a
 /// model that is close to the program's time, and what it proposes is changed systematically by that model; the fastest are changed systematically at last. Where there are few of them, and an evaluation
 /// takes next to nothing, many more changes are tried by iterated local search, from what is in the archive and from random arrangements, and nodes may get the ranks of others in reverse order: their
-/// gradients have buckets of their own then.
+/// gradients have buckets of their own then. Where these few are no chain, the fastest of all is searched by parallel tempering besides.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
 /// evaluations grows with [`TrainingSearch::effort`], but for systematic changes, which end when nothing gets faster; one takes O((nodes + edges) x classes of ranks).
@@ -151,8 +153,20 @@ fn search(
     for gpus in 1..=problem.gpus {
         search.nodes.data_parallel(gpus, false)?;
     }
-    let Search { blocks, nodes, .. } = search;
-    let evaluations = nodes.evaluator.evaluations + blocks.evaluator.evaluations;
+    let Search { blocks, mut nodes, chain, .. } = search;
+    let mut evaluations = blocks.evaluator.evaluations;
+    // Apart from all the rest, so that neither depends on how the other one fares.
+    if chain.is_none() {
+        let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
+        let evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
+        let mut tempered = Stage::new(evaluator, single_gpu_us);
+        for level in levels::up_to(problem) {
+            tempered.temper(level, options.effort)?;
+        }
+        coarse.expand_fresh(&mut tempered, &mut nodes)?;
+        evaluations += tempered.evaluator.evaluations;
+    }
+    evaluations += nodes.evaluator.evaluations;
     Ok(TrainingFrontier { evaluations, ..found(nodes, bound)? })
 }
 
@@ -253,12 +267,7 @@ impl Search<'_> {
         self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
         self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
         self.blocks.iterated_local_search(gpus, more * 3 / 4, self.effort, &mut random)?;
-        for found in self.blocks.archive.take_fresh() {
-            let arrangement = self.blocks.evaluator.arrangement(&found);
-            let expanded = self.coarse.expand(&arrangement, self.nodes.node_count());
-            let expanded = self.nodes.evaluator.numbered(&expanded)?;
-            self.nodes.offer(&expanded)?;
-        }
+        self.coarse.expand_fresh(&mut self.blocks, &mut self.nodes)?;
         if let Some(chain) = &mut self.chain {
             self.nodes.follow(chain, fewer, gpus)?;
         } else {

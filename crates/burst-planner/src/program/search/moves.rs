@@ -7,6 +7,7 @@ use rand_chacha::rand_core::RngCore;
 
 use super::super::evaluator::{Evaluator, Numbered};
 use super::super::groups::GroupId;
+use super::mix::{Kind, Mix};
 use super::shape::{Parallel, Shape};
 
 /// Draws changes of an arrangement on the first `gpus` ranks.
@@ -14,8 +15,8 @@ pub(super) struct Moves<'s> {
     pub(super) shape: &'s Shape,
     pub(super) gpus: usize,
     pub(super) is_short_of_memory: bool,
-    /// Whether lists of ranks are reversed, too.
-    pub(super) reverses: bool,
+    /// Which changes are drawn, and how often.
+    pub(super) mix: Mix,
 }
 
 impl Moves<'_> {
@@ -26,25 +27,26 @@ impl Moves<'_> {
         from: &Numbered,
         random: &mut ChaCha8Rng,
     ) -> Option<Numbered> {
-        let drawn = match below(random, if self.reverses { 127 } else { 123 }) {
-            0..=19 => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
-            20..=29 => self.regroup(evaluator, from, &window(from, random), random),
-            30..=44 => self.regroup(evaluator, from, &run(from, random), random),
-            45..=62 => shift_boundary(evaluator, from, random),
-            63..=71 => {
+        let drawn = match self.mix.draw(random) {
+            Kind::Node => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
+            Kind::Window => self.regroup(evaluator, from, &window(from, random), random),
+            Kind::Run => self.regroup(evaluator, from, &run(from, random), random),
+            Kind::Boundary => shift_boundary(evaluator, from, random),
+            Kind::Branch => {
                 let nodes = self.branch(random)?.clone();
                 self.regroup(evaluator, from, &nodes, random)
             }
-            72..=79 => {
+            Kind::Spread => {
                 let parallel = &self.shape.parallels[self.parallel(random)?];
                 self.spread(evaluator, from, parallel, random)
             }
-            80..=85 => self.exchange_rank(evaluator, from, random),
-            86..=97 => self.adopt(evaluator, from, random),
-            98..=100 => swap(evaluator, from, random),
-            101..=108 => Some(self.turn(evaluator, from, random)),
-            109..=122 => self.reorder(from, random),
-            _ => Some(reverse(evaluator, from, random)),
+            Kind::Exchange => self.exchange_rank(evaluator, from, random),
+            Kind::Adopt => self.adopt(evaluator, from, random),
+            Kind::Swap => swap(evaluator, from, random),
+            Kind::Turn => Some(self.turn(evaluator, from, random)),
+            Kind::Reorder => self.reorder(from, random),
+            Kind::Reverse => Some(reverse(evaluator, from, random)),
+            Kind::SomeRanks => self.some_ranks(evaluator, from, random),
         };
         drawn.filter(|drawn| drawn != from)
     }
@@ -177,6 +179,21 @@ impl Moves<'_> {
             to.groups[node as usize] = evaluator.group(&turned);
         }
         to
+    }
+
+    /// A node on any of the ranks, each of them or not by chance.
+    fn some_ranks(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let ranks: Vec<usize> = (0..self.gpus).filter(|_| below(random, 2) == 0).collect();
+        if ranks.is_empty() {
+            return None;
+        }
+        let group = evaluator.group(&ranks);
+        assign(evaluator, from, &[below(random, from.groups.len())], group)
     }
 
     /// Some nodes as early or as late in the order as what they depend on allows.

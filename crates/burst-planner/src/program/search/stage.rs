@@ -71,6 +71,14 @@ impl<'p> Stage<'p> {
         Ok(self.take(numbered, time, &classes))
     }
 
+    /// As [`offer`](Self::offer), if an iteration does not take longer than that; an arrangement of which that is certain early is not
+    /// evaluated to the end, and does not come into the archive.
+    pub(super) fn offer_within(&mut self, numbered: &Numbered, slowest_us: f64) -> Result<Option<Trial>> {
+        let is_too_slow = |least: TrainingTime| least.iteration_us > slowest_us;
+        let (time, classes) = self.evaluator.time_unless(numbered, is_too_slow)?;
+        Ok((!is_too_slow(time)).then(|| self.take(numbered, time, &classes)))
+    }
+
     fn take(&mut self, numbered: &Numbered, time: TrainingTime, classes: &Classes) -> Trial {
         let overfull = self.evaluator.overfull(classes, &numbered.order);
         let is_taken = if overfull > 1.0 {
