@@ -96,7 +96,7 @@ pub struct TrainingFrontier {
 /// as one node, then nodes by themselves. Where all nodes are one chain, dynamic programming over lists of ranks proposes more, by a
 /// model that is close to the program's time, and what it proposes is changed systematically by that model; the fastest are changed systematically at last. Where there are few of them, and an evaluation
 /// takes next to nothing, many more changes are tried by iterated local search, from what is in the archive and from random arrangements, and nodes may get the ranks of others in reverse order: their
-/// gradients have buckets of their own then. Where these few are no chain, the fastest of all is searched by parallel tempering besides.
+/// gradients have buckets of their own then. Where these few are no chain, the fastest of all is also searched for by parallel tempering.
 ///
 /// It is a heuristic: [`TrainingFrontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
 /// evaluations grows with [`TrainingSearch::effort`], but for systematic changes, which end when nothing gets faster; one takes O((nodes + edges) x classes of ranks).
