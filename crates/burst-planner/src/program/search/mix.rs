@@ -39,21 +39,6 @@ pub(super) enum Kind {
 #[derive(Clone, Copy)]
 pub(super) struct Mix(&'static [(usize, Kind)]);
 
-/// Of use with few tries.
-pub(super) const USUAL: Mix = Mix(&[
-    (20, Kind::Node),
-    (10, Kind::Window),
-    (15, Kind::Run),
-    (18, Kind::Boundary),
-    (9, Kind::Branch),
-    (8, Kind::Spread),
-    (6, Kind::Exchange),
-    (12, Kind::Adopt),
-    (3, Kind::Swap),
-    (8, Kind::Turn),
-    (14, Kind::Reorder),
-]);
-
 /// Of use with many tries: lists of ranks are reversed, too.
 pub(super) const REVERSING: Mix = Mix(&[
     (20, Kind::Node),
@@ -69,6 +54,12 @@ pub(super) const REVERSING: Mix = Mix(&[
     (14, Kind::Reorder),
     (4, Kind::Reverse),
 ]);
+
+/// Of use with few tries: all of these but the last.
+pub(super) const USUAL: Mix = match REVERSING.0.split_last() {
+    Some((_, others)) => Mix(others),
+    None => REVERSING,
+};
 
 /// Of use where what is changed may get slower for a while: small changes, to any ranks.
 pub(super) const SMALL: Mix = Mix(&[
