@@ -34,7 +34,7 @@ impl EngineArgs {
 #[derive(Args)]
 pub(crate) struct EmulatedArgs {
     /// Emulate this many NVIDIA GPUs, on which kernels are executed on the processor, far slower than it would by itself (see
-    /// crates/cuda-emulator)
+    /// emulator/cuda-emulator)
     #[arg(long, value_name = "COUNT", value_parser = within(EMULATED))]
     emulate_gpus: Option<usize>,
 }
