@@ -28,8 +28,8 @@ downloads=$target/gpu-downloads
 
 # What Cargo is asked for to build a program.
 declare -A recipes=(
-    [deeppool]="build -p deeppool --bin deeppool --features cuda"
-    [deeppool-torch]="build -p deeppool --bin deeppool --features torch"
+    [deeppool]="build -p deeppool-cli --bin deeppool --features cuda"
+    [deeppool-torch]="build -p deeppool-cli --bin deeppool --features torch"
     [mux-bench]="build -p benches --bin mux-bench --features cuda"
     [gpu-mux-tests]="test --no-run -p gpu-mux --test cuda_gpu"
     [collectives-tests]="test --no-run -p collectives --features nccl --test it"

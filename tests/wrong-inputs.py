@@ -27,7 +27,7 @@ BYTES = 2 << 30
 LINES = 3
 
 ROOT = Path(__file__).resolve().parent.parent
-NETWORK = ROOT / "crates/deeppool/tests/data/small.onnx"
+NETWORK = ROOT / "crates/deeppool-cli/tests/data/small.onnx"
 
 NUMBERS = ["0", "-1", "1", "2", "3", "-0", "0.5", "1e-320", "1e308", "-1e308", "1e999", "nan", "inf", "-inf", "65536", "1048576", "1048577",
            "4294967295", "4294967296", "9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551615",

@@ -47,7 +47,7 @@ def test_the_commands_of_the_page_work(command, tmp_path):
         assert "times one GPU" in run([sys.executable, *arguments], tmp_path)
     else:
         if not BIN.exists():
-            pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool, or DEEPPOOL_BIN=PATH")
+            pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
         (before,) = (other for other in commands() if other.startswith("python "))
         run([sys.executable, *shlex.split(before)[1:]], tmp_path)
         run([str(BIN), *arguments], tmp_path)

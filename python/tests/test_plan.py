@@ -96,7 +96,7 @@ def test_files_go_both_ways(tmp_path: Path) -> None:
 def test_the_command_reads_our_plans_and_we_its(tmp_path: Path) -> None:
     command = os.environ.get("DEEPPOOL_BIN", str(Path(__file__).parents[2] / "target/debug/deeppool"))
     if not Path(command).exists():
-        pytest.skip("SKIPPED: the command `deeppool` is not built: cargo build -p deeppool")
+        pytest.skip("SKIPPED: the command `deeppool` is not built: cargo build -p deeppool-cli")
     run = [command, "plan", "--model", "vgg16", "--device", "a100", "--gpus", "8", "--batch", "32", "--amplification", "1.5"]
     subprocess.run([*run, "-o", str(tmp_path / "theirs.json")], check=True, capture_output=True)
     ours = vgg16()

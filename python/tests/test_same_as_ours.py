@@ -80,7 +80,7 @@ def train(folder):
     return losses
 
 
-@pytest.mark.skipif(not BIN.exists(), reason=f"there is no {BIN.name} to compare with: cargo build -p deeppool, or DEEPPOOL_BIN=PATH")
+@pytest.mark.skipif(not BIN.exists(), reason=f"there is no {BIN.name} to compare with: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
 @pytest.mark.parametrize("how", [["--amplification", "2"], ["--mode", "dp"]])
 def test_digits_cnn_learns_what_deeppool_train_learns(how, tmp_path):
     network = networks.NETWORKS["digits-cnn"]

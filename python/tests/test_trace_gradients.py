@@ -31,7 +31,7 @@ def deeppool(folder, *arguments):
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.skipif(not BIN.exists(), reason=f"SKIPPED: there is no {BIN.name}: cargo build -p deeppool, or DEEPPOOL_BIN=PATH")
+@pytest.mark.skipif(not BIN.exists(), reason=f"SKIPPED: there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
     torch.manual_seed(0)

@@ -80,8 +80,8 @@ pub(crate) fn rate(samples_per_s: f64) -> String {
 
 /// As `println!`, but to a reader that may go away before the end, such as `head`.
 macro_rules! say {
-    () => { $crate::cli::output::write_line(format_args!("")) };
-    ($($text:tt)*) => { $crate::cli::output::write_line(format_args!($($text)*)) };
+    () => { $crate::output::write_line(format_args!("")) };
+    ($($text:tt)*) => { $crate::output::write_line(format_args!($($text)*)) };
 }
 pub(crate) use say;
 

@@ -1,3 +1,5 @@
+//! The `deeppool` command.
+
 mod background;
 mod checkpoints;
 mod compare;
@@ -72,8 +74,8 @@ enum Command {
     Man(man::Man),
 }
 
-/// Exit code 0, 2 for bad usage or input, 1 for a failure, each with one line on stderr.
-pub(crate) fn run() -> ExitCode {
+/// Exits with 0, with 2 for bad usage or input, or with 1 for a failure. Errors are one line on stderr.
+fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp || error.kind() == ErrorKind::DisplayVersion => {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Plans a network that `deeppool` has never heard of, from Python, with nothing but the standard library.
 
-    cargo build --release -p deeppool
-    python3 crates/deeppool/examples/plan_problem.py --deeppool target/release/deeppool
+    cargo build --release -p deeppool-cli
+    python3 crates/deeppool-cli/examples/plan_problem.py --deeppool target/release/deeppool
 
 A fork with two branches and a skip connection is described by an analytic cost function, written as a problem of the
 format deeppool/plan-problem/v1 (see `PlanProblem::from_json` in the crate `burst-planner`), and planned.

@@ -1,0 +1,39 @@
+//! Tests that run the `deeppool` command.
+
+mod background_jobs;
+mod cli;
+mod command;
+mod epochs;
+mod files;
+mod job_script;
+mod memory_limit;
+mod opaque;
+mod pages;
+mod partial;
+mod perfetto;
+mod profile;
+mod simulate;
+mod to_accuracy;
+mod train_runs;
+mod training_page;
+mod training_problem;
+mod weights;
+
+#[cfg(any(feature = "mpi", feature = "cuda"))]
+mod comparison;
+
+#[cfg(feature = "cuda")]
+mod gpus;
+
+#[cfg(feature = "mpi")]
+mod cluster;
+#[cfg(feature = "mpi")]
+mod faults;
+#[cfg(feature = "mpi")]
+mod hosts;
+#[cfg(feature = "mpi")]
+mod mpi;
+#[cfg(feature = "mpi")]
+mod setup;
+#[cfg(feature = "mpi")]
+mod slurm;
