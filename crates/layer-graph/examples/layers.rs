@@ -1,4 +1,4 @@
-//! Lists the layers of a network of the zoo, with their shapes, parameters and operations.
+//! Prints the layers of a network of the zoo with their shapes, parameters and operations.
 //!
 //!     cargo run -p layer-graph --example layers -- resnet-50
 

@@ -1,72 +1,72 @@
 use std::path::PathBuf;
 
-/// What can be wrong with a network or with a file that describes one.
+/// Errors of building a network, or of reading one from a document or a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
     /// Two layers have the same name.
     #[error("layer `{0}` is defined twice: layer names must be unique")]
     DuplicateName(String),
-    /// A layer takes its input from a layer that is not (yet) in the graph.
+    /// A layer takes its input from a layer that is not in the graph yet.
     #[error("layer `{layer}` takes its input from `{input}`, which is not defined before it")]
     UnknownInput {
-        /// The layer that is being added.
+        /// Layer being added.
         layer: String,
-        /// The input that does not exist.
+        /// Missing input.
         input: String,
     },
-    /// A layer has too few or too many inputs.
+    /// A layer has the wrong number of inputs.
     #[error("layer `{layer}` ({kind}) takes {expected}, but got {got} inputs")]
     InputCount {
-        /// The layer that is being added.
+        /// Layer being added.
         layer: String,
-        /// Its kind, as in [`LayerKind::label`](crate::LayerKind::label).
+        /// Kind of the layer; see [`LayerKind::label`](crate::LayerKind::label).
         kind: &'static str,
-        /// What it takes, in words.
+        /// Description of the accepted number of inputs.
         expected: &'static str,
-        /// How many inputs it was given.
+        /// Number of inputs given.
         got: usize,
     },
-    /// A layer cannot be applied to inputs of these shapes.
+    /// A layer cannot be applied to inputs of the given shapes.
     #[error("layer `{layer}`: {problem}")]
     Shape {
-        /// The layer that is being added.
+        /// Layer being added.
         layer: String,
-        /// What does not fit, with the shapes in it.
+        /// Description of the mismatch, with the shapes.
         problem: String,
     },
-    /// A layer cannot use another one's parameters.
+    /// A layer cannot use the parameters of another one.
     #[error("layer `{layer}` cannot use the parameters of layer `{owner}`, {problem}")]
     Tied {
-        /// The layer that is being added.
+        /// Layer being added.
         layer: String,
-        /// The layer whose parameters it was to use.
+        /// Layer whose parameters were to be used.
         owner: String,
-        /// Why not.
+        /// Reason.
         problem: String,
     },
-    /// The zoo has no model of this name.
+    /// The zoo has no model with the given name.
     #[error("unknown model `{name}`; known models: {}{}", known.join(", "), known_names::hint(name, known.iter().copied()))]
     UnknownModel {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
-        /// All names that exist.
+        /// Names of all models.
         known: Vec<&'static str>,
     },
     /// A JSON document is not a graph.
     #[error("not a valid graph: at `{path}`: {problem}")]
     Json {
-        /// Where in the document, such as `layers[3].op`.
+        /// Path inside the document, such as `layers[3].op`.
         path: String,
-        /// What was found and what was expected.
+        /// Expected and actual content.
         problem: String,
     },
     /// A file could not be read or written.
     #[error("{}: {problem}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What went wrong with it.
+        /// Reason.
         problem: String,
     },
 }

@@ -7,12 +7,13 @@ use petgraph::visit::EdgeRef;
 use crate::infer::output_shape;
 use crate::{GraphError, Layer, LayerKind, Opaque, Shape};
 
-/// Identifies a layer of one [`LayerGraph`]. Ids count up from 0, the input layer, in topological order.
+/// Identifier of a layer within one [`LayerGraph`]. Ids are consecutive from 0 (the input layer) in
+/// topological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerId(usize);
 
 impl LayerId {
-    /// The position of the layer in [`LayerGraph::layers`].
+    /// Returns the position of the layer in [`LayerGraph::layers`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0
@@ -21,23 +22,26 @@ impl LayerId {
 
 /// A network: a directed acyclic graph of layers with checked shapes.
 ///
-/// A layer can only take its inputs from layers that are already there, so the graph is acyclic by construction and
-/// the order of addition is a topological order.
+/// A layer takes its inputs only from layers added before it. The graph is therefore acyclic by
+/// construction, and the order of insertion is a topological order.
 #[derive(Debug, Clone)]
 pub struct LayerGraph {
     name: String,
-    /// Edges point from producer to consumer and carry the position among the consumer's inputs.
+    /// Edges point from producer to consumer. The weight is the position among the consumer's
+    /// inputs.
     graph: DiGraph<Layer, usize>,
     by_name: HashMap<String, LayerId>,
-    /// The layers that use another one's parameters.
+    /// For each layer added by `add_tied`, the layer that owns its parameters.
     owners: HashMap<LayerId, LayerId>,
 }
 
 impl LayerGraph {
-    /// A network that has nothing but its input layer, named `input`, with samples of this shape.
+    /// Creates a network that holds only its input layer, named `input`.
+    ///
+    /// `input` is the shape of one sample.
     ///
     /// # Errors
-    /// [`GraphError::Shape`] when the shape is empty, has a zero in it, or is too large.
+    /// [`GraphError::Shape`] if the shape is empty, has a zero dimension or is too large.
     pub fn new(name: impl Into<String>, input: Shape) -> Result<Self, GraphError> {
         if !input.is_valid() {
             let problem = format!("input shape `{input}` is empty or too large");
@@ -53,10 +57,12 @@ impl LayerGraph {
         Ok(network)
     }
 
-    /// Adds a layer that takes its inputs from these layers, in this order, and returns its id.
+    /// Adds a layer and returns its id. `inputs` are the layers it takes its inputs from, in order.
     ///
     /// # Errors
-    /// When the name is taken, an input is not of this graph, or the layer does not fit the inputs' shapes.
+    /// - [`GraphError::DuplicateName`] if the name is in use.
+    /// - [`GraphError::UnknownInput`] if an input is not in this graph.
+    /// - [`GraphError::InputCount`] or [`GraphError::Shape`] if the layer does not fit its inputs.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -76,12 +82,12 @@ impl LayerGraph {
         Ok(id)
     }
 
-    /// Adds a layer that uses the parameters of an earlier one instead of its own, as a language model's last layer uses
-    /// its first one's.
+    /// Adds a layer that uses the parameters of an earlier layer (weight tying), as the output
+    /// layer of a language model uses those of its embedding.
     ///
     /// # Errors
-    /// As [`add`](Self::add), and [`GraphError::Tied`] when the owner has no parameters of the same dimensions, or none of its
-    /// own.
+    /// Those of [`add`](Self::add), and [`GraphError::Tied`] if `owner` has no parameters of its
+    /// own or their dimensions differ.
     pub fn add_tied(
         &mut self,
         name: impl Into<String>,
@@ -103,7 +109,7 @@ impl LayerGraph {
         }
         let dims =
             |layer: &Layer| layer.parameters().into_iter().map(|tensor| tensor.dims).collect::<Vec<_>>();
-        // Checked before the layer is added, so that a failure leaves the network unchanged.
+        // Checked before the layer is added: on failure the network is unchanged.
         let shapes = self.input_shapes(&name, inputs)?;
         let output = output_shape(&name, &kind, &shapes)?;
         let layer = Layer { name: name.clone(), kind: kind.clone(), inputs: shapes, output };
@@ -116,7 +122,7 @@ impl LayerGraph {
         Ok(id)
     }
 
-    /// The shapes of these layers' outputs.
+    /// Returns the output shapes of the given layers.
     fn input_shapes(&self, name: &str, inputs: &[LayerId]) -> Result<Vec<Shape>, GraphError> {
         if let Some(unknown) = inputs.iter().find(|id| id.0 >= self.len()) {
             return Err(GraphError::UnknownInput { layer: name.into(), input: format!("#{}", unknown.0) });
@@ -131,52 +137,52 @@ impl LayerGraph {
         id
     }
 
-    /// The network's name.
+    /// Returns the network's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The input layer.
+    /// Returns the input layer.
     #[must_use]
     pub fn input(&self) -> LayerId {
         LayerId(0)
     }
 
-    /// Number of layers, the input layer included.
+    /// Returns the number of layers, the input layer included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.graph.node_count()
     }
 
-    /// Whether there is no layer but the input.
+    /// Returns whether the graph holds only its input layer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 1
     }
 
-    /// The layer with this id.
+    /// Returns the layer with this id.
     ///
     /// # Panics
-    /// When the id is of another, larger graph.
+    /// If the id belongs to a larger graph.
     #[must_use]
     pub fn layer(&self, id: LayerId) -> &Layer {
         &self.graph[NodeIndex::new(id.0)]
     }
 
-    /// All layers in topological order, the input layer first.
+    /// Returns all layers in topological order, the input layer first.
     #[must_use]
     pub fn layers(&self) -> impl DoubleEndedIterator<Item = (LayerId, &Layer)> + ExactSizeIterator {
         self.graph.node_indices().map(|node| (LayerId(node.index()), &self.graph[node]))
     }
 
-    /// The layer of this name.
+    /// Returns the layer with the given name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<LayerId> {
         self.by_name.get(name).copied()
     }
 
-    /// The layers that a layer takes its inputs from, in the order of its inputs.
+    /// Returns the producers of a layer's inputs, in the order of its inputs.
     #[must_use]
     pub fn producers(&self, id: LayerId) -> Vec<LayerId> {
         let edges = self.graph.edges_directed(NodeIndex::new(id.0), Direction::Incoming);
@@ -185,7 +191,8 @@ impl LayerGraph {
         slots.into_iter().map(|(_, producer)| producer).collect()
     }
 
-    /// The layers that use a layer's output, each with the position among its inputs, in topological order.
+    /// Returns the layers that read a layer's output, in topological order, each with its input
+    /// position.
     #[must_use]
     pub fn consumers(&self, id: LayerId) -> Vec<(LayerId, usize)> {
         let edges = self.graph.edges_directed(NodeIndex::new(id.0), Direction::Outgoing);
@@ -195,13 +202,15 @@ impl LayerGraph {
         consumers
     }
 
-    /// The layer whose parameters a layer uses: itself, unless it was added by [`add_tied`](Self::add_tied).
+    /// Returns the layer that owns the parameters of a layer: itself, unless it was added by
+    /// [`add_tied`](Self::add_tied).
     #[must_use]
     pub fn parameter_owner(&self, id: LayerId) -> LayerId {
         self.owners.get(&id).copied().unwrap_or(id)
     }
 
-    /// The layers that use a layer's parameters, itself first; none where it uses another one's.
+    /// Returns the layers that use a layer's parameters, including itself. Empty if the layer uses
+    /// the parameters of another one.
     #[must_use]
     pub fn parameter_users(&self, id: LayerId) -> Vec<LayerId> {
         if self.owners.contains_key(&id) {
@@ -213,14 +222,17 @@ impl LayerGraph {
         users
     }
 
-    /// Number of learned parameters that a layer owns: none where it uses another one's.
+    /// Returns the number of learned parameters that a layer owns: 0 if it uses those of another
+    /// layer.
     #[must_use]
     pub fn own_parameter_count(&self, id: LayerId) -> usize {
         if self.parameter_owner(id) == id { self.layer(id).parameter_count() } else { 0 }
     }
 
-    /// By layer: whether anything learns from the gradient of its output, because the layer or one before it has
-    /// parameters. O(layers + edges).
+    /// Returns for each layer whether the gradient of its output is needed: whether the layer or
+    /// one before it has parameters.
+    ///
+    /// Complexity: O(layers + edges).
     ///
     /// ```
     /// use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
@@ -242,7 +254,7 @@ impl LayerGraph {
         needs
     }
 
-    /// The layers of which only the cost is known, with what that is, in topological order.
+    /// Returns the opaque layers (known only by their cost), in topological order.
     pub fn opaque_layers(&self) -> impl Iterator<Item = (&Layer, &Opaque)> {
         self.graph.node_weights().filter_map(|layer| match layer.kind() {
             LayerKind::Opaque(opaque) => Some((layer, opaque)),
@@ -250,32 +262,34 @@ impl LayerGraph {
         })
     }
 
-    /// The petgraph graph behind this network, for its algorithms. Edges carry the position among the consumer's
+    /// Returns the underlying `petgraph` graph. Edge weights are positions among the consumer's
     /// inputs.
     #[must_use]
     pub fn as_petgraph(&self) -> &DiGraph<Layer, usize> {
         &self.graph
     }
 
-    /// Number of learned parameters. Those that several layers use count once.
+    /// Returns the number of learned parameters. Shared parameters count once.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.layers().map(|(id, _)| self.own_parameter_count(id)).sum()
     }
 
-    /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.
+    /// Returns the floating-point operations of one sample's forward pass. A multiply-add counts as
+    /// two.
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         self.graph.node_weights().map(Layer::forward_flops).sum()
     }
 
-    /// Floating-point operations of one sample's backward pass.
+    /// Returns the floating-point operations of one sample's backward pass.
     #[must_use]
     pub fn backward_flops(&self) -> u64 {
         self.graph.node_weights().map(Layer::backward_flops).sum()
     }
 
-    /// Bytes of one sample's activations in single precision: the outputs of all layers.
+    /// Returns the bytes of one sample's activations in single precision, summed over the outputs
+    /// of all layers.
     #[must_use]
     pub fn activation_bytes(&self) -> u64 {
         self.graph.node_weights().map(Layer::output_bytes).sum()
@@ -283,7 +297,7 @@ impl LayerGraph {
 }
 
 impl PartialEq for LayerGraph {
-    /// Same name, same layers in the same order, same wiring, same parameters shared.
+    /// Compares name, layers in order, edges and shared parameters.
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.len() == other.len()

@@ -1,8 +1,9 @@
-//! Shape inference: the output shape of a layer, or why it does not fit its inputs.
+//! Shape inference: computes the output shape of a layer from its inputs, or reports why they do
+//! not fit.
 
 use crate::{Conv2d, GraphError, LayerKind, MultiHeadAttention, Opaque, Permute, Pool2d, Reshape, Shape};
 
-/// The output shape of a layer of this kind over these inputs.
+/// Computes the output shape of a layer of the given kind.
 pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Result<Shape, GraphError> {
     check_input_count(name, kind, inputs.len())?;
     let shape = match kind {
@@ -131,7 +132,7 @@ fn convolution(name: &str, conv: &Conv2d, input: &Shape) -> Result<Shape, GraphE
 
 fn pooling(name: &str, pool: &Pool2d, input: &Shape) -> Result<Shape, GraphError> {
     let (channels, height, width) = image(name, input)?;
-    // A window that lies in the padding alone would have no maximum.
+    // A window that covers only padding has no maximum.
     if (0..2).any(|i| pool.padding[i] > pool.kernel[i] / 2) {
         let problem = format!("padding {:?} is more than half of kernel {:?}", pool.padding, pool.kernel);
         return Err(shape_error(name, problem));
@@ -164,7 +165,7 @@ fn concatenation(name: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
     Ok(Shape::image(channels, height, width))
 }
 
-/// How many windows fit in each direction.
+/// Returns the number of window positions along height and width.
 fn windows(
     name: &str,
     size: [usize; 2],
@@ -225,13 +226,13 @@ fn permuted(name: &str, permute: &Permute, input: &Shape) -> Result<Shape, Graph
     Ok(Shape::new(permute.order.iter().map(|&dim| dims[dim]).collect::<Vec<_>>()))
 }
 
-/// The output that an opaque layer says it has.
+/// Returns the declared output shape of an opaque layer, after checking its parameters and labels.
 fn described(name: &str, opaque: &Opaque) -> Result<Shape, GraphError> {
     for (index, parameter) in opaque.parameters.iter().enumerate() {
         if opaque.parameters[..index].iter().any(|other| other.name == parameter.name) {
             return Err(shape_error(name, format!("has two parameters named `{}`", parameter.name)));
         }
-        // A parameter may be a single number, which has no dimensions.
+        // A scalar parameter has no dimensions.
         if !parameter.dims.is_empty() && !Shape::new(parameter.dims.as_slice()).is_valid() {
             let problem =
                 format!("parameter `{}` is empty or too large: {:?}", parameter.name, parameter.dims);

@@ -1,6 +1,10 @@
-//! The `graph` file format: `{"schema": "deeppool/graph/v1", "name", "input": [3, 224, 224], "layers":
-//! [{"name", "op", "inputs": ["..."], "parameters_of": "..."}]}`, where `op` is a [`LayerKind`], the layers stand in topological order, and
-//! `parameters_of` names an earlier layer whose parameters are used (left out where they are the layer's own).
+//! Reader and writer of the `graph` format.
+//!
+//! `{"schema": "deeppool/graph/v1", "name", "input": [3, 224, 224], "layers": [{"name", "op",
+//! "inputs": ["..."], "parameters_of": "..."}]}`
+//!
+//! `op` is a [`LayerKind`]. Layers are in topological order. `parameters_of` names the earlier
+//! layer that owns the parameters; it is omitted for layers with parameters of their own.
 
 use std::path::Path;
 
@@ -25,13 +29,13 @@ struct LayerDocument {
     name: String,
     op: LayerKind,
     inputs: Vec<String>,
-    /// The layer whose parameters this one uses.
+    /// Owner of the parameters, if it is another layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parameters_of: Option<String>,
 }
 
 impl LayerGraph {
-    /// This network as a JSON document of the format `deeppool/graph/v1`.
+    /// Serialises this network as a JSON document of format `deeppool/graph/v1`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let name_of = |id: LayerId| self.layer(id).name().to_owned();
@@ -47,14 +51,15 @@ impl LayerGraph {
             input: self.layer(self.input()).output_shape().clone(),
             layers: layers.collect(),
         };
-        // Strings, integers and finite floats always serialise; inference has refused the others.
+        // Serialisation cannot fail: shape inference rejects non-finite numbers.
         serde_json::to_string_pretty(&document).unwrap_or_default()
     }
 
-    /// Reads a JSON document of the format `deeppool/graph/v1`.
+    /// Parses a JSON document of format `deeppool/graph/v1`.
     ///
     /// # Errors
-    /// [`GraphError::Json`] with the path inside the document, or what is wrong with the network it describes.
+    /// [`GraphError::Json`] with the path inside the document, or the error of the layer that
+    /// cannot be added.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document: GraphDocument = serde_path_to_error::deserialize(deserializer).map_err(|error| {

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LayerKind, Shape};
 
-/// Bytes of one element. Activations and parameters are counted in single precision.
+/// Bytes of one element in single precision.
 const ELEMENT_BYTES: u64 = 4;
 
-/// One layer of a network with the shapes that were inferred for it.
+/// One layer of a network with its inferred shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     pub(crate) name: String,
@@ -27,13 +27,13 @@ pub struct LayerTensor {
 }
 
 impl LayerTensor {
-    /// A tensor of this name with these dimensions, outermost first.
+    /// Creates a tensor with the given name and dimensions, outermost first.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>, dims: impl Into<Vec<usize>>) -> Self {
         Self { name: name.into(), dims: dims.into() }
     }
 
-    /// Elements of the tensor.
+    /// Returns the number of elements of the tensor.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.dims.iter().product()
@@ -41,31 +41,31 @@ impl LayerTensor {
 }
 
 impl Layer {
-    /// The layer's name, unique in its graph.
+    /// Returns the layer's name, unique in its graph.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the layer computes.
+    /// Returns the operation of the layer.
     #[must_use]
     pub fn kind(&self) -> &LayerKind {
         &self.kind
     }
 
-    /// The shapes of one sample of each input, in order.
+    /// Returns the shapes of one sample of each input, in order.
     #[must_use]
     pub fn input_shapes(&self) -> &[Shape] {
         &self.inputs
     }
 
-    /// The shape of one sample of the output.
+    /// Returns the shape of one sample of the output.
     #[must_use]
     pub fn output_shape(&self) -> &Shape {
         &self.output
     }
 
-    /// The learned parameters, in the order in which they lie in the layer's flat parameter buffer.
+    /// Returns the learned parameters, in the order of the layer's flat parameter buffer.
     #[must_use]
     pub fn parameters(&self) -> Vec<LayerTensor> {
         let bias = |present: bool, count: usize| present.then(|| LayerTensor::new("bias", [count]));
@@ -101,7 +101,8 @@ impl Layer {
         }
     }
 
-    /// Statistics that training updates without a gradient, in the order of the layer's flat state buffer.
+    /// Returns the statistics that training updates without a gradient, in the order of the layer's
+    /// flat state buffer.
     #[must_use]
     pub fn statistics(&self) -> Vec<LayerTensor> {
         match self.kind {
@@ -116,12 +117,12 @@ impl Layer {
         }
     }
 
-    /// What a tensor of the layer is called among all of the network's, as in PyTorch's `state_dict` where layers are named as modules:
-    /// `conv1.weight`, `bn1.running_mean`.
+    /// Returns the qualified name of one of the layer's tensors: its key in PyTorch's `state_dict`,
+    /// such as `conv1.weight` or `bn1.running_mean`, if layers are named as PyTorch modules.
     ///
-    /// What PyTorch has no module for is named as there, too: class tokens and position embeddings are parameters, so that their name is the
-    /// layer's, and the projection in front of an attention, whose layer is called `in_proj`, has an `in_proj_weight` and an
-    /// `in_proj_bias`.
+    /// Class tokens and position embeddings are plain parameters in PyTorch, so their key is the
+    /// layer's name. The input projection of an attention, a layer called `in_proj`, has keys
+    /// `in_proj_weight` and `in_proj_bias`.
     #[must_use]
     pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
         let layer = &self.name;
@@ -132,8 +133,9 @@ impl Layer {
         }
     }
 
-    /// Labels of one sample: one at each position of a sequence for a [`LayerKind::SoftmaxCrossEntropy`], as many as it says for an opaque
-    /// loss, none for other kinds.
+    /// Returns the number of labels of one sample: one for each position for a
+    /// [`LayerKind::SoftmaxCrossEntropy`], the declared number for an opaque loss, 0 for other
+    /// kinds.
     #[must_use]
     pub fn label_count(&self) -> usize {
         match &self.kind {
@@ -143,35 +145,40 @@ impl Layer {
         }
     }
 
-    /// Number of learned parameters.
+    /// Returns the number of learned parameters.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.parameters().iter().map(LayerTensor::elements).sum()
     }
 
-    /// Bytes of the learned parameters in single precision.
+    /// Returns the bytes of the learned parameters in single precision.
     #[must_use]
     pub fn parameter_bytes(&self) -> u64 {
         self.parameter_count() as u64 * ELEMENT_BYTES
     }
 
-    /// Bytes of one sample of the output in single precision.
+    /// Returns the bytes of one sample of the output in single precision.
     #[must_use]
     pub fn output_bytes(&self) -> u64 {
         self.output.elements() as u64 * ELEMENT_BYTES
     }
 
-    /// Bytes of one sample of all inputs in single precision.
+    /// Returns the bytes of one sample of all inputs in single precision.
     #[must_use]
     pub fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|shape| shape.elements() as u64 * ELEMENT_BYTES).sum()
     }
 
-    /// Floating-point operations of one sample's forward pass; a multiply-add counts as two.
+    /// Returns the floating-point operations of one sample's forward pass. A multiply-add counts as
+    /// two.
     ///
-    /// Element-wise layers count their arithmetic by a fixed number an element (softmax, and softmax with cross entropy: five,
-    /// batch normalisation with its statistics: six, layer normalisation: eight, GELU: ten). Attention counts both of its
-    /// products in full, masked or not.
+    /// Element-wise layers count a fixed number of operations for each element:
+    /// - softmax, with or without cross entropy: 5
+    /// - batch normalisation, with its statistics: 6
+    /// - layer normalisation: 8
+    /// - GELU: 10
+    ///
+    /// Attention counts both of its products in full, whether or not it is causal.
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         let outputs = self.output.elements() as u64;
@@ -209,9 +216,11 @@ impl Layer {
         }
     }
 
-    /// Floating-point operations of one sample's backward pass: the gradients of the inputs and, where there are
-    /// parameters, of the parameters, each of which costs a convolution or linear layer as much as its forward. So does
-    /// the gradient of each factor of a product in an attention.
+    /// Returns the floating-point operations of one sample's backward pass.
+    ///
+    /// It computes the gradients of the inputs and of the parameters. For a convolution or a linear
+    /// layer, each costs as much as the forward pass; so does each factor's gradient in the
+    /// products of an attention.
     #[must_use]
     pub fn backward_flops(&self) -> u64 {
         match &self.kind {

@@ -2,51 +2,52 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The shape of one sample: the dimensions of a tensor without its batch dimension.
+/// Shape of one sample: the dimensions of a tensor without its batch dimension.
 ///
-/// Images are `channels x height x width`, sequences `positions x features`; feature vectors have one dimension.
+/// Images are `channels x height x width`, sequences are `positions x features`, and feature
+/// vectors have one dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// A shape with these dimensions, outermost first.
+    /// Creates a shape with the given dimensions, outermost first.
     #[must_use]
     pub fn new(dims: impl Into<Vec<usize>>) -> Self {
         Self(dims.into())
     }
 
-    /// An image of `channels x height x width`.
+    /// Creates the shape of an image, `channels x height x width`.
     #[must_use]
     pub fn image(channels: usize, height: usize, width: usize) -> Self {
         Self(vec![channels, height, width])
     }
 
-    /// A sequence of `positions x features`.
+    /// Creates the shape of a sequence, `positions x features`.
     #[must_use]
     pub fn sequence(positions: usize, features: usize) -> Self {
         Self(vec![positions, features])
     }
 
-    /// A vector of `count` features.
+    /// Creates the shape of a vector of `count` features.
     #[must_use]
     pub fn features(count: usize) -> Self {
         Self(vec![count])
     }
 
-    /// The dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     #[must_use]
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
 
-    /// Elements of one sample: the product of the dimensions.
+    /// Returns the number of elements of one sample: the product of the dimensions.
     #[must_use]
     pub fn elements(&self) -> usize {
         self.0.iter().product()
     }
 
-    /// `(channels, height, width)` when this is an image.
+    /// Returns `(channels, height, width)` if the shape has three dimensions.
     #[must_use]
     pub fn as_image(&self) -> Option<(usize, usize, usize)> {
         match self.0[..] {
@@ -55,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// `(positions, features)` when this is a sequence.
+    /// Returns `(positions, features)` if the shape has two dimensions.
     #[must_use]
     pub fn as_sequence(&self) -> Option<(usize, usize)> {
         match self.0[..] {
@@ -64,13 +65,14 @@ impl Shape {
         }
     }
 
-    /// Elements of the innermost dimension: the features of a vector, or of each position of a sequence.
+    /// Returns the number of elements of the innermost dimension: the features of a vector, or of
+    /// each position of a sequence.
     #[must_use]
     pub fn innermost(&self) -> usize {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// Whether every dimension is positive and the product fits into a `usize`.
+    /// Returns whether every dimension is positive and the product fits into a `usize`.
     pub(crate) fn is_valid(&self) -> bool {
         !self.0.is_empty()
             && self.0.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).is_some_and(|n| n > 0)

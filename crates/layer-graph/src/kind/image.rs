@@ -6,28 +6,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv2d {
-    /// Channels of the output; a multiple of `groups`.
+    /// Number of output channels. A multiple of `groups`.
     pub out_channels: usize,
     /// Size of the kernel.
     pub kernel: [usize; 2],
-    /// Step of the kernel.
+    /// Step between neighbouring positions of the kernel.
     pub stride: [usize; 2],
-    /// Zeros added at each side.
+    /// Zeros added on each side.
     pub padding: [usize; 2],
-    /// Independent groups of channels; 1 is an ordinary convolution.
+    /// Number of channel groups. 1 is an ordinary convolution.
     pub groups: usize,
     /// Whether a bias is added to each output channel.
     pub bias: bool,
 }
 
 impl Conv2d {
-    /// A convolution with a square kernel, stride 1, no padding, one group, and a bias.
+    /// Creates a convolution with a square kernel, stride 1, no padding, one group and a bias.
     #[must_use]
     pub fn new(out_channels: usize, kernel: usize) -> Self {
         Self::rectangular(out_channels, [kernel, kernel])
     }
 
-    /// A convolution with a `[height, width]` kernel, stride 1, no padding, one group, and a bias.
+    /// Creates a convolution with a `[height, width]` kernel, stride 1, no padding, one group and a
+    /// bias.
     #[must_use]
     pub fn rectangular(out_channels: usize, kernel: [usize; 2]) -> Self {
         Self { out_channels, kernel, stride: [1, 1], padding: [0, 0], groups: 1, bias: true }
@@ -47,7 +48,7 @@ impl Conv2d {
         self
     }
 
-    /// Sets the padding by direction: `[height, width]`.
+    /// Sets the padding as `[height, width]`.
     #[must_use]
     pub fn padding_hw(mut self, padding: [usize; 2]) -> Self {
         self.padding = padding;
@@ -61,7 +62,7 @@ impl Conv2d {
         self
     }
 
-    /// Leaves the bias out, as before a batch normalisation.
+    /// Removes the bias, as is usual before a batch normalisation.
     #[must_use]
     pub fn without_bias(mut self) -> Self {
         self.bias = false;
@@ -73,14 +74,14 @@ impl Conv2d {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchNorm {
-    /// Added to the variance before its square root.
+    /// Term added to the variance before the square root.
     pub epsilon: f64,
     /// Weight of the current batch in the running statistics.
     pub momentum: f64,
 }
 
 impl Default for BatchNorm {
-    /// Epsilon 1e-5 and momentum 0.1, as in PyTorch.
+    /// Returns epsilon 1e-5 and momentum 0.1, as in PyTorch.
     fn default() -> Self {
         Self { epsilon: 1e-5, momentum: 0.1 }
     }
@@ -92,15 +93,16 @@ impl Default for BatchNorm {
 pub struct Pool2d {
     /// Size of the window.
     pub kernel: [usize; 2],
-    /// Step of the window.
+    /// Step between neighbouring positions of the window.
     pub stride: [usize; 2],
-    /// Padding at each side; at most half of the kernel.
+    /// Padding on each side. At most half of the kernel.
     pub padding: [usize; 2],
-    /// Padding at the bottom and at the right in addition to `padding`, less than the kernel: what rounding the number of windows
-    /// up comes to.
+    /// Padding at the bottom and on the right in addition to `padding`, less than the kernel. It
+    /// expresses `ceil_mode` of PyTorch and asymmetric padding of ONNX.
     #[serde(default, skip_serializing_if = "is_none")]
     pub extra_padding: [usize; 2],
-    /// Whether all of the padding counts as zeros in a mean. It never counts in a maximum.
+    /// Whether padding counts as zeros in an average (`count_include_pad` of PyTorch). Ignored by
+    /// maximum pooling.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub count_padding: bool,
 }
@@ -114,7 +116,7 @@ fn yes() -> bool {
 }
 
 impl Pool2d {
-    /// A square window with this stride and no padding.
+    /// Creates a square window with the given stride and no padding.
     #[must_use]
     pub fn new(kernel: usize, stride: usize) -> Self {
         Self {
@@ -133,14 +135,14 @@ impl Pool2d {
         self
     }
 
-    /// Sets the padding at the bottom and at the right beyond that at each side.
+    /// Sets the additional padding at the bottom and on the right.
     #[must_use]
     pub fn extra_padding(mut self, extra_padding: [usize; 2]) -> Self {
         self.extra_padding = extra_padding;
         self
     }
 
-    /// Leaves the padding out of a mean.
+    /// Excludes padding from averages.
     #[must_use]
     pub fn without_counting_padding(mut self) -> Self {
         self.count_padding = false;
@@ -152,21 +154,22 @@ impl Pool2d {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveAvgPool2d {
-    /// Size of the output, `[height, width]`.
+    /// Output size `[height, width]`.
     pub output: [usize; 2],
 }
 
-/// Hyper-parameters of a local response normalisation, as PyTorch defines them.
+/// Hyper-parameters of a local response normalisation, as defined by PyTorch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalResponseNorm {
-    /// Neighbouring channels that are summed, at least one: the channel itself in the middle, and of an even number one more
-    /// before it than after it (as in PyTorch; ONNX has it the other way round).
+    /// Number of neighbouring channels in the sum, at least 1, centred on the channel. If it is
+    /// even, there is one more channel before the centre than after it, as in PyTorch. (ONNX has
+    /// one more after it.)
     pub size: usize,
     /// Factor of the mean square.
     pub alpha: f64,
-    /// The power.
+    /// Exponent.
     pub beta: f64,
-    /// Added to the scaled mean square.
+    /// Term added to the scaled mean square.
     pub k: f64,
 }

@@ -10,78 +10,87 @@ pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select};
 pub use sequence::{Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding};
 
-/// What a layer computes. The variants' fields are the layer's hyper-parameters; what follows from the inputs
-/// (channel counts, output sizes) is inferred when the layer is added to a [`LayerGraph`](crate::LayerGraph).
+/// Operation of a layer with its hyper-parameters.
+///
+/// Quantities that follow from the inputs, such as channel counts and output sizes, are inferred
+/// when the layer is added to a [`LayerGraph`](crate::LayerGraph).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LayerKind {
-    /// The network's input. Every graph has exactly one, its first layer.
+    /// Input of the network. Every graph has exactly one, as its first layer.
     Input,
-    /// Two-dimensional convolution (cross-correlation, as in every framework).
+    /// Two-dimensional convolution (cross-correlation, as in PyTorch).
     Conv2d(Conv2d),
-    /// `y = W x + b` over a feature vector, or over each position of a sequence or of an image whose channels come last: over the
-    /// innermost dimension.
+    /// Affine map `y = W x + b` over the innermost dimension: a feature vector, or each position of
+    /// a sequence or of a channels-last image.
     Linear(Linear),
-    /// Batch normalisation over each channel of an image, or each feature of a vector.
+    /// Batch normalisation of each channel of an image or each feature of a vector.
     BatchNorm(BatchNorm),
-    /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the features of a vector, or of each position of a sequence or of an
-    /// image whose channels come last: over the innermost dimension.
+    /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the innermost dimension: a feature
+    /// vector, or each position of a sequence or of a channels-last image.
     LayerNorm(LayerNorm),
-    /// Divides each channel of an image by `(k + alpha * mean square of its neighbours)^beta`, where the mean is the sum over
-    /// the neighbouring channels that exist divided by `size` (Krizhevsky, Sutskever and Hinton, 2012).
+    /// Local response normalisation (Krizhevsky, Sutskever and Hinton, 2012): divides each channel
+    /// of an image by `(k + alpha * mean)^beta`. `mean` is the sum of squares over the existing
+    /// neighbouring channels divided by `size`.
     LocalResponseNorm(LocalResponseNorm),
     /// `max(x, 0)`.
     Relu,
-    /// `x * sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`: the Gaussian error linear unit (Hendrycks and Gimpel, 2016)
-    /// by its tanh approximation, as GPT-2 uses it.
+    /// Gaussian error linear unit (Hendrycks and Gimpel, 2016) in its tanh approximation, `x *
+    /// sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`, as GPT-2 uses it.
     GeluTanh,
-    /// `x * Phi(x)`, with the distribution function of the standard normal distribution: the Gaussian error linear unit
-    /// itself.
+    /// Exact Gaussian error linear unit: `x * Phi(x)`, where `Phi` is the standard normal
+    /// distribution function.
     Gelu,
     /// Softmax over the innermost dimension.
     Softmax,
-    /// The learned vector of each token. Its input is a vector of token numbers, `positions`; its output a sequence,
-    /// `positions x features`.
+    /// Token embedding. Input: a vector of `positions` token ids. Output: `positions x features`.
     Embedding(Embedding),
-    /// Adds the learned vector of its position to each element of a sequence.
+    /// Adds a learned position vector to each element of a sequence.
     PositionEmbedding(PositionEmbedding),
-    /// Puts a learned vector in front of a sequence: the class token of a vision transformer, whose output is classified.
+    /// Prepends a learned vector to a sequence, as the class token of a vision transformer.
     ClassToken,
-    /// Scaled dot-product attention of several heads (Vaswani et al., 2017) over a sequence of
-    /// `positions x 3 features`: for each position its query, key and value, one after another, each cut into heads. The
-    /// output is `positions x features`. The projections before and after it are [`Linear`] layers.
+    /// Multi-head scaled dot-product attention (Vaswani et al., 2017).
+    ///
+    /// Input: `positions x 3 features`, for each position its query, key and value, each split into
+    /// heads. Output: `positions x features`. The projections before and after it are [`Linear`]
+    /// layers.
     MultiHeadAttention(MultiHeadAttention),
-    /// The largest value of each window; padding counts as minus infinity.
+    /// Maximum of each window. Padding counts as minus infinity.
     MaxPool2d(Pool2d),
-    /// The mean of each window. Padding counts as zeros, as is PyTorch's default, or not at all: see
-    /// [`Pool2d::count_padding`].
+    /// Average of each window. [`Pool2d::count_padding`] says whether padding counts as zeros (the
+    /// default of PyTorch) or not at all.
     AvgPool2d(Pool2d),
     /// Average pooling to a given output size.
     AdaptiveAvgPool2d(AdaptiveAvgPool2d),
-    /// An image as a vector of features.
+    /// Reshapes an image to a vector of features.
     Flatten,
-    /// The same elements in another shape.
+    /// Reshapes a sample to another shape with the same number of elements.
     Reshape(Reshape),
-    /// The dimensions of a sample in another order.
+    /// Permutes the dimensions of a sample.
     Permute(Permute),
-    /// One position along the outermost dimension, which is removed, such as a token of a sequence.
+    /// Selects one position along the outermost dimension and removes that dimension, such as one
+    /// token of a sequence.
     Select(Select),
-    /// Joins images along the channel dimension.
+    /// Concatenates images along the channel dimension.
     Concat,
-    /// The sum of its inputs, element by element.
+    /// Element-wise sum of its inputs.
     Add,
-    /// Zeroes each element with a probability while training, and scales the others up.
+    /// Dropout: zeroes each element with the given probability during training and rescales the
+    /// others.
     Dropout(Dropout),
-    /// Softmax and cross entropy against the sample's label; its output is the loss of each sample. Over a sequence,
-    /// `positions x classes`, a sample has a label at each position, and its loss is their mean.
+    /// Softmax with cross entropy against the sample's label. Its output is the loss of each
+    /// sample.
+    ///
+    /// Over a sequence of `positions x classes` there is one label for each position, and the loss
+    /// of a sample is the mean over positions.
     SoftmaxCrossEntropy,
-    /// Whatever no other kind is, of which only the cost is known: it can be planned, and no engine runs it.
+    /// Operation known only by its cost. It can be planned and simulated, but no engine runs it.
     Opaque(Opaque),
 }
 
 impl LayerKind {
-    /// The name of the kind, as in the JSON format.
+    /// Returns the name of the kind, as in the JSON format.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -114,7 +123,7 @@ impl LayerKind {
         }
     }
 
-    /// Whether its output is the loss of each sample.
+    /// Returns whether the output is the loss of each sample.
     #[must_use]
     pub fn is_loss(&self) -> bool {
         match self {
@@ -129,7 +138,7 @@ impl LayerKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dropout {
-    /// Probability that an element is zeroed; in `0.0..1.0`.
+    /// Probability that an element is zeroed, in `0.0..1.0`.
     pub probability: f64,
 }
 

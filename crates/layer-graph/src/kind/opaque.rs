@@ -1,14 +1,15 @@
-//! A layer of which only the cost is known.
+//! Layers known only by their cost.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{LayerTensor, Shape};
 
-/// What is known of a layer whose computation is not: enough to time it, to move what it reads and writes, and to count its memory.
-/// Networks that come from elsewhere have such layers where no other kind fits. They can be planned and simulated like any other; no engine
-/// runs them.
+/// Cost of a layer whose computation is unknown: enough to time it, to move its inputs and outputs
+/// and to count its memory.
 ///
-/// A layer mixes no samples: what it costs is by sample, and it may be split over ranks by sample.
+/// Imported networks have such layers where no other kind fits. They are planned and simulated like
+/// other layers; no engine runs them. Samples are independent: costs are for one sample, and the
+/// layer may be split over ranks by sample.
 ///
 /// ```
 /// use layer_graph::{LayerGraph, Opaque, OpaquePass, Shape};
@@ -24,41 +25,42 @@ use crate::{LayerTensor, Shape};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Opaque {
-    /// What it computes, in the words of the framework that it comes from, such as `silu` or `LSTM`. Not interpreted.
+    /// Name of the operation in the framework it comes from, such as `silu` or `LSTM`. Not
+    /// interpreted.
     pub op: String,
     /// Shape of the output of one sample.
     pub output: Shape,
-    /// The learned parameters, in the order in which they lie in the layer's flat parameter buffer.
+    /// Learned parameters, in the order of the layer's flat parameter buffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<LayerTensor>,
-    /// What the forward pass takes.
+    /// Cost of the forward pass.
     pub forward: OpaquePass,
-    /// What the backward pass takes: the gradients of the inputs and of the parameters.
+    /// Cost of the backward pass: gradients of the inputs and of the parameters.
     pub backward: OpaquePass,
-    /// Bytes of one sample that the forward pass keeps for the backward pass, besides the inputs.
+    /// Bytes of one sample that the forward pass saves for the backward pass, besides the inputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub saved_bytes: u64,
-    /// Labels of one sample, where the layer is a loss: its output is then the loss of each sample, one element. `None` for layers that are
-    /// no loss.
+    /// Number of labels of one sample if the layer is a loss; its output is then one element, the
+    /// loss of the sample. `None` for other layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<usize>,
 }
 
-/// What one pass of an opaque layer takes.
+/// Cost of one pass of an opaque layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpaquePass {
-    /// Floating-point operations of one sample; a multiply-add counts as two.
+    /// Floating-point operations of one sample. A multiply-add counts as two.
     pub flops: u64,
-    /// Bytes of one sample that all of its operations read and write, besides the parameters, which a forward pass reads and for which a
-    /// backward pass also writes gradients.
+    /// Bytes of one sample that the pass reads and writes, without parameters. (The forward pass
+    /// also reads the parameters; the backward pass reads them and writes their gradients.)
     pub bytes: u64,
-    /// Kernels that are launched, whatever the number of samples.
+    /// Number of kernel launches, independent of the number of samples.
     pub kernels: u32,
 }
 
 impl Opaque {
-    /// An operation with this output, without parameters, that takes nothing.
+    /// Creates an operation with the given output, no parameters and no cost.
     #[must_use]
     pub fn new(op: impl Into<String>, output: Shape) -> Self {
         Self {
@@ -79,28 +81,28 @@ impl Opaque {
         self
     }
 
-    /// Sets what the forward pass takes.
+    /// Sets the cost of the forward pass.
     #[must_use]
     pub fn forward(mut self, forward: OpaquePass) -> Self {
         self.forward = forward;
         self
     }
 
-    /// Sets what the backward pass takes.
+    /// Sets the cost of the backward pass.
     #[must_use]
     pub fn backward(mut self, backward: OpaquePass) -> Self {
         self.backward = backward;
         self
     }
 
-    /// Sets what is kept for the backward pass, in bytes of one sample.
+    /// Sets the bytes of one sample that are saved for the backward pass.
     #[must_use]
     pub fn saved_bytes(mut self, saved_bytes: u64) -> Self {
         self.saved_bytes = saved_bytes;
         self
     }
 
-    /// Makes it a loss against so many labels a sample.
+    /// Makes the layer a loss with the given number of labels for each sample.
     #[must_use]
     pub fn loss(mut self, labels: usize) -> Self {
         self.labels = Some(labels);

@@ -1,4 +1,4 @@
-//! Hyper-parameters of the layers that move a sample's elements and compute nothing.
+//! Hyper-parameters of the layers that move elements without computing.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::Shape;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reshape {
-    /// The new shape, of as many elements.
+    /// New shape, with the same number of elements.
     pub output: Shape,
 }
 
@@ -16,7 +16,7 @@ pub struct Reshape {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Permute {
-    /// For each dimension of the output the dimension of the input that it is.
+    /// For each dimension of the output, the dimension of the input it comes from.
     pub order: Vec<usize>,
 }
 
@@ -24,6 +24,6 @@ pub struct Permute {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Select {
-    /// The position along the outermost dimension.
+    /// Position along the outermost dimension.
     pub index: usize,
 }

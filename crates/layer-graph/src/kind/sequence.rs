@@ -1,4 +1,4 @@
-//! Hyper-parameters of the layers that work on vectors of features and on sequences of them.
+//! Hyper-parameters of the layers that work on feature vectors and on sequences of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
-    /// Features of the output.
+    /// Number of output features.
     pub out_features: usize,
     /// Whether a bias is added.
     pub bias: bool,
 }
 
 impl Linear {
-    /// A linear layer with a bias.
+    /// Creates a linear layer with a bias.
     #[must_use]
     pub fn new(out_features: usize) -> Self {
         Self { out_features, bias: true }
     }
 
-    /// Leaves the bias out.
+    /// Removes the bias.
     #[must_use]
     pub fn without_bias(mut self) -> Self {
         self.bias = false;
@@ -31,12 +31,12 @@ impl Linear {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerNorm {
-    /// Added to the variance before its square root.
+    /// Term added to the variance before the square root.
     pub epsilon: f64,
 }
 
 impl Default for LayerNorm {
-    /// Epsilon 1e-5, as in PyTorch.
+    /// Returns epsilon 1e-5, as in PyTorch.
     fn default() -> Self {
         Self { epsilon: 1e-5 }
     }
@@ -46,9 +46,9 @@ impl Default for LayerNorm {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
-    /// Number of different tokens.
+    /// Number of distinct tokens.
     pub vocabulary: usize,
-    /// Features that a token becomes.
+    /// Number of features of a token's vector.
     pub features: usize,
 }
 
@@ -56,7 +56,7 @@ pub struct Embedding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PositionEmbedding {
-    /// The longest sequence that there are parameters for; the input may be shorter.
+    /// Maximum sequence length. Inputs may be shorter.
     pub positions: usize,
 }
 
@@ -64,8 +64,8 @@ pub struct PositionEmbedding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MultiHeadAttention {
-    /// Number of heads; divides the number of features.
+    /// Number of heads. Divides the number of features.
     pub heads: usize,
-    /// Whether a position sees only itself and those before it.
+    /// Whether each position attends only to itself and earlier positions.
     pub causal: bool,
 }

@@ -1,12 +1,13 @@
-//! The nodes of a file that its output depends on.
+//! Search for the nodes that a value depends on.
 
 use std::collections::{HashMap, HashSet};
 
 use super::node::Node;
 
-/// Positions of the nodes that a value depends on, those that make constants included.
+/// Returns the positions of the nodes that a value depends on, including those that compute
+/// constants.
 pub(super) fn ancestors(nodes: &[Node<'_>], value: &str) -> HashSet<usize> {
-    // Where two nodes make the same value, both are kept, so that the importer finds the error.
+    // If two nodes define the same value, both are kept: the importer reports the error.
     let mut makers = HashMap::<_, Vec<_>>::new();
     for (i, node) in nodes.iter().enumerate() {
         for made in node.outputs() {

@@ -1,7 +1,8 @@
-//! The tensors of a file that do not depend on the samples: stored ones, and those that nodes make of them.
+//! Constants of a model: tensors that do not depend on the samples, stored in the file or computed
+//! from stored ones.
 //!
-//! Only dimensions matter for most of them, since parameters are initialised afresh. Values are kept of the short lists of
-//! integers that say how other tensors are shaped, and of single numbers.
+//! Parameters are initialised again by training, so only their dimensions are kept. Values are kept
+//! for short lists of integers, which give shapes and axes, and for single numbers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,31 +11,33 @@ use super::dims::{permute, reshape, squeeze, unsqueeze};
 use super::node::{Node, shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
 
-/// Longer lists of integers are data, not dimensions.
+/// Maximum length of a list of integers whose values are kept. Longer ones are data.
 const LONGEST_LIST: usize = 64;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constant {
     pub(super) dims: Vec<usize>,
     pub(super) source: Source,
-    /// The values of a short list of integers.
+    /// Values, if this is a short list of integers.
     pub(super) ints: Option<Vec<i64>>,
-    /// The value of a single number.
+    /// Value, if this is a single number.
     pub(super) number: Option<f64>,
 }
 
-/// Where the elements of a tensor are from, and in which order they are: two tensors are the same but for their dimensions when
-/// these are equal.
+/// Origin and element order of a tensor. Two tensors with equal sources hold the same elements and
+/// differ at most in their dimensions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Source {
-    /// The stored tensor that this one is, or is a rearrangement of.
+    /// Name of the stored tensor that holds the elements.
     pub(super) origin: String,
-    /// How it was transposed on the way, as dimensions and their order. Other rearrangements leave the elements in order.
+    /// Transpositions applied to the stored tensor, as (dimensions, order). Other rearrangements
+    /// keep the order of elements.
     transposes: Vec<(Vec<usize>, Vec<usize>)>,
 }
 
 impl Source {
-    /// The same elements after a transposition of a tensor of these dimensions. One that undoes the last cancels it.
+    /// Returns the source after a transposition of a tensor with dimensions `dims`. A transposition
+    /// that undoes the previous one removes it.
     fn transposed(mut self, dims: &[usize], order: Vec<usize>) -> Self {
         let in_place = |order: &[usize]| order.iter().copied().eq(0..order.len());
         if in_place(&order) {
@@ -59,7 +62,7 @@ impl Constant {
         Self { dims, source, ints: None, number: None }
     }
 
-    /// Where the elements of the transposed matrix are from.
+    /// Returns the source of the transposed matrix.
     pub(super) fn transposed_source(&self) -> Source {
         self.source.clone().transposed(&self.dims, vec![1, 0])
     }
@@ -86,25 +89,27 @@ impl Constant {
             }
             _ => {}
         }
-        // Values that are stored in another file, or are not all there, are not known.
+        // Discard values that are incomplete or stored in another file.
         constant.ints = constant.ints.filter(|values| values.len() == count);
         Ok(constant)
     }
 }
 
-/// Bytes in groups of one number each.
+/// Splits bytes into words of `N` bytes.
 fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
     bytes.chunks_exact(N).filter_map(|word| word.try_into().ok())
 }
 
-/// Dimensions whose product is a sensible number of elements.
+/// Returns the dimensions if each is valid and their product does not overflow.
 fn dimensions(dims: &[i64]) -> Option<Vec<usize>> {
     let dims = dims.iter().map(|&dim| size(dim)).collect::<Option<Vec<_>>>()?;
     dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|_| dims)
 }
 
-/// The constants that the wanted nodes take or make, by name, and those nodes that make them. Those that cannot be read are added
-/// to `problems`, by the value that they would be.
+/// Evaluates the constants among the wanted nodes.
+///
+/// Returns the constants by name, and the positions of the nodes that compute them. Constants that
+/// cannot be read are added to `problems`, with the name of the value.
 pub(super) fn constants<'a>(
     tensors: &'a [TensorProto],
     nodes: &[Node<'a>],
@@ -139,10 +144,11 @@ pub(super) fn constants<'a>(
     (constants, makers)
 }
 
-/// What a node makes of constants; `None` where that is not known, or not a constant.
+/// Evaluates a node whose inputs are constants. Returns `None` if the result is not a known
+/// constant.
 fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Option<Constant>, OnnxError> {
     let input = |position: usize| node.optional_input(position).and_then(|name| constants.get(name));
-    // The list of integers that newer operators take as an input, and older ones as an attribute.
+    // Newer operator versions take this list as an input, older ones as an attribute.
     let list = |position: usize, attribute: &str| {
         input(position).map_or_else(|| node.ints(attribute), |constant| constant.ints.as_deref())
     };
@@ -173,7 +179,7 @@ fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Optio
             rearranged(unsqueeze(axes, &first.dims), Some(axes))
         }
         "Squeeze" => rearranged(squeeze(list(1, "axes"), &first.dims), list(1, "axes")),
-        // Only matrices are stored transposed, and of those no values are known.
+        // Only matrices are stored transposed; their values are not kept.
         "Transpose" => {
             let axes: Vec<usize> = (0..first.dims.len()).collect();
             let (dims, order) = (permute(node.ints("perm"), &first.dims), permute(node.ints("perm"), &axes));
@@ -186,7 +192,7 @@ fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Optio
     .map(Some)
 }
 
-/// The tensor in a `Constant` node.
+/// Returns the tensor of a `Constant` node.
 fn stored(node: Node<'_>) -> Result<Constant, OnnxError> {
     let name = node.output()?;
     let scalar = Constant::unknown(Vec::new(), name);

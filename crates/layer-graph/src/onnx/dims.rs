@@ -1,8 +1,9 @@
-//! The dimensions of a rearranged tensor. `None` where the rearrangement does not fit the tensor.
+//! Dimensions of rearranged tensors. Functions return `None` if the rearrangement does not fit the
+//! tensor.
 
 use super::node::{axis, size};
 
-/// The dimensions that ONNX's `Reshape` asks for: 0 keeps a dimension, one -1 is what remains.
+/// Returns the dimensions after ONNX's `Reshape`: 0 keeps a dimension, and one -1 is inferred.
 pub(super) fn reshape(wanted: &[i64], from: &[usize]) -> Option<Vec<usize>> {
     let elements: usize = from.iter().product();
     let mut open = None;
@@ -24,7 +25,7 @@ pub(super) fn reshape(wanted: &[i64], from: &[usize]) -> Option<Vec<usize>> {
     (dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim))? == elements).then_some(dims)
 }
 
-/// Dimensions with ones put in, at these places of the result.
+/// Returns the dimensions with ones inserted at the given axes of the result.
 pub(super) fn unsqueeze(axes: &[i64], dims: &[usize]) -> Option<Vec<usize>> {
     let rank = dims.len() + axes.len();
     let mut places = axes.iter().map(|&value| axis(value, rank)).collect::<Option<Vec<_>>>()?;
@@ -39,7 +40,8 @@ pub(super) fn unsqueeze(axes: &[i64], dims: &[usize]) -> Option<Vec<usize>> {
     Some(result)
 }
 
-/// Dimensions without the ones at these places, or without any ones.
+/// Returns the dimensions without the given axes, which must be 1, or without all ones if `axes` is
+/// `None`.
 pub(super) fn squeeze(axes: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>> {
     let Some(axes) = axes else { return Some(dims.iter().copied().filter(|&dim| dim != 1).collect()) };
     let places = axes.iter().map(|&value| axis(value, dims.len())).collect::<Option<Vec<_>>>()?;
@@ -49,7 +51,7 @@ pub(super) fn squeeze(axes: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>
     Some((0..dims.len()).filter(|place| !places.contains(place)).map(|place| dims[place]).collect())
 }
 
-/// Dimensions in another order; without one, reversed.
+/// Returns the dimensions in the given order, or reversed if there is none.
 pub(super) fn permute(order: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>> {
     let Some(order) = order else { return Some(dims.iter().rev().copied().collect()) };
     let places = order.iter().map(|&place| axis(place, dims.len())).collect::<Option<Vec<_>>>()?;

@@ -3,116 +3,123 @@ use std::path::PathBuf;
 use super::operators::SUPPORTED;
 use crate::{GraphError, Shape};
 
-/// Why an ONNX file cannot be read as a network.
+/// Errors of importing an ONNX file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
     /// The file could not be read.
     #[error("{}: {problem}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         problem: std::io::Error,
     },
-    /// What is in the file cannot be read.
+    /// The contents of a file cannot be imported.
     #[error("{}: {problem}", path.display())]
     InFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error in the contents.
         problem: Box<OnnxError>,
     },
-    /// These bytes are not an ONNX model, or are not all of one.
+    /// The bytes are not a complete ONNX model.
     #[error("not an ONNX model: {0}")]
     NotOnnx(String),
-    /// The file uses operators of a version that differs too much from those that are known.
+    /// The operator set of the file is too old.
     #[error(
         "operator set {found} is too old: convert the model to at least {oldest} (`onnx.version_converter`)"
     )]
     OldOperators {
-        /// The version that the file asks for.
+        /// Operator set of the file.
         found: i64,
-        /// The oldest version that is read.
+        /// Oldest supported version.
         oldest: i64,
     },
-    /// A network has to have one input and one output, with shapes that are fixed but for the batch.
+    /// The model does not have exactly one input and one output with shapes that are fixed except
+    /// for the batch.
     #[error("{0}")]
     Signature(String),
-    /// There is no layer for this operator.
-    #[error("operator `{operator}` ({}) is not supported; supported: {}", listed(nodes), SUPPORTED.join(", "))]
+    /// No layer corresponds to this operator.
+    #[error(
+        "operator `{operator}` ({}) is not supported; supported: {}",
+        format_nodes(nodes),
+        SUPPORTED.join(", ")
+    )]
     UnsupportedOperator {
-        /// The operator, with its domain where it is not ONNX's own.
+        /// Operator, with its domain if that is not ONNX's own.
         operator: String,
-        /// The nodes that use it.
+        /// Nodes that use it.
         nodes: Vec<String>,
     },
-    /// The operator is known, but what this node does with it has no layer.
+    /// The operator is supported, but not in the way this node uses it.
     #[error("{operator} (node `{node}`) is not supported here: {problem}")]
     UnsupportedUse {
-        /// The operator.
+        /// Operator.
         operator: String,
-        /// The node that uses it.
+        /// Node that uses it.
         node: String,
-        /// What has no layer.
+        /// Unsupported property.
         problem: String,
     },
-    /// A node breaks the rules of its operator.
+    /// A node violates the definition of its operator.
     #[error("{operator} (node `{node}`): {problem}")]
     BadNode {
-        /// The operator.
+        /// Operator.
         operator: String,
-        /// The node that uses it.
+        /// Node that uses it.
         node: String,
-        /// What was found and what was expected.
+        /// Expected and actual property.
         problem: String,
     },
-    /// A node takes a value that no node before it makes.
+    /// A node reads a value that no earlier node defines.
     #[error("node `{node}` takes `{value}`, which nothing before it makes")]
     UndefinedValue {
-        /// The node.
+        /// Node.
         node: String,
-        /// The value that does not exist.
+        /// Undefined value.
         value: String,
     },
     /// A layer does not fit its inputs.
     #[error("{operator} (node `{node}`): {misfit}")]
     Graph {
-        /// The operator.
+        /// Operator.
         operator: String,
-        /// The node that uses it.
+        /// Node that uses it.
         node: String,
-        /// What does not fit.
+        /// Error of the layer.
         misfit: GraphError,
     },
-    /// The file says that a value has another shape than what follows from its node.
+    /// The shape of a value in the file differs from the inferred shape.
     #[error(
-        "the file says that `{value}` is of shape {declared} without its batch, but its inferred shape is {inferred}"
+        "the file says that `{value}` is of shape {declared} without its batch, but its inferred \
+         shape is {inferred}"
     )]
     OtherShape {
-        /// The value.
+        /// Value.
         value: String,
-        /// The shape in the file, `?` for what is left open.
+        /// Shape in the file; `?` for open dimensions.
         declared: String,
-        /// The shape that was inferred.
+        /// Inferred shape.
         inferred: Shape,
     },
     /// The file has several problems.
-    #[error("{} problems: {}", .0.len(), all(.0))]
+    #[error("{} problems: {}", .0.len(), format_problems(.0))]
     Several(
-        /// All that can be seen at once, in the order of the nodes: a node that takes what a wrong node makes is only looked at
-        /// for its operator.
+        /// Problems in the order of their nodes. A node that depends on an invalid node is only
+        /// checked for its operator.
         Vec<OnnxError>,
     ),
 }
 
 impl OnnxError {
-    /// An invalid model, where no single node is at fault.
+    /// Returns the error for an invalid model when no single node is at fault.
     pub(super) fn not_onnx(problem: impl Into<String>) -> Self {
         Self::NotOnnx(problem.into())
     }
 
-    /// These problems as one error. Nodes with the same unknown operator are one problem.
+    /// Combines problems into one error. Nodes with the same unsupported operator are merged into
+    /// one problem.
     pub(super) fn of(problems: Vec<Self>) -> Option<Self> {
         let mut distinct = Vec::<Self>::new();
         for problem in problems {
@@ -136,8 +143,8 @@ impl OnnxError {
     }
 }
 
-/// The first of some nodes by name, and how many others there are.
-fn listed(nodes: &[String]) -> String {
+/// Formats the first nodes by name and the number of the others.
+fn format_nodes(nodes: &[String]) -> String {
     let shown: Vec<_> = nodes.iter().take(3).map(|node| format!("`{node}`")).collect();
     let others = nodes.len() - shown.len();
     let what = if nodes.len() == 1 { "node" } else { "nodes" };
@@ -147,12 +154,12 @@ fn listed(nodes: &[String]) -> String {
     }
 }
 
-/// Several problems in one line. What is supported stands at the end, once.
-fn all(problems: &[OnnxError]) -> String {
+/// Formats several problems on one line, with the supported operators once at the end.
+fn format_problems(problems: &[OnnxError]) -> String {
     const SHOWN: usize = 10;
     let short = |problem: &OnnxError| match problem {
         OnnxError::UnsupportedOperator { operator, nodes } => {
-            format!("operator `{operator}` ({}) is not supported", listed(nodes))
+            format!("operator `{operator}` ({}) is not supported", format_nodes(nodes))
         }
         other => other.to_string(),
     };

@@ -12,38 +12,38 @@ use super::operators;
 use super::proto::{GraphProto, ValueInfoProto};
 use crate::{GraphError, LayerGraph, LayerId, LayerKind, Shape};
 
-/// A network under construction, and what is known of the file's values.
+/// Network under construction, and the state of the file's values.
 pub(super) struct Importer<'a> {
     pub(super) network: LayerGraph,
-    /// The version of ONNX's operators that the file uses.
+    /// Version of ONNX's operator set in the file.
     pub(super) opset: i64,
-    /// Samples of a batch in the file; `None` where that is left open.
+    /// Batch size in the file; `None` if it is open.
     pub(super) batch: Option<i64>,
     nodes: Vec<Node<'a>>,
     constants: HashMap<String, Constant>,
-    /// The layers that make the values that depend on the samples.
+    /// Layers that compute the values that depend on the samples.
     layers: HashMap<&'a str, LayerId>,
-    /// The nodes that the output depends on, but for those that make constants.
+    /// Nodes that the output depends on, except those that compute constants.
     wanted: HashSet<usize>,
-    /// The wanted nodes that take each value, once for each time that they take it.
+    /// For each value, the wanted nodes that read it, with one entry for each read.
     takers: HashMap<&'a str, Vec<usize>>,
-    /// The shapes that the file gives, without the batch dimension.
+    /// Shapes in the file, without the batch dimension.
     declared: HashMap<&'a str, Vec<Option<i64>>>,
-    /// Those that became part of an earlier node's layer.
+    /// Nodes that were merged into the layer of an earlier node.
     absorbed: HashSet<usize>,
-    /// The layer that each stored weight belongs to, with its parameters.
+    /// For each stored weight, the layer that owns it and all of that layer's parameters.
     owners: HashMap<String, (LayerId, Parameters)>,
     containers: Containers,
     output: &'a str,
-    /// Convolutions that the exporter folded batch normalisations into.
+    /// Number of convolutions into which the exporter folded batch normalisations.
     pub(super) folded_batch_norms: usize,
-    /// What is wrong with the file.
+    /// Problems found in the file.
     problems: Vec<OnnxError>,
-    /// The values that come from nodes or tensors with problems.
+    /// Values computed by nodes or tensors that have problems.
     unknown: HashSet<&'a str>,
 }
 
-/// The constants that are a layer's parameters.
+/// Constants that are the parameters of a layer.
 #[derive(PartialEq)]
 pub(super) struct Parameters {
     pub(super) weight: Source,
@@ -105,7 +105,8 @@ impl<'a> Importer<'a> {
 
     /// Adds the layers of all nodes that the output depends on, and the loss.
     ///
-    /// Returns the network, and the number of convolutions that batch normalisations were folded into.
+    /// Returns the network, and the number of convolutions into which batch normalisations were
+    /// folded.
     pub(super) fn run(mut self) -> Result<(LayerGraph, usize), OnnxError> {
         for index in 0..self.nodes.len() {
             if self.wanted.contains(&index) && !self.absorbed.contains(&index) {
@@ -121,7 +122,7 @@ impl<'a> Importer<'a> {
         Ok((self.network, self.folded_batch_norms))
     }
 
-    /// Adds the layers of one node, or what is wrong with it. What it would have made of unknown values is unknown, too.
+    /// Adds the layers of one node, or records its problem and marks its outputs as unknown.
     fn add_node(&mut self, index: usize) {
         let node = self.nodes[index];
         let added = if !operators::is_supported(&node.operator()) {
@@ -137,7 +138,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Softmax and cross entropy, which make a network that ends in class scores one that can be trained.
+    /// Adds softmax and cross entropy after the class scores, so that the network can be trained.
     fn add_loss(&mut self, mut scores: LayerId) -> Result<(), OnnxError> {
         let shape = self.network.layer(scores).output_shape().clone();
         let unfit = |error: GraphError| OnnxError::Signature(error.to_string());
@@ -149,8 +150,8 @@ impl<'a> Importer<'a> {
             }
             _ => {
                 let problem = format!(
-                    "the output `{}` is of shape {shape} without its batch: expected class scores, of a sample \
-                     or of each position of a sequence",
+                    "the output `{}` is of shape {shape} without its batch: expected class scores, \
+                     of a sample or of each position of a sequence",
                     self.output
                 );
                 return Err(OnnxError::Signature(problem));
@@ -173,7 +174,7 @@ impl<'a> Importer<'a> {
         self.constants.get(value)
     }
 
-    /// An input that has to be a constant, such as a weight.
+    /// Returns an input that must be a constant, such as a weight.
     pub(super) fn parameter(&self, node: Node<'a>, position: usize) -> Result<&Constant, OnnxError> {
         let value = node.input(position)?;
         let computed =
@@ -181,7 +182,7 @@ impl<'a> Importer<'a> {
         self.constants.get(value).ok_or_else(computed)
     }
 
-    /// The layer that makes an input.
+    /// Returns the layer that computes an input.
     pub(super) fn layer(&self, node: Node<'a>, value: &str) -> Result<LayerId, OnnxError> {
         if self.constants.contains_key(value) {
             return Err(node.unsupported(format!("its input `{value}` is a constant")));
@@ -194,7 +195,7 @@ impl<'a> Importer<'a> {
         self.network.layer(layer).output_shape()
     }
 
-    /// Adds the layer of a node, and makes it the node's output.
+    /// Adds the layer of a node and defines the node's output by it.
     pub(super) fn add(
         &mut self,
         node: Node<'a>,
@@ -205,7 +206,7 @@ impl<'a> Importer<'a> {
         self.define(node.output()?, layer)
     }
 
-    /// A name for a layer of a node.
+    /// Returns an unused name for a layer of a node.
     fn layer_name(&self, node: Node<'a>) -> String {
         let parameters = node.inputs().filter(|value| self.constants.contains_key(*value));
         let names = self.containers.layer_names(node, parameters);
@@ -213,7 +214,8 @@ impl<'a> Importer<'a> {
         free.cloned().unwrap_or_else(|| self.free_name(&names[0]))
     }
 
-    /// Adds a layer of a node that takes several; its output is no value of the file.
+    /// Adds an inner layer of a node that expands to several layers. Its output is no value of the
+    /// file.
     pub(super) fn add_inner(
         &mut self,
         node: Node<'a>,
@@ -224,11 +226,12 @@ impl<'a> Importer<'a> {
         self.network.add(name, kind, inputs).map_err(|error| node.misfit(error))
     }
 
-    /// Adds a layer with parameters, whose output is this value. Where an earlier layer has the same weight, they share them all,
-    /// which is an error where they differ in the rest: layers share either all parameters or none.
+    /// Adds a layer with parameters and defines `output` by it. If an earlier layer uses the same
+    /// weight, the two layers share all parameters; if they differ in the others, that is an error,
+    /// because layers share either all parameters or none.
     ///
-    /// Only weights count: exporters store equal tensors once, so that the parameters of normalisations and biases, many of which
-    /// are all ones or all zeros, may seem shared where they are not.
+    /// Only weights are compared. Exporters store equal tensors once, so the biases and the
+    /// parameters of normalisations, often all ones or all zeros, may appear shared by accident.
     pub(super) fn add_weighted(
         &mut self,
         node: Node<'a>,
@@ -258,7 +261,7 @@ impl<'a> Importer<'a> {
         self.define(output, layer)
     }
 
-    /// Makes a layer the one whose output a value is.
+    /// Defines a value as the output of a layer.
     pub(super) fn define(&mut self, value: &'a str, layer: LayerId) -> Result<(), OnnxError> {
         let inferred = self.network.layer(layer).output_shape();
         if let Some(declared) = self.declared.get(value) {
@@ -282,10 +285,12 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Makes the one node that takes a value, when it is of this operator with a constant of one number a channel, part of the
-    /// layer that the value comes from. Returns what that node makes, and where the constant is from.
+    /// Merges the only reader of `value` into the layer that computes it, if that reader applies
+    /// `operator` with a constant of one number for each channel. Returns the output of the merged
+    /// node and the source of the constant.
     ///
-    /// `axis` is the position of the channels among the `rank` dimensions of the value, its batch included.
+    /// `axis` is the position of the channels among the `rank` dimensions of the value, including
+    /// its batch.
     pub(super) fn absorb(
         &mut self,
         value: &'a str,
@@ -308,7 +313,7 @@ impl<'a> Importer<'a> {
         Some(absorbed)
     }
 
-    /// This name, or one like it that no layer has.
+    /// Returns `wanted`, with a number appended if a layer has that name.
     fn free_name(&self, wanted: &str) -> String {
         let mut name = wanted.to_owned();
         let mut number = 2;
@@ -320,19 +325,19 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// Whether a tensor of these dimensions has one number for each channel, broadcast over the other dimensions.
+/// Returns whether a tensor has one number for each channel, broadcast over the other dimensions.
 fn is_by_channel(dims: &[usize], channels: usize, axis: usize, rank: usize) -> bool {
     let Some(missing) = rank.checked_sub(dims.len()) else { return false };
     let wanted = |position: usize| if position == axis { channels } else { 1 };
     missing <= axis && dims.iter().enumerate().all(|(i, &dim)| dim == wanted(missing + i))
 }
 
-/// What a file takes and makes.
+/// Input and output of a model.
 struct Signature<'a> {
     input: &'a str,
-    /// The batch, if that is fixed.
+    /// Batch size, if it is fixed.
     batch: Option<i64>,
-    /// A network of the input alone.
+    /// Network that holds only the input.
     network: LayerGraph,
     output: &'a str,
 }
@@ -343,7 +348,8 @@ fn signature<'a>(name: &str, graph: &'a GraphProto) -> Result<Signature<'a>, Onn
     Ok(Signature { input, batch, network, output: output(graph)? })
 }
 
-/// The input that is not stored in the file: its name, its batch if that is fixed, and the shape of a sample.
+/// Returns the input that is not stored in the file: its name, its batch size if fixed, and the
+/// shape of one sample.
 fn input(graph: &GraphProto) -> Result<(&str, Option<i64>, Shape), OnnxError> {
     let stored: HashSet<&str> = graph.initializer.iter().map(|tensor| &*tensor.name).collect();
     let inputs: Vec<_> = graph.input.iter().filter(|input| !stored.contains(&*input.name)).collect();

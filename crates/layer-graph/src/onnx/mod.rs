@@ -1,4 +1,4 @@
-//! Networks from ONNX files (feature `onnx`).
+//! Importer of ONNX files (feature `onnx`).
 //!
 //! ```no_run
 //! let imported = layer_graph::onnx::import("resnet50.onnx")?;
@@ -6,34 +6,39 @@
 //! # Ok::<(), layer_graph::onnx::OnnxError>(())
 //! ```
 //!
-//! PyTorch exports for inference unless told otherwise, and folds batch normalisations into the convolutions before them: such a file
-//! has fewer layers than training runs. This keeps them, and leaves the batch open:
+//! PyTorch exports for inference by default and folds each batch normalisation into the convolution
+//! before it. Such a file has fewer layers than training runs; [`Imported::warning`] reports it. To
+//! keep the batch normalisations and an open batch, export with:
 //!
 //! ```python
 //! x = torch.randn(2, 3, 224, 224)
-//! torch.onnx.export(model.train(), x, "net.onnx", dynamo=False, training=torch.onnx.TrainingMode.TRAINING,
-//!                   do_constant_folding=False, input_names=["x"], dynamic_axes={"x": {0: "batch"}})
+//! torch.onnx.export(model.train(), x, "net.onnx", dynamo=False,
+//!                   training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
+//!                   input_names=["x"], dynamic_axes={"x": {0: "batch"}})
 //! ```
 //!
-//! [`Imported::warning`] says so of such a file.
+//! The result is a network to train or to plan: its layers, shapes and shared weights, without the
+//! values of its parameters. It differs from the file as follows.
 //!
-//! What comes out is a network to train, or to plan the training of: its layers, shapes and shared weights, but not the values of
-//! its parameters. Five things are changed on the way.
+//! - The batch is the first dimension of every value and is removed: a [`Shape`](crate::Shape) is
+//!   that of one sample.
+//! - A [`SoftmaxCrossEntropy`](crate::LayerKind::SoftmaxCrossEntropy) layer named `loss` is added
+//!   after the class scores. A final softmax becomes part of it, and scores that are an image of
+//!   one pixel are flattened first.
+//! - A multiplication and an addition of per-channel constants after a batch normalisation become
+//!   its scale and bias, as models converted from Caffe have them. An addition after a convolution
+//!   or a matrix product becomes its bias.
+//! - Layers are named after PyTorch modules, such as `layer1.0.conv1`, if the file has these names,
+//!   and after nodes otherwise.
+//! - Nodes that the output does not depend on are removed without being checked.
 //!
-//! - The batch is the first dimension everywhere, and is left out: [`Shape`](crate::Shape)s are those of one sample.
-//! - A network that ends in class scores ends in [`SoftmaxCrossEntropy`](crate::LayerKind::SoftmaxCrossEntropy), named `loss`;
-//!   a softmax at the end becomes part of it, and scores that are an image of one pixel are made a vector first.
-//! - A multiplication and an addition of constants by channel after a batch normalisation are its scale and bias, as
-//!   conversions from Caffe have it; an addition after a convolution or a matrix product is its bias.
-//! - Layers have the names of PyTorch's modules, such as `layer1.0.conv1`, where the file has them, and those of nodes elsewhere.
-//! - Nodes that compute nothing for the network's output have no layers, and nothing about them is checked.
+//! Layers that use the same stored weight share it. They must have the same bias and use the weight
+//! in the same orientation.
 //!
-//! Layers that use the same stored weight share it. They have to share the bias too, and use the weight the same way around.
-//!
-//! Operators: convolution, batch, layer and local response normalisation, pooling, activations that have a layer, products with
-//! constant matrices, sums, concatenation of channels, dropout, and rearrangements. Another operator, or a use of one that has no
-//! layer (such as a dilated convolution), is an error that names the node. Shapes are inferred, and compared with those in the
-//! file where it has them.
+//! Supported operators: convolution; batch, layer and local response normalisation; pooling;
+//! activations with a layer kind; products with constant matrices; sums; concatenation of channels;
+//! dropout; rearrangements. Other operators, and unsupported uses such as a dilated convolution,
+//! are errors that name the node. Shapes are inferred and checked against those in the file.
 
 mod ancestors;
 mod constants;
@@ -56,33 +61,36 @@ use crate::LayerGraph;
 use importer::Importer;
 use proto::ModelProto;
 
-/// Before it, broadcasting and batch normalisation meant something else.
+/// Oldest supported operator set. Earlier ones define broadcasting and batch normalisation
+/// differently.
 const OLDEST_OPERATORS: i64 = 7;
 
-/// A network that was read from an ONNX file.
+/// Network imported from an ONNX file.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Imported {
-    /// The network.
+    /// Imported network.
     pub graph: LayerGraph,
-    /// The program that wrote the file, with its version, as far as the file says.
+    /// Name and version of the program that wrote the file; empty if the file does not say.
     pub producer: String,
-    /// The version of ONNX's operators that the file uses.
+    /// Version of ONNX's operator set in the file.
     pub opset: i64,
-    /// Convolutions that PyTorch folded batch normalisations into when it exported the network, which is then trained without them.
+    /// Number of convolutions into which PyTorch folded batch normalisations at export. The network
+    /// has lost these layers.
     pub folded_batch_norms: usize,
 }
 
 impl Imported {
-    /// What to tell who wants to train this network, or to plan for it: in which way it is not the one that was exported, and how to
-    /// export that.
+    /// Returns a warning for users who train or plan this network if it differs from the exported
+    /// one, with the way to export it unchanged.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let count = self.folded_batch_norms;
         (count > 0).then(|| {
             format!(
-                "the batch normalisations of {} were folded into {count} of its convolutions when it was exported, and training \
-                 has them; export it with torch.onnx.export(model.train(), ..., dynamo=False, \
+                "the batch normalisations of {} were folded into {count} of its convolutions when it was \
+                 exported, and training has them; export it with \
+                 torch.onnx.export(model.train(), ..., dynamo=False, \
                  training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
                 self.graph.name()
             )
@@ -95,7 +103,8 @@ impl Imported {
 /// The whole file is read into memory. Weights stored in other files are not read.
 ///
 /// # Errors
-/// [`OnnxError::File`] when it cannot be read, [`OnnxError::InFile`] around what [`from_bytes`] says of its contents.
+/// [`OnnxError::File`] when it cannot be read, [`OnnxError::InFile`] around what [`from_bytes`]
+/// says of its contents.
 pub fn import(path: impl AsRef<Path>) -> Result<Imported, OnnxError> {
     let path = path.as_ref();
     let bytes = whole_file::read(path).map_err(|problem| OnnxError::File { path: path.into(), problem })?;
@@ -104,10 +113,11 @@ pub fn import(path: impl AsRef<Path>) -> Result<Imported, OnnxError> {
         .map_err(|problem| OnnxError::InFile { path: path.into(), problem: Box::new(problem) })
 }
 
-/// Reads the contents of an ONNX file as a network of this name.
+/// Imports the contents of an ONNX file as a network with the given name.
 ///
 /// # Errors
-/// One for each way in which the bytes are not an ONNX model, or one of a network that can be trained layer by layer.
+/// An [`OnnxError`] if the bytes are not an ONNX model, or not one that can be trained layer by
+/// layer.
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Imported, OnnxError> {
     decode(name, bytes)
 }

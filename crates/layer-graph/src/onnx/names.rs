@@ -1,18 +1,18 @@
-//! Names of layers: those of the exporter's modules, where the file has them.
+//! Names of layers, taken from the exporter's modules if the file has them.
 //!
-//! PyTorch writes them in two ways. The newer exporter puts a list of scopes into a node's metadata, such as
-//! `['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`; the older one makes the node's name of them:
-//! `/layer1/layer1.0/conv1/Conv`. Parameters have the names of the state dictionary, such as `layer1.0.conv1.weight`, unless a
-//! folding replaced them.
+//! PyTorch writes them in two ways. The newer exporter stores a list of scopes in a node's
+//! metadata, such as `['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`. The older exporter
+//! uses them as the node's name: `/layer1/layer1.0/conv1/Conv`. Parameters have the names of the
+//! state dictionary, such as `layer1.0.conv1.weight`, unless folding replaced them.
 
 use std::collections::HashSet;
 
 use super::node::Node;
 
-/// Where the newer exporter lists the scopes of a node.
+/// Metadata key under which the newer exporter stores the scopes of a node.
 const SCOPES: &str = "pkg.torch.onnx.name_scopes";
 
-/// The modules of a file that have modules inside.
+/// Modules that contain other modules.
 pub(super) struct Containers(HashSet<String>);
 
 impl Containers {
@@ -25,9 +25,15 @@ impl Containers {
         Self(nodes.iter().flat_map(outer).collect())
     }
 
-    /// What the layer of a node may be called, the best first: the module of its parameters, the module that it is or is a part of,
-    /// with the operator where that module has others inside; the node's own name where there are no such names. `parameters` are the names of its stored
-    /// tensors, which say more than scopes: a convolution with a batch normalisation folded in has the scopes of the latter.
+    /// Returns candidate names for the layer of a node, in order of preference:
+    ///
+    /// 1. the module of its parameters,
+    /// 2. the innermost module it belongs to, followed by the operator if that module contains
+    ///    others,
+    /// 3. the name of the node.
+    ///
+    /// `parameters` are the names of its stored tensors. They are more reliable than scopes: a
+    /// convolution with a folded batch normalisation has the scopes of the latter.
     pub(super) fn layer_names<'a>(
         &self,
         node: Node<'a>,
@@ -47,12 +53,12 @@ impl Containers {
     }
 }
 
-/// The modules that a node is in, the outermost first, each by its full name.
+/// Returns the full names of the modules that a node belongs to, outermost first.
 fn modules(node: Node<'_>) -> Vec<String> {
     node.metadata(SCOPES).map_or_else(|| in_path(node), in_list)
 }
 
-/// Those of a list in Python's notation, whose last entry is the node itself.
+/// Parses a list in Python notation, whose last entry is the node itself.
 fn in_list(list: &str) -> Vec<String> {
     let mut scopes: Vec<_> = list.split('\'').skip(1).step_by(2).map(str::to_owned).collect();
     scopes.pop();
@@ -60,7 +66,7 @@ fn in_list(list: &str) -> Vec<String> {
     scopes
 }
 
-/// Those of a node's name that is a path which ends in the operator.
+/// Parses the name of a node that is a path ending in the operator.
 fn in_path(node: Node<'_>) -> Vec<String> {
     let Some((path, last)) = node.name().strip_prefix('/').and_then(|name| name.rsplit_once('/')) else {
         return Vec::new();
@@ -76,7 +82,7 @@ fn in_path(node: Node<'_>) -> Vec<String> {
     let mut modules = Vec::<String>::new();
     let mut parent = "";
     for part in path.split('/') {
-        // What is in a `Sequential` repeats its name: `layer1/layer1.0`.
+        // A member of a `Sequential` repeats the name of the container: `layer1/layer1.0`.
         let own = part.strip_prefix(parent).and_then(|rest| rest.strip_prefix('.')).unwrap_or(part);
         modules.push(modules.last().map_or_else(|| own.to_owned(), |outer| format!("{outer}.{own}")));
         parent = part;

@@ -1,10 +1,11 @@
-//! A node of the file: its name, inputs, outputs and attributes, and errors that name it.
+//! Access to a node of the file: name, inputs, outputs, attributes, and errors that name it.
 
 use super::OnnxError;
 use super::proto::{AttributeProto, NodeProto};
 use crate::GraphError;
 
-/// No dimension, stride or axis of a real network is larger; sums and products of a few stay far from overflow.
+/// Maximum accepted dimension, stride or axis. Sums and products of a few such values do not
+/// overflow.
 const LARGEST: i64 = i32::MAX as i64;
 
 #[derive(Clone, Copy)]
@@ -17,7 +18,7 @@ impl<'a> Node<'a> {
         Self { proto }
     }
 
-    /// The name of the node, or of its output where it has none.
+    /// Returns the name of the node, or of its first output if it has none.
     pub(super) fn name(self) -> &'a str {
         match &*self.proto.name {
             "" => self.proto.output.first().map_or("", String::as_str),
@@ -25,7 +26,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The operator, with its domain where that is not ONNX's own.
+    /// Returns the operator, prefixed by its domain unless that is ONNX's own.
     pub(super) fn operator(self) -> String {
         match &*self.proto.domain {
             "" | "ai.onnx" => self.proto.op_type.clone(),
@@ -33,17 +34,17 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What the exporter noted of this node under a key.
+    /// Returns the exporter's metadata for a key.
     pub(super) fn metadata(self, key: &str) -> Option<&'a str> {
         self.proto.metadata_props.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
     }
 
-    /// All inputs that are given.
+    /// Returns the names of all inputs, without omitted optional ones.
     pub(super) fn inputs(self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.proto.input.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// All outputs that are wanted.
+    /// Returns the names of all outputs, without omitted optional ones.
     pub(super) fn outputs(self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.proto.output.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
@@ -57,7 +58,7 @@ impl<'a> Node<'a> {
         self.proto.input.get(position).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// The first output, which is the layer's.
+    /// Returns the first output.
     pub(super) fn output(self) -> Result<&'a str, OnnxError> {
         self.outputs().next().ok_or_else(|| self.bad("it has no output"))
     }
@@ -73,7 +74,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A number; see [`shortest_decimal`].
+    /// Returns a number attribute, converted by [`shortest_decimal`].
     pub(super) fn float(self, name: &str, default: f64) -> Result<f64, OnnxError> {
         match self.attribute(name) {
             None => Ok(default),
@@ -93,7 +94,7 @@ impl<'a> Node<'a> {
         self.attribute(name).map(|attribute| attribute.ints.as_slice())
     }
 
-    /// A list of as many sizes, or nothing where the attribute is not given.
+    /// Returns an attribute of `N` sizes, or `None` if it is absent.
     pub(super) fn sizes<const N: usize>(self, name: &str) -> Result<Option<[usize; N]>, OnnxError> {
         let Some(ints) = self.ints(name) else { return Ok(None) };
         let wrong = || self.bad(format!("`{name}` is {ints:?}, not {N} sizes"));
@@ -101,12 +102,12 @@ impl<'a> Node<'a> {
         Ok(Some(sizes.try_into().map_err(|_| wrong())?))
     }
 
-    /// The error that this node breaks its operator's rules.
+    /// Returns an error for a node that violates the definition of its operator.
     pub(super) fn bad(self, problem: impl Into<String>) -> OnnxError {
         OnnxError::BadNode { operator: self.operator(), node: self.name().into(), problem: problem.into() }
     }
 
-    /// The error that there is no layer for what this node does.
+    /// Returns an error for a use of the operator that is not supported.
     pub(super) fn unsupported(self, problem: impl Into<String>) -> OnnxError {
         OnnxError::UnsupportedUse {
             operator: self.operator(),
@@ -115,29 +116,30 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The error that there is no layer for this operator.
+    /// Returns an error for an unsupported operator.
     pub(super) fn unsupported_operator(self) -> OnnxError {
         OnnxError::UnsupportedOperator { operator: self.operator(), nodes: vec![self.name().into()] }
     }
 
-    /// The error that a layer does not fit its inputs.
+    /// Wraps the error of a layer that does not fit its inputs.
     pub(super) fn misfit(self, misfit: GraphError) -> OnnxError {
         OnnxError::Graph { operator: self.operator(), node: self.name().into(), misfit }
     }
 }
 
-/// A dimension, stride or padding of a sensible size.
+/// Converts a dimension, stride or padding; `None` if it is negative or too large.
 pub(super) fn size(value: i64) -> Option<usize> {
     usize::try_from(value).ok().filter(|_| value <= LARGEST)
 }
 
-/// An axis as a position among `rank` dimensions; negative ones count from the end.
+/// Converts an axis to a position among `rank` dimensions. Negative axes count from the end.
 pub(super) fn axis(value: i64, rank: usize) -> Option<usize> {
     let from_start = if value < 0 { i64::try_from(rank).ok()?.checked_add(value)? } else { value };
     usize::try_from(from_start).ok().filter(|&place| place < rank)
 }
 
-/// A single-precision number as the decimal that was written: `1e-5`, and not the float next to it.
+/// Converts a single-precision number to the shortest decimal that denotes it: `1e-5` instead of
+/// the exact value of the nearest float.
 pub(super) fn shortest_decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::from(value))
 }

@@ -1,12 +1,12 @@
-//! The protobuf messages of an ONNX file, as far as they describe the network.
+//! Protobuf messages of an ONNX file, restricted to the fields that describe the network.
 //!
-//! Numbers and names are those of `onnx.proto`, version 2 of the protobuf language. What is left out is skipped when a file is
-//! read: documentation, functions, sparse tensors, and the graphs inside control flow.
+//! Tags and names are those of `onnx.proto` (proto2). Other fields are skipped by the decoder:
+//! documentation, functions, sparse tensors, and the subgraphs of control flow.
 
 use prost::Message;
 use prost::bytes::Bytes;
 
-/// Values of `TensorProto.DataType`, the ones that are read.
+/// Supported values of `TensorProto.DataType`.
 pub(super) mod data_type {
     pub(in crate::onnx) const FLOAT: i32 = 1;
     pub(in crate::onnx) const INT32: i32 = 6;
@@ -133,7 +133,7 @@ pub(super) struct TensorShapeProto {
     pub(super) dim: Vec<DimensionProto>,
 }
 
-/// A dimension without a value has a name, or nothing.
+/// Dimension. If it has no value, it is symbolic or unknown.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DimensionProto {
     #[prost(int64, optional, tag = "1")]
@@ -141,10 +141,10 @@ pub(super) struct DimensionProto {
 }
 
 impl ValueInfoProto {
-    /// The dimensions, where the file gives them; those that are not fixed are `None`.
+    /// Returns the dimensions if the file has them. Open dimensions are `None`.
     pub(super) fn dims(&self) -> Option<Vec<Option<i64>>> {
         let shape = self.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;
-        // Some exporters write a dimension that they do not know as 0 or -1.
+        // Some exporters write an unknown dimension as 0 or -1.
         Some(shape.dim.iter().map(|dim| dim.dim_value.filter(|&value| value > 0)).collect())
     }
 }

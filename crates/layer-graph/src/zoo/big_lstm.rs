@@ -1,19 +1,25 @@
-//! LSTM-8192-1024 ("BIG LSTM") of Jozefowicz et al., 2016, "Exploring the Limits of Language Modeling": two LSTM layers of 8192 cells with
-//! projections to 1024 features, over 20 steps, words as 1024 features at both ends, and a softmax over 8192 words that are sampled in each
-//! iteration, of the 793,471 of the One Billion Word Benchmark. (Sizes as in the authors' code, `rafaljozefowicz/lm`, and in NVIDIA's
-//! fork of it, `okuchaiev/f-lm`, which calls this one BIGLSTM.)
+//! LSTM-8192-1024 ("BIG LSTM") of Jozefowicz et al. (2016), "Exploring the Limits of Language
+//! Modeling".
 //!
-//! The published 1.8 billion parameters are 151 million of the LSTM layers and two tables of words with 813 million each. An iteration touches a
-//! few thousand rows of these, whose gradients are sparse, and the authors' code keeps them in shards, on all GPUs together. So the tables are no parameters of
-//! this graph, which would be summed up whole:
-//! - words that are read: their rows count as what the embedding of a sample reads and writes, and gives back as a gradient;
-//! - words that are sampled: their 8192 rows, the same ones on every GPU, are parameters of the softmax, and their gradient is reduced as any other;
-//! - words to predict: their rows count as what the loss of a sample reads and writes.
+//! Two LSTM layers of 8192 cells with projections to 1024 features run over 20 steps. Input words
+//! have 1024 features. The softmax is over 8192 words, sampled in each iteration from the 793,471
+//! words of the One Billion Word Benchmark. Sizes are those of the authors' code,
+//! `rafaljozefowicz/lm`, and of NVIDIA's fork `okuchaiev/f-lm`, which calls this network BIGLSTM.
 //!
-//! What is not counted is the memory of the shards, and the way of the single rows from the GPU that has them: for a sample as much as the
-//! output of a layer.
+//! Of the 1.8 billion published parameters, 151 million belong to the LSTM layers; the rest are two
+//! word tables of 813 million each. An iteration touches a few thousand rows of the tables, their
+//! gradients are sparse, and the authors' code shards them over all GPUs. The tables are therefore
+//! not parameters of this graph, whose gradients would be all-reduced in full:
+//! - input words: their rows count as bytes that the embedding reads and writes;
+//! - sampled words: their 8192 rows, the same on every GPU, are parameters of the softmax with an
+//!   ordinary gradient;
+//! - target words: their rows count as bytes that the loss reads and writes.
 //!
-//! The LSTM layers are [opaque](crate::Opaque), one for each chunk of steps: the network is planned and simulated, not trained.
+//! Not counted are the memory of the shards and the transfer of single rows from the GPU that
+//! stores them: for one sample, as many bytes as the output of a layer.
+//!
+//! The LSTM layers are [opaque](crate::Opaque), one for each chunk of steps: the network can be
+//! planned and simulated, but not trained.
 
 use super::lstm::{Lstm, chunks, elementwise};
 use crate::{GraphError, LayerGraph, LayerTensor, Opaque, OpaquePass, Shape};
@@ -21,7 +27,7 @@ use crate::{GraphError, LayerGraph, LayerTensor, Opaque, OpaquePass, Shape};
 const FEATURES: usize = 1024;
 const POSITIONS: usize = 20;
 const SAMPLED: usize = 8192;
-/// Steps of a chunk, where nobody says how many.
+/// Default number of steps in a chunk.
 const STEPS: usize = 4;
 
 const LAYER: Lstm = Lstm { inputs: FEATURES, cells: 8192, projection: Some(FEATURES), biases: 1 };
@@ -54,11 +60,13 @@ pub(super) fn big_lstm_in_chunks(name: &str, steps: usize) -> Result<LayerGraph,
     Ok(net)
 }
 
-/// The scores of the words that are sampled and of the one to predict, and the cross entropy of these.
+/// Returns the layer that scores the sampled words and the target word and computes their cross
+/// entropy.
 fn sampled_softmax(steps: usize) -> Opaque {
     let (features, scores) = (steps * FEATURES, steps * (SAMPLED + 1));
     let flops = (2 * FEATURES * scores + 5 * scores) as u64;
-    // The features, the row of each word to predict, and the scores: written, and read for the sum and for the loss.
+    // Features, the row of each target word, and the scores (written once, read for the sum and for
+    // the loss).
     let bytes = (4 * (2 * features + 3 * scores)) as u64;
     Opaque::new("sampled softmax", Shape::features(1))
         .parameters([

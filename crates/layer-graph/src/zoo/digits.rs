@@ -1,8 +1,10 @@
-//! A small network with a branch for 8x8 images of digits: it trains in seconds on a CPU and has one of everything
-//! that burst-parallel training has to get right (a fork, a join, dropout, layers that scale and layers that do not).
+//! Small network with a branch for 8x8 images of digits.
 //!
-//! It is smooth, GELU and average pooling instead of ReLU and maxima: where a unit sits at a kink, the rounding of a sum
-//! decides its gradient, and loss curves that should agree to rounding drift apart.
+//! It trains in seconds on a CPU and exercises every case of burst-parallel training: a fork, a
+//! join, dropout, layers that scale and layers that do not.
+//!
+//! It uses GELU and average pooling, which are smooth. With ReLU or maximum pooling, rounding can
+//! flip the gradient of a unit at a kink, and loss curves that should agree to rounding diverge.
 
 use crate::{Conv2d, Dropout, GraphError, LayerGraph, LayerKind, Linear, Pool2d, Shape};
 

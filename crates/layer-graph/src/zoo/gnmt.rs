@@ -1,12 +1,17 @@
-//! GNMT v2, the translation network of NVIDIA's Deep Learning Examples (`PyTorch/Translation/GNMT`) and of `MLPerf`: Wu et al., 2016, with four
-//! layers of 1024 cells in the encoder, the first of them in both directions, and four in the decoder; normalised attention (Bahdanau,
-//! Cho and Bengio, 2015) to the encoder by the first layer of the decoder, whose result all layers above it also take; one embedding of
-//! the 32,320 tokens of WMT16 English-German for both languages, and a classifier of its own.
+//! GNMT v2, the translation network of NVIDIA's Deep Learning Examples (`PyTorch/Translation/GNMT`)
+//! and of `MLPerf`, after Wu et al. (2016).
 //!
-//! A sample is a pair of sentences. Both are taken to have 50 tokens, the most that training there keeps (`--train-max-length`), as if
-//! all were padded to that: most are shorter, and take less in proportion.
+//! The encoder has four LSTM layers of 1024 cells, the first bidirectional. The decoder has four,
+//! of which the first attends to the encoder by normalised attention (Bahdanau, Cho and Bengio,
+//! 2015); its context is an input of the layers above it. Both languages share one embedding of the
+//! 32,320 tokens of WMT16 English-German. The classifier has its own weights.
 //!
-//! The LSTM layers are [opaque](crate::Opaque), one for each chunk of steps: the network is planned and simulated, not trained.
+//! A sample is a pair of sentences of 50 tokens each, the maximum kept by the reference training
+//! (`--train-max-length`), as if all were padded to it. Most sentences are shorter and cost
+//! proportionally less.
+//!
+//! The LSTM layers are [opaque](crate::Opaque), one for each chunk of steps: the network can be
+//! planned and simulated, but not trained.
 
 use super::lstm::{Lstm, chunks, elementwise};
 use crate::{
@@ -16,12 +21,13 @@ use crate::{
 const VOCABULARY: usize = 32_320;
 const FEATURES: usize = 1024;
 const POSITIONS: usize = 50;
-/// Layers of the encoder above the one in both directions, and of the decoder above the one that attends.
+/// Number of encoder layers above the bidirectional one, and of decoder layers above the attending
+/// one.
 const UPPER: usize = 3;
-/// Steps of a chunk, where nobody says how many.
+/// Default number of steps in a chunk.
 const STEPS: usize = 10;
 
-/// A layer with so many times the usual number of inputs.
+/// Returns a layer with `inputs * FEATURES` input features.
 fn layer(inputs: usize) -> Lstm {
     Lstm { inputs: inputs * FEATURES, cells: FEATURES, projection: None, biases: 2 }
 }
@@ -32,7 +38,7 @@ pub(super) fn gnmt(name: &str) -> Result<LayerGraph, GraphError> {
 
 pub(super) fn gnmt_in_chunks(name: &str, steps: usize) -> Result<LayerGraph, GraphError> {
     let count = chunks(name, POSITIONS, steps)?;
-    // The source, then the target.
+    // Source tokens, followed by target tokens.
     let mut net = LayerGraph::new(name, Shape::features(2 * POSITIONS))?;
     let embedding = Embedding { vocabulary: VOCABULARY, features: FEATURES };
     let tokens = net.add("embedding", embedding, [net.input()])?;
@@ -43,12 +49,12 @@ pub(super) fn gnmt_in_chunks(name: &str, steps: usize) -> Result<LayerGraph, Gra
     Ok(net)
 }
 
-/// A part of the embedded tokens, which is where they are: a view.
+/// Adds a view of a part of the embedded tokens, which costs nothing.
 fn view(net: &mut LayerGraph, name: String, tokens: LayerId, steps: usize) -> Result<LayerId, GraphError> {
     net.add(name, Opaque::new("slice", Shape::sequence(steps, FEATURES)), [tokens])
 }
 
-/// The encoder, and what the decoder's attention needs of it: the keys as they are and as they are compared.
+/// Adds the encoder. Returns the layer with the attention keys, both raw and projected.
 fn encoder(net: &mut LayerGraph, tokens: LayerId, count: usize, steps: usize) -> Result<LayerId, GraphError> {
     let words: Vec<LayerId> = (0..count)
         .map(|chunk| view(net, format!("source.{chunk}"), tokens, steps))
@@ -77,7 +83,7 @@ fn encoder(net: &mut LayerGraph, tokens: LayerId, count: usize, steps: usize) ->
     net.add("attention.keys", keys, upper.pop().unwrap_or_default())
 }
 
-/// The decoder, up to the loss of each chunk.
+/// Adds the decoder. Returns the loss of each chunk.
 fn decoder(
     net: &mut LayerGraph,
     tokens: LayerId,
@@ -100,7 +106,8 @@ fn decoder(
         }
         let scores =
             tied(net, format!("classifier.{chunk}"), Linear::new(VOCABULARY), &[below], &mut classifier)?;
-        // Cross entropy with smoothed labels: a pass over the scores for the sum of exponentials, one for the loss.
+        // Cross entropy with smoothed labels: one pass over the scores for the sum of exponentials
+        // and one for the loss.
         let elements = steps * VOCABULARY;
         let entropy = elementwise("cross entropy", Shape::features(1), 5 * elements, 2 * elements);
         losses.push(net.add(format!("cross_entropy.{chunk}"), entropy, [scores])?);
@@ -108,8 +115,9 @@ fn decoder(
     Ok(losses)
 }
 
-/// The attention of a chunk of the decoder: its queries, their scores against all keys, and the mean of the keys by these. Scores are computed
-/// in one kernel from the sums of queries and keys, which are nowhere in memory (as in NVIDIA's submissions to `MLPerf`).
+/// Returns the attention of a chunk of the decoder: projection of the queries, scores against all
+/// keys, and the weighted mean of the keys. One kernel computes the scores from queries and keys
+/// without storing their sums (as in NVIDIA's submissions to `MLPerf`).
 fn attend(steps: usize) -> Opaque {
     let (queries, scores) = (steps * FEATURES, steps * POSITIONS);
     let (projection, comparison, mean) =
@@ -128,7 +136,8 @@ fn attend(steps: usize) -> Opaque {
         .saved_bytes((4 * (queries + scores)) as u64)
 }
 
-/// Adds a layer that shares its parameters with those that were added before it with the same `owner`.
+/// Adds a layer that shares its parameters with the layer in `owner`, or becomes the owner if there
+/// is none.
 fn tied(
     net: &mut LayerGraph,
     name: String,

@@ -1,8 +1,8 @@
-//! GPT-2 small (Radford et al., 2019) over sequences of 1024 tokens. Its samples are token numbers, its labels the next
-//! token at each position.
+//! GPT-2 small (Radford et al., 2019) over sequences of 1024 tokens.
 //!
-//! It drops out as published, except that the weights of its attention are not dropped out: a
-//! [`MultiHeadAttention`](crate::MultiHeadAttention) has no such probability.
+//! Samples are token ids; labels are the next token at each position. Dropout is as published,
+//! except that attention weights are not dropped: [`MultiHeadAttention`](crate::MultiHeadAttention)
+//! has no dropout.
 
 use super::transformer::Block;
 use crate::{Dropout, Embedding, GraphError, LayerGraph, LayerKind, Linear, PositionEmbedding, Shape};

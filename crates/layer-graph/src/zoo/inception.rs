@@ -35,13 +35,13 @@ pub(super) fn inception_v3(name: &str) -> Result<LayerGraph, GraphError> {
     Ok(net)
 }
 
-/// The blocks carry the letters of torchvision's `InceptionA` to `InceptionE`.
+/// Builder of the network. Blocks are lettered as torchvision's `InceptionA` to `InceptionE`.
 struct Builder {
     net: LayerGraph,
 }
 
 impl Builder {
-    /// Convolution without bias, batch normalisation, ReLU.
+    /// Adds a convolution without bias, a batch normalisation and a ReLU.
     fn conv(&mut self, label: &str, conv: Conv2d, input: LayerId) -> Result<LayerId, GraphError> {
         let x = self.net.add(format!("{label}.conv"), conv.without_bias(), [input])?;
         let norm = BatchNorm { epsilon: 1e-3, ..BatchNorm::default() };
@@ -49,7 +49,7 @@ impl Builder {
         self.net.add(format!("{label}.relu"), LayerKind::Relu, [x])
     }
 
-    /// A chain of convolutions named `label_1`, `label_2`, ...
+    /// Adds a chain of convolutions named `label_1`, `label_2` and so on.
     fn chain(
         &mut self,
         label: &str,
@@ -67,7 +67,7 @@ impl Builder {
         self.net.add(label, LayerKind::MaxPool2d(Pool2d::new(3, 2)), [input])
     }
 
-    /// Average pooling that keeps the size, then a 1x1 convolution.
+    /// Adds an average pooling that keeps the size, and a 1x1 convolution.
     fn pool_branch(&mut self, label: &str, channels: usize, input: LayerId) -> Result<LayerId, GraphError> {
         let pool = LayerKind::AvgPool2d(Pool2d::new(3, 1).padding(1));
         let x = self.net.add(format!("{label}.avgpool"), pool, [input])?;
@@ -126,7 +126,7 @@ impl Builder {
         self.concat(label, &[one, three, double, pool])
     }
 
-    /// A 1x3 and a 3x1 convolution side by side.
+    /// Adds a 1x3 and a 3x1 convolution side by side and concatenates them.
     fn split(&mut self, label: &str, x: LayerId) -> Result<LayerId, GraphError> {
         let a = Conv2d::rectangular(384, [1, 3]).padding_hw([0, 1]);
         let a = self.conv(&format!("{label}a"), a, x)?;

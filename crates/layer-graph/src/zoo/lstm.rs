@@ -1,37 +1,41 @@
-//! A long short-term memory (Hochreiter and Schmidhuber, 1997) over sequences that are cut into chunks of steps, as an opaque layer a chunk.
+//! Long short-term memory layers (Hochreiter and Schmidhuber, 1997) over sequences that are split
+//! into chunks of steps, with one opaque layer for each chunk.
 //!
-//! The layer of chunk t needs the layer below at chunk t, and itself at chunk t - 1, so that two layers on two GPUs work at the same time on
-//! different chunks. All chunks of a layer share its parameters. The output of a chunk is its hidden states, `steps x output`; that is
-//! also what the next chunk of the same layer is taken to need, in place of the last hidden state and the cells: it matters only
-//! for a plan that moves a layer from one GPU to another between two chunks.
+//! The layer at chunk `t` depends on the layer below at chunk `t` and on itself at chunk `t - 1`,
+//! so that two layers on two GPUs work on different chunks at the same time. All chunks of a layer
+//! share its parameters. The output of a chunk is its hidden states, `steps x output`. The next
+//! chunk of the same layer is modelled as reading that output instead of the last hidden state and
+//! the cells; this matters only if a plan moves a layer to another GPU between two chunks.
 //!
-//! What a chunk costs is counted as cuDNN computes it: the products with the inputs of all steps at once, then for each step the product
-//! with the hidden state, the cells, and the projection, if there is one. Recurrent weights are taken to stay on the chip from one step of a
-//! chunk to the next. Dropout on the inputs and residual sums are left to the same kernels, which have next to no work beside the products.
+//! Costs follow cuDNN: the input products of all steps at once, then for each step the recurrent
+//! product, the cells and the projection, if there is one. Recurrent weights are assumed to stay on
+//! the chip during a chunk. Dropout on the inputs and residual sums are assumed to be fused into
+//! these kernels, since their work is negligible beside the products.
 
 use crate::{GraphError, LayerGraph, LayerId, LayerTensor, Opaque, OpaquePass, Shape};
 
 const ELEMENT_BYTES: usize = 4;
 
-/// The sizes of a layer.
+/// Sizes of a layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lstm {
-    /// Features of the inputs, all together.
+    /// Number of input features, summed over all inputs.
     pub(super) inputs: usize,
     pub(super) cells: usize,
-    /// Features of a projection of the cells' outputs, where there is one (Sak, Senior and Beaufays, 2014).
+    /// Number of features of the output projection, if there is one (Sak, Senior and Beaufays,
+    /// 2014).
     pub(super) projection: Option<usize>,
-    /// Vectors of biases: PyTorch's layers have two, TensorFlow's one.
+    /// Number of bias vectors: 2 in PyTorch, 1 in TensorFlow.
     pub(super) biases: usize,
 }
 
 impl Lstm {
-    /// Features of the output.
+    /// Returns the number of output features.
     fn output(&self) -> usize {
         self.projection.unwrap_or(self.cells)
     }
 
-    /// As PyTorch names and lays them out.
+    /// Returns the parameters with PyTorch's names and layout.
     fn parameters(&self) -> Vec<LayerTensor> {
         let gates = 4 * self.cells;
         let mut parameters = vec![
@@ -45,15 +49,16 @@ impl Lstm {
         parameters
     }
 
-    /// The layer at a chunk of so many steps.
+    /// Returns the layer for a chunk of `steps` steps.
     fn chunk(&self, steps: usize) -> Opaque {
         let Self { inputs, cells, projection, .. } = *self;
         let (gates, output, projected) = (4 * cells, self.output(), projection.unwrap_or(0));
         let products = 2 * (gates * (inputs + output) + cells * projected);
-        // Five activations, three products and a sum for each cell, and three sums for each of its gates.
+        // For each cell 5 activations, 3 products and 1 sum; for each gate 3 sums.
         let by_cell = 9 * cells + 3 * gates;
         let kernels_a_step = if projection.is_some() { 3 } else { 2 };
-        // Gates twice, written and read; cells and hidden states before and after; with a projection also what it projects.
+        // Gates are written and read; cells and hidden states are read and written; a projection
+        // adds its input.
         let projects = if projection.is_some() { 2 * cells } else { 0 };
         let moved = inputs + 4 * gates + 2 * cells + 2 * output + projects;
         let kept = gates + cells + projects / 2;
@@ -64,7 +69,8 @@ impl Lstm {
             kernels,
         };
         let forward_kernels = steps_u32.saturating_mul(kernels_a_step).saturating_add(1);
-        // The gradients of the inputs, of the biases and of each matrix are computed for all steps at once.
+        // Gradients of the inputs, of the biases and of each matrix are computed for all steps at
+        // once.
         let backward_kernels = forward_kernels.saturating_add(kernels_a_step + 1);
         Opaque::new("lstm", Shape::sequence(steps, output))
             .parameters(self.parameters())
@@ -73,7 +79,7 @@ impl Lstm {
             .saved_bytes((steps * kept * ELEMENT_BYTES) as u64)
     }
 
-    /// Adds the layer at the next chunk, after those that there are.
+    /// Adds the layer for the next chunk after those in `chunks`.
     pub(super) fn add(
         &self,
         net: &mut LayerGraph,
@@ -93,7 +99,7 @@ impl Lstm {
     }
 }
 
-/// Into how many chunks of so many steps a sequence is cut.
+/// Returns the number of chunks of `steps` steps in a sequence of `positions`.
 pub(super) fn chunks(network: &str, positions: usize, steps: usize) -> Result<usize, GraphError> {
     if steps > 0 && positions % steps == 0 {
         return Ok(positions / steps);
@@ -102,7 +108,8 @@ pub(super) fn chunks(network: &str, positions: usize, steps: usize) -> Result<us
     Err(GraphError::Shape { layer: network.into(), problem })
 }
 
-/// An operation that reads and writes each of these elements of a sample once, in one kernel, and as many again backward.
+/// Returns an operation of one kernel that reads or writes `elements` elements of a sample, and as
+/// many in its backward pass.
 pub(super) fn elementwise(op: &str, output: Shape, flops: usize, elements: usize) -> Opaque {
     let pass = |factor: usize| OpaquePass {
         flops: (factor * flops) as u64,

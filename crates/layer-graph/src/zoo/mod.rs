@@ -1,7 +1,12 @@
-//! Published networks, with the parameter counts of their published implementations (torchvision's, and `OpenAI`'s of
-//! GPT-2), each ending in a softmax cross entropy so that it can be trained as it is; and two recurrent ones, `gnmt` and `big-lstm`, whose
-//! LSTM layers are opaque, so that they can be planned and simulated only. Layers are named as torchvision's modules
-//! where it has the network, so that [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
+//! Zoo of published networks.
+//!
+//! Each network ends in a softmax cross entropy, so that it can be trained. Parameter counts are
+//! those of the published implementations (torchvision's, and `OpenAI`'s of GPT-2). Layers are
+//! named as torchvision's modules if it has the network, so that
+//! [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
+//!
+//! The LSTM layers of the recurrent networks `gnmt` and `big-lstm` are opaque: these networks can
+//! be planned and simulated only.
 
 mod big_lstm;
 mod digits;
@@ -16,10 +21,10 @@ mod vit;
 
 use crate::{GraphError, LayerGraph};
 
-/// How a model of the zoo is built.
+/// Constructor of a model, which takes the model's name.
 type Build = fn(&str) -> Result<LayerGraph, GraphError>;
 
-/// The models by name. The order is the order of [`names`].
+/// Models by name, in the order of [`names`].
 const MODELS: &[(&str, Build)] = &[
     ("vgg11", |name| vgg::vgg(name, &vgg::VGG11)),
     ("vgg13", |name| vgg::vgg(name, &vgg::VGG13)),
@@ -37,7 +42,7 @@ const MODELS: &[(&str, Build)] = &[
     ("digits-cnn", digits::digits_cnn),
 ];
 
-/// The names of all models.
+/// Returns the names of all models.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     MODELS.iter().map(|(name, _)| *name).collect()
@@ -55,8 +60,11 @@ pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
     }
 }
 
-/// GNMT v2 as [`model`] builds it, but with its sentences of 50 tokens cut into chunks of so many steps instead of 10. Shorter chunks keep
-/// more GPUs busy at once, and each has its own launches and reads all parameters again.
+/// Builds GNMT v2 as [`model`] does, but with its sentences of 50 tokens split into chunks of
+/// `steps` steps instead of 10.
+///
+/// Shorter chunks keep more GPUs busy at the same time, but each chunk has its own kernel launches
+/// and reads all parameters again.
 ///
 /// ```
 /// use layer_graph::zoo;
@@ -68,15 +76,16 @@ pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
 /// ```
 ///
 /// # Errors
-/// [`GraphError::Shape`] when the steps do not divide the tokens.
+/// [`GraphError::Shape`] if `steps` does not divide 50.
 pub fn gnmt_in_chunks(steps: usize) -> Result<LayerGraph, GraphError> {
     gnmt::gnmt_in_chunks("gnmt", steps)
 }
 
-/// LSTM-8192-1024 as [`model`] builds `big-lstm`, but with its 20 steps cut into chunks of so many instead of 4.
+/// Builds `big-lstm` as [`model`] does, but with its 20 steps split into chunks of `steps` steps
+/// instead of 4.
 ///
 /// # Errors
-/// [`GraphError::Shape`] when they do not divide the 20.
+/// [`GraphError::Shape`] if `steps` does not divide 20.
 pub fn big_lstm_in_chunks(steps: usize) -> Result<LayerGraph, GraphError> {
     big_lstm::big_lstm_in_chunks("big-lstm", steps)
 }

@@ -1,13 +1,13 @@
-//! Residual networks (He et al., 2016) with the stride in the 3x3 convolution of a bottleneck, and wide ones
-//! (Zagoruyko and Komodakis, 2016).
+//! Residual networks (He et al., 2016) with the stride in the 3x3 convolution of a bottleneck, and
+//! wide residual networks (Zagoruyko and Komodakis, 2016).
 
 use crate::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Pool2d, Shape,
 };
 
-/// How the residual networks differ.
+/// Configuration of a residual network.
 pub(super) struct Config {
-    /// Residual blocks in each of the four stages.
+    /// Number of residual blocks in each of the four stages.
     blocks: [usize; 4],
     block: Block,
 }
@@ -15,7 +15,8 @@ pub(super) struct Config {
 enum Block {
     /// Two 3x3 convolutions.
     Basic,
-    /// 1x1, 3x3, 1x1, where the first two are this many times as wide as ResNet-50's.
+    /// 1x1, 3x3 and 1x1 convolutions. The first two have `widening` times the channels of
+    /// ResNet-50's.
     Bottleneck { widening: usize },
 }
 
@@ -47,7 +48,7 @@ pub(super) fn resnet(name: &str, config: &Config) -> Result<LayerGraph, GraphErr
     Ok(net)
 }
 
-/// A residual block: the convolutions, and a projection of the input where its shape changes.
+/// Adds a residual block: its convolutions, and a projection of the input if the shape changes.
 fn residual(
     net: &mut LayerGraph,
     label: &str,

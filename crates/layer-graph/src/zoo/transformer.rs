@@ -1,24 +1,26 @@
-//! The block of a transformer (Vaswani et al., 2017) with its layer normalisations in front, as GPT-2 and the vision
-//! transformers have it.
+//! Transformer block (Vaswani et al., 2017) with layer normalisation before each sublayer, as in
+//! GPT-2 and the vision transformers.
 
 use crate::{Dropout, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention};
 
-/// A block of `features` a position: `x + attention(norm(x))`, then `x + perceptron(norm(x))`.
+/// Transformer block: `x + attention(norm(x))`, followed by `x + perceptron(norm(x))`.
 pub(super) struct Block {
     pub(super) features: usize,
     pub(super) heads: usize,
-    /// Whether a position sees only itself and those before it.
+    /// Whether each position attends only to itself and earlier positions.
     pub(super) causal: bool,
-    /// Added to the variance in a layer normalisation.
+    /// Term added to the variance in a layer normalisation.
     pub(super) epsilon: f64,
-    /// The activation between the perceptron's two layers, of which the hidden one has `4 * features` units.
+    /// Activation between the two layers of the perceptron, whose hidden layer has `4 * features`
+    /// units.
     pub(super) activation: LayerKind,
-    /// Probability of the dropout before each sum; without one there are no such layers.
+    /// Probability of the dropout before each residual sum; `None` adds no dropout layers.
     pub(super) dropout: Option<f64>,
 }
 
 impl Block {
-    /// Adds the block's layers, their names beginning with `label` and going on as in torchvision's vision transformers.
+    /// Adds the layers of the block. Their names start with `label` and follow torchvision's vision
+    /// transformers.
     pub(super) fn add(
         &self,
         net: &mut LayerGraph,
@@ -39,12 +41,12 @@ impl Block {
         self.join(net, label, 2, x, middle)
     }
 
-    /// The layer normalisation of the block, and of the end of the network.
+    /// Returns the layer normalisation of the block and of the end of the network.
     pub(super) fn norm(&self) -> LayerNorm {
         LayerNorm { epsilon: self.epsilon }
     }
 
-    /// Dropout, if there is any, and the residual sum.
+    /// Adds the dropout, if any, and the residual sum.
     fn join(
         &self,
         net: &mut LayerGraph,

@@ -2,7 +2,7 @@
 
 use crate::{AdaptiveAvgPool2d, Conv2d, Dropout, GraphError, LayerGraph, LayerKind, Linear, Pool2d, Shape};
 
-/// Convolutions in each of the five blocks.
+/// Number of convolutions in each of the five blocks.
 pub(super) const VGG11: [usize; 5] = [1, 1, 2, 2, 2];
 pub(super) const VGG13: [usize; 5] = [2, 2, 2, 2, 2];
 pub(super) const VGG16: [usize; 5] = [2, 2, 3, 3, 3];

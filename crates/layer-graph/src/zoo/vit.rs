@@ -1,5 +1,5 @@
-//! ViT-B/16 (Dosovitskiy et al., 2021): images of 224x224 as sequences of patches of 16x16, without dropout, as
-//! torchvision has it.
+//! ViT-B/16 (Dosovitskiy et al., 2021) for images of 224x224, split into patches of 16x16, without
+//! dropout, as in torchvision.
 
 use super::transformer::Block;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 const FEATURES: usize = 768;
 const BLOCKS: usize = 12;
 const PATCH: usize = 16;
-/// Patches of an image.
+/// Number of patches of an image.
 const PATCHES: usize = (224 / PATCH) * (224 / PATCH);
 
 pub(super) fn vit_b_16(name: &str) -> Result<LayerGraph, GraphError> {

@@ -1,4 +1,4 @@
-//! Building a network: inference, wiring, and what is refused.
+//! Construction of networks: shape inference, edges and errors.
 
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, LayerGraph, LayerId, LayerKind, Pool2d, Shape,
@@ -9,14 +9,14 @@ fn image_net(channels: usize, height: usize, width: usize) -> LayerGraph {
     LayerGraph::new("net", Shape::image(channels, height, width)).unwrap()
 }
 
-/// How many positions a window has, counted one by one.
+/// Counts the positions of a window one by one.
 fn count_windows(size: usize, kernel: usize, stride: usize, padding: usize) -> usize {
     (0..size + 2 * padding).step_by(stride).filter(|start| start + kernel <= size + 2 * padding).count()
 }
 
 proptest! {
     #[test]
-    fn windows_are_counted_right(
+    fn convolution_shapes_match_counted_windows(
         size in prop::array::uniform2(1usize..20),
         kernel in prop::array::uniform2(1usize..6),
         stride in prop::array::uniform2(1usize..4),
@@ -54,7 +54,7 @@ fn inputs_keep_their_order_and_may_repeat() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_layers_name() {
+fn misfit_errors_name_the_layer() {
     let bad: Vec<(LayerKind, &str)> = vec![
         (Conv2d::new(8, 9).into(), "does not fit"),
         (Conv2d::new(8, 3).stride(0).into(), "at least 1"),
@@ -73,12 +73,12 @@ fn what_does_not_fit_is_refused_with_the_layers_name() {
         let input = net.input();
         let error = net.add("culprit", kind.clone(), [input]).unwrap_err().to_string();
         assert!(error.contains("culprit") && error.contains(problem), "{kind:?}: {error}");
-        assert_eq!(net.len(), 1, "a refused layer leaves the graph as it was");
+        assert_eq!(net.len(), 1, "a rejected layer leaves the graph unchanged");
     }
 }
 
 #[test]
-fn names_are_unique_and_inputs_exist() {
+fn duplicate_names_and_unknown_inputs_are_rejected() {
     let mut net = image_net(3, 8, 8);
     let mut other = image_net(3, 8, 8);
     let input = net.input();

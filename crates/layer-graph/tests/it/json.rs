@@ -1,9 +1,9 @@
-//! The `graph` file format.
+//! Tests of the `graph` file format.
 
 use layer_graph::{GraphError, LayerGraph, LayerTensor, Opaque, OpaquePass, Shape, zoo};
 
 #[test]
-fn every_model_survives_the_round_trip() {
+fn every_model_round_trips_through_json() {
     for name in zoo::names() {
         let net = zoo::model(name).unwrap();
         assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net, "{name}");
@@ -11,7 +11,7 @@ fn every_model_survives_the_round_trip() {
 }
 
 #[test]
-fn the_format_is_as_documented() {
+fn documented_format_is_accepted() {
     let text = r#"{"schema": "deeppool/graph/v1", "name": "tiny", "input": [1, 8, 8], "layers": [
         {"name": "conv", "inputs": ["input"], "op": {"conv2d": {"out_channels": 4, "kernel": [3, 3],
             "stride": [1, 1], "padding": [1, 1], "groups": 1, "bias": true}}},
@@ -23,7 +23,7 @@ fn the_format_is_as_documented() {
 }
 
 #[test]
-fn errors_name_the_place() {
+fn errors_name_the_path_in_the_document() {
     let good = zoo::model("digits-cnn").unwrap().to_json();
     let cases = [
         (good.replace("graph/v1", "graph/v9"), "schema"),
@@ -50,7 +50,7 @@ fn files_are_saved_and_loaded_and_errors_name_them() {
     assert!(net.save(folder.path().join("no/such/folder.json")).is_err());
 }
 
-/// A network of one opaque layer.
+/// Returns a network of one opaque layer.
 fn with_opaque(opaque: Opaque) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("net", Shape::sequence(8, 16))?;
     net.add("lstm", opaque, [net.input()])?;
@@ -69,7 +69,7 @@ fn lstm() -> Opaque {
 }
 
 #[test]
-fn an_opaque_layer_says_all_there_is_to_know_of_it() {
+fn opaque_layers_report_their_declared_costs() {
     let net = with_opaque(lstm()).unwrap();
     assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
     let layer = net.layer(net.find("lstm").unwrap());
@@ -89,7 +89,7 @@ fn an_opaque_layer_says_all_there_is_to_know_of_it() {
 }
 
 #[test]
-fn an_opaque_layer_that_cannot_be_is_refused() {
+fn invalid_opaque_layers_are_rejected() {
     let twice = [LayerTensor::new("w", [1]), LayerTensor::new("w", [2])];
     for (opaque, expected) in [
         (lstm().parameters(twice), "two parameters named `w`"),

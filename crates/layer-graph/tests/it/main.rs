@@ -1,4 +1,4 @@
-//! Networks as graphs, as their users build, read and write them.
+//! Integration tests: building, reading and writing networks.
 
 mod graph;
 mod json;

@@ -1,5 +1,5 @@
-//! Shapes, parameters and operations of the layers that work on sequences and rearrange samples, and parameters that two
-//! layers share.
+//! Shapes, parameters and operations of layers that work on sequences or rearrange samples, and
+//! weight tying.
 
 use layer_graph::{
     Embedding, GraphError, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute, Pool2d,
@@ -10,7 +10,7 @@ fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
     net.layer(net.find(name).unwrap()).output_shape().dims().to_vec()
 }
 
-/// A language model of one block without anything that does not change shapes.
+/// Returns a language model of one block with only the layers that change shapes.
 fn language_model() -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("tiny", Shape::features(5))?;
     let tokens = net.input();
@@ -25,7 +25,7 @@ fn language_model() -> Result<LayerGraph, GraphError> {
 }
 
 #[test]
-fn a_language_model_has_the_shapes_it_should() {
+fn language_model_shapes_are_inferred() {
     let net = language_model().unwrap();
     assert_eq!(dims(&net, "tokens"), [5, 6]);
     assert_eq!(dims(&net, "projection"), [5, 18]);
@@ -35,12 +35,13 @@ fn a_language_model_has_the_shapes_it_should() {
     let layer = |name: &str| net.layer(net.find(name).unwrap());
     assert_eq!(layer("loss").label_count(), 5);
     assert_eq!(layer("projection").forward_flops(), 5 * 18 * (2 * 6 + 1));
-    // Two products of 5x3 with 3x5 and 5x5 with 5x3 a head, and five operations a softmax element.
+    // For each head, products of 5x3 with 3x5 and of 5x5 with 5x3; 5 operations for each softmax
+    // element.
     assert_eq!(layer("attention").forward_flops(), 2 * (2 * 2 * 5 * 5 * 3) + 5 * 2 * 25);
 }
 
 #[test]
-fn shared_parameters_count_once_and_survive_json() {
+fn shared_parameters_count_once_and_round_trip_through_json() {
     let net = language_model().unwrap();
     let (embedding, head) = (net.find("tokens").unwrap(), net.find("head").unwrap());
     assert_eq!(net.parameter_owner(head), embedding);
@@ -73,7 +74,7 @@ fn only_parameters_of_the_same_dimensions_can_be_shared() {
 }
 
 #[test]
-fn an_image_becomes_a_sequence_of_patches() {
+fn reshape_and_permute_turn_an_image_into_patches() {
     let mut net = LayerGraph::new("patches", Shape::image(6, 2, 3)).unwrap();
     let x = net.add("flat", Reshape { output: Shape::new([6, 6]) }, [net.input()]).unwrap();
     let x = net.add("sequence", Permute { order: vec![1, 0] }, [x]).unwrap();
@@ -86,7 +87,7 @@ fn an_image_becomes_a_sequence_of_patches() {
 }
 
 #[test]
-fn what_does_not_fit_a_sequence_is_refused() {
+fn invalid_sequence_layers_are_rejected() {
     let bad: Vec<(LayerKind, &str)> = vec![
         (MultiHeadAttention { heads: 4, causal: false }.into(), "4 heads"),
         (MultiHeadAttention { heads: 0, causal: false }.into(), "0 heads"),
@@ -107,17 +108,17 @@ fn what_does_not_fit_a_sequence_is_refused() {
 }
 
 #[test]
-fn pooling_may_be_padded_at_one_end_only() {
+fn extra_padding_pads_one_side_of_a_pooling() {
     let output = |pool: Pool2d, size| {
         let mut net = LayerGraph::new("net", Shape::image(1, size, size)).unwrap();
         let id = net.add("pool", LayerKind::MaxPool2d(pool), [net.input()])?;
         Ok::<_, GraphError>(net.layer(id).output_shape().dims()[1])
     };
-    // 112 -> 56 with a kernel of 3: the last window hangs over by one.
+    // From 112 to 56 with a kernel of 3: the last window extends one element beyond the image.
     assert_eq!(output(Pool2d::new(3, 2), 112).unwrap(), 55);
     assert_eq!(output(Pool2d::new(3, 2).extra_padding([1, 1]), 112).unwrap(), 56);
     assert!(output(Pool2d::new(3, 2).extra_padding([3, 0]), 112).is_err());
-    // The window of the sixth element would see nothing but padding.
+    // The window of the sixth element would cover only padding.
     assert!(output(Pool2d::new(2, 5).extra_padding([1, 1]), 6).is_ok());
     assert!(output(Pool2d::new(2, 3).extra_padding([1, 1]), 3).is_ok());
     assert!(output(Pool2d::new(2, 1).padding(1).extra_padding([1, 1]), 3).is_err());

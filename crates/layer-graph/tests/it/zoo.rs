@@ -1,9 +1,9 @@
-//! The zoo against the published figures.
+//! Models of the zoo compared with published figures.
 
 use layer_graph::{LayerGraph, LayerKind, Shape, zoo};
 
 #[test]
-fn parameter_counts_are_the_published_ones() {
+fn parameter_counts_match_publications() {
     let published = [
         ("vgg11", 132_863_336),
         ("vgg13", 133_047_848),
@@ -16,7 +16,8 @@ fn parameter_counts_are_the_published_ones() {
         ("inception-v3", 23_834_568),
         ("vit-b-16", 86_567_656),
         ("gpt2", 124_439_808),
-        // Its tensors are listed in a test of NVIDIA's Apex (the distributed optimizer's), "MLPerf GNMT".
+        // Its tensors are listed in a test of the distributed optimizer of NVIDIA's Apex ("MLPerf
+        // GNMT").
         ("gnmt", 160_671_297),
     ];
     for (name, parameters) in published {
@@ -24,7 +25,7 @@ fn parameter_counts_are_the_published_ones() {
     }
 }
 
-/// Operations of one sample in products of matrices: what publications count.
+/// Returns the operations of one sample in matrix products, which are what publications count.
 fn product_flops(net: &LayerGraph) -> u64 {
     let products = net.layers().map(|(_, layer)| match layer.kind() {
         LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_) => {
@@ -35,10 +36,10 @@ fn product_flops(net: &LayerGraph) -> u64 {
     products.sum()
 }
 
-/// Multiply-adds of one forward pass as torchvision publishes them (in units of 10^9); it counts convolutions, linear
-/// layers and the products in attentions only.
+/// Compares with the multiply-adds of a forward pass published by torchvision, in units of 10^9.
+/// They count convolutions, linear layers and the products in attentions.
 #[test]
-fn forward_flops_are_the_published_ones() {
+fn forward_flops_match_publications() {
     let published = [
         ("vgg16", 15.47),
         ("vgg19", 19.63),
@@ -54,17 +55,18 @@ fn forward_flops_are_the_published_ones() {
     }
 }
 
-/// Operations a token by the formula of `PaLM`'s appendix B (Chowdhery et al., 2022), forward: two for each parameter but
-/// those of the positions, and `4 * layers * features * context` in the attention, masked or not.
+/// Compares with the operations of a forward pass for each token by appendix B of `PaLM` (Chowdhery
+/// et al., 2022): 2 for each parameter except position embeddings, and `4 * layers * features *
+/// context` in the attention.
 #[test]
-fn flops_of_gpt2_are_those_of_its_parameters() {
+fn gpt2_flops_follow_from_its_parameters() {
     let published = 2 * (124_439_808 - 1024 * 768) + 4 * 12 * 768 * 1024_u64;
     let ratio = product_flops(&zoo::model("gpt2").unwrap()) as f64 / (1024 * published) as f64;
     assert!((ratio - 1.0).abs() < 0.005, "{ratio}");
 }
 
 #[test]
-fn gpt2_has_one_matrix_for_the_tokens_at_both_ends() {
+fn gpt2_ties_its_head_to_the_embedding() {
     let net = zoo::model("gpt2").unwrap();
     let [tokens, head] = ["tokens", "head"].map(|name| net.find(name).unwrap());
     assert_eq!(net.parameter_owner(head), tokens);
@@ -73,9 +75,10 @@ fn gpt2_has_one_matrix_for_the_tokens_at_both_ends() {
     assert_eq!(loss.label_count(), 1024);
 }
 
-/// 1.8 billion parameters (Jozefowicz et al., 2016, table 1), of which the graph has no tables of words but the rows that are sampled.
+/// The paper states 1.8 billion (Jozefowicz et al., 2016, table 1). The graph holds only the
+/// sampled rows of the word tables.
 #[test]
-fn big_lstm_and_its_tables_have_the_published_number_of_parameters() {
+fn big_lstm_with_its_tables_matches_the_published_parameter_count() {
     let (words, sampled) = (793_471, 8192);
     let [read, predicted] = [words * 1024, words * 1025];
     let all = zoo::model("big-lstm").unwrap().parameter_count() - sampled * 1025 + read + predicted;
@@ -83,9 +86,9 @@ fn big_lstm_and_its_tables_have_the_published_number_of_parameters() {
     assert_eq!(format!("{:.1}", all as f64 / 1e9), "1.8");
 }
 
-/// However they are cut, the same work is done; only launches differ.
+/// The work does not depend on the number of chunks; only the number of kernel launches does.
 #[test]
-fn chunks_of_recurrent_networks_add_up() {
+fn chunking_preserves_parameters_and_flops() {
     let networks = |steps: [usize; 2]| {
         [zoo::gnmt_in_chunks(steps[0]).unwrap(), zoo::big_lstm_in_chunks(steps[1]).unwrap()]
     };
@@ -101,9 +104,10 @@ fn chunks_of_recurrent_networks_add_up() {
     assert!(zoo::big_lstm_in_chunks(3).unwrap_err().to_string().contains("20 positions"));
 }
 
-/// Two operations for each parameter and token in the LSTM layers, and the products of the attention.
+/// Two operations for each parameter and token in the LSTM layers, plus the products of the
+/// attention.
 #[test]
-fn flops_of_gnmt_are_those_of_its_parameters() {
+fn gnmt_flops_follow_from_its_parameters() {
     let tokens = 50_u64;
     let products = 2 * (160_671_297 - 32_320 * 1024 - 32_320) * tokens;
     let scores = 7 * tokens * tokens * 1024;
@@ -112,7 +116,7 @@ fn flops_of_gnmt_are_those_of_its_parameters() {
 }
 
 #[test]
-fn every_model_ends_in_its_loss_alone() {
+fn the_loss_is_the_only_sink_of_every_model() {
     for name in zoo::names() {
         let net = zoo::model(name).unwrap();
         let sinks: Vec<_> =
@@ -124,7 +128,7 @@ fn every_model_ends_in_its_loss_alone() {
 }
 
 #[test]
-fn an_unknown_model_is_refused_with_the_names_that_exist() {
+fn unknown_model_error_lists_the_known_names() {
     let error = zoo::model("vgg17").unwrap_err().to_string();
     assert!(error.contains("vgg17") && error.contains("vgg16") && error.contains("digits-cnn"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Where branches meet.
+//! Sums and concatenations.
 
 use crate::onnx::OnnxError;
 use crate::onnx::importer::Importer;

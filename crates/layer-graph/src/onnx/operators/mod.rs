@@ -1,4 +1,4 @@
-//! The layer of each operator.
+//! Conversion of operators to layers.
 
 mod join;
 mod norm;
@@ -11,7 +11,7 @@ use crate::onnx::OnnxError;
 use crate::onnx::importer::Importer;
 use crate::{Dropout, LayerKind};
 
-/// Operators that there are layers for, or that constants are made with.
+/// Supported operators: those with a layer, and those that only compute constants.
 pub(super) const SUPPORTED: &[&str] = &[
     "Add",
     "AveragePool",
@@ -43,7 +43,7 @@ pub(super) const SUPPORTED: &[&str] = &[
     "Unsqueeze",
 ];
 
-/// Adds what the node at this position of the file computes.
+/// Adds the layers of the node at the given position of the file.
 pub(super) fn add(importer: &mut Importer<'_>, index: usize) -> Result<(), OnnxError> {
     let node = importer.node(index);
     match node.operator().as_str() {
@@ -93,7 +93,7 @@ pub(super) fn add(importer: &mut Importer<'_>, index: usize) -> Result<(), OnnxE
     }
 }
 
-/// Whether there are layers, or constants, for some uses of an operator.
+/// Returns whether at least some uses of an operator are supported.
 pub(super) fn is_supported(operator: &str) -> bool {
     SUPPORTED.iter().any(|known| known.split(' ').next() == Some(operator))
 }

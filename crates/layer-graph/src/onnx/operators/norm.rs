@@ -1,4 +1,4 @@
-//! Normalisations.
+//! Normalisation operators.
 
 use crate::onnx::OnnxError;
 use crate::onnx::importer::Importer;
@@ -20,7 +20,7 @@ pub(super) fn batch<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(
     check_parameters(importer, node, 1..5, channels)?;
     let norm = BatchNorm {
         epsilon: node.float("epsilon", 1e-5)?,
-        // ONNX's is the weight of the running statistics, ours that of the current batch.
+        // ONNX weights the running statistics with it, [`BatchNorm`] the current batch.
         momentum: 1.0 - node.float("momentum", 0.9)?,
     };
     let mut output = node.output()?;
@@ -63,7 +63,7 @@ pub(super) fn local_response<'a>(importer: &mut Importer<'a>, node: Node<'a>) ->
     importer.add(node, norm, &[input])
 }
 
-/// Makes sure that the inputs at these positions are constants of one number a channel.
+/// Checks that the inputs at the given positions are constants with one number for each channel.
 fn check_parameters<'a>(
     importer: &Importer<'a>,
     node: Node<'a>,

@@ -1,4 +1,4 @@
-//! Products with constant matrices: linear layers.
+//! Products with constant matrices, which become linear layers.
 
 use crate::Linear;
 use crate::onnx::OnnxError;
@@ -7,7 +7,7 @@ use crate::onnx::node::Node;
 
 pub(super) fn gemm<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let is_plain = node.int("transA", 0)? == 0;
-    // Other factors than 1 would only scale the parameters; `is` would not tell them from NaN.
+    // A factor other than 1 is rejected, and so is NaN.
     let factors = [node.float("alpha", 1.0)?, node.float("beta", 1.0)?];
     if !is_plain || factors.iter().any(|factor| (factor - 1.0).abs() > 0.0 || factor.is_nan()) {
         return Err(node.unsupported("only A * B + C and A * transposed B + C have layers"));
@@ -20,7 +20,7 @@ pub(super) fn matmul<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<
     linear(importer, node, false, false)
 }
 
-/// `transposed` says whether the weight is `out x in`, rather than `in x out`.
+/// Adds a linear layer. `transposed` says whether the weight is `out x in` instead of `in x out`.
 fn linear<'a>(
     importer: &mut Importer<'a>,
     node: Node<'a>,
@@ -32,7 +32,7 @@ fn linear<'a>(
     let &[rows, columns] = weight.dims.as_slice() else {
         return Err(node.unsupported(format!("a weight of dimensions {:?}, which is no matrix", weight.dims)));
     };
-    // As a matrix of `in x out`, whichever way it is stored.
+    // The source of the weight in the layout `in x out`.
     let (features, out_features, weight) = if transposed {
         (columns, rows, weight.transposed_source())
     } else {

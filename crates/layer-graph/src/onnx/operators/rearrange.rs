@@ -1,4 +1,4 @@
-//! The same elements in another shape or order.
+//! Operators that change the shape or order of elements.
 
 use crate::onnx::OnnxError;
 use crate::onnx::dims;
@@ -28,7 +28,7 @@ pub(super) fn reshape<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result
         return Err(node.bad("a dimension of 0"));
     }
     let [batch, sample @ ..] = wanted else { return Err(node.bad("its shape has no dimensions")) };
-    // Exporters write the batch size that they traced with, which is 1 where the batch is left open.
+    // Exporters write the batch size of the traced run, which is 1 if the batch is open.
     let seen = importer.batch.unwrap_or(1);
     if !(*batch == 0 || *batch == -1 || *batch == seen) || sample.is_empty() {
         return Err(
@@ -69,7 +69,7 @@ pub(super) fn transpose<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Resu
     let [0, sample @ ..] = places.as_slice() else {
         return Err(node.unsupported(format!("`perm` {order:?} moves the batch")));
     };
-    // An axis 0 that occurs twice is no permutation: adding the layer fails.
+    // A repeated axis 0 wraps to an invalid order, which adding the layer rejects.
     let order: Vec<_> = sample.iter().map(|&place| place.wrapping_sub(1)).collect();
     if order.iter().copied().eq(0..rank - 1) {
         return importer.define(node.output()?, input);
@@ -77,24 +77,25 @@ pub(super) fn transpose<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Resu
     importer.add(node, Permute { order }, &[input])
 }
 
-/// The axes of a `Squeeze` or `Unsqueeze` of samples.
+/// Returns the axes of a `Squeeze` or `Unsqueeze`.
 fn axes<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<Vec<i64>, OnnxError> {
     let axes = match node.optional_input(1) {
         None => node.ints("axes"),
         Some(value) => importer.constant(value).and_then(|constant| constant.ints.as_deref()),
     };
-    // Without axes a `Squeeze` drops a batch of one as well.
+    // Without axes, a `Squeeze` would also remove a batch of 1.
     axes.map(<[i64]>::to_vec).ok_or_else(|| node.unsupported("axes that are not given as constants"))
 }
 
-/// Stands for the batch among dimensions: no real dimension has this size, so that dropping or moving the batch is noticed.
+/// Placeholder for the batch among dimensions. No real dimension has this size, so removing or
+/// moving the batch is detected.
 const BATCH: usize = usize::MAX;
 
 fn with_batch(shape: &Shape) -> Vec<usize> {
     [&[BATCH], shape.dims()].concat()
 }
 
-/// Gives samples another shape, where they do not have it already.
+/// Reshapes samples to the given dimensions, unless they have them already.
 fn shaped<'a>(
     importer: &mut Importer<'a>,
     node: Node<'a>,

@@ -1,11 +1,12 @@
-//! Softmax: at the end of the network a part of the loss, elsewhere a layer.
+//! Softmax, which becomes part of the loss at the end of the network and a layer elsewhere.
 
 use crate::LayerKind;
 use crate::onnx::OnnxError;
 use crate::onnx::importer::Importer;
 use crate::onnx::node::{Node, axis};
 
-/// From this version on softmax is over one axis; before, over everything from that axis on.
+/// First operator set in which softmax applies to one axis. Earlier ones flatten all dimensions
+/// from that axis on.
 const ONE_AXIS: i64 = 13;
 
 pub(super) fn add<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
@@ -16,9 +17,9 @@ pub(super) fn add<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(),
     let place = axis(along, dims.len() + 1).and_then(|place| place.checked_sub(1));
     let place = place.ok_or_else(|| node.unsupported(format!("axis {along}")))?;
     let inner = &dims[place + 1..];
-    // Over the last dimension, or over several of which only the last is more than one.
+    // Over the last dimension, or over several dimensions that are all 1 except the last.
     let is_last = inner.is_empty() || !one_axis && dims[place..dims.len() - 1].iter().all(|&dim| dim == 1);
-    // The scores of a sample may also be an image of one pixel.
+    // The class scores of a sample may be an image of one pixel.
     let is_all = place == 0 && inner.iter().all(|&dim| dim == 1);
     if importer.is_output(node.output()?) && (is_last || is_all) {
         return importer.define(node.output()?, input);

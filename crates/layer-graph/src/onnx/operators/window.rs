@@ -1,18 +1,19 @@
-//! Operators that slide a window over an image: convolutions and pooling.
+//! Operators with a sliding window: convolution and pooling.
 
 use crate::onnx::OnnxError;
 use crate::onnx::importer::{Importer, Parameters};
 use crate::onnx::node::{Node, axis, size};
 use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pool2d};
 
-/// A window with its padding. Pairs are `[height, width]`.
+/// Sliding window with its padding. Pairs are `[height, width]`.
 struct Window {
     stride: [usize; 2],
     /// Padding at the top and at the left.
     before: [usize; 2],
-    /// Padding at the bottom and at the right: the least that the last window reaches into, and the most that adds no window.
+    /// Range of equivalent padding at the bottom and on the right: the minimum that the last window
+    /// needs, and the maximum that adds no window.
     after: [(usize, usize); 2],
-    /// Whether the number of windows was rounded up, and that made a difference.
+    /// Whether `ceil_mode` added a window.
     rounded_up: bool,
 }
 
@@ -46,7 +47,7 @@ impl Window {
                 );
             };
             let mut steps = room / stride;
-            // A window that would begin in the padding after the image does not count.
+            // A window that would start in the padding after the image is dropped.
             if ceil && room % stride != 0 && (steps + 1) * stride < before + size {
                 steps += 1;
                 window.rounded_up = true;
@@ -58,8 +59,8 @@ impl Window {
         Ok(window)
     }
 
-    /// For each direction, how much padding there has to be after the image beyond that before it: `None` where there has to
-    /// be less.
+    /// Returns for each direction the padding needed after the image in excess of that before it,
+    /// or `None` if less is needed.
     fn excess(&self) -> [Option<usize>; 2] {
         [0, 1].map(|i| {
             let (least, most) = self.after[i];
@@ -119,8 +120,9 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
     importer.add_weighted(node, convolution, input, Parameters { weight, bias }, output)
 }
 
-/// Whether PyTorch folded a batch normalisation into a convolution: its older exporter then makes up names for both parameters, and
-/// its newer one for the bias. Parameters of modules keep theirs.
+/// Returns whether PyTorch folded a batch normalisation into a convolution. Its older exporter then
+/// generates names for both parameters, its newer one for the bias. Parameters of modules keep
+/// their names.
 fn is_folded(node: Node<'_>) -> Result<bool, OnnxError> {
     let weight = node.input(1)?;
     let Some(bias) = node.optional_input(2) else { return Ok(false) };
@@ -141,12 +143,12 @@ pub(super) fn average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> R
             node.unsupported("padding that counts, in windows of which some reach beyond it (`ceil_mode`)")
         );
     }
-    // Without any padding, counting it or not is the same.
+    // Without padding both settings are equivalent; the default is stored.
     pool.count_padding |= !is_padded;
     importer.add(node, LayerKind::AvgPool2d(pool), &[input])
 }
 
-/// The input of a pooling, its window, and whether the number of windows was rounded up.
+/// Returns the input of a pooling, its window, and whether `ceil_mode` added a window.
 fn pool<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, bool), OnnxError> {
     let (input, [_, height, width]) = image(importer, node)?;
     let kernel = node.sizes("kernel_shape")?.ok_or_else(|| node.bad("`kernel_shape` is missing"))?;
@@ -175,7 +177,7 @@ pub(super) fn global_average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a
     importer.add(node, AdaptiveAvgPool2d { output: [1, 1] }, &[input])
 }
 
-/// A mean over height and width, which is another way to write a global average pooling.
+/// Converts a mean over height and width, which is a global average pooling.
 pub(super) fn mean<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, _) = image(importer, node)?;
     let axes = match node.optional_input(1) {
@@ -195,7 +197,7 @@ pub(super) fn mean<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<()
     importer.add(node, LayerKind::Flatten, &[pooled])
 }
 
-/// The layer that makes the first input, and its channels, height and width.
+/// Returns the layer that computes the first input, with its channels, height and width.
 fn image<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<(LayerId, [usize; 3]), OnnxError> {
     let layer = importer.layer(node, node.input(0)?)?;
     let shape = importer.shape(layer);

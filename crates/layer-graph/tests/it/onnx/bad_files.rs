@@ -1,4 +1,4 @@
-//! Files that are wrong in some way.
+//! Tests with invalid files.
 
 use layer_graph::onnx::{OnnxError, from_bytes, import};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::file::Attribute::{Int, Ints};
 use super::file::Model;
 use super::published;
 
-/// A small network with most kinds of nodes.
+/// Returns a small network with most kinds of nodes.
 fn model() -> Model {
     Model::new(13, &[-1, 3, 8, 8], &[-1, 10])
         .weight("w1", &[4, 3, 3, 3])
@@ -31,8 +31,8 @@ fn error(model: &Model) -> OnnxError {
 }
 
 #[test]
-fn files_that_are_no_models() {
-    from_bytes("net", &model().bytes()).expect("the model itself is right");
+fn files_without_a_model_are_rejected() {
+    from_bytes("net", &model().bytes()).expect("a valid model");
     assert!(
         matches!(from_bytes("net", b""), Err(OnnxError::NotOnnx(problem)) if problem == "it has no graph")
     );
@@ -66,7 +66,7 @@ fn all_problems_of_a_file_are_named_at_once() {
         .weight("w", &[5, 3])
         .weight("negative", &[-1])
         .node("HardSwish", "x", "h", &[])
-        // Takes what the first makes: nothing is known of it but its operator.
+        // Depends on an invalid node: only its operator is checked.
         .node("MatMul", "h w", "m", &[])
         .node("Mish", "m", "i", &[])
         .node("HardSwish", "x", "k", &[])
@@ -87,13 +87,13 @@ fn all_problems_of_a_file_are_named_at_once() {
          MatMul (node `node5`): its weight is for 5 features, but the sample is 6"
     );
 
-    // Also where the file's inputs are wrong: what can be said of its operators.
+    // Operators are also checked if the inputs of the file are invalid.
     let two = Model::new(13, &[1, 6], &[1, 6]).input("mask", &[1, 6]).node("Mish", "x", "y", &[]);
     let message = error(&two).to_string();
     let expected = "2 problems: expected one of the inputs, found 2: x, mask; operator `Mish` (node `node1`)";
     assert!(message.starts_with(expected), "{message}");
 
-    // Many are cut short, in one line.
+    // A long list is truncated, on one line.
     let many = (0..100).fold(Model::new(13, &[1, 6], &[1, 6]), |model, i| {
         model.node(&format!("Op{i}"), "x", &format!("h{i}"), &[])
     });
@@ -127,7 +127,7 @@ fn shapes_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn nodes_that_the_output_does_not_depend_on_stop_nothing() {
+fn nodes_that_the_output_does_not_depend_on_are_ignored() {
     let small = || Model::new(13, &[1, 6], &[1, 6]).weight("w", &[6, 6]).weight("b", &[6]);
     let wanted = |model: Model| model.node("MatMul", "x w", "m", &[]).node("Add", "m b", "y", &[]);
     let expected = from_bytes("net", &wanted(small()).bytes()).expect("a network").graph;
@@ -139,12 +139,12 @@ fn nodes_that_the_output_does_not_depend_on_stop_nothing() {
         ),
         ("a tensor of no size", wanted(small()).weight("negative", &[-1])),
         ("an unknown operator", wanted(small()).node("HardSwish", "x", "h", &[])),
-        ("another taker of a value whose bias is absorbed", wanted(small()).node("Relu", "m", "r", &[])),
+        ("a second reader of a value before its bias", wanted(small()).node("Relu", "m", "r", &[])),
     ] {
         let imported = from_bytes("net", &model.bytes());
         assert_eq!(imported.unwrap_or_else(|error| panic!("{what}: {error}")).graph, expected, "{what}");
     }
-    // The same are errors where they count.
+    // The same nodes are errors if the output depends on them.
     let odd = small().list("odd", &[4]).node("Reshape", "w odd", "r", &[]).node("MatMul", "x r", "y", &[]);
     assert!(matches!(error(&odd), OnnxError::BadNode { .. }));
     let twice =
@@ -153,7 +153,7 @@ fn nodes_that_the_output_does_not_depend_on_stop_nothing() {
 }
 
 #[test]
-fn inputs_and_outputs_have_to_be_one() {
+fn models_need_one_input_and_one_output() {
     let two = Model::new(13, &[1, 6], &[1, 6]).input("mask", &[1, 6]).node("Relu", "x", "y", &[]);
     assert_eq!(error(&two).to_string(), "expected one of the inputs, found 2: x, mask");
     let two = Model::new(13, &[1, 6], &[1, 6]).output("aux", &[1, 6]).node("Relu", "x", "y", &[]);
@@ -166,7 +166,7 @@ fn inputs_and_outputs_have_to_be_one() {
     assert!(matches!(error(&order), OnnxError::UndefinedValue { value, .. } if value == "r"));
 }
 
-/// Reads what is left of a file; what comes out is either an error or a network that can be asked everything.
+/// Imports possibly damaged bytes and checks the invariants of the network, if there is one.
 fn read(bytes: &[u8]) {
     if let Ok(imported) = from_bytes("net", bytes) {
         let network = imported.graph;
@@ -177,7 +177,7 @@ fn read(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn no_damage_makes_it_panic(
+    fn damaged_files_never_panic(
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
         end in any::<proptest::sample::Index>(), cut: bool,
     ) {
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn damage_to_a_published_network_is_an_error_or_another_network() {
+fn bit_flips_in_a_published_network_never_panic() {
     let folder = match published::folder() {
         Ok(folder) => folder,
         Err(why) => return println!("SKIPPED: {why}"),

@@ -1,4 +1,4 @@
-//! Writes ONNX files: as much of protobuf and of ONNX's messages as the tests need, from their specifications.
+//! Writer of ONNX files: the subset of protobuf and of ONNX's messages that the tests need.
 
 /// A protobuf message.
 #[derive(Clone, Default)]
@@ -33,14 +33,14 @@ impl Message {
     }
 }
 
-/// A model under construction.
+/// Builder of a model.
 pub(crate) struct Model {
     graph: Message,
     opset: i64,
     nodes: usize,
 }
 
-/// A node's attribute.
+/// Attribute of a node.
 #[derive(Clone, Copy)]
 pub(crate) enum Attribute<'a> {
     Int(&'a str, i64),
@@ -50,13 +50,14 @@ pub(crate) enum Attribute<'a> {
 }
 
 impl Model {
-    /// A model with the input `x` and the output `y`, of these dimensions; negative ones are left open.
+    /// Creates a model with input `x` and output `y` of the given dimensions. Negative dimensions
+    /// are open.
     pub(crate) fn new(opset: i64, x: &[i64], y: &[i64]) -> Self {
         let graph = Message::default().bytes(11, value("x", x).0).bytes(12, value("y", y).0);
         Self { graph, opset, nodes: 0 }
     }
 
-    /// Another input, or output.
+    /// Adds an input.
     pub(crate) fn input(mut self, name: &str, dims: &[i64]) -> Self {
         self.graph = self.graph.bytes(11, value(name, dims).0);
         self
@@ -67,32 +68,32 @@ impl Model {
         self
     }
 
-    /// What the file says of the shape of a value.
+    /// Declares the shape of a value.
     pub(crate) fn declare(mut self, name: &str, dims: &[i64]) -> Self {
         self.graph = self.graph.bytes(13, value(name, dims).0);
         self
     }
 
-    /// A stored tensor of floats, without its values.
+    /// Adds a stored tensor of floats without its values.
     pub(crate) fn weight(mut self, name: &str, dims: &[i64]) -> Self {
         self.graph = self.graph.bytes(5, tensor(name, dims, 1).0);
         self
     }
 
-    /// A stored list of integers.
+    /// Adds a stored list of integers.
     pub(crate) fn list(mut self, name: &str, values: &[i64]) -> Self {
         let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.graph = self.graph.bytes(5, tensor(name, &[values.iter().map(|_| 1).sum()], 7).bytes(9, raw).0);
         self
     }
 
-    /// A stored number.
+    /// Adds a stored number.
     pub(crate) fn number(mut self, name: &str, value: f32) -> Self {
         self.graph = self.graph.bytes(5, tensor(name, &[], 1).bytes(9, value.to_le_bytes()).0);
         self
     }
 
-    /// A node named `node1`, `node2`, ... with its inputs and outputs, separated by spaces.
+    /// Adds a node named `node1`, `node2` and so on. Inputs and outputs are separated by spaces.
     pub(crate) fn node(
         self,
         operator: &str,
@@ -104,7 +105,7 @@ impl Model {
         self.named_node(&name, "", operator, inputs, outputs, attributes)
     }
 
-    /// A node of this name, in these scopes of the newer of PyTorch's exporters.
+    /// Adds a node with the given name and the scopes written by PyTorch's newer exporter.
     pub(crate) fn named_node(
         mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Networks from ONNX files: published ones, files with one operator each, and files that are wrong.
+//! Tests of the ONNX importer: published networks, single operators and invalid files.
 
 mod bad_files;
 mod file;

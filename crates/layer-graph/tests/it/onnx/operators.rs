@@ -1,4 +1,4 @@
-//! What becomes of each operator.
+//! Conversion of each operator.
 
 use layer_graph::onnx::{OnnxError, from_bytes};
 use layer_graph::{
@@ -13,7 +13,7 @@ fn network(model: &Model) -> LayerGraph {
     from_bytes("net", &model.bytes()).expect("a network").graph
 }
 
-/// Kind, and shape of the output, of each layer between the input and the loss.
+/// Returns the kind and output shape of each layer between the input and the loss.
 fn layers(model: &Model) -> Vec<(LayerKind, Vec<usize>)> {
     let network = network(model);
     let count = network.len() - 2;
@@ -25,18 +25,18 @@ fn error(model: &Model) -> String {
     from_bytes("net", &model.bytes()).expect_err("an error").to_string()
 }
 
-/// A model whose last layer pools what `features` makes of an image, to four classes.
+/// Returns a model that pools the value `features` to the scores of four classes.
 fn classifier(opset: i64) -> Model {
     Model::new(opset, &[1, 2, 8, 8], &[1, 4, 1, 1]).node("GlobalAveragePool", "features", "y", &[])
 }
 
-/// As above, with the nodes in front.
+/// Returns a [`classifier`] with the nodes of `build` before the pooling.
 fn image(opset: i64, build: impl Fn(Model) -> Model) -> Model {
     build(Model::new(opset, &[1, 2, 8, 8], &[1, 4, 1, 1])).node("GlobalAveragePool", "features", "y", &[])
 }
 
 #[test]
-fn convolutions() {
+fn convolution_attributes_are_imported() {
     let plain = image(13, |model| {
         let attributes = [Ints("pads", &[1, 0, 1, 0]), Ints("strides", &[1, 2]), Int("group", 2)];
         model.weight("w", &[4, 1, 3, 2]).weight("b", &[4]).node("Conv", "x w b", "features", &attributes)
@@ -44,14 +44,14 @@ fn convolutions() {
     let expected = Conv2d { kernel: [3, 2], stride: [1, 2], padding: [1, 0], groups: 2, ..Conv2d::new(4, 3) };
     assert_eq!(layers(&plain)[0], (expected.into(), vec![4, 8, 4]));
 
-    // SAME pads as much as a stride of 1 needs.
+    // `SAME_LOWER` pads as much as a stride of 1 needs.
     let same = image(13, |model| {
         model.weight("w", &[4, 2, 5, 3]).node("Conv", "x w", "features", &[Text("auto_pad", "SAME_LOWER")])
     });
     let expected = Conv2d { kernel: [5, 3], padding: [2, 1], ..Conv2d::new(4, 3).without_bias() };
     assert_eq!(layers(&same)[0], (expected.into(), vec![4, 8, 8]));
 
-    // Padding that no window reaches does not matter.
+    // Padding that no window reaches is ignored.
     let one_sided = |pads| {
         image(13, move |model| {
             let attributes = [Ints("pads", pads), Ints("strides", &[2, 2])];
@@ -69,7 +69,7 @@ fn convolutions() {
 }
 
 #[test]
-fn an_addition_by_channel_is_a_bias() {
+fn channelwise_addition_becomes_a_bias() {
     let added = image(13, |model| {
         model.weight("w", &[4, 2, 1, 1]).weight("b", &[1, 4, 1, 1]).node("Conv", "x w", "c", &[]).node(
             "Add",
@@ -80,7 +80,7 @@ fn an_addition_by_channel_is_a_bias() {
     });
     assert_eq!(layers(&added)[0].0, Conv2d::new(4, 1).into());
 
-    // Not where the value is used elsewhere too.
+    // A value with another reader keeps its addition.
     let twice = image(13, |model| {
         model
             .weight("w", &[4, 2, 1, 1])
@@ -93,7 +93,7 @@ fn an_addition_by_channel_is_a_bias() {
 }
 
 #[test]
-fn a_weight_is_shared_where_bias_and_orientation_agree() {
+fn weights_are_shared_if_bias_and_orientation_agree() {
     let square = || Model::new(13, &[1, 6], &[1, 6]).weight("w", &[6, 6]).weight("b", &[6]).weight("c", &[6]);
     let parameters = |model: &Model| network(model).parameter_count();
     let twice = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w b", "y", &[]);
@@ -122,7 +122,7 @@ fn a_weight_is_shared_where_bias_and_orientation_agree() {
     assert_eq!(error(&one_bias), message("with another bias"));
     let turned = square().node("Gemm", "x w b", "h", &[]).node("Gemm", "h w b", "y", &[Int("transB", 1)]);
     assert_eq!(error(&turned), message("transposed"));
-    // A reshape in between makes two transpositions more than none.
+    // With a reshape between them, two transpositions do not cancel.
     let shuffled = Model::new(13, &[1, 4], &[1, 4])
         .weight("w", &[2, 8])
         .list("square", &[4, 4])
@@ -154,7 +154,7 @@ fn a_weight_is_shared_where_bias_and_orientation_agree() {
 }
 
 #[test]
-fn batch_normalisation_takes_in_a_scale_and_a_shift() {
+fn scale_and_shift_merge_into_batch_normalisation() {
     let model = image(9, |model| {
         let model = ["scale", "shift", "mean", "variance", "s", "t"]
             .iter()
@@ -178,7 +178,7 @@ fn batch_normalisation_takes_in_a_scale_and_a_shift() {
 }
 
 #[test]
-fn other_normalisations() {
+fn layer_and_local_response_normalisations_are_imported() {
     let local = image(13, |model| {
         let attributes = [Int("size", 5), Float("alpha", 2e-4), Float("bias", 2.0)];
         model.weight("w", &[4, 2, 1, 1]).node("LRN", "x", "n", &attributes).node(
@@ -202,7 +202,7 @@ fn other_normalisations() {
 }
 
 #[test]
-fn pooling() {
+fn pooling_attributes_are_imported() {
     let pool = |operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
         let attributes = attributes.to_vec();
         layers(&image(13, move |model| {
@@ -219,13 +219,13 @@ fn pooling() {
     let strides = Ints("strides", &[2, 2]);
     let padded = Ints("pads", &[0, 0, 1, 1]);
     assert_eq!(pool("MaxPool", &[strides]), (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![2, 3, 3]));
-    // Padding at the end, and rounding up, come to the same.
+    // Padding at the end and `ceil_mode` are equivalent.
     let expected = LayerKind::MaxPool2d(Pool2d::new(3, 2).extra_padding([1, 1]));
     assert_eq!(pool("MaxPool", &[strides, padded]), (expected.clone(), vec![2, 4, 4]));
     assert_eq!(pool("MaxPool", &[strides, Int("ceil_mode", 1)]), (expected.clone(), vec![2, 4, 4]));
     assert_eq!(pool("MaxPool", &[strides, Text("auto_pad", "SAME_UPPER")]), (expected, vec![2, 4, 4]));
 
-    // In ONNX padding is left out of means, unless it is asked for.
+    // ONNX excludes padding from averages by default.
     let mean = Pool2d::new(3, 2).extra_padding([1, 1]);
     let without = LayerKind::AvgPool2d(mean.clone().without_counting_padding());
     assert_eq!(pool("AveragePool", &[strides, padded]).0, without);
@@ -235,7 +235,7 @@ fn pooling() {
 }
 
 #[test]
-fn means_over_height_and_width_are_global_pooling() {
+fn means_over_height_and_width_become_global_pooling() {
     let mean = Model::new(13, &[4, 3, 5, 6], &[4, 3]).node(
         "ReduceMean",
         "x",
@@ -250,7 +250,7 @@ fn means_over_height_and_width_are_global_pooling() {
 }
 
 #[test]
-fn products_with_matrices() {
+fn matrix_products_become_linear_layers() {
     let gemm = Model::new(13, &[-1, 6], &[-1, 4])
         .weight("w", &[5, 6])
         .weight("b", &[5])
@@ -262,7 +262,7 @@ fn products_with_matrices() {
         [(Linear::new(5).into(), vec![5]), (Linear::new(4).without_bias().into(), vec![4])]
     );
 
-    // Over each position of a sequence; the bias is added apart.
+    // Over each position of a sequence, with the bias in a separate node.
     let matmul = Model::new(13, &[1, 3, 6], &[1, 3, 4])
         .weight("w", &[6, 4])
         .weight("b", &[4])
@@ -275,7 +275,7 @@ fn products_with_matrices() {
 }
 
 #[test]
-fn a_weight_that_is_used_twice_counts_once() {
+fn shared_weights_count_once() {
     let model = Model::new(13, &[1, 6], &[1, 6])
         .weight("w", &[6, 6])
         .node("MatMul", "x w", "h", &[])
@@ -288,8 +288,8 @@ fn a_weight_that_is_used_twice_counts_once() {
 }
 
 #[test]
-fn rearrangements() {
-    // Two samples a batch in the file, and a shape that says so; 0 and -1 are resolved within a sample.
+fn reshapes_and_transpositions_are_imported() {
+    // The file was traced with a batch of 2. 0 and -1 are resolved within a sample.
     let shuffle = Model::new(13, &[2, 4, 3, 3], &[2, 36])
         .list("split", &[2, 2, 2, 3, 0])
         .list("joined", &[0, -1, 3, 3])
@@ -331,7 +331,7 @@ fn rearrangements() {
 }
 
 #[test]
-fn dropout_and_identities() {
+fn dropout_is_imported_and_identities_vanish() {
     let model = Model::new(13, &[1, 6], &[1, 6])
         .number("ratio", 0.3)
         .node("Dropout", "x ratio", "d mask", &[])
@@ -344,7 +344,7 @@ fn dropout_and_identities() {
 }
 
 #[test]
-fn a_softmax_at_the_end_is_part_of_the_loss() {
+fn final_softmax_becomes_part_of_the_loss() {
     let end = |opset, dims: &[i64], attributes: &[_]| {
         let model = Model::new(opset, dims, dims).node("Relu", "x", "r", &[]);
         let model = model.node("Softmax", "r", "y", attributes);
@@ -377,7 +377,7 @@ fn nodes_that_the_output_does_not_depend_on_have_no_layers() {
 }
 
 #[test]
-fn layers_have_the_names_of_modules() {
+fn layers_are_named_after_modules() {
     let names = |model: &Model| -> Vec<String> {
         network(model).layers().map(|(_, layer)| layer.name().to_owned()).collect()
     };
@@ -404,7 +404,7 @@ fn layers_have_the_names_of_modules() {
         "node7",
         "loss",
     ];
-    // The older exporter makes the nodes' names of them.
+    // Node names of the older exporter.
     let paths = build([
         ("/stem/Conv", ""),
         ("/layer1/layer1.0/relu/Relu", ""),
@@ -415,7 +415,7 @@ fn layers_have_the_names_of_modules() {
     let mut by_path = expected;
     by_path[4] = "layer1.0.relu_1";
     assert_eq!(names(&paths)[1..], by_path);
-    // The newer one lists them.
+    // Scope lists of the newer exporter.
     let lists = build([
         ("node_conv2d", "['', 'stem', 'conv2d']"),
         ("node_relu", "['', 'layer1', 'layer1.0', 'layer1.0.relu', 'relu']"),
@@ -424,13 +424,13 @@ fn layers_have_the_names_of_modules() {
         ("node_relu_1", "['', 'layer1', 'layer1.0', 'layer1.0.relu', 'relu_1']"),
     ]);
     assert_eq!(names(&lists)[1..], expected);
-    // Others have parameters that are named, or not even those.
+    // Without modules: named parameters, or plain node names.
     let plain = build([("Conv_0", ""), ("Relu_1", ""), ("Conv_2", ""), ("a/Add", ""), ("/a/b", "")]);
     assert_eq!(names(&plain)[1..6], ["stem", "Relu_1", "Conv_2", "a/Add", "/a/b"]);
 }
 
 #[test]
-fn folded_batch_normalisations_are_noticed() {
+fn folded_batch_normalisations_are_counted() {
     let build = |weight: &str, bias: &str| {
         let inputs = format!("x {weight} {bias}");
         let model = Model::new(13, &[1, 3, 8, 8], &[1, 4]).weight(weight, &[4, 3, 3, 3]).weight(bias, &[4]);

@@ -1,17 +1,20 @@
-//! The networks that the Python package `onnx` is shipped with, found by the environment variable `ONNX_LIGHT_MODELS` (the folder
-//! `onnx/backend/test/data/light`) or in an installed package.
+//! Networks shipped with the Python package `onnx`. They are found in the folder
+//! `onnx/backend/test/data/light` named by the environment variable `ONNX_LIGHT_MODELS`, or in an
+//! installed package.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use layer_graph::{Layer, LayerGraph, LayerKind, onnx, zoo};
 
-/// File, learned parameters, and multiply-adds of the convolutions and linear layers of one sample.
+/// File name, number of learned parameters, and multiply-adds of the convolutions and linear layers
+/// for one sample.
 ///
-/// Both were counted apart from this crate, with the package's own shape inference: parameters as the elements of the weights and
-/// biases of `Conv` and `Gemm` and of the scale and shift of `BatchNormalization`, multiply-adds as elements of the output times
-/// those of one output channel's weight. The parameters of `AlexNet` (60,965,224), DenseNet-121 (7,978,856), ResNet-50 (25,557,032),
-/// `SqueezeNet` 1.1 (1,235,496) and VGG-19 (143,667,240) are also the published ones.
+/// The figures were computed with the package's own shape inference: parameters are the elements of
+/// the weights and biases of `Conv` and `Gemm` and of the scale and shift of `BatchNormalization`;
+/// multiply-adds are the output elements times the weight elements of one output channel. The
+/// parameters of `AlexNet`, DenseNet-121, ResNet-50, `SqueezeNet` 1.1 and VGG-19 equal the
+/// published ones.
 const NETWORKS: [(&str, usize, u64); 9] = [
     ("bvlc_alexnet", 60_965_224, 654_560_384),
     ("densenet121", 7_978_856, 2_834_161_664),
@@ -24,7 +27,7 @@ const NETWORKS: [(&str, usize, u64); 9] = [
     ("zfnet512", 87_250_536, 1_481_727_008),
 ];
 
-/// The folder of the files, or the reason why it is not here.
+/// Returns the folder of the files, or the reason why it is missing.
 pub(crate) fn folder() -> Result<PathBuf, String> {
     if let Some(folder) = std::env::var_os("ONNX_LIGHT_MODELS") {
         return Ok(folder.into());
@@ -50,7 +53,7 @@ fn multiply_adds(layer: &Layer) -> u64 {
 }
 
 #[test]
-fn published_networks_have_the_published_sizes() {
+fn published_networks_have_the_expected_sizes() {
     let folder = match folder() {
         Ok(folder) => folder,
         Err(why) => return println!("SKIPPED: {why}"),
@@ -77,7 +80,7 @@ fn published_networks_have_the_published_sizes() {
     }
 }
 
-/// Kind, parameters and operations of the layers that have parameters, sorted.
+/// Returns kind, parameters and operations of the layers that have parameters, sorted.
 fn inventory(network: &LayerGraph) -> Vec<(&'static str, usize, u64)> {
     let layers = network.layers().map(|(_, layer)| layer).filter(|layer| layer.parameter_count() > 0);
     let mut layers: Vec<_> =
@@ -87,7 +90,7 @@ fn inventory(network: &LayerGraph) -> Vec<(&'static str, usize, u64)> {
 }
 
 #[test]
-fn networks_of_the_zoo_come_out_the_same() {
+fn imported_networks_equal_those_of_the_zoo() {
     let folder = match folder() {
         Ok(folder) => folder,
         Err(why) => return println!("SKIPPED: {why}"),
@@ -97,7 +100,7 @@ fn networks_of_the_zoo_come_out_the_same() {
         let ours = zoo::model(model).expect("in the zoo");
         assert_eq!(inventory(&imported), inventory(&ours), "{file}");
     }
-    // Layer by layer, also those without parameters.
+    // Compare ResNet-50 including the layers without parameters.
     let imported = onnx::import(folder.join("light_resnet50.onnx")).expect("read").graph;
     let ours = zoo::model("resnet-50").expect("in the zoo");
     assert_eq!(imported.len(), ours.len());

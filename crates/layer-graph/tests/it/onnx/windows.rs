@@ -1,4 +1,4 @@
-//! Padding of all sorts, against the definition of a window.
+//! Padding of pooling windows, tested against ONNX's definition.
 
 use layer_graph::LayerKind;
 use layer_graph::onnx::from_bytes;
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::file::Attribute::{Int, Ints};
 use super::file::Model;
 
-/// The pixels of each window along one direction, by ONNX's definition: window by window, until one reaches beyond the padding
-/// (or, rounding up, begins beyond the image).
+/// Returns the pixels of each window along one direction by ONNX's definition: windows are added
+/// until one extends beyond the padding or, with `ceil`, starts beyond the image.
 fn windows(size: i64, kernel: i64, stride: i64, pads: [i64; 2], ceil: bool) -> Vec<Vec<i64>> {
     let mut windows = Vec::new();
     for first in (-pads[0]..).step_by(stride as usize) {
@@ -24,8 +24,9 @@ fn windows(size: i64, kernel: i64, stride: i64, pads: [i64; 2], ceil: bool) -> V
 
 proptest! {
     #[test]
-    fn pooling_sees_the_same_pixels(
-        size in 1i64..12, kernel in 1i64..6, stride in 1i64..5, before in 0i64..4, after in 0i64..4, ceil: bool,
+    fn imported_pooling_covers_the_same_pixels(
+        size in 1i64..12, kernel in 1i64..6, stride in 1i64..5,
+        before in 0i64..4, after in 0i64..4, ceil: bool,
     ) {
         let expected = windows(size, kernel, stride, [before, after], ceil);
         let model = Model::new(13, &[1, 1, size, 1], &[-1, -1])
@@ -39,14 +40,16 @@ proptest! {
                 let (_, layer) = imported.graph.layers().nth(1).expect("a layer");
                 let LayerKind::MaxPool2d(pool) = layer.kind() else { panic!("not a pooling") };
                 prop_assert_eq!(layer.output_shape().dims(), &[1, expected.len(), 1]);
-                // As a `Pool2d` with its padding sees them.
-                let [padding, extra] = [pool.padding[0], pool.extra_padding[0]].map(|size| i64::try_from(size).expect("small"));
+                // Windows of the resulting `Pool2d`.
+                let [padding, extra] =
+                    [pool.padding[0], pool.extra_padding[0]].map(|size| i64::try_from(size).expect("small"));
                 prop_assert_eq!(windows(size, kernel, stride, [padding, padding + extra], false), expected);
             }
-            // No window, one that lies in the padding alone, or padding that the layer cannot express.
+            // There is no window, one that covers only padding, or padding that the layer cannot
+            // express.
             Err(_) => prop_assert!(
-                expected.is_empty() || expected.iter().any(Vec::is_empty) || before > kernel / 2 || before > after
-                    || after - before >= kernel
+                expected.is_empty() || expected.iter().any(Vec::is_empty) || before > kernel / 2
+                    || before > after || after - before >= kernel
             ),
         }
     }
