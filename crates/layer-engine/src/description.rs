@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
-/// What an engine runs on: what has to be known to repeat a measurement.
+/// Description of the device that an engine runs on. A recorded measurement includes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeviceDescription {
-    /// The device's own name, such as `NVIDIA H200` or the processor's.
+    /// Name of the device, such as `NVIDIA H200`, or of the processor.
     pub name: String,
-    /// The libraries that do the work, by name, with their versions.
+    /// Versions of the libraries that the engine uses, by name.
     pub libraries: BTreeMap<String, String>,
-    /// The clock in MHz, where the system tells it.
+    /// Clock rate in MHz, if the system reports it.
     pub clock_mhz: Option<u32>,
 }

@@ -2,38 +2,42 @@ use std::time::{Duration, Instant};
 
 use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision};
 
-/// How long the device takes for a number of runs of some work, from an empty queue to an empty queue: see [`Engine::time`].
+/// Measures the time of a number of runs, from an empty queue to an empty queue: see
+/// [`Engine::time`].
 pub type Stopwatch<'a> = dyn FnMut(u32) -> Result<Duration, EngineError> + 'a;
 
-/// Runs single layers on a device: memory, transfers, and kernels that are prepared once and launched often.
+/// Runs single layers on a device. An engine allocates memory, transfers data, and launches kernels
+/// that it has prepared.
 ///
-/// Work goes to a *queue* and runs in the queue's order. A CPU queue runs at once; a device's queue returns before the
-/// work is done, and only [`download`](Engine::download) and [`synchronize`](Engine::synchronize) wait for it.
+/// Work is enqueued on a *queue* and runs in the order of the queue. A CPU queue runs the work
+/// immediately. A device's queue returns before the work is complete; only
+/// [`download`](Engine::download) and [`synchronize`](Engine::synchronize) wait for it.
 pub trait Engine {
-    /// The type of the elements of a buffer on the host.
+    /// Type of the elements of a buffer on the host.
     type Scalar: Copy + Send + Sync + 'static;
-    /// Memory of the device. The default is an empty buffer that holds no memory, so that a caller can take a buffer out
-    /// of its place while a kernel writes to it.
+    /// Memory of the device. The default is an empty buffer that holds no memory, so that a caller
+    /// can take a buffer with `std::mem::take` while a kernel writes to it.
     type Buffer: Default;
     /// An ordered stream of work.
     type Queue;
-    /// A kernel with its workspace.
+    /// A prepared kernel with its workspace.
     type Kernel;
 
-    /// What the engine runs on, as a measurement should record it.
+    /// Describes the device and the libraries, for the record of a measurement.
     fn describe(&self) -> DeviceDescription;
 
-    /// A buffer of this many zeros.
+    /// Allocates a buffer of zeros.
     ///
     /// # Errors
-    /// When the device has no room for it.
+    /// If the device is out of memory.
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError>;
 
-    /// Lets a buffer hold other contents of this length, at most the length with which it was allocated, when the work before it
-    /// in the queue is done. What its elements are afterwards is not specified.
+    /// Changes the length of a buffer once the work before it in the queue is complete. `elements`
+    /// is at most the length with which the buffer was allocated. The values of the elements are
+    /// unspecified afterwards.
     ///
     /// # Errors
-    /// When the device has no room for it.
+    /// If the device is out of memory.
     fn reuse(
         &self,
         buffer: &mut Self::Buffer,
@@ -41,16 +45,16 @@ pub trait Engine {
         queue: &mut Self::Queue,
     ) -> Result<(), EngineError>;
 
-    /// A new queue.
+    /// Creates a queue.
     ///
     /// # Errors
-    /// When the device cannot create one.
+    /// If the device cannot create a queue.
     fn queue(&self) -> Result<Self::Queue, EngineError>;
 
-    /// Copies elements to the start of a buffer.
+    /// Copies `host` to the start of a buffer.
     ///
     /// # Errors
-    /// When the buffer is shorter than `host`.
+    /// If the buffer is shorter than `host`.
     fn upload(
         &self,
         host: &[Self::Scalar],
@@ -58,10 +62,10 @@ pub trait Engine {
         queue: &mut Self::Queue,
     ) -> Result<(), EngineError>;
 
-    /// Copies elements from the start of a buffer, when the work before it in the queue is done.
+    /// Copies the start of a buffer to `host` once the work before it in the queue is complete.
     ///
     /// # Errors
-    /// When the buffer is shorter than `host`.
+    /// If the buffer is shorter than `host`.
     fn download(
         &self,
         buffer: &Self::Buffer,
@@ -69,19 +73,19 @@ pub trait Engine {
         queue: &mut Self::Queue,
     ) -> Result<(), EngineError>;
 
-    /// Prepares a kernel: chooses its algorithm and allocates its workspace.
+    /// Prepares a kernel: selects its algorithm and allocates its workspace.
     ///
     /// # Errors
-    /// When the engine has no such kernel, or not in this precision.
+    /// If the engine has no such kernel, or does not have it in this precision.
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError>;
 
-    /// Launches a kernel. Allocates nothing, so that it can be captured into a graph.
+    /// Launches a kernel. Allocates no memory, so that the launch can be captured into a graph.
     ///
-    /// `reads` and `writes` are the operands in the order of the kernel's [`Signature`](crate::Signature), or as
-    /// [`KernelSpec`] says.
+    /// `reads` and `writes` are the operands in the order of the kernel's
+    /// [`Signature`](crate::Signature), or in the order given by [`KernelSpec`].
     ///
     /// # Errors
-    /// When the operands do not fit the kernel.
+    /// If the operands do not match the kernel in number or length.
     fn enqueue(
         &self,
         kernel: &mut Self::Kernel,
@@ -91,19 +95,21 @@ pub trait Engine {
         queue: &mut Self::Queue,
     ) -> Result<(), EngineError>;
 
-    /// Waits until everything in the queue is done.
+    /// Waits until all work in the queue is complete.
     ///
     /// # Errors
-    /// When some of it failed.
+    /// If any of the work failed.
     fn synchronize(&self, queue: &mut Self::Queue) -> Result<(), EngineError>;
 
-    /// Times runs of `body`: `measure` is given a [`Stopwatch`] of them, and may use it as often as it likes.
+    /// Times runs of `body`. `measure` receives a [`Stopwatch`] that runs `body` a given number of
+    /// times; it may call the stopwatch any number of times.
     ///
-    /// This is the host's clock around the runs. An engine of a device that replays captured work may run `body` only a few
-    /// times, capture it once, and time the replays by the device's own clock.
+    /// The default implementation reads the host's clock around the runs. An engine whose device
+    /// can replay captured work may run `body` a few times, capture it once, and time the replays
+    /// by the device's clock.
     ///
     /// # Errors
-    /// What `body` or `measure` fails with, or the device.
+    /// Errors of `body`, of `measure`, or of the device.
     fn time(
         &self,
         queue: &mut Self::Queue,
@@ -114,7 +120,7 @@ pub trait Engine {
     }
 }
 
-/// [`Engine::time`] by the host's clock.
+/// Implements [`Engine::time`] with the host's clock.
 pub(crate) fn time_by_the_host<E: Engine + ?Sized>(
     engine: &E,
     queue: &mut E::Queue,

@@ -2,7 +2,7 @@ use layer_graph::{Layer, LayerKind};
 
 use crate::{Pass, Precision};
 
-/// What can go wrong when an engine prepares or runs a kernel.
+/// Errors of preparing or running a kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -11,10 +11,10 @@ pub enum EngineError {
     Precision {
         /// The engine.
         engine: &'static str,
-        /// What was asked for.
+        /// The requested precision.
         precision: Precision,
     },
-    /// A layer has no such pass, or the engine has no kernel for it.
+    /// The layer has no such pass, or the engine has no kernel for it.
     #[error("{engine} has no {pass:?} kernel for layer `{layer}` ({kind})")]
     Unsupported {
         /// The engine.
@@ -23,10 +23,10 @@ pub enum EngineError {
         layer: String,
         /// The layer's kind.
         kind: &'static str,
-        /// The pass that was asked for.
+        /// The requested pass.
         pass: Pass,
     },
-    /// Of a layer nothing but its cost is known.
+    /// The layer is opaque: only its cost is known.
     #[error(
         "{engine} cannot run layer `{layer}`: of its operation `{op}` only the cost is known. Train the module that the network was made \
          from in its own framework; this network can be planned and simulated"
@@ -36,27 +36,27 @@ pub enum EngineError {
         engine: &'static str,
         /// The layer's name.
         layer: String,
-        /// What it computes, as its maker calls it.
+        /// Name of the operation, as given by the program that described the layer.
         op: String,
     },
-    /// A kernel was given the wrong number of buffers, or one of the wrong length.
+    /// The number of operands, or the length of one, does not match the kernel.
     #[error("{kernel}: operand {operand} has {got} elements, expected {expected}")]
     Operand {
-        /// The kernel, named for its layer and pass.
+        /// Name of the kernel: its layer and pass.
         kernel: String,
-        /// Which operand, such as `reads[1]`; `reads` or `writes` for their number.
+        /// The operand, such as `reads[1]`, or `reads` or `writes` if their number is wrong.
         operand: String,
-        /// Elements (or operands) expected.
+        /// Expected number of elements, or of operands.
         expected: usize,
-        /// Elements (or operands) given.
+        /// Given number of elements, or of operands.
         got: usize,
     },
-    /// A label is not a class of the network.
+    /// A label is not the number of a class.
     #[error("label {label} is not one of the {classes} classes of layer `{layer}`")]
     Label {
-        /// The loss layer.
+        /// Name of the loss layer.
         layer: String,
-        /// The label found.
+        /// The invalid label.
         label: f64,
         /// Number of classes.
         classes: usize,
@@ -64,14 +64,14 @@ pub enum EngineError {
     /// An input of an embedding is not the number of a token.
     #[error("{token} is not one of the {vocabulary} tokens of layer `{layer}`")]
     Token {
-        /// The embedding.
+        /// Name of the embedding layer.
         layer: String,
-        /// The number found.
+        /// The invalid input.
         token: f64,
-        /// Number of tokens.
+        /// Number of tokens in the vocabulary.
         vocabulary: usize,
     },
-    /// There is no memory for a buffer.
+    /// Allocation of a buffer failed.
     #[error("{engine} has no memory for a buffer of {elements} elements")]
     OutOfMemory {
         /// The engine.
@@ -82,31 +82,31 @@ pub enum EngineError {
     /// The worker threads could not be started.
     #[error("cannot start {threads} worker threads: {problem}")]
     Threads {
-        /// How many were wanted.
+        /// Number of requested threads.
         threads: usize,
-        /// The operating system's reason.
+        /// Reason given by the operating system.
         problem: String,
     },
-    /// A device is not there, or cannot be used.
+    /// The device does not exist or cannot be used.
     #[error("{device} cannot be used: {problem}")]
     Device {
         /// The device.
         device: String,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// The library that an engine works with failed.
+    /// A library that the engine uses failed.
     #[error("{engine}: {problem}")]
     Library {
         /// The engine.
         engine: &'static str,
-        /// What the library said.
+        /// Message of the library.
         problem: String,
     },
 }
 
 impl EngineError {
-    /// An engine has no kernel for a pass of this layer.
+    /// Returns the error for a layer pass that an engine has no kernel for.
     pub(crate) fn unsupported(engine: &'static str, layer: &Layer, pass: Pass) -> Self {
         match layer.kind() {
             LayerKind::Opaque(opaque) => {

@@ -2,11 +2,13 @@ use layer_graph::{Layer, LayerKind};
 
 use crate::random::{Purpose, RandomStream};
 
-/// Initial values of a layer's flat parameter buffer: weights uniformly within `sqrt(3 / fan in)`, which gives
-/// outputs the variance of inputs (LeCun et al., "Efficient BackProp", 1998), biases and class tokens 0, and
-/// normalisations the identity. Embeddings count as weights of a layer with as many inputs as they have features.
+/// Returns the initial values of a layer's flat parameter buffer.
 ///
-/// The numbers depend on the seed and the parameter's name alone.
+/// Weights are uniform within `sqrt(3 / fan in)`, so that outputs have the variance of inputs
+/// (LeCun et al., "Efficient BackProp", 1998). Biases and class tokens are 0. Normalisations start
+/// as the identity. The fan-in of an embedding is its number of features.
+///
+/// The values depend only on the seed and the name of each parameter.
 #[must_use]
 pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     let parameters = layer.parameters();
@@ -33,7 +35,7 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     values
 }
 
-/// Initial values of a layer's flat statistics buffer: mean 0 and variance 1.
+/// Returns the initial values of a layer's flat statistics buffer: mean 0 and variance 1.
 #[must_use]
 pub fn initial_statistics(layer: &Layer) -> Vec<f64> {
     let tensors = layer.statistics();

@@ -1,24 +1,24 @@
 use layer_graph::{Layer, LayerKind};
 
-/// The samples of a layer on one rank: a contiguous part of the global batch. It may be empty.
+/// The samples of a layer on one rank: a contiguous part of the global batch, possibly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Index of the first sample within the global batch. Randomness is keyed by global samples, so that it does
-    /// not depend on which rank computes them.
+    /// Index of the first sample in the global batch. Randomness is keyed by this index, so it does
+    /// not depend on the rank that computes the sample.
     pub first: usize,
     /// Number of samples.
     pub samples: usize,
 }
 
 impl Shard {
-    /// A whole batch on one rank.
+    /// Returns the shard of a rank that has the whole batch.
     #[must_use]
     pub fn whole(samples: usize) -> Self {
         Self { first: 0, samples }
     }
 }
 
-/// The number format of a kernel's arithmetic.
+/// Number format of a kernel's arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Precision {
@@ -26,12 +26,12 @@ pub enum Precision {
     F32,
     /// Double precision.
     F64,
-    /// Products of 16-bit "brain" floating-point numbers, summed in single precision.
+    /// Products of `bfloat16` numbers, summed in single precision.
     Bf16,
 }
 
 impl Precision {
-    /// Its short name: `f32`, `f64`, `bf16`.
+    /// Returns the short name: `f32`, `f64` or `bf16`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -42,33 +42,35 @@ impl Precision {
     }
 }
 
-/// One step of a layer's work. A training iteration runs a layer's [`forward`](Pass::forward) passes and later its
-/// [`backward`](Pass::backward) passes, in order.
+/// One step of the work of a layer. A training iteration runs the [`forward`](Pass::forward) passes
+/// of a layer and later its [`backward`](Pass::backward) passes, in order.
 ///
-/// Batch normalisation takes two steps each way, because between them the sums over the samples may be reduced over
-/// ranks (synchronized batch normalisation).
+/// Batch normalisation has two passes in each direction, so that the sums over samples can be
+/// reduced across ranks between them (synchronised batch normalisation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// Sums over the shard's samples that [`Pass::Forward`] needs.
+    /// Computes the sums over the shard's samples that [`Pass::Forward`] needs.
     ForwardMoments,
-    /// The output, while training.
+    /// Computes the output during training.
     Forward,
-    /// What [`Pass::Forward`] wrote, once more, where its memory was used for something else since: the same to the last bit on an
-    /// engine whose kernels are deterministic. Running statistics stay as they are, and what [`Pass::ForwardMoments`] left is
-    /// still needed.
+    /// Repeats [`Pass::Forward`] after its output memory was reused. The result is bitwise the same
+    /// if the engine's kernels are deterministic. Running statistics do not change. The result of
+    /// [`Pass::ForwardMoments`] must still be available.
     Recompute,
-    /// The output, for evaluation: no dropout, running statistics.
+    /// Computes the output for evaluation: without dropout, with running statistics.
     Infer,
-    /// Sums over the shard's samples that [`Pass::Backward`] needs, and the parameters' gradients.
+    /// Computes the sums over the shard's samples that [`Pass::Backward`] needs, and the gradients
+    /// of the parameters.
     BackwardMoments,
-    /// The gradients of the inputs and of the parameters, from the gradient of the output.
+    /// Computes the gradients of the inputs and of the parameters from the gradient of the output.
     Backward,
-    /// The gradient of the parameters alone, where that of the inputs is not needed.
+    /// Computes the gradients of the parameters only, for layers whose input gradient is not
+    /// needed.
     BackwardParameters,
 }
 
 impl Pass {
-    /// The passes of a layer's forward step while training. The input layer has none.
+    /// Returns the forward passes of a layer during training. The input layer has none.
     #[must_use]
     pub fn forward(layer: &Layer) -> &'static [Pass] {
         match layer.kind() {
@@ -78,7 +80,8 @@ impl Pass {
         }
     }
 
-    /// The passes of a layer's backward step; `input_gradient` says whether the gradient of its inputs is needed.
+    /// Returns the backward passes of a layer. `input_gradient` is whether the gradient of its
+    /// inputs is needed.
     #[must_use]
     pub fn backward(layer: &Layer, input_gradient: bool) -> &'static [Pass] {
         match (layer.kind(), input_gradient) {
@@ -92,7 +95,7 @@ impl Pass {
     }
 }
 
-/// What a kernel is to compute. Its operands are those of its [`signature`](crate::Signature).
+/// Description of a kernel. A layer's operands are those of its [`signature`](crate::Signature).
 #[derive(Debug, Clone, PartialEq)]
 pub enum KernelSpec<'a> {
     /// A pass of a layer over a shard.
@@ -104,69 +107,71 @@ pub enum KernelSpec<'a> {
         /// The samples.
         shard: Shard,
     },
-    /// `writes[0] = reads[0] + reads[1] + ...`, in this order: where the gradients of a fork's branches meet.
+    /// `writes[0] = reads[0] + reads[1] + ...`, added in this order. Accumulates the gradients of a
+    /// fork's branches.
     Sum {
         /// Number of terms, at least one.
         terms: usize,
-        /// Elements of each.
+        /// Number of elements of each term.
         elements: usize,
     },
-    /// Multiplies `writes[0]`, in place: some samples by one factor, the next ones by another. Where a factor is zero, the result is, whatever
-    /// was there before.
+    /// Scales consecutive ranges of samples of `writes[0]` in place, each by its own factor. A
+    /// factor of zero gives zero even if the element is NaN or infinite.
     Scale {
-        /// Elements of one sample.
+        /// Number of elements of one sample.
         sample_elements: usize,
-        /// How many samples, and by what.
+        /// Number of samples and factor of each range.
         factors: Vec<(usize, f64)>,
     },
-    /// `writes[0]` = all of the `reads`, one after another: buffers that are to be sent as one.
+    /// `writes[0]` = the concatenation of `reads`. Packs buffers that are sent in one message.
     Pack {
-        /// Elements of each of the reads.
+        /// Number of elements of each of the reads.
         elements: Vec<usize>,
     },
-    /// `writes` = the parts of `reads[0]`, one after another: the reverse of [`Pack`](Self::Pack).
+    /// `writes` = consecutive parts of `reads[0]`. The inverse of [`Pack`](Self::Pack).
     Unpack {
-        /// Elements of each of the writes.
+        /// Number of elements of each of the writes.
         elements: Vec<usize>,
     },
-    /// `writes[0][0]` = the sum of the squares of all elements of all `reads`: a squared gradient norm.
+    /// `writes[0][0]` = the sum of the squares of all elements of all `reads`: a squared gradient
+    /// norm.
     SquaredNorm {
-        /// Elements of each of the reads.
+        /// Number of elements of each of the reads.
         elements: Vec<usize>,
     },
     /// A step of stochastic gradient descent: see [`Sgd`].
     Sgd {
-        /// Elements of the parameters.
+        /// Number of parameters.
         elements: usize,
-        /// The rule.
+        /// Hyperparameters of the optimiser.
         rule: Sgd,
     },
 }
 
-/// Stochastic gradient descent with momentum, as `torch.optim.SGD` defines it:
-/// `velocity = momentum * velocity + (gradient + weight_decay * parameter)`, then
-/// `parameter -= learning_rate * velocity`.
+/// Hyperparameters of stochastic gradient descent with momentum, as defined by `torch.optim.SGD`:
+/// `velocity = momentum * velocity + (gradient + weight_decay * parameter)`, then `parameter -=
+/// learning_rate * velocity`.
 ///
-/// Its kernel reads the gradient and writes the parameters and the velocity, both in place. With `clip_norm` it also
-/// reads the squared norm of all gradients together (one element) and scales the gradient by
-/// `min(1, clip_norm / norm)`.
+/// The kernel reads the gradient and updates the parameters and the velocity in place. With
+/// `clip_norm` it also reads the squared norm of all gradients together (one element) and scales
+/// the gradient by `min(1, clip_norm / norm)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
-    /// Weight of the previous velocity.
+    /// Factor of the previous velocity.
     pub momentum: f64,
-    /// L2 penalty.
+    /// Factor of the L2 penalty.
     pub weight_decay: f64,
-    /// Largest norm of all gradients together.
+    /// Maximum norm of all gradients together.
     pub clip_norm: Option<f64>,
 }
 
-/// What changes from launch to launch of a kernel.
+/// Values that change between launches of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LaunchContext {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// The training iteration, from 0.
+    /// Index of the training iteration, from 0.
     pub iteration: u64,
-    /// The optimiser's learning rate.
+    /// Learning rate of the optimiser.
     pub learning_rate: f64,
 }

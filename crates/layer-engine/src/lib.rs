@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-// What tests share with those of the public face names the crate.
+// Test modules that unit tests share with `tests/` refer to the crate by its name.
 #[cfg(all(test, feature = "cuda"))]
 extern crate self as layer_engine;
 

@@ -1,10 +1,10 @@
-//! Randomness that does not depend on which rank draws it: a counter-based generator whose key says what the numbers
-//! are for.
+//! Random numbers that do not depend on the rank that draws them: a counter-based generator, keyed
+//! by the purpose of the numbers.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// What random numbers are for. Streams of different purposes are independent.
+/// Purpose of random numbers. Streams of different purposes are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
@@ -12,21 +12,22 @@ pub enum Purpose {
     Initialisation = 1,
     /// Masks of dropout layers.
     Dropout = 2,
-    /// The order of the training samples.
+    /// Order of the training samples.
     Shuffle = 3,
     /// Synthetic data.
     Synthetic = 4,
-    /// Which of several programs an iteration executes.
+    /// Choice of the program that an iteration runs.
     Turns = 5,
 }
 
-/// A stream of random numbers, keyed by what it is for.
+/// A stream of random numbers with its own key.
 #[derive(Debug, Clone)]
 pub struct RandomStream(ChaCha8Rng);
 
 impl RandomStream {
-    /// The stream of one sample (or of index 0, where there are no samples) for a purpose, in an iteration, of the
-    /// layer or parameter of this name.
+    /// Returns the stream of a sample for a purpose and iteration. `name` is the name of the layer
+    /// or parameter; `sample` is the global index of the sample, or 0 if the numbers do not belong
+    /// to a sample.
     #[must_use]
     pub fn new(seed: u64, purpose: Purpose, iteration: u64, name: &str, sample: u64) -> Self {
         let mut generator = ChaCha8Rng::from_seed(Self::key(seed, purpose, iteration, name));
@@ -34,7 +35,8 @@ impl RandomStream {
         Self(generator)
     }
 
-    /// The key of these streams, for other implementations of `ChaCha`: samples are its nonces.
+    /// Returns the key of these streams, for other implementations of `ChaCha`. The sample is the
+    /// nonce.
     #[must_use]
     pub fn key(seed: u64, purpose: Purpose, iteration: u64, name: &str) -> [u8; 32] {
         let mut key = [0; 32];
@@ -44,24 +46,24 @@ impl RandomStream {
         key
     }
 
-    /// What a name is in a key.
+    /// Returns the part of a key that stands for a name.
     #[cfg(feature = "cuda")]
     pub(crate) fn name_key(name: &str) -> u64 {
         fnv1a(name)
     }
 
-    /// A number from the uniform distribution on `0.0..1.0`.
+    /// Returns a number from the uniform distribution on `0.0..1.0`.
     pub fn uniform(&mut self) -> f64 {
         // 53 random bits fill a double's mantissa.
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number from `0..bound`, or 0 when the bound is 0. The bias is below `bound / 2^64`.
+    /// Returns a number in `0..bound`, or 0 if `bound` is 0. The bias is below `bound / 2^64`.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// Puts items into a random order (Fisher and Yates).
+    /// Shuffles the items (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -69,7 +71,8 @@ impl RandomStream {
     }
 }
 
-/// FNV-1a (Fowler, Noll, Vo): a stable hash, so that a name means the same stream in every version.
+/// Computes the FNV-1a hash (Fowler, Noll, Vo) of a name. The hash is the same in every version, so
+/// streams are too.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -2,40 +2,45 @@ use layer_graph::{Layer, LayerKind, Opaque};
 
 use crate::Pass;
 
-/// What a buffer holds for a layer. All buffers hold scalars of the engine's type, samples outermost.
+/// Content of a buffer of a layer. All buffers hold scalars of the engine's type; samples are the
+/// outermost dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// One of the layer's inputs: `samples x input shape`.
+    /// An input of the layer: `samples x input shape`.
     Input(usize),
-    /// The class of each sample, or of each position of its sequence, as a number: `samples x label count`.
+    /// Number of the class of each sample, or of each position of a sequence: `samples x label
+    /// count`.
     Labels,
-    /// All parameters of the layer, one after another, in the order of `Layer::parameters`.
+    /// All parameters of the layer, concatenated in the order of `Layer::parameters`.
     Parameters,
-    /// All running statistics, in the order of `Layer::statistics`; updated in place by [`Pass::Forward`].
+    /// All running statistics, concatenated in the order of `Layer::statistics`. [`Pass::Forward`]
+    /// updates them in place.
     Statistics,
     /// The output: `samples x output shape`.
     Output,
-    /// What the forward pass saves for the backward pass. Its content is up to the engine.
+    /// Values that the forward pass saves for the backward pass. The content depends on the engine.
     Saved,
-    /// Sums over the samples, forward: for each channel the sum of `x`, then for each the sum of `x^2`, then the number of
-    /// values a channel. Adding the moments of two shards gives those of both.
+    /// Sums over the samples of the forward pass: the sum of `x` of each channel, the sum of `x^2`
+    /// of each channel, then the number of values per channel. The moments of two shards add up to
+    /// the moments of both.
     Moments,
-    /// Sums over the samples, backward: for each channel the sum of the output gradient `g`, then for each the sum of
-    /// `g * normalised x`, then the number of values a channel.
+    /// Sums over the samples of the backward pass: the sum of the output gradient `g` of each
+    /// channel, the sum of `g * normalised x` of each channel, then the number of values per
+    /// channel.
     GradientMoments,
-    /// The loss summed over the shard's samples, and how many of them are classified right; a sample that is a sequence
-    /// counts for the share of its positions.
+    /// Loss summed over the shard's samples, and number of samples classified correctly. A sequence
+    /// counts as the fraction of its positions that are correct.
     Metrics,
-    /// The gradient of the output: `samples x output shape`.
+    /// Gradient of the output: `samples x output shape`.
     OutputGradient,
-    /// The gradient of one of the inputs: `samples x input shape`. Overwritten.
+    /// Gradient of an input: `samples x input shape`. Overwritten.
     InputGradient(usize),
-    /// The gradient of all parameters, in their order, summed over the shard's samples. Overwritten.
+    /// Gradient of all parameters, in their order, summed over the shard's samples. Overwritten.
     ParameterGradient,
 }
 
 impl Role {
-    /// Elements of the buffer of this role for a layer with this many samples.
+    /// Returns the number of elements of the buffer of this role for `samples` samples.
     #[must_use]
     pub fn elements(self, layer: &Layer, samples: usize) -> usize {
         let output = samples * layer.output_shape().elements();
@@ -64,7 +69,7 @@ impl Role {
     }
 }
 
-/// Elements of single precision that hold what an opaque layer keeps of one sample.
+/// Returns the number of `f32` elements that hold the values an opaque layer saves per sample.
 fn saved_elements(opaque: &Opaque) -> usize {
     opaque.saved_bytes.div_ceil(4) as usize
 }
@@ -73,35 +78,35 @@ fn channels(layer: &Layer) -> usize {
     layer.output_shape().dims()[0]
 }
 
-/// Features of a vector, or of each position of a sequence.
+/// Returns the number of features of a vector, or of each position of a sequence.
 fn features(layer: &Layer) -> usize {
     layer.output_shape().innermost().max(1)
 }
 
-/// The operands of a layer's pass: which roles it reads and which it writes, each in the order of the operands.
+/// Operands of a layer's pass, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
-    /// Roles that are read.
+    /// Roles that the pass reads.
     pub reads: Vec<Role>,
-    /// Roles that are written, or updated in place.
+    /// Roles that the pass writes or updates in place.
     pub writes: Vec<Role>,
 }
 
 impl Signature {
-    /// The operands of a pass; `None` where the layer has no such pass.
+    /// Returns the operands of a pass, or `None` if the layer has no such pass.
     #[must_use]
     pub fn of(layer: &Layer, pass: Pass) -> Option<Self> {
         if pass != Pass::Recompute {
             return Self::of_first(layer, pass);
         }
-        // The loss is followed by its backward pass at once.
+        // The loss has no recompute pass: its backward pass follows its forward pass immediately.
         let is_loss = layer.kind().is_loss();
         let mut again = Self::of_first(layer, Pass::Forward).filter(|_| !is_loss)?;
         again.writes.retain(|role| *role != Role::Statistics);
         Some(again)
     }
 
-    /// The operands of a pass other than [`Pass::Recompute`].
+    /// Returns the operands of a pass other than [`Pass::Recompute`].
     fn of_first(layer: &Layer, pass: Pass) -> Option<Self> {
         use LayerKind as K;
         use Role::{
@@ -204,7 +209,8 @@ impl Signature {
         Some(Self { reads, writes })
     }
 
-    /// The operands of a layer of which nothing but the cost is known: what it keeps is in addition to its inputs.
+    /// Returns the operands of a pass of an opaque layer. Its saved values do not include its
+    /// inputs, which the backward pass reads too.
     fn of_opaque(layer: &Layer, opaque: &Opaque, pass: Pass) -> Option<Self> {
         let is_loss = opaque.labels.is_some();
         let some = |role: Role, is_there: bool| is_there.then_some(role);

@@ -8,10 +8,11 @@ use super::sums::sum_of_pairs;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Queries that are compared with all keys at a time: their weights stay in the cache.
+/// Number of queries in a block, which is compared with all keys. The weights of a block stay in
+/// the cache.
 const QUERIES: usize = 64;
 
-/// Which of an attention's passes.
+/// Pass of an attention layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttentionPass {
     Forward,
@@ -19,20 +20,21 @@ pub(super) enum AttentionPass {
     Backward,
 }
 
-/// The sizes of an attention.
+/// Sizes of an attention layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) samples: usize,
     pub(super) positions: usize,
     pub(super) heads: usize,
-    /// Features of a head.
+    /// Number of features of a head.
     pub(super) width: usize,
-    /// Whether a position sees only itself and those before it.
+    /// Whether a position attends only to itself and to earlier positions.
     pub(super) causal: bool,
 }
 
 impl Sizes {
-    /// Features of a position of the output; one of the input has as many queries, keys and values.
+    /// Returns the number of features of an output position. An input position has three times as
+    /// many: query, key and value.
     fn features(&self) -> usize {
         self.heads * self.width
     }
@@ -41,18 +43,18 @@ impl Sizes {
         T::narrow(1.0 / (self.width as f64).sqrt())
     }
 
-    /// The queries in blocks.
+    /// Returns the ranges of the blocks of queries.
     fn blocks(self) -> impl Iterator<Item = Range<usize>> {
         let starts = (0..self.positions).step_by(QUERIES);
         starts.map(move |start| start..(start + QUERIES).min(self.positions))
     }
 
-    /// How many keys a block of queries is compared with.
+    /// Returns the number of keys that a block of queries is compared with.
     fn keys_of_block(&self, queries: &Range<usize>) -> usize {
         if self.causal { queries.end } else { self.positions }
     }
 
-    /// How many keys a query sees.
+    /// Returns the number of keys that a query attends to.
     fn keys_of_query(&self, query: usize) -> usize {
         if self.causal { query + 1 } else { self.positions }
     }
@@ -60,8 +62,9 @@ impl Sizes {
 
 /// Scaled dot-product attention, one head of one sample at a time.
 ///
-/// Saves for each query the logarithm of the sum over its keys (`samples x heads x positions`), from which the backward
-/// pass computes the weights again: they are never in memory as a whole (as in `FlashAttention`; Dao et al., 2022).
+/// Saves the logarithm of the sum of exponentials of each query (`samples x heads x positions`).
+/// The backward pass recomputes the weights from it, so the matrix of weights is never stored as a
+/// whole (`FlashAttention`; Dao et al., 2022).
 #[derive(Debug)]
 pub(super) struct Attention<T> {
     sizes: Sizes,
@@ -70,35 +73,35 @@ pub(super) struct Attention<T> {
     slots: Vec<Slot<T>>,
 }
 
-/// The workspace for a head.
+/// Workspace for one head.
 #[derive(Debug)]
 struct Slot<T> {
-    /// Weights of a block of queries.
+    /// Attention weights of a block of queries.
     weights: Vec<T>,
-    /// Their gradients.
+    /// Gradients of the weights.
     weight_gradients: Vec<T>,
-    /// The head's results: its output, or the gradients of its queries, keys and values, by position.
+    /// Output of the head, or gradients of its queries, keys and values, by position.
     result: Vec<T>,
-    /// By query: the logarithm of the sum over its keys.
+    /// Logarithm of the sum of exponentials of each query.
     log_sums: Vec<T>,
 }
 
-/// The queries, keys and values of a head within the sample that holds them.
+/// Queries, keys and values of a head within its sample.
 struct Head<'a, T> {
     sizes: Sizes,
-    /// From the head's first query on.
+    /// The input from the first query of the head on.
     data: &'a [T],
 }
 
 impl<'a, T: Real> Head<'a, T> {
-    /// Some rows of the queries (0), keys (1) or values (2).
+    /// Returns rows of the queries (part 0), keys (1) or values (2).
     fn rows(&self, part: usize, rows: Range<usize>) -> Matrix<'a, T> {
         let features = self.sizes.features();
         let data = &self.data[rows.start * 3 * features + part * features..];
         Matrix::with_stride(data, rows.len(), self.sizes.width, 3 * features)
     }
 
-    /// The scalar products of a block of queries with its keys.
+    /// Computes the scalar products of a block of queries with its keys.
     fn scores<'s>(&self, queries: &Range<usize>, weights: &'s mut [T]) -> &'s mut [T] {
         let keys = self.sizes.keys_of_block(queries);
         let scores = &mut weights[..queries.len() * keys];
@@ -125,7 +128,8 @@ impl<'a, T: Real> Head<'a, T> {
         }
     }
 
-    /// `output` and `output_gradient` begin at the head's first column, `log_sums` is the head's own.
+    /// Computes the gradients of one head. `output` and `output_gradient` begin at the first column
+    /// of the head; `log_sums` belongs to the head.
     fn backward(&self, output: &[T], log_sums: &[T], output_gradient: &[T], slot: &mut Slot<T>) {
         let Sizes { width, .. } = self.sizes;
         let (features, scale) = (self.sizes.features(), self.sizes.scale());
@@ -143,7 +147,7 @@ impl<'a, T: Real> Head<'a, T> {
             for (query, (weights, slopes)) in queries.clone().zip(rows) {
                 let seen = self.sizes.keys_of_query(query);
                 let row = query * features..query * features + width;
-                // The mean gradient of the weights, by the weights.
+                // Mean of the weights' gradients, weighted by the weights.
                 let mean =
                     sum_of_pairs(&output[row.clone()], &output_gradient[row], |y, dy| y.widen() * dy.widen());
                 let (mean, log_sum) = (T::narrow(mean), log_sums[query]);
@@ -182,7 +186,8 @@ impl<T: Real> Attention<T> {
         Self { sizes, pass, workers: workers.clone(), slots }
     }
 
-    /// Computes every head of every sample, as many at a time as there are slots, and hands each slot's results on.
+    /// Computes every head of every sample, in rounds of one head per workspace, and passes each
+    /// result to `collect`.
     fn heads(
         &mut self,
         input: &[T],
@@ -245,12 +250,12 @@ impl<T: Real> Attention<T> {
     }
 }
 
-/// The first element of a head's output.
+/// Returns the index of the first element of a head's output.
 fn head_start(sizes: &Sizes, number: usize) -> usize {
     number / sizes.heads * sizes.positions * sizes.features() + number % sizes.heads * sizes.width
 }
 
-/// Copies rows of `width` elements to the starts of rows that lie `stride` apart.
+/// Copies rows of `width` elements to rows that start `stride` elements apart.
 fn scatter<T: Real>(rows: &[T], width: usize, target: &mut [T], stride: usize) {
     for (row, target) in rows.chunks_exact(width).zip(target.chunks_mut(stride)) {
         target[..width].copy_from_slice(row);

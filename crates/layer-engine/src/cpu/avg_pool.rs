@@ -8,10 +8,10 @@ use super::sums::sum;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// The mean of each window, for fixed and for adaptive windows.
+/// Average pooling with fixed or adaptive windows.
 #[derive(Debug)]
 pub(super) struct AvgPool {
-    /// Size of the image, `[height, width]`.
+    /// `[height, width]` of the image.
     image: [usize; 2],
     rows: Vec<Window>,
     columns: Vec<Window>,
@@ -19,17 +19,18 @@ pub(super) struct AvgPool {
     workers: Workers,
 }
 
-/// One window along one axis.
+/// A window along one axis.
 #[derive(Debug)]
 struct Window {
-    /// The image's rows or columns in it.
+    /// Rows or columns of the image in the window.
     inside: Range<usize>,
-    /// One over its length, with the padding that counts.
+    /// Reciprocal of the window's length, including padding that is counted.
     weight: f64,
 }
 
 impl AvgPool {
-    /// Windows of a fixed size; padding counts as zeros, or not at all. `None` when the layer's shapes are not images.
+    /// Creates a pooling with windows of a fixed size. Padding counts as zeros or is not counted.
+    /// Returns `None` if the layer's shapes are not images.
     pub(super) fn fixed(layer: &Layer, pool: &Pool2d, backward: bool, workers: &Workers) -> Option<Self> {
         Self::new(layer, backward, workers, |axis, index, size, _| {
             let start = index * pool.stride[axis];
@@ -40,8 +41,9 @@ impl AvgPool {
         })
     }
 
-    /// Windows that cut the image as evenly as they can: from `floor(i * size / windows)` to
-    /// `ceil((i + 1) * size / windows)`. `None` when the layer's shapes are not images.
+    /// Creates a pooling with windows that divide the image as evenly as possible: from `floor(i *
+    /// size / windows)` to `ceil((i + 1) * size / windows)`. Returns `None` if the layer's shapes
+    /// are not images.
     pub(super) fn adaptive(layer: &Layer, backward: bool, workers: &Workers) -> Option<Self> {
         Self::new(layer, backward, workers, |_, index, size, windows| {
             let inside = index * size / windows..((index + 1) * size).div_ceil(windows);
@@ -50,7 +52,8 @@ impl AvgPool {
         })
     }
 
-    /// `window` gets an axis, the index of a window, the image's size and the number of windows along the axis.
+    /// `window` is called with the axis, the index of the window, the size of the image and the
+    /// number of windows along the axis.
     fn new(
         layer: &Layer,
         backward: bool,
@@ -76,12 +79,12 @@ impl AvgPool {
         self.rows.len() * self.columns.len()
     }
 
-    /// Channels of images that one thread works on at a time.
+    /// Returns the number of channels in a unit of work of one thread.
     fn grain(&self) -> usize {
         (super::elementwise::GRAIN / self.image_elements()).max(1)
     }
 
-    /// The weight of the only window, where it is the whole image.
+    /// Returns the weight of the window if there is only one and it covers the whole image.
     fn whole(&self) -> Option<f64> {
         let ([row], [column]) = (&self.rows[..], &self.columns[..]) else { return None };
         let whole = [row.inside.len(), column.inside.len()] == self.image;

@@ -6,7 +6,7 @@ use super::sums::{sum, sum_of_pairs};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Which of a batch normalisation's passes.
+/// Pass of a batch normalisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NormPass {
     ForwardMoments,
@@ -17,26 +17,28 @@ pub(super) enum NormPass {
     Backward,
 }
 
-/// Batch normalisation (Ioffe and Szegedy, 2015) over the channels of images or the features of vectors.
+/// Batch normalisation (Ioffe and Szegedy, 2015) over the channels of images or the features of
+/// vectors.
 ///
-/// Sums over samples are taken in double precision. The variance that normalises is the mean of squares less the square
-/// of the mean, because sums of squares can be added over ranks. Moments that are kept in single precision therefore give
-/// the variance to about `1e-7 * (1 + mean^2 / variance)`, relatively.
+/// Sums over samples are computed in double precision. The variance is the mean of squares minus
+/// the square of the mean, because sums of squares can be reduced across ranks. Moments stored in
+/// single precision therefore give the variance with a relative error of about `1e-7 * (1 + mean^2
+/// / variance)`.
 #[derive(Debug)]
 pub(super) struct Normalisation {
     rule: BatchNorm,
     channels: usize,
-    /// Elements of a channel of a sample.
+    /// Number of elements of a channel of a sample.
     positions: usize,
     samples: usize,
     pass: NormPass,
     workers: Workers,
-    /// For each channel what two sums come to, or the two factors of a linear function.
+    /// Two sums of each channel, or slope and offset of a linear function of each channel.
     pairs: Vec<[f64; 2]>,
 }
 
 impl Normalisation {
-    /// `None` when the input has no channels.
+    /// Returns `None` if the input has no channels.
     pub(super) fn new(
         layer: &Layer,
         rule: &BatchNorm,
@@ -56,14 +58,14 @@ impl Normalisation {
         })
     }
 
-    /// The runs of one channel's elements, sample by sample.
+    /// Returns the elements of a channel, one slice per sample.
     fn runs<'a, T>(&self, tensor: &'a [T], channel: usize) -> impl Iterator<Item = &'a [T]> {
         let skip = channel * self.positions;
         let (positions, sample) = (self.positions, self.channels * self.positions);
         tensor.chunks_exact(sample).map(move |sample| &sample[skip..skip + positions])
     }
 
-    /// Values that the sums of a channel are over.
+    /// Returns the number of values in the sums of a channel.
     fn count(&self) -> f64 {
         (self.samples * self.positions) as f64
     }
@@ -97,7 +99,7 @@ impl Normalisation {
         for channel in 0..channels {
             let [mean, variance] = if count > 0.0 {
                 let mean = moments[channel].widen() / count;
-                // Rounding can leave a constant channel slightly below zero.
+                // Rounding can make the variance of a constant channel slightly negative.
                 [mean, (moments[channels + channel].widen() / count - mean * mean).max(0.0)]
             } else {
                 [0.0, 0.0]
@@ -127,7 +129,7 @@ impl Normalisation {
         self.apply_lines(input, output);
     }
 
-    /// `slope * x + offset`, with each channel's own.
+    /// Computes `slope * x + offset` with the slope and offset of each channel.
     fn apply_lines<T: Real>(&self, input: &[T], output: &mut [T]) {
         let sample = self.channels * self.positions;
         self.workers.chunks(output, sample, |index, output| {
@@ -164,7 +166,8 @@ impl Normalisation {
         }
     }
 
-    /// Mean and inverse standard deviation of a channel, as the forward pass saved them.
+    /// Returns the mean and the inverse standard deviation of a channel, as saved by the forward
+    /// pass.
     fn saved<T: Real>(&self, saved: &[T], channel: usize) -> [f64; 2] {
         [channel, self.channels + channel].map(|index| saved[index].widen())
     }
@@ -184,7 +187,8 @@ impl Normalisation {
             for (channel, (target, (inputs, gradients))) in targets.zip(inputs.zip(gradients)).enumerate() {
                 let [mean, inverse_deviation] = self.saved(saved, channel);
                 let sums = [channel, self.channels + channel].map(|index| moments[index].widen() / count);
-                // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)), as a line in dy and x.
+                // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)), written as
+                // a linear function of dy and x.
                 let scale = parameters[channel].widen() * inverse_deviation;
                 let slope = -scale * sums[1] * inverse_deviation;
                 let offset = -scale * sums[0] - slope * mean;
@@ -197,7 +201,7 @@ impl Normalisation {
     }
 }
 
-/// Slope and offset of the normalisation of one channel.
+/// Returns slope and offset of the normalisation of one channel.
 fn line<T: Real>(
     parameters: &[T],
     channel: usize,

@@ -3,11 +3,11 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Joins the samples of several inputs: channels are a sample's outermost dimension, so each input's part of a sample
-/// lies in one piece.
+/// Concatenates the samples of several inputs. Channels are the outermost dimension of a sample, so
+/// the part of each input is contiguous.
 #[derive(Debug)]
 pub(super) struct Join {
-    /// Elements of a sample of each input.
+    /// Number of elements per sample of each input.
     pub(super) parts: Vec<usize>,
     pub(super) workers: Workers,
 }
@@ -28,10 +28,10 @@ impl<T: Real> Operation<T> for Join {
     }
 }
 
-/// Takes the samples of a joined tensor apart: the backward of [`Join`].
+/// Splits the samples of a concatenated tensor: the backward pass of [`Join`].
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Elements of a sample of each output.
+    /// Number of elements per sample of each output.
     pub(super) parts: Vec<usize>,
     pub(super) workers: Workers,
 }

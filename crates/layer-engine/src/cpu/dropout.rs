@@ -5,14 +5,15 @@ use super::workers::Workers;
 use crate::random::{Purpose, RandomStream};
 use crate::{EngineError, LaunchContext, Shard};
 
-/// Zeroes elements at random and scales the others up, so that the mean stays. Saves the factor of each element.
+/// Dropout: sets elements to zero at random and scales the others, so that the mean is preserved.
+/// Saves the factor of each element.
 #[derive(Debug)]
 pub(super) struct DropoutForward {
-    /// The layer's name: part of the key of its randomness.
+    /// Name of the layer, part of the key of its random stream.
     pub(super) layer: String,
     pub(super) probability: f64,
     pub(super) shard: Shard,
-    /// Elements of a sample.
+    /// Number of elements of a sample.
     pub(super) elements: usize,
     pub(super) workers: Workers,
 }
@@ -36,7 +37,7 @@ impl<T: Real> Operation<T> for DropoutForward {
     }
 }
 
-/// The gradient, scaled as the element was.
+/// Backward pass of dropout: scales the gradient by the saved factors.
 #[derive(Debug)]
 pub(super) struct DropoutBackward(pub(super) Workers);
 

@@ -3,13 +3,14 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Elements that one thread works on at a time: enough to be worth waking it.
+/// Number of elements in a unit of work of one thread: enough to amortise waking it.
 pub(super) const GRAIN: usize = 1 << 13;
 
-/// Below this number of elements one thread is done before another has woken, where the work is no more than reading and writing them.
+/// Minimum number of elements for which memory-bound work uses several threads. Below it, one
+/// thread finishes before another has woken up.
 const ALONE: usize = 1 << 17;
 
-/// The workers for so many elements that are read and written, and little else.
+/// Returns the workers for memory-bound work on this number of elements.
 fn worth_waking(workers: &Workers, elements: usize) -> Workers {
     if elements < ALONE { Workers::single() } else { workers.clone() }
 }
@@ -29,7 +30,7 @@ impl<T: Real> Operation<T> for ReluForward {
     }
 }
 
-/// The gradient where the output is positive.
+/// Backward pass of the rectifier: the gradient where the output is positive, else zero.
 #[derive(Debug)]
 pub(super) struct ReluBackward(pub(super) Workers);
 
@@ -47,8 +48,8 @@ impl<T: Real> Operation<T> for ReluBackward {
     }
 }
 
-/// Copies its one input to each of its outputs: flatten and reshape both ways, dropout in evaluation, and the backward of a
-/// sum.
+/// Copies its input to each of its outputs: flatten and reshape in both directions, dropout in
+/// evaluation, and the backward pass of a sum.
 #[derive(Debug)]
 pub(super) struct Copies(pub(super) Workers);
 
@@ -65,7 +66,7 @@ impl<T: Real> Operation<T> for Copies {
     }
 }
 
-/// Multiplies elements that follow each other by one factor, the next ones by another.
+/// Scales consecutive ranges of elements, each by its own factor.
 #[derive(Debug)]
 pub(super) struct Scale {
     pub(super) workers: Workers,
@@ -89,7 +90,7 @@ impl<T: Real> Operation<T> for Scale {
     }
 }
 
-/// The sum of its inputs, added in their order.
+/// Adds its inputs in order.
 #[derive(Debug)]
 pub(super) struct SumOf(pub(super) Workers);
 

@@ -3,11 +3,11 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Parts of the vocabulary whose gradients are summed side by side. Each token's are summed in the order of the samples,
-/// so this changes no bit.
+/// Number of parts of the vocabulary whose gradients are summed in parallel. The gradients of a
+/// token are summed in the order of the samples, so the number does not affect the result.
 const PARTS: usize = 16;
 
-/// Which of an embedding's passes.
+/// Pass of an embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmbeddingPass {
     Forward,
@@ -15,10 +15,10 @@ pub(super) enum EmbeddingPass {
     BackwardParameters,
 }
 
-/// The vector of each token.
+/// Embedding lookup: the vector of each token.
 #[derive(Debug)]
 pub(super) struct TokenVectors {
-    /// The layer's name, for errors.
+    /// Name of the layer, for error messages.
     pub(super) layer: String,
     pub(super) vocabulary: usize,
     pub(super) features: usize,
@@ -27,7 +27,7 @@ pub(super) struct TokenVectors {
 }
 
 impl TokenVectors {
-    /// Checks that every input is the number of a token, so that what comes after cannot fail.
+    /// Checks that every input is the number of a token, so that the computation cannot fail.
     fn check<T: Real>(&self, tokens: &[T]) -> Result<(), EngineError> {
         let is_token = |token: f64| token.fract() == 0.0 && (0.0..self.vocabulary as f64).contains(&token);
         match tokens.iter().map(|token| token.widen()).find(|&token| !is_token(token)) {
@@ -78,7 +78,7 @@ impl<T: Real> Operation<T> for TokenVectors {
             EmbeddingPass::Backward => {
                 let ([tokens, output_gradient], [input_gradient, gradient]) = operands.exactly()?;
                 self.check(tokens)?;
-                // A token is a number of a row: there is no gradient with respect to it.
+                // A token is an index: there is no gradient with respect to it.
                 input_gradient.fill(T::zero());
                 self.parameter_gradient(tokens, output_gradient, gradient);
             }

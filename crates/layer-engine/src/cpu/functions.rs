@@ -1,26 +1,26 @@
-//! Elementary functions of the scalars. Those of `f32` have no branches and call nothing, so that the compiler can use
-//! vector instructions for a loop of them (which is why they are inlined: kernels are instantiated in other crates); those
-//! of `f64` are the libraries'.
+//! Elementary functions of the scalars. The functions of `f32` have no branches and no calls, so
+//! that the compiler can vectorise loops over them. They are inlined because kernels are
+//! instantiated in other crates. The functions of `f64` call the standard library and `libm`.
 
-/// What a [`Real`](super::Real) needs beside arithmetic.
+/// Functions that a [`Real`](super::Real) has in addition to arithmetic.
 pub trait Functions {
-    /// `e^x`, to about two units in the last place.
+    /// Computes `e^x` to about two units in the last place.
     fn exponential(self) -> Self;
 
-    /// The error function, to about a unit in the last place of one.
+    /// Computes the error function to about one unit in the last place of 1.
     fn error_function(self) -> Self;
 }
 
 impl Functions for f32 {
     #[inline]
     fn exponential(self) -> Self {
-        /// Above this the power of two would need the exponent of infinity, below the other a subnormal number.
+        /// Bounds of the argument: beyond them the power of two would be infinite or subnormal.
         const HIGHEST: f32 = 88.376;
         const LOWEST: f32 = -87.336;
-        /// Adding it leaves a number's integral part in the lowest bits.
+        /// Adding this number leaves the integral part of a number in the lowest bits.
         const SHIFT: f32 = 12_582_912.0;
-        // `x = n ln 2 + r`, with `ln 2` in two parts of which the first has bits to spare for the product. The polynomial
-        // is that of Cephes' `expf` (Moshier).
+        // `x = n ln 2 + r`, with `ln 2` in two parts, of which the first has spare bits for the
+        // product. The polynomial is that of Cephes' `expf` (Moshier).
         const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
         const POLYNOMIAL: [f32; 6] =
             [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
@@ -36,7 +36,7 @@ impl Functions for f32 {
 
     #[inline]
     fn error_function(self) -> Self {
-        // By polynomials of Juffa's `erff`: near zero in `x^2`, farther out the exponent of the complement.
+        // Polynomials of Juffa's `erff`: in `x^2` near zero, else the logarithm of the complement.
         const NEAR: [f32; 6] =
             [-5.967_617e-4, 4.991_194e-3, -2.676_813_5e-2, 1.128_199_2e-1, -3.761_253_4e-1, 1.283_791_7e-1];
         const FAR: [f32; 7] = [
@@ -49,7 +49,7 @@ impl Functions for f32 {
             -1.287_175_1e-1,
         ];
         const BORDER: f32 = 0.927_734_4;
-        // Beyond 4 it is 1 in single precision.
+        // The result is 1 in single precision beyond 4.
         let distance = self.clamp(-4.0, 4.0).abs();
         let near = polynomial(&NEAR, self * self) * self + self;
         let exponent = polynomial(&FAR, distance) * distance - distance;
@@ -58,15 +58,15 @@ impl Functions for f32 {
     }
 }
 
-/// One of two numbers. Where there is an `if`, the compiler moves the work for each number into its branch, and then cannot
-/// use vector instructions.
+/// Selects one of two numbers without a branch. With an `if`, the compiler moves the computation of
+/// each number into its branch and does not vectorise the loop.
 #[inline]
 fn select(condition: bool, yes: f32, no: f32) -> f32 {
     let mask = u32::from(condition).wrapping_neg();
     f32::from_bits((yes.to_bits() & mask) | (no.to_bits() & !mask))
 }
 
-/// A polynomial from its coefficients, the highest power's first.
+/// Evaluates a polynomial. The coefficient of the highest power is first.
 #[inline]
 fn polynomial(coefficients: &[f32], x: f32) -> f32 {
     coefficients.iter().fold(0.0, |sum, &coefficient| sum * x + coefficient)
@@ -87,7 +87,7 @@ impl Functions for f64 {
 mod tests {
     use super::Functions;
 
-    /// Every 1009th number in single precision between two bounds.
+    /// Returns every 1009th single-precision number between two bounds.
     fn numbers(low: f32, high: f32) -> impl Iterator<Item = f32> {
         let up_to = |bound: f32| (0..bound.abs().to_bits()).step_by(1009).map(f32::from_bits);
         up_to(low).map(|x| -x).chain(up_to(high))

@@ -4,14 +4,15 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// A Gaussian error linear unit's gate, which rises from 0 to 1: the unit is `x` times it. A type for each, so that their
-/// loops have no branch in them.
+/// Gate of a Gaussian error linear unit, which rises from 0 to 1. The unit is `x * gate(x)`. Each
+/// gate is a type, so that loops over it have no branch.
 pub(super) trait Gate: Send + Sync {
-    /// The gate and its derivative.
+    /// Returns the gate and its derivative at `x`.
     fn at<T: Real>(x: T) -> (T, T);
 }
 
-/// The normal distribution itself: `(1 + erf(x / sqrt(2))) / 2`, and the density `exp(-x^2 / 2) / sqrt(2 pi)`.
+/// Exact gate: the normal distribution `(1 + erf(x / sqrt(2))) / 2`. Its derivative is the density
+/// `exp(-x^2 / 2) / sqrt(2 pi)`.
 #[derive(Debug)]
 pub(super) struct Normal;
 
@@ -25,8 +26,8 @@ impl Gate for Normal {
     }
 }
 
-/// Its approximation by a hyperbolic tangent: `sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`, which is `(1 + tanh(u / 2)) / 2`
-/// for the argument `u`.
+/// Approximation by a hyperbolic tangent: `sigmoid(u) = (1 + tanh(u / 2)) / 2` with `u = sqrt(8 /
+/// pi) * (x + 0.044715 x^3)`.
 #[derive(Debug)]
 pub(super) struct Tanh;
 
@@ -43,7 +44,7 @@ impl Gate for Tanh {
     }
 }
 
-/// The Gaussian error linear unit.
+/// Forward pass of the Gaussian error linear unit.
 #[derive(Debug)]
 pub(super) struct GeluForward<G>(pub(super) G, pub(super) Workers);
 
@@ -58,7 +59,7 @@ impl<T: Real, G: Gate> Operation<T> for GeluForward<G> {
     }
 }
 
-/// The derivative of the unit, from its input.
+/// Backward pass of the Gaussian error linear unit, from its input.
 #[derive(Debug)]
 pub(super) struct GeluBackward<G>(pub(super) G, pub(super) Workers);
 

@@ -1,11 +1,11 @@
-//! The one place that calls the `gemm` crate, behind a wrapper that checks every bound.
+//! Bounds-checked wrapper of the `gemm` crate, and its only caller.
 #![allow(unsafe_code)]
 
 use gemm::Parallelism;
 
 use super::Real;
 
-/// A matrix that lies in a slice, element `(i, j)` at `i * row_stride + j * column_stride`.
+/// A matrix in a slice. Element `(i, j)` is at `i * row_stride + j * column_stride`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Matrix<'a, T> {
     data: &'a [T],
@@ -16,12 +16,12 @@ pub(super) struct Matrix<'a, T> {
 }
 
 impl<'a, T> Matrix<'a, T> {
-    /// A row-major matrix without gaps.
+    /// Creates a row-major matrix without gaps.
     pub(super) fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self::with_stride(data, rows, columns, columns)
     }
 
-    /// A row-major matrix whose rows start `row_stride` elements apart.
+    /// Creates a row-major matrix whose rows start `row_stride` elements apart.
     pub(super) fn with_stride(data: &'a [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
@@ -41,7 +41,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// A row-major matrix to write to.
+/// A row-major matrix that is written.
 #[derive(Debug)]
 pub(super) struct MatrixMut<'a, T> {
     data: &'a mut [T],
@@ -51,43 +51,44 @@ pub(super) struct MatrixMut<'a, T> {
 }
 
 impl<'a, T> MatrixMut<'a, T> {
-    /// A row-major matrix without gaps.
+    /// Creates a row-major matrix without gaps.
     pub(super) fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self::with_stride(data, rows, columns, columns)
     }
 
-    /// A row-major matrix whose rows start `row_stride` elements apart.
+    /// Creates a row-major matrix whose rows start `row_stride` elements apart.
     pub(super) fn with_stride(data: &'a mut [T], rows: usize, columns: usize, row_stride: usize) -> Self {
         Self { data, rows, columns, row_stride }
     }
 }
 
-/// Whether the last element of a matrix lies within `length` elements.
+/// Returns whether the last element of a matrix lies within `length` elements.
 fn fits(length: usize, (rows, row_stride): (usize, usize), (columns, column_stride): (usize, usize)) -> bool {
     if rows == 0 || columns == 0 {
         return true;
     }
     let last_row = (rows - 1).checked_mul(row_stride);
     let last_column = (columns - 1).checked_mul(column_stride);
-    // Strides go to `gemm` as `isize`; below the length of a slice they fit.
+    // Strides are passed to `gemm` as `isize`; strides below the length of a slice fit.
     let strides = isize::try_from(row_stride.max(column_stride)).is_ok();
     let last = last_row.zip(last_column).and_then(|(row, column)| row.checked_add(column));
     strides && last.is_some_and(|last| last < length)
 }
 
-/// What a product does to the elements that are there.
+/// Treatment of the previous content of a product's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Update {
-    /// Overwrites them.
+    /// Overwrites the target.
     Overwrite,
-    /// Adds to them.
+    /// Adds to the target.
     Accumulate,
 }
 
-/// `target = left * right`, or `target += left * right`.
+/// Computes `target = left * right`, or `target += left * right`.
 ///
 /// # Panics
-/// When the shapes do not fit each other or their slices: a bug of the calling kernel, never of its input.
+/// If the shapes do not match each other or their slices. This is a bug of the calling kernel;
+/// input data cannot cause it.
 #[allow(clippy::cast_possible_wrap, reason = "strides that fit their slices fit into `isize`")]
 pub(super) fn multiply<T: Real>(
     target: MatrixMut<'_, T>,
@@ -99,12 +100,13 @@ pub(super) fn multiply<T: Real>(
     let k = left.columns;
     assert!(left.rows == m && right.columns == n && right.rows == k, "shapes of a product");
     assert!(left.fits() && right.fits(), "factors lie within their slices");
-    // Rows that overlap would be written twice, by two threads at once.
+    // Overlapping rows would be written twice, possibly by two threads at once.
     assert!(m <= 1 || row_stride >= n, "rows of the target do not overlap");
     assert!(fits(data.len(), (m, row_stride), (n, 1)), "the target lies within its slice");
-    // SAFETY: the assertions above keep every element that `gemm` addresses within the slices, and the elements of
-    // the target apart from each other. The target is borrowed mutably, so that it overlaps neither factor. `Real` is
-    // sealed: `T` is `f32` or `f64`, which `gemm` knows. All elements are initialised.
+    // SAFETY: the assertions above keep every element that `gemm` addresses within the slices, and
+    // the elements of the target disjoint. The target is borrowed mutably, so it overlaps neither
+    // factor. `Real` is sealed: `T` is `f32` or `f64`, which `gemm` supports. All elements are
+    // initialised.
     unsafe {
         gemm::gemm(
             m,

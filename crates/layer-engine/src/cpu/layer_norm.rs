@@ -5,11 +5,12 @@ use super::sums::{sum, sum_of_pairs};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Pieces into which the rows are cut, at most, for the gradient of the parameters. Their sums are rounded apart and added
-/// in order, so the cut must not depend on the number of threads.
+/// Maximum number of pieces into which the rows are divided for the gradient of the parameters. The
+/// sums of the pieces are rounded separately and added in order, so the division must not depend on
+/// the number of threads.
 const PIECES: usize = 16;
 
-/// Which of a layer normalisation's passes.
+/// Pass of a layer normalisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LayerNormPass {
     Forward,
@@ -18,7 +19,8 @@ pub(super) enum LayerNormPass {
     BackwardParameters,
 }
 
-/// Layer normalisation of rows of features. Saves the mean and the inverse standard deviation of each row.
+/// Layer normalisation over the features of each row. Saves the mean and the inverse standard
+/// deviation of each row.
 #[derive(Debug)]
 pub(super) struct LayerNormalisation {
     epsilon: f64,
@@ -26,7 +28,7 @@ pub(super) struct LayerNormalisation {
     rows: usize,
     pass: LayerNormPass,
     workers: Workers,
-    /// For each piece of the rows the gradients of the weights and of the biases.
+    /// Gradients of the weights and of the biases of each piece of the rows.
     partials: Vec<f64>,
 }
 
@@ -44,7 +46,7 @@ impl LayerNormalisation {
         Self { epsilon, features, rows, pass, workers: workers.clone(), partials }
     }
 
-    /// Normalises a row and returns its mean and its inverse standard deviation.
+    /// Normalises a row. Returns its mean and its inverse standard deviation.
     fn normalise<T: Real>(&self, input: &[T], parameters: &[T], output: &mut [T]) -> [T; 2] {
         let count = self.features as f64;
         let mean = sum(input, T::widen) / count;
@@ -95,8 +97,8 @@ impl LayerNormalisation {
             let rows = input_gradient.chunks_exact_mut(features).zip(inputs.zip(gradients.zip(moments)));
             for (target, (input, (gradients, moments))) in rows {
                 let [mean, scale] = [moments[0], moments[1]];
-                // With `g = weight * dy`: dx = scale * (g - mean(g) - normalised x * mean(g * normalised x)). The target
-                // holds `g` meanwhile.
+                // With `g = weight * dy`: dx = scale * (g - mean(g) - normalised x * mean(g *
+                // normalised x)). `target` holds `g` until it is overwritten with dx.
                 for (g, (&dy, &weight)) in target.iter_mut().zip(gradients.iter().zip(weight)) {
                     *g = dy * weight;
                 }

@@ -4,7 +4,7 @@ use super::product::{LeftStrides, Product, RightOrder};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Which of a linear layer's passes.
+/// Pass of a linear layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinearPass {
     Forward,
@@ -12,20 +12,20 @@ pub(super) enum LinearPass {
     BackwardParameters,
 }
 
-/// A linear layer: products over the whole shard.
+/// A linear layer, computed as products over the whole shard.
 #[derive(Debug)]
 pub(super) struct LinearLayer<T: 'static> {
     inputs: usize,
     outputs: usize,
     pass: LinearPass,
     workers: Workers,
-    /// To the output, or from the output's gradient to the input's.
+    /// Product that computes the output, or the input gradient from the output gradient.
     activations: Product<T>,
     weights: Product<T>,
 }
 
 impl<T: Real> LinearLayer<T> {
-    /// A layer of `[inputs, outputs]` features for this many samples.
+    /// Creates a layer of `[inputs, outputs]` features for `samples` samples.
     pub(super) fn new(
         [inputs, outputs]: [usize; 2],
         samples: usize,

@@ -5,17 +5,19 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Local response normalisation over neighbouring channels, `x / s^beta` with `s = k + alpha / size * (sum of squares)`.
+/// Local response normalisation over neighbouring channels: `x / s^beta` with `s = k + alpha / size
+/// * (sum of squares)`.
 #[derive(Debug)]
 pub(super) struct ResponseNormalisation<T> {
     rule: LocalResponseNorm,
     channels: usize,
-    /// Elements of a channel.
+    /// Number of elements of a channel.
     positions: usize,
     samples: usize,
     backward: bool,
     workers: Workers,
-    /// By worker: for a sample's elements `s`, and in the backward pass `dy * x / s^(beta + 1)`.
+    /// Workspace of each worker: `s` of a sample's elements, and in the backward pass `dy * x /
+    /// s^(beta + 1)`.
     slots: Vec<[Vec<T>; 2]>,
 }
 
@@ -33,8 +35,8 @@ impl<T: Real> ResponseNormalisation<T> {
         Self { rule: rule.clone(), channels, positions, samples, backward, workers: workers.clone(), slots }
     }
 
-    /// Adds to each channel of `target` a function of the channels near it: those up to `before` before it and up to
-    /// `after` after it.
+    /// Adds a function of the neighbouring channels to each channel of `target`. The neighbours are
+    /// `before` channels before it, the channel and `after` channels after it.
     fn add_neighbours(
         &self,
         source: &[T],
@@ -51,12 +53,12 @@ impl<T: Real> ResponseNormalisation<T> {
         }
     }
 
-    /// How far the channels reach that normalise one: before it and after it.
+    /// Returns the number of channels before and after a channel that normalise it.
     fn reach(&self) -> [usize; 2] {
         [self.rule.size / 2, (self.rule.size - 1) / 2]
     }
 
-    /// The sums `s` of a sample.
+    /// Computes the sums `s` of a sample.
     fn sums(&self, input: &[T], sums: &mut [T]) {
         let factor = T::narrow(self.rule.alpha / self.rule.size as f64);
         sums.fill(T::narrow(self.rule.k));
@@ -86,7 +88,7 @@ impl<T: Real> ResponseNormalisation<T> {
             *ratio = share * x / *sum;
             *sum = share;
         }
-        // A channel is normalised by `x` wherever `x` is near it: the reach the other way round.
+        // `x` normalises the channels that have it as a neighbour: the reach is reversed.
         let [before, after] = self.reach();
         input_gradient.fill(T::zero());
         self.add_neighbours(ratios, [after, before], input_gradient, |ratio| ratio);
@@ -101,7 +103,7 @@ impl<T: Real> Operation<T> for ResponseNormalisation<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let sample = self.channels * self.positions;
         let share = self.samples.div_ceil(self.slots.len().max(1));
-        // Lifted out while `self` is read.
+        // Moved out so that `self` can be borrowed.
         let mut slots = std::mem::take(&mut self.slots);
         if self.backward {
             let ([input, output_gradient], [input_gradient]) = operands.exactly()?;

@@ -5,20 +5,20 @@ use super::sums::{largest, sum};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Softmax and cross entropy of each sample, the mean over its positions. Saves the probabilities.
+/// Softmax and cross entropy of each sample: the mean over its positions. Saves the probabilities.
 #[derive(Debug)]
 pub(super) struct CrossEntropy {
-    /// The layer's name, for errors.
+    /// Name of the layer, for error messages.
     layer: String,
     classes: usize,
-    /// Labels of a sample.
+    /// Number of labels of a sample.
     positions: usize,
     pass: LossPass,
     workers: Workers,
     results: Vec<Position>,
 }
 
-/// Which of the loss layer's passes.
+/// Pass of the loss layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LossPass {
     Forward,
@@ -26,7 +26,7 @@ pub(super) enum LossPass {
     Backward,
 }
 
-/// The loss and the prediction at a position.
+/// Loss and correctness of the prediction at one position.
 #[derive(Debug, Clone, Copy, Default)]
 struct Position {
     loss: f64,
@@ -47,7 +47,7 @@ impl CrossEntropy {
         Self { layer: layer.into(), classes, positions, pass, workers: workers.clone(), results }
     }
 
-    /// Checks that every label is a class, so that what comes after cannot fail.
+    /// Checks that every label is a class, so that the computation cannot fail.
     fn check<T: Real>(&self, labels: &[T]) -> Result<(), EngineError> {
         let is_class = |label: f64| label.fract() == 0.0 && (0.0..self.classes as f64).contains(&label);
         match labels.iter().map(|label| label.widen()).find(|&label| !is_class(label)) {
@@ -58,7 +58,7 @@ impl CrossEntropy {
         }
     }
 
-    /// Positions that one thread works on at a time.
+    /// Returns the number of positions in a unit of work of one thread.
     fn grain(&self) -> usize {
         rows_grain(self.classes) / self.classes
     }
@@ -98,7 +98,8 @@ impl CrossEntropy {
         });
     }
 
-    /// The losses of the samples; the sum of these, and the sum of the shares of positions that are classified right.
+    /// Writes the loss of each sample, and as metrics the sum of the losses and the sum of the
+    /// fractions of positions that are classified correctly.
     fn summarise<T: Real>(&self, losses: &mut [T], metrics: &mut [T]) {
         let mut totals = [0.0; 2];
         let count = self.positions as f64;
@@ -129,8 +130,8 @@ impl CrossEntropy {
     }
 }
 
-/// The loss and the prediction at a position, given the largest score and the sum of the exponentials of the distances to it. Of equal
-/// scores the first is the prediction.
+/// Computes the loss and the prediction at a position. `best` is the largest score; `total` is the
+/// sum of `exp(score - best)`. The first of equal scores is the prediction.
 fn position<T: Real>(scores: &[T], label: usize, best: T, total: f64) -> Position {
     let loss = total.ln() - (scores[label] - best).widen();
     Position { loss, correct: scores.iter().position(|&score| score == best) == Some(label) }

@@ -7,7 +7,7 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Which of a maximum pooling's passes.
+/// Pass of a maximum pooling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MaxPoolPass {
     Forward,
@@ -15,18 +15,18 @@ pub(super) enum MaxPoolPass {
     Backward,
 }
 
-/// The largest element of each window. Saves where in its window it was, the first one where several are equal, as a
-/// number that is exact in single precision.
+/// Maximum pooling. Saves the index of each maximum in its window, the first one of equal maxima,
+/// as a number that is exact in single precision.
 #[derive(Debug)]
 pub(super) struct MaxPool<T> {
     windows: Windows,
     pass: MaxPoolPass,
-    /// The places while evaluating, where they are not saved.
+    /// Indices of the maxima during evaluation, when they are not saved.
     places: Vec<T>,
 }
 
 impl<T: Real> MaxPool<T> {
-    /// `None` when the layer's shapes are not images.
+    /// Returns `None` if the layer's shapes are not images.
     pub(super) fn new(
         layer: &Layer,
         pool: &Pool2d,
@@ -53,25 +53,25 @@ impl<T: Real> MaxPool<T> {
     }
 }
 
-/// The windows of an image's channel.
+/// Windows of a channel of an image.
 #[derive(Debug)]
 struct Windows {
     kernel: [usize; 2],
     stride: [usize; 2],
     padding: [usize; 2],
-    /// Size of the image, `[height, width]`.
+    /// `[height, width]` of the image.
     image: [usize; 2],
     rows: Vec<Window>,
     columns: Vec<Window>,
     workers: Workers,
 }
 
-/// One window along one axis.
+/// A window along one axis.
 #[derive(Debug)]
 struct Window {
-    /// The image's rows or columns in it.
+    /// Rows or columns of the image in the window.
     inside: Range<usize>,
-    /// The kernel's offset at the first of them.
+    /// Offset in the kernel of the first of them.
     offset: usize,
 }
 
@@ -93,12 +93,12 @@ impl Windows {
         self.rows.len() * self.columns.len()
     }
 
-    /// Channels of images that one thread works on at a time.
+    /// Returns the number of channels in a unit of work of one thread.
     fn grain(&self) -> usize {
         (super::elementwise::GRAIN / self.image_elements()).max(1)
     }
 
-    /// The maxima of one channel and their places.
+    /// Computes the maxima of one channel and their indices.
     fn maxima<T: Real>(&self, image: &[T], output: &mut [T], places: &mut [T]) {
         let [_, width] = self.image;
         let mut results = output.iter_mut().zip(places);
@@ -106,12 +106,13 @@ impl Windows {
             let lines = &image[rows.inside.start * width..rows.inside.end * width];
             for (columns, (output, kept)) in self.columns.iter().zip(&mut results) {
                 let mut best = T::neg_infinity();
-                // Where nothing is larger than minus infinity, the first element that is no padding wins.
+                // If nothing is larger than minus infinity, the first element that is not padding
+                // is the maximum.
                 let mut place = rows.offset * self.kernel[1] + columns.offset;
                 let mut base = place;
                 for line in lines.chunks_exact(width) {
                     for (offset, &value) in line[columns.inside.clone()].iter().enumerate() {
-                        // Without branches, which could not be predicted.
+                        // Branches would be mispredicted.
                         let larger = (value > best) | value.is_nan();
                         best = if larger { value } else { best };
                         place = if larger { base + offset } else { place };
@@ -152,7 +153,8 @@ impl Windows {
                         let left = (column * self.stride[1]).wrapping_sub(self.padding[1]);
                         let row = top.wrapping_add(place / self.kernel[1]);
                         let column = left.wrapping_add(place % self.kernel[1]);
-                        // A place that the forward pass did not write may lie outside; it gets no gradient.
+                        // An index that the forward pass did not write may lie outside the image.
+                        // It gets no gradient.
                         if let Some(element) =
                             image.get_mut(row.wrapping_mul(self.image[1]).wrapping_add(column))
                         {

@@ -1,5 +1,5 @@
-//! The engine of the CPU: kernels in Rust, convolutions and linear layers on vector kernels of its own, attention on the
-//! matrix product of the `gemm` crate.
+//! CPU engine. All kernels are in Rust. Convolutions and linear layers use the vector kernels of
+//! [`simd`]; attention uses the matrix product of the `gemm` crate.
 
 mod attention;
 mod avg_pool;
@@ -39,21 +39,25 @@ pub use real::Real;
 pub use workers::ThreadPool;
 use workers::Workers;
 
-/// The engine's name in errors.
+/// Name of the engine in error messages.
 const NAME: &str = "the CPU engine";
 
-/// Runs layers on the CPU, in the precision of its scalar: `CpuEngine<f32>` to train, `CpuEngine<f64>` to check.
+/// Runs layers on the CPU in the precision of its scalar: `CpuEngine<f32>` for training,
+/// `CpuEngine<f64>` for checking.
 ///
-/// Its buffers are `Vec`s and its queue runs at once, so `synchronize` has nothing to wait for. Buffers must have exactly
-/// the length that the kernel's operand asks for.
+/// Its buffers are `Vec`s. Its queue runs work immediately, so `synchronize` does not wait. Buffers
+/// must have exactly the length that the kernel's operand requires.
 ///
-/// Results do not depend on the number of threads, to the last bit: work is spread over samples, channels and tiles, and
-/// sums over samples are cut by the number of samples alone. Products are computed with the widest vectors that the
-/// processor has (AVX-512, AVX2 or what the compiler makes of plain loops); processors with fused multiply-add round them
-/// alike, others differently. On a single thread a kernel allocates nothing when it is launched, except that attention's
-/// products pack their operands into memory that the `gemm` crate takes and gives back.
+/// Results are bitwise the same for every number of threads: work is divided by samples, channels
+/// and tiles, and sums over samples are divided by the number of samples only. Products use the
+/// widest vectors of the processor (AVX-512, AVX2, or vectors that the compiler derives from plain
+/// loops). Processors with fused multiply-add give the same bits; other processors round
+/// differently.
 ///
-/// A clone shares the threads of the original; so do the kernels.
+/// On one thread, launching a kernel allocates nothing, with one exception: the products of
+/// attention pack their operands into memory that the `gemm` crate allocates.
+///
+/// A clone shares the threads of the original, as do the kernels.
 #[derive(Debug, Clone)]
 pub struct CpuEngine<T> {
     workers: Workers,
@@ -61,25 +65,27 @@ pub struct CpuEngine<T> {
 }
 
 impl<T: Real> CpuEngine<T> {
-    /// An engine that works on the calling thread.
+    /// Creates an engine that computes on the calling thread.
     #[must_use]
     pub fn new() -> Self {
         Self { workers: Workers::single(), scalar: PhantomData }
     }
 
-    /// An engine with a pool of this many threads of its own; with one it works on the calling thread.
+    /// Creates an engine with its own pool of `threads` threads. With one thread it computes on the
+    /// calling thread.
     ///
     /// # Errors
-    /// [`EngineError::Threads`] when `threads` is 0 or the system refuses them.
+    /// [`EngineError::Threads`] if `threads` is 0 or the operating system cannot start them.
     pub fn with_threads(threads: usize) -> Result<Self, EngineError> {
         Ok(Self { workers: Workers::pool(threads)?, scalar: PhantomData })
     }
 
-    /// An engine that works on a pool's threads and cuts its work for this many of them; with one it works on the calling
-    /// thread, and leaves the pool alone.
+    /// Creates an engine that computes on the threads of a pool and divides its work among
+    /// `threads` of them. With one thread it computes on the calling thread and does not use the
+    /// pool.
     ///
-    /// A thread that launches a kernel waits while the pool works, so engines that share a pool compute on no more threads
-    /// at once than the pool has.
+    /// A thread that launches a kernel blocks while the pool works. Engines that share a pool
+    /// therefore use at most as many threads at once as the pool has.
     #[must_use]
     pub fn sharing(pool: &ThreadPool, threads: usize) -> Self {
         Self { workers: Workers::of(pool, threads), scalar: PhantomData }

@@ -1,24 +1,27 @@
 use crate::{EngineError, LaunchContext};
 
-/// What a kernel does with its operands.
+/// The computation of a kernel.
 pub(super) trait Operation<T>: Send + Sync {
-    /// Runs once. The operands' number and lengths have been checked.
+    /// Runs once. The number and the lengths of the operands have been checked.
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError>;
 }
 
-/// The buffers of one launch.
+/// Buffers of one launch.
 pub(super) struct Operands<'a, 'b, T> {
-    /// The kernel's name, for errors.
+    /// Name of the kernel, for error messages.
     pub(super) kernel: &'a str,
     pub(super) reads: &'a [&'a Vec<T>],
     pub(super) writes: &'a mut [&'b mut Vec<T>],
 }
 
-/// `R` slices to read and `W` to write.
+/// `R` slices to read and `W` slices to write.
 type Slices<'a, T, const R: usize, const W: usize> = ([&'a [T]; R], [&'a mut [T]; W]);
 
 impl<'a, T> Operands<'a, '_, T> {
-    /// The buffers as slices.
+    /// Returns the buffers as arrays of slices.
+    ///
+    /// # Errors
+    /// [`EngineError::Operand`] if their numbers are not `R` and `W`.
     pub(super) fn exactly<const R: usize, const W: usize>(self) -> Result<Slices<'a, T, R, W>, EngineError> {
         let (read_count, write_count) = (self.reads.len(), self.writes.len());
         let reads: &[&Vec<T>; R] =
@@ -31,7 +34,7 @@ impl<'a, T> Operands<'a, '_, T> {
 
 /// A prepared kernel of a [`CpuEngine`](crate::CpuEngine), with its workspace.
 ///
-/// It may be sent to another thread, and dropped there.
+/// A kernel can be sent to another thread and dropped there.
 pub struct CpuKernel<T> {
     name: String,
     reads: Vec<usize>,
@@ -40,7 +43,7 @@ pub struct CpuKernel<T> {
 }
 
 impl<T> CpuKernel<T> {
-    /// A kernel whose operands have these lengths.
+    /// Creates a kernel whose operands have these lengths.
     pub(super) fn new(
         name: String,
         reads: Vec<usize>,

@@ -4,10 +4,12 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext, Sgd};
 
-/// Running sums of [`SquaredNorm`], so that additions do not wait for each other.
+/// Number of partial sums of [`SquaredNorm`]. They are independent, so additions do not wait for
+/// each other.
 const LANES: usize = 8;
 
-/// The sum of the squares of all inputs' elements, in double precision and in a fixed order.
+/// Computes the sum of the squares of all elements of all inputs, in double precision and in a
+/// fixed order.
 #[derive(Debug)]
 pub(super) struct SquaredNorm;
 

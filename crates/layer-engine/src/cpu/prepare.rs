@@ -1,4 +1,4 @@
-//! From the description of a kernel to the operation that does it.
+//! Preparation of kernels: creates the operation for a kernel's description.
 
 use layer_graph::{Layer, LayerKind};
 
@@ -25,7 +25,7 @@ use super::workers::Workers;
 use super::{NAME, Real};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
-/// The kernel of this description, with its workspace.
+/// Prepares the kernel of a description, with its workspace.
 pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<T>, EngineError> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
@@ -51,7 +51,7 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
             let operation = Box::new(Scale { workers: workers.clone(), factors });
             Ok(CpuKernel::new("Scale".into(), Vec::new(), vec![elements], operation))
         }
-        // As the only sample of a tensor that is joined of parts.
+        // A pack is a concatenation of tensors with one sample.
         KernelSpec::Pack { elements: parts } => {
             let operation = Box::new(Join { parts: parts.clone(), workers: workers.clone() });
             Ok(CpuKernel::new("Pack".into(), parts.clone(), vec![parts.iter().sum()], operation))
@@ -71,7 +71,7 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
     }
 }
 
-/// What a layer's pass does; `None` where there is no such pass.
+/// Creates the operation of a layer's pass. Returns `None` if there is no such pass.
 fn operation<T: Real>(
     layer: &Layer,
     pass: Pass,
@@ -159,7 +159,8 @@ fn operation<T: Real>(
     })
 }
 
-/// What a pass of a layer does that works on sequences or rearranges samples; `None` where there is no such pass.
+/// Creates the operation of a pass of a layer that works on sequences or rearranges samples.
+/// Returns `None` if there is no such pass.
 fn sequence_operation<T: Real>(
     layer: &Layer,
     pass: Pass,

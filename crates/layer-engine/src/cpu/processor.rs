@@ -1,10 +1,10 @@
-//! What the system says of the processor.
+//! Name and clock rate of the processor, as reported by the system.
 
 use std::collections::BTreeMap;
 
 use crate::DeviceDescription;
 
-/// The processor's name and clock from Linux's table of processors; elsewhere the architecture alone.
+/// Describes the processor from `/proc/cpuinfo` on Linux; elsewhere, by the architecture alone.
 pub(crate) fn describe(threads: usize) -> DeviceDescription {
     let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |wanted: &str| {

@@ -1,4 +1,4 @@
-//! Products of two matrices, where the right factor has a row or a column for each term.
+//! Products of two matrices. The right factor has a row or a column for each term.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -7,39 +7,42 @@ use super::Real;
 use super::simd::{Kernels, Left, Place, Right, Segment, Shared, Start, Terms};
 use super::workers::Workers;
 
-/// Terms that are summed before the sums go to memory. Longer sums are rounded more often on their way.
+/// Number of terms that are summed in registers. Longer sums accumulate more rounding error.
 const DEPTH: usize = 256;
 
-/// The same where few rows share a part of the right factor: it is then read once, as so many streams of memory.
+/// The same if few rows use each part of the right factor: the right factor is then read once, as
+/// this number of memory streams.
 const SHALLOW: usize = 16;
 
-/// The most rows for which the right factor is not packed: too few share the work. It is no number of tiles, which differ
-/// in size, since sums that are cut elsewhere are rounded otherwise.
+/// Maximum number of rows for which the right factor is not packed, because packing would not pay.
+/// It is not a number of tiles: tiles differ between instruction sets, and sums that are divided
+/// differently round differently.
 const FEW_ROWS: usize = 16;
 
-/// Elements of the part of the right factor that is worked on at a time: a quarter of a megabyte of single precision.
+/// Number of elements of a part of the right factor: 256 KiB in single precision.
 const PART: usize = 1 << 16;
 
-/// Fewest and most columns of such a part.
+/// Minimum and maximum number of columns of a part.
 const COLUMNS: [usize; 2] = [96, 1024];
 
-/// How the right factor lies in memory.
+/// Memory layout of the right factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RightOrder {
-    /// A row for each term: `depth x columns`.
+    /// `depth x columns`, row-major.
     Straight,
-    /// A row for each column: `columns x depth`.
+    /// `columns x depth`, row-major: the transpose.
     Turned,
 }
 
-/// How the left factor lies in memory: the element of row `i` and term `k` at `i * row + k * term`.
+/// Memory layout of the left factor. The element of row `i` and term `k` is at `i * row + k *
+/// term`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeftStrides {
     pub(super) row: usize,
     pub(super) term: usize,
 }
 
-/// A product of matrices of these sizes, with its workspace.
+/// A product of matrices of given sizes, with its workspace.
 #[derive(Debug)]
 pub(super) struct Product<T: 'static> {
     kernels: &'static Kernels<T>,
@@ -47,17 +50,17 @@ pub(super) struct Product<T: 'static> {
     columns: usize,
     depth: usize,
     order: RightOrder,
-    /// Terms and columns of a part of the right factor.
+    /// Number of terms and columns of a part of the right factor.
     part_depth: usize,
     part_columns: usize,
     slots: Vec<Slot<T>>,
 }
 
-/// The workspace of a thread.
+/// Workspace of one thread.
 #[derive(Debug)]
 struct Slot<T> {
     packed: Vec<T>,
-    /// Where the rows of a tile of the left factor, or of the right factor's part, begin.
+    /// Start indices of the rows of a tile of the left factor, or of a part of the right factor.
     places: Vec<usize>,
 }
 
@@ -72,7 +75,7 @@ impl<T: Real> Product<T> {
         let most = if streamed { SHALLOW } else { DEPTH };
         let part_depth = depth.div_ceil(depth.div_ceil(most).max(1));
         let part_columns = (PART / part_depth.max(1)).clamp(COLUMNS[0], COLUMNS[1]);
-        // Whole vectors: only the last part may end within one.
+        // Whole vectors: only the last part may end within a vector.
         let part_columns = part_columns / kernels.lanes() * kernels.lanes();
         let packed = if streamed { 0 } else { part_depth * part_columns };
         let slot = || Slot {
@@ -83,7 +86,7 @@ impl<T: Real> Product<T> {
         Self { kernels, rows, columns, depth, order, part_depth, part_columns, slots }
     }
 
-    /// `target = left * right`, or with `add` `target += left * right`.
+    /// Computes `target = left * right`, or `target += left * right` if `add` is set.
     pub(super) fn run(
         &mut self,
         (left, strides): (&[T], LeftStrides),
@@ -102,7 +105,7 @@ impl<T: Real> Product<T> {
         let target = Shared::new(target);
         let tiles = self.rows.div_ceil(self.kernels.rows());
         let parts = self.columns.div_ceil(self.part_columns);
-        // Cuts of the rows, where there are fewer parts than the threads can share well.
+        // If there are too few parts to balance the threads, the rows are divided too.
         let cuts = if workers.threads() == 1 { 1 } else { (4 * workers.threads()).div_ceil(parts.max(1)) };
         let cuts = cuts.min(tiles);
         workers.share(parts * cuts, &mut slots, |task, slot| {
@@ -123,7 +126,7 @@ impl<T: Real> Product<T> {
         self.slots = slots;
     }
 
-    /// One part of the right factor, for some rows.
+    /// Computes one part of the right factor for a range of rows.
     fn part(
         &self,
         (left, strides): (&[T], LeftStrides),
@@ -151,13 +154,14 @@ impl<T: Real> Product<T> {
                 };
                 let first = row * self.columns + first;
                 let place = Place { target, first, stride: self.columns, rows: count, columns: width };
-                // SAFETY: no other task has these rows of these columns.
+                // SAFETY: no other task writes these rows of these columns.
                 unsafe { self.kernels.product(left, right, place, start) };
             }
         }
     }
 
-    /// The panels of some columns: the first column, the number of columns, and the place in the packed part.
+    /// Returns the panels of a range of columns: first column, number of columns, and start index
+    /// in the packed part.
     fn panels(
         &self,
         columns: &Range<usize>,
@@ -204,12 +208,13 @@ impl<T: Real> Product<T> {
 mod tests {
     use super::*;
 
-    /// Numbers whose products are rounded.
+    /// Returns numbers whose products are rounded.
     fn numbers(count: usize, salt: usize) -> Vec<f32> {
         (0..count).map(|i| ((i * 7919 + salt) % 1013) as f32 / 337.0 - 1.5).collect()
     }
 
-    /// Rows around the most that are streamed; terms and columns that end within a part and within a vector.
+    /// Tests numbers of rows up to and above the maximum for streaming, and terms and columns that
+    /// end within a part and within a vector.
     #[test]
     fn instruction_sets_with_fused_multiply_add_give_the_same_bits() {
         let fused: Vec<_> =

@@ -13,31 +13,33 @@ mod sealed {
     impl Sealed for f64 {}
 }
 
-/// The scalars that a [`CpuEngine`](crate::CpuEngine) computes with: `f32` and `f64`.
+/// Scalar of a [`CpuEngine`](crate::CpuEngine): `f32` or `f64`.
 ///
-/// Training runs in `f32`. The same kernels in `f64` are exact enough to check gradients by finite differences.
+/// Training uses `f32`. The same kernels in `f64` are accurate enough to check gradients by finite
+/// differences.
 pub trait Real:
     sealed::Sealed + Functions + Float + NumAssign + Default + std::fmt::Debug + Send + Sync + 'static
 {
-    /// The precision of this scalar.
+    /// Precision of this scalar.
     const PRECISION: Precision;
 
-    /// The nearest scalar to a double.
+    /// Rounds a double to the nearest scalar.
     fn narrow(value: f64) -> Self;
 
-    /// The same number as a double.
+    /// Converts the scalar to a double.
     fn widen(self) -> f64;
 
-    /// The inner loops of products in each instruction set that this processor has, the best first.
+    /// Returns the kernels of the inner loops of products for each instruction set that the
+    /// processor supports, the fastest first.
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn kernels() -> Vec<&'static Kernels<Self>>;
 
-    /// The kernel of a description. Its code is compiled in this crate, once for each scalar, and not again in every crate that uses
-    /// the engine.
+    /// Prepares a kernel. The code is compiled in this crate, once for each scalar, and not in
+    /// every crate that uses the engine.
     ///
     /// # Errors
-    /// As [`Engine::prepare`](crate::Engine::prepare).
+    /// See [`Engine::prepare`](crate::Engine::prepare).
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError>;

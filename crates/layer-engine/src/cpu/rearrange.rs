@@ -1,22 +1,23 @@
-//! Layers that move a sample's elements.
+//! Layers that rearrange the elements of a sample.
 
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Another order of a sample's dimensions.
+/// Permutation of a sample's dimensions.
 #[derive(Debug)]
 pub(super) struct Permutation {
-    /// For each element of a sample of the output the element of the input that it is.
+    /// For each element of an output sample, the index of its element of the input sample.
     sources: Vec<usize>,
     workers: Workers,
 }
 
 impl Permutation {
-    /// The output's dimension `i` is the input's dimension `order[i]`. `None` when `order` does not permute `dims`.
+    /// Creates the permutation whose output dimension `i` is input dimension `order[i]`. Returns
+    /// `None` if `order` does not permute `dims`.
     pub(super) fn new(dims: &[usize], order: &[usize], workers: &Workers) -> Option<Self> {
-        // The distance of neighbours along each dimension of the input.
+        // Distance between neighbours along each dimension of the input.
         let strides: Vec<usize> = (0..dims.len()).map(|dim| dims[dim + 1..].iter().product()).collect();
         let mut sources = vec![0];
         for dim in order {
@@ -26,7 +27,7 @@ impl Permutation {
         (sources.len() == dims.iter().product::<usize>()).then(|| Self { sources, workers: workers.clone() })
     }
 
-    /// What undoes an order.
+    /// Returns the inverse of an order of dimensions.
     pub(super) fn inverse(order: &[usize]) -> Vec<usize> {
         let mut inverse: Vec<usize> = (0..order.len()).collect();
         inverse.sort_by_key(|&dim| order[dim]);
@@ -46,14 +47,14 @@ impl<T: Real> Operation<T> for Permutation {
     }
 }
 
-/// One position along the outermost dimension.
+/// Selection of one index of the outermost dimension.
 #[derive(Debug)]
 pub(super) struct Selection {
-    /// Elements of a sample of the input.
+    /// Number of elements of an input sample.
     pub(super) whole: usize,
-    /// Elements of a position.
+    /// Number of elements of a position.
     pub(super) part: usize,
-    /// The position's first element.
+    /// Index of the first element of the position.
     pub(super) start: usize,
     pub(super) backward: bool,
 }

@@ -1,4 +1,4 @@
-//! Layers that add to a sequence what they have learned: a vector at each position, or one more position.
+//! Layers with learned vectors: position embeddings and class tokens.
 
 use super::Real;
 use super::elementwise::GRAIN;
@@ -6,7 +6,7 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Which of the passes of a layer whose parameters are a part of its output.
+/// Pass of a layer that adds or prepends its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LearnedPass {
     Forward,
@@ -14,27 +14,28 @@ pub(super) enum LearnedPass {
     BackwardParameters,
 }
 
-/// Adds to each sample the first of the parameters.
+/// Adds the leading parameters to each sample: position embedding.
 #[derive(Debug)]
 pub(super) struct Positions {
-    /// Elements of a sample.
+    /// Number of elements of a sample.
     pub(super) elements: usize,
     pub(super) pass: LearnedPass,
     pub(super) workers: Workers,
 }
 
-/// Puts the parameters in front of each sample.
+/// Prepends the parameters to each sample: class token.
 #[derive(Debug)]
 pub(super) struct Prefix {
-    /// Elements of a sample of the input.
+    /// Number of elements of an input sample.
     pub(super) elements: usize,
-    /// Elements in front of it.
+    /// Number of prepended elements.
     pub(super) features: usize,
     pub(super) pass: LearnedPass,
     pub(super) workers: Workers,
 }
 
-/// The sum over the samples of the first elements of each, `gradient` being as long as those or longer.
+/// Sums the samples element by element over the first elements of each. `gradient` may be longer
+/// than a sample; the elements beyond it are zero.
 fn sum_of_samples<T: Real>(samples: &[T], sample: usize, gradient: &mut [T], workers: &Workers) {
     workers.chunks(gradient, GRAIN, |index, gradient| {
         gradient.fill(T::zero());

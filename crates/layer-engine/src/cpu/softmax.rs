@@ -5,8 +5,8 @@ use super::sums::{largest, sum, sum_of_pairs};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Replaces a row of scores by `exp(scale * score)`, divided by the sum of these, and returns the logarithm of the sum.
-/// Nothing overflows: the largest score is taken out first.
+/// Replaces a row of scores by `exp(scale * score)` divided by the sum of these, and returns the
+/// logarithm of the sum. The largest score is subtracted first, so that nothing overflows.
 pub(super) fn normalise<T: Real>(row: &mut [T], scale: T) -> f64 {
     let offset = largest(row) * scale;
     for score in &mut *row {
@@ -20,23 +20,23 @@ pub(super) fn normalise<T: Real>(row: &mut [T], scale: T) -> f64 {
     offset.widen() + total.ln()
 }
 
-/// Softmax over rows: the innermost dimension.
+/// Forward pass of a softmax over rows, the innermost dimension.
 #[derive(Debug)]
 pub(super) struct SoftmaxForward {
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub(super) classes: usize,
     pub(super) workers: Workers,
 }
 
-/// The gradient of a softmax, from its output.
+/// Backward pass of a softmax, from its output.
 #[derive(Debug)]
 pub(super) struct SoftmaxBackward {
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub(super) classes: usize,
     pub(super) workers: Workers,
 }
 
-/// Elements of whole rows that one thread works on at a time.
+/// Returns the number of elements in a unit of work of one thread, in whole rows.
 pub(super) fn rows_grain(classes: usize) -> usize {
     (GRAIN / classes).max(1) * classes
 }

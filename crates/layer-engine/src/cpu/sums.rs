@@ -1,11 +1,11 @@
-//! Sums along a row, in double precision and in an order that depends on the row's length alone.
+//! Reductions of a row in double precision, in an order that depends only on the row's length.
 
 use super::Real;
 
-/// Partial sums that are independent of each other, so that the compiler can use vector instructions for them.
+/// Number of independent partial sums, so that the compiler can vectorise the loop.
 const LANES: usize = 16;
 
-/// The sum of a function of each element.
+/// Returns the sum of a function of each element.
 pub(super) fn sum<T: Real>(row: &[T], term: impl Fn(T) -> f64) -> f64 {
     let mut lanes = [0.0; LANES];
     let mut chunks = row.chunks_exact(LANES);
@@ -16,7 +16,7 @@ pub(super) fn sum<T: Real>(row: &[T], term: impl Fn(T) -> f64) -> f64 {
     lanes.iter().sum()
 }
 
-/// The sum of a function of each pair of elements; the rows are equally long.
+/// Returns the sum of a function of each pair of elements. The rows have the same length.
 pub(super) fn sum_of_pairs<T: Real>(a: &[T], b: &[T], term: impl Fn(T, T) -> f64) -> f64 {
     let mut lanes = [0.0; LANES];
     let (mut a, mut b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
@@ -28,7 +28,7 @@ pub(super) fn sum_of_pairs<T: Real>(a: &[T], b: &[T], term: impl Fn(T, T) -> f64
     lanes.iter().sum()
 }
 
-/// The largest element; what is not a number is passed over, and of nothing it is minus infinity.
+/// Returns the largest element. NaN is ignored; the result of an empty row is minus infinity.
 pub(super) fn largest<T: Real>(row: &[T]) -> T {
     let larger = |a: T, b: T| if b > a { b } else { a };
     let mut lanes = [T::neg_infinity(); LANES];

@@ -6,13 +6,14 @@ use rayon::slice::ParallelSliceMut;
 
 use crate::EngineError;
 
-/// Threads that several engines share, so that the ranks of one process keep its cores busy and no more.
+/// A pool of threads that several engines share, so that the ranks of one process do not use more
+/// threads than the machine has cores.
 ///
 /// ```
 /// use layer_engine::{CpuEngine, ThreadPool};
 ///
 /// let pool = ThreadPool::new(2)?;
-/// // Two ranks, each of which may use both threads while the other has nothing to compute.
+/// // Two ranks. Each can use both threads while the other has nothing to compute.
 /// let engines = [(); 2].map(|()| CpuEngine::<f32>::sharing(&pool, 2));
 /// # Ok::<(), layer_engine::EngineError>(())
 /// ```
@@ -20,10 +21,10 @@ use crate::EngineError;
 pub struct ThreadPool(Arc<rayon::ThreadPool>);
 
 impl ThreadPool {
-    /// A pool of this many threads.
+    /// Creates a pool of `threads` threads.
     ///
     /// # Errors
-    /// [`EngineError::Threads`] when `threads` is 0 or the system refuses them.
+    /// [`EngineError::Threads`] if `threads` is 0 or the operating system cannot start them.
     pub fn new(threads: usize) -> Result<Self, EngineError> {
         if threads == 0 {
             return Err(EngineError::Threads { threads, problem: "at least one is needed".into() });
@@ -36,17 +37,18 @@ impl ThreadPool {
             .map_err(|error| EngineError::Threads { threads, problem: error.to_string() })
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.0.current_num_threads()
     }
 }
 
-/// The threads that a kernel spreads its work over.
+/// The threads that a kernel distributes its work over.
 ///
-/// Work is cut into chunks by the kernel, never by the number of threads, wherever the cut could change a rounding.
-/// Without a pool every chunk runs on the calling thread, one after another, and nothing is allocated.
+/// Wherever the division into chunks affects rounding, it is chosen by the kernel and does not
+/// depend on the number of threads. Without a pool all chunks run on the calling thread in order,
+/// and nothing is allocated.
 #[derive(Debug, Clone)]
 pub(super) struct Workers {
     pool: Option<Arc<rayon::ThreadPool>>,
@@ -54,17 +56,18 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// The calling thread alone.
+    /// Returns workers that consist of the calling thread.
     pub(super) fn single() -> Self {
         Self { pool: None, threads: 1 }
     }
 
-    /// A pool of this many threads; one is the calling thread alone.
+    /// Creates a pool of `threads` threads; with one thread, the calling thread is used.
     pub(super) fn pool(threads: usize) -> Result<Self, EngineError> {
         if threads == 1 { Ok(Self::single()) } else { Ok(Self::of(&ThreadPool::new(threads)?, threads)) }
     }
 
-    /// So many threads of a pool, or all of them where it has fewer; one is the calling thread alone.
+    /// Returns workers that use at most `threads` threads of a pool; with one thread, the calling
+    /// thread is used.
     pub(super) fn of(pool: &ThreadPool, threads: usize) -> Self {
         if threads <= 1 {
             return Self::single();
@@ -76,14 +79,14 @@ impl Workers {
         self.threads
     }
 
-    /// Of so many chunks, the fewest that a thread takes at a time: no more threads than these workers may use share them,
-    /// where the pool has more.
+    /// Returns the minimum number of chunks per thread. It keeps the work on `self.threads` threads
+    /// if the pool has more.
     fn least(&self, pool: &rayon::ThreadPool, chunks: usize) -> usize {
         if self.threads < pool.current_num_threads() { chunks.div_ceil(self.threads) } else { 1 }
     }
 
-    /// Calls `body` with the number of every task and the slot of the thread that does it. There may be more slots than
-    /// threads, and must be one.
+    /// Calls `body` with the index of each task and the workspace of the thread that runs it. There
+    /// must be at least one workspace; there may be more than threads.
     pub(super) fn share<S: Send>(&self, tasks: usize, slots: &mut [S], body: impl Fn(usize, &mut S) + Sync) {
         match (&self.pool, slots) {
             (_, []) => debug_assert_eq!(tasks, 0, "a thread needs a slot"),
@@ -105,7 +108,7 @@ impl Workers {
         }
     }
 
-    /// Calls `body` with the number and the content of every chunk of `size` elements.
+    /// Calls `body` with the index and the content of each chunk of `size` elements.
     pub(super) fn chunks<A: Send>(&self, a: &mut [A], size: usize, body: impl Fn(usize, &mut [A]) + Sync) {
         let size = size.max(1);
         match &self.pool {
@@ -118,8 +121,8 @@ impl Workers {
         }
     }
 
-    /// Calls `body` with the number of every pair of chunks, `a_size` elements of `a` with `b_size` of `b`, and their
-    /// content. Ends with the shorter of both.
+    /// Calls `body` with the index and the contents of each pair of chunks: `a_size` elements of
+    /// `a` and `b_size` elements of `b`. Stops at the end of the shorter slice.
     pub(super) fn chunk_pairs<A: Send, B: Send>(
         &self,
         (a, a_size): (&mut [A], usize),

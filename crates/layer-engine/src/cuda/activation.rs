@@ -8,7 +8,7 @@ use super::plan::{Plan, size};
 use crate::random::{Purpose, RandomStream};
 use crate::{EngineError, Role, Shard};
 
-/// A pass of a rectifier or of a Gaussian error linear unit.
+/// Plans a pass of a rectifier or of a Gaussian error linear unit.
 pub(super) fn elementwise(
     plan: &mut Plan<'_>,
     kind: &LayerKind,
@@ -29,7 +29,7 @@ pub(super) fn elementwise(
     plan.for_each((Family::Activation, derivative), elements, [size(elements), plan.operand(from), dy, dx])
 }
 
-/// A pass of a softmax over rows.
+/// Plans a pass of a softmax over rows.
 pub(super) fn softmax(
     plan: &mut Plan<'_>,
     classes: usize,
@@ -46,7 +46,7 @@ pub(super) fn softmax(
     plan.for_each_row((Family::Activation, "softmax_backward"), rows, [size(rows), size(classes), y, dy, dx])
 }
 
-/// A pass of a dropout over samples of so many elements.
+/// Plans a pass of a dropout. `elements` is the number of elements of a sample.
 pub(super) fn dropout(
     plan: &mut Plan<'_>,
     layer: &str,
@@ -74,7 +74,7 @@ pub(super) fn dropout(
         plan.operand(Role::Output),
         saved,
     ];
-    // A thread makes eight numbers.
+    // Each thread generates eight numbers.
     let threads = shard.samples * elements.div_ceil(8);
     plan.for_each((Family::Dropout, "dropout_forward"), threads, arguments)
 }

@@ -7,7 +7,7 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Attention;
 
-/// A pass of an attention; `None` when the layer's output is no sequence.
+/// Plans a pass of an attention layer. Returns `None` if the layer's output is not a sequence.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     layer: &Layer,
@@ -22,7 +22,7 @@ pub(super) fn plan(
     let shape = [size(positions), size(heads), size(width)];
     let common =
         [shape[0], shape[1], shape[2], size(usize::from(rule.causal)), scale, plan.operand(Role::Input(0))];
-    // A block for each tile of each head of each sample.
+    // One block for each tile of each head of each sample.
     let grid = [samples * heads * tiles(positions, width), 1];
     let [y, saved] = [plan.operand(Role::Output), plan.operand(Role::Saved)];
     if pass != Pass::Backward {

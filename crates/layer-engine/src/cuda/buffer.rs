@@ -2,14 +2,14 @@ use super::device::Device;
 use super::memory::DeviceMemory;
 use crate::EngineError;
 
-/// Elements in the memory of a [`CudaEngine`](crate::CudaEngine)'s device.
+/// A buffer in the memory of a [`CudaEngine`](crate::CudaEngine)'s device.
 ///
-/// Its drop waits until the device's work is done.
+/// Dropping it waits until all work of the device is complete.
 #[derive(Debug, Default)]
 pub struct CudaBuffer {
     memory: Option<DeviceMemory>,
     elements: usize,
-    /// Elements that it was allocated with.
+    /// Number of elements that it was allocated with.
     capacity: usize,
 }
 
@@ -27,36 +27,37 @@ impl CudaBuffer {
         Ok(())
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.elements
     }
 
-    /// Whether it holds no elements.
+    /// Returns whether the buffer has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }
 
-    /// The device's address of the first element; 0 for a buffer without memory.
+    /// Returns the device address of the first element, or 0 for a buffer without memory.
     #[must_use]
     pub fn device_pointer(&self) -> u64 {
         self.memory.as_ref().map_or(0, DeviceMemory::address)
     }
 
-    /// The elements for [`CudaEngine::enqueue_raw`](crate::CudaEngine::enqueue_raw).
+    /// Returns the elements as an operand of
+    /// [`CudaEngine::enqueue_raw`](crate::CudaEngine::enqueue_raw).
     #[must_use]
     pub fn as_slice(&self) -> DeviceSlice {
         DeviceSlice { pointer: self.device_pointer(), elements: self.elements }
     }
 }
 
-/// Elements in a device's memory, which belong to somebody else: a communicator's buffer, say.
+/// Elements in device memory that the engine does not own, such as a buffer of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceSlice {
-    /// The device's address of the first element, a multiple of 4.
+    /// Device address of the first element, a multiple of 4.
     pub pointer: u64,
-    /// Number of elements, of single precision.
+    /// Number of `f32` elements.
     pub elements: usize,
 }

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
 use super::{CudaQueue, failed};
 use crate::EngineError;
 
-/// What `body` enqueues, as a graph that can be launched.
+/// The work that `body` enqueues, captured as an executable graph.
 pub(super) struct Captured(CUgraphExec);
 
 impl Captured {
@@ -22,32 +22,33 @@ impl Captured {
         let capture = |error| failed("capture a graph", error);
         let stream = queue.stream();
         queue.device().bind().map_err(capture)?;
-        // SAFETY: the stream is there as long as the queue.
+        // SAFETY: the stream lives as long as the queue.
         unsafe {
             result::stream::begin_capture(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         }
         .map_err(capture)?;
         let enqueued = body(queue);
-        // SAFETY: as above. The capture ends also where the body has failed.
+        // SAFETY: as above. The capture ends even if `body` failed.
         let graph = Graph(unsafe { result::stream::end_capture(stream) }.map_err(capture)?);
         enqueued?;
-        // SAFETY: the graph is there.
+        // SAFETY: the graph is valid.
         let executable = unsafe { result::graph::instantiate(graph.0, CUgraphInstantiate_flags(0)) };
         executable.map(Self).map_err(capture)
     }
 
-    /// How long so many launches take.
+    /// Measures the time of `rounds` launches.
     pub(super) fn time(&self, queue: &mut CudaQueue, rounds: u32) -> Result<Duration, EngineError> {
         let [start, end] = [Event::new()?, Event::new()?];
         start.record(queue.stream())?;
         for _ in 0..rounds {
-            // SAFETY: the graph and the stream are there; what the graph uses is, too, since its body has borrowed it.
+            // SAFETY: the graph and the stream are valid; the memory that the graph uses is alive
+            // because its body borrows it.
             unsafe { result::graph::launch(self.0, queue.stream()) }
                 .map_err(|error| failed("launch a graph", error))?;
         }
         end.record(queue.stream())?;
         queue.synchronize()?;
-        // SAFETY: both have been recorded, and reached.
+        // SAFETY: both events have been recorded and reached.
         let milliseconds = unsafe { result::event::elapsed(start.0, end.0) };
         let milliseconds = milliseconds.map_err(|error| failed("read the device's clock", error))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
@@ -56,24 +57,24 @@ impl Captured {
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        // SAFETY: it is destroyed once; a launch that is under way goes on.
+        // SAFETY: the graph is destroyed once; a running launch completes.
         let _ = unsafe { result::graph::exec_destroy(self.0) };
     }
 }
 
-/// What was captured.
+/// A captured graph.
 struct Graph(CUgraph);
 
 impl Drop for Graph {
     fn drop(&mut self) {
         if !self.0.is_null() {
-            // SAFETY: it is destroyed once.
+            // SAFETY: the graph is destroyed once.
             let _ = unsafe { result::graph::destroy(self.0) };
         }
     }
 }
 
-/// A mark in a stream, with its time.
+/// An event in a stream, with its time.
 struct Event(CUevent);
 
 impl Event {
@@ -83,14 +84,14 @@ impl Event {
     }
 
     fn record(&self, stream: CUstream) -> Result<(), EngineError> {
-        // SAFETY: both are there.
+        // SAFETY: the event and the stream are valid.
         unsafe { result::event::record(self.0, stream) }.map_err(|error| failed("record an event", error))
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: it is destroyed once.
+        // SAFETY: the event is destroyed once.
         let _ = unsafe { result::event::destroy(self.0) };
     }
 }

@@ -8,7 +8,7 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Convolution;
 
-/// A pass of a convolution; `None` when the layer's shapes are not images.
+/// Plans a pass of a convolution. Returns `None` if the layer's shapes are not images.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     layer: &Layer,
@@ -62,7 +62,7 @@ pub(super) fn plan(
     let to = sliced(plan, count, weight_elements, gradient)?;
     let arguments = [size(samples), geometry, size(slice), x, dy, to];
     plan.launch((FAMILY, "convolution_weight_gradient"), [tiles, count * groups], arguments)?;
-    // Of the products' family, which has it for all gradients.
+    // This kernel belongs to the family of matrix products and is used for all gradients.
     sum_slices(plan, count, weight_elements, to, gradient)?;
     if conv.bias {
         let arguments = [size(samples), size(out_channels), size(windows), dy, after_weights(gradient)];

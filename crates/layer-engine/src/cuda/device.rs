@@ -11,7 +11,8 @@ use super::module::Family;
 use super::{Raw, failed, library};
 use crate::EngineError;
 
-/// A GPU with the code that was loaded for it, which stays loaded as long as anything of the engine's is there.
+/// A GPU and the modules loaded on it. The modules stay loaded while any object of the engine
+/// exists.
 #[derive(Debug, Clone)]
 pub(super) struct Device(Arc<Opened>);
 
@@ -19,13 +20,13 @@ pub(super) struct Device(Arc<Opened>);
 struct Opened {
     context: Arc<CudaContext>,
     modules: Mutex<BTreeMap<Family, Raw<CUmodule>>>,
-    /// A family with other code, which ends with a zero.
+    /// A family whose PTX is replaced. The text ends with a NUL.
     #[cfg(test)]
     replaced: Option<(Family, String)>,
 }
 
 impl Opened {
-    /// A family's code, which ends with a zero.
+    /// Returns the PTX of a family, which ends with a NUL.
     #[cfg_attr(not(test), allow(clippy::unused_self, reason = "only tests have other code"))]
     fn code(&self, family: Family) -> &str {
         #[cfg(test)]
@@ -46,7 +47,7 @@ impl Device {
         })))
     }
 
-    /// With other code for a family.
+    /// Opens the device with a replaced PTX for one family.
     #[cfg(test)]
     pub(super) fn with_code(family: Family, code: String) -> Result<Self, EngineError> {
         let (context, replaced) = (library::open(0)?, Some((family, code)));
@@ -57,7 +58,7 @@ impl Device {
         &self.0.context
     }
 
-    /// Makes it the calling thread's device.
+    /// Makes this the current device of the calling thread.
     pub(super) fn bind(&self) -> Result<(), DriverError> {
         self.0.context.bind_to_thread()
     }
@@ -66,7 +67,7 @@ impl Device {
         self.0.context.attribute(attribute).ok().and_then(|value| u32::try_from(value).ok())
     }
 
-    /// A kernel, whose family is loaded if it is not yet.
+    /// Returns a kernel. Loads its family on first use.
     pub(super) fn function(&self, family: Family, name: &'static str) -> Result<Function, EngineError> {
         let load = || -> Result<CUfunction, DriverError> {
             self.bind()?;
@@ -74,7 +75,7 @@ impl Device {
             let module = if let Some(module) = modules.get(&family) {
                 module.0
             } else {
-                // SAFETY: the text ends with a zero, and is read before the call returns.
+                // SAFETY: the text ends with a NUL and is read before the call returns.
                 let module = unsafe { result::module::load_data(self.0.code(family).as_ptr().cast()) }?;
                 modules.insert(family, Raw(module));
                 module
@@ -91,16 +92,17 @@ impl Device {
 impl Drop for Opened {
     fn drop(&mut self) {
         let modules = std::mem::take(self.modules.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // In a context that is lost its modules are, too.
+        // If the context is lost, its modules are too.
         let _ = self.context.bind_to_thread();
         for module in modules.into_values() {
-            // SAFETY: it is unloaded once, and what uses its functions has kept this alive until now.
+            // SAFETY: the module is unloaded once; users of its functions have kept this value
+            // alive until now.
             let _ = unsafe { result::module::unload(module.0) };
         }
     }
 }
 
-/// A loaded kernel. What uses it keeps its device.
+/// A loaded kernel. Its users keep the device alive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Function {
     raw: Raw<CUfunction>,
@@ -108,11 +110,12 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Puts it into a stream of the thread's current device.
+    /// Launches the kernel into a stream of the calling thread's current device.
     ///
     /// # Safety
-    /// The arguments are those that the kernel takes, it may use the memory that they point to until it has run (if the stream is
-    /// captured, as long as the graph), and its device is the thread's.
+    /// The arguments match the kernel's parameters. The memory that they point to stays valid until
+    /// the kernel has run, or as long as the graph if the stream is being captured. The kernel's
+    /// device is current.
     pub(super) unsafe fn launch(
         &self,
         grid: [u32; 2],
@@ -120,7 +123,7 @@ impl Function {
         stream: CUstream,
         arguments: &mut [*mut std::ffi::c_void],
     ) -> Result<(), DriverError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             result::launch_kernel(self.raw.0, (grid[0], grid[1], 1), (threads, 1, 1), 0, stream, arguments)
         }

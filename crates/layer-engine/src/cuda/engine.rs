@@ -11,33 +11,39 @@ use super::device::Device;
 use super::{CudaBuffer, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, failed, prepare};
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Stopwatch};
 
-/// Runs layers on an NVIDIA GPU (of compute capability 8.0 or newer) in single precision, by kernels of its own.
+/// Runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision, with the
+/// kernels of this crate.
 ///
-/// CUDA's driver is opened at run time; nothing is compiled. With `DEEPPOOL_EMULATED_GPUS` set, `cuda-emulator` is opened in its place.
+/// The CUDA driver is opened at run time; no CUDA toolkit is needed. If `DEEPPOOL_EMULATED_GPUS` is
+/// set, `cuda-emulator` is opened instead.
 ///
-/// It computes what [`CpuEngine`](crate::CpuEngine) computes, with the same masks of dropout and to the usual rounding. The same work gives
-/// the same bits every time: sums are in a fixed order, which depends on shapes alone. The differences:
-/// - It is not checked whether a label is a class, which would have to wait for the device: one that is not gives a loss of NaN, and counts
-///   as the nearest class otherwise. Nor whether an input of an embedding is a token: one that is not is taken for the nearest.
-/// - An operand has less than 2^31 elements.
-/// - An error of a kernel is that of a later call: it names the kernels that were enqueued last. CUDA then refuses all further work of
-///   the process on the device.
+/// Results equal those of [`CpuEngine`](crate::CpuEngine) up to rounding, with the same dropout
+/// masks. They are bitwise reproducible: the order of sums depends only on shapes. Differences from
+/// `CpuEngine`:
+/// - Labels and tokens are not checked, because a check would have to wait for the device. An
+///   invalid label gives a loss of NaN and otherwise counts as the nearest class. An invalid token
+///   is replaced by the nearest one.
+/// - An operand has fewer than 2^31 elements.
+/// - An error of a kernel is reported by a later call, which names the kernels that were enqueued
+///   last. CUDA then refuses all further work of the process on the device.
 ///
-/// A launch allocates nothing, and its parameters do not depend on the [`LaunchContext`], which is in the queue's memory: a captured launch
-/// may be repeated in other iterations (see [`CudaQueue::set_context`]). Buffers and kernels are not to be made or dropped while a stream
-/// is captured, unless in the relaxed mode.
+/// Launching allocates nothing. The parameters of a launch do not depend on the [`LaunchContext`],
+/// which is stored in memory of the queue, so a captured launch can be replayed in later iterations
+/// (see [`CudaQueue::set_context`]). Do not create or drop buffers and kernels while a stream is
+/// captured, except in relaxed mode.
 ///
-/// A clone shares the device and its code.
+/// A clone shares the device and its modules.
 #[derive(Debug, Clone)]
 pub struct CudaEngine {
     device: Device,
 }
 
 impl CudaEngine {
-    /// An engine on the device of this number, counted from 0. It uses the device's primary context, as CUDA's runtime and other libraries do.
+    /// Creates an engine on a device, numbered from 0. It uses the device's primary context, as the
+    /// CUDA runtime and other libraries do.
     ///
     /// # Errors
-    /// [`EngineError::Device`], in one line, when there is no driver or no such device.
+    /// [`EngineError::Device`] if there is no driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self, EngineError> {
         Ok(Self { device: Device::open(ordinal)? })
     }
@@ -47,33 +53,36 @@ impl CudaEngine {
         Self { device }
     }
 
-    /// A queue with a priority: work of lower numbers runs first where both wait; [`Engine::queue`] has 0.
+    /// Creates a queue with a priority. Work of queues with lower numbers runs first.
+    /// [`Engine::queue`] has priority 0.
     ///
     /// # Errors
-    /// When the device refuses it.
+    /// If the device cannot create it.
     pub fn queue_with_priority(&self, priority: i32) -> Result<CudaQueue, EngineError> {
         CudaQueue::new(&self.device, priority)
     }
 
-    /// A queue on somebody else's stream, a `CUstream` or `cudaStream_t`, which it does not destroy.
+    /// Creates a queue on an existing stream, a `CUstream` or `cudaStream_t`. The queue does not
+    /// destroy the stream.
     ///
     /// # Errors
-    /// When there is no memory for the launch context.
+    /// If allocation of the launch context fails.
     ///
     /// # Safety
-    /// The stream is one of this device, in its primary context, and lives as long as the queue.
+    /// The stream belongs to this device's primary context and outlives the queue.
     pub unsafe fn queue_on(&self, stream: *mut c_void) -> Result<CudaQueue, EngineError> {
         CudaQueue::borrowed(&self.device, stream.cast())
     }
 
-    /// [`enqueue`](Engine::enqueue), on memory of somebody else's.
+    /// Does the work of [`enqueue`](Engine::enqueue) on memory that the engine does not own.
     ///
     /// # Errors
     /// As [`enqueue`](Engine::enqueue).
     ///
     /// # Safety
-    /// The slices are memory of this device, aligned to 4 bytes, that lives until the work is done; if the queue is captured, as long as
-    /// the graph is used. What is written overlaps with nothing else that the kernel uses, and nothing else uses it meanwhile.
+    /// The slices are memory of this device, aligned to 4 bytes, and stay valid until the work is
+    /// complete, or as long as the graph is used if the queue is being captured. Written memory
+    /// does not overlap any other operand, and nothing else accesses it during the work.
     pub unsafe fn enqueue_raw(
         &self,
         kernel: &CudaKernel,
@@ -82,84 +91,88 @@ impl CudaEngine {
         context: &LaunchContext,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { kernel.launch(&reads.iter().copied(), &writes.iter().copied(), context, queue) }
     }
 
-    /// Memory of the host's for copies that nobody waits for.
+    /// Allocates page-locked host memory for asynchronous copies.
     ///
     /// # Errors
-    /// When there is none.
+    /// If allocation fails.
     pub fn host_memory(&self, elements: usize) -> Result<CudaHostBuffer, EngineError> {
         CudaHostBuffer::new(&self.device, elements)
     }
 
-    /// Enqueues a copy from the host, and does not wait for it.
+    /// Enqueues a copy from the host without waiting for it.
     ///
     /// # Errors
-    /// When the lengths differ, and what CUDA reports.
+    /// If the slice is shorter than the host buffer, or CUDA fails.
     ///
     /// # Safety
-    /// Both stay until the copy is done, and nothing else writes to either, or reads the slice, meanwhile.
+    /// Both stay valid until the copy is complete. Until then nothing else writes to either or
+    /// reads the slice.
     pub unsafe fn enqueue_upload(
         &self,
         host: &CudaHostBuffer,
         to: DeviceSlice,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.copy_to_device(host.as_slice(), to, queue) }
     }
 
-    /// Enqueues a copy to the host, and does not wait for it.
+    /// Enqueues a copy to the host without waiting for it.
     ///
     /// # Errors
-    /// When the lengths differ, and what CUDA reports.
+    /// If the slice is shorter than the host buffer, or CUDA fails.
     ///
     /// # Safety
-    /// Both stay until the copy is done; nothing else writes to the slice, or uses the host's memory, meanwhile.
+    /// Both stay valid until the copy is complete. Until then nothing else writes to the slice or
+    /// accesses the host memory.
     pub unsafe fn enqueue_download(
         &self,
         from: DeviceSlice,
         host: &mut CudaHostBuffer,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.copy_from_device(from, host.as_mut_slice(), queue) }
     }
 
-    /// [`upload`](Engine::upload), to memory of somebody else's.
+    /// Does the work of [`upload`](Engine::upload) to memory that the engine does not own.
     ///
     /// # Errors
     /// As [`upload`](Engine::upload).
     ///
     /// # Safety
-    /// The slice is memory of this device that nothing else uses meanwhile.
+    /// The slice is memory of this device, and nothing else accesses it during the call.
     pub unsafe fn upload_raw(
         &self,
         host: &[f32],
         to: DeviceSlice,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: the slice is as the caller promises; the elements stay, since the copy is waited for.
+        // SAFETY: the caller guarantees the slice; `host` stays valid because the function waits
+        // for the copy.
         unsafe { self.copy_to_device(host, to, queue) }?;
         if host.is_empty() { Ok(()) } else { queue.synchronize() }
     }
 
-    /// [`download`](Engine::download), from memory of somebody else's.
+    /// Does the work of [`download`](Engine::download) from memory that the engine does not own.
     ///
     /// # Errors
     /// As [`download`](Engine::download).
     ///
     /// # Safety
-    /// The slice is memory of this device that nothing else writes to meanwhile.
+    /// The slice is memory of this device, and nothing else writes to it during the call.
     pub unsafe fn download_raw(
         &self,
         from: DeviceSlice,
         host: &mut [f32],
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: the slice is as the caller promises; the host's memory stays, since the copy is waited for.
+        // SAFETY: the caller guarantees the slice; `host` stays valid because the function waits
+        // for the copy.
         unsafe { self.copy_from_device(from, host, queue) }?;
         if host.is_empty() { Ok(()) } else { queue.synchronize() }
     }
@@ -167,7 +180,8 @@ impl CudaEngine {
     /// Enqueues a copy to the device.
     ///
     /// # Safety
-    /// Both are there until it is done, and nothing else writes to either, or reads the slice, meanwhile.
+    /// Both stay valid until the copy is complete. Until then nothing else writes to either or
+    /// reads the slice.
     unsafe fn copy_to_device(
         &self,
         host: &[f32],
@@ -180,14 +194,16 @@ impl CudaEngine {
         }
         let copy = |error| failed("copy to the device", error);
         self.device.bind().map_err(copy)?;
-        // SAFETY: the memory is as long as the elements, and is there as the caller promises.
+        // SAFETY: the memory is at least as long as `host`, and the caller guarantees that it is
+        // valid.
         unsafe { result::memcpy_htod_async(to.pointer, host, queue.stream()) }.map_err(copy)
     }
 
     /// Enqueues a copy from the device.
     ///
     /// # Safety
-    /// Both are there until it is done; nothing else writes to the slice, or uses the host's memory, meanwhile.
+    /// Both stay valid until the copy is complete. Until then nothing else writes to the slice or
+    /// accesses the host memory.
     unsafe fn copy_from_device(
         &self,
         from: DeviceSlice,
@@ -199,7 +215,8 @@ impl CudaEngine {
             return Ok(());
         }
         let copied = self.device.bind().and_then(|()| {
-            // SAFETY: the memory is as long as the elements, and is there as the caller promises.
+            // SAFETY: the memory is at least as long as `host`, and the caller guarantees that it
+            // is valid.
             unsafe { result::memcpy_dtoh_async(host, from.pointer, queue.stream()) }
         });
         copied.map_err(|error| queue.blame("copy from the device", error))
@@ -215,7 +232,7 @@ impl Engine for CudaEngine {
     fn describe(&self) -> DeviceDescription {
         let name = self.device.context().name();
         let mut version = 0;
-        // SAFETY: the version is written.
+        // SAFETY: the call writes the version.
         let known = unsafe { cuDriverGetVersion(&raw mut version) }.result();
         let libraries = known.map(|()| ("CUDA of the driver".to_owned(), version.to_string())).into_iter();
         let clock_khz = self.device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
@@ -244,7 +261,7 @@ impl Engine for CudaEngine {
         buffer: &mut CudaBuffer,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: the buffer is the device's, and borrowed by nobody else.
+        // SAFETY: the buffer is device memory and exclusively borrowed.
         unsafe { self.upload_raw(host, buffer.as_slice(), queue) }
     }
 
@@ -254,7 +271,7 @@ impl Engine for CudaEngine {
         host: &mut [f32],
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: the buffer is the device's, and what is enqueued to write to it has been before.
+        // SAFETY: the buffer is device memory, and all work that writes to it was enqueued before.
         unsafe { self.download_raw(buffer.as_slice(), host, queue) }
     }
 
@@ -275,7 +292,7 @@ impl Engine for CudaEngine {
     ) -> Result<(), EngineError> {
         let reads = reads.iter().map(|buffer| buffer.as_slice());
         let writes = writes.iter().map(|buffer| buffer.as_slice());
-        // SAFETY: buffers are memory of the device, whose drop waits for all work.
+        // SAFETY: buffers are device memory, and dropping them waits for all work.
         unsafe { kernel.launch(&reads, &writes, context, queue) }
     }
 
@@ -283,9 +300,9 @@ impl Engine for CudaEngine {
         queue.synchronize()
     }
 
-    /// Runs `body` once without capturing it, so that what it needs is loaded and the queue's context set; then captures it into a graph,
-    /// and times replays of this by the device's events. `body` may wait for nothing, and changes nothing of the host's that matters to
-    /// it from run to run.
+    /// Runs `body` once without capturing it, which loads its kernels and sets the queue's context;
+    /// then captures it into a graph and times replays of the graph by device events. `body` must
+    /// not wait, and its effect must not depend on host state that changes from run to run.
     fn time(
         &self,
         queue: &mut CudaQueue,
@@ -295,7 +312,7 @@ impl Engine for CudaEngine {
         body(queue)?;
         queue.synchronize()?;
         let captured = Captured::new(queue, body)?;
-        // The first launch of a graph also sends it to the device.
+        // The first launch of a graph also uploads it to the device.
         captured.time(queue, 1)?;
         measure(&mut |rounds| captured.time(queue, rounds))
     }

@@ -8,18 +8,18 @@ use super::device::Device;
 use super::failed;
 use crate::EngineError;
 
-/// Elements in page-locked memory of the host's, which a device copies from and to while the host goes on.
+/// Elements in page-locked host memory, which the device copies from and to asynchronously.
 ///
-/// The last copy from or to it has to be done before it is dropped.
+/// The last copy from or to the buffer must be complete before the buffer is dropped.
 #[derive(Debug)]
 pub struct CudaHostBuffer {
     device: Device,
-    /// None for no elements.
+    /// `None` if there are no elements.
     start: Option<NonNull<f32>>,
     elements: usize,
 }
 
-// SAFETY: the buffer owns its memory, which belongs to no thread.
+// SAFETY: the buffer owns its memory, which is not bound to a thread.
 unsafe impl Send for CudaHostBuffer {}
 
 impl CudaHostBuffer {
@@ -28,7 +28,7 @@ impl CudaHostBuffer {
         if elements > 0 {
             let failed = |error| failed("allocate page-locked memory of the host", error);
             device.bind().map_err(failed)?;
-            // SAFETY: the device is the thread's.
+            // SAFETY: the device is current.
             let start = unsafe { result::malloc_host(elements * size_of::<f32>(), 0) }.map_err(failed)?;
             buffer.start = NonNull::new(start.cast());
             buffer.as_mut_slice().fill(0.0);
@@ -36,29 +36,30 @@ impl CudaHostBuffer {
         Ok(buffer)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.elements
     }
 
-    /// Whether it holds no elements.
+    /// Returns whether the buffer has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }
 
-    /// The elements: to be read when copies to them are done.
+    /// Returns the elements. Read them only after copies to them are complete.
     #[must_use]
     pub fn as_slice(&self) -> &[f32] {
-        // SAFETY: so many elements were allocated, and have been written.
+        // SAFETY: `elements` elements were allocated and initialised.
         self.start.map_or(&[], |start| unsafe { std::slice::from_raw_parts(start.as_ptr(), self.elements) })
     }
 
-    /// The elements: to be written when copies from them are done.
+    /// Returns the elements. Write them only after copies from them are complete.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
-        // SAFETY: so many elements were allocated; floats may have any bits, and the buffer is borrowed by nobody else.
+        // SAFETY: `elements` elements were allocated, every bit pattern is a valid `f32`, and the
+        // buffer is exclusively borrowed.
         self.start
             .map_or(&mut [], |start| unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.elements) })
     }
@@ -67,9 +68,9 @@ impl CudaHostBuffer {
 impl Drop for CudaHostBuffer {
     fn drop(&mut self) {
         if let Some(start) = self.start {
-            // Where the context is lost, its memory is, too.
+            // If the context is lost, its memory is too.
             let _ = self.device.bind();
-            // SAFETY: it is freed once.
+            // SAFETY: the memory is freed once.
             let _ = unsafe { result::free_host(start.as_ptr().cast()) };
         }
     }

@@ -11,36 +11,36 @@ use super::memory::DeviceMemory;
 use super::queue::CudaQueue;
 use crate::{EngineError, LaunchContext};
 
-/// The most arguments that a kernel has.
+/// Maximum number of arguments of a kernel.
 const ARGUMENTS: usize = 16;
 
-/// Numbers that describe a shape.
+/// Number of values of a shape argument.
 pub(super) const SHAPE: usize = 13;
 
 /// An argument of a kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Argument {
-    /// What is read: the operand's number, and the element to begin with.
+    /// Address in an operand that is read: number of the operand, and first element.
     Read(usize, usize),
-    /// What is written, in the same way.
+    /// Address in an operand that is written: number of the operand, and first element.
     Write(usize, usize),
-    /// An address in the kernel's own memory.
+    /// Address in the kernel's workspace.
     Address(u64),
-    /// The queue's seed, iteration and learning rate.
+    /// The seed, iteration and learning rate in the queue's memory.
     Context,
     U32(u32),
     U64(u64),
     F32(f32),
     F64(f64),
-    /// As many of these as the kernel's parameter has.
+    /// Values of a struct parameter, of which the kernel reads as many as the struct has.
     Shape([u32; SHAPE]),
 }
 
 impl Argument {
-    /// A null pointer, for an operand that is not there.
+    /// A null pointer, for an absent operand.
     pub(super) const NONE: Self = Self::Address(0);
 
-    /// The operand from another element on.
+    /// Returns the operand from element `element` on.
     pub(super) fn from(self, element: usize) -> Self {
         match self {
             Self::Read(operand, first) => Self::Read(operand, first + element),
@@ -50,7 +50,7 @@ impl Argument {
     }
 }
 
-/// One launch of those that a kernel consists of.
+/// One of the launches of a kernel.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) function: Function,
@@ -58,24 +58,26 @@ pub(super) struct Step {
     pub(super) arguments: Vec<Argument>,
 }
 
-/// Threads of a block.
+/// Number of threads of a block.
 pub(super) const THREADS: u32 = 256;
 
-/// A prepared kernel of a [`CudaEngine`](crate::CudaEngine), with its workspace: one launch or a few, whose parameters are fixed.
+/// A prepared kernel of a [`CudaEngine`](crate::CudaEngine) with its workspace: one or several
+/// launches with fixed parameters.
 ///
-/// It may be sent to another thread. A graph that was captured of it needs it to stay.
+/// A kernel can be sent to another thread. It must outlive every graph that captured it.
 #[derive(Debug)]
 pub struct CudaKernel {
     pub(super) name: Arc<str>,
     pub(super) reads: Vec<usize>,
     pub(super) writes: Vec<usize>,
     pub(super) steps: Vec<Step>,
-    /// Kept for the steps, which have its addresses.
+    /// Workspace, whose addresses the steps contain.
     pub(super) _memory: Vec<DeviceMemory>,
 }
 
 impl CudaKernel {
-    /// Whether it uses the [`LaunchContext`]: other kernels are the same in every iteration.
+    /// Returns whether the kernel reads the [`LaunchContext`]. Other kernels do the same work in
+    /// every iteration.
     #[must_use]
     pub fn reads_context(&self) -> bool {
         self.steps
@@ -84,16 +86,17 @@ impl CudaKernel {
             .any(|argument| matches!(argument, Argument::Context))
     }
 
-    /// How many launches of the device's it consists of.
+    /// Returns the number of launches that the kernel consists of.
     #[must_use]
     pub fn launches(&self) -> usize {
         self.steps.len()
     }
 
-    /// Checks the operands and launches.
+    /// Checks the operands and launches the kernel.
     ///
     /// # Safety
-    /// The operands are memory of the queue's device that the kernel may use until it is done, or as long as a graph that is captured.
+    /// The operands are memory of the queue's device that stays valid until the kernel is complete,
+    /// or as long as the graph if the queue is being captured.
     pub(super) unsafe fn launch(
         &self,
         reads: &(impl ExactSizeIterator<Item = DeviceSlice> + Clone),
@@ -137,8 +140,8 @@ impl CudaKernel {
                 };
             }
             let used = &mut pointers[..arguments.len().min(ARGUMENTS)];
-            // SAFETY: the plan has given each kernel the arguments that it takes; the operands have the lengths that it was made for,
-            // and are as the caller promises.
+            // SAFETY: the plan gives each kernel its arguments; the operands have the lengths that
+            // the kernel was prepared for, and the caller guarantees their validity.
             unsafe { function.launch(*grid, THREADS, queue.stream(), used) }
                 .map_err(|error| failed(function.name, error))?;
         }

@@ -1,4 +1,4 @@
-//! Finding and opening CUDA's driver.
+//! Opening the CUDA driver.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -8,11 +8,13 @@ use cudarc::driver::{CudaContext, sys};
 use super::failed;
 use crate::EngineError;
 
-/// Opens CUDA's driver, or the emulated one where that is asked for, and the primary context of a device, counted from 0.
+/// Opens the CUDA driver, or the emulated one if requested, and the primary context of a device,
+/// numbered from 0.
 pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, EngineError> {
     let unusable = |problem| EngineError::Device { device: format!("CUDA device {ordinal}"), problem };
     emulated_gpus::open().map_err(|error| unusable(error.to_string()))?;
-    // SAFETY: it opens the driver's library, if there is one, and calls nothing in it. Any other first call would panic.
+    // SAFETY: the call opens the driver's library, if there is one, and calls nothing in it. Any
+    // other first call would panic.
     if !unsafe { sys::is_culib_present() } {
         return Err(unusable(
             "CUDA's driver was not found: looked for libcuda.so and libcuda.so.1 where the loader looks; install the \

@@ -5,7 +5,7 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::MatrixProduct;
 
-/// A pass of a linear layer of `[samples, outputs, inputs]`.
+/// Plans a pass of a linear layer of `[samples, outputs, inputs]`.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     [samples, outputs, inputs]: [usize; 3],
@@ -41,7 +41,8 @@ pub(super) fn plan(
     Ok(())
 }
 
-/// Where the slices of a gradient are written to: to the gradient itself, where there is one.
+/// Returns the buffer for the slices of a gradient: the gradient itself if there is one slice, else
+/// workspace.
 pub(super) fn sliced(
     plan: &mut Plan<'_>,
     slices: usize,
@@ -51,7 +52,7 @@ pub(super) fn sliced(
     if slices == 1 { Ok(gradient) } else { plan.workspace(slices * elements * size_of::<f32>()) }
 }
 
-/// Adds the slices of a gradient, where there are several.
+/// Plans the sum of the slices of a gradient, if there are several.
 pub(super) fn sum_slices(
     plan: &mut Plan<'_>,
     slices: usize,

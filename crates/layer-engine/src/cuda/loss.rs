@@ -4,7 +4,7 @@ use crate::{EngineError, Role};
 
 const FAMILY: Family = Family::Loss;
 
-/// A pass of softmax and cross entropy: `[samples, positions of one, classes]`.
+/// Plans a pass of softmax and cross entropy of `[samples, positions per sample, classes]`.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     [samples, positions, classes]: [usize; 3],

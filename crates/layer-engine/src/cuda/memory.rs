@@ -6,7 +6,8 @@ use super::device::Device;
 use super::{NAME, failed};
 use crate::EngineError;
 
-/// Memory of a device. Its drop waits until all work of the device is done, since some of it may still use the memory.
+/// Device memory. Dropping it waits until all work of the device is complete, because the work may
+/// use the memory.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     device: Device,
@@ -14,7 +15,7 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Zeros, which are there when this returns.
+    /// Allocates zeroed memory. The memory is zero when the function returns.
     pub(super) fn zeros(device: &Device, bytes: usize) -> Result<Self, EngineError> {
         let no_memory = |error: DriverError| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -23,11 +24,11 @@ impl DeviceMemory {
             _ => failed("allocate memory", error),
         };
         device.bind().map_err(no_memory)?;
-        // SAFETY: the device is the thread's.
+        // SAFETY: the device is current.
         let address = unsafe { result::malloc_sync(bytes) }.map_err(no_memory)?;
         let memory = Self { device: device.clone(), address };
         let zeroed = || -> Result<(), DriverError> {
-            // SAFETY: the memory is that long. The wait is for the stream in which the fill is.
+            // SAFETY: the memory has this length. The call waits for the stream of the fill.
             unsafe {
                 result::memset_d8_sync(address, 0, bytes)?;
                 result::stream::synchronize(result::stream::null())
@@ -37,11 +38,11 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// A table that kernels read.
+    /// Allocates a table of numbers that kernels read.
     pub(super) fn table(device: &Device, numbers: &[u32]) -> Result<Self, EngineError> {
         let memory = Self::zeros(device, size_of_val(numbers).max(1))?;
         if !numbers.is_empty() {
-            // SAFETY: the memory is as long as the numbers, which are copied before the call returns.
+            // SAFETY: the memory is as long as `numbers`, which are copied before the call returns.
             unsafe { result::memcpy_htod_sync(memory.address, numbers) }
                 .map_err(|error| failed("copy a table to the device", error))?;
         }
@@ -55,10 +56,10 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // Where the context is lost, its memory is, too.
+        // If the context is lost, its memory is too.
         let _ = self.device.bind();
         let _ = result::ctx::synchronize();
-        // SAFETY: it is freed once, and no work that is enqueued uses it.
+        // SAFETY: the memory is freed once, and no enqueued work uses it.
         let _ = unsafe { result::free_sync(self.address) };
     }
 }

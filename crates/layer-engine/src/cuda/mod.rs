@@ -1,4 +1,4 @@
-//! The engine of NVIDIA GPUs: kernels of its own, run by CUDA's driver, which is opened at run time.
+//! Engine for NVIDIA GPUs with the kernels of this crate. The CUDA driver is opened at run time.
 
 mod activation;
 mod attention;
@@ -34,10 +34,10 @@ pub use host_buffer::CudaHostBuffer;
 pub use kernel::CudaKernel;
 pub use queue::CudaQueue;
 
-/// The engine's name in errors.
+/// Name of the engine in error messages.
 const NAME: &str = "the CUDA engine";
 
-/// What the driver reports of something that was tried.
+/// Converts an error of the driver. `action` is the failed action.
 fn failed(action: &str, error: DriverError) -> EngineError {
     let problem = match (error.error_name(), error.error_string()) {
         (Ok(name), Ok(meaning)) => {
@@ -48,7 +48,7 @@ fn failed(action: &str, error: DriverError) -> EngineError {
     EngineError::Library { engine: NAME, problem }
 }
 
-/// A handle of the driver's. It names an object that belongs to no thread.
+/// A handle of a driver object that is not bound to a thread.
 #[derive(Debug, Clone, Copy)]
 struct Raw<T>(T);
 
@@ -59,16 +59,17 @@ mod threads {
 
     use super::Raw;
 
-    // SAFETY: no object of CUDA's driver belongs to a thread, and it guards these against use by several at once.
+    // SAFETY: objects of the CUDA driver are not bound to a thread, and the driver synchronises
+    // access to them.
     unsafe impl Send for Raw<CUfunction> {}
     // SAFETY: a kernel is only read.
     unsafe impl Sync for Raw<CUfunction> {}
     // SAFETY: as above.
     unsafe impl Send for Raw<CUmodule> {}
-    // SAFETY: a module that is loaded is only read, until its one owner unloads it.
+    // SAFETY: a loaded module is only read until its owner unloads it.
     unsafe impl Sync for Raw<CUmodule> {}
     // SAFETY: as above.
     unsafe impl Send for Raw<CUstream> {}
-    // SAFETY: any thread may put work into a stream.
+    // SAFETY: any thread can enqueue work on a stream.
     unsafe impl Sync for Raw<CUstream> {}
 }

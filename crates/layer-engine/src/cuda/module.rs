@@ -1,6 +1,6 @@
-//! The kernels' code, by family.
+//! PTX of the kernels, by family.
 
-/// A family of kernels: a file of CUDA C++, and the PTX that the driver compiles for its device.
+/// A family of kernels: a file of CUDA C++ and its PTX, which the driver compiles for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
     Activation,
@@ -19,7 +19,7 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// Its PTX, which ends with a zero.
+    /// Returns the PTX, which ends with a NUL.
     pub(super) fn ptx(self) -> &'static str {
         macro_rules! ptx {
             ($name:literal) => {

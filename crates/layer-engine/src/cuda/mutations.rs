@@ -1,8 +1,10 @@
-//! Do the checks find what they are for? Each barrier is taken out of the kernels, and each comparison of whole numbers moved by one: a
-//! wrong result, a race or an access out of bounds has to tell. What nothing tells is listed.
+//! Mutation test of the emulator's checks. Each mutation removes a barrier of the kernels or moves
+//! an integer comparison by one. A wrong result, a race or an access out of bounds must reveal it.
+//! Mutations that make no difference are listed in [`HARMLESS`].
 //!
-//! The comparisons of the kernels that work in tiles are changed only with `CUDA_ENGINE_MUTATIONS=1`, which takes minutes, and those that
-//! are not found are printed: most are of rows, columns and terms beyond a matrix, which are multiplied with zeros or not stored.
+//! Comparisons of kernels that work in tiles are mutated only with `CUDA_ENGINE_MUTATIONS=1`, which
+//! takes minutes. Undetected ones are printed: most of them concern rows, columns and terms beyond
+//! a matrix, which are multiplied by zeros or not stored.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of it is enough here")]
 #[path = "../../tests/it/any_engine/mod.rs"]
@@ -23,11 +25,12 @@ use super::module::Family;
 use crate::{CpuEngine, Engine, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard};
 use any_engine::{CONTEXT, LayerRun, distance, download, numbers, upload};
 
-/// `setp.lt` for `setp.le` and so on.
+/// Replacements that move a comparison by one.
 const MOVED: [(&str, &str); 4] =
     [("setp.lt.", "setp.le."), ("setp.le.", "setp.lt."), ("setp.gt.", "setp.ge."), ("setp.ge.", "setp.gt.")];
 
-/// A family's text with one change, and where that is: the kernel, and a barrier by its number in it or a comparison by its result.
+/// The PTX of a family with one mutation, and its place: the kernel, and the number of the barrier
+/// or the register of the comparison's result.
 struct Mutation {
     place: (String, String),
     ptx: String,
@@ -61,16 +64,17 @@ fn mutations(family: Family, with_bounds: bool) -> Vec<Mutation> {
     all
 }
 
-/// What runs a kernel.
+/// A test case that launches kernels.
 #[derive(Debug, Clone)]
 enum Case {
-    /// A training step of a layer, over so many samples.
+    /// A training step of a layer with a number of samples.
     Layer(Layer, usize),
-    /// A kernel that is no layer's, with the lengths of what it reads and writes.
+    /// A kernel that belongs to no layer, with the lengths of its operands.
     Other(KernelSpec<'static>, Vec<usize>, Vec<usize>),
 }
 
-/// What uses every kernel of a family, in shapes with edges.
+/// Returns test cases that launch every kernel of a family, with shapes that are no multiple of the
+/// tile.
 fn cases(family: Family) -> Vec<Case> {
     let image = Shape::image(6, 9, 8);
     let sequence = Shape::sequence(7, 12);
@@ -149,14 +153,15 @@ fn cases(family: Family) -> Vec<Case> {
         kinds.into_iter().map(|(kind, shape, samples)| Case::Layer(layer(kind, shape), samples)).collect();
     if family == Family::Elementwise {
         all.push(Case::Other(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
-        // What is scaled too far is not set to zero afterwards.
+        // The second range would show if the zero fill of the first were too long or the factor
+        // applied too far.
         let factors = vec![(1, 0.0), (1, 1.5)];
         all.push(Case::Other(KernelSpec::Scale { sample_elements: 300, factors }, Vec::new(), vec![600]));
     }
     if family == Family::Optimizer {
         let rule = Sgd { momentum: 0.5, weight_decay: 0.1, clip_norm: Some(0.1) };
         all.push(Case::Other(KernelSpec::Sgd { elements: 300, rule }, vec![300, 1], vec![300; 2]));
-        // More blocks than the last of its kernels has threads, and a last one that is not full.
+        // More blocks than the second kernel has threads, and a partial last block.
         let long = 16 * 256 * 3 + 300;
         all.push(Case::Other(KernelSpec::SquaredNorm { elements: vec![long] }, vec![long], vec![1]));
         let many = vec![3; 300];
@@ -167,7 +172,7 @@ fn cases(family: Family) -> Vec<Case> {
 
 type Results = Vec<Vec<f64>>;
 
-/// What a case gives; `None` as soon as something fails.
+/// Runs a case. Returns `None` as soon as a step fails.
 fn run<E: Engine<Scalar: Real>>(engine: &E, case: &Case, is_well: impl Fn() -> bool) -> Option<Results> {
     match case {
         Case::Layer(layer, samples) => step(engine, layer, *samples, is_well),
@@ -183,7 +188,7 @@ fn other<E: Engine<Scalar: Real>>(
     is_well: impl Fn() -> bool,
 ) -> Option<Results> {
     let mut queue = engine.queue().unwrap();
-    // Positive, as squared norms are.
+    // Values are positive, as squared norms are.
     let mut made = |offset: u64, lengths: &[usize]| -> Vec<E::Buffer> {
         let values = (offset..).zip(lengths).map(|(salt, &length)| numbers(salt, length));
         let values = values.map(|values| values.iter().map(|value| value.abs()).collect::<Vec<_>>());
@@ -222,7 +227,7 @@ fn step<E: Engine<Scalar: Real>>(
     Some(results)
 }
 
-/// Whether a run with all checks tells that something is wrong.
+/// Returns whether a run with all checks reveals the mutation.
 fn is_found(family: Family, ptx: &str, expected: &[(Case, Results)]) -> bool {
     expected.iter().zip(0_i64..).any(|((case, expected), order)| {
         let emulator = Emulator::new().unwrap();
@@ -237,7 +242,7 @@ fn is_found(family: Family, ptx: &str, expected: &[(Case, Results)]) -> bool {
         let Some(got) = run(&engine, case, is_well) else { return true };
         got.iter().zip(expected).any(|(got, expected)| {
             let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
-            // What is not a number is no smaller either.
+            // NaN fails both comparisons.
             !(distance(got, expected) <= 1e-5 || largest.fold(0.0, f64::max) <= 1e-6)
         })
     })
@@ -262,7 +267,7 @@ const FAMILIES: [Family; 13] = [
 #[test]
 fn every_barrier_and_every_bound_is_needed() {
     #![allow(unsafe_code)]
-    // SAFETY: loading a driver does nothing yet.
+    // SAFETY: loading a driver does not initialise it.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");
         return;
@@ -306,7 +311,8 @@ fn every_barrier_and_every_bound_is_needed() {
     );
 }
 
-/// Comparisons that may be moved by one without a difference: the kernel, the reason, the registers of their results.
+/// Comparisons that can be moved by one without a difference: kernel, reason, registers of the
+/// results.
 const HARMLESS: &[(&str, &str, &str)] = &[
     ("avg_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p9"),
     ("avg_pool_forward", "in the copy for windows that are even along one axis alone", "%p8 %p11 %p24"),

@@ -3,20 +3,20 @@ use std::ops::Range;
 use super::super::Real;
 use super::stencil::Stencil;
 
-/// How the rows of a source that a block of the grid sees are to be read: from the source itself, or, where some of what is
-/// seen lies outside, from a copy with zeros there.
+/// Access to the rows of a source that a block of the grid reads. The rows are read in place, or
+/// from a copy padded with zeros if some of them lie outside the source.
 #[derive(Debug)]
 pub(super) struct Bands {
     stencil: Stencil,
     copied: bool,
-    /// From one channel to the next.
+    /// Distance between channels, in elements.
     channel_pitch: usize,
-    /// From one row to the next.
+    /// Distance between rows, in elements.
     row_pitch: usize,
 }
 
 impl Bands {
-    /// Bands for blocks of at most `rows` rows of the grid.
+    /// Creates bands for blocks of at most `rows` rows of the grid.
     pub(super) fn new(stencil: Stencil, rows: usize) -> Self {
         let copied = !stencil.stays_inside();
         let [height, width] =
@@ -24,27 +24,32 @@ impl Bands {
         Self { stencil, copied, channel_pitch: height * width, row_pitch: width }
     }
 
-    /// Elements of the memory that a sample's band of this many channels needs.
+    /// Returns the number of elements of memory that the band of one sample with `channels`
+    /// channels needs.
     pub(super) fn elements(&self, channels: usize) -> usize {
         if self.copied { channels * self.channel_pitch } else { 0 }
     }
 
-    /// From a sample's band of this many channels to the next, where samples are `distance` apart in the source.
+    /// Returns the distance between the bands of two samples with `channels` channels each.
+    /// `distance` is the distance between samples in the source.
     pub(super) fn pitch(&self, channels: usize, distance: usize) -> usize {
         if self.copied { channels * self.channel_pitch } else { distance }
     }
 
-    /// From a point of the grid to that below it.
+    /// Returns the distance between the elements read by a point of the grid and by the point below
+    /// it.
     pub(super) fn down(&self) -> usize {
         self.stencil.step[0] * self.row_pitch
     }
 
-    /// From a point of the grid to that right of it.
+    /// Returns the distance between the elements read by a point of the grid and by the point to
+    /// its right.
     pub(super) fn right(&self) -> usize {
         self.stencil.step[1]
     }
 
-    /// Where in a band the first point of its block sees each tap of each of these channels.
+    /// Returns, for each channel and tap, the offset in a band of the element that the first point
+    /// of its block reads.
     pub(super) fn offsets(&self, channels: usize) -> Vec<usize> {
         let taps = |channel: usize| {
             let shifts = self.stencil.taps.iter().map(|tap| tap.shift);
@@ -53,8 +58,9 @@ impl Bands {
         (0..channels).flat_map(taps).collect()
     }
 
-    /// The bands of these rows of the grids of some samples: a part of the source, or a copy in `memory`. The source has
-    /// `channels` channels of a sample one after another, and the next sample `distance` elements behind it.
+    /// Returns the bands of these rows of the grids of one or more samples: a part of the source,
+    /// or a copy in `memory`. A sample's `channels` channels are contiguous in the source; samples
+    /// are `distance` elements apart.
     pub(super) fn get<'a, T: Real>(
         &self,
         (source, channels, distance): (&'a [T], usize, usize),
@@ -74,11 +80,12 @@ impl Bands {
         memory
     }
 
-    /// Copies the band of a sample.
+    /// Copies the band of one sample.
     fn copy<T: Real>(&self, source: &[T], rows: &Range<usize>, memory: &mut [T]) {
         let [height, width] = self.stencil.source;
         let seen = self.stencil.seen(rows);
-        // What lies between the source's left edge and the band's: zeros on the right or columns that no window covers.
+        // The band may begin left of the source (zeros are inserted) or right of it (columns that
+        // no window reads are skipped).
         let low = self.stencil.low[1];
         let zeros = low.min(0).unsigned_abs().min(self.row_pitch);
         let skipped = low.max(0).unsigned_abs().min(width);

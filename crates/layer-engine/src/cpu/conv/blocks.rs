@@ -3,7 +3,7 @@ use std::ops::Range;
 use super::super::Real;
 use super::super::simd::{Kernels, Segment};
 
-/// The rows of a grid, or the samples of a batch, in blocks of nearly equal size.
+/// Division of the rows of a grid, or of the samples of a batch, into blocks of nearly equal size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Blocks {
     all: usize,
@@ -11,7 +11,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks of at most so many, and at least one.
+    /// Divides `all` items into at least one block of at most `most` items.
     pub(super) fn new(all: usize, most: usize) -> Self {
         Self { all, count: all.div_ceil(most.max(1)).max(1) }
     }
@@ -20,45 +20,47 @@ impl Blocks {
         self.count
     }
 
-    /// How many are in the largest block.
+    /// Returns the number of items in the largest block.
     pub(super) fn most(&self) -> usize {
         self.all.div_ceil(self.count)
     }
 
-    /// How many are in the smallest block.
+    /// Returns the number of items in the smallest block.
     pub(super) fn least(&self) -> usize {
         self.all / self.count
     }
 
-    /// Those in a block.
+    /// Returns the items of a block.
     pub(super) fn get(&self, index: usize) -> Range<usize> {
         index * self.all / self.count..(index + 1) * self.all / self.count
     }
 }
 
-/// The panels of a block's columns: as many points as a tile has columns, row after row of the grids of its samples.
+/// Panels of the columns of a block. A panel has as many points as a tile has columns; points are
+/// ordered by sample, row and column of the grid.
 #[derive(Debug)]
 pub(super) struct Panels {
     pub(super) panels: Vec<Panel>,
-    /// Rounded up to whole vectors: what the panels take of each row of the matrix of columns.
+    /// Total number of elements of a row of all panels, each rounded up to whole vectors.
     pub(super) width: usize,
 }
 
-/// A panel.
+/// A panel of columns.
 #[derive(Debug)]
 pub(super) struct Panel {
-    /// The number of its first point.
+    /// Index of the first point.
     pub(super) first: usize,
     pub(super) points: usize,
-    /// Elements of a row, in whole vectors; those of the panels before it.
+    /// Number of elements of a row, rounded up to whole vectors; the same summed over the panels
+    /// before it.
     pub(super) width: usize,
     pub(super) before: usize,
     pub(super) segments: Vec<Segment>,
 }
 
 impl Panels {
-    /// The panels of `samples` times `rows` rows of `columns` points, and how far it is from a sample, a row and a point to the
-    /// next.
+    /// Creates the panels of `size = [samples, rows, columns]` points. `distances` are the
+    /// distances in elements between samples, rows and points.
     pub(super) fn new<T: Real>(kernels: &Kernels<T>, size: [usize; 3], distances: [usize; 3]) -> Self {
         let mut panels = Vec::new();
         let (mut first, mut before) = (0, 0);
@@ -85,7 +87,7 @@ fn segments(
         let length = (columns - column).min(points.end - point);
         let from = row / rows * pitch + row % rows * down + column * right;
         match segments.last_mut() {
-            // Where the rows of the source have no gaps between them, they are one.
+            // Rows of the source without gaps between them form one segment.
             Some(last) if last.from + last.length * right == from => last.length += length,
             _ => segments.push(Segment { from, to: point - points.start, length }),
         }

@@ -1,4 +1,5 @@
-//! Forward pass and gradient of the input: products of packed weights with columns that are gathered block by block.
+//! Forward pass and input gradient of a convolution: products of packed weights with columns that
+//! are gathered block by block.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -11,51 +12,53 @@ use super::blocks::{Blocks, Panels};
 use super::stencil::Stencil;
 use super::weights::Weights;
 
-/// Terms of a product that are summed before the sums go to memory. Longer sums are rounded more often on their way, shorter
-/// ones are read and written more often.
+/// Number of terms that are summed in registers. Longer sums accumulate more rounding error;
+/// shorter ones cause more memory traffic.
 const DEPTH: usize = 128;
 
-/// Elements of a block of columns: a megabyte of single precision, half of the second-level cache.
+/// Maximum number of elements of a block of columns: 1 MiB in single precision, half of the
+/// second-level cache.
 const COLUMNS: usize = 1 << 18;
 
-/// Most points of a block.
+/// Maximum number of points of a block.
 const POINTS: usize = 1 << 11;
 
-/// Samples are taken together up to so many points: each weight that is read from far away serves all of them.
+/// Maximum number of points of the samples in a joint block. Weights loaded from memory are used
+/// for all of them.
 const TOGETHER: usize = 256;
 
-/// For each sample and group: what the points of a stencil's grid see, times the weights.
+/// Correlation of each sample and group with the weights, at the points of a stencil's grid.
 #[derive(Debug)]
 pub(super) struct Correlation<T: 'static> {
     kernels: &'static Kernels<T>,
     stencil: Stencil,
     groups: usize,
-    /// Channels of a group's source and target.
+    /// Number of channels of a group in the source and in the target.
     sources: usize,
     targets: usize,
     weights: Weights<T>,
     bands: Bands,
     offsets: Vec<usize>,
-    /// The samples that are taken together, each with all rows of the grid.
+    /// Blocks of samples that are computed jointly, each with all rows of the grid.
     samples: Blocks,
-    /// The rows of the grid, where samples are taken one by one.
+    /// Blocks of rows of the grid, if samples are computed one by one.
     rows: Blocks,
-    /// For blocks of the larger and of the smaller size.
+    /// Panels of the larger and of the smaller block size.
     panels: [Panels; 2],
     depth: usize,
 }
 
-/// The workspace of a thread.
+/// Workspace of one thread.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     band: Vec<T>,
     columns: Vec<T>,
-    /// Results that are not yet where they belong.
+    /// Results that are not yet copied to the target.
     results: Vec<T>,
 }
 
 impl<T: Real> Slot<T> {
-    /// Large enough for each of these.
+    /// Allocates a workspace that is large enough for each of the correlations.
     pub(super) fn new(correlations: &[Correlation<T>]) -> Self {
         let most = |elements: fn(&Correlation<T>) -> usize| {
             vec![T::zero(); correlations.iter().map(elements).max().unwrap_or(0)]
@@ -82,7 +85,7 @@ impl<T: Real> Correlation<T> {
         let points = (COLUMNS / depth.max(1)).min(POINTS);
         let [height, width] = stencil.grid;
         let rows = Blocks::new(height, points / width.max(1));
-        // Each thread has some.
+        // Each thread gets at least one block.
         let together = (TOGETHER.min(points) / (height * width).max(1)).min(samples.div_ceil(threads));
         let samples = Blocks::new(samples, together);
         let bands = Bands::new(stencil.clone(), rows.most());
@@ -108,17 +111,17 @@ impl<T: Real> Correlation<T> {
         }
     }
 
-    /// Points of the largest block.
+    /// Returns the number of points of the largest block.
     fn points(&self) -> usize {
         self.samples.most() * self.rows.most() * self.stencil.grid[1]
     }
 
-    /// Whether the points of a block lie in the target as in the block.
+    /// Returns whether the points of a block are contiguous in the target.
     fn is_in_place(&self) -> bool {
         self.stencil.fills_target() && self.samples.most() <= 1
     }
 
-    /// `target = bias + weights * source`; writes only the points of the stencil's grid.
+    /// Computes `target = bias + weights * source`. Writes only the points of the stencil's grid.
     pub(super) fn run(
         &mut self,
         source: &[T],
@@ -129,7 +132,7 @@ impl<T: Real> Correlation<T> {
         slots: &mut [Slot<T>],
     ) {
         self.weights.pack(self.kernels, weights, workers);
-        // Pieces of the rows of weights, where there are fewer blocks than the threads can share well.
+        // If there are too few blocks to balance the threads, the rows of weights are divided too.
         let [samples, rows] = [self.samples.count(), self.rows.count()];
         let whole = samples * self.groups * rows;
         let tiles = self.targets.div_ceil(self.kernels.rows());
@@ -145,7 +148,8 @@ impl<T: Real> Correlation<T> {
         });
     }
 
-    /// One block of one group of some samples, for a range of the tiles of rows of the weights.
+    /// Computes one block of rows of one group of a block of samples, for a range of the tiles of
+    /// weight rows.
     fn block(
         &self,
         source: &[T],
@@ -207,7 +211,8 @@ impl<T: Real> Correlation<T> {
                     let right = Right { source: &columns[depth.len() * panel.before..], stride: panel.width };
                     let first = first_of_rows + row * stride + panel.first;
                     let place = Place { target: to, first, stride, rows, columns: panel.points };
-                    // SAFETY: no other task has these points of these rows, and the results are this thread's own.
+                    // SAFETY: no other task writes these points of these rows, and `results`
+                    // belongs to this thread.
                     unsafe { self.kernels.product(left, right, place, start) };
                 }
             }
@@ -216,27 +221,29 @@ impl<T: Real> Correlation<T> {
             }
         }
         if !self.is_in_place() {
-            // SAFETY: the products above are done, and the results are this thread's own.
+            // SAFETY: the products above are complete, and `results` belongs to this thread.
             let results = unsafe { results.part(0, self.targets * points) };
             for (row, sample) in targets.flat_map(|row| (0..samples.len()).map(move |sample| (row, sample))) {
                 let results = &results[row * points + sample * points_of_one..][..points_of_one];
                 let plane = first + (sample * self.groups * self.targets + row) * area;
-                // SAFETY: no other task writes to these points of the grid, and no other grid has them.
+                // SAFETY: no other task writes these points of the grid, and no other grid contains
+                // them.
                 unsafe { self.spread(results, &rows, target, plane) };
             }
         }
     }
 
-    /// Writes the results of some rows of the grid to where they belong in the plane of the target that begins at `plane`.
+    /// Copies the results of `rows` of the grid to the plane of the target that begins at element
+    /// `plane`.
     ///
     /// # Safety
-    /// Nobody else has these points of the target.
+    /// No other thread accesses these points of the target.
     unsafe fn spread(&self, results: &[T], rows: &Range<usize>, target: &Shared<'_, T>, plane: usize) {
         let Stencil { grid, stride, first, target: [_, width], .. } = self.stencil;
         for (row, results) in rows.clone().zip(results.chunks_exact(grid[1])) {
             let start = plane + (row * stride[0] + first[0]) * width + first[1];
             for (index, &result) in results.iter().enumerate() {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees exclusive access.
                 unsafe { target.write(start + index * stride[1], result) };
             }
         }

@@ -1,5 +1,5 @@
-//! Convolutions, as products of matrices that are never written out whole (im2col: Chellapilla, Puri and Simard, 2006; blocks
-//! and packing after Goto and van de Geijn, 2008).
+//! Convolutions as matrix products without a materialised im2col matrix (im2col: Chellapilla, Puri
+//! and Simard, 2006; blocking and packing: Goto and van de Geijn, 2008).
 
 mod band;
 mod blocks;
@@ -21,7 +21,7 @@ pub(super) use stencil::Geometry;
 use weight_gradient::WeightGradient;
 use weights::{Order, Weights};
 
-/// Which of a convolution's passes.
+/// Pass of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConvPass {
     Forward,
@@ -35,14 +35,15 @@ pub(super) struct Convolution<T: 'static> {
     geometry: Geometry,
     pass: ConvPass,
     workers: Workers,
-    /// To the output, or from the output's gradient to the input's: one for each remainder of the stride.
+    /// Correlations that compute the output, or the input gradient from the output gradient: one
+    /// for each remainder of the stride.
     correlations: Vec<Correlation<T>>,
     slots: Vec<Slot<T>>,
     weight_gradient: Option<WeightGradient<T>>,
 }
 
 impl<T: Real> Convolution<T> {
-    /// With the best kernels that the processor has.
+    /// Creates a convolution with the fastest kernels that the processor supports.
     pub(super) fn new(geometry: Geometry, samples: usize, pass: ConvPass, workers: &Workers) -> Self {
         Self::with_kernels(T::kernels()[0], geometry, samples, pass, workers)
     }
@@ -74,7 +75,7 @@ impl<T: Real> Convolution<T> {
         Self { geometry, pass, workers: workers.clone(), correlations, slots, weight_gradient }
     }
 
-    /// Overwrites the target with what all stencils give.
+    /// Overwrites the target with the results of all stencils.
     fn correlate(&mut self, source: &[T], weights: &[T], bias: &[T], target: &mut [T]) {
         let target = Shared::new(target);
         for correlation in &mut self.correlations {

@@ -2,15 +2,15 @@ use std::ops::Range;
 
 use layer_graph::{Conv2d, Layer};
 
-/// The sizes of a convolution.
+/// Sizes of a convolution.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Geometry {
     pub(super) groups: usize,
-    /// Channels of a group's input.
+    /// Number of input channels of a group.
     pub(super) channels: usize,
-    /// Channels of a group's output.
+    /// Number of output channels of a group.
     pub(super) filters: usize,
-    /// Height and width, as everything below that has two elements.
+    /// Height and width, as in all pairs below.
     pub(super) image: [usize; 2],
     pub(super) output: [usize; 2],
     pub(super) kernel: [usize; 2],
@@ -19,7 +19,7 @@ pub(in super::super) struct Geometry {
 }
 
 impl Geometry {
-    /// The sizes of a layer that is this convolution; `None` when its shapes are not images.
+    /// Returns the sizes of a convolution layer, or `None` if its shapes are not images.
     pub(in super::super) fn new(layer: &Layer, conv: &Conv2d) -> Option<Self> {
         let (channels, height, width) = layer.input_shapes().first()?.as_image()?;
         let (out_channels, out_height, out_width) = layer.output_shape().as_image()?;
@@ -35,7 +35,7 @@ impl Geometry {
         })
     }
 
-    /// Elements of a kernel.
+    /// Returns the number of elements of a kernel.
     pub(super) fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
@@ -44,7 +44,7 @@ impl Geometry {
         self.groups * self.filters * self.channels * self.taps()
     }
 
-    /// What the output sees of the image.
+    /// Returns the stencil with which the output reads the image.
     pub(super) fn forward(&self) -> Stencil {
         let axis = |axis: usize| Axis {
             source: self.image[axis],
@@ -60,16 +60,17 @@ impl Geometry {
         Stencil::new(&axis(0), &axis(1), self.kernel[1])
     }
 
-    /// What the gradient of the image sees of that of the output. With a stride, pixels that leave another remainder are
-    /// seen by other elements of the kernel: there is a stencil for each pair of remainders.
+    /// Returns the stencils with which the image's gradient reads the output's gradient. With a
+    /// stride, pixels with different remainders use different elements of the kernel, so there is
+    /// one stencil for each pair of remainders.
     pub(super) fn backward(&self) -> Vec<Stencil> {
         let axis = |axis: usize, remainder: usize| {
             let (stride, padding) = (self.stride[axis], self.padding[axis]);
             Axis {
                 source: self.output[axis],
                 step: 1,
-                // The pixel at `i * stride + remainder` is what the kernel's element `tap` sees in the window at
-                // `i + (remainder + padding - tap) / stride`.
+                // Tap `tap` of the window at `i + (remainder + padding - tap) / stride` reads the
+                // pixel at `i * stride + remainder`.
                 shifts: (0..self.kernel[axis])
                     .map(|tap| (tap, signed(remainder + padding) - signed(tap)))
                     .filter(|(_, distance)| distance % signed(stride) == 0)
@@ -87,17 +88,17 @@ impl Geometry {
     }
 }
 
-/// As a distance.
+/// Converts a size to a signed distance.
 #[allow(clippy::cast_possible_wrap, reason = "images are smaller than memory")]
 fn signed(size: usize) -> isize {
     size as isize
 }
 
-/// A stencil along one of its axes.
+/// A stencil along one axis.
 struct Axis {
     source: usize,
     step: usize,
-    /// The taps along this axis: their index in the kernel, and how far they look.
+    /// Taps along this axis: index in the kernel and shift.
     shifts: Vec<(usize, isize)>,
     grid: usize,
     target: usize,
@@ -105,18 +106,19 @@ struct Axis {
     stride: usize,
 }
 
-/// What the points of a grid see of a source: the point `(i, j)` sees for each tap the element `(i, j) * step + shift`, or
-/// zero where that is outside. The point is the target's element `(i, j) * stride + first`.
+/// Access pattern of the points of a grid. For each tap, the point `(i, j)` reads the source
+/// element `(i, j) * step + shift`, or zero if it lies outside. The point corresponds to the target
+/// element `(i, j) * stride + first`.
 #[derive(Debug, Clone)]
 pub(super) struct Stencil {
     /// Size of the source.
     pub(super) source: [usize; 2],
     pub(super) step: [usize; 2],
-    /// In the order of the kernel's elements.
+    /// Taps in the order of the kernel's elements.
     pub(super) taps: Vec<Tap>,
-    /// The smallest shifts.
+    /// Minimum shifts.
     pub(super) low: [isize; 2],
-    /// The largest shifts less the smallest.
+    /// Maximum minus minimum shifts.
     pub(super) reach: [usize; 2],
     pub(super) grid: [usize; 2],
     /// Size of the target.
@@ -128,9 +130,9 @@ pub(super) struct Stencil {
 /// An element of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tap {
-    /// Its place in the kernel.
+    /// Index in the kernel.
     pub(super) index: usize,
-    /// How far from the smallest shifts it looks.
+    /// Shift relative to the minimum shifts.
     pub(super) shift: [usize; 2],
 }
 
@@ -158,28 +160,28 @@ impl Stencil {
         }
     }
 
-    /// Whether the grid's points lie in the target as in the grid.
+    /// Returns whether the points of the grid are contiguous in the target.
     pub(super) fn fills_target(&self) -> bool {
         self.stride == [1, 1]
     }
 
-    /// The source's rows that these rows of the grid see, of which some may lie outside.
+    /// Returns the source rows that `rows` of the grid read. Some may lie outside the source.
     pub(super) fn seen(&self, rows: &Range<usize>) -> Range<isize> {
         let first = signed(rows.start * self.step[0]) + self.low[0];
         first..first + signed(self.seen_rows(rows.len()))
     }
 
-    /// How many of the source's rows so many rows of the grid see.
+    /// Returns the number of source rows that `rows` consecutive rows of the grid read.
     pub(super) fn seen_rows(&self, rows: usize) -> usize {
         rows.saturating_sub(1) * self.step[0] + self.reach[0] + 1
     }
 
-    /// How many of the source's columns the grid sees.
+    /// Returns the number of source columns that the grid reads.
     pub(super) fn seen_columns(&self) -> usize {
         (self.grid[1] - 1) * self.step[1] + self.reach[1] + 1
     }
 
-    /// Whether nothing that is seen lies outside the source.
+    /// Returns whether all elements that the grid reads lie inside the source.
     pub(super) fn stays_inside(&self) -> bool {
         (0..2).all(|axis| {
             let last = self.low[axis] + signed((self.grid[axis] - 1) * self.step[axis] + self.reach[axis]);

@@ -8,7 +8,7 @@ use crate::LaunchContext;
 
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 };
 
-/// Small integers, whose products and sums are exact in single precision.
+/// Returns small integers, whose products and sums are exact in single precision.
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 31 + seed * 17) % 7) as f32 - 3.0).collect()
 }
@@ -17,7 +17,7 @@ fn launch(kernel: &mut Convolution<f32>, reads: &[&Vec<f32>], writes: &mut [&mut
     kernel.run(Operands { kernel: "conv", reads, writes }, &CONTEXT).expect("operands that fit");
 }
 
-/// The sizes of a convolution and its layer, from which the definition is read.
+/// A convolution with its sizes, from which the reference is computed.
 struct Case {
     conv: Conv2d,
     geometry: Geometry,
@@ -38,7 +38,8 @@ impl Case {
         self.samples * self.conv.out_channels * self.windows()
     }
 
-    /// Calls `body` with the places of the input, the weight and the output of every product that the convolution sums.
+    /// Calls `body` with the indices of input, weight and output of every product in the
+    /// convolution's sums.
     fn products(&self, mut body: impl FnMut(usize, usize, usize)) {
         let Case { conv, geometry, samples } = self;
         let &Geometry { groups, channels, filters, image: [height, width], output, .. } = geometry;
@@ -65,7 +66,8 @@ impl Case {
     }
 }
 
-/// Sizes that fill blocks, panels and tiles over and under, on every instruction set that this processor has, against the definition.
+/// Compares every instruction set of this processor with the definition, for sizes that fill
+/// blocks, panels and tiles completely or partly.
 #[test]
 fn every_instruction_set_convolves_as_defined() {
     let square = |conv: Conv2d, side| (conv, [40, side, side]);
@@ -77,10 +79,10 @@ fn every_instruction_set_convolves_as_defined() {
         (square(Conv2d::rectangular(16, [1, 7]).padding_hw([0, 3]), 17), 2),
         ((Conv2d::new(10, 5).padding(5), [3, 23, 4]), 1),
         ((Conv2d::new(4, 2).stride(3), [2, 30, 31]), 2),
-        // Terms in more than one block, windows whose border nobody sees, and a batch of nothing.
+        // More than one block of terms, windows that lie in the padding, and an empty batch.
         (square(Conv2d::new(3, 4).stride(3).padding(1), 8), 9),
         (square(Conv2d::new(17, 3).padding(4), 3), 1),
-        // Samples together, of which the last blocks have fewer.
+        // Joint blocks of samples, of which the last has fewer.
         (square(Conv2d::new(18, 3).padding(1), 2), 70),
         (square(Conv2d::new(12, 3).padding(1).stride(2).groups(4), 6), 31),
         (square(Conv2d::new(5, 3), 4), 0),

@@ -1,4 +1,5 @@
-//! The gradient of the weights: for one or several samples a product of the gradient of the output with what the windows see.
+//! Gradient of the weights: for one or several samples, a product of the output gradient with the
+//! elements that the windows read.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -10,18 +11,21 @@ use super::band::Bands;
 use super::blocks::Blocks;
 use super::stencil::Stencil;
 
-/// Windows that are worked on at a time: their part of a panel of the output's gradient stays in the first-level cache.
+/// Number of windows in a block. Their part of a panel of the output gradient stays in the
+/// first-level cache.
 const WINDOWS: usize = 192;
 
-/// Pieces into which the samples are cut, at most. Their sums are rounded apart and added in order, so the cut must not
-/// depend on the number of threads.
+/// Maximum number of pieces into which the samples are divided. The sums of the pieces are rounded
+/// separately and added in order, so the division must not depend on the number of threads.
 const PIECES: usize = 8;
 
-/// Elements of the sums of all pieces together, unless a single piece has more: adding them up should cost little.
+/// Maximum number of elements of the sums of all pieces together, unless a single piece has more.
+/// Adding them should cost little.
 const SUMS: usize = 1 << 19;
 
-/// Sums over samples and windows, as a matrix with a row for each channel and tap and a column for each filter: transposed,
-/// so that the output's gradient is packed once for all taps and the image is read as it lies.
+/// Computes sums over samples and windows as a matrix with a row for each channel and tap and a
+/// column for each filter. This is the transpose of the gradient: the output gradient is packed
+/// once for all taps, and the image is read in place.
 #[derive(Debug)]
 pub(super) struct WeightGradient<T: 'static> {
     kernels: &'static Kernels<T>,
@@ -32,20 +36,21 @@ pub(super) struct WeightGradient<T: 'static> {
     samples: usize,
     bands: Bands,
     offsets: Vec<usize>,
-    /// The rows of the grid, where samples are taken one by one.
+    /// Blocks of rows of the grid, if samples are computed one by one.
     rows: Blocks,
-    /// How many samples are taken together, where their grids are small: sums are read and written less often.
+    /// Number of samples that are computed jointly if their grids are small. Sums are then read and
+    /// written less often.
     together: usize,
     pieces: usize,
     sums: Vec<T>,
     slots: Vec<Slot<T>>,
 }
 
-/// The workspace of a thread.
+/// Workspace of one thread.
 #[derive(Debug)]
 struct Slot<T> {
     band: Vec<T>,
-    /// The output's gradient, in panels.
+    /// Output gradient, packed into panels.
     packed: Vec<T>,
 }
 
@@ -103,7 +108,7 @@ impl<T: Real> WeightGradient<T> {
         self.sums = sums;
     }
 
-    /// The sums of each piece.
+    /// Computes the sums of each piece.
     fn multiply(
         &self,
         input: &[T],
@@ -112,7 +117,7 @@ impl<T: Real> WeightGradient<T> {
         workers: &Workers,
         slots: &mut [Slot<T>],
     ) {
-        // Parts of the rows, where there are fewer pieces than the threads can share well.
+        // If there are too few pieces to balance the threads, the rows are divided too.
         let whole = self.pieces * self.groups;
         let tiles = self.offsets.len().div_ceil(self.kernels.rows());
         let parts = if workers.threads() == 1 { 1 } else { workers.threads().div_ceil(whole).min(tiles) };
@@ -136,7 +141,8 @@ impl<T: Real> WeightGradient<T> {
         });
     }
 
-    /// Adds some lines of windows of a group of some samples to some rows of the sums that begin at `first`.
+    /// Adds the products of a block of windows of one group of some samples to `rows` of the sums
+    /// that begin at element `first`.
     #[allow(clippy::too_many_arguments)]
     fn block(
         &self,
@@ -167,7 +173,7 @@ impl<T: Real> WeightGradient<T> {
             before += width;
         }
 
-        // Only the channels that these rows need.
+        // Restricts the band to the channels that these rows read.
         let channels = rows.start / taps.len()..rows.end.div_ceil(taps.len());
         let size = source[0] * source[1];
         let distance = self.groups * self.channels * size;
@@ -200,7 +206,7 @@ impl<T: Real> WeightGradient<T> {
                     rows: offsets.len(),
                     columns: filters,
                 };
-                // SAFETY: no other task has these rows of this piece's sums.
+                // SAFETY: no other task writes these rows of the sums of this piece.
                 unsafe { self.kernels.product(left, right, place, start) };
             }
             filter += filters;
@@ -208,7 +214,7 @@ impl<T: Real> WeightGradient<T> {
         }
     }
 
-    /// Adds up the pieces, in their order, and transposes the sums.
+    /// Adds the sums of the pieces in order and transposes the result.
     fn collect(&self, sums: &mut [T], gradient: &mut [T], workers: &Workers) {
         let (total, others) = sums.split_at_mut(sums.len() / self.pieces);
         let others = &*others;
@@ -220,7 +226,7 @@ impl<T: Real> WeightGradient<T> {
             }
         });
         let (total, rows) = (&*total, self.offsets.len());
-        // So many filters at a time that each thread gets some.
+        // Few filters per chunk, so that each thread gets work.
         let filters = self.kernels.lanes() * 2;
         let pieces = self.filters.div_ceil(filters);
         let group = self.filters * rows;

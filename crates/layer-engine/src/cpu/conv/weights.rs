@@ -4,32 +4,32 @@ use super::super::Real;
 use super::super::simd::Kernels;
 use super::super::workers::Workers;
 
-/// The weights as the left factor of a product: for each tile of rows, term by term.
+/// Weights packed as the left factor of a product: for each tile of rows, term by term.
 #[derive(Debug)]
 pub(super) struct Weights<T> {
     order: Order,
-    /// Places in the kernel of the taps that take part, and elements of a kernel.
+    /// Indices in the kernel of the taps that take part, and number of elements of a kernel.
     taps: Vec<usize>,
     kernel: usize,
-    /// Channels of a group that are rows, and that are summed over.
+    /// Number of channels of a group that are rows, and that are summed over.
     rows: usize,
     channels: usize,
-    /// Rows of a tile.
+    /// Number of rows of a tile.
     height: usize,
     packed: Vec<T>,
 }
 
-/// Which of the two channels of a weight comes first.
+/// Order of the two channel dimensions of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The rows' channel: the forward pass.
+    /// The rows' channel is outermost: forward pass.
     RowsFirst,
-    /// The channel that is summed over: the gradient of the input.
+    /// The summed channel is outermost: input gradient.
     RowsSecond,
 }
 
 impl<T: Real> Weights<T> {
-    /// `rows` and `channels` are of a group; `kernel` is a kernel's number of elements.
+    /// `rows` and `channels` are numbers per group; `kernel` is the number of elements of a kernel.
     pub(super) fn new(
         kernels: &Kernels<T>,
         order: Order,
@@ -42,7 +42,7 @@ impl<T: Real> Weights<T> {
         Self { order, taps, kernel, rows, channels, height, packed: vec![T::zero(); elements] }
     }
 
-    /// Elements of a tile's rows.
+    /// Returns the number of elements of a tile.
     fn tile_elements(&self) -> usize {
         self.channels * self.taps.len() * self.height
     }
@@ -59,7 +59,7 @@ impl<T: Real> Weights<T> {
         self.packed = packed;
     }
 
-    /// Packs some rows of a group's weights.
+    /// Packs one tile of rows of a group's weights.
     fn pack_tile(&self, kernels: &Kernels<T>, weights: &[T], rows: Range<usize>, packed: &mut [T]) {
         let terms = self.channels * self.kernel;
         match self.order {
@@ -81,7 +81,7 @@ impl<T: Real> Weights<T> {
         }
     }
 
-    /// The terms of this range of a tile of a group.
+    /// Returns a range of the terms of a tile of a group.
     pub(super) fn tile(&self, group: usize, tile: usize, terms: &Range<usize>) -> &[T] {
         let first = (group * self.rows.div_ceil(self.height) + tile) * self.tile_elements();
         &self.packed[first + terms.start * self.height..first + terms.end * self.height]

@@ -16,19 +16,19 @@ use super::vector::Vector;
 kernels!(SINGLE, f32, __m256, "AVX2", 4, "avx2,fma");
 kernels!(DOUBLE, f64, __m256d, "AVX2", 4, "avx2,fma");
 
-/// All bits set in the first `count` lanes of four bytes.
+/// Returns a mask with all bits of the first `count` 4-byte lanes set.
 #[inline(always)]
 #[allow(clippy::cast_possible_wrap, reason = "a lane's number")]
 unsafe fn mask_of_4_bytes(count: usize) -> __m256i {
-    // SAFETY: the caller has the instruction set.
+    // SAFETY: the caller guarantees that the processor supports the instruction set.
     unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)) }
 }
 
-/// All bits set in the first `count` lanes of eight bytes.
+/// Returns a mask with all bits of the first `count` 8-byte lanes set.
 #[inline(always)]
 #[allow(clippy::cast_possible_wrap, reason = "a lane's number")]
 unsafe fn mask_of_8_bytes(count: usize) -> __m256i {
-    // SAFETY: the caller has the instruction set.
+    // SAFETY: the caller guarantees that the processor supports the instruction set.
     unsafe { _mm256_cmpgt_epi64(_mm256_set1_epi64x(count as i64), _mm256_setr_epi64x(0, 1, 2, 3)) }
 }
 
@@ -38,52 +38,54 @@ impl Vector for __m256 {
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
-        // SAFETY: the trait's contract: the processor has the instruction set. So below.
+        // SAFETY: by the contract of the trait the processor supports the instruction set, as in
+        // all methods below.
         unsafe { _mm256_set1_ps(value) }
     }
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller promises 8 elements.
+        // SAFETY: the caller guarantees 8 elements.
         unsafe { _mm256_loadu_ps(from) }
     }
 
     #[inline(always)]
     unsafe fn load_part(from: *const f32, count: usize) -> Self {
-        // SAFETY: the caller promises `count` elements; masked lanes are not read.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not read.
         unsafe { _mm256_maskload_ps(from, mask_of_4_bytes(count)) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller promises 8 elements.
+        // SAFETY: the caller guarantees 8 elements.
         unsafe { _mm256_storeu_ps(to, self) }
     }
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, count: usize) {
-        // SAFETY: the caller promises `count` elements; masked lanes are not written.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not written.
         unsafe { _mm256_maskstore_ps(to, mask_of_4_bytes(count), self) }
     }
 
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm256_add_ps(self, other) }
     }
 
     #[inline(always)]
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm256_fmadd_ps(self, factor, addend) }
     }
 
     #[inline(always)]
     unsafe fn transpose(from: *const f32, stride: usize, to: *mut f32, to_stride: usize) {
-        // SAFETY: the caller promises both blocks of 8 x 8 elements.
+        // SAFETY: the caller guarantees both blocks of 8 x 8 elements.
         unsafe {
             for column in (0..8).step_by(4) {
-                // Each half of a register holds four columns of another row: only elements within halves change places.
+                // Each half of a register holds four columns of a different row, so that only
+                // elements within halves move.
                 let four_columns = |row: usize| {
                     let half = |row: usize| _mm_loadu_ps(from.add(row * stride + column));
                     _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(half(row)), half(row + 4))
@@ -111,43 +113,43 @@ impl Vector for __m256d {
 
     #[inline(always)]
     unsafe fn splat(value: f64) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm256_set1_pd(value) }
     }
 
     #[inline(always)]
     unsafe fn load(from: *const f64) -> Self {
-        // SAFETY: the caller promises 4 elements.
+        // SAFETY: the caller guarantees 4 elements.
         unsafe { _mm256_loadu_pd(from) }
     }
 
     #[inline(always)]
     unsafe fn load_part(from: *const f64, count: usize) -> Self {
-        // SAFETY: the caller promises `count` elements; masked lanes are not read.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not read.
         unsafe { _mm256_maskload_pd(from, mask_of_8_bytes(count)) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f64) {
-        // SAFETY: the caller promises 4 elements.
+        // SAFETY: the caller guarantees 4 elements.
         unsafe { _mm256_storeu_pd(to, self) }
     }
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f64, count: usize) {
-        // SAFETY: the caller promises `count` elements; masked lanes are not written.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not written.
         unsafe { _mm256_maskstore_pd(to, mask_of_8_bytes(count), self) }
     }
 
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm256_add_pd(self, other) }
     }
 
     #[inline(always)]
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm256_fmadd_pd(self, factor, addend) }
     }
 }

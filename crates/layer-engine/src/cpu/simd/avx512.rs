@@ -23,53 +23,54 @@ impl Vector for __m512 {
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
-        // SAFETY: the trait's contract: the processor has the instruction set. So below.
+        // SAFETY: by the contract of the trait the processor supports the instruction set, as in
+        // all methods below.
         unsafe { _mm512_set1_ps(value) }
     }
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller promises 16 elements.
+        // SAFETY: the caller guarantees 16 elements.
         unsafe { _mm512_loadu_ps(from) }
     }
 
     #[inline(always)]
     unsafe fn load_part(from: *const f32, count: usize) -> Self {
-        // SAFETY: the caller promises `count` elements; masked lanes are not read.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not read.
         unsafe { _mm512_maskz_loadu_ps((1 << count) - 1, from) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller promises 16 elements.
+        // SAFETY: the caller guarantees 16 elements.
         unsafe { _mm512_storeu_ps(to, self) }
     }
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f32, count: usize) {
-        // SAFETY: the caller promises `count` elements; masked lanes are not written.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not written.
         unsafe { _mm512_mask_storeu_ps(to, (1 << count) - 1, self) }
     }
 
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm512_add_ps(self, other) }
     }
 
     #[inline(always)]
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm512_fmadd_ps(self, factor, addend) }
     }
 
     #[inline(always)]
     unsafe fn transpose(from: *const f32, stride: usize, to: *mut f32, to_stride: usize) {
-        // SAFETY: the caller promises both blocks of 16 x 16 elements.
+        // SAFETY: the caller guarantees both blocks of 16 x 16 elements.
         unsafe {
             for column in (0..16).step_by(4) {
-                // Each quarter of a register holds four columns of another row, so that four registers hold four
-                // columns of all rows, and only elements within quarters have to change places.
+                // Each quarter of a register holds four columns of a different row. Four registers
+                // hold four columns of all rows, and only elements within quarters move.
                 let four_columns = |row: usize| {
                     let quarter = |row: usize| _mm_loadu_ps(from.add(row * stride + column));
                     let rows = _mm512_castps128_ps512(quarter(row));
@@ -100,49 +101,49 @@ impl Vector for __m512d {
 
     #[inline(always)]
     unsafe fn splat(value: f64) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm512_set1_pd(value) }
     }
 
     #[inline(always)]
     unsafe fn load(from: *const f64) -> Self {
-        // SAFETY: the caller promises 8 elements.
+        // SAFETY: the caller guarantees 8 elements.
         unsafe { _mm512_loadu_pd(from) }
     }
 
     #[inline(always)]
     unsafe fn load_part(from: *const f64, count: usize) -> Self {
-        // SAFETY: the caller promises `count` elements; masked lanes are not read.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not read.
         unsafe { _mm512_maskz_loadu_pd((1 << count) - 1, from) }
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f64) {
-        // SAFETY: the caller promises 8 elements.
+        // SAFETY: the caller guarantees 8 elements.
         unsafe { _mm512_storeu_pd(to, self) }
     }
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut f64, count: usize) {
-        // SAFETY: the caller promises `count` elements; masked lanes are not written.
+        // SAFETY: the caller guarantees `count` elements; masked lanes are not written.
         unsafe { _mm512_mask_storeu_pd(to, (1 << count) - 1, self) }
     }
 
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm512_add_pd(self, other) }
     }
 
     #[inline(always)]
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self {
-        // SAFETY: the trait's contract.
+        // SAFETY: contract of the trait.
         unsafe { _mm512_fmadd_pd(self, factor, addend) }
     }
 
     #[inline(always)]
     unsafe fn transpose(from: *const f64, stride: usize, to: *mut f64, to_stride: usize) {
-        // SAFETY: the caller promises both blocks of 8 x 8 elements.
+        // SAFETY: the caller guarantees both blocks of 8 x 8 elements.
         unsafe {
             for column in (0..8).step_by(2) {
                 let two_columns = |row: usize| {

@@ -1,4 +1,4 @@
-//! The kernels of one instruction set and scalar, behind checks of every bound.
+//! Bounds-checked kernels of one instruction set and scalar.
 #![allow(unsafe_code)]
 
 use super::super::Real;
@@ -6,15 +6,16 @@ use super::pack::Segment;
 use super::shared::Shared;
 use super::tile::{MOST_ROWS, Start, Terms, Tile};
 
-/// The inner loops, compiled for one instruction set.
+/// Table of the inner loops, compiled for one instruction set.
 ///
-/// A table can only be obtained from [`tables`](super::tables), which checks what the processor supports.
+/// A table can be obtained only from [`tables`](super::tables), which checks that the processor
+/// supports it.
 #[derive(Debug)]
 pub(in super::super) struct Kernels<T> {
     pub(super) name: &'static str,
-    /// Rows of the largest tile.
+    /// Number of rows of the largest tile.
     pub(super) rows: usize,
-    /// Elements of a vector.
+    /// Number of elements of a vector.
     pub(super) lanes: usize,
     pub(super) product: unsafe fn(&Tile<'_, T>),
     #[allow(clippy::type_complexity, reason = "named by what it compiles")]
@@ -22,65 +23,68 @@ pub(in super::super) struct Kernels<T> {
     pub(super) transpose: unsafe fn(Strided<*const T>, Strided<*mut T>, [usize; 2]),
 }
 
-/// Elements, and the distance between neighbours or rows.
+/// Pointer to elements, and the distance between neighbours or rows in elements.
 pub(super) type Strided<P> = (P, usize);
 
-/// Vectors in a row of the largest tile.
+/// Maximum number of vectors in a row of a tile.
 const VECTORS: usize = 3;
 
-/// The left factor of a tile: its elements of a term, one for each row.
+/// Left factor of a tile: for each term, one element per row.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Left<'a, T> {
-    /// The elements of a term next to each other, as many as the largest tile has rows, and term after term.
+    /// Packed elements: term after term, as many elements per term as the largest tile has rows.
     Packed(&'a [T]),
-    /// Each row on its own.
+    /// Elements of each row in place.
     Rows {
         source: &'a [T],
-        /// Where the first term of each row lies: so many elements behind `skipped`.
+        /// Index of the first term of each row, plus `skipped`.
         first: &'a [usize],
         skipped: usize,
-        /// How the others follow.
+        /// Layout of the other terms of a row.
         terms: Terms,
     },
 }
 
-/// The right factor of a tile: a row for each term.
+/// Right factor of a tile: a row for each term.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Right<'a, T> {
     pub(in super::super) source: &'a [T],
-    /// From one row to the next.
+    /// Distance between rows, in elements.
     pub(in super::super) stride: usize,
 }
 
-/// Where a tile's sums go.
+/// Destination of the sums of a tile.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Place<'a, 'b, T> {
     pub(in super::super) target: &'a Shared<'b, T>,
-    /// The tile's first element.
+    /// Index of the tile's first element.
     pub(in super::super) first: usize,
-    /// From one row to the next.
+    /// Distance between rows, in elements.
     pub(in super::super) stride: usize,
     pub(in super::super) rows: usize,
     pub(in super::super) columns: usize,
 }
 
 impl<T: Real> Kernels<T> {
-    /// The instruction set.
+    /// Returns the name of the instruction set.
     pub(in super::super) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Rows of the largest tile, and the number of a term's elements in a packed left factor.
+    /// Returns the number of rows of the largest tile. A packed left factor has this number of
+    /// elements per term.
     pub(in super::super) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Elements of a vector. A tile whose columns are a multiple of it is fastest.
+    /// Returns the number of elements of a vector. Tiles whose number of columns is a multiple of
+    /// it are the fastest.
     pub(in super::super) fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// The widths of the tiles that cover this many columns: as few as can be, and of nearly equal size.
+    /// Returns the widths of the tiles that cover `columns` columns: the minimum number of tiles,
+    /// of nearly equal size.
     pub(in super::super) fn widths(&self, columns: usize) -> impl Iterator<Item = usize> + use<T> {
         let (vectors, lanes) = (columns.div_ceil(self.lanes), self.lanes);
         let tiles = vectors.div_ceil(VECTORS);
@@ -90,13 +94,13 @@ impl<T: Real> Kernels<T> {
         })
     }
 
-    /// `place = start + left * right`.
+    /// Computes `place = start + left * right`.
     ///
     /// # Safety
-    /// Nobody else reads or writes the elements of `place` meanwhile.
+    /// No other thread reads or writes the elements of `place` during the call.
     ///
     /// # Panics
-    /// When something does not fit: a bug of the caller, never of its input.
+    /// If the operands do not match. This is a bug of the caller; input data cannot cause it.
     pub(in super::super) unsafe fn product(
         &self,
         left: Left<'_, T>,
@@ -137,7 +141,7 @@ impl<T: Real> Kernels<T> {
         );
         let mut pointers = [left.as_ptr(); MOST_ROWS];
         for (row, pointer) in pointers.iter_mut().enumerate() {
-            // Rows after the tile's repeat its last one.
+            // The rows after the tile's last one repeat it.
             let first = first_of_rows.map_or(row, |(first, skipped)| first[row.min(rows - 1)] - skipped);
             *pointer = left.as_ptr().wrapping_add(first);
         }
@@ -153,16 +157,17 @@ impl<T: Real> Kernels<T> {
             columns,
             start,
         };
-        // SAFETY: the processor has the instruction set, since `tables` gives no other table. The assertions
-        // above keep all elements within their slices, and the caller has exclusive access to those of the target.
+        // SAFETY: the processor supports the instruction set, because `tables` returns no other
+        // table. The assertions above keep all elements within their slices, and the caller has
+        // exclusive access to the target's elements.
         unsafe { (self.product)(&tile) }
     }
 
-    /// Writes the rows of a panel, `width` apart: row `k` is what the segments see at `offsets[k]`, the elements of a
-    /// segment `step` apart.
+    /// Writes the rows of a panel, `width` elements apart. Row `k` holds the elements of the
+    /// segments at `offsets[k]`. The elements of a segment are `step` apart in the source.
     ///
     /// # Panics
-    /// When something does not fit: a bug of the caller.
+    /// If an element lies outside its slice. This is a bug of the caller.
     pub(in super::super) fn gather(
         &self,
         (source, step): (&[T], usize),
@@ -181,10 +186,10 @@ impl<T: Real> Kernels<T> {
         unsafe { (self.gather)((source.as_ptr(), step), offsets, segments, (panel.as_mut_ptr(), width)) };
     }
 
-    /// `to[column * to_stride + row] = from[row * from_stride + column]`.
+    /// Transposes a matrix: `to[column * to_stride + row] = from[row * from_stride + column]`.
     ///
     /// # Panics
-    /// When something does not fit: a bug of the caller.
+    /// If an element lies outside its slice. This is a bug of the caller.
     pub(in super::super) fn transpose(
         &self,
         (from, from_stride): (&[T], usize),
@@ -203,7 +208,8 @@ impl<T: Real> Kernels<T> {
     }
 }
 
-/// Defines a table: its name, scalar and vector, the instruction set's name, the rows of a tile, and what to compile for.
+/// Defines a table. Arguments: name of the table, scalar, vector, name of the instruction set,
+/// number of rows of a tile, and the target features to compile for.
 macro_rules! kernels {
     ($table:ident, $scalar:ty, $vector:ty, $name:literal, $rows:literal $(, $features:literal)?) => {
         pub(in super::super) static $table: $crate::cpu::simd::Kernels<$scalar> = {
@@ -211,7 +217,8 @@ macro_rules! kernels {
             use $crate::cpu::simd::tile::{self, Tile};
             $(#[target_feature(enable = $features)])?
             unsafe fn product(tile: &Tile<'_, $scalar>) {
-                // SAFETY: the caller's promises, the instruction set among them. So below.
+                // SAFETY: guaranteed by the caller, including the instruction set; as in the
+                // functions below.
                 unsafe { tile::product::<$vector, $rows>(tile) }
             }
             $(#[target_feature(enable = $features)])?

@@ -1,7 +1,8 @@
-//! Vector instructions: the inner loops, written once and compiled for each instruction set.
+//! Inner loops with vector instructions, written once and compiled for each instruction set.
 //!
-//! Every element of a product is summed in the same order whatever the instruction set, the cut of rows and columns, and
-//! the number of threads; sets without fused multiply-add round it differently.
+//! The order of the terms of a sum does not depend on the instruction set, on the division into
+//! rows and columns, or on the number of threads. Instruction sets without fused multiply-add round
+//! differently.
 #![allow(clippy::inline_always, reason = "what is not inlined is compiled for another instruction set")]
 
 #[cfg(target_arch = "x86_64")]
@@ -23,7 +24,8 @@ pub(super) use tile::{Start, Terms};
 /// The tables of an instruction set for both scalars.
 type Tables = (&'static Kernels<f32>, &'static Kernels<f64>);
 
-/// The tables of all instruction sets that this processor has and the compiler knew, the best first.
+/// Returns the tables of all instruction sets that the processor and the compiler support, the
+/// fastest first.
 #[allow(clippy::vec_init_then_push, reason = "which are pushed depends on the target")]
 pub(super) fn tables() -> Vec<Tables> {
     let mut tables: Vec<Tables> = Vec::new();

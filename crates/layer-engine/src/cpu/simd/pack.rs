@@ -1,4 +1,4 @@
-//! Gathering what a product reads into the order in which it reads it.
+//! Packing: copies the operands of a product into the order in which they are read.
 #![allow(unsafe_code)]
 
 use super::vector::Vector;
@@ -6,19 +6,19 @@ use super::vector::Vector;
 /// A run of neighbouring windows within a row of a panel.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Segment {
-    /// The first window's place in the source.
+    /// Index of the first window in the source.
     pub(in super::super) from: usize,
-    /// The first window's lane in the panel.
+    /// Index of the first window in the row of the panel.
     pub(in super::super) to: usize,
     pub(in super::super) length: usize,
 }
 
-/// Writes the rows of a panel, `width` elements apart: row `k` is what the segments see at `offsets[k]`, their elements
-/// `step` apart.
+/// Writes the rows of a panel, `width` elements apart. Row `k` holds the elements of the segments
+/// at `offsets[k]`. The elements of a segment are `step` apart in the source.
 ///
 /// # Safety
-/// The processor has the vector's instruction set. All elements of the source and of the panel are there, and nobody else
-/// has the panel.
+/// The processor supports the vector's instruction set. All elements of the source and of the panel
+/// are valid, and no other thread accesses the panel.
 #[inline(always)]
 pub(super) unsafe fn gather<V: Vector>(
     (source, step): (*const V::Scalar, usize),
@@ -26,7 +26,7 @@ pub(super) unsafe fn gather<V: Vector>(
     segments: &[Segment],
     (panel, width): (*mut V::Scalar, usize),
 ) {
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut row = panel;
         for &offset in offsets {
@@ -48,7 +48,7 @@ pub(super) unsafe fn gather<V: Vector>(
 
 #[inline(always)]
 unsafe fn copy<V: Vector>(from: *const V::Scalar, to: *mut V::Scalar, length: usize) {
-    // SAFETY: the caller promises `length` elements at both.
+    // SAFETY: the caller guarantees `length` elements at both pointers.
     unsafe {
         let mut index = 0;
         while index + V::LANES <= length {
@@ -61,7 +61,7 @@ unsafe fn copy<V: Vector>(from: *const V::Scalar, to: *mut V::Scalar, length: us
     }
 }
 
-/// `to[column * to_stride + row] = from[row * from_stride + column]`.
+/// Transposes a matrix: `to[column * to_stride + row] = from[row * from_stride + column]`.
 ///
 /// # Safety
 /// As for [`gather`].
@@ -72,7 +72,7 @@ pub(super) unsafe fn transpose<V: Vector>(
     [rows, columns]: [usize; 2],
 ) {
     let [whole_rows, whole_columns] = [rows, columns].map(|count| count / V::LANES * V::LANES);
-    // SAFETY: the caller's promises: all these rows and columns are there.
+    // SAFETY: the caller guarantees that all rows and columns are valid.
     unsafe {
         for row in (0..whole_rows).step_by(V::LANES) {
             for column in (0..whole_columns).step_by(V::LANES) {

@@ -1,11 +1,11 @@
-//! Plain arrays, which the compiler turns into whatever vectors the target is sure to have.
+//! Vectors as plain arrays, which the compiler maps to the vectors of the baseline target.
 #![allow(unsafe_code)]
 
 use super::super::Real;
 use super::kernels::kernels;
 use super::vector::Vector;
 
-/// Four numbers.
+/// A vector of four numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Four<T>([T; 4]);
 
@@ -23,7 +23,7 @@ impl<T: Real> Vector for Four<T> {
 
     #[inline(always)]
     unsafe fn load(from: *const T) -> Self {
-        // SAFETY: the caller promises 4 elements.
+        // SAFETY: the caller guarantees 4 elements.
         Self(unsafe { from.cast::<[T; 4]>().read() })
     }
 
@@ -31,7 +31,7 @@ impl<T: Real> Vector for Four<T> {
     unsafe fn load_part(from: *const T, count: usize) -> Self {
         let mut lanes = [T::zero(); 4];
         for (index, lane) in lanes.iter_mut().enumerate().take(count) {
-            // SAFETY: the caller promises `count` elements.
+            // SAFETY: the caller guarantees `count` elements.
             *lane = unsafe { *from.add(index) };
         }
         Self(lanes)
@@ -39,14 +39,14 @@ impl<T: Real> Vector for Four<T> {
 
     #[inline(always)]
     unsafe fn store(self, to: *mut T) {
-        // SAFETY: the caller promises 4 elements.
+        // SAFETY: the caller guarantees 4 elements.
         unsafe { to.cast::<[T; 4]>().write(self.0) }
     }
 
     #[inline(always)]
     unsafe fn store_part(self, to: *mut T, count: usize) {
         for (index, lane) in self.0.into_iter().enumerate().take(count) {
-            // SAFETY: the caller promises `count` elements.
+            // SAFETY: the caller guarantees `count` elements.
             unsafe { *to.add(index) = lane };
         }
     }
@@ -60,7 +60,7 @@ impl<T: Real> Vector for Four<T> {
 
     #[inline(always)]
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self {
-        // Not fused: where the target has no such instruction, that is a call of a library for each lane.
+        // Not fused: without hardware support, a fused operation is a library call per lane.
         let mut lanes = addend.0;
         lanes.iter_mut().zip(self.0.into_iter().zip(factor.0)).for_each(|(lane, (a, b))| *lane += a * b);
         Self(lanes)

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-/// A slice that several threads write to, each to elements of its own.
+/// A slice that several threads write concurrently, each to its own elements.
 #[derive(Debug)]
 pub(in super::super) struct Shared<'a, T> {
     pointer: *mut T,
@@ -10,9 +10,10 @@ pub(in super::super) struct Shared<'a, T> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: elements are only reached through pointers, and whoever dereferences one guarantees exclusive access to the element.
+// SAFETY: elements are accessed only through pointers, and the code that dereferences a pointer
+// guarantees exclusive access to the element.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
-// SAFETY: as a mutable slice may be sent.
+// SAFETY: as for a mutable slice.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 
 impl<'a, T: Copy> Shared<'a, T> {
@@ -28,30 +29,32 @@ impl<'a, T: Copy> Shared<'a, T> {
         self.pointer
     }
 
-    /// A part of the slice.
+    /// Returns a part of the slice.
     ///
     /// # Safety
-    /// Nobody else reads or writes these elements while the part is borrowed.
+    /// No other thread reads or writes these elements while the part is borrowed.
     ///
     /// # Panics
-    /// When it is not a part: a bug of the caller.
+    /// If the range lies outside the slice. This is a bug of the caller.
     #[allow(clippy::mut_from_ref, reason = "the caller's promise")]
     pub(in super::super) unsafe fn part(&self, first: usize, length: usize) -> &mut [T] {
         assert!(first <= self.length && length <= self.length - first, "a part lies within its slice");
-        // SAFETY: the elements are there, initialised, borrowed for the slice's lifetime, and the caller's alone.
+        // SAFETY: the elements are valid, initialised and borrowed for the slice's lifetime, and
+        // the caller guarantees exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(first), length) }
     }
 
     /// Writes an element.
     ///
     /// # Safety
-    /// Nobody else reads or writes it meanwhile.
+    /// No other thread reads or writes the element during the call.
     ///
     /// # Panics
-    /// When there is no such element: a bug of the caller.
+    /// If the index is out of range. This is a bug of the caller.
     pub(in super::super) unsafe fn write(&self, index: usize, value: T) {
         assert!(index < self.length, "an element lies within its slice");
-        // SAFETY: the element is there, borrowed for the slice's lifetime, and the caller's alone.
+        // SAFETY: the element is valid and borrowed for the slice's lifetime, and the caller
+        // guarantees exclusive access.
         unsafe { *self.pointer.add(index) = value };
     }
 }

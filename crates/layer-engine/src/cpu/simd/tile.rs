@@ -1,24 +1,25 @@
-//! The inner loops of all products: a tile of the result stays in registers while the terms are walked along.
+//! Inner loops of all products. A tile of the result stays in registers while the loop runs over
+//! the terms.
 #![allow(unsafe_code)]
 
 use super::vector::Vector;
 
-/// No kernel has tiles of more rows.
+/// Maximum number of rows of a tile, over all kernels.
 pub(super) const MOST_ROWS: usize = 8;
 
 /// A tile of a product: `rows x columns` sums.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tile<'a, T> {
-    /// The first term's factor of each row. Rows behind `rows` have one that may be read as well.
+    /// Factor of the first term of each row. Pointers beyond `rows` are readable too.
     pub(super) left: [*const T; MOST_ROWS],
-    /// Where a row's factors of the other terms are.
+    /// Layout of a row's factors of the other terms.
     pub(super) terms: Terms,
-    /// Whether the factors of all rows lie next to each other.
+    /// Whether the factors of a term are contiguous over the rows.
     pub(super) packed: bool,
-    /// The other factor: rows of `columns` elements, `right_stride` apart, one for each term.
+    /// The right factor: one row of `columns` elements per term, `right_stride` elements apart.
     pub(super) right: *const T,
     pub(super) right_stride: usize,
-    /// The sums: `rows` rows of `columns` elements, `target_stride` apart.
+    /// The sums: `rows` rows of `columns` elements, `target_stride` elements apart.
     pub(super) target: *mut T,
     pub(super) target_stride: usize,
     pub(super) rows: usize,
@@ -26,8 +27,9 @@ pub(super) struct Tile<'a, T> {
     pub(super) start: Start<'a, T>,
 }
 
-/// The places of a row's factors, from that of the first term: `planes` planes, `pitch` elements apart, of `runs` runs each,
-/// `jump` elements apart, of `length` terms each, `step` elements apart.
+/// Layout of a row's factors, relative to the first term. There are `planes` planes, `pitch`
+/// elements apart, each of `runs` runs, `jump` elements apart, each of `length` terms, `step`
+/// elements apart.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Terms {
     pub(in super::super) planes: usize,
@@ -39,7 +41,7 @@ pub(in super::super) struct Terms {
 }
 
 impl Terms {
-    /// A single run.
+    /// Returns the layout of a single run.
     pub(in super::super) fn in_a_row(length: usize, step: usize) -> Self {
         Self { planes: 1, pitch: 0, runs: 1, jump: 0, length, step }
     }
@@ -48,34 +50,34 @@ impl Terms {
         self.planes * self.runs * self.length
     }
 
-    /// The place of the last term.
+    /// Returns the index of the last term.
     pub(super) fn last(&self) -> usize {
         let along = |count: usize, distance: usize| count.saturating_sub(1) * distance;
         along(self.planes, self.pitch) + along(self.runs, self.jump) + along(self.length, self.step)
     }
 }
 
-/// What a tile's sums are added to.
+/// Initial value of a tile's sums.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Start<'a, T> {
-    /// Nothing: what the target holds is overwritten.
+    /// Zero: the target is overwritten.
     Zero,
-    /// What the target holds.
+    /// The content of the target.
     Target,
-    /// An element for each row.
+    /// One value per row.
     Rows(&'a [T]),
 }
 
 /// Computes a tile of at most `ROWS` rows and three vectors of columns.
 ///
 /// # Safety
-/// The processor has the vector's instruction set. All elements of the factors and of the target are there, and nobody
-/// else has the target.
+/// The processor supports the vector's instruction set. All elements of the factors and of the
+/// target are valid, and no other thread accesses the target.
 #[inline(always)]
 pub(super) unsafe fn product<V: Vector, const ROWS: usize>(tile: &Tile<'_, V::Scalar>) {
     let vectors = tile.columns.div_ceil(V::LANES);
     let part = tile.columns % V::LANES != 0;
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match (vectors, part) {
             (1, false) => compute::<V, ROWS, 1, false>(tile),
@@ -92,7 +94,7 @@ pub(super) unsafe fn product<V: Vector, const ROWS: usize>(tile: &Tile<'_, V::Sc
 unsafe fn compute<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: bool>(
     tile: &Tile<'_, V::Scalar>,
 ) {
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let sums = if tile.packed {
             packed_sums::<V, ROWS, VECTORS, PART>(tile)
@@ -103,13 +105,13 @@ unsafe fn compute<V: Vector, const ROWS: usize, const VECTORS: usize, const PART
     }
 }
 
-/// A row of `columns` elements, in as many vectors.
+/// Loads a row of `columns` elements into `VECTORS` vectors.
 #[inline(always)]
 unsafe fn load<V: Vector, const VECTORS: usize, const PART: bool>(
     from: *const V::Scalar,
     columns: usize,
 ) -> [V; VECTORS] {
-    // SAFETY: the caller promises `columns` elements, of which the last vector may have a part.
+    // SAFETY: the caller guarantees `columns` elements; the last vector may be partial.
     unsafe {
         let mut vectors = [V::splat(V::Scalar::default()); VECTORS];
         for (index, vector) in vectors.iter_mut().enumerate() {
@@ -128,7 +130,7 @@ unsafe fn load<V: Vector, const VECTORS: usize, const PART: bool>(
 unsafe fn packed_sums<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: bool>(
     tile: &Tile<'_, V::Scalar>,
 ) -> [[V; VECTORS]; ROWS] {
-    // SAFETY: the caller promises that all elements are there.
+    // SAFETY: the caller guarantees that all elements are valid.
     unsafe {
         let mut sums = [[V::splat(V::Scalar::default()); VECTORS]; ROWS];
         let (mut left, mut right) = (tile.left[0], tile.right);
@@ -151,7 +153,7 @@ unsafe fn packed_sums<V: Vector, const ROWS: usize, const VECTORS: usize, const 
 unsafe fn sums<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: bool>(
     tile: &Tile<'_, V::Scalar>,
 ) -> [[V; VECTORS]; ROWS] {
-    // SAFETY: the caller promises that all elements are there.
+    // SAFETY: the caller guarantees that all elements are valid.
     unsafe {
         let mut sums = [[V::splat(V::Scalar::default()); VECTORS]; ROWS];
         let mut right = tile.right;
@@ -181,7 +183,8 @@ unsafe fn write<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: 
     tile: &Tile<'_, V::Scalar>,
     sums: [[V; VECTORS]; ROWS],
 ) {
-    // SAFETY: the caller promises that the target's elements are there and his own.
+    // SAFETY: the caller guarantees that the target's elements are valid and accessed by no other
+    // thread.
     unsafe {
         for (row, sums) in sums.into_iter().enumerate() {
             if row >= tile.rows {

@@ -2,44 +2,44 @@
 
 use super::super::Real;
 
-/// A vector register of an instruction set: what the kernels of this module are written in.
+/// A vector register of an instruction set. The kernels of this module are generic over it.
 ///
 /// # Safety
-/// Every method asks that the processor has the instruction set, and is only fast where its caller is compiled for it: all
-/// are inlined. Pointers need no alignment.
+/// Every method requires that the processor supports the instruction set. Methods are inlined, and
+/// fast only in callers that are compiled for the instruction set. Pointers need not be aligned.
 pub(super) trait Vector: Copy {
-    /// What a lane holds.
+    /// Type of a lane.
     type Scalar: Real;
     /// Number of lanes.
     const LANES: usize;
 
-    /// The same number in all lanes.
+    /// Returns a vector with `value` in all lanes.
     unsafe fn splat(value: Self::Scalar) -> Self;
 
     /// Reads `LANES` elements.
     unsafe fn load(from: *const Self::Scalar) -> Self;
 
-    /// Reads `count < LANES` elements, and nothing behind them; the other lanes are zero.
+    /// Reads `count < LANES` elements and no memory beyond them. The other lanes are zero.
     unsafe fn load_part(from: *const Self::Scalar, count: usize) -> Self;
 
     /// Writes `LANES` elements.
     unsafe fn store(self, to: *mut Self::Scalar);
 
-    /// Writes the first `count < LANES` elements, and nothing behind them.
+    /// Writes the first `count < LANES` elements and no memory beyond them.
     unsafe fn store_part(self, to: *mut Self::Scalar, count: usize);
 
-    /// `self + other`.
+    /// Computes `self + other`.
     unsafe fn add(self, other: Self) -> Self;
 
-    /// `self * factor + addend`.
+    /// Computes `self * factor + addend`.
     unsafe fn multiply_add(self, factor: Self, addend: Self) -> Self;
 
-    /// Transposes blocks of `LANES` rows that start `stride` elements apart: `to[column * to_stride + row] = from[row *
-    /// stride + column]` for `LANES` rows and as many columns.
+    /// Transposes a block of `LANES x LANES` elements: `to[column * to_stride + row] = from[row *
+    /// stride + column]`.
     unsafe fn transpose(from: *const Self::Scalar, stride: usize, to: *mut Self::Scalar, to_stride: usize) {
         for row in 0..Self::LANES {
             for column in 0..Self::LANES {
-                // SAFETY: the caller's promise: all elements of both blocks are there.
+                // SAFETY: the caller guarantees that all elements of both blocks are valid.
                 unsafe { *to.add(column * to_stride + row) = *from.add(row * stride + column) };
             }
         }

@@ -1,9 +1,9 @@
-// Activations, element by element, and softmax, a warp for each row.
+// Elementwise activations, and softmax with one warp per row.
 #include "basics.cuh"
 
 KERNEL relu_forward(u32 elements, const float* __restrict__ x, float* __restrict__ y) {
     const u32 i = ELEMENT;
-    // What is not a number stays so.
+    // NaN stays NaN.
     if (i < elements) y[i] = x[i] < 0 ? 0 : x[i];
 }
 
@@ -12,12 +12,12 @@ KERNEL relu_backward(u32 elements, const float* __restrict__ y, const float* __r
     if (i < elements) dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-// A unit is x times its gate. Each gate is given with its derivative.
+// A unit is x times its gate. A gate is evaluated together with its derivative.
 struct Gate {
     float value, slope;
 };
 
-// The normal distribution itself.
+// Exact gate: the normal distribution.
 __device__ __forceinline__ Gate normal(float x) {
     Gate gate;
     gate.value = 0.5f + 0.5f * erff(x * 0.70710678f);
@@ -25,7 +25,7 @@ __device__ __forceinline__ Gate normal(float x) {
     return gate;
 }
 
-// Its approximation by a hyperbolic tangent: a sigmoid of sqrt(8 / pi) * (x + 0.044715 x^3).
+// Approximation by a hyperbolic tangent: sigmoid of sqrt(8 / pi) * (x + 0.044715 x^3).
 __device__ __forceinline__ Gate tangent(float x) {
     const float scale = 1.5957691f, cubic = 0.044715f, square = x * x;
     Gate gate;
@@ -73,7 +73,7 @@ KERNEL softmax_forward(u32 rows, u32 classes, const float* __restrict__ x, float
         sum += share;
     }
     const float factor = (float)(1.0 / warp_sum(sum));
-    // Each lane reads what it wrote.
+    // Each lane reads the elements that it wrote.
     ROLLED for (u32 i = LANE; i < classes; i += 32) y[i] *= factor;
 }
 

@@ -1,8 +1,10 @@
-// Scaled dot-product attention. Weights are made tile by tile, 64 queries by 64 keys, and never in memory as a whole (as in
-// FlashAttention; Dao et al., 2022). A block makes up to 64 features of a head's results; what it needs of the others it computes again.
+// Scaled dot-product attention. Weights are computed in tiles of 64 queries by 64 keys and never
+// stored as a whole matrix (FlashAttention; Dao et al., 2022). A block computes up to 64 features
+// of a head's output. Blocks of other features of the same head recompute the weights.
 #include "tile.cuh"
 
-// Which part of the work a block has: the first row of its tile, its first feature, and where its head lies.
+// Part of the work of a block: first row of its tile, its first feature, number of its head,
+// features of an output position, and offsets of the head in the input and in the output.
 struct Part {
     u32 row, feature, number, features;
     u64 head, output;
@@ -20,7 +22,7 @@ struct Part {
     }
 };
 
-// A factor that is in shared memory: a row for each of the first index, a term for each of the second.
+// A factor in shared memory. The first index is the row, the second the term.
 struct SharedRows {
     const float (&data)[TILE][PITCH];
     __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
@@ -30,7 +32,7 @@ struct SharedRows {
     }
 };
 
-// The same, with a row for each of the second index.
+// A factor in shared memory. The first index is the term, the second the row.
 struct SharedColumns {
     const float (&data)[TILE][PITCH];
     __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
@@ -45,7 +47,7 @@ __device__ __forceinline__ void put_tile(const float (&values)[4][4], float (&sh
     __syncthreads();
 }
 
-// Over the 16 threads that have the same rows of a tile.
+// Reductions over the 16 threads that have the same rows of a tile.
 __device__ __forceinline__ float row_largest(float value) {
 #pragma unroll
     for (int distance = 8; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
@@ -62,7 +64,7 @@ __device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 c
     return query < positions && key < positions && (!causal || key <= query);
 }
 
-// Saves for each query the logarithm of the sum over its keys; while evaluating, `saved` is null.
+// Saves the logarithm of the sum of exponentials of each query. In evaluation `saved` is null.
 KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float scale, const float* __restrict__ x, float* __restrict__ y,
                          float* __restrict__ saved) {
     __shared__ Slabs slabs;
@@ -83,12 +85,12 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const u32 key = first + TILE_COLUMN + j;
-                // Rows behind the last query are computed like it, and not stored.
+                // Rows beyond the last query are computed like it and not stored.
                 const bool seen = is_seen(min(part.row + TILE_ROW + i, positions - 1), key, positions, causal);
                 scores[i][j] = seen ? scores[i][j] * scale : -INFINITY_F;
                 largest = fmaxf(largest, scores[i][j]);
             }
-            // The first tile has a key for every query, so that it is finite from then on.
+            // The first tile has a key for every query, so the maximum is finite from then on.
             const float now = fmaxf(best[i], row_largest(largest)), factor = expf(best[i] - now);
             float sum = 0;
 #pragma unroll
@@ -114,7 +116,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
     store_tile(result, y + part.output, part.row, positions, part.feature, width, part.features);
 }
 
-// For each query the mean gradient of its weights, by the weights: the product of its output and the output's gradient.
+// For each query, the mean of its weights' gradients, weighted by the weights: the scalar product
+// of its output and its output gradient.
 KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const float* __restrict__ y, const float* __restrict__ dy,
                        float* __restrict__ means) {
     const u32 row = ROW;
@@ -127,7 +130,8 @@ KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const floa
     if (LANE == 0) means[row] = (float)sum;
 }
 
-// A tile's weights, and their gradients before scaling, from products of queries with keys and of gradients with values.
+// Computes a tile's weights and their gradients. On entry, `weights` holds products of queries with
+// keys, and `slopes` products of output gradients with values.
 __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4][4], u32 query0, u32 key0, u32 positions, u32 causal,
                                       float scale, const float* log_sums, const float* means) {
 #pragma unroll
@@ -174,7 +178,7 @@ KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 cau
     const float *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
     const float* gradients = dy + part.output;
     float key_gradient[4][4] = {}, value_gradient[4][4] = {};
-    // Queries before the tile's keys do not see them.
+    // Earlier queries do not attend to the keys of this tile.
     ROLLED for (u32 first = causal ? part.row : 0; first < positions; first += TILE) {
         float weights[4][4] = {}, slopes[4][4] = {};
         multiply(slabs, 0, width, Rows(queries, first, positions, stride), Rows(keys, part.row, positions, stride), weights);

@@ -1,4 +1,5 @@
-// What the kernels of all families share. Elements are counted in 32 bits: the engine refuses larger operands.
+// Definitions shared by all families. Indices of elements have 32 bits: the engine rejects larger
+// operands.
 #pragma once
 
 typedef unsigned int u32;
@@ -7,39 +8,41 @@ typedef unsigned long long u64;
 #define THREADS 256
 #define WARPS (THREADS / 32)
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
-// The thread's number, where each has an element.
+// Index of the thread, for kernels with one element per thread.
 #define ELEMENT (blockIdx.x * THREADS + threadIdx.x)
-// The row of the thread's warp, where each warp has a row, and its lane.
+// Index of the thread's warp, for kernels with one row per warp, and lane of the thread.
 #define ROW (blockIdx.x * WARPS + threadIdx.x / 32)
 #define LANE (threadIdx.x % 32)
-// A loop that is not unrolled: its remainders would be most of the code.
+// A loop that is not unrolled, to limit code size.
 #define ROLLED _Pragma("unroll 1")
 
 #define INFINITY_F __int_as_float(0x7f800000)
 #define NAN_F __int_as_float(0x7fc00000)
 
-// What changes from launch to launch, in the memory of a queue, so that a captured graph reads it anew.
+// Values that change between launches. They are in the memory of the queue, so that a captured
+// graph reads the current ones.
 struct Context {
     u64 seed;
     u64 iteration;
     float learning_rate;
 };
 
-// The sum over the lanes of a warp, the same in each of them.
+// Sum over the lanes of a warp, returned to each lane.
 __device__ __forceinline__ double warp_sum(double value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffff, value, distance);
     return value;
 }
 
-// The largest value over the lanes of a warp; what is not a number is passed over.
+// Maximum over the lanes of a warp. NaN is ignored.
 __device__ __forceinline__ float warp_largest(float value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
     return value;
 }
 
-// The sum over the threads of a block, the same in each of them. `scratch` may be used again after the next barrier.
+// Sum over the threads of a block, returned to each thread. `scratch` can be reused after the next
+// barrier.
 __device__ __forceinline__ double block_sum(double value, double (&scratch)[WARPS]) {
     value = warp_sum(value);
     if (LANE == 0) scratch[threadIdx.x / 32] = value;

@@ -1,8 +1,9 @@
-// Batch normalisation in passes, between which its moments may be reduced over ranks. Sums are in double precision, since the
-// variance is the mean of the squares less the square of the mean.
+// Batch normalisation in passes, between which the moments can be reduced over ranks. Sums are in
+// double precision, because the variance is the mean of squares minus the square of the mean.
 #include "basics.cuh"
 
-// The moments of a channel over all samples and positions, a block for each: the sum, the sum of the squares, and how many values.
+// Moments of a channel over all samples and positions: sum, sum of squares, count. One block per
+// channel.
 KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x, float* __restrict__ moments) {
     __shared__ double scratch[2][WARPS];
     const u32 channel = blockIdx.x, count = samples * positions;
@@ -21,7 +22,7 @@ KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, const float*
     }
 }
 
-// The normalisation of a channel as a line: slope, then offset.
+// Writes slope and offset of the normalisation of a channel.
 __device__ __forceinline__ void put_line(u32 channel, u32 channels, const float* parameters, double mean, double inverse_deviation,
                                          float* lines) {
     const double slope = parameters[channel] * inverse_deviation;
@@ -29,8 +30,8 @@ __device__ __forceinline__ void put_line(u32 channel, u32 channels, const float*
     lines[channels + channel] = (float)(parameters[channels + channel] - slope * mean);
 }
 
-// From moments, a thread a channel: mean and inverse deviation, which are saved, the line, and (unless it is null) the running
-// statistics, brought on.
+// One thread per channel: computes mean and inverse standard deviation from the moments and saves
+// them, writes slope and offset, and updates the running statistics unless they are null.
 KERNEL batch_norm_statistics(u32 channels, double epsilon, double momentum, const float* __restrict__ parameters,
                              const float* __restrict__ moments, float* __restrict__ saved, float* __restrict__ lines,
                              float* __restrict__ statistics) {
@@ -40,7 +41,7 @@ KERNEL batch_norm_statistics(u32 channels, double epsilon, double momentum, cons
     double mean = 0, variance = 0;
     if (count > 0) {
         mean = moments[channel] / count;
-        // Rounding can leave a constant channel slightly below zero.
+        // Rounding can make the variance of a constant channel slightly negative.
         variance = fmax(moments[channels + channel] / count - mean * mean, 0.0);
     }
     const double inverse_deviation = 1.0 / sqrt(variance + epsilon);
@@ -55,7 +56,7 @@ KERNEL batch_norm_statistics(u32 channels, double epsilon, double momentum, cons
     }
 }
 
-// The lines from running statistics.
+// Writes slope and offset from the running statistics.
 KERNEL batch_norm_running(u32 channels, double epsilon, const float* __restrict__ parameters, const float* __restrict__ statistics,
                           float* __restrict__ lines) {
     const u32 channel = ELEMENT;
@@ -71,7 +72,8 @@ KERNEL batch_norm_apply(u32 elements, u32 channels, u32 positions, const float* 
     y[i] = lines[channel] * x[i] + lines[channels + channel];
 }
 
-// Backward: the sums of the gradient, and of the gradient by the normalised value, which are the parameters' gradients as well.
+// Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
+// too.
 KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x, const float* __restrict__ saved,
                                    const float* __restrict__ dy, float* __restrict__ moments, float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
@@ -95,7 +97,8 @@ KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, con
     }
 }
 
-// dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)), as a line in dy and x: scale, slope, offset.
+// dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)) as a linear function of dy
+// and x with coefficients scale, slope and offset.
 KERNEL batch_norm_gradient_lines(u32 channels, const float* __restrict__ parameters, const float* __restrict__ saved,
                                  const float* __restrict__ moments, float* __restrict__ lines) {
     const u32 channel = ELEMENT;

@@ -39,7 +39,7 @@ def missing():
 
 def open_nvrtc():
     folder = libraries()
-    # NVRTC opens this one by its name, which the loader finds only if it is open already.
+    # NVRTC opens this library by name. The loader finds it only if it is already open.
     ctypes.CDLL(str(folder / "libnvrtc-builtins.so.13.0"), ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(folder / "libnvrtc.so.13"))
     major, minor = ctypes.c_int(), ctypes.c_int()

@@ -1,9 +1,9 @@
-// Convolutions as products of matrices that are never written out (implicit GEMM).
+// Convolutions as matrix products without a materialised im2col matrix (implicit GEMM).
 #include "tile.cuh"
 
 struct Geometry {
     u32 groups;
-    // Channels of a group's input and of its output.
+    // Number of input and output channels of a group.
     u32 channels, filters;
     u32 height, width, out_height, out_width;
     u32 kernel_height, kernel_width, stride_height, stride_width, padding_height, padding_width;
@@ -11,19 +11,20 @@ struct Geometry {
     __device__ __forceinline__ u32 taps() const { return kernel_height * kernel_width; }
     __device__ __forceinline__ u32 image() const { return height * width; }
     __device__ __forceinline__ u32 windows() const { return out_height * out_width; }
-    // Whether a window is a pixel, and windows lie as pixels do.
+    // Whether each window is one pixel and windows have the layout of pixels.
     __device__ __forceinline__ bool is_pointwise() const {
         return taps() == 1 && stride_height == 1 && stride_width == 1 && padding_height == 0 && padding_width == 0;
     }
 };
 
-// A row for each window of each sample, a term for each weight of a filter: what the windows see of a group's channels.
+// Factor with a row for each window of each sample and a term for each weight of a filter: the
+// elements of a group's channels that the windows read.
 struct Windows {
     const Geometry& g;
     const float* image;
     u32 first, count;
     bool vectors;
-    // Of each of the thread's four windows: where its sample begins, its first row and column.
+    // For each of the thread's four windows: offset of its sample, first row and first column.
     u32 sample[4];
     int top[4], left[4];
 
@@ -65,7 +66,7 @@ struct Taps {
     const Geometry& g;
     const float* image;
     bool is_there;
-    // The row's channel in the image, and its place in the kernel.
+    // Offset of the row's channel in the image, and position in the kernel.
     u32 channel;
     int down, right;
 
@@ -94,8 +95,8 @@ struct Taps {
     }
 };
 
-// A row for each pixel of each sample, a term for each tap of each filter: what the output's gradient has where the tap saw the
-// pixel.
+// Factor with a row for each pixel of each sample and a term for each tap of each filter: the
+// output gradient of the window whose tap reads the pixel.
 struct Pixels {
     const Geometry& g;
     const float* gradient;
@@ -134,7 +135,7 @@ struct Pixels {
     }
 };
 
-// A row for each channel, a term for each tap of each filter.
+// Factor with a row for each channel and a term for each tap of each filter: the weights.
 struct Channels {
     const Geometry& g;
     const float* weight;
@@ -154,7 +155,7 @@ struct Channels {
     }
 };
 
-// A row for each filter, a term for each window of each sample: the output's gradient.
+// Factor with a row for each filter and a term for each window of each sample: the output gradient.
 struct Filters {
     const Geometry& g;
     const float* gradient;
@@ -187,7 +188,8 @@ struct Filters {
     }
 };
 
-// Writes a tile whose columns are positions of samples and whose rows are channels of a group, of `channels` in all groups.
+// Writes a tile whose columns are positions of samples and whose rows are channels of a group.
+// `channels` is the number of channels of all groups.
 __device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to, u32 row0, u32 rows, u32 column0, u32 columns, u32 positions,
                                             u32 channels) {
     const bool vectors = positions % 4 == 0 && is_aligned(to);
@@ -208,7 +210,8 @@ __device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to
     }
 }
 
-// A block's tile: the filters of a group by the windows of all samples. Without biases, `bias` is null.
+// A block computes a tile of (filters of a group) x (windows of all samples). `bias` is null if
+// there are no biases.
 KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restrict__ x, const float* __restrict__ weight,
                            const float* __restrict__ bias, float* __restrict__ y) {
     __shared__ Slabs slabs;
@@ -229,7 +232,7 @@ KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restric
     store_image(sums, y + group * g.filters * g.windows(), row, g.filters, column, columns, g.windows(), g.groups * g.filters);
 }
 
-// A block's tile: the channels of a group by the pixels of all samples.
+// A block computes a tile of (channels of a group) x (pixels of all samples).
 KERNEL convolution_input_gradient(u32 samples, const Geometry g, const float* __restrict__ dy,
                                   const float* __restrict__ weight, float* __restrict__ dx) {
     __shared__ Slabs slabs;
@@ -241,8 +244,8 @@ KERNEL convolution_input_gradient(u32 samples, const Geometry g, const float* __
     store_image(sums, dx + group * g.channels * g.image(), row, g.channels, column, columns, g.image(), g.groups * g.channels);
 }
 
-// A block's tile: the filters of a group by their weights. The windows are cut into slices, whose sums are written one after
-// another; a block's second number is its slice's, times the groups, plus its group's.
+// A block computes a tile of (filters of a group) x (weights of a filter). The windows are divided
+// into slices, whose sums are written one after another. `blockIdx.y` is slice * groups + group.
 KERNEL convolution_weight_gradient(u32 samples, const Geometry g, u32 slice, const float* __restrict__ x,
                                    const float* __restrict__ dy, float* __restrict__ dw) {
     __shared__ Slabs slabs;
@@ -252,11 +255,11 @@ KERNEL convolution_weight_gradient(u32 samples, const Geometry g, u32 slice, con
     float sums[4][4] = {};
     multiply(slabs, from, to, Filters(g, dy + group * g.filters * g.windows(), row),
              Taps(g, x + group * g.channels * g.image(), column, weights), sums);
-    // Groups follow each other in a slice, and slices each other.
+    // Slices are outermost, then groups.
     store_tile(sums, dw + (u64)blockIdx.y * g.filters * weights, row, g.filters, column, weights, weights);
 }
 
-// The sum of each channel over all samples and positions, a block for each.
+// Sum of each channel over all samples and positions. One block per channel.
 KERNEL convolution_bias_gradient(u32 samples, u32 channels, u32 positions, const float* __restrict__ dy, float* __restrict__ db) {
     __shared__ double scratch[WARPS];
     const u32 channel = blockIdx.x;

@@ -1,5 +1,5 @@
-// Dropout with the masks of `random::RandomStream`: ChaCha with 8 rounds (Bernstein, 2008), whose key says what the numbers are for and
-// whose nonce is the sample.
+// Dropout with the masks of `random::RandomStream`: ChaCha with 8 rounds (Bernstein, 2008). The key
+// is the purpose of the numbers; the nonce is the sample.
 #include "basics.cuh"
 
 __device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
@@ -9,8 +9,9 @@ __device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
     c += d, b ^= c, b = __funnelshift_l(b, b, 7);
 }
 
-// A thread makes a block of the generator's, which is eight numbers. `purpose` and `name` are parts of the key; elements whose number is
-// below `probability` are dropped, and the others scaled. The factors are saved.
+// A thread generates one block of ChaCha, which gives eight numbers. `purpose` and `name` are parts
+// of the key. Elements whose number is below `probability` are dropped, the others scaled. The
+// factors are saved.
 KERNEL dropout_forward(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability, float scale,
                        const Context* __restrict__ context, const float* __restrict__ x, float* __restrict__ y, float* __restrict__ factors) {
     const u32 blocks = (elements + 7) / 8, i = ELEMENT;

@@ -1,4 +1,4 @@
-// Sums, copies and other orders of elements.
+// Sums, copies and permutations of elements.
 #include "basics.cuh"
 
 KERNEL fill_zeros(u32 elements, float* to) {
@@ -6,7 +6,7 @@ KERNEL fill_zeros(u32 elements, float* to) {
     if (i < elements) to[i] = 0;
 }
 
-// The sum of up to four terms, added in their order; those that are null are not there. `to` may be one of them.
+// Adds up to four terms in order. Absent terms are null. `to` may be one of the terms.
 KERNEL sum_terms(u32 elements, const float* a, const float* b, const float* c, const float* d, float* to) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
@@ -23,13 +23,13 @@ KERNEL scale(u32 elements, float factor, float* at) {
     if (i < elements) at[i] *= factor;
 }
 
-// Copies rows of so many elements, which lie `from_stride` and `to_stride` apart.
+// Copies rows of `elements` elements, which are `from_stride` and `to_stride` apart.
 KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const float* __restrict__ from, float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < rows * elements) to[i / elements * to_stride + i % elements] = from[i / elements * from_stride + i % elements];
 }
 
-// Puts the elements of each row into another order: element `i` is the former element `sources[i]`.
+// Permutes the elements of each row: element `i` is element `sources[i]` of the input.
 KERNEL reorder_rows(u32 rows, u32 elements, const u32* __restrict__ sources, const float* __restrict__ from, float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < rows * elements) to[i] = from[i / elements * elements + sources[i % elements]];

@@ -1,7 +1,7 @@
-// Layer normalisation of rows of features, a warp for each row.
+// Layer normalisation of rows of features, one warp per row.
 #include "basics.cuh"
 
-// Saves mean and inverse deviation of each row; while evaluating, `saved` is null.
+// Saves mean and inverse standard deviation of each row. In evaluation `saved` is null.
 KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* __restrict__ x, const float* __restrict__ parameters,
                           float* __restrict__ y, float* __restrict__ saved) {
     const u32 row = ROW;
@@ -40,7 +40,7 @@ KERNEL layer_norm_input_gradient(u32 rows, u32 features, const float* __restrict
     ROLLED for (u32 i = LANE; i < features; i += 32) dx[i] = scale * (dy[i] * parameters[i] - offset - (x[i] - mean) * slope);
 }
 
-// The sums over the rows. A block has 32 features; its warps take turns with the rows.
+// Sums over the rows. A block has 32 features; its warps process rows in turn.
 KERNEL layer_norm_parameter_gradient(u32 rows, u32 features, const float* __restrict__ x, const float* __restrict__ saved,
                                      const float* __restrict__ dy, float* __restrict__ gradient) {
     __shared__ double weights[WARPS][32], biases[WARPS][32];

@@ -1,7 +1,9 @@
-// Local response normalisation over neighbouring channels: x / s^beta with s = k + alpha / size * (sum of squares).
+// Local response normalisation over neighbouring channels: x / s^beta with s = k + alpha / size *
+// (sum of squares).
 #include "basics.cuh"
 
-// The sum of the squares' shares at an element's channel: of the channels up to `before` before it and up to `after` after it.
+// Returns s at an element: sum over the channels up to `before` before and `after` after its
+// channel.
 __device__ __forceinline__ float scale(const float* x, u32 i, u32 channels, u32 positions, u32 before, u32 after, float factor, float k) {
     const u32 channel = i / positions % channels;
     const u32 from = channel - min(channel, before), to = min(channel + after + 1, channels);
@@ -21,7 +23,7 @@ KERNEL response_norm_forward(u32 elements, u32 channels, u32 positions, u32 befo
     if (i < elements) y[i] = x[i] * powf(scale(x, i, channels, positions, before, after, factor, k), -beta);
 }
 
-// For each element dy / s^beta, and the ratio dy * x / s^(beta + 1).
+// Computes dy / s^beta and the ratio dy * x / s^(beta + 1) of each element.
 KERNEL response_norm_ratios(u32 elements, u32 channels, u32 positions, u32 before, u32 after, float factor, float beta, float k,
                             const float* __restrict__ x, const float* __restrict__ dy, float* __restrict__ shares,
                             float* __restrict__ ratios) {
@@ -33,7 +35,8 @@ KERNEL response_norm_ratios(u32 elements, u32 channels, u32 positions, u32 befor
     ratios[i] = share * x[i] / sum;
 }
 
-// A channel is normalised by x wherever x is near it: the reach the other way round. `factor` is 2 alpha beta / size.
+// x normalises the channels that have it as a neighbour: the reach is reversed. `factor` is 2 alpha
+// beta / size.
 KERNEL response_norm_input_gradient(u32 elements, u32 channels, u32 positions, u32 before, u32 after, float factor,
                                     const float* __restrict__ x, const float* __restrict__ shares, const float* __restrict__ ratios,
                                     float* __restrict__ dx) {

@@ -1,11 +1,11 @@
-// Softmax and cross entropy of each sample, the mean over its positions.
+// Softmax and cross entropy of each sample: the mean over its positions.
 #include "basics.cuh"
 
-// The class that a label stands for, or the nearest one there is.
+// Returns the class of a label, or the nearest valid class.
 __device__ __forceinline__ u32 class_of(float label, u32 classes) { return (u32)min(max((int)label, 0), (int)classes - 1); }
 
-// A warp for each position: the probabilities (unless `saved` is null), the loss, and whether the first of the largest scores is the
-// label's. A label that is no class gives a loss that is not a number.
+// One warp per position: writes the probabilities (unless `saved` is null), the loss, and whether
+// the first of the largest scores is the label's. The loss of an invalid label is NaN.
 KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ scores, const float* __restrict__ labels,
                                float* __restrict__ saved, double* __restrict__ losses, double* __restrict__ right) {
     const u32 row = ROW;
@@ -35,7 +35,7 @@ KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ 
     }
 }
 
-// The means over the positions of each sample, a warp for each.
+// Means over the positions of each sample, one warp per sample.
 KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ losses, double* __restrict__ right, float* __restrict__ y) {
     const u32 sample = ROW;
     if (sample >= samples) return;
@@ -48,13 +48,13 @@ KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ lo
     share = warp_sum(share) / positions;
     if (LANE == 0) {
         y[sample] = (float)loss;
-        // The sample's own first position, which the other lanes have read by now.
+        // The first position of this sample, which the other lanes have already read.
         losses[sample * positions] = loss;
         right[sample * positions] = share;
     }
 }
 
-// The sums over the samples, by one block.
+// Sums over the samples, by one block.
 KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restrict__ losses, const double* __restrict__ right,
                              float* __restrict__ metrics) {
     __shared__ double scratch[2][WARPS];

@@ -1,7 +1,8 @@
 // Linear layers: products over all samples, or over all positions of all samples.
 #include "tile.cuh"
 
-// y[sample][output] = sum over inputs of x[sample][input] * weight[output][input] + bias[output]. Without biases, `bias` is null.
+// y[sample][output] = sum over inputs of x[sample][input] * weight[output][input] + bias[output].
+// `bias` is null if there are no biases.
 KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, const float* __restrict__ x, const float* __restrict__ weight,
                       const float* __restrict__ bias, float* __restrict__ y) {
     __shared__ Slabs slabs;
@@ -29,8 +30,8 @@ KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, const float* 
     store_tile(sums, dx, row, samples, column, inputs, inputs);
 }
 
-// dw[output][input] = sum over samples of dy[sample][output] * x[sample][input]. The samples are cut into slices, whose sums are
-// written one after another.
+// dw[output][input] = sum over samples of dy[sample][output] * x[sample][input]. The samples are
+// divided into slices, whose sums are written one after another.
 KERNEL linear_weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
                               const float* __restrict__ dy, float* __restrict__ dw) {
     __shared__ Slabs slabs;
@@ -41,7 +42,8 @@ KERNEL linear_weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice, c
     store_tile(sums, dw + (u64)blockIdx.y * outputs * inputs, row, outputs, column, inputs, inputs);
 }
 
-// db[output] = sum over samples of dy[sample][output]. A block has 32 outputs; its warps take turns with the samples.
+// db[output] = sum over samples of dy[sample][output]. A block has 32 outputs; its warps process
+// samples in turn.
 KERNEL linear_bias_gradient(u32 samples, u32 outputs, const float* __restrict__ dy, float* __restrict__ db) {
     __shared__ double sums[WARPS][32];
     const u32 output = blockIdx.x * 32 + LANE, warp = threadIdx.x / 32;
@@ -59,7 +61,7 @@ KERNEL linear_bias_gradient(u32 samples, u32 outputs, const float* __restrict__ 
     }
 }
 
-// Adds the slices of a gradient in their order.
+// Adds the slices of a gradient in order.
 KERNEL sum_slices(u32 elements, u32 slices, const float* __restrict__ parts, float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < elements) {

@@ -1,14 +1,15 @@
-// What is done with gradients; and what changes from launch to launch.
+// Gradient norm, gradient descent, and the launch context.
 #include "basics.cuh"
 
-// By one thread.
+// Runs with one thread.
 KERNEL set_context(Context* context, u64 seed, u64 iteration, float learning_rate) {
     context->seed = seed;
     context->iteration = iteration;
     context->learning_rate = learning_rate;
 }
 
-// Sums of squares, one for each block: block `b` has the elements `b * THREADS ..`, and every `gridDim.x * THREADS` on.
+// Sums of squares, one per block. Block `b` starts at element `b * THREADS`; the stride is
+// `gridDim.x * THREADS`.
 KERNEL sum_of_squares(u32 elements, const float* __restrict__ x, double* __restrict__ sums) {
     __shared__ double scratch[WARPS];
     double sum = 0;
@@ -17,7 +18,7 @@ KERNEL sum_of_squares(u32 elements, const float* __restrict__ x, double* __restr
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// Adds them up, by one block.
+// Adds the sums of the blocks. Runs with one block.
 KERNEL total_of_squares(u32 count, const double* __restrict__ sums, float* __restrict__ total) {
     __shared__ double scratch[WARPS];
     double sum = 0;
@@ -26,7 +27,7 @@ KERNEL total_of_squares(u32 count, const double* __restrict__ sums, float* __res
     if (threadIdx.x == 0) *total = (float)sum;
 }
 
-// A step of gradient descent. Without clipping, `squared_norm` is null.
+// A step of gradient descent. `squared_norm` is null without clipping.
 KERNEL sgd_step(u32 elements, float momentum, float weight_decay, float clip_norm, const Context* __restrict__ context,
                 const float* __restrict__ gradient, const float* __restrict__ squared_norm, float* __restrict__ parameters,
                 float* __restrict__ velocity) {

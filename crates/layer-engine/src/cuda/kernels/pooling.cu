@@ -1,12 +1,12 @@
-// Pooling over windows of images, a thread for each result. What overlaps is added in the order of the windows.
+// Pooling over windows of images, one thread per result. Overlapping windows are added in order.
 #include "basics.cuh"
 
-// The windows along one axis: of a fixed size, or (with `kernel` 0) as even as they can be.
+// Windows along one axis: of a fixed size, or adaptive if `kernel` is 0.
 struct Axis {
     u32 size, windows;
     u32 kernel, stride, padding;
 
-    // The elements of a window: from `begin` to before `end`.
+    // Elements of a window: `begin` to `end`, exclusive.
     __device__ __forceinline__ u32 begin(u32 window) const {
         if (kernel == 0) return (u64)window * size / windows;
         const u32 start = window * stride;
@@ -17,7 +17,7 @@ struct Axis {
         const u32 stop = window * stride + kernel;
         return min(max(stop, padding) - padding, size);
     }
-    // The windows that an element is in: from `first` to before `last`.
+    // Windows that contain an element: `first` to `last`, exclusive.
     __device__ __forceinline__ u32 first(u32 element) const {
         if (kernel == 0) return (u64)element * windows / size;
         const u32 place = element + padding + 1;
@@ -27,13 +27,14 @@ struct Axis {
         if (kernel == 0) return ((u64)(element + 1) * windows + size - 1) / size;
         return min((element + padding) / stride + 1, windows);
     }
-    // What a window's elements are divided by.
+    // Returns the length that a window's sum is divided by.
     __device__ __forceinline__ u32 counted(u32 window, u32 with_padding) const {
         return with_padding ? kernel : end(window) - begin(window);
     }
 };
 
-// The largest element of each window, and where in its window it is: the first of equal ones. While evaluating, `places` is null.
+// Writes the maximum of each window and its index in the window, the first of equal ones. In
+// evaluation `places` is null.
 KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const float* __restrict__ x,
                         float* __restrict__ y, float* __restrict__ places) {
     const u32 i = ELEMENT, windows = rows.windows * columns.windows;
@@ -41,7 +42,7 @@ KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const f
     const u32 row = i % windows / columns.windows, column = i % columns.windows;
     const float* image = x + i / windows * rows.size * columns.size;
     const u32 top = rows.begin(row), bottom = rows.end(row), left = columns.begin(column), right = columns.end(column);
-    // Where the window begins with its padding, in wrapping arithmetic.
+    // Corner of the window including padding, in wrapping arithmetic.
     const u32 corner_row = row * rows.stride - rows.padding, corner_column = column * columns.stride - columns.padding;
     float best = -INFINITY_F;
     u32 place = (top - corner_row) * columns.kernel + left - corner_column;
@@ -58,7 +59,7 @@ KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const f
     if (places) places[i] = (float)place;
 }
 
-// The gradient of each element: of the windows whose largest element it is.
+// Gradient of each element: the sum over the windows whose maximum it is.
 KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns,
                          const float* __restrict__ places, const float* __restrict__ dy, float* __restrict__ dx) {
     const u32 i = ELEMENT, elements = rows.size * columns.size;
@@ -76,7 +77,7 @@ KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns,
     dx[i] = sum;
 }
 
-// The mean of each window; `with_padding` says whether padding counts as zeros.
+// Mean of each window. `with_padding` is whether padding counts as zeros.
 KERNEL avg_pool_forward(u32 images, const Axis rows, const Axis columns, u32 with_padding,
                         const float* __restrict__ x, float* __restrict__ y) {
     const u32 i = ELEMENT, windows = rows.windows * columns.windows;

@@ -1,19 +1,19 @@
-// Layers that add to a sequence what they have learned.
+// Embeddings, position embeddings and class tokens.
 #include "basics.cuh"
 
-// The token that a number stands for, or the nearest one there is.
+// Returns the token of a number, or the nearest valid token.
 __device__ __forceinline__ u32 token_of(float number, u32 vocabulary) {
     return (u32)min(max((int)number, 0), (int)vocabulary - 1);
 }
 
-// The vector of each token.
+// Embedding lookup: the vector of each token.
 KERNEL embedding_forward(u32 tokens, u32 vocabulary, u32 features, const float* __restrict__ x, const float* __restrict__ vectors,
                          float* __restrict__ y) {
     const u32 i = ELEMENT;
     if (i < tokens * features) y[i] = vectors[token_of(x[i / features], vocabulary) * features + i % features];
 }
 
-// The sum of the output's gradients where a token is, in the order of its places; a block for each token.
+// Sum of the output gradients at the positions of a token, in order. One block per token.
 KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float* __restrict__ x, const float* __restrict__ dy,
                           float* __restrict__ gradient) {
     __shared__ u32 found[WARPS];
@@ -42,7 +42,7 @@ KERNEL add_to_rows(u32 rows, u32 elements, const float* __restrict__ x, const fl
     if (i < rows * elements) y[i] = x[i] + learned[i % elements];
 }
 
-// The sum over rows of `stride` elements; what is beyond them is zero.
+// Sum over rows of `stride` elements. Elements beyond `stride` are zero.
 KERNEL sum_of_rows(u32 rows, u32 stride, u32 elements, const float* __restrict__ from, float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i >= elements) return;

@@ -1,11 +1,11 @@
-// Products of matrices in tiles of 64 x 64, by blocks of 256 threads that keep 4 x 4 sums each. Both factors pass through shared
-// memory, 16 terms at a time; what fills it knows where the factor's elements lie.
+// Matrix products in tiles of 64 x 64, by blocks of 256 threads that hold 4 x 4 sums each. Both
+// factors are loaded into shared memory, 16 terms at a time, by the `fill` method of their type.
 #pragma once
 #include "basics.cuh"
 
 #define TILE 64
 #define TERMS 16
-// Rows of four are aligned to 16 bytes, and begin in different banks.
+// Groups of four rows are aligned to 16 bytes and begin in different banks.
 #define PITCH (TILE + 4)
 
 typedef float Slab[TERMS][PITCH];
@@ -14,7 +14,7 @@ struct __align__(16) Slabs {
     Slab left, right;
 };
 
-// The thread's first row and column within a tile.
+// First row and first column of the thread within a tile.
 #define TILE_ROW (threadIdx.x / 16 * 4)
 #define TILE_COLUMN (threadIdx.x % 16 * 4)
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ u32 tiles(u32 count) { return (count + TILE - 1) / TI
 
 __device__ __forceinline__ bool is_aligned(const float* address) { return ((u64)address & 15) == 0; }
 
-// Four elements of which `count` are there; the others are zero.
+// Loads four elements, of which `count` are valid; the others are zero.
 __device__ __forceinline__ float4 load(const float* from, int count, bool vectors) {
     float4 four = make_float4(0, 0, 0, 0);
     if (vectors && count >= 4) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store(float* to, float4 four, int count, bool ve
     }
 }
 
-// Where a thread puts four terms of one row, and four rows of one term.
+// Position at which a thread stores four terms of one row, and four rows of one term.
 #define SLAB_ROW (threadIdx.x / 4)
 #define SLAB_TERMS (threadIdx.x % 4 * 4)
 #define SLAB_TERM (threadIdx.x / 16)
@@ -62,7 +62,7 @@ __device__ __forceinline__ void put_terms(Slab& slab, float4 four) {
 
 __device__ __forceinline__ void put_rows(Slab& slab, float4 four) { *(float4*)&slab[SLAB_TERM][SLAB_ROWS] = four; }
 
-// A factor whose terms lie side by side: term `t` of row `r` is `data[r * stride + t]`.
+// A factor whose terms are contiguous: term `t` of row `r` is `data[r * stride + t]`.
 struct Rows {
     const float* data;
     u32 first, count, stride;
@@ -78,7 +78,7 @@ struct Rows {
     }
 };
 
-// A factor whose rows lie side by side: term `t` of row `r` is `data[t * stride + r]`.
+// A factor whose rows are contiguous: term `t` of row `r` is `data[t * stride + r]`.
 struct Columns {
     const float* data;
     u32 first, count, stride;
@@ -94,8 +94,8 @@ struct Columns {
     }
 };
 
-// Adds the products of the terms from `from` to `to`. All threads of the block call it; afterwards they may use the slabs, and
-// what the factors read, for something else.
+// Adds the products of the terms `from` to `to`, exclusive. All threads of the block must call it.
+// Afterwards the slabs and the memory that the factors read can be reused.
 template <class Left, class Right>
 __device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, const Left& left, const Right& right, float (&sums)[4][4]) {
     ROLLED for (u32 start = from; start < to; start += TERMS) {
@@ -116,7 +116,7 @@ __device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, const L
     }
 }
 
-// Writes a thread's sums to rows of `to`, whose elements lie side by side.
+// Writes a thread's sums to rows of `to`, whose elements are contiguous.
 __device__ __forceinline__ void store_tile(const float (&sums)[4][4], float* to, u32 row0, u32 rows, u32 column0, u32 columns, u32 stride) {
     const bool vectors = stride % 4 == 0 && is_aligned(to);
     const u32 column = column0 + TILE_COLUMN;
