@@ -1,5 +1,5 @@
-//! Tells the crate whether the compiler knows AVX-512, which Rust does since 1.89 (the processor is asked at run time); and
-//! with the feature `torch`, compiles the C++ half of `TorchEngine`.
+//! Sets `cfg(avx512)` if the compiler supports AVX-512 (Rust 1.89 or newer; the processor is
+//! checked at run time). With feature `torch`, compiles the C++ part of `TorchEngine`.
 
 #[cfg(feature = "torch")]
 #[path = "build/libtorch.rs"]

@@ -1,6 +1,6 @@
-//! The CPU engine beside libtorch, both on two threads: a training step of every layer shape of VGG-16 and Inception-V3 at
-//! batch 8, forward and backward, and the whole iteration of VGG-16. Criterion reports the CPU engine's times; what libtorch took
-//! beside it, and the ratios, come after.
+//! The CPU engine and libtorch, on two threads each: a training step of every layer shape of VGG-16
+//! and Inception-V3 at batch 8, forward and backward, and the whole iteration of VGG-16. Criterion
+//! reports the CPU engine's times; libtorch's times and the ratios are printed afterwards.
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 mod contest;
@@ -17,7 +17,7 @@ const BATCH: usize = 8;
 const THREADS: usize = 2;
 const SAMPLES: usize = 10;
 
-/// The layers of a model, each shape once.
+/// Returns the layers of a model, each shape once.
 fn shapes(model: &str) -> Vec<(String, Layer)> {
     let graph = zoo::model(model).expect("a model of the zoo");
     let mut seen: Vec<(LayerKind, Vec<Shape>)> = Vec::new();
@@ -32,14 +32,14 @@ fn shapes(model: &str) -> Vec<(String, Layer)> {
     layers
 }
 
-/// As a thing to measure.
+/// Returns a closure that runs the work once.
 fn running<E: Engine<Scalar = f32>>(work: Result<Work<'_, E>, EngineError>) -> impl FnMut() {
     let mut work = work.expect("an engine that has all kernels of the zoo");
     move || work.run().expect("a layer that runs")
 }
 
-/// Libtorch's own dropout of so many elements, forward and backward. `TorchEngine` draws this project's masks instead, once an
-/// iteration.
+/// Returns a closure that runs libtorch's native dropout on `elements` elements, forward and
+/// backward. `TorchEngine` draws the masks of this project instead, once per iteration.
 fn torch_dropout(rule: &Dropout, elements: usize) -> impl FnMut() + use<> {
     let probability = rule.probability;
     let [input, output_gradient] = [(); 2]
@@ -51,8 +51,9 @@ fn torch_dropout(rule: &Dropout, elements: usize) -> impl FnMut() + use<> {
     }
 }
 
-/// Has criterion sample our run, each sample beside one of theirs of as many runs, so that a machine that is faster now and
-/// slower then is so for both. Gives the sample whose ratio is the median; a filter that leaves the benchmark out leaves none.
+/// Measures `ours` with criterion and `theirs` with the same number of runs after each sample, so
+/// that variations of the machine's speed affect both. Returns the sample with the median ratio, or
+/// `None` if a filter excludes the benchmark.
 fn measure(
     criterion: &mut Criterion,
     name: &str,
@@ -72,7 +73,7 @@ fn measure(
             ours
         });
     });
-    // Before its samples criterion warms up.
+    // Criterion warms up before its samples.
     let mut samples = samples.split_off(samples.len().saturating_sub(SAMPLES));
     samples.sort_unstable_by(|a, b| ratio(*a).total_cmp(&ratio(*b)));
     samples.get(samples.len() / 2).copied()

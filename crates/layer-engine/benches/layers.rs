@@ -1,5 +1,6 @@
-//! What training waits for: a step of a layer, forward or forward and backward, at batch 8 on two threads; and one shard
-//! through all layers of a small network on the calling thread, where the overhead of a launch counts.
+//! Time of a layer's step at batch 8 on two threads, forward or forward and backward; and of one
+//! shard through all layers of a small network on the calling thread, where launch overhead
+//! matters.
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -11,7 +12,7 @@ use layer_graph::{BatchNorm, Conv2d, Layer, LayerGraph, LayerKind, Linear, Pool2
 
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.1 };
 
-/// A pass with buffers of its own.
+/// A pass with its buffers.
 struct Step {
     kernel: CpuKernel<f32>,
     reads: Vec<Vec<f32>>,

@@ -1,13 +1,13 @@
-//! Finds libtorch and compiles the C++ half of `TorchEngine` against it.
+//! Finds libtorch and compiles the C++ part of `TorchEngine` against it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The only version that `tch` 0.24 works with.
+/// The only version that `tch` 0.24 supports.
 const VERSION: &str = "2.11.0";
 
-/// Where an installed PyTorch lies.
+/// Python code that prints the folder of an installed PyTorch.
 const PYTORCH: &str = "import torch, pathlib; print(pathlib.Path(torch.__file__).parent)";
 
 pub(crate) fn build() -> Result<(), String> {
@@ -37,7 +37,7 @@ pub(crate) fn build() -> Result<(), String> {
         .pic(true)
         .opt_level(2)
         .define("_GLIBCXX_USE_CXX11_ABI", env::var("LIBTORCH_CXX11_ABI").as_deref().unwrap_or("1"))
-        // libtorch's headers, whose warnings are not ours.
+        // As system headers, so that their warnings are not shown.
         .flag("-isystem")
         .flag(include.as_os_str())
         .flag("-isystem")
@@ -47,7 +47,7 @@ pub(crate) fn build() -> Result<(), String> {
         .map_err(|error| format!("the C++ half of feature `torch` does not compile: {error}"))
 }
 
-/// libtorch's headers, found as `tch` finds them.
+/// Returns the folder of libtorch's headers, found in the same way as by `tch`.
 fn include_folder() -> Result<PathBuf, String> {
     let missing = |why: &str| {
         format!(
@@ -75,7 +75,7 @@ fn include_folder() -> Result<PathBuf, String> {
     }
 }
 
-/// The version that libtorch's header defines.
+/// Returns the version that libtorch's header defines.
 fn version(header: &Path) -> String {
     let text = fs::read_to_string(header).unwrap_or_default();
     let part = |name: &str| {

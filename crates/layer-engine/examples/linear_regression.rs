@@ -1,5 +1,5 @@
-//! Fits a linear layer to points on a plane by gradient descent: forward pass, the gradient of a loss that the caller computes,
-//! backward pass, optimizer step.
+//! Fits a linear layer to points on a plane by gradient descent: forward pass, gradient of a loss
+//! that the caller computes, backward pass, optimiser step.
 //!
 //!     cargo run -p layer-engine --example linear_regression
 
@@ -8,7 +8,7 @@ use layer_engine::{
 };
 use layer_graph::{LayerGraph, Linear, Shape};
 
-/// The plane `2 a - 3 b + 1`, which the layer does not know.
+/// Points on the plane `2 a - 3 b + 1`.
 const POINTS: [([f64; 2], f64); 5] =
     [([0.0, 0.0], 1.0), ([1.0, 0.0], 3.0), ([0.0, 1.0], -2.0), ([1.0, 1.0], 0.0), ([2.0, -1.0], 8.0)];
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let id = network.add("fc", Linear::new(1), [network.input()])?;
     let (layer, shard) = (network.layer(id), Shard::whole(POINTS.len()));
 
-    // Kernels allocate their workspace here, and nothing when they are launched.
+    // Kernels allocate their workspace here and nothing at launch.
     let engine = CpuEngine::<f64>::new();
     let rule = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None };
     let prepare = |spec: KernelSpec<'_>| engine.prepare(&spec, Precision::F64);
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let context = LaunchContext { seed: 0, iteration, learning_rate: 0.05 };
         engine.enqueue(&mut forward, &[&x, &parameters], &mut [&mut y], &context, &mut ())?;
 
-        // The mean squared error, and its gradient with respect to the output.
+        // Mean squared error and its gradient with respect to the output.
         let errors: Vec<f64> = y.iter().zip(POINTS).map(|(y, (_, value))| y - value).collect();
         let loss = errors.iter().map(|error| error * error).sum::<f64>() / POINTS.len() as f64;
         let dy: Vec<f64> = errors.iter().map(|error| 2.0 * error / POINTS.len() as f64).collect();

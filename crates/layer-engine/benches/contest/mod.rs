@@ -1,4 +1,4 @@
-//! The same work on any engine: a layer's training step, or a network's whole iteration.
+//! A layer's training step or a network's whole iteration, on any engine.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 1e-3 };
 
-/// A buffer, by the number of its layer.
+/// Key of a buffer: index of the layer, and slot.
 type Place = (usize, Slot);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ enum Slot {
     Velocity,
 }
 
-/// A prepared kernel, and where its operands are.
+/// A prepared kernel and the keys of its operands.
 struct Launch<E: Engine> {
     kernel: E::Kernel,
     reads: Vec<Place>,
@@ -35,7 +35,7 @@ pub(crate) struct Work<'e, E: Engine> {
 }
 
 impl<'e, E: Engine<Scalar = f32>> Work<'e, E> {
-    /// The passes of a layer, forward and backward.
+    /// Prepares the passes of a layer, forward and backward.
     pub(crate) fn layer(engine: &'e E, layer: &Layer, samples: usize) -> Result<Self, EngineError> {
         let mut work = Self::empty(engine, samples)?;
         let passes = [Pass::forward(layer), Pass::backward(layer, true)].concat();
@@ -45,7 +45,7 @@ impl<'e, E: Engine<Scalar = f32>> Work<'e, E> {
         Ok(work)
     }
 
-    /// An iteration: forward, backward, and a step of gradient descent.
+    /// Prepares an iteration: forward, backward, and a step of gradient descent.
     pub(crate) fn iteration(engine: &'e E, graph: &LayerGraph, samples: usize) -> Result<Self, EngineError> {
         let mut work = Self::empty(engine, samples)?;
         let ids: Vec<LayerId> = graph.layers().map(|(id, _)| id).collect();
@@ -103,7 +103,7 @@ impl<'e, E: Engine<Scalar = f32>> Work<'e, E> {
         Ok(())
     }
 
-    /// Runs everything once.
+    /// Runs all kernels once.
     pub(crate) fn run(&mut self) -> Result<(), EngineError> {
         for Launch { kernel, reads, writes } in &mut self.launches {
             let take = |place: &Place| self.buffers.get_mut(place).map(std::mem::take).unwrap_or_default();
@@ -117,7 +117,7 @@ impl<'e, E: Engine<Scalar = f32>> Work<'e, E> {
     }
 }
 
-/// Numbers of both signs, so that activations do not treat all of them alike.
+/// Returns numbers of both signs, so that activations do not treat all of them alike.
 fn values(layer: &Layer, role: Role, count: usize) -> Vec<f32> {
     let scale = match role {
         Role::Parameters => (layer.parameter_count() as f32).sqrt().recip(),

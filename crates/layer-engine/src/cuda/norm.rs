@@ -1,4 +1,4 @@
-//! Normalisations.
+//! Batch normalisation, layer normalisation and local response normalisation.
 
 use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 
@@ -7,7 +7,7 @@ use super::module::Family;
 use super::plan::{Plan, size};
 use crate::{EngineError, Pass, Role};
 
-/// A pass of a batch normalisation; `None` when there is no such pass.
+/// Plans a pass of a batch normalisation. Returns `None` if there is no such pass.
 pub(super) fn batch_norm(
     plan: &mut Plan<'_>,
     input: &Shape,
@@ -64,7 +64,7 @@ pub(super) fn batch_norm(
     Ok(Some(()))
 }
 
-/// A pass of a layer normalisation.
+/// Plans a pass of a layer normalisation.
 pub(super) fn layer_norm(
     plan: &mut Plan<'_>,
     input: &Shape,
@@ -91,7 +91,7 @@ pub(super) fn layer_norm(
     plan.launch((FAMILY, "layer_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
 }
 
-/// A pass of a local response normalisation; `None` when the input is no image.
+/// Plans a pass of a local response normalisation. Returns `None` if the input is not an image.
 pub(super) fn response_norm(
     plan: &mut Plan<'_>,
     input: &Shape,
@@ -104,7 +104,7 @@ pub(super) fn response_norm(
     let elements = samples * input.elements();
     let shares = rule.alpha / rule.size as f64;
     let single = |number: f64| Argument::F32(number as f32);
-    // How far the channels reach that normalise one: before it and after it.
+    // Number of channels before and after a channel that normalise it.
     let reach = [size(rule.size / 2), size((rule.size - 1) / 2)];
     let sizes = [size(elements), size(channels), size(height * width), reach[0], reach[1]];
     let rule_arguments = [single(shares), single(rule.beta), single(rule.k)];

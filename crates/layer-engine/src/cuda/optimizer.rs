@@ -5,12 +5,12 @@ use crate::{EngineError, Sgd};
 
 const FAMILY: Family = Family::Optimizer;
 
-/// Blocks that sum the squares of an operand, at most.
+/// Maximum number of blocks that sum the squares of an operand.
 const BLOCKS: usize = 128;
 
-/// The sum of the squares of all that is read.
+/// Plans the sum of the squares of all operands that are read.
 pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<(), EngineError> {
-    // Each thread adds up to sixteen of its own first.
+    // Each thread sums up to sixteen elements before the reduction.
     let blocks = |elements: usize| elements.div_ceil(16 * THREADS as usize).min(BLOCKS);
     let count: usize = operands.iter().map(|&elements| blocks(elements)).sum();
     let sums = plan.workspace(count * size_of::<f64>())?;
@@ -27,7 +27,7 @@ pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<()
     plan.launch((FAMILY, "total_of_squares"), [1, 1], [size(count), sums, Argument::Write(0, 0)])
 }
 
-/// A step of gradient descent.
+/// Plans a step of gradient descent.
 pub(super) fn step(plan: &mut Plan<'_>, elements: usize, rule: &Sgd) -> Result<(), EngineError> {
     let single = |number: f64| Argument::F32(number as f32);
     let norm = if rule.clip_norm.is_some() { Argument::Read(1, 0) } else { Argument::NONE };

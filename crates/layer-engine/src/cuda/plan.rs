@@ -1,4 +1,4 @@
-//! What a kernel consists of, while it is prepared.
+//! The launches of a kernel under preparation.
 
 use super::NAME;
 use super::device::Device;
@@ -7,13 +7,15 @@ use super::memory::DeviceMemory;
 use super::module::Family;
 use crate::{EngineError, Role, Signature};
 
-/// The most elements of an operand: kernels count them in 32 bits, and go a block beyond the last one.
+/// Maximum number of elements of an operand. Kernels index elements with 32 bits, and a grid
+/// extends up to one block beyond the last element.
 const MOST_ELEMENTS: usize = (1 << 31) - 1024;
 
-/// Multiprocessors that a gradient's sums are cut for: the slices depend on shapes alone, so that every device has the same sums.
+/// Number of blocks that the sums of a gradient are divided among. It is a constant, so that the
+/// slices, and with them the rounding, depend only on shapes and not on the device.
 const BLOCKS: usize = 128;
 
-/// A kernel that is being prepared.
+/// A kernel under preparation.
 pub(super) struct Plan<'d> {
     device: &'d Device,
     name: String,
@@ -25,7 +27,11 @@ pub(super) struct Plan<'d> {
 }
 
 impl<'d> Plan<'d> {
-    /// A plan whose operands have these lengths, and, for a layer, these roles.
+    /// Creates a plan whose operands have these lengths. `signature` has their roles if the kernel
+    /// belongs to a layer.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if an operand has more than [`MOST_ELEMENTS`] elements.
     pub(super) fn new(
         device: &'d Device,
         name: String,
@@ -41,7 +47,7 @@ impl<'d> Plan<'d> {
         Ok(Self { device, name, signature, reads, writes, steps: Vec::new(), memory: Vec::new() })
     }
 
-    /// The operand of a role; null where the pass has none.
+    /// Returns the operand of a role, or a null pointer if the pass has none.
     pub(super) fn operand(&self, role: Role) -> Argument {
         let place = |roles: &[Role]| roles.iter().position(|other| *other == role);
         match (place(&self.signature.reads), place(&self.signature.writes)) {
@@ -51,13 +57,13 @@ impl<'d> Plan<'d> {
         }
     }
 
-    /// Memory of the kernel's own.
+    /// Allocates workspace of the kernel.
     pub(super) fn workspace(&mut self, bytes: usize) -> Result<Argument, EngineError> {
         let memory = DeviceMemory::zeros(self.device, bytes.max(1))?;
         Ok(self.keep(memory))
     }
 
-    /// A table of the kernel's own.
+    /// Allocates a table of the kernel.
     pub(super) fn table(&mut self, numbers: &[u32]) -> Result<Argument, EngineError> {
         let memory = DeviceMemory::table(self.device, numbers)?;
         Ok(self.keep(memory))
@@ -69,7 +75,7 @@ impl<'d> Plan<'d> {
         Argument::Address(address)
     }
 
-    /// A launch of so many blocks; of none, there is nothing to launch.
+    /// Adds a launch of `grid` blocks. Adds nothing if there are no blocks.
     pub(super) fn launch(
         &mut self,
         (family, name): (Family, &'static str),
@@ -90,7 +96,7 @@ impl<'d> Plan<'d> {
         Ok(())
     }
 
-    /// A launch with a thread for each element.
+    /// Adds a launch with one thread per element.
     pub(super) fn for_each(
         &mut self,
         kernel: (Family, &'static str),
@@ -100,7 +106,7 @@ impl<'d> Plan<'d> {
         self.launch(kernel, [elements.div_ceil(THREADS as usize), 1], arguments)
     }
 
-    /// A launch with a warp for each row.
+    /// Adds a launch with one warp per row.
     pub(super) fn for_each_row(
         &mut self,
         kernel: (Family, &'static str),
@@ -110,7 +116,7 @@ impl<'d> Plan<'d> {
         self.launch(kernel, [rows.div_ceil(THREADS as usize / 32), 1], arguments)
     }
 
-    /// Zeros in all operands that are written, but for those of one role.
+    /// Adds launches that zero all operands that are written, except those of role `except`.
     pub(super) fn write_zeros(&mut self, except: Role) -> Result<(), EngineError> {
         for (operand, elements) in self.writes.clone().into_iter().enumerate() {
             if self.signature.writes.get(operand) != Some(&except) {
@@ -121,7 +127,7 @@ impl<'d> Plan<'d> {
         Ok(())
     }
 
-    /// The kernel.
+    /// Returns the kernel.
     pub(super) fn finish(self) -> CudaKernel {
         CudaKernel {
             name: self.name.into(),
@@ -133,21 +139,21 @@ impl<'d> Plan<'d> {
     }
 }
 
-/// A size as kernels take it; they are within [`MOST_ELEMENTS`].
+/// Converts a size to an argument. Sizes are at most [`MOST_ELEMENTS`].
 pub(super) fn size(elements: usize) -> Argument {
     Argument::U32(elements as u32)
 }
 
-/// Tiles of 64 x 64 of a matrix.
+/// Returns the number of 64 x 64 tiles of a matrix.
 pub(super) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(64) * columns.div_ceil(64)
 }
 
-/// Into how many slices the terms of a product are cut that has so many tiles, and how many terms one has: enough for the device to be
-/// busy, but slices of 256 terms at least.
+/// Divides the terms of a product with `tiles` tiles into slices. Returns the number of slices and
+/// the number of terms of a slice: enough slices to occupy the device, of at least 256 terms.
 pub(super) fn slices(terms: usize, tiles: usize) -> (usize, usize) {
     let wanted = (BLOCKS / tiles.max(1)).clamp(1, terms.div_ceil(256).max(1));
-    // Vectors of four have to be whole ones, and slabs are of 16 terms.
+    // A multiple of 16, so that vectors of four and slabs of 16 terms are whole.
     let slice = terms.div_ceil(wanted).next_multiple_of(16).max(16);
     (terms.div_ceil(slice).max(1), slice)
 }

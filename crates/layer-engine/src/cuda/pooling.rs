@@ -7,9 +7,9 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Pooling;
 
-/// The images of a pooling.
+/// Images and windows of a pooling.
 struct Images {
-    /// Of all samples and channels.
+    /// Number of images, over all samples and channels.
     count: usize,
     elements: usize,
     windows: usize,
@@ -17,11 +17,12 @@ struct Images {
 }
 
 impl Images {
-    /// With windows of a fixed size, or as even as they can be. `None` when the layer's shapes are not images.
+    /// Creates windows of a fixed size, or adaptive windows without a `pool`. Returns `None` if the
+    /// layer's shapes are not images.
     fn new(layer: &Layer, pool: Option<&Pool2d>, samples: usize) -> Option<Self> {
         let (channels, height, width) = layer.input_shapes().first()?.as_image()?;
         let (_, out_height, out_width) = layer.output_shape().as_image()?;
-        // `Axis` in the kernels.
+        // Fields of `Axis` in `kernels/pooling.cu`.
         let axis = |axis: usize, size: usize, windows: usize| {
             let (kernel, stride, padding) =
                 pool.map_or((0, 0, 0), |pool| (pool.kernel[axis], pool.stride[axis], pool.padding[axis]));
@@ -40,7 +41,7 @@ impl Images {
     }
 }
 
-/// A pass of a maximum pooling; `None` when the layer's shapes are not images.
+/// Plans a pass of a maximum pooling. Returns `None` if the layer's shapes are not images.
 pub(super) fn largest(
     plan: &mut Plan<'_>,
     layer: &Layer,
@@ -63,7 +64,8 @@ pub(super) fn largest(
     Ok(Some(()))
 }
 
-/// A pass of an average pooling, without a rule of an adaptive one; `None` when the layer's shapes are not images.
+/// Plans a pass of an average pooling, adaptive without a `pool`. Returns `None` if the layer's
+/// shapes are not images.
 pub(super) fn mean(
     plan: &mut Plan<'_>,
     layer: &Layer,

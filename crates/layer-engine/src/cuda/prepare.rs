@@ -1,4 +1,4 @@
-//! From the description of a kernel to its launches.
+//! Preparation of kernels: plans the launches for a kernel's description.
 
 use layer_graph::{Layer, LayerKind, Shape};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
-/// The kernel of this description, with its workspace.
+/// Prepares the kernel of a description, with its workspace.
 pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKernel, EngineError> {
     let plain = |name: &str, reads, writes| {
         let signature = Signature { reads: Vec::new(), writes: Vec::new() };
@@ -25,14 +25,15 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
             let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
             let name = format!("{} {pass:?}", layer.name());
             let mut plan = Plan::new(device, name, signature, reads, writes)?;
-            // A batch normalisation's moments may be those of other ranks' samples: what it saves is of use without samples of its own.
+            // The moments of a batch normalisation may include samples of other ranks: a shard
+            // without samples needs its result too.
             let works_without = matches!(layer.kind(), LayerKind::BatchNorm(_))
                 && matches!(pass, Pass::Forward | Pass::Recompute);
             if matches!(layer.kind(), LayerKind::Opaque(_)) {
                 return Err(unsupported());
             }
             if shard.samples == 0 && !works_without {
-                // Running statistics stay as they are.
+                // Running statistics do not change.
                 plan.write_zeros(Role::Statistics)?;
             } else {
                 self::layer(&mut plan, layer, *pass, *shard)?.ok_or_else(unsupported)?;
@@ -54,7 +55,7 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
             rearrange::scale(&mut plan, *sample_elements, factors)?;
             plan
         }
-        // As the only sample of a tensor that is joined of parts.
+        // A pack is a concatenation of tensors with one sample.
         KernelSpec::Pack { elements } => {
             let mut plan = plain("Pack", elements.clone(), vec![elements.iter().sum()])?;
             rearrange::join(&mut plan, 1, elements)?;
@@ -80,7 +81,7 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
     Ok(plan.finish())
 }
 
-/// The launches of a layer's pass; `None` where there is no such pass.
+/// Plans the launches of a layer's pass. Returns `None` if there is no such pass.
 fn layer(plan: &mut Plan<'_>, layer: &Layer, pass: Pass, shard: Shard) -> Result<Option<()>, EngineError> {
     let samples = shard.samples;
     let backward = pass == Pass::Backward;

@@ -14,17 +14,18 @@ use super::module::Family;
 use super::{NAME, Raw, failed};
 use crate::{EngineError, LaunchContext};
 
-/// Bytes of what changes from launch to launch: `Context` in `kernels/basics.cuh`.
+/// Size in bytes of the launch context: `Context` in `kernels/basics.cuh`.
 const CONTEXT_BYTES: usize = 24;
 
-/// Kernels that an error of a wait names.
+/// Number of recent kernels that the error of a wait names.
 const RECENT: usize = 4;
 
-/// A queue of a [`CudaEngine`](crate::CudaEngine): a CUDA stream, and the memory in which kernels find the seed, the iteration and the
-/// learning rate.
+/// A queue of a [`CudaEngine`](crate::CudaEngine): a CUDA stream, and device memory with the seed,
+/// the iteration and the learning rate.
 ///
-/// A graph that is captured from it reads that memory when it is launched: [`set_context`](Self::set_context) before each launch, in
-/// this queue, gives it another iteration. Another queue's graphs read that queue's.
+/// A captured graph reads this memory when it is launched. Call [`set_context`](Self::set_context)
+/// in this queue before each launch to replay the graph in another iteration. A graph reads the
+/// context of the queue that it was captured from, also if it is launched into another stream.
 #[derive(Debug)]
 pub struct CudaQueue {
     device: Device,
@@ -32,9 +33,9 @@ pub struct CudaQueue {
     is_owned: bool,
     memory: DeviceMemory,
     set: Function,
-    /// What is in the memory, once all that is enqueued is done.
+    /// Content of the memory once all enqueued work is complete.
     context: Option<LaunchContext>,
-    /// The kernels that were enqueued last, of which one may be at fault where a wait fails.
+    /// The kernels that were enqueued last. One of them may have caused the error of a failed wait.
     recent: [Option<Arc<str>>; RECENT],
     next: usize,
 }
@@ -70,24 +71,26 @@ impl CudaQueue {
         Self { device: device.clone(), stream, is_owned, memory, set, context: None, recent, next: 0 }
     }
 
-    /// CUDA's `CUstream` or `cudaStream_t`, for other libraries. It lives as long as this queue.
+    /// Returns the stream as `CUstream` or `cudaStream_t` for other libraries. It is valid as long
+    /// as this queue.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.stream.0.cast()
     }
 
-    /// Sets what kernels that come after this in the queue, and graphs that were captured from it, find as the seed, the iteration and
-    /// the learning rate. Enqueues something only where it is not so already.
+    /// Sets the seed, iteration and learning rate for the work that follows in the queue, and for
+    /// graphs that were captured from it. Enqueues nothing if they are already set.
     ///
     /// # Errors
-    /// When the queue is being captured (the graph would set it again at every launch), and what CUDA reports.
+    /// If the queue is being captured (the graph would set the context again at every launch), or
+    /// CUDA fails.
     pub fn set_context(&mut self, context: &LaunchContext) -> Result<(), EngineError> {
         if self.context.as_ref() == Some(context) {
             return Ok(());
         }
         let set = |error| failed("set the launch context", error);
         self.device.bind().map_err(set)?;
-        // SAFETY: the stream is there as long as the queue.
+        // SAFETY: the stream lives as long as the queue.
         let status = unsafe { result::stream::is_capturing(self.stream.0) }.map_err(set)?;
         if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
             let problem = "the launch context changed while the queue was captured: set it before".to_owned();
@@ -100,19 +103,19 @@ impl CudaQueue {
             from_ref(&context.iteration).cast_mut().cast(),
             from_ref(&rate).cast_mut().cast(),
         ];
-        // SAFETY: these are the kernel's arguments; the memory is there as long as the queue.
+        // SAFETY: the arguments match the kernel; the memory lives as long as the queue.
         unsafe { self.set.launch([1, 1], 1, self.stream.0, &mut arguments) }.map_err(set)?;
         self.context = Some(*context);
         Ok(())
     }
 
-    /// What kernels that come after this in the queue find; `None` where it was never set.
+    /// Returns the context for the work that follows in the queue, or `None` if it was never set.
     #[must_use]
     pub fn context(&self) -> Option<LaunchContext> {
         self.context
     }
 
-    /// The device's address of what changes from launch to launch.
+    /// Returns the device address of the launch context.
     pub(super) fn context_address(&self) -> u64 {
         self.memory.address()
     }
@@ -130,14 +133,15 @@ impl CudaQueue {
         self.next = (self.next + 1) % RECENT;
     }
 
-    /// Waits for all that is enqueued.
+    /// Waits for all enqueued work.
     pub(super) fn synchronize(&mut self) -> Result<(), EngineError> {
-        // SAFETY: the stream is there as long as the queue.
+        // SAFETY: the stream lives as long as the queue.
         let done = self.device.bind().and_then(|()| unsafe { result::stream::synchronize(self.stream.0) });
         done.map_err(|error| self.blame("wait for the queue", error))
     }
 
-    /// The error of something that waits for the queue: it may be that of any kernel before.
+    /// Converts the error of a call that waits for the queue. Any earlier kernel may have caused
+    /// it.
     pub(super) fn blame(&self, action: &str, error: DriverError) -> EngineError {
         let mut action = action.to_owned();
         let order = (0..RECENT).map(|back| (self.next + RECENT - 1 - back) % RECENT);
@@ -153,7 +157,7 @@ impl Drop for CudaQueue {
     fn drop(&mut self) {
         if self.is_owned {
             let _ = self.device.bind();
-            // SAFETY: it is destroyed once; the driver keeps what is enqueued until it is done.
+            // SAFETY: the stream is destroyed once; the driver completes the enqueued work.
             let _ = unsafe { result::stream::destroy(self.stream.0) };
         }
     }

@@ -1,4 +1,4 @@
-//! Sums, copies and other orders of elements.
+//! Sums, copies and permutations of elements.
 
 use layer_graph::Layer;
 
@@ -9,15 +9,15 @@ use crate::{EngineError, Role};
 
 const FAMILY: Family = Family::Elementwise;
 
-/// Terms that are added at a time.
+/// Number of terms that one launch adds.
 const TERMS: usize = 4;
 
-/// The sum of all operands that are read.
+/// Plans the sum of all operands that are read.
 pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
     let to = Argument::Write(0, 0);
     let mut next = 0;
     while next < terms {
-        // What is there so far is the first term of the others.
+        // The partial sum is the first term of the next launch.
         let before = (next > 0).then_some(to);
         let end = (next + TERMS - usize::from(before.is_some())).min(terms);
         let given = before.into_iter().chain((next..end).map(|term| Argument::Read(term, 0)));
@@ -29,7 +29,7 @@ pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<
     Ok(())
 }
 
-/// Multiplies elements of what is written, so many by one factor, the next ones by another.
+/// Plans the scaling of consecutive ranges of samples in place, each by its own factor.
 pub(super) fn scale(
     plan: &mut Plan<'_>,
     sample_elements: usize,
@@ -49,7 +49,7 @@ pub(super) fn scale(
     Ok(())
 }
 
-/// Copies of what is read, to each of the operands that are written.
+/// Plans copies of the operand that is read to each of the operands that are written.
 pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Result<(), EngineError> {
     (0..count).try_for_each(|operand| {
         let row = Rows { operand: Argument::Read(0, 0), stride: elements };
@@ -61,11 +61,11 @@ pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Resu
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
     pub(super) operand: Argument,
-    /// Elements from one to the next.
+    /// Distance between rows, in elements.
     pub(super) stride: usize,
 }
 
-/// Copies so many rows of so many elements.
+/// Plans the copy of `rows` rows of `elements` elements.
 pub(super) fn copy_rows(
     plan: &mut Plan<'_>,
     [rows, elements]: [usize; 2],
@@ -77,7 +77,8 @@ pub(super) fn copy_rows(
     plan.for_each((FAMILY, "copy_rows"), rows * elements, arguments)
 }
 
-/// Joins what is read, sample by sample, each with so many elements of a sample.
+/// Plans the concatenation of the operands that are read, sample by sample. `parts` has the number
+/// of elements per sample of each.
 pub(super) fn join(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
@@ -88,7 +89,7 @@ pub(super) fn join(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Resu
     Ok(())
 }
 
-/// Takes apart what [`join`] has joined.
+/// Plans the inverse of [`join`].
 pub(super) fn part(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
@@ -99,7 +100,8 @@ pub(super) fn part(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Resu
     Ok(())
 }
 
-/// One part of each sample, from an element on: `[elements of a sample, of the part, before it]`.
+/// Plans the selection of one part of each sample. The sizes are elements of a sample, of the part,
+/// and before the part.
 pub(super) fn select(
     plan: &mut Plan<'_>,
     [whole, part, start]: [usize; 3],
@@ -115,7 +117,8 @@ pub(super) fn select(
     copy_rows(plan, [samples, part], outer(read.from(start)), inner(write))
 }
 
-/// Another order of a sample's dimensions, or back; `None` when it is no order of them.
+/// Plans the permutation of a sample's dimensions, or its inverse. Returns `None` if `order` does
+/// not permute the dimensions.
 pub(super) fn permute(
     plan: &mut Plan<'_>,
     layer: &Layer,
@@ -139,7 +142,8 @@ pub(super) fn permute(
     Ok(Some(()))
 }
 
-/// For each element of the output the element of the input that it is: the output's dimension `i` is the input's `order[i]`.
+/// Returns, for each element of the output, the index of its element of the input. Output dimension
+/// `i` is input dimension `order[i]`.
 fn sources(dims: &[usize], order: &[usize]) -> Option<Vec<u32>> {
     let strides: Vec<usize> = (0..dims.len()).map(|dim| dims[dim + 1..].iter().product()).collect();
     let mut sources = vec![0];

@@ -1,4 +1,4 @@
-//! Layers that add to a sequence what they have learned.
+//! Embeddings, position embeddings and class tokens.
 
 use super::kernel::Argument;
 use super::module::Family;
@@ -12,7 +12,7 @@ fn is_backward(pass: Pass) -> bool {
     matches!(pass, Pass::Backward | Pass::BackwardParameters)
 }
 
-/// A pass of an embedding of `[vocabulary, features]` over so many tokens.
+/// Plans a pass of an embedding of `[vocabulary, features]` over `tokens` tokens.
 pub(super) fn embedding(
     plan: &mut Plan<'_>,
     tokens: usize,
@@ -25,7 +25,7 @@ pub(super) fn embedding(
         return plan.for_each((FAMILY, "embedding_forward"), tokens * features, arguments);
     }
     if pass == Pass::Backward {
-        // A token is a number of a row: there is no gradient with respect to it.
+        // A token is an index: there is no gradient with respect to it.
         let arguments = [size(tokens), plan.operand(Role::InputGradient(0))];
         plan.for_each((Family::Elementwise, "fill_zeros"), tokens, arguments)?;
     }
@@ -33,7 +33,7 @@ pub(super) fn embedding(
     plan.launch((FAMILY, "embedding_gradient"), [vocabulary, 1], [&sizes[..], &[dy, gradient]].concat())
 }
 
-/// A pass of a position embedding: `[samples, elements of one, parameters]`.
+/// Plans a pass of a position embedding of `[samples, elements per sample, parameters]`.
 pub(super) fn positions(
     plan: &mut Plan<'_>,
     [samples, elements, parameters]: [usize; 3],
@@ -48,7 +48,7 @@ pub(super) fn positions(
     sum_of_rows(plan, samples, elements, parameters)
 }
 
-/// A pass of a class token: `[samples, elements of one without it, elements of the token]`.
+/// Plans a pass of a class token of `[samples, elements per input sample, elements of the token]`.
 pub(super) fn class_token(
     plan: &mut Plan<'_>,
     [samples, elements, token]: [usize; 3],
@@ -58,7 +58,7 @@ pub(super) fn class_token(
     if !is_backward(pass) {
         let rows = |operand: Argument, stride| Rows { operand, stride };
         let (x, y) = (plan.operand(Role::Input(0)), plan.operand(Role::Output));
-        // The same parameters in front of each sample.
+        // A stride of 0 repeats the parameters for each sample.
         let parameters = rows(plan.operand(Role::Parameters), 0);
         copy_rows(plan, [samples, token], parameters, rows(y, longer))?;
         return copy_rows(plan, [samples, elements], rows(x, elements), rows(y.from(token), longer));
@@ -67,7 +67,8 @@ pub(super) fn class_token(
     sum_of_rows(plan, samples, longer, token)
 }
 
-/// Copies the gradient of each sample from an element on, where it is wanted.
+/// Plans the copy of each sample's gradient from element `start` on, if the pass computes the input
+/// gradient.
 fn input_gradient(
     plan: &mut Plan<'_>,
     [samples, elements]: [usize; 2],
@@ -83,7 +84,7 @@ fn input_gradient(
     copy_rows(plan, [samples, elements], from, to)
 }
 
-/// The gradient of the parameters: the sum over the samples of the first elements of each.
+/// Plans the gradient of the parameters: the sum over the samples of the first elements of each.
 fn sum_of_rows(
     plan: &mut Plan<'_>,
     samples: usize,

@@ -4,7 +4,7 @@ use super::Failure;
 use super::launch::{Operands, Operation};
 use crate::Role;
 
-/// A function of the input, element by element or over its innermost dimension.
+/// Applies a function to the input, elementwise or over its innermost dimension.
 pub(super) fn forward(
     operands: Operands,
     function: impl Fn(&Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
@@ -15,7 +15,7 @@ pub(super) fn forward(
     })
 }
 
-/// The derivative, from the output gradient and the input.
+/// Computes the input gradient from the output gradient and the input.
 pub(super) fn backward_of_input(
     operands: Operands,
     derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
@@ -26,7 +26,7 @@ pub(super) fn backward_of_input(
     })
 }
 
-/// The derivative, from the output gradient and the output.
+/// Computes the input gradient from the output gradient and the output.
 pub(super) fn backward_of_output(
     operands: Operands,
     derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
@@ -37,7 +37,7 @@ pub(super) fn backward_of_output(
     })
 }
 
-/// The sum of all operands that are read, in their order.
+/// Adds all operands that are read, in order.
 pub(super) fn sum() -> Operation {
     Box::new(|launch| {
         let mut terms = launch.reads.iter().map(|buffer| buffer.flat());
@@ -51,7 +51,7 @@ pub(super) fn sum() -> Operation {
     })
 }
 
-/// Multiplies elements of what is written, in place: so many by one factor, the next ones by another.
+/// Scales consecutive ranges of elements in place, each by its own factor.
 pub(super) fn scale(factors: Vec<(usize, f64)>) -> Operation {
     Box::new(move |launch| {
         for target in launch.writes.iter_mut() {
@@ -66,7 +66,7 @@ pub(super) fn scale(factors: Vec<(usize, f64)>) -> Operation {
     })
 }
 
-/// Copies the one operand that is read to each that is written.
+/// Copies the operand that is read to each operand that is written.
 pub(super) fn copies() -> Operation {
     Box::new(|launch| {
         let source = launch.reads.first().map(|buffer| buffer.flat()).transpose()?;

@@ -5,8 +5,8 @@ use super::launch::{Operands, Operation};
 use super::numbers::Numbers;
 use crate::Role;
 
-/// Attention by the fastest kernel that libtorch has for the device. Its backward pass is autograd's, through what the forward
-/// pass recorded.
+/// Attention by libtorch's fastest kernel for the device. Its backward pass is autograd's, on the
+/// graph that the forward pass recorded.
 pub(super) fn forward(operands: Operands, attention: &MultiHeadAttention, numbers: Numbers) -> Operation {
     let (heads, causal) = (attention.heads as i64, attention.causal);
     Box::new(move |launch| {

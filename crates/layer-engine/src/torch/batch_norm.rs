@@ -10,15 +10,15 @@ use super::moments::Moments;
 use super::numbers::Numbers;
 use crate::{Pass, Role};
 
-/// Batch normalisation in passes, between which its moments may be reduced over ranks. As long as they are not, they stay as
-/// libtorch's kernels give them.
+/// Batch normalisation in passes, between which its moments can be reduced over ranks. Moments that
+/// are not reduced stay in the form that libtorch's kernels return.
 pub(super) struct Normalisation {
     operands: Operands,
     rule: BatchNorm,
     channels: i64,
-    /// Values a channel.
+    /// Number of values per channel.
     count: i64,
-    /// The same as tensors of integers and of the layer's numbers.
+    /// The same number as a tensor of integers and as a tensor of the layer's type.
     count_tensor: Tensor,
     count_number: Tensor,
     numbers: Numbers,
@@ -58,7 +58,7 @@ impl Normalisation {
         let (mean, inverse_deviation) = if self.on_gpu() {
             input.f_batch_norm_stats(epsilon)?
         } else {
-            // Without running statistics to update, what is left is the mean and the variance.
+            // Without running statistics to update, this returns mean and variance.
             let (mean, variance) = input.f_batch_norm_update_stats(None::<&Tensor>, None, 0.0)?;
             (mean, variance.f_add_scalar(epsilon)?.f_rsqrt()?)
         };
@@ -107,8 +107,8 @@ impl Normalisation {
         Ok(inverse_deviation.f_pow_tensor_scalar(-2)?.f_sub_scalar(self.rule.epsilon)?.f_clamp_min(0.0)?)
     }
 
-    /// The running statistics approach those of the batch, the variance without its bias; `count` is the number of values
-    /// that they are of, where these are not the shard's alone.
+    /// Moves the running statistics towards those of the batch, with the unbiased variance. `count`
+    /// is the number of values if it is not that of the shard.
     fn update_running(
         &self,
         launch: &mut Launch<'_, '_>,
@@ -122,16 +122,17 @@ impl Normalisation {
         if let Some(count) = count {
             let variance = self.variance(inverse)?.f_mul(count)?;
             let unbiased = variance.f_div(&count.f_sub_scalar(1.0)?.f_clamp_min(1.0)?)?;
-            // Without values there are no statistics.
+            // Without values, the weight is zero.
             let weight = count.f_clamp_max(1.0)?.f_mul_scalar(momentum)?;
             let _ = running_mean.f_lerp_tensor_(mean, &weight.f_expand_as(mean)?)?;
             let _ = running_variance.f_lerp_tensor_(&unbiased, &weight.f_expand_as(mean)?)?;
         } else if self.on_gpu() && self.count > 1 {
-            // It divides by one less than the number of values.
+            // libtorch divides by the number of values minus one.
             let input = self.operands.input(launch)?;
             let (means, inverses) = (mean.f_unsqueeze(0)?, inverse.f_unsqueeze(0)?);
             let running = (Some(&running_mean), Some(&running_variance));
-            // With the count as a number it would be copied to the device, which no capture allows.
+            // A count passed as a number would be copied to the device, which is not allowed in a
+            // capture.
             let counts = &self.count_number;
             let _ = input.f_batch_norm_gather_stats_with_counts(
                 &means, &inverses, running.0, running.1, momentum, epsilon, counts,
@@ -144,7 +145,8 @@ impl Normalisation {
         Ok(())
     }
 
-    /// Statistics from flat moments, which ranks may have added up; and the running ones with them, where they are to be updated.
+    /// Computes the statistics from flat moments, which may be summed over ranks. Updates the
+    /// running statistics if `updates_running` is set.
     fn reduced_statistics(
         &self,
         launch: &mut Launch<'_, '_>,
@@ -155,7 +157,7 @@ impl Normalisation {
         let sums = flat.f_narrow(0, 0, 2 * self.channels)?.f_div(&count.f_clamp_min(1.0)?)?;
         let mean = sums.f_narrow(0, 0, self.channels)?;
         let squares = sums.f_narrow(0, self.channels, self.channels)?;
-        // Rounding can leave a constant channel slightly below zero.
+        // Rounding can make the variance of a constant channel slightly negative.
         let variance = squares.f_sub(&mean.f_square()?)?.f_clamp_min(0.0)?;
         let inverse = variance.f_add_scalar(self.rule.epsilon)?.f_rsqrt()?;
         let kind = self.numbers.kind;
@@ -191,7 +193,8 @@ impl Normalisation {
                 &output_gradient,
                 mean,
                 inverse,
-                // Of the weight it takes the kind and the device alone; without any it fails.
+                // Only the kind and the device of the weight are used; without a weight the call
+                // fails.
                 Some(mean),
                 true,
                 true,
@@ -237,7 +240,8 @@ impl Normalisation {
             )?;
             return self.operands.put(launch, Role::InputGradient(0), &result);
         }
-        // scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)), as a line in dy and x.
+        // scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)), as a linear function of
+        // dy and x.
         let scale = weight.f_mul(inverse)?;
         let slope = scale.f_mul(&centred)?.f_mul(&inverse.f_square()?)?.f_div(&count)?.f_neg()?;
         let offset = scale.f_mul(&gradient)?.f_div(&count)?.f_neg()?.f_sub(&slope.f_mul(mean)?)?;

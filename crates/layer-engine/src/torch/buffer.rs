@@ -7,8 +7,9 @@ use crate::Real;
 
 /// Memory of a [`TorchEngine`](crate::TorchEngine).
 ///
-/// A kernel may put other memory of the same length into a buffer that it writes to, which saves a copy. A graph that is
-/// captured therefore has to contain all kernels that write to the buffers that it reads, or none of them.
+/// A kernel may replace the memory of a buffer that it writes by other memory of the same length,
+/// which saves a copy. A captured graph must therefore contain all kernels that write the buffers
+/// that it reads, or none of them.
 #[derive(Debug)]
 pub struct TorchBuffer {
     elements: usize,
@@ -17,11 +18,11 @@ pub struct TorchBuffer {
 
 #[derive(Debug)]
 pub(super) enum Memory {
-    /// A tensor of one dimension and of all elements; none for a buffer without elements.
+    /// A one-dimensional tensor of all elements, or `None` for a buffer without elements.
     Flat(Option<Tensor>),
-    /// Sums over the samples, which are only flattened where a flat buffer is asked for.
+    /// Sums over the samples, which are flattened only when a flat buffer is requested.
     Moments(Moments),
-    /// What a forward pass keeps for its backward pass, in shapes of libtorch's choice.
+    /// Values that a forward pass saves for its backward pass, in libtorch's shapes.
     Saved(Vec<Tensor>),
 }
 
@@ -37,7 +38,7 @@ impl TorchBuffer {
         Ok(Self { elements, memory: Memory::Flat(Some(flat)) })
     }
 
-    /// Takes new memory: what is there may be memory of another buffer as well.
+    /// Allocates new memory, because the current memory may be shared with another buffer.
     pub(super) fn reuse(&mut self, elements: usize, kind: Kind, device: Device) -> Result<(), Failure> {
         *self = Self::default();
         let flat = Tensor::f_empty([elements as i64], (kind, device))?;
@@ -45,13 +46,13 @@ impl TorchBuffer {
         Ok(())
     }
 
-    /// Elements of the buffer.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.elements
     }
 
-    /// Whether it holds no elements.
+    /// Returns whether the buffer has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.elements == 0
@@ -61,7 +62,7 @@ impl TorchBuffer {
         &self.memory
     }
 
-    /// All elements, in one dimension.
+    /// Returns all elements in one dimension.
     pub(super) fn flat(&self) -> Result<Tensor, Failure> {
         match &self.memory {
             Memory::Flat(Some(flat)) => Ok(flat.shallow_clone()),
@@ -73,9 +74,9 @@ impl TorchBuffer {
         }
     }
 
-    /// Puts a result of the buffer's length in the place of what was there.
+    /// Replaces the content by a result of the buffer's length.
     pub(super) fn put(&mut self, result: &Tensor) -> Result<(), Failure> {
-        // Contiguous as it mostly is, this makes no copy.
+        // No copy if the result is contiguous, which is the usual case.
         let flat = result.f_contiguous()?.f_view([-1])?;
         if flat.numel() != self.elements {
             let problem = format!("{} elements were computed, {} expected", flat.numel(), self.elements);

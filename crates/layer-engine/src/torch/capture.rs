@@ -1,4 +1,4 @@
-//! Captures of a stream's work, and what may not happen meanwhile.
+//! Capture of a stream's work, and the waits that a capture excludes.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -22,34 +22,36 @@ unsafe extern "C" {
     ) -> Message;
 }
 
-/// CUDA lets no thread wait for a device while a stream is captured: the wait and the capture would both fail. So captures, which are
-/// short, keep waits out.
+/// Held for writing during a capture and for reading during a wait for a device. CUDA forbids
+/// waiting for a device while any stream is captured: the wait and the capture would both fail.
+/// Captures are short.
 static CAPTURING: RwLock<()> = RwLock::new(());
 
 thread_local! {
-    /// Whether this thread captures, and so would wait for itself.
+    /// Whether this thread is capturing. It would otherwise deadlock on its own lock.
     static CAPTURES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits for all work on a CUDA device, but fails in a capture of this thread.
+/// Waits for all work on a CUDA device. Fails during a capture by this thread.
 pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
     let _no_capture = (!CAPTURES.get()).then(|| CAPTURING.read().unwrap_or_else(PoisonError::into_inner));
-    // SAFETY: it takes any device's index.
+    // SAFETY: every device index is valid.
     check(unsafe { layer_engine_device_synchronize(device) })
 }
 
-/// A capture that is under way.
+/// A running capture.
 pub(super) struct Capture {
     graph: Graph,
     _alone: RwLockWriteGuard<'static, ()>,
 }
 
 impl Capture {
-    /// Begins to capture the current stream, which must not be the default one. Nothing runs until [`end`](Self::end).
+    /// Begins to capture the current stream, which must not be the default stream. No work runs
+    /// until [`end`](Self::end).
     pub(super) fn begin() -> Result<Self, Failure> {
         let alone = CAPTURING.write().unwrap_or_else(PoisonError::into_inner);
         let mut graph = std::ptr::null_mut();
-        // SAFETY: the call writes to the one place.
+        // SAFETY: the call writes to the pointer.
         check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
         CAPTURES.set(true);
         Ok(Self { graph: Graph(graph), _alone: alone })
@@ -58,21 +60,21 @@ impl Capture {
     /// Ends the capture.
     pub(super) fn end(self) -> Result<Graph, Failure> {
         CAPTURES.set(false);
-        // SAFETY: the graph lives.
+        // SAFETY: the graph is alive.
         check(unsafe { layer_engine_graph_end(self.graph.0) })?;
         Ok(self.graph)
     }
 }
 
-/// Work of a stream, captured to be replayed.
+/// Captured work of a stream that can be replayed.
 #[derive(Debug)]
 pub(super) struct Graph(*mut c_void);
 
 impl Graph {
-    /// Milliseconds of the device's clock that this many replays take.
+    /// Measures the time of `rounds` replays in milliseconds, by the device's clock.
     pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, Failure> {
         let mut milliseconds = 0.0;
-        // SAFETY: the graph lives, and the call writes to the one place.
+        // SAFETY: the graph is alive, and the call writes to the pointer.
         check(unsafe {
             layer_engine_graph_time(self.0, stream.device, stream.id, rounds, &raw mut milliseconds)
         })?;
@@ -82,7 +84,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: it came from `layer_engine_graph_begin`, and is freed once.
+        // SAFETY: the pointer comes from `layer_engine_graph_begin` and is freed once.
         unsafe { layer_engine_graph_free(self.0) };
     }
 }

@@ -12,7 +12,7 @@ use crate::Role;
 pub(super) struct Convolution {
     pub(super) operands: Operands,
     pub(super) walk: Walk,
-    /// The dimensions of the weight.
+    /// Dimensions of the weight.
     pub(super) weight: Vec<i64>,
     pub(super) numbers: Numbers,
 }
@@ -28,7 +28,7 @@ impl Convolution {
             let parameters = self.operands.parameters(launch)?;
             let Walk { stride, padding, groups } = self.walk;
             let (weight, bias) = (self.numbers.narrow(&parameters[0])?, parameters.get(1));
-            // In 16 bits the bias is added afterwards, in single precision.
+            // In 16 bits, the bias is added afterwards in single precision.
             let fused = bias.filter(|_| !self.numbers.converts());
             let input = self.numbers.narrow(&self.operands.input(launch)?)?;
             let output =
@@ -54,7 +54,7 @@ impl Convolution {
             let mut parameters = self.operands.parameters(launch)?;
             self.numbers.narrow(&parameters.swap_remove(0))?
         } else {
-            // Only the dimensions of the weight matter where its values are not needed.
+            // Only the dimensions of the weight matter if its values are not needed.
             Tensor::f_zeros([1], (input.kind(), input.device()))?.f_expand(&self.weight[..], false)?
         };
         let has_bias = self.operands.parameter_count() > 1;

@@ -1,5 +1,6 @@
-// CUDA devices, without a link to CUDA: libtorch's CUDA half is opened at run time, streams and events go through
-// libtorch's device-independent interface, and what has none is looked up by name.
+// CUDA devices without linking against CUDA. libtorch's CUDA library is opened at run time, streams
+// and events use libtorch's device-independent interface, and functions without such an interface
+// are looked up by name.
 #include "ffi.h"
 
 #include <memory>
@@ -38,8 +39,8 @@ c10::Stream stream_of(int device, int64_t id) {
         c10::Stream::UNSAFE, c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)), id);
 }
 
-// at::cuda::CUDAGraph, whose header needs CUDA's. The names are those of the one version that is built against, and the
-// size is a safe bound: the object has some 150 bytes.
+// at::cuda::CUDAGraph, whose header needs CUDA's headers. The names are those of the supported
+// version of libtorch. The size is a safe upper bound: the object has about 150 bytes.
 class Graph {
   public:
     Graph() { function<void(void *, bool)>("_ZN2at4cuda9CUDAGraphC1Eb")(object, false); }
@@ -47,18 +48,19 @@ class Graph {
         try {
             function<void(void *)>("_ZN2at4cuda9CUDAGraphD1Ev")(object);
         } catch (const std::exception &) {
-            // Its constructor was found in the same library.
+            // The constructor was found in the same library.
         }
     }
     Graph(const Graph &) = delete;
     Graph &operator=(const Graph &) = delete;
 
     void begin() {
-        // What earlier graphs held is given back now: while a capture runs, libtorch frees no memory to find some.
+        // Frees the memory of earlier graphs now: during a capture, libtorch does not free memory
+        // to satisfy an allocation.
         c10::getDeviceAllocator(c10::DeviceType::CUDA)->emptyCache();
         using Pool = std::pair<unsigned long long, unsigned long long>;
-        // Other threads may allocate and free meanwhile: with cudaStreamCaptureModeGlobal, which PyTorch takes by default, both their
-        // calls and the capture would fail.
+        // Other threads may allocate and free during the capture. With cudaStreamCaptureModeGlobal,
+        // PyTorch's default, their calls and the capture would fail.
         constexpr int thread_local_mode = 1; // cudaStreamCaptureModeThreadLocal
         function<void(void *, Pool, int)>(
             "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(object, Pool(0, 0), thread_local_mode);
@@ -74,14 +76,14 @@ class Graph {
 
 } // namespace
 
-// Opens libtorch's CUDA half, once, and says how many devices there are. It has to come before anything that asks
-// libtorch for CUDA, since libtorch remembers the first answer.
+// Opens libtorch's CUDA library on the first call and returns the number of devices. Must be called
+// before anything asks libtorch for CUDA, because libtorch remembers the first answer.
 extern "C" char *layer_engine_cuda_open(int *devices) {
     return guarded([&] {
         static std::mutex opening;
         const std::lock_guard<std::mutex> alone(opening);
         if (!cuda_library) {
-            // Beside the library that is there already, wherever that was found.
+            // Next to the library that is already loaded.
             Dl_info here;
             if (!::dladdr(reinterpret_cast<const void *>(&at::get_num_threads), &here)) {
                 throw std::runtime_error("libtorch is not a shared library here");
@@ -94,7 +96,7 @@ extern "C" char *layer_engine_cuda_open(int *devices) {
                 throw std::runtime_error(problem ? problem : "libtorch_cuda.so cannot be opened");
             }
             cuda_library = library;
-            // Single precision is single precision, also where products of 16 bits are summed.
+            // No reduced precision in single-precision products, or in the sums of 16-bit products.
             at::globalContext().setAllowTF32CuDNN(false);
             at::globalContext().setAllowTF32CuBLAS(false);
             at::globalContext().setAllowBF16ReductionCuBLAS(false);
@@ -103,11 +105,11 @@ extern "C" char *layer_engine_cuda_open(int *devices) {
     });
 }
 
-// The name of a CUDA device (of at most 256 bytes), its clock in kHz, and the versions of cuDNN, of CUDA and of the
-// driver's CUDA; a version that is not to be had is 0.
+// Returns the name of a CUDA device (at most 256 bytes), its clock rate in kHz, and the versions of
+// cuDNN, of CUDA and of the driver's CUDA. An unknown version is 0.
 extern "C" char *layer_engine_cuda_describe(int device, char *name, int *clock_khz, int64_t *versions) {
     return guarded([&] {
-        // The device's name is what cudaDeviceProp begins with.
+        // The name is the first field of cudaDeviceProp.
         const char *properties = static_cast<const char *>(
             function<void *(c10::DeviceIndex)>("_ZN2at4cuda19getDevicePropertiesEa")(
                 static_cast<c10::DeviceIndex>(device)));
@@ -125,7 +127,7 @@ extern "C" char *layer_engine_cuda_describe(int device, char *name, int *clock_k
     });
 }
 
-// A stream of the device's; lower priorities go first.
+// Creates a stream of the device. Streams of lower priority numbers run first.
 extern "C" char *layer_engine_stream_new(int device, int priority, int64_t *stream) {
     return guarded([&] {
         const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
@@ -133,7 +135,7 @@ extern "C" char *layer_engine_stream_new(int device, int priority, int64_t *stre
     });
 }
 
-// Makes a stream, and its device, the current ones of this thread; says which were.
+// Makes a stream and its device current for this thread, and returns the previous ones.
 extern "C" char *
 layer_engine_stream_enter(int device, int64_t stream, int *previous_device, int64_t *previous_stream) {
     return guarded([&] {
@@ -159,7 +161,7 @@ extern "C" char *layer_engine_device_synchronize(int device) {
     return guarded([&] { cuda().synchronizeDevice(static_cast<c10::DeviceIndex>(device)); });
 }
 
-// Begins to capture the current stream's work.
+// Begins to capture the work of the current stream.
 extern "C" char *layer_engine_graph_begin(void **graph) {
     return guarded([&] {
         auto captured = std::make_unique<Graph>();
@@ -174,8 +176,8 @@ extern "C" char *layer_engine_graph_end(void *graph) {
 
 extern "C" void layer_engine_graph_free(void *graph) { delete static_cast<Graph *>(graph); }
 
-// Replays a graph this often on a stream, once it is current, and gives the milliseconds between its device's events
-// before and after.
+// Replays a graph `rounds` times on a stream, which must be current, and returns the milliseconds
+// between device events before and after.
 extern "C" char *
 layer_engine_graph_time(void *graph, int device, int64_t stream, uint32_t rounds, double *milliseconds) {
     return guarded([&] {

@@ -8,13 +8,13 @@ use super::numbers::Numbers;
 use crate::random::{Purpose, RandomStream};
 use crate::{Role, Shard};
 
-/// Draws the factors of a layer's elements.
+/// Generator of a layer's dropout factors.
 pub(super) struct Mask {
-    /// The layer's name: part of the key of its randomness.
+    /// Name of the layer, part of the key of its random stream.
     pub(super) layer: String,
     pub(super) probability: f64,
     pub(super) shard: Shard,
-    /// Elements of a sample.
+    /// Number of elements of a sample.
     pub(super) elements: usize,
 }
 
@@ -34,8 +34,8 @@ impl Mask {
     }
 }
 
-/// Multiplies each element by its factor. The factors of an iteration are drawn when it is first launched, so that they are
-/// there when a graph captures a later launch.
+/// Multiplies each element by its factor. The factors of an iteration are drawn at its first
+/// launch, so that they exist when a graph captures a later launch.
 pub(super) fn forward(operands: Operands, mask: Mask, numbers: Numbers) -> Operation {
     let mut drawn: Option<((u64, u64), Tensor)> = None;
     Box::new(move |launch| {

@@ -16,32 +16,32 @@ use crate::cpu::processor;
 use crate::engine::time_by_the_host;
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Stopwatch};
 
-/// The libtorch that the crate is built for.
+/// Version of libtorch that the crate is built for.
 const LIBTORCH: &str = "2.11.0";
 
-/// Where a [`TorchEngine`] works.
+/// Device of a [`TorchEngine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TorchDevice {
     /// The CPU.
     Cpu,
-    /// The NVIDIA GPU of this index.
+    /// The NVIDIA GPU with this index.
     Cuda(usize),
 }
 
-/// Runs layers by libtorch, the C++ library of PyTorch, to compare with and to train on
-/// GPUs.
+/// Runs layers with libtorch, the C++ library of PyTorch, for comparison and for training on GPUs.
 ///
-/// Its scalar is `f32` or `f64`. `TorchEngine<f32>` also computes in [`Precision::Bf16`]: convolutions, linear layers and
-/// attention convert their operands to 16 bits, sum in single precision, and give their results, which have been rounded to
-/// 16 bits once, in single precision again; all other kinds compute in single precision. In [`Precision::F32`] GPUs do not
-/// round to TF32.
+/// Its scalar is `f32` or `f64`. `TorchEngine<f32>` also computes in [`Precision::Bf16`]:
+/// convolutions, linear layers and attention convert their operands to 16 bits, sum in single
+/// precision, round the result to 16 bits and return it in single precision. All other kinds
+/// compute in single precision. In [`Precision::F32`], GPUs do not round to TF32.
 ///
-/// It computes what [`CpuEngine`](crate::CpuEngine) computes, with these differences:
-/// - A launch takes memory from libtorch's cache, and gives it back. In a captured graph it is the graph's.
-/// - On the CPU its threads are the process's: libtorch has one number of threads for all.
-/// - The masks of dropout are drawn on the host, as the CPU engine draws them, and copied to the device once an iteration.
-/// - On a GPU it is not checked whether a label is a class, which would have to wait for the device: one that is not gives a loss of NaN. Nor
-///   whether an input of an embedding is a token: one that is not is taken for the nearest.
+/// Results equal those of [`CpuEngine`](crate::CpuEngine) up to rounding, with these differences:
+/// - A launch allocates from libtorch's cache. In a captured graph the memory belongs to the graph.
+/// - On the CPU its threads are shared by the whole process: libtorch has one number of threads.
+/// - Dropout masks are drawn on the host like those of the CPU engine, and copied to the device
+///   once per iteration.
+/// - On a GPU labels and tokens are not checked, because a check would have to wait for the device.
+///   An invalid label gives a loss of NaN. An invalid token is replaced by the nearest one.
 #[derive(Debug, Clone)]
 pub struct TorchEngine<T> {
     device: TorchDevice,
@@ -50,10 +50,10 @@ pub struct TorchEngine<T> {
 }
 
 impl<T: Real> TorchEngine<T> {
-    /// An engine on a device.
+    /// Creates an engine on a device.
     ///
     /// # Errors
-    /// [`EngineError::Device`] when there is no such GPU, or when libtorch cannot use it.
+    /// [`EngineError::Device`] if there is no such GPU, or libtorch cannot use it.
     pub fn new(device: TorchDevice) -> Result<Self, EngineError> {
         if let TorchDevice::Cuda(index) = device {
             let unusable = |problem| EngineError::Device { device: format!("CUDA device {index}"), problem };
@@ -70,10 +70,11 @@ impl<T: Real> TorchEngine<T> {
         Ok(Self { device, threads: None, scalar: PhantomData })
     }
 
-    /// An engine on the CPU whose work is spread over this many threads: of libtorch, which has one number for the process.
+    /// Creates an engine on the CPU that uses `threads` threads. libtorch has one number of threads
+    /// for the process.
     ///
     /// # Errors
-    /// [`EngineError::Threads`] when `threads` is 0 or more than libtorch can count.
+    /// [`EngineError::Threads`] if `threads` is 0 or too large for libtorch.
     pub fn with_threads(threads: usize) -> Result<Self, EngineError> {
         let refused = |problem: &str| EngineError::Threads { threads, problem: problem.into() };
         if threads == 0 {
@@ -84,11 +85,11 @@ impl<T: Real> TorchEngine<T> {
         Ok(Self { device: TorchDevice::Cpu, threads: Some(threads), scalar: PhantomData })
     }
 
-    /// A queue with a priority, as a CUDA stream has: work of lower numbers runs first where both wait; [`Engine::queue`] has 0.
-    /// On the CPU it makes no difference.
+    /// Creates a queue with a priority. Work of queues with lower numbers runs first.
+    /// [`Engine::queue`] has priority 0. On the CPU the priority has no effect.
     ///
     /// # Errors
-    /// When the device refuses it.
+    /// If the device cannot create it.
     pub fn queue_with_priority(&self, priority: i8) -> Result<TorchQueue, EngineError> {
         let stream = self.cuda_index().map(|index| Stream::new(index, priority.into())).transpose();
         outward(stream.map(TorchQueue::new))
@@ -108,8 +109,9 @@ impl<T: Real> TorchEngine<T> {
         }
     }
 
-    /// Makes something in the device's memory outside of all queues. On a GPU the memory may have been something else's
-    /// that a queue still works on, and a queue is not to begin before this is there.
+    /// Creates something in device memory outside of all queues. Waits for the device before,
+    /// because a queue may still use recycled memory, and after, so that every queue sees the
+    /// result.
     fn between_queues<R>(&self, make: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
         let Some(index) = self.cuda_index() else { return make() };
         device_synchronize(index)?;
@@ -213,7 +215,8 @@ impl<T: Real> Engine for TorchEngine<T> {
         queue: &mut TorchQueue,
     ) -> Result<(), EngineError> {
         if let Some(threads) = self.threads {
-            // The number of threads is each calling thread's own, and another engine may have changed it.
+            // libtorch's number of threads is per calling thread, and another engine may have
+            // changed it.
             if usize::try_from(tch::get_num_threads()) != Ok(threads) {
                 tch::set_num_threads(threads as i32);
             }
@@ -226,9 +229,10 @@ impl<T: Real> Engine for TorchEngine<T> {
         queue.stream().map_or(Ok(()), |stream| outward(stream.synchronize()))
     }
 
-    /// On a GPU: runs `body` once without capturing it, so that libraries are loaded and algorithms chosen; then captures it into a graph, and
-    /// times replays of this by the device's events. `body` may wait for nothing but its queue, and changes nothing of the
-    /// host's that matters to it from run to run.
+    /// On a GPU: runs `body` once without capturing it, so that libraries are loaded and algorithms
+    /// chosen; then captures it into a graph and times replays of the graph by device events.
+    /// `body` must not wait for anything except its queue, and its effect must not depend on host
+    /// state that changes from run to run.
     fn time(
         &self,
         queue: &mut TorchQueue,
@@ -246,7 +250,7 @@ impl<T: Real> Engine for TorchEngine<T> {
         let graph = outward(capture.end());
         captured?;
         let mut graph = graph?;
-        // The first launch of a graph also sends it to the device.
+        // The first launch of a graph also uploads it to the device.
         outward(graph.time(stream, 1))?;
         measure(&mut |rounds| {
             let milliseconds = outward(graph.time(stream, rounds))?;
@@ -255,7 +259,7 @@ impl<T: Real> Engine for TorchEngine<T> {
     }
 }
 
-/// The error that a caller gets for a failure.
+/// Converts a failure to the public error.
 fn outward<R>(result: Result<R, Failure>) -> Result<R, EngineError> {
     result.map_err(|Failure(error)| error)
 }

@@ -1,5 +1,5 @@
-// What crosses between C++ and Rust: plain C functions. No exception does. Each function returns null when it has done
-// its work, or else a message that the caller gives back to `layer_engine_free`.
+// Plain C functions between C++ and Rust. No exception crosses the boundary. Each function returns
+// null on success, else a message that the caller frees with `layer_engine_free`.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 #include <ATen/core/Tensor.h>
 
-// A message of the caller's, or null when there is no memory for one.
+// Returns a message owned by the caller, or null if allocation fails.
 char *layer_engine_message(const char *text) noexcept;
 
-// Runs work, and turns what it throws into a message.
+// Runs work and converts an exception to a message.
 template <typename Work>
 char *guarded(Work &&work) noexcept {
     try {
@@ -26,7 +26,7 @@ char *guarded(Work &&work) noexcept {
     }
 }
 
-// A tensor of the caller's, as `tch` holds it; null for none.
+// Returns a tensor owned by the caller, as `tch` represents it; null for an undefined tensor.
 inline at::Tensor *owned(at::Tensor tensor) {
     return tensor.defined() ? new at::Tensor(std::move(tensor)) : nullptr;
 }

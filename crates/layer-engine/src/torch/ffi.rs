@@ -1,4 +1,4 @@
-//! The C++ half, behind functions that are safe to call.
+//! Safe wrappers of the C++ functions.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -8,13 +8,13 @@ use tch::{Device, Kind, Tensor};
 use super::{Failure, library_error};
 use crate::Real;
 
-/// libtorch's tensor, which only ever stands behind a pointer.
+/// libtorch's tensor, which Rust accesses only through pointers.
 #[repr(C)]
 pub(super) struct CTensor {
     _opaque: [u8; 0],
 }
 
-/// A message of the C++ half, or null.
+/// Message of a C++ function, or null.
 pub(super) type Message = *mut c_char;
 
 unsafe extern "C" {
@@ -78,14 +78,14 @@ unsafe extern "C" {
     fn layer_engine_stream_synchronize(device: c_int, stream: i64) -> Message;
 }
 
-/// The result of a function of the C++ half.
+/// Converts the result of a C++ function.
 pub(super) fn check(message: Message) -> Result<(), Failure> {
     if message.is_null() {
         return Ok(());
     }
-    // SAFETY: a message that is not null is a C string, and the caller's until it is freed.
+    // SAFETY: a non-null message is a C string that belongs to the caller until it is freed.
     let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
-    // SAFETY: it came from the C++ half, and nothing refers to it any more.
+    // SAFETY: the message was allocated by the C++ side, and nothing refers to it any more.
     unsafe { layer_engine_free(message) };
     Err(library_error(&text))
 }
@@ -94,9 +94,10 @@ fn pointer(tensor: &Tensor) -> *const CTensor {
     tensor.as_ptr().cast()
 }
 
-/// A tensor whose ownership the C++ half has passed on.
+/// Takes ownership of a tensor that a C++ function returned.
 fn taken(tensor: *mut CTensor) -> Option<Tensor> {
-    // SAFETY: the C++ half made it with `new` for us alone, as `tch` makes its own.
+    // SAFETY: the C++ function created the tensor with `new`, as `tch` does, and has given up
+    // ownership.
     (!tensor.is_null()).then(|| unsafe { Tensor::from_ptr(tensor.cast()) })
 }
 
@@ -104,7 +105,7 @@ fn required(tensor: *mut CTensor) -> Result<Tensor, Failure> {
     taken(tensor).ok_or_else(|| library_error("it gave no tensor"))
 }
 
-/// The gradients of a layer's input, weight and bias, as far as they were wanted.
+/// The requested gradients of a layer's input, weight and bias.
 pub(super) type Gradients = [Option<Tensor>; 3];
 
 fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradients, Failure> {
@@ -113,7 +114,7 @@ fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradient
     Ok(results.map(taken))
 }
 
-/// How a convolution walks over its image.
+/// Stride, padding and groups of a convolution.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk {
     pub(super) stride: [i64; 2],
@@ -129,7 +130,8 @@ pub(super) fn convolution_backward(
     wanted: [bool; 3],
 ) -> Result<Gradients, Failure> {
     let tensors = [output_gradient, input, weight].map(pointer);
-    // SAFETY: the tensors live through the call, and the arrays have the lengths that it reads and writes: 2, 2, 3, 3.
+    // SAFETY: the tensors live through the call, and the arrays have the lengths that it accesses:
+    // 2, 2, 3, 3.
     gradients(|results| unsafe {
         layer_engine_convolution_backward(
             tensors[0],
@@ -144,7 +146,8 @@ pub(super) fn convolution_backward(
     })
 }
 
-/// `[mean, inverse deviation]` are those of each vector, and `[weight, bias]` the layer's parameters.
+/// Computes the gradients of a layer normalisation. `mean` and `inverse_deviation` have one value
+/// per vector.
 pub(super) fn layer_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -168,21 +171,21 @@ pub(super) fn layer_norm_backward(
     })
 }
 
-/// Gradients of weight and bias alone, from the statistics that normalised.
+/// Computes the gradients of weight and bias from the statistics of the forward pass.
 pub(super) fn batch_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
     [mean, inverse_deviation]: [&Tensor; 2],
 ) -> Result<Gradients, Failure> {
     let tensors = [output_gradient, input, mean, inverse_deviation].map(pointer);
-    // SAFETY: the tensors live through the call, and there is room for three results.
+    // SAFETY: the tensors live through the call, and the array has three elements.
     gradients(|results| unsafe {
         layer_engine_batch_norm_backward(tensors[0], tensors[1], tensors[2], tensors[3], results)
     })
 }
 
-/// Attention over `samples x positions x 3 features`. Gives the tensor that [`gradient`] is taken with respect to, if it
-/// is to be `differentiable`, and the result.
+/// Computes attention over `samples x positions x 3 features`. Returns the leaf tensor, with
+/// respect to which [`gradient`] differentiates if `differentiable` is set, and the result.
 pub(super) fn attention(
     sequence: &Tensor,
     heads: i64,
@@ -190,7 +193,7 @@ pub(super) fn attention(
     differentiable: bool,
 ) -> Result<[Tensor; 2], Failure> {
     let (mut leaf, mut result) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the sequence lives through the call, which writes to the two places.
+    // SAFETY: the sequence lives through the call, which writes to the two pointers.
     check(unsafe {
         layer_engine_attention(
             pointer(sequence),
@@ -204,46 +207,50 @@ pub(super) fn attention(
     Ok([required(leaf)?, required(result)?])
 }
 
-/// The gradient of a recorded result with respect to its leaf, from that of the result.
+/// Computes the gradient of a recorded result with respect to its leaf from the gradient of the
+/// result.
 pub(super) fn gradient(result: &Tensor, leaf: &Tensor, output_gradient: &Tensor) -> Result<Tensor, Failure> {
     let mut gradient = std::ptr::null_mut();
-    // SAFETY: the tensors live through the call, which writes to the one place.
+    // SAFETY: the tensors live through the call, which writes to the pointer.
     check(unsafe {
         layer_engine_gradient(pointer(result), pointer(leaf), pointer(output_gradient), &raw mut gradient)
     })?;
     required(gradient)
 }
 
-/// Copies numbers of the host to the start of a tensor of one dimension, which has room for them. The host's are free to
-/// go when this returns.
+/// Copies numbers of the host to the start of a one-dimensional tensor of at least this length.
+/// `host` is no longer used after the call.
 pub(super) fn copy_from_host<T: Real>(host: &[T], kind: Kind, target: &Tensor) -> Result<(), Failure> {
     let length = host.len() as i64;
-    // SAFETY: the tensor has the host's length and kind, and is gone before this function returns.
+    // SAFETY: the temporary tensor has the length and kind of `host` and is dropped before this
+    // function returns.
     let source = unsafe { Tensor::f_from_blob(host.as_ptr().cast(), &[length], &[1], kind, Device::Cpu) }?;
     target.f_narrow(0, 0, length)?.f_copy_(&source)?;
     Ok(())
 }
 
-/// Copies the start of a tensor of one dimension, when the work before it in the current stream is done.
+/// Copies the start of a one-dimensional tensor to the host once the work before it in the current
+/// stream is complete.
 pub(super) fn copy_to_host<T: Real>(source: &Tensor, host: &mut [T], kind: Kind) -> Result<(), Failure> {
     let length = host.len() as i64;
-    // SAFETY: the tensor has the host's length and kind, nothing else refers to the host's numbers meanwhile, and it is
-    // gone before this function returns. A copy to pageable memory has ended when it returns.
+    // SAFETY: the temporary tensor has the length and kind of `host`, which is exclusively
+    // borrowed, and is dropped before this function returns. A copy to pageable memory is complete
+    // when it returns.
     let mut target =
         unsafe { Tensor::f_from_blob(host.as_mut_ptr().cast(), &[length], &[1], kind, Device::Cpu) }?;
     target.f_copy_(&source.f_narrow(0, 0, length)?)?;
     Ok(())
 }
 
-/// Opens libtorch's CUDA half and counts the devices.
+/// Opens libtorch's CUDA library and returns the number of devices.
 pub(super) fn cuda_devices() -> Result<usize, Failure> {
     let mut devices = 0;
-    // SAFETY: the call writes to the one place.
+    // SAFETY: the call writes to the pointer.
     check(unsafe { layer_engine_cuda_open(&raw mut devices) })?;
     Ok(usize::try_from(devices).unwrap_or(0))
 }
 
-/// What CUDA says of a device.
+/// Description of a CUDA device.
 #[derive(Debug)]
 pub(super) struct CudaDescription {
     pub(super) name: String,
@@ -256,7 +263,8 @@ pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, Failure> {
     let mut name = [0u8; 256];
     let mut clock_khz = 0;
     let mut versions = [0i64; 3];
-    // SAFETY: the call writes at most 255 bytes of a name, which leaves its zero at the end, one number, and three.
+    // SAFETY: the call writes at most 255 bytes of the name, so that it stays NUL-terminated, one
+    // number, and three versions.
     check(unsafe {
         layer_engine_cuda_describe(
             device,
@@ -274,7 +282,8 @@ pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, Failure> {
     })
 }
 
-/// A stream of a CUDA device. libtorch owns it, and hands the same stream of its pool to several users.
+/// A stream of a CUDA device. libtorch owns it and may return the same stream of its pool to
+/// several users.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
     pub(super) device: c_int,
@@ -284,15 +293,15 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new(device: c_int, priority: c_int) -> Result<Self, Failure> {
         let mut id = 0;
-        // SAFETY: the call writes to the one place.
+        // SAFETY: the call writes to the pointer.
         check(unsafe { layer_engine_stream_new(device, priority, &raw mut id) })?;
         Ok(Self { device, id })
     }
 
-    /// Makes it the stream that this thread's work goes to, until the guard is dropped.
+    /// Makes the stream current for this thread until the guard is dropped.
     pub(super) fn enter(self) -> Result<StreamGuard, Failure> {
         let (mut previous_device, mut previous_stream) = (0, 0);
-        // SAFETY: the call writes to the two places.
+        // SAFETY: the call writes to the two pointers.
         check(unsafe {
             layer_engine_stream_enter(
                 self.device,
@@ -305,12 +314,12 @@ impl Stream {
     }
 
     pub(super) fn synchronize(self) -> Result<(), Failure> {
-        // SAFETY: the stream is the device's.
+        // SAFETY: the stream belongs to the device.
         check(unsafe { layer_engine_stream_synchronize(self.device, self.id) })
     }
 }
 
-/// Gives a thread its former stream back.
+/// Restores the previous stream of a thread when dropped.
 #[derive(Debug)]
 pub(super) struct StreamGuard {
     device: c_int,
@@ -320,10 +329,10 @@ pub(super) struct StreamGuard {
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        // SAFETY: both are what they were before.
+        // SAFETY: the device and the stream were current before.
         let left =
             unsafe { layer_engine_stream_leave(self.device, self.previous_device, self.previous_stream) };
-        // It was current before, so this cannot fail; an error could not be reported from here.
+        // The stream was current before, so this cannot fail; an error could not be reported here.
         let _ = check(left);
     }
 }

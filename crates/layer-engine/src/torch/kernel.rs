@@ -12,7 +12,7 @@ pub struct TorchKernel {
 }
 
 impl TorchKernel {
-    /// A kernel whose operands have these lengths.
+    /// Creates a kernel whose operands have these lengths.
     pub(super) fn new(name: String, reads: Vec<usize>, writes: Vec<usize>, operation: Operation) -> Self {
         Self { name, reads, writes, operation }
     }

@@ -1,4 +1,4 @@
-// Backward passes that `tch` has no functions for.
+// Backward passes that `tch` does not wrap.
 #include "ffi.h"
 
 #include <array>
@@ -25,7 +25,7 @@ void give(std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients, at::Tensor *
 
 } // namespace
 
-// Gradients of a two-dimensional convolution's input, weight and bias, as far as they are wanted.
+// Computes the requested gradients of input, weight and bias of a two-dimensional convolution.
 extern "C" char *layer_engine_convolution_backward(
     const at::Tensor *output_gradient, const at::Tensor *input, const at::Tensor *weight, const int64_t *stride,
     const int64_t *padding, int64_t groups, const bool *wanted, at::Tensor **results) {
@@ -39,7 +39,7 @@ extern "C" char *layer_engine_convolution_backward(
     });
 }
 
-// Gradients of a layer normalisation's input, weight and bias, as far as they are wanted.
+// Computes the requested gradients of input, weight and bias of a layer normalisation.
 extern "C" char *layer_engine_layer_norm_backward(
     const at::Tensor *output_gradient, const at::Tensor *input, const at::Tensor *mean,
     const at::Tensor *inverse_deviation, const at::Tensor *weight, const at::Tensor *bias, const bool *wanted,
@@ -52,7 +52,8 @@ extern "C" char *layer_engine_layer_norm_backward(
     });
 }
 
-// Gradients of a batch normalisation's weight and bias, from what its forward pass saved.
+// Computes the gradients of weight and bias of a batch normalisation from the values that its
+// forward pass saved.
 extern "C" char *layer_engine_batch_norm_backward(
     const at::Tensor *output_gradient, const at::Tensor *input, const at::Tensor *mean,
     const at::Tensor *inverse_deviation, at::Tensor **results) {
@@ -65,8 +66,9 @@ extern "C" char *layer_engine_batch_norm_backward(
     });
 }
 
-// Attention of queries, keys and values, as a part of a graph that `layer_engine_gradient` walks back; `leaf` becomes
-// what its gradient is with respect to, a sequence of the three.
+// Computes attention of queries, keys and values, recorded in a graph for `layer_engine_gradient`.
+// `leaf` becomes the tensor to differentiate with respect to: the sequence of queries, keys and
+// values.
 extern "C" char *layer_engine_attention(
     const at::Tensor *sequence, int64_t heads, bool causal, bool differentiable, at::Tensor **leaf,
     at::Tensor **result) {
@@ -77,7 +79,8 @@ extern "C" char *layer_engine_attention(
             parts.requires_grad_(true);
         }
         const int64_t samples = parts.size(0), positions = parts.size(1), features = parts.size(2) / 3;
-        // samples x positions x 3 x heads x width, to 3 of samples x heads x positions x width.
+        // From samples x positions x 3 x heads x width to 3 tensors of samples x heads x positions
+        // x width.
         const at::Tensor split =
             parts.view({samples, positions, 3, heads, features / heads}).permute({2, 0, 3, 1, 4});
         const at::Tensor mixed = at::scaled_dot_product_attention(
@@ -87,7 +90,8 @@ extern "C" char *layer_engine_attention(
     });
 }
 
-// The gradient of `result` with respect to `leaf` from that of `result`. The graph between them stays.
+// Computes the gradient of `result` with respect to `leaf` from the gradient of `result`. The graph
+// between them is kept.
 extern "C" char *layer_engine_gradient(
     const at::Tensor *result, const at::Tensor *leaf, const at::Tensor *output_gradient, at::Tensor **gradient) {
     return guarded([&] {

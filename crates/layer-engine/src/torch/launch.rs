@@ -7,25 +7,25 @@ use super::library_error;
 use super::moments::Moments;
 use crate::{LaunchContext, Role, Shard, Signature};
 
-/// What a kernel does when it is launched.
+/// The computation of a kernel.
 pub(super) type Operation = Box<dyn FnMut(&mut Launch<'_, '_>) -> Result<(), Failure> + Send>;
 
-/// The operands of one launch. Their number and lengths have been checked.
+/// Operands of one launch. Their number and lengths have been checked.
 pub(super) struct Launch<'a, 'b> {
     pub(super) reads: &'a [&'a TorchBuffer],
     pub(super) writes: &'a mut [&'b mut TorchBuffer],
     pub(super) context: &'a LaunchContext,
 }
 
-/// Where a layer's operands lie, and in which shapes libtorch is to see them.
+/// Positions of a layer's operands, and their shapes for libtorch.
 #[derive(Debug, Clone)]
 pub(super) struct Operands {
     pub(super) signature: Signature,
-    /// The dimensions of each input, the samples' first.
+    /// Dimensions of each input, samples first.
     pub(super) inputs: Vec<Vec<i64>>,
-    /// The dimensions of the output, the samples' first.
+    /// Dimensions of the output, samples first.
     pub(super) output: Vec<i64>,
-    /// The dimensions of each parameter.
+    /// Dimensions of each parameter.
     parameters: Vec<Vec<i64>>,
 }
 
@@ -40,13 +40,13 @@ impl Operands {
         }
     }
 
-    /// The buffer of a role that is read.
+    /// Returns the buffer of a role that is read.
     pub(super) fn source<'a>(&self, launch: &Launch<'a, '_>, role: Role) -> Result<&'a TorchBuffer, Failure> {
         let index = self.signature.reads.iter().position(|&read| read == role);
         index.and_then(|index| launch.reads.get(index).copied()).ok_or_else(|| absent(role))
     }
 
-    /// The buffer of a role that is written.
+    /// Returns the buffer of a role that is written.
     pub(super) fn target<'l>(
         &self,
         launch: &'l mut Launch<'_, '_>,
@@ -69,12 +69,12 @@ impl Operands {
         Ok(self.source(launch, Role::OutputGradient)?.flat()?.f_view(&self.output[..])?)
     }
 
-    /// The parameters, each a view of its part of the flat buffer.
+    /// Returns the parameters, each as a view of its part of the flat buffer.
     pub(super) fn parameters(&self, launch: &Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
         self.cut(&self.source(launch, Role::Parameters)?.flat()?)
     }
 
-    /// What the forward pass saved.
+    /// Returns the tensors that the forward pass saved.
     pub(super) fn saved<'a, const N: usize>(
         &self,
         launch: &Launch<'a, '_>,
@@ -105,7 +105,7 @@ impl Operands {
         Ok(())
     }
 
-    /// Keeps tensors for the backward pass, where there is going to be one.
+    /// Saves tensors for the backward pass, if the pass has a saved operand.
     pub(super) fn save(&self, launch: &mut Launch<'_, '_>, tensors: Vec<Tensor>) -> Result<(), Failure> {
         if self.signature.writes.contains(&Role::Saved) {
             self.target(launch, Role::Saved)?.save(tensors);
@@ -113,7 +113,7 @@ impl Operands {
         Ok(())
     }
 
-    /// Writes the gradients of the parameters, in their order.
+    /// Writes the gradients of the parameters, in order.
     pub(super) fn put_parameter_gradients(
         &self,
         launch: &mut Launch<'_, '_>,
@@ -129,7 +129,7 @@ impl Operands {
         Ok(())
     }
 
-    /// The parts of the parameters' gradient, to be written in place.
+    /// Returns the parts of the parameters' gradient, to be written in place.
     pub(super) fn parameter_gradients(&self, launch: &mut Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
         let flat = self.target(launch, Role::ParameterGradient)?.flat()?;
         self.cut(&flat)
@@ -146,18 +146,18 @@ impl Operands {
         Ok(parts)
     }
 
-    /// Number of the layer's parameters.
+    /// Returns the number of parameter tensors of the layer.
     pub(super) fn parameter_count(&self) -> usize {
         self.parameters.len()
     }
 
-    /// Whether the pass writes this role.
+    /// Returns whether the pass writes this role.
     pub(super) fn writes(&self, role: Role) -> bool {
         self.signature.writes.contains(&role)
     }
 }
 
-/// Dimensions as libtorch counts them.
+/// Converts dimensions to libtorch's integers.
 pub(super) fn sizes(dims: &[usize]) -> impl Iterator<Item = i64> {
     dims.iter().map(|&dim| dim as i64)
 }

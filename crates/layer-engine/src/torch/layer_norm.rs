@@ -22,7 +22,8 @@ pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Op
 
 pub(super) fn backward(operands: Operands, features: i64, numbers: Numbers) -> Result<Operation, Failure> {
     let wants_input = operands.writes(Role::InputGradient(0));
-    // The parameters' gradients do not depend on the parameters, which are no operands then.
+    // The gradients of the parameters do not depend on the parameters, which are not operands in
+    // this pass.
     let stand_in = Tensor::f_ones([features], (numbers.kind, numbers.device))?;
     Ok(Box::new(move |launch| {
         let missing = || library_error("libtorch returned no gradient of a layer normalisation");

@@ -5,7 +5,7 @@ use super::launch::{Operands, Operation};
 use super::numbers::Numbers;
 use crate::Role;
 
-/// `x` as rows of features: positions are samples like any other.
+/// Reshapes a tensor to rows of features: positions count as samples.
 fn rows(tensor: &Tensor) -> Result<Tensor, Failure> {
     let features = tensor.size().last().copied().unwrap_or(1);
     Ok(tensor.f_reshape([-1, features])?)
@@ -24,7 +24,7 @@ pub(super) fn forward(operands: Operands, numbers: Numbers) -> Operation {
             }
             return operands.put(launch, Role::Output, &output);
         }
-        // In place, since libtorch can.
+        // Written directly into the output.
         let output = rows(&operands.target(launch, Role::Output)?.flat()?.f_view(&operands.output[..])?)?;
         let _ = match bias {
             Some(bias) => bias.f_addmm_out(&output, &input, &weight)?,

@@ -4,12 +4,12 @@ use super::Failure;
 use super::launch::{Launch, Operands, Operation};
 use crate::Role;
 
-/// Numbers that stand for one of so many things: classes, or tokens.
+/// Numbers of classes or of tokens, which must be below `limit`.
 #[derive(Debug, Clone)]
 pub(super) struct Indices {
     pub(super) layer: String,
     pub(super) limit: usize,
-    /// What a number that stands for none of them is on a device that can be waited for; `None` elsewhere.
+    /// Error for an invalid number, on devices whose results can be checked; `None` on GPUs.
     pub(super) refusal: Option<fn(String, f64, usize) -> Failure>,
 }
 
@@ -18,7 +18,7 @@ impl Indices {
         self.limit as i64
     }
 
-    /// The numbers as integers within the limit, and which of them had to be changed for it.
+    /// Returns the numbers as integers within the limit, and which of them were invalid.
     pub(super) fn of(&self, numbers: &Tensor) -> Result<(Tensor, Tensor), Failure> {
         let mut whole = numbers.f_to_kind(Kind::Int64)?;
         let indices = whole.f_clamp_(0, self.limit() - 1)?;
@@ -33,7 +33,8 @@ impl Indices {
     }
 }
 
-/// Softmax and cross entropy over the classes of each position. Saves the logarithms of the probabilities.
+/// Softmax and cross entropy over the classes of each position. Saves the logarithms of the
+/// probabilities.
 pub(super) struct CrossEntropy {
     pub(super) operands: Operands,
     pub(super) labels: Indices,

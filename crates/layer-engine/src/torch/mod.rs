@@ -1,4 +1,4 @@
-//! The engine of libtorch, on the CPU and on NVIDIA GPUs.
+//! Engine on libtorch, for the CPU and for NVIDIA GPUs.
 #![allow(
     clippy::cast_possible_wrap,
     reason = "libtorch counts in signed integers; sizes stay far below 2^63"
@@ -35,10 +35,11 @@ pub use queue::TorchQueue;
 
 use crate::EngineError;
 
-/// The engine's name in errors.
+/// Name of the engine in error messages.
 const NAME: &str = "the libtorch engine";
 
-/// An engine's error, to be converted by `?`. `EngineError` implements `From` for no other type, so that `?` is not ambiguous.
+/// An error of the engine that `?` converts to. `EngineError` implements `From` for no other type,
+/// so that `?` is not ambiguous.
 #[derive(Debug)]
 struct Failure(EngineError);
 
@@ -54,7 +55,7 @@ impl From<tch::TchError> for Failure {
     }
 }
 
-/// What libtorch says went wrong: its first line, since a trace of its calls follows.
+/// Converts a message of libtorch. Only the first line is kept; a stack trace follows it.
 fn library_error(problem: &str) -> Failure {
     let problem = problem.trim().strip_prefix("Internal torch error: ").unwrap_or(problem.trim());
     let problem = problem.lines().next().unwrap_or_default().into();

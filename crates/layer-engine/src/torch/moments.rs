@@ -2,17 +2,18 @@ use tch::{Kind, Tensor};
 
 use super::Failure;
 
-/// Sums of a batch normalisation over the samples of a shard, as libtorch's kernels give and take them.
+/// Sums of a batch normalisation over the samples of a shard, in the form of libtorch's kernels.
 #[derive(Debug)]
 pub(super) enum Moments {
-    /// For each channel the mean and `1 / sqrt(variance + epsilon)`.
+    /// Mean and `1 / sqrt(variance + epsilon)` of each channel.
     Forward { mean: Tensor, inverse_deviation: Tensor, epsilon: f64, count: f64 },
-    /// For each channel the sums of the output gradient `g`, of `g * (x - mean)`, and of `g * normalised x`.
+    /// Sums of the output gradient `g`, of `g * (x - mean)`, and of `g * normalised x` of each
+    /// channel.
     Backward { gradient: Tensor, centred: Tensor, normalised: Tensor, count: f64 },
 }
 
 impl Moments {
-    /// First sums, second sums, count: see [`Role`](crate::Role).
+    /// Returns first sums, second sums and count in one tensor: see [`Role`](crate::Role).
     pub(super) fn flatten(&self) -> Result<Tensor, Failure> {
         let (kind, count, sums) = match self {
             Self::Forward { mean, inverse_deviation, epsilon, count } => {

@@ -2,28 +2,28 @@ use tch::{Device, Kind, Tensor};
 
 use super::Failure;
 
-/// The numbers that a kernel works with, and where.
+/// Data types of a kernel, and its device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
-    /// Of the buffers.
+    /// Type of the buffers.
     pub(super) kind: Kind,
-    /// Of the factors of products.
+    /// Type of the factors of products.
     pub(super) compute: Kind,
     pub(super) device: Device,
 }
 
 impl Numbers {
-    /// Whether products are taken of other numbers than the buffers hold.
+    /// Returns whether products use another type than the buffers.
     pub(super) fn converts(self) -> bool {
         self.kind != self.compute
     }
 
-    /// A tensor as a factor.
+    /// Converts a tensor to the type of factors.
     pub(super) fn narrow(self, tensor: &Tensor) -> Result<Tensor, Failure> {
         Ok(tensor.f_to_kind(self.compute)?)
     }
 
-    /// A product as the buffers hold it.
+    /// Converts a product to the type of the buffers.
     pub(super) fn widen(self, tensor: &Tensor) -> Result<Tensor, Failure> {
         Ok(tensor.f_to_kind(self.kind)?)
     }

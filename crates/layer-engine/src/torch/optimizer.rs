@@ -4,7 +4,7 @@ use super::launch::Operation;
 use super::library_error;
 use crate::Sgd;
 
-/// The sum of the squares of all elements, in double precision.
+/// Computes the sum of the squares of all elements, in double precision.
 pub(super) fn squared_norm(kind: Kind) -> Operation {
     Box::new(move |launch| {
         let mut total: Option<Tensor> = None;
@@ -21,7 +21,7 @@ pub(super) fn squared_norm(kind: Kind) -> Operation {
     })
 }
 
-/// A step of stochastic gradient descent, in place.
+/// Does a step of stochastic gradient descent in place.
 pub(super) fn step(rule: Sgd) -> Operation {
     Box::new(move |launch| {
         let unfit = || library_error("a step has a gradient, parameters and their velocity");

@@ -6,13 +6,13 @@ use super::launch::{Operands, Operation};
 use super::numbers::Numbers;
 use crate::Role;
 
-/// Windows that walk over an image.
+/// Windows of a pooling.
 pub(super) struct Windows {
     operands: Operands,
     kernel: [i64; 2],
     stride: [i64; 2],
     padding: [i64; 2],
-    /// Padding at the bottom and at the right beyond that at each side, which libtorch does not know.
+    /// Additional padding at the bottom and at the right, which libtorch does not support.
     extra: [i64; 2],
     count_padding: bool,
     numbers: Numbers,
@@ -32,7 +32,7 @@ impl Windows {
         }
     }
 
-    /// The image with its extra padding.
+    /// Returns the image with its extra padding.
     fn extended(&self, image: Tensor, value: f64) -> Result<Tensor, Failure> {
         if self.extra == [0, 0] {
             return Ok(image);
@@ -40,14 +40,14 @@ impl Windows {
         Ok(image.f_pad([0, self.extra[1], 0, self.extra[0]], "constant", value)?)
     }
 
-    /// The dimensions of the images with their extra padding.
+    /// Returns the dimensions of the images with their extra padding.
     fn extended_dims(&self) -> Vec<i64> {
         let mut dims = self.operands.inputs[0].clone();
         dims.iter_mut().skip(2).zip(self.extra).for_each(|(size, extra)| *size += extra);
         dims
     }
 
-    /// The part of an extended image's gradient that belongs to the image.
+    /// Returns the part of a padded image's gradient that belongs to the image.
     fn cropped(&self, gradient: Tensor) -> Result<Tensor, Failure> {
         if self.extra == [0, 0] {
             return Ok(gradient);
@@ -67,7 +67,7 @@ impl Windows {
     }
 
     pub(super) fn max_backward(self) -> Result<Operation, Failure> {
-        // Of the image, only the dimensions matter.
+        // Only the dimensions of the image matter.
         let image = self.blank()?;
         Ok(Box::new(move |launch| {
             let [places] = self.operands.saved(launch)?;
@@ -88,7 +88,8 @@ impl Windows {
         Ok(Tensor::f_empty(self.extended_dims(), (self.numbers.kind, self.numbers.device))?)
     }
 
-    /// For windows whose extra padding does not count: for each, all elements over those that count.
+    /// For windows whose extra padding is not counted: number of all elements divided by the number
+    /// of counted elements of each window.
     fn correction(&self) -> Result<Option<Tensor>, Failure> {
         if self.count_padding || self.extra == [0, 0] {
             return Ok(None);
@@ -98,7 +99,7 @@ impl Windows {
         Ok(Some(self.means(&self.extended(ones, 0.0)?)?.f_reciprocal()?))
     }
 
-    /// Whether libtorch itself counts padding.
+    /// Returns whether libtorch counts the padding.
     fn counts(&self) -> bool {
         self.count_padding || self.extra != [0, 0]
     }
@@ -139,7 +140,7 @@ impl Windows {
     }
 }
 
-/// The means of windows that cut the image evenly.
+/// Adaptive average pooling.
 pub(super) fn adaptive(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let output = operands.input(launch)?.f_internal_adaptive_avg_pool2d(&operands.output[2..])?;
@@ -148,7 +149,7 @@ pub(super) fn adaptive(operands: Operands) -> Operation {
 }
 
 pub(super) fn adaptive_backward(operands: Operands, numbers: Numbers) -> Result<Operation, Failure> {
-    // Of the image, only the dimensions matter.
+    // Only the dimensions of the image matter.
     let image = Tensor::f_empty(&operands.inputs[0][..], (numbers.kind, numbers.device))?;
     Ok(Box::new(move |launch| {
         let gradient = image.f_internal_adaptive_avg_pool2d_backward(&operands.output_gradient(launch)?)?;

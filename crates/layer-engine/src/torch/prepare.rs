@@ -1,4 +1,4 @@
-//! From the description of a kernel to the operation that does it.
+//! Preparation of kernels: creates the operation for a kernel's description.
 
 use layer_graph::{Layer, LayerKind};
 use tch::Tensor;
@@ -17,7 +17,7 @@ use super::pool::Windows;
 use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
-/// The kernel of this description.
+/// Prepares the kernel of a description.
 pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKernel, Failure> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
@@ -27,7 +27,8 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
             let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
             let operands = Operands::new(layer, signature, *shard);
-            // A batch normalisation's moments may be those of other ranks' samples: what it saves is of use without samples of its own.
+            // The moments of a batch normalisation may include samples of other ranks: a shard
+            // without samples needs its result too.
             let works_without = matches!(layer.kind(), LayerKind::BatchNorm(_))
                 && matches!(pass, Pass::Forward | Pass::Recompute);
             let operation = if shard.samples == 0 && !works_without {
@@ -69,7 +70,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
     }
 }
 
-/// What a pass over no samples writes: zeros. Running statistics stay as they are.
+/// Operation of a pass over no samples: writes zeros, except to running statistics.
 fn nothing(operands: Operands) -> Operation {
     Box::new(move |launch| {
         for (role, target) in operands.signature.writes.iter().zip(launch.writes.iter_mut()) {
@@ -81,7 +82,7 @@ fn nothing(operands: Operands) -> Operation {
     })
 }
 
-/// What a layer's pass does; `None` where there is no such pass.
+/// Creates the operation of a layer's pass. Returns `None` if there is no such pass.
 fn operation(
     layer: &Layer,
     pass: Pass,

@@ -1,7 +1,8 @@
 use super::Failure;
 use super::ffi::{Stream, StreamGuard};
 
-/// A queue of a [`TorchEngine`](crate::TorchEngine): a CUDA stream; on the CPU, where work runs at once, nothing.
+/// A queue of a [`TorchEngine`](crate::TorchEngine): a CUDA stream. Empty on the CPU, where work
+/// runs immediately.
 #[derive(Debug)]
 pub struct TorchQueue {
     stream: Option<Stream>,
@@ -16,7 +17,7 @@ impl TorchQueue {
         self.stream
     }
 
-    /// Sends this thread's work to the queue until the guard is dropped.
+    /// Directs this thread's work to the queue until the guard is dropped.
     pub(super) fn enter(&self) -> Result<Option<StreamGuard>, Failure> {
         self.stream.map(Stream::enter).transpose()
     }

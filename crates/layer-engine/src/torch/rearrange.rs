@@ -5,7 +5,7 @@ use super::launch::{Operands, Operation};
 use super::numbers::Numbers;
 use crate::Role;
 
-/// Joins images along their channels.
+/// Concatenates images along their channels.
 pub(super) fn join(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let inputs =
@@ -18,7 +18,7 @@ pub(super) fn join(operands: Operands) -> Operation {
     })
 }
 
-/// Takes joined images apart.
+/// Splits concatenated images.
 pub(super) fn part(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let joined = operands.output_gradient(launch)?;
@@ -33,7 +33,7 @@ pub(super) fn part(operands: Operands) -> Operation {
     })
 }
 
-/// Buffers one after another in one.
+/// Concatenates buffers.
 pub(super) fn pack() -> Operation {
     Box::new(|launch| {
         let parts = launch.reads.iter().filter(|buffer| !buffer.is_empty()).map(|buffer| buffer.flat());
@@ -45,7 +45,7 @@ pub(super) fn pack() -> Operation {
     })
 }
 
-/// A buffer in parts, one after another.
+/// Splits a buffer into consecutive parts.
 pub(super) fn unpack() -> Operation {
     Box::new(|launch| {
         let Some(whole) = launch.reads.first().filter(|buffer| !buffer.is_empty()) else { return Ok(()) };
@@ -59,7 +59,7 @@ pub(super) fn unpack() -> Operation {
     })
 }
 
-/// The dimensions of a sample in another order.
+/// Permutes the dimensions of a sample.
 pub(super) fn permute(operands: Operands, order: &[usize], backward: bool) -> Operation {
     let forward_order: Vec<i64> = std::iter::once(0).chain(order.iter().map(|&dim| dim as i64 + 1)).collect();
     Box::new(move |launch| {
@@ -77,7 +77,7 @@ pub(super) fn permute(operands: Operands, order: &[usize], backward: bool) -> Op
     })
 }
 
-/// One position along the outermost dimension.
+/// Selects one index of the outermost dimension.
 pub(super) fn select(operands: Operands, index: usize, numbers: Numbers, backward: bool) -> Operation {
     let index = index as i64;
     Box::new(move |launch| {

@@ -8,7 +8,7 @@ use crate::Role;
 
 fn normalised(input: &Tensor, norm: &LocalResponseNorm) -> Result<Tensor, Failure> {
     let size = norm.size as i64;
-    // Channels become the depth of a volume, so that a pool may run over them.
+    // Channels become the depth of a volume, so that a pooling can run over them.
     let squares =
         input.f_square()?.f_unsqueeze(1)?.f_constant_pad_nd([0, 0, 0, 0, size / 2, (size - 1) / 2])?;
     let means =

@@ -6,7 +6,7 @@ use super::loss::Indices;
 use super::numbers::Numbers;
 use crate::Role;
 
-/// The vector of each token.
+/// Embedding lookup: the vector of each token.
 pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
     Box::new(move |launch| {
         let (tokens, _) = tokens.of(&operands.input(launch)?)?;
@@ -15,7 +15,7 @@ pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
     })
 }
 
-/// The sums of the output gradients of each token's places. A token itself has no gradient.
+/// Sums the output gradients at the positions of each token. Tokens have no gradient.
 pub(super) fn embedding_backward(operands: Operands, tokens: Indices) -> Operation {
     Box::new(move |launch| {
         let (numbers, _) = tokens.of(&operands.input(launch)?)?;
@@ -30,7 +30,7 @@ pub(super) fn embedding_backward(operands: Operands, tokens: Indices) -> Operati
     })
 }
 
-/// Adds the vector of its position to each element of a sequence.
+/// Adds the vector of its position to each position of a sequence.
 pub(super) fn positions(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let input = operands.input(launch)?;
@@ -39,7 +39,7 @@ pub(super) fn positions(operands: Operands) -> Operation {
     })
 }
 
-/// Positions beyond the sequence get no gradient.
+/// Sums the output gradients over the samples. Positions beyond the sequence get a zero gradient.
 pub(super) fn positions_backward(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;
@@ -52,7 +52,7 @@ pub(super) fn positions_backward(operands: Operands) -> Operation {
     })
 }
 
-/// Puts a learned vector in front of a sequence.
+/// Prepends a learned vector to a sequence.
 pub(super) fn class_token(operands: Operands, numbers: Numbers) -> Operation {
     Box::new(move |launch| {
         let output = Tensor::f_empty(&operands.output[..], (numbers.kind, numbers.device))?;

@@ -1,5 +1,5 @@
-//! Launching a kernel on one thread allocates nothing. (Products of matrices pack their operands into memory that the
-//! `gemm` crate takes for itself, so attention is not among these.)
+//! Launching a kernel on one thread allocates nothing. Attention is excluded: its products pack
+//! their operands into memory that the `gemm` crate allocates.
 #![allow(unsafe_code, reason = "a global allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,17 +19,17 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: passes everything on to the system's allocator; counting touches only a thread's own cell, which needs no
-// memory and no destructor.
+// SAFETY: all calls are forwarded to the system allocator. Counting accesses only a thread-local
+// cell, which needs no memory and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller upholds the contract of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the memory is from `alloc` above, hence from the system's allocator.
+        // SAFETY: the memory is from `alloc` above, hence from the system allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

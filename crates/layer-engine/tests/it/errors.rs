@@ -1,4 +1,4 @@
-//! What does not fit is an error that says what was expected.
+//! Errors name the mismatch and the expected value.
 #![allow(clippy::float_cmp, reason = "copies are exact")]
 
 use layer_engine::{CpuEngine, Engine, EngineError, KernelSpec, Pass, Precision, Role, Shard};

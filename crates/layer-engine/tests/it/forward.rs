@@ -1,4 +1,4 @@
-//! Every layer's forward pass against direct loops over its definition.
+//! Forward passes of all layers, compared with direct loops over their definitions.
 #![allow(clippy::float_cmp, reason = "counts are exact")]
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 use crate::single_layer::{SingleLayer, layer};
 
-/// Runs training and evaluation, which give the same here, and compares them with the oracle: a function of input,
-/// parameters, sample, channel, row and column.
+/// Runs training and evaluation, which give the same result here, and compares them with the
+/// oracle: a function of input, parameters, and `[channel, row, column]`.
 fn check_images(layer: Layer, samples: usize, oracle: impl Fn(&Image<'_>, &[f64], [usize; 3]) -> f64) {
     let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
     let (channels, height, width) = layer.layer.input_shapes()[0].as_image().unwrap();
@@ -47,7 +47,8 @@ struct Image<'a> {
 }
 
 impl Image<'_> {
-    /// `None` in the padding; rows and columns count from its corner.
+    /// Returns `None` in the padding. Rows and columns are counted from the corner of the padded
+    /// image.
     fn at(&self, channel: usize, [y, x]: [usize; 2], padding: [usize; 2]) -> Option<f64> {
         let [_, height, width] = self.size;
         let (y, x) = (y.checked_sub(padding[0])?, x.checked_sub(padding[1])?);
@@ -138,7 +139,7 @@ proptest! {
     fn adaptive_avg_pool(size in [1usize..9, 1usize..9], output in [1usize..9, 1usize..9], samples in 0usize..3) {
         let shape = Shape::image(2, size[0], size[1]);
         check_images(layer(AdaptiveAvgPool2d { output }, &[shape]), samples, |image, _, [c, y, x]| {
-            // The definition in real numbers; sizes this small divide exactly enough.
+            // The definition in real numbers. Sizes this small divide exactly enough.
             let range = |i: usize, axis: usize| {
                 let step = size[axis] as f64 / output[axis] as f64;
                 ((i as f64 * step + 1e-9).floor() as usize, ((i + 1) as f64 * step - 1e-9).ceil() as usize)
@@ -189,7 +190,7 @@ proptest! {
         let layer = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]);
         let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
         let scores = layer.buffers[&Role::Input(0)].clone();
-        // Scores so large that their exponentials would overflow have the same losses.
+        // Scores whose exponentials would overflow have the same losses.
         layer.set(Role::Input(0), scores.iter().map(|score| score + shift).collect());
         for pass in [Pass::Forward, Pass::Infer] {
             layer.run(pass).unwrap();
@@ -208,7 +209,7 @@ proptest! {
     }
 }
 
-/// Too large for one block of columns.
+/// An image that does not fit into one block of columns.
 #[test]
 fn conv_of_a_large_image() {
     for stride in [1, 2] {
@@ -284,7 +285,7 @@ fn batch_norm_normalises_and_keeps_running_statistics() {
         assert!((statistics[c] - (running[c] + 0.25 * mean)).abs() < 1e-12);
         assert!((statistics[2 + c] - (running[2 + c] + 0.25 * squares / (count - 1.0))).abs() < 1e-12);
     }
-    // Evaluation takes the running statistics, and leaves them.
+    // Evaluation uses the running statistics and does not change them.
     let statistics = layer.buffers[&Role::Statistics].clone();
     layer.run(Pass::Infer).unwrap();
     assert_eq!(layer.buffers[&Role::Statistics], statistics);

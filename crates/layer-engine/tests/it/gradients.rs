@@ -1,4 +1,5 @@
-//! Every backward pass against central differences of its forward pass, in double precision.
+//! Backward passes of all layers, compared with central differences of the forward pass in double
+//! precision.
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
@@ -9,11 +10,12 @@ use proptest::prelude::*;
 
 use crate::single_layer::{SingleLayer, layer};
 
-/// Elements of each gradient that are checked.
+/// Number of elements of each gradient that are checked.
 const CHECKED: usize = 16;
 const STEP: f64 = 1e-5;
 
-/// The sum of the outputs, each weighted by its output gradient: its gradients are what the backward pass gives.
+/// Returns the sum of the outputs weighted by the output gradient. The backward pass computes the
+/// gradients of this objective.
 fn objective(layer: &mut SingleLayer<f64>) -> f64 {
     layer.forward();
     layer.buffers[&Role::Output].iter().zip(&layer.buffers[&Role::OutputGradient]).map(|(y, g)| y * g).sum()
@@ -34,7 +36,7 @@ fn check(layer: Layer, samples: usize) {
         let gradient = layer.buffers[&gradient].clone();
         let count = layer.buffers[&variable].len();
         for checked in 0..CHECKED.min(count) {
-            // Coprime steps walk over all of the buffer.
+            // Steps that are coprime to the length visit the whole buffer.
             let index = (checked * 7919 + checked * count / CHECKED) % count;
             let before = layer.buffers[&variable][index];
             let [above, below] = [STEP, -STEP].map(|step| {
@@ -51,7 +53,7 @@ fn check(layer: Layer, samples: usize) {
             );
         }
     }
-    // Where the gradient of the input is not needed, that of the parameters is the same.
+    // Without the input gradient, the gradient of the parameters is the same.
     if let [Pass::BackwardParameters] = Pass::backward(&layer.layer, false) {
         let gradient = layer.buffers[&Role::ParameterGradient].clone();
         layer.run(Pass::BackwardParameters).unwrap();
@@ -63,7 +65,7 @@ fn size() -> impl Strategy<Value = [usize; 2]> {
     [1usize..9, 1usize..9]
 }
 
-/// An image, and a kernel that fits it with its padding.
+/// Returns an image, and a kernel that fits into it with its padding.
 fn window() -> impl Strategy<Value = ([usize; 2], [usize; 2], [usize; 2], [usize; 2])> {
     (size(), [1usize..5, 1usize..5], [1usize..4, 1usize..4], [0usize..3, 0usize..3])
         .prop_filter("the kernel fits", |(image, kernel, _, padding)| {
@@ -81,7 +83,7 @@ fn pool() -> impl Strategy<Value = (usize, [usize; 2], Pool2d)> {
     })
 }
 
-/// Too large for one block of columns.
+/// An image that does not fit into one block of columns.
 #[test]
 fn conv_of_a_large_image() {
     for stride in [1, 2] {
@@ -118,7 +120,7 @@ proptest! {
 
     #[test]
     fn batch_norm(channels in 1usize..4, image in size(), vector: bool, samples in 0usize..5) {
-        // Of two values, a batch norm is almost a step function; differences need a few more.
+        // A batch norm over two values is almost a step function; differences need more values.
         let samples = if samples * image[0] * image[1] < 4 { 4 * samples } else { samples };
         let shape = if vector { Shape::features(channels) } else { Shape::image(channels, image[0], image[1]) };
         let samples = if vector { 4 * samples } else { samples };
@@ -258,7 +260,7 @@ proptest! {
     }
 }
 
-/// More positions than one block of queries has.
+/// A sequence with more than one block of queries.
 #[test]
 fn attention_of_a_long_sequence() {
     for causal in [false, true] {

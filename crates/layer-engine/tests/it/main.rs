@@ -1,4 +1,4 @@
-//! The engines, as their users call them.
+//! Tests of the engines through their public interface.
 
 mod allocations;
 #[cfg(any(feature = "cuda", feature = "torch"))]

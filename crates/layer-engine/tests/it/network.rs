@@ -1,4 +1,4 @@
-//! A whole network, layer by layer: the gradients of all parameters by differences of the loss.
+//! Gradients of a whole network, compared with differences of the loss.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ impl Network {
         self.graph.layers().map(|(id, _)| id).skip(1).collect()
     }
 
-    /// The mean loss.
+    /// Runs the forward passes and returns the mean loss.
     fn forward(&mut self) -> f64 {
         let mut loss = 0.0;
         for id in self.ids() {

@@ -1,4 +1,5 @@
-//! The kernels beside the layers: gradient descent, squared norms and sums, against scalar re-statements.
+//! Kernels that belong to no layer (gradient descent, squared norms, packing, scaling, sums),
+//! compared with scalar code.
 #![allow(clippy::float_cmp, reason = "sums in the same order are the same")]
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, LaunchContext, Precision, Sgd};
@@ -89,7 +90,7 @@ proptest! {
         let spec = KernelSpec::Scale { sample_elements, factors: factors.clone() };
         let mut kernel = engine.prepare(&spec, Precision::F64).unwrap();
         let by_sample: Vec<f64> = factors.iter().flat_map(|&(samples, factor)| vec![factor; samples]).collect();
-        // What is not a number stays so, unless its factor is zero.
+        // NaN stays NaN unless its factor is zero.
         let mut values = numbers("values", by_sample.len() * sample_elements);
         values.iter_mut().step_by(7).for_each(|value| *value = f64::NAN);
         let before = values.clone();

@@ -1,4 +1,4 @@
-//! Random numbers and initial values depend on what they are for, and on nothing else.
+//! Random numbers and initial values depend only on their key.
 
 use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{initial_parameters, initial_statistics};

@@ -1,4 +1,4 @@
-//! What a layer's forward pass wrote is written once more, to the last bit, and nothing else is touched.
+//! Recomputation restores the forward pass's results bitwise and changes nothing else.
 
 use layer_engine::{CpuEngine, Pass, Role, Shard, Signature};
 use layer_graph::{

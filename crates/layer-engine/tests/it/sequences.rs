@@ -1,4 +1,5 @@
-//! The forward passes of layers that work on sequences and rearrange samples, against direct loops over their definitions.
+//! Forward passes of layers that work on sequences or rearrange samples, compared with direct loops
+//! over their definitions.
 #![allow(clippy::float_cmp, reason = "copies are exact")]
 
 use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
@@ -10,8 +11,8 @@ use proptest::prelude::*;
 
 use crate::single_layer::{SingleLayer, layer};
 
-/// Runs training and evaluation, which give the same here, and compares each sample of the output with the oracle: a
-/// function of a sample of the input and of the parameters.
+/// Runs training and evaluation, which give the same result here, and compares each output sample
+/// with the oracle: a function of the input sample and of the parameters.
 fn check(layer: Layer, samples: usize, oracle: impl Fn(&[f64], &[f64]) -> Vec<f64>) {
     let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
     let [of_input, of_output] =
@@ -32,7 +33,7 @@ fn check(layer: Layer, samples: usize, oracle: impl Fn(&[f64], &[f64]) -> Vec<f6
     }
 }
 
-/// Attention by its definition, one query at a time.
+/// Computes attention by its definition, one query at a time.
 fn attend(input: &[f64], heads: usize, width: usize, causal: bool) -> Vec<f64> {
     let features = heads * width;
     let positions = input.len() / (3 * features);
@@ -200,7 +201,7 @@ proptest! {
     }
 }
 
-/// The integral of the density from far below, by Simpson's rule.
+/// Integrates the density of the normal distribution by Simpson's rule.
 fn normal_distribution(x: f64) -> f64 {
     let density = |t: f64| (-t * t / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let (start, steps) = (-10.0, 4000);
@@ -210,7 +211,7 @@ fn normal_distribution(x: f64) -> f64 {
     (density(start) + inner.sum::<f64>() + density(x)) * width / 3.0
 }
 
-/// More positions than one block of queries has.
+/// A sequence with more than one block of queries.
 #[test]
 fn attention_of_a_long_sequence() {
     for causal in [false, true] {

@@ -1,4 +1,5 @@
-//! Training does not depend on how a batch is split: the shards of a batch give together what the whole gives.
+//! Training does not depend on the split of a batch: its shards together give the results of the
+//! whole batch.
 #![allow(clippy::float_cmp, reason = "values that nothing may touch")]
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
@@ -9,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::single_layer::{SingleLayer, layer};
 
-/// A batch of eight, as a whole and cut in two; a part may be empty.
+/// Returns a batch of eight samples, whole and split in two parts, of which one may be empty.
 fn split(layer: &Layer, first_part: usize) -> (SingleLayer<f64>, [SingleLayer<f64>; 2]) {
     let whole = SingleLayer::new(layer.clone(), Shard { first: 3, samples: 8 }, CpuEngine::new());
     let shards =
@@ -76,7 +77,7 @@ proptest! {
         prop_assert!((180..300).contains(&kept), "{} of 400 kept with probability 0.6", kept);
     }
 
-    /// Synchronized batch normalisation: moments are added over the ranks between the passes.
+    /// Synchronised batch normalisation: moments are summed over the ranks between the passes.
     #[test]
     fn batch_norm_over_added_moments_is_that_of_the_whole(first_part in 0usize..9) {
         let (mut whole, mut parts) = split(&layer(BatchNorm::default(), &[Shape::image(3, 2, 4)]), first_part);

@@ -11,7 +11,7 @@ use layer_graph::{Conv2d, Layer, LayerGraph, LayerKind, Shape};
 /// Seed 7, iteration 3.
 pub(crate) const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
 
-/// A layer of this kind over inputs of these shapes.
+/// Returns a layer of this kind over inputs of these shapes.
 pub(crate) fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
     let mut graph = LayerGraph::new("test", inputs[0].clone()).unwrap();
     let input = graph.input();
@@ -25,13 +25,14 @@ pub(crate) fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
     graph.layer(id).clone()
 }
 
-/// Made-up numbers in `-1.0..1.0`, the same for the same name.
+/// Returns pseudorandom numbers in `-1.0..1.0`, the same for the same name.
 pub(crate) fn numbers<T: Real>(name: &str, count: usize) -> Vec<T> {
     let mut stream = RandomStream::new(1, Purpose::Synthetic, 0, name, 0);
     (0..count).map(|_| T::narrow(2.0 * stream.uniform() - 1.0)).collect()
 }
 
-/// Numbers at least `2 / count` apart, in random order: no two change places, or sides of zero, when one moves a little.
+/// Returns numbers at least `2 / count` apart, in random order. A small change of one number
+/// changes neither their order nor a sign.
 pub(crate) fn spaced_numbers<T: Real>(name: &str, count: usize) -> Vec<T> {
     let mut numbers: Vec<T> =
         (0..count).map(|i| T::narrow((2.0 * i as f64 + 1.0) / count as f64 - 1.0 + 1e-3)).collect();
@@ -39,7 +40,7 @@ pub(crate) fn spaced_numbers<T: Real>(name: &str, count: usize) -> Vec<T> {
     numbers
 }
 
-/// Numbers of classes or tokens, of which there are `bound`; some come more than once where there are enough.
+/// Returns numbers of classes or tokens below `bound`.
 fn classes<T: Real>(count: usize, bound: usize) -> Vec<T> {
     (0..count).map(|i| T::narrow(((7 * i + 3) % bound) as f64)).collect()
 }
@@ -52,7 +53,8 @@ pub(crate) struct SingleLayer<T> {
 }
 
 impl<T: Real> SingleLayer<T> {
-    /// With made-up inputs, parameters and output gradient, everything else zero.
+    /// Creates buffers with pseudorandom inputs, parameters and output gradient; all others are
+    /// zero.
     pub(crate) fn new(layer: Layer, shard: Shard, engine: CpuEngine<T>) -> Self {
         let mut buffers = BTreeMap::new();
         let passes =
@@ -105,7 +107,7 @@ impl<T: Real> SingleLayer<T> {
         self.buffers.insert(role, values);
     }
 
-    /// Replaces a buffer by this part of another layer's: the samples of this shard.
+    /// Replaces a buffer by the part of another layer's buffer that belongs to this shard.
     pub(crate) fn take_samples(&mut self, whole: &Self, role: Role) {
         let per_sample = role.elements(&self.layer, 1);
         let start = (self.shard.first - whole.shard.first) * per_sample;

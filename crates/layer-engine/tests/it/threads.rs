@@ -1,4 +1,4 @@
-//! Results are the same to the last bit for every number of threads.
+//! Results are bitwise the same for every number of threads.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn results_on(
     let mut layer = SingleLayer::new(layer(kind.clone(), inputs), Shard::whole(samples), engine);
     layer.forward();
     layer.backward();
-    // Evaluation overwrites the output; keep both.
+    // Evaluation overwrites the output; both are kept.
     let training = layer.buffers.clone();
     layer.run(Pass::Infer).unwrap();
     let evaluation = layer.buffers.remove(&Role::Output).unwrap();
@@ -101,7 +101,7 @@ fn engines_that_share_a_pool() {
     let alone = results(&kind, &image, 5, 1);
     let pool = ThreadPool::new(2).unwrap();
     assert_eq!(pool.threads(), 2);
-    // More ranks than threads, and more threads wanted than there are.
+    // More ranks than threads, and more requested threads than the pool has.
     std::thread::scope(|scope| {
         let ranks = [1, 2, 3].map(|threads| {
             let engine = CpuEngine::sharing(&pool, threads);

@@ -12,7 +12,8 @@ use layer_graph::{Layer, LayerKind};
 /// Seed 7, iteration 3.
 pub(crate) const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
 
-/// Numbers in `-1.0..1.0` that single precision holds, without a pattern; others for another `salt`.
+/// Returns pseudorandom numbers in `-1.0..1.0` that single precision represents exactly. Each
+/// `salt` gives other numbers.
 pub(crate) fn numbers(salt: u64, count: usize) -> Vec<f64> {
     let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -24,13 +25,13 @@ pub(crate) fn numbers(salt: u64, count: usize) -> Vec<f64> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// What stands for one of `bound` things, all over the range.
+/// Returns pseudorandom numbers of classes or tokens below `bound`.
 pub(crate) fn classes(salt: u64, count: usize, bound: usize) -> Vec<f64> {
     let numbers = numbers(salt, count).into_iter();
     numbers.map(|number| ((0.5 + 0.5 * number) * bound as f64).floor()).collect()
 }
 
-/// What goes into a layer's buffer of this role.
+/// Returns the initial content of a layer's buffer of this role.
 pub(crate) fn made_up(layer: &Layer, role: Role, count: usize) -> Vec<f64> {
     match (role, layer.kind()) {
         (Role::Input(_), LayerKind::Embedding(embedding)) => classes(1, count, embedding.vocabulary),
@@ -38,7 +39,7 @@ pub(crate) fn made_up(layer: &Layer, role: Role, count: usize) -> Vec<f64> {
         (Role::Parameters, _) => numbers(101, count),
         (Role::OutputGradient, _) => numbers(102, count),
         (Role::Labels, _) => classes(2, count, layer.input_shapes()[0].innermost()),
-        // Something that has to be overwritten; running statistics begin with it.
+        // Results must overwrite this value. Running statistics start with it.
         _ => vec![0.5; count],
     }
 }
@@ -72,7 +73,7 @@ pub(crate) struct LayerRun<'e, E: Engine> {
 }
 
 impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
-    /// With made-up inputs, parameters and output gradient.
+    /// Creates buffers with pseudorandom inputs, parameters and output gradient.
     pub(crate) fn new(engine: &'e E, precision: Precision, layer: &Layer, shard: Shard) -> Self {
         let mut queue = engine.queue().unwrap();
         let mut buffers = BTreeMap::new();
@@ -100,7 +101,7 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         result
     }
 
-    /// The passes of a training step, forward and backward.
+    /// Runs the passes of a training step, forward and backward.
     pub(crate) fn step(&mut self, input_gradient: bool) {
         let passes = [Pass::forward(&self.layer), Pass::backward(&self.layer, input_gradient)].concat();
         for pass in passes {
@@ -108,7 +109,7 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         }
     }
 
-    /// The backward step once more, after the memory of what the forward step left was used for something else.
+    /// Runs the backward step again after the memory of the forward step's results was reused.
     pub(crate) fn step_again(&mut self, input_gradient: bool) {
         let again = Signature::of(&self.layer, Pass::Recompute).unwrap();
         for role in again.writes {
@@ -134,7 +135,7 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         download(self.engine, &self.buffers[&role], count, &mut self.queue)
     }
 
-    /// The roles that hold results which every engine has to agree on.
+    /// Returns the roles of the results that must agree between engines.
     pub(crate) fn results(&self) -> Vec<Role> {
         let own = |role: &Role| {
             matches!(
@@ -152,7 +153,7 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
     }
 }
 
-/// The norm of the difference over the norm of the second.
+/// Returns the norm of the difference divided by the norm of `expected`.
 pub(crate) fn distance(got: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(got.len(), expected.len());
     let difference: f64 = got.iter().zip(expected).map(|(got, expected)| (got - expected).powi(2)).sum();

@@ -1,4 +1,4 @@
-//! A whole network on any engine: the gradients of all its parameters.
+//! Gradients of all parameters of a whole network, on any engine.
 
 use std::collections::HashMap;
 
@@ -14,12 +14,12 @@ struct NetworkRun<'n, E: Engine> {
     precision: Precision,
     graph: &'n LayerGraph,
     queue: E::Queue,
-    /// By the layer that owns them: a layer's input is its producer's output, not a buffer of its own.
+    /// Buffers by the layer that owns them. A layer's input is its producer's output.
     buffers: HashMap<(LayerId, Role), E::Buffer>,
 }
 
-/// The gradients of the mean loss with respect to all parameters, by layer, of two samples made up from
-/// a number.
+/// Returns the gradients of the mean loss with respect to the parameters of each layer, for a batch
+/// of two pseudorandom samples. `made_from` is the seed of the samples.
 pub(crate) fn gradients<E: Engine<Scalar: Real>>(
     engine: &E,
     precision: Precision,
@@ -68,11 +68,11 @@ impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
         self.buffers.insert((id, role), buffer);
     }
 
-    /// Uploads what a layer needs beside its inputs.
+    /// Uploads the parameters and labels of a layer.
     fn load(&mut self, id: LayerId) {
         let layer = self.graph.layer(id);
         if layer.parameter_count() > 0 && self.graph.parameter_owner(id) == id {
-            // All engines get the same numbers, which single precision has to hold.
+            // All engines get the same numbers, rounded to single precision.
             let values = initial_parameters(layer, 0).into_iter().map(|value| f64::from(value as f32));
             self.put(id, Role::Parameters, &values.collect::<Vec<_>>());
         }
@@ -82,7 +82,7 @@ impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
         }
     }
 
-    /// Where a layer's buffer of this role is.
+    /// Returns the owner and role of the buffer that a layer uses for this role.
     fn place(&self, id: LayerId, role: Role) -> (LayerId, Role) {
         match role {
             Role::Input(slot) => (self.graph.producers(id)[slot], Role::Output),
@@ -114,7 +114,7 @@ impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
         self.buffers.extend(places.zip(written));
     }
 
-    /// Makes a layer's output gradient, where it is not what its one consumer wrote.
+    /// Computes a layer's output gradient, unless its only consumer wrote it.
     fn gather_gradient(&mut self, id: LayerId) {
         let consumers = self.graph.consumers(id);
         let elements = SAMPLES * self.graph.layer(id).output_shape().elements();

@@ -1,4 +1,4 @@
-//! Every pass of every kind of layer beside the CPU engine's.
+//! Every pass of every kind of layer, compared with the CPU engine.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,14 @@ use proptest::prelude::*;
 use super::{ORDERS, more, on_device};
 use crate::any_engine::{LayerRun, distance};
 
-/// Shards without samples, of one, and of some.
+/// Sizes of shards: empty, one sample, and several.
 const SAMPLES: [usize; 3] = [0, 1, 5];
 
-/// How far results may be from the CPU engine's, by norm.
+/// Maximum relative difference from the CPU engine's results, by norm.
 const BOUND: f64 = 1e-5;
 
-/// A layer of this kind over inputs of these shapes, all of which are made of the first.
+/// Returns a layer of this kind over inputs of these shapes, all of which are computed from the
+/// first.
 fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
     let mut graph = LayerGraph::new("test", inputs[0].clone()).unwrap();
     let input = graph.input();
@@ -31,8 +32,8 @@ fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
     graph.layer(id).clone()
 }
 
-/// All results of a layer's passes, which are compared with the CPU engine's: a training step, what is computed again for it, with the
-/// gradient of the input and without, and evaluation.
+/// Returns all results of a layer's passes after comparing them with the CPU engine's: a training
+/// step and its recomputation, with and without the input gradient, and evaluation.
 fn results(engine: &CudaEngine, layer: &Layer, samples: usize) -> BTreeMap<(bool, Role), Vec<f64>> {
     let shard = Shard { first: 5, samples };
     let cpu = CpuEngine::<f32>::new();
@@ -60,7 +61,8 @@ fn results(engine: &CudaEngine, layer: &Layer, samples: usize) -> BTreeMap<(bool
     all
 }
 
-/// Gradients whose exact value is zero are rounding alone: of single values close to zero the difference counts.
+/// Gradients that are exactly zero consist of rounding errors only, so a small absolute difference
+/// passes too.
 fn check(layer: &Layer, shard: Shard, role: Role, got: &[f64], expected: &[f64]) {
     let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs()).fold(0.0, f64::max);
     let distance = distance(got, expected);
@@ -70,7 +72,7 @@ fn check(layer: &Layer, shard: Shard, role: Role, got: &[f64], expected: &[f64])
     );
 }
 
-/// A layer in one order; other layers and tests have the others.
+/// Compares a layer in one order of warps and blocks. Other layers and tests use the other orders.
 fn agrees(order: i64, layer: &Layer, samples: usize) {
     on_device(order, |engine| drop(results(engine, layer, samples)));
 }
@@ -128,7 +130,7 @@ fn some_layers() -> Vec<Layer> {
     layers
 }
 
-/// In every order, and with the same bits in all of them.
+/// Layers agree in every order, with the same bits in all of them.
 #[test]
 fn every_kind_of_layer_agrees() {
     for samples in SAMPLES {
@@ -145,7 +147,7 @@ fn every_kind_of_layer_agrees() {
     }
 }
 
-/// Of several tiles, with gradients in slices, and in whole vectors of four.
+/// Covers several tiles, gradients in slices, and whole vectors of four.
 #[test]
 fn larger_layers_agree() {
     let layers = [
@@ -178,7 +180,7 @@ fn moments_may_be_added_up_over_ranks() {
             for (before, moments, after) in steps {
                 expected.run(before).unwrap();
                 got.run(before).unwrap();
-                // As if another rank's shard had sums of its own.
+                // Adds the sums of another rank's shard.
                 let sums = [4.0, -2.0, 1.0, 30.0, 40.0, 50.0, 20.0].into_iter();
                 let sums: Vec<f64> =
                     expected.values(moments).into_iter().zip(sums).map(|(sum, other)| sum + other).collect();
@@ -240,7 +242,7 @@ proptest! {
         let kind = if mean { LayerKind::AvgPool2d(pool) } else { LayerKind::MaxPool2d(pool) };
         let mut graph = LayerGraph::new("test", Shape::image(2, image[0], image[1])).unwrap();
         let input = graph.input();
-        // Windows that lie in the padding alone are no layers.
+        // Windows that lie completely in the padding are not valid layers.
         if let Ok(id) = graph.add("layer", kind, [input]) {
             agrees(order, graph.layer(id), samples);
         }
@@ -256,7 +258,7 @@ proptest! {
     fn norms_of_images_agree(image in [1usize..7, 1usize..7], channels in 1usize..9, size in 1usize..7, samples in 0usize..4, order in order()) {
         let shape = [Shape::image(channels, image[0], image[1])];
         agrees(order, &layer(LocalResponseNorm { size, alpha: 0.5, beta: 0.75, k: 1.5 }, &shape), samples);
-        // Of a single value a channel it is a step function.
+        // For very few values per channel, a batch normalisation is almost a step function.
         if samples * image[0] * image[1] > 8 {
             agrees(order, &layer(BatchNorm { epsilon: 1e-2, momentum: 0.2 }, &shape), samples);
         }

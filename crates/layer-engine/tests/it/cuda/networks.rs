@@ -1,4 +1,4 @@
-//! Whole networks: the gradients of all parameters beside the CPU engine's.
+//! Gradients of all parameters of whole networks, compared with the CPU engine.
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Shard};
 use layer_graph::{
@@ -58,7 +58,7 @@ fn inception() -> LayerGraph {
     net
 }
 
-/// A block of a transformer.
+/// Adds a transformer block.
 fn block(net: &mut LayerGraph, x: LayerId, causal: bool, index: usize) -> LayerId {
     let y = then(net, LayerNorm::default(), x);
     let y = then(net, Linear::new(24), y);
@@ -117,7 +117,8 @@ fn gradients_of_networks_agree() {
     }
 }
 
-/// No layer's sizes are beyond what a launch can have. Kernels are made one at a time, since each has its workspace.
+/// The sizes of all layers are within the limits of a launch. Kernels are prepared one at a time to
+/// limit the memory of their workspaces.
 #[test]
 fn every_layer_of_the_zoo_is_prepared() {
     on_device(0, |engine| {

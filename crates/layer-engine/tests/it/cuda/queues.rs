@@ -1,4 +1,4 @@
-//! Queues, captured graphs, memory of others, and errors.
+//! Queues, captured graphs, memory that the engine does not own, and errors.
 #![allow(unsafe_code)]
 #![allow(clippy::float_cmp, reason = "numbers that nothing may round")]
 
@@ -18,10 +18,10 @@ use super::{emulator, on_device, on_emulator, on_gpu};
 
 const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
 
-/// A graph of what `body` enqueues.
+/// Captures the work that `body` enqueues as a graph.
 fn capture(queue: &mut CudaQueue, body: impl FnOnce(&mut CudaQueue)) -> CUgraphExec {
     let stream = queue.as_raw().cast();
-    // SAFETY: the stream is there as long as the queue; the graph is destroyed once.
+    // SAFETY: the stream lives as long as the queue; the graph is destroyed once.
     unsafe {
         result::stream::begin_capture(stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
             .unwrap();
@@ -33,7 +33,8 @@ fn capture(queue: &mut CudaQueue, body: impl FnOnce(&mut CudaQueue)) -> CUgraphE
     }
 }
 
-/// Dropout and a step of gradient descent, replayed in later iterations, are as they are when they are enqueued.
+/// Replays of dropout and gradient descent in later iterations give the same results as enqueueing
+/// them.
 #[test]
 fn a_graph_is_right_in_later_iterations() {
     on_device(0, |engine| {
@@ -60,11 +61,11 @@ fn a_graph_is_right_in_later_iterations() {
                 let executable = capture(&mut queue, |queue| body(&contexts[0], queue));
                 for context in contexts {
                     queue.set_context(context).unwrap();
-                    // SAFETY: the graph's kernels and memory are still there.
+                    // SAFETY: the graph's kernels and memory are alive.
                     unsafe { result::graph::launch(executable, queue.as_raw().cast()) }.unwrap();
                 }
                 engine.synchronize(&mut queue).unwrap();
-                // SAFETY: it is destroyed once.
+                // SAFETY: the graph is destroyed once.
                 unsafe { result::graph::exec_destroy(executable) }.unwrap();
             } else {
                 for context in contexts {
@@ -86,7 +87,7 @@ fn a_graph_is_right_in_later_iterations() {
     });
 }
 
-/// In a graph, the change would be made again at each launch.
+/// A graph would set the context again at each launch.
 #[test]
 fn a_context_is_not_changed_in_a_capture() {
     on_device(0, |engine| {
@@ -95,7 +96,7 @@ fn a_context_is_not_changed_in_a_capture() {
             let error = queue.set_context(&CONTEXT).unwrap_err();
             assert!(error.to_string().contains("while the queue was captured"), "{error}");
         });
-        // SAFETY: it is destroyed once.
+        // SAFETY: the graph is destroyed once.
         unsafe { result::graph::exec_destroy(executable) }.unwrap();
     });
 }
@@ -110,7 +111,7 @@ fn memory_and_streams_may_be_somebody_elses() {
         engine.upload(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &mut memory, &mut queue).unwrap();
         let sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
         let part = |first: u64| DeviceSlice { pointer: memory.device_pointer() + 12 * first, elements: 3 };
-        // SAFETY: the parts are in memory that lives, and do not overlap.
+        // SAFETY: the parts lie in live memory and do not overlap.
         unsafe { engine.enqueue_raw(&sum, &[part(0), part(1)], &[part(2)], &CONTEXT, &mut queue) }.unwrap();
         let mut host = [0.0; 9];
         engine.download(&memory, &mut host, &mut queue).unwrap();
@@ -118,7 +119,7 @@ fn memory_and_streams_may_be_somebody_elses() {
     });
 }
 
-/// The host goes on while the device copies, and finds the values when it has waited.
+/// The host continues while the device copies, and finds the values after it has waited.
 #[test]
 fn page_locked_memory_is_copied_in_the_order_of_the_queue() {
     on_device(0, |engine| {
@@ -129,7 +130,7 @@ fn page_locked_memory_is_copied_in_the_order_of_the_queue() {
         from.as_mut_slice().copy_from_slice(&[1.0, 2.0, 4.0]);
         let result = engine.allocate(3).unwrap();
         let [out, memory] = [result.as_slice(), memory.as_slice()];
-        // SAFETY: all of it stays until the queue is synchronized.
+        // SAFETY: all memory lives until the queue is synchronised.
         unsafe {
             engine.enqueue_upload(&from, memory, &mut queue).unwrap();
             engine.enqueue_raw(&sum, &[memory, memory], &[out], &CONTEXT, &mut queue).unwrap();
@@ -142,7 +143,7 @@ fn page_locked_memory_is_copied_in_the_order_of_the_queue() {
     });
 }
 
-/// The time is that of a captured graph's replays, by the device's clock.
+/// The measured time is that of a captured graph's replays by the device's clock.
 #[test]
 fn the_device_times_replays_of_a_graph() {
     on_emulator(0, |engine, emulator| {
@@ -169,7 +170,8 @@ fn the_device_times_replays_of_a_graph() {
     });
 }
 
-/// What is wrong on the device is found where it is waited for, with the kernel's name; from then on nothing works.
+/// An error on the device is reported by the next wait, with the name of the kernel. After it
+/// nothing works.
 #[test]
 fn an_illegal_access_names_the_kernel() {
     let Some(emulator) = emulator(0) else { return };
@@ -177,7 +179,7 @@ fn an_illegal_access_names_the_kernel() {
     let mut queue = engine.queue().unwrap();
     let sum = engine.prepare(&KernelSpec::Sum { terms: 1, elements: 3 }, Precision::F32).unwrap();
     let nowhere = DeviceSlice { pointer: 4096, elements: 3 };
-    // SAFETY: the device is an emulated one, which finds that this is nobody's memory.
+    // SAFETY: the device is emulated, and detects that the address is not allocated.
     let enqueued = unsafe { engine.enqueue_raw(&sum, &[nowhere], &[nowhere], &CONTEXT, &mut queue) };
     let error = enqueued.and_then(|()| engine.synchronize(&mut queue)).unwrap_err();
     assert!(error.to_string().contains("`Sum`") && error.to_string().contains("ILLEGAL_ADDRESS"), "{error}");
@@ -240,7 +242,7 @@ fn what_it_does_not_compute_is_refused() {
     });
 }
 
-/// A label that is no class gives a loss of NaN, a token that is none is the nearest one.
+/// An invalid label gives a loss of NaN. An invalid token is replaced by the nearest one.
 #[test]
 fn labels_and_tokens_out_of_range_stay_inside() {
     on_device(0, |engine| {
@@ -276,7 +278,8 @@ fn labels_and_tokens_out_of_range_stay_inside() {
     });
 }
 
-/// One after another, each of the driver's calls fails: an error says so, nothing panics, and nothing is left over.
+/// Each call of the driver fails in turn. Each failure is an error of one line without a panic or a
+/// leak.
 #[test]
 fn every_call_may_fail() {
     let Some(emulator) = emulator(0) else { return };
@@ -303,7 +306,7 @@ fn every_call_may_fail() {
     let mut errors = 0;
     for call in 1..=calls {
         emulator.reset();
-        // CUDA_ERROR_OPERATING_SYSTEM, which nothing expects.
+        // CUDA_ERROR_OPERATING_SYSTEM, which no code expects.
         emulator.fail_call(call, 304);
         let result = run();
         let failed = emulator.log()[call as usize - 1].clone();
@@ -311,7 +314,7 @@ fn every_call_may_fail() {
             errors += 1;
             assert_eq!(error.to_string().lines().count(), 1, "{error}");
         }
-        // cudarc keeps the context when the question after it fails.
+        // cudarc leaks the context if the query after its creation fails.
         let of_cudarc = failed.contains("cuDeviceGetAttribute");
         assert!(of_cudarc || emulator.leaks().is_empty(), "{failed}: {result:?}: {:?}", emulator.leaks());
     }
@@ -319,7 +322,7 @@ fn every_call_may_fail() {
     assert!(errors > 40);
 }
 
-/// In a process of its own, in which nothing has opened the emulated driver.
+/// Runs in a separate process in which nothing has opened the emulated driver.
 #[test]
 fn without_a_driver_there_is_one_clear_error() {
     const ALONE: &str = "CUDA_ENGINE_WITHOUT_A_DRIVER";

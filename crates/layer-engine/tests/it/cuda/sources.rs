@@ -1,4 +1,4 @@
-//! The PTX that is committed is what its source gives.
+//! The committed PTX is compiled from its source.
 
 use std::path::Path;
 use std::process::Command;

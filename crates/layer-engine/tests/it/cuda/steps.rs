@@ -1,4 +1,4 @@
-//! What is done with gradients, beside the CPU engine's.
+//! Sums, packing, norms and gradient descent, compared with the CPU engine.
 
 use layer_engine::{CpuEngine, Engine, KernelSpec, LaunchContext, Precision, Real, Sgd};
 
@@ -7,7 +7,7 @@ use crate::any_engine::{distance, download, numbers, upload};
 
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.3 };
 
-/// What a kernel writes, given what it reads and what is where it writes.
+/// Runs a kernel on pseudorandom operands and returns the content of the operands that it writes.
 fn run<E: Engine<Scalar: Real>>(
     engine: &E,
     spec: &KernelSpec<'_>,
@@ -30,7 +30,7 @@ fn run<E: Engine<Scalar: Real>>(
 #[test]
 fn sums_norms_and_steps_agree() {
     let rule = Sgd { momentum: 0.9, weight_decay: 0.01, clip_norm: None };
-    // What the squared norm is here is made up, and positive.
+    // The given squared norm is pseudorandom and positive.
     let clipped = Sgd { clip_norm: Some(0.1), ..rule };
     let parts = vec![3, 0, 700, 1];
     let whole = parts.iter().sum();

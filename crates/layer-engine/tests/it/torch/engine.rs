@@ -1,4 +1,4 @@
-//! What the libtorch engine does beside running layers: transfers, descriptions, time, and errors.
+//! Transfers, descriptions, timing and errors of the libtorch engine.
 #![allow(clippy::float_cmp, reason = "numbers that nothing may touch")]
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn what_is_packed_is_unpacked_as_it_was() {
     let mut back = lengths.map(|length| engine.allocate(length).unwrap());
     let mut writes: Vec<_> = back.iter_mut().collect();
     engine.enqueue(&mut unpack, &[&whole], &mut writes, &CONTEXT, &mut queue).unwrap();
-    // What is packed next changes nothing of what was unpacked.
+    // Reusing the packed buffer does not change the unpacked ones.
     engine.upload(&[9.0; 5], &mut whole, &mut queue).unwrap();
     let mut host = [[0.0; 3]; 2];
     engine.download(&back[0], &mut host[0][..2], &mut queue).unwrap();
@@ -92,7 +92,7 @@ fn a_label_or_a_token_that_does_not_exist_is_named() {
     }
 }
 
-/// One step by hand: with gradients of norm 5 clipped to 1, momentum and weight decay.
+/// A step computed by hand: gradients of norm 5 clipped to 1, momentum and weight decay.
 #[test]
 fn a_step_of_gradient_descent_is_that_of_its_rule() {
     let engine = cpu();
@@ -166,7 +166,8 @@ fn precisions_that_a_scalar_does_not_have_are_refused() {
     assert!(double.prepare(&spec, Precision::Bf16).is_err());
 }
 
-/// On a GPU, the time is that of a captured graph's replays: it grows with the work, and results are as without.
+/// On a GPU, the measured time is that of a captured graph's replays. It grows with the work, and
+/// results are the same as without a graph.
 #[test]
 fn a_gpu_times_replays_of_a_graph() {
     let engine = match TorchEngine::<f32>::new(TorchDevice::Cuda(0)) {

@@ -1,4 +1,4 @@
-//! Every kind of layer: libtorch's results beside the CPU engine's.
+//! Every kind of layer, compared with the CPU engine.
 
 use layer_engine::{CpuEngine, Pass, Precision, Real, Role, Shard, Signature, TorchDevice, TorchEngine};
 use layer_graph::{
@@ -11,10 +11,11 @@ use rayon::prelude::*;
 
 use crate::any_engine::{LayerRun, distance};
 
-/// Shards without samples, and of enough that a batch normalisation is no step function.
+/// Sizes of shards: empty, and large enough that a batch normalisation is not a step function.
 const SAMPLES: [usize; 3] = [0, 4, 9];
 
-/// A layer of this kind over inputs of these shapes, all of which are made of the first.
+/// Returns a layer of this kind over inputs of these shapes, all of which are computed from the
+/// first.
 fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
     let mut graph = LayerGraph::new("test", inputs[0].clone()).unwrap();
     let input = graph.input();
@@ -26,7 +27,7 @@ fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
     graph.layer(id).clone()
 }
 
-/// The devices that there are. A GPU may be required to be one of them.
+/// Returns the available devices. With `GPU_REQUIRED=1`, a missing GPU is an error.
 fn devices() -> Vec<TorchDevice> {
     let mut devices = vec![TorchDevice::Cpu];
     match TorchEngine::<f32>::new(TorchDevice::Cuda(0)) {
@@ -37,8 +38,8 @@ fn devices() -> Vec<TorchDevice> {
     devices
 }
 
-/// Runs a training step on both engines, with the gradient of the input and without; every result has to be this close, by
-/// norm. Gives the largest distance.
+/// Runs a training step on both engines, with and without the input gradient. Every result must be
+/// within `bound` by norm. Returns the largest distance.
 fn compare<T: Real>(
     torch: &TorchEngine<T>,
     precision: Precision,
@@ -89,8 +90,7 @@ fn compare_step<T: Real>(
     worst
 }
 
-/// In double precision, where nothing but a different meaning can make a difference, on the CPU; in single precision
-/// everywhere.
+/// Compares on the CPU in double precision, where rounding is negligible, and in single precision.
 fn check(layer: &Layer, samples: usize) {
     let shard = Shard { first: 5, samples };
     compare(&TorchEngine::<f64>::new(TorchDevice::Cpu).unwrap(), Precision::F64, layer, shard, 1e-9);
@@ -166,19 +166,19 @@ fn a_gpu_agrees() {
     }
 }
 
-/// Whether a layer of this kind has products, which 16-bit precision rounds.
+/// Returns whether a layer of this kind has products, which 16-bit precision rounds.
 fn rounds(kind: &LayerKind) -> bool {
     matches!(kind, LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_))
 }
 
-/// How far a layer may be from the CPU engine's. In 16 bits, factors of products have eight bits, so each is off by up to
-/// 2^-9; and so are the results.
+/// Returns the maximum distance of a layer from the CPU engine's results. In 16 bits, factors and
+/// results have eight significant bits, so each is off by up to 2^-9.
 fn bound(kind: &LayerKind, precision: Precision) -> f64 {
     if precision == Precision::Bf16 && rounds(kind) { 2e-2 } else { 1e-4 }
 }
 
-/// The same for convolutions in single precision by cuDNN, whose fast algorithms (Winograd's) round more: 6.6e-4 was seen for
-/// the gradient of a kernel of 5 x 5.
+/// The same for convolutions in single precision by cuDNN, whose fast algorithms (Winograd) round
+/// more. The largest observed distance is 6.6e-4, for the weight gradient of a 5 x 5 kernel.
 const CUDNN_BOUND: f64 = 2e-3;
 
 #[test]
@@ -193,7 +193,8 @@ fn in_sixteen_bits_products_are_rounded_and_nothing_else() {
     }
 }
 
-/// Sums of this many products would be off by far more, were the sums rounded to 16 bits on their way.
+/// With this number of terms, sums that were rounded to 16 bits on the way would be off by far more
+/// than the bound.
 #[test]
 fn in_sixteen_bits_sums_are_in_single_precision() {
     const TERMS: usize = 1 << 14;
@@ -218,7 +219,7 @@ fn moments_may_be_added_up_over_ranks() {
     for (before, moments, after) in steps {
         expected.run(before).unwrap();
         got.run(before).unwrap();
-        // As if another rank's shard had twice the sums.
+        // Multiplies the sums as if another rank's shard had twice these sums.
         let sums: Vec<f64> = expected.values(moments).into_iter().map(|sum| 3.0 * sum).collect();
         expected.set(moments, &sums);
         got.set(moments, &sums);
@@ -231,7 +232,8 @@ fn moments_may_be_added_up_over_ranks() {
     }
 }
 
-/// Every layer of the zoo once, those with products in both precisions, on the GPU if there is one. It takes minutes.
+/// Compares every layer of the zoo once, those with products in both precisions, on the GPU if
+/// there is one. Takes minutes.
 #[test]
 #[ignore = "takes minutes: run with --include-ignored"]
 fn every_layer_of_the_zoo_agrees() {
@@ -306,7 +308,7 @@ proptest! {
         let kind = if mean { LayerKind::AvgPool2d(pool) } else { LayerKind::MaxPool2d(pool) };
         let mut graph = LayerGraph::new("test", Shape::image(2, image[0], image[1])).unwrap();
         let input = graph.input();
-        // Windows that lie in the padding alone are no layers.
+        // Windows that lie completely in the padding are not valid layers.
         if let Ok(id) = graph.add("layer", kind, [input]) {
             check(graph.layer(id), samples);
         }

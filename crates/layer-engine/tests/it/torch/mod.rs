@@ -1,4 +1,4 @@
-//! The engine on libtorch, beside the CPU engine.
+//! libtorch engine, compared with the CPU engine.
 
 mod engine;
 mod layers;

@@ -1,11 +1,13 @@
-//! Whole networks: the single-precision gradients of both engines beside the CPU engine's in double precision.
+//! Single-precision gradients of whole networks by both engines, compared with double-precision
+//! ones of the CPU engine.
 
 use layer_engine::{CpuEngine, Precision, TorchDevice, TorchEngine};
 use layer_graph::{LayerGraph, zoo};
 
 use crate::any_engine::network::gradients;
 
-/// Positions of GPT-2's sequences here: all of its layers, and a hundredth of their work.
+/// Number of positions of GPT-2's sequences in these tests: all layers, with about a hundredth of
+/// the work.
 const SHORT_CONTEXT: usize = 32;
 
 fn model(name: &str) -> LayerGraph {
@@ -18,14 +20,15 @@ fn model(name: &str) -> LayerGraph {
     LayerGraph::from_json(&document.to_string()).unwrap()
 }
 
-/// The squared norm of the differences of two networks' gradients.
+/// Returns the squared norm of the difference of two networks' gradients.
 fn squared_distance(got: &[(String, Vec<f64>)], expected: &[(String, Vec<f64>)]) -> f64 {
     let layers = got.iter().zip(expected);
     let pairs = layers.flat_map(|((_, got), (_, expected))| got.iter().zip(expected));
     pairs.map(|(got, expected)| (got - expected).powi(2)).sum()
 }
 
-/// How far the single-precision gradients of both engines are from the double-precision ones, relative to their norm.
+/// Returns the distances of the single-precision gradients of both engines from the
+/// double-precision ones, relative to their norm.
 fn distances(graph: &LayerGraph, made_from: u64) -> [f64; 2] {
     let cpu = CpuEngine::<f64>::with_threads(2).unwrap();
     let exact = gradients(&cpu, Precision::F64, graph, made_from);
@@ -37,7 +40,8 @@ fn distances(graph: &LayerGraph, made_from: u64) -> [f64; 2] {
     [ours, theirs].map(|squared| (squared / norm).sqrt())
 }
 
-/// The network with every kink smoothed: rectifiers as the tanh form of GELU, largest values as means.
+/// Returns the network with smooth functions: GELU (tanh form) for ReLU, average for maximum
+/// pooling.
 fn smoothed(graph: &LayerGraph) -> LayerGraph {
     let document = graph.to_json();
     let document =
@@ -45,7 +49,7 @@ fn smoothed(graph: &LayerGraph) -> LayerGraph {
     LayerGraph::from_json(&document).unwrap()
 }
 
-/// How many times as far off as libtorch's gradients the CPU engine's are.
+/// Returns the CPU engine's distance divided by libtorch's.
 fn ratio(graph: &LayerGraph, made_from: u64) -> f64 {
     let [ours, theirs] = distances(graph, made_from);
     println!("{}, input {made_from}: the CPU engine is {ours:.1e} off, libtorch {theirs:.1e}", graph.name());
@@ -57,12 +61,13 @@ fn ratio(graph: &LayerGraph, made_from: u64) -> f64 {
     ours / theirs
 }
 
-/// By norm, the CPU engine's gradients are at most twice as far from the double-precision ones as libtorch's: for one input
-/// where no kink makes a difference, and by the median of several as the network is.
+/// Checks that the CPU engine's gradients are at most twice as far from the double-precision ones
+/// as libtorch's, by norm: for one input of the smoothed network, and in the median over several
+/// inputs of the network.
 ///
-/// Where rounding takes a value over the kink of a rectifier, now in one engine and now in the other, a gradient changes by a
-/// thousand times as much as rounding changes it otherwise, so that a few inputs are a matter of luck. Where one does not show
-/// it, the median of three has to, or of five, seven or nine.
+/// If rounding moves a value across the kink of a rectifier in one engine only, a gradient changes
+/// about a thousand times as much as by rounding alone, so single inputs vary widely. The median of
+/// one, three, five, seven or nine inputs must be within the bound.
 fn check(name: &str) {
     let graph = model(name);
     let smooth = smoothed(&graph);
@@ -89,7 +94,7 @@ fn gradients_of_some_networks_are_as_exact_as_libtorchs() {
     }
 }
 
-/// Every model of the zoo. It takes minutes, and 6 GB of memory.
+/// Checks every model of the zoo. Takes minutes and 6 GB of memory.
 #[test]
 #[ignore = "takes minutes: run with --include-ignored"]
 fn gradients_of_the_zoo_are_as_exact_as_libtorchs() {
