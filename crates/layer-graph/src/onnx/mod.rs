@@ -41,14 +41,18 @@
 //! are errors that name the node. Shapes are inferred and checked against those in the file.
 
 mod ancestors;
+mod builder;
 mod constants;
 mod dims;
 mod error;
 mod importer;
 mod names;
 mod node;
+mod numbers;
 mod operators;
 mod proto;
+mod signature;
+mod supported;
 
 use std::path::Path;
 
@@ -58,12 +62,12 @@ use prost::bytes::{Buf, Bytes};
 pub use error::OnnxError;
 
 use crate::LayerGraph;
-use importer::Importer;
+use importer::import_graph;
 use proto::ModelProto;
 
 /// Oldest supported operator set. Earlier ones define broadcasting and batch normalisation
 /// differently.
-const OLDEST_OPERATORS: i64 = 7;
+const MIN_OPSET: i64 = 7;
 
 /// Network imported from an ONNX file.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,10 +131,10 @@ fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
     let graph = model.graph.ok_or_else(|| OnnxError::not_onnx("it has no graph"))?;
     let own = model.opset_import.iter().find(|set| matches!(&*set.domain, "" | "ai.onnx"));
     let opset = own.ok_or_else(|| OnnxError::not_onnx("it does not name its operator set"))?.version;
-    if opset < OLDEST_OPERATORS {
-        return Err(OnnxError::OldOperators { found: opset, oldest: OLDEST_OPERATORS });
+    if opset < MIN_OPSET {
+        return Err(OnnxError::UnsupportedOpset { found: opset, oldest: MIN_OPSET });
     }
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_owned();
-    let (graph, folded_batch_norms) = Importer::new(name, &graph, opset)?.run()?;
+    let (graph, folded_batch_norms) = import_graph(name, &graph, opset)?;
     Ok(Imported { graph, producer, opset, folded_batch_norms })
 }

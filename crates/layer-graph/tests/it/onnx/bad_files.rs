@@ -74,7 +74,7 @@ fn all_problems_of_a_file_are_named_at_once() {
         .node("Add", "x negative", "o", &[])
         .node("Sum", "i k l o", "y", &[]);
     let problem = error(&model);
-    let OnnxError::Several(problems) = &problem else { panic!("{problem}") };
+    let OnnxError::Multiple(problems) = &problem else { panic!("{problem}") };
     assert_eq!(problems.len(), 4, "{problem}");
     let message = problem.to_string();
     let (before, supported) = message.split_once("; supported operators: ").expect("what is supported");
@@ -146,7 +146,7 @@ fn nodes_that_the_output_does_not_depend_on_are_ignored() {
     }
     // The same nodes are errors if the output depends on them.
     let odd = small().list("odd", &[4]).node("Reshape", "w odd", "r", &[]).node("MatMul", "x r", "y", &[]);
-    assert!(matches!(error(&odd), OnnxError::BadNode { .. }));
+    assert!(matches!(error(&odd), OnnxError::InvalidNode { .. }));
     let twice =
         small().node("Relu", "x", "r", &[]).node("Gelu", "x", "r", &[]).node("MatMul", "r w", "y", &[]);
     assert!(error(&twice).to_string().contains("two nodes make the value `r`"));
