@@ -25,7 +25,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "GPU")]
     data_sheet: Option<String>,
     /// Where the model goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]

@@ -9,11 +9,12 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each published crate, and the crates of this workspace that it builds on. Downwards only.
-const CRATES: [(&str, &[&str]); 14] = [
+const CRATES: [(&str, &[&str]); 15] = [
     ("burst-planner", &[]),
     ("cluster-scheduler", &[]),
     // The emulator for its tests only, as with `gpu-mux`.
     ("collectives", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
+    ("command-line", &[]),
     (
         "deeppool",
         &[
@@ -35,6 +36,7 @@ const CRATES: [(&str, &[&str]); 14] = [
         &[
             "burst-planner",
             "collectives",
+            "command-line",
             "deeppool",
             "emulated-gpus",
             "gpu-mux",
@@ -42,7 +44,6 @@ const CRATES: [(&str, &[&str]); 14] = [
             "layer-graph",
             "layer-profile",
             "time-to-accuracy",
-            "whole-file",
         ],
     ),
     ("emulated-gpus", &[]),
@@ -82,6 +83,12 @@ fn cluster_scheduler_stands_alone() {
 #[ignore = "builds the crate and what it needs anew"]
 fn collectives_stands_alone() {
     run_consumer("collectives");
+}
+
+#[test]
+#[ignore = "builds the crate and what it needs anew"]
+fn command_line_stands_alone() {
+    run_consumer("command-line");
 }
 
 #[test]

@@ -1,0 +1,12 @@
+//! Inputs that are read whole, and results that are written whole or not at all.
+
+mod error;
+mod read;
+mod results;
+mod target;
+mod write;
+
+pub use error::{OutputError, is_write_failure};
+pub use read::{read, read_as, read_text_as, read_to_string};
+pub use results::{Printer, STDOUT, argument, check_all};
+pub use write::{check, is_file, is_stdout, write};
