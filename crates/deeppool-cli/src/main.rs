@@ -16,6 +16,7 @@ mod fit;
 mod free_memory;
 mod graph;
 mod import_profile;
+mod inputs;
 mod job_script;
 mod launch;
 mod launched;

@@ -50,7 +50,7 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("gpu-mux", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
     ("known-names", &[]),
     ("layer-engine", &["cuda-emulator", "emulated-gpus", "layer-graph"]),
-    ("layer-graph", &["known-names", "whole-file"]),
+    ("layer-graph", &[]),
     ("layer-profile", &["known-names", "layer-engine", "layer-graph", "whole-file"]),
     ("ptx-emulator", &[]),
     ("time-to-accuracy", &["whole-file"]),

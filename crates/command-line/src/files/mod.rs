@@ -8,5 +8,7 @@ mod write;
 
 pub use error::{OutputError, is_write_failure};
 pub use read::{read, read_as, read_text_as, read_to_string};
-pub use results::{Printer, STDOUT, argument, check_all};
+#[cfg(feature = "clap")]
+pub use results::argument;
+pub use results::{Printer, STDOUT, check_all};
 pub use write::{check, is_file, is_stdout, write};

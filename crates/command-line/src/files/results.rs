@@ -2,8 +2,6 @@ use std::fmt::Arguments;
 use std::io::stdout;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PathBufValueParser, TypedValueParser};
-
 use super::error::OutputError;
 use super::target::Target;
 use super::write::{check, write_all};
@@ -79,8 +77,11 @@ pub fn check_all<P: AsRef<Path>>(
 }
 
 /// Returns a clap value parser for the path of a result, with `-` for standard output.
+#[cfg(feature = "clap")]
 #[must_use]
-pub fn argument() -> impl TypedValueParser<Value = PathBuf> {
+pub fn argument() -> impl clap::builder::TypedValueParser<Value = PathBuf> {
+    use clap::builder::{PathBufValueParser, TypedValueParser};
+
     let path = |path: PathBuf| if path == Path::new("-") { STDOUT.into() } else { path };
     PathBufValueParser::new().map(path)
 }

@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use super::supported::OPERATORS;
 use crate::{GraphError, Shape};
 
@@ -7,22 +5,6 @@ use crate::{GraphError, Shape};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
-    /// The file could not be read.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        problem: std::io::Error,
-    },
-    /// The contents of a file cannot be imported.
-    #[error("{}: {problem}", path.display())]
-    InFile {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error in the contents.
-        problem: Box<OnnxError>,
-    },
     /// The bytes are not a complete ONNX model.
     #[error("not an ONNX model: {0}")]
     NotOnnx(String),

@@ -1,9 +1,9 @@
 //! Importer of ONNX files (feature `onnx`).
 //!
 //! ```no_run
-//! let imported = layer_graph::onnx::import("resnet50.onnx")?;
+//! let imported = layer_graph::onnx::from_vec("resnet50", std::fs::read("resnet50.onnx")?)?;
 //! println!("{} parameters", imported.graph.parameter_count());
-//! # Ok::<(), layer_graph::onnx::OnnxError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! PyTorch exports for inference by default and folds each batch normalisation into the convolution
@@ -54,8 +54,6 @@ mod proto;
 mod signature;
 mod supported;
 
-use std::path::Path;
-
 use prost::Message;
 use prost::bytes::{Buf, Bytes};
 
@@ -102,28 +100,22 @@ impl Imported {
     }
 }
 
-/// Reads a file. The network has the file's name, without its extension.
-///
-/// The whole file is read into memory. Weights stored in other files are not read.
-///
-/// # Errors
-/// [`OnnxError::File`] when it cannot be read, [`OnnxError::InFile`] around what [`from_bytes`]
-/// says of its contents.
-pub fn import(path: impl AsRef<Path>) -> Result<Imported, OnnxError> {
-    let path = path.as_ref();
-    let bytes = whole_file::read(path).map_err(|problem| OnnxError::File { path: path.into(), problem })?;
-    let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
-    decode(&name, Bytes::from(bytes))
-        .map_err(|problem| OnnxError::InFile { path: path.into(), problem: Box::new(problem) })
-}
-
-/// Imports the contents of an ONNX file as a network with the given name.
+/// Imports the contents of an ONNX file as a network with the given name. Weights stored in other files
+/// are not read.
 ///
 /// # Errors
 /// An [`OnnxError`] if the bytes are not an ONNX model, or not one that can be trained layer by
 /// layer.
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Imported, OnnxError> {
     decode(name, bytes)
+}
+
+/// Imports the contents of an ONNX file as [`from_bytes`] does, without a copy of the weights.
+///
+/// # Errors
+/// Those of [`from_bytes`].
+pub fn from_vec(name: &str, bytes: Vec<u8>) -> Result<Imported, OnnxError> {
+    decode(name, Bytes::from(bytes))
 }
 
 fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
