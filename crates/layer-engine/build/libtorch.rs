@@ -28,7 +28,8 @@ pub(crate) fn build() -> Result<(), String> {
     if found != VERSION {
         let folder = include.display();
         return Err(format!(
-            "feature `torch` needs libtorch {VERSION}, found {found} in {folder}: `scripts/libtorch.sh` fetches it"
+            "feature `torch` needs libtorch {VERSION}, found {found} in {folder}: \
+             `scripts/libtorch.sh` fetches it"
         ));
     }
     cc::Build::new()
@@ -44,14 +45,15 @@ pub(crate) fn build() -> Result<(), String> {
         .flag(include.join("torch/csrc/api/include").as_os_str())
         .files(sources)
         .try_compile("layer_engine_torch")
-        .map_err(|error| format!("the C++ half of feature `torch` does not compile: {error}"))
+        .map_err(|error| format!("the C++ part of feature `torch` does not compile: {error}"))
 }
 
 /// Returns the folder of libtorch's headers, found in the same way as by `tch`.
 fn include_folder() -> Result<PathBuf, String> {
     let missing = |why: &str| {
         format!(
-            "feature `torch` needs libtorch {VERSION}, and {why}: run `scripts/libtorch.sh` and export the two lines that it prints"
+            "feature `torch` needs libtorch {VERSION}, and {why}: run `scripts/libtorch.sh` and export the \
+             two variables that it prints"
         )
     };
     let folder = if env::var_os("LIBTORCH_USE_PYTORCH").is_some() {

@@ -7,7 +7,8 @@ KERNEL relu_forward(u32 elements, const float* __restrict__ x, float* __restrict
     if (i < elements) y[i] = x[i] < 0 ? 0 : x[i];
 }
 
-KERNEL relu_backward(u32 elements, const float* __restrict__ y, const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL relu_backward(u32 elements, const float* __restrict__ y, const float* __restrict__ dy,
+                     float* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i < elements) dx[i] = y[i] > 0 ? dy[i] : 0;
 }
@@ -39,7 +40,8 @@ KERNEL gelu_forward(u32 elements, const float* __restrict__ x, float* __restrict
     if (i < elements) y[i] = x[i] * normal(x[i]).value;
 }
 
-KERNEL gelu_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL gelu_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy,
+                     float* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     const Gate gate = normal(x[i]);
@@ -51,7 +53,8 @@ KERNEL gelu_tanh_forward(u32 elements, const float* __restrict__ x, float* __res
     if (i < elements) y[i] = x[i] * tangent(x[i]).value;
 }
 
-KERNEL gelu_tanh_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL gelu_tanh_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy,
+                          float* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     const Gate gate = tangent(x[i]);
@@ -77,7 +80,8 @@ KERNEL softmax_forward(u32 rows, u32 classes, const float* __restrict__ x, float
     ROLLED for (u32 i = LANE; i < classes; i += 32) y[i] *= factor;
 }
 
-KERNEL softmax_backward(u32 rows, u32 classes, const float* __restrict__ y, const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL softmax_backward(u32 rows, u32 classes, const float* __restrict__ y, const float* __restrict__ dy,
+                        float* __restrict__ dx) {
     const u32 row = ROW;
     if (row >= rows) return;
     y += row * classes;

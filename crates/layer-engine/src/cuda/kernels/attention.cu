@@ -43,14 +43,16 @@ struct SharedColumns {
 __device__ __forceinline__ void put_tile(const float (&values)[4][4], float (&shared)[TILE][PITCH]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        *(float4*)&shared[TILE_ROW + i][TILE_COLUMN] = make_float4(values[i][0], values[i][1], values[i][2], values[i][3]);
+        *(float4*)&shared[TILE_ROW + i][TILE_COLUMN] =
+            make_float4(values[i][0], values[i][1], values[i][2], values[i][3]);
     __syncthreads();
 }
 
 // Reductions over the 16 threads that have the same rows of a tile.
 __device__ __forceinline__ float row_largest(float value) {
 #pragma unroll
-    for (int distance = 8; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+    for (int distance = 8; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
     return value;
 }
 
@@ -65,8 +67,8 @@ __device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 c
 }
 
 // Saves the logarithm of the sum of exponentials of each query. In evaluation `saved` is null.
-KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float scale, const float* __restrict__ x, float* __restrict__ y,
-                         float* __restrict__ saved) {
+KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float scale,
+                         const float* __restrict__ x, float* __restrict__ y, float* __restrict__ saved) {
     __shared__ Slabs slabs;
     __shared__ __align__(16) float weights[TILE][PITCH];
     const Part part(positions, heads, width);
@@ -78,7 +80,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
     const u32 end = causal ? min(part.row + TILE, positions) : positions;
     ROLLED for (u32 first = 0; first < end; first += TILE) {
         float scores[4][4] = {};
-        multiply(slabs, 0, width, Rows(queries, part.row, positions, stride), Rows(keys, first, positions, stride), scores);
+        multiply(slabs, 0, width, Rows(queries, part.row, positions, stride),
+                 Rows(keys, first, positions, stride), scores);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float largest = -INFINITY_F;
@@ -86,7 +89,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
             for (int j = 0; j < 4; j++) {
                 const u32 key = first + TILE_COLUMN + j;
                 // Rows beyond the last query are computed like it and not stored.
-                const bool seen = is_seen(min(part.row + TILE_ROW + i, positions - 1), key, positions, causal);
+                const bool seen =
+                    is_seen(min(part.row + TILE_ROW + i, positions - 1), key, positions, causal);
                 scores[i][j] = seen ? scores[i][j] * scale : -INFINITY_F;
                 largest = fmaxf(largest, scores[i][j]);
             }
@@ -103,7 +107,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
             total[i] = total[i] * factor + row_sum(sum);
         }
         put_tile(scores, weights);
-        multiply(slabs, 0, min(TILE, positions - first), SharedRows{weights}, Columns(values + first * stride, part.feature, width, stride), result);
+        multiply(slabs, 0, min(TILE, positions - first), SharedRows{weights},
+                 Columns(values + first * stride, part.feature, width, stride), result);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -118,8 +123,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
 
 // For each query, the mean of its weights' gradients, weighted by the weights: the scalar product
 // of its output and its output gradient.
-KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const float* __restrict__ y, const float* __restrict__ dy,
-                       float* __restrict__ means) {
+KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const float* __restrict__ y,
+                       const float* __restrict__ dy, float* __restrict__ means) {
     const u32 row = ROW;
     if (row >= rows) return;
     const u32 number = row / positions, position = number / heads * positions + row % positions;
@@ -132,8 +137,9 @@ KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const floa
 
 // Computes a tile's weights and their gradients. On entry, `weights` holds products of queries with
 // keys, and `slopes` products of output gradients with values.
-__device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4][4], u32 query0, u32 key0, u32 positions, u32 causal,
-                                      float scale, const float* log_sums, const float* means) {
+__device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4][4], u32 query0, u32 key0,
+                                      u32 positions, u32 causal, float scale, const float* log_sums,
+                                      const float* means) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const u32 query = query0 + TILE_ROW + i, place = min(query, positions - 1);
@@ -147,8 +153,9 @@ __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4]
     }
 }
 
-KERNEL attention_query_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale, const float* __restrict__ x,
-                                const float* __restrict__ saved, const float* __restrict__ means, const float* __restrict__ dy,
+KERNEL attention_query_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale,
+                                const float* __restrict__ x, const float* __restrict__ saved,
+                                const float* __restrict__ means, const float* __restrict__ dy,
                                 float* __restrict__ dx) {
     __shared__ Slabs slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
@@ -159,17 +166,22 @@ KERNEL attention_query_gradient(u32 positions, u32 heads, u32 width, u32 causal,
     const u32 end = causal ? min(part.row + TILE, positions) : positions;
     ROLLED for (u32 first = 0; first < end; first += TILE) {
         float weights[4][4] = {}, slopes[4][4] = {};
-        multiply(slabs, 0, width, Rows(queries, part.row, positions, stride), Rows(keys, first, positions, stride), weights);
-        multiply(slabs, 0, width, Rows(dy + part.output, part.row, positions, part.features), Rows(values, first, positions, stride), slopes);
-        weigh(weights, slopes, part.row, first, positions, causal, scale, saved + part.number * positions, means + part.number * positions);
+        multiply(slabs, 0, width, Rows(queries, part.row, positions, stride),
+                 Rows(keys, first, positions, stride), weights);
+        multiply(slabs, 0, width, Rows(dy + part.output, part.row, positions, part.features),
+                 Rows(values, first, positions, stride), slopes);
+        weigh(weights, slopes, part.row, first, positions, causal, scale, saved + part.number * positions,
+              means + part.number * positions);
         put_tile(slopes, shared);
-        multiply(slabs, 0, min(TILE, positions - first), SharedRows{shared}, Columns(keys + first * stride, part.feature, width, stride), result);
+        multiply(slabs, 0, min(TILE, positions - first), SharedRows{shared},
+                 Columns(keys + first * stride, part.feature, width, stride), result);
     }
     store_tile(result, dx + part.head, part.row, positions, part.feature, width, stride);
 }
 
-KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale, const float* __restrict__ x,
-                                    const float* __restrict__ saved, const float* __restrict__ means, const float* __restrict__ dy,
+KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale,
+                                    const float* __restrict__ x, const float* __restrict__ saved,
+                                    const float* __restrict__ means, const float* __restrict__ dy,
                                     float* __restrict__ dx) {
     __shared__ Slabs slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
@@ -181,14 +193,20 @@ KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 cau
     // Earlier queries do not attend to the keys of this tile.
     ROLLED for (u32 first = causal ? part.row : 0; first < positions; first += TILE) {
         float weights[4][4] = {}, slopes[4][4] = {};
-        multiply(slabs, 0, width, Rows(queries, first, positions, stride), Rows(keys, part.row, positions, stride), weights);
-        multiply(slabs, 0, width, Rows(gradients, first, positions, part.features), Rows(values, part.row, positions, stride), slopes);
-        weigh(weights, slopes, first, part.row, positions, causal, scale, saved + part.number * positions, means + part.number * positions);
+        multiply(slabs, 0, width, Rows(queries, first, positions, stride),
+                 Rows(keys, part.row, positions, stride), weights);
+        multiply(slabs, 0, width, Rows(gradients, first, positions, part.features),
+                 Rows(values, part.row, positions, stride), slopes);
+        weigh(weights, slopes, first, part.row, positions, causal, scale, saved + part.number * positions,
+              means + part.number * positions);
         const u32 count = min(TILE, positions - first);
         put_tile(weights, shared);
-        multiply(slabs, 0, count, SharedColumns{shared}, Columns(gradients + first * part.features, part.feature, width, part.features), value_gradient);
+        multiply(slabs, 0, count, SharedColumns{shared},
+                 Columns(gradients + first * part.features, part.feature, width, part.features),
+                 value_gradient);
         put_tile(slopes, shared);
-        multiply(slabs, 0, count, SharedColumns{shared}, Columns(queries + first * stride, part.feature, width, stride), key_gradient);
+        multiply(slabs, 0, count, SharedColumns{shared},
+                 Columns(queries + first * stride, part.feature, width, stride), key_gradient);
     }
     float* to = dx + part.head + part.features;
     store_tile(key_gradient, to, part.row, positions, part.feature, width, stride);

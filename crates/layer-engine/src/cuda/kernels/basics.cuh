@@ -30,14 +30,16 @@ struct Context {
 // Sum over the lanes of a warp, returned to each lane.
 __device__ __forceinline__ double warp_sum(double value) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffff, value, distance);
+    for (int distance = 16; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffff, value, distance);
     return value;
 }
 
 // Maximum over the lanes of a warp. NaN is ignored.
 __device__ __forceinline__ float warp_largest(float value) {
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
+    for (int distance = 16; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, distance));
     return value;
 }
 

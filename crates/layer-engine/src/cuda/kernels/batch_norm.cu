@@ -4,7 +4,8 @@
 
 // Moments of a channel over all samples and positions: sum, sum of squares, count. One block per
 // channel.
-KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x, float* __restrict__ moments) {
+KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x,
+                          float* __restrict__ moments) {
     __shared__ double scratch[2][WARPS];
     const u32 channel = blockIdx.x, count = samples * positions;
     double sum = 0, squares = 0;
@@ -23,8 +24,8 @@ KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, const float*
 }
 
 // Writes slope and offset of the normalisation of a channel.
-__device__ __forceinline__ void put_line(u32 channel, u32 channels, const float* parameters, double mean, double inverse_deviation,
-                                         float* lines) {
+__device__ __forceinline__ void put_line(u32 channel, u32 channels, const float* parameters, double mean,
+                                         double inverse_deviation, float* lines) {
     const double slope = parameters[channel] * inverse_deviation;
     lines[channel] = (float)slope;
     lines[channels + channel] = (float)(parameters[channels + channel] - slope * mean);
@@ -32,8 +33,9 @@ __device__ __forceinline__ void put_line(u32 channel, u32 channels, const float*
 
 // One thread per channel: computes mean and inverse standard deviation from the moments and saves
 // them, writes slope and offset, and updates the running statistics unless they are null.
-KERNEL batch_norm_statistics(u32 channels, double epsilon, double momentum, const float* __restrict__ parameters,
-                             const float* __restrict__ moments, float* __restrict__ saved, float* __restrict__ lines,
+KERNEL batch_norm_statistics(u32 channels, double epsilon, double momentum,
+                             const float* __restrict__ parameters, const float* __restrict__ moments,
+                             float* __restrict__ saved, float* __restrict__ lines,
                              float* __restrict__ statistics) {
     const u32 channel = ELEMENT;
     if (channel >= channels) return;
@@ -57,15 +59,16 @@ KERNEL batch_norm_statistics(u32 channels, double epsilon, double momentum, cons
 }
 
 // Writes slope and offset from the running statistics.
-KERNEL batch_norm_running(u32 channels, double epsilon, const float* __restrict__ parameters, const float* __restrict__ statistics,
-                          float* __restrict__ lines) {
+KERNEL batch_norm_running(u32 channels, double epsilon, const float* __restrict__ parameters,
+                          const float* __restrict__ statistics, float* __restrict__ lines) {
     const u32 channel = ELEMENT;
     if (channel >= channels) return;
-    put_line(channel, channels, parameters, statistics[channel], 1.0 / sqrt(statistics[channels + channel] + epsilon), lines);
+    put_line(channel, channels, parameters, statistics[channel],
+             1.0 / sqrt(statistics[channels + channel] + epsilon), lines);
 }
 
-KERNEL batch_norm_apply(u32 elements, u32 channels, u32 positions, const float* __restrict__ lines, const float* __restrict__ x,
-                        float* __restrict__ y) {
+KERNEL batch_norm_apply(u32 elements, u32 channels, u32 positions, const float* __restrict__ lines,
+                        const float* __restrict__ x, float* __restrict__ y) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     const u32 channel = i / positions % channels;
@@ -74,8 +77,9 @@ KERNEL batch_norm_apply(u32 elements, u32 channels, u32 positions, const float* 
 
 // Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
 // too.
-KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x, const float* __restrict__ saved,
-                                   const float* __restrict__ dy, float* __restrict__ moments, float* __restrict__ gradient) {
+KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x,
+                                   const float* __restrict__ saved, const float* __restrict__ dy,
+                                   float* __restrict__ moments, float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
     const u32 channel = blockIdx.x, count = samples * positions;
     const double mean = saved[channel];
@@ -99,8 +103,9 @@ KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, con
 
 // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)) as a linear function of dy
 // and x with coefficients scale, slope and offset.
-KERNEL batch_norm_gradient_lines(u32 channels, const float* __restrict__ parameters, const float* __restrict__ saved,
-                                 const float* __restrict__ moments, float* __restrict__ lines) {
+KERNEL batch_norm_gradient_lines(u32 channels, const float* __restrict__ parameters,
+                                 const float* __restrict__ saved, const float* __restrict__ moments,
+                                 float* __restrict__ lines) {
     const u32 channel = ELEMENT;
     if (channel >= channels) return;
     const double count = fmax((double)moments[2 * channels], 1.0);
@@ -112,8 +117,9 @@ KERNEL batch_norm_gradient_lines(u32 channels, const float* __restrict__ paramet
     lines[2 * channels + channel] = (float)(-scale * (moments[channel] / count) - slope * mean);
 }
 
-KERNEL batch_norm_input_gradient(u32 elements, u32 channels, u32 positions, const float* __restrict__ lines, const float* __restrict__ x,
-                                 const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL batch_norm_input_gradient(u32 elements, u32 channels, u32 positions, const float* __restrict__ lines,
+                                 const float* __restrict__ x, const float* __restrict__ dy,
+                                 float* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     const u32 channel = i / positions % channels;

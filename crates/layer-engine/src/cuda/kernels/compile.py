@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles the kernels to the PTX beside them, by NVRTC 13.0.88, without a GPU or a driver.
+"""Compiles the kernels to the PTX beside them with NVRTC 13.0.88. Needs no GPU and no driver.
 
     pip install nvidia-cuda-nvrtc==13.0.88
-    compile.py [--check] [FAMILY ...]      # of all families, unless some are named
+    compile.py [--check] [FAMILY ...]      # all families by default
 
-With --check nothing is written: the program ends with 1 and names the families whose PTX is another. Where the package is not
-installed it ends with 3. The variable NVRTC names a folder with the libraries, in place of the package's.
+With --check it writes nothing, and exits with 1 and the names of the families whose PTX differs from their
+source's. It exits with 3 if the package is not installed. The variable NVRTC names a folder with the
+libraries, instead of the package's.
 """
 
 import ctypes
@@ -19,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def libraries():
-    """The folder with NVRTC's libraries."""
+    """Returns the folder with NVRTC's libraries."""
     if folder := os.environ.get("NVRTC"):
         return pathlib.Path(folder)
     try:
@@ -50,12 +51,13 @@ def open_nvrtc():
 
 
 def compile_ptx(nvrtc, source):
-    """The PTX of a file; ends the program with the compiler's log if it has an error."""
+    """Returns the PTX of a file. Exits with the compiler's log on an error."""
     headers = sorted(HERE.glob("*.cuh"))
     texts = (ctypes.c_char_p * len(headers))(*[header.read_bytes() for header in headers])
     names = (ctypes.c_char_p * len(headers))(*[header.name.encode() for header in headers])
     program = ctypes.c_void_p()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), source.name.encode(), len(headers), texts, names)
+    code, name = source.read_bytes(), source.name.encode()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), code, name, len(headers), texts, names)
     options = (ctypes.c_char_p * len(OPTIONS))(*[option.encode() for option in OPTIONS])
     result = nvrtc.nvrtcCompileProgram(program, len(OPTIONS), options)
 
@@ -85,7 +87,7 @@ def main():
         elif not target.exists() or target.read_text() != ptx:
             different.append(source.stem)
     if different:
-        sys.exit(f"compile.py: the PTX is not what the source gives: {', '.join(different)}")
+        sys.exit(f"compile.py: the PTX differs from its source's: {', '.join(different)}")
 
 
 if __name__ == "__main__":

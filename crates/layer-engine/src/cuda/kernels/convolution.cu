@@ -13,7 +13,8 @@ struct Geometry {
     __device__ __forceinline__ u32 windows() const { return out_height * out_width; }
     // Whether each window is one pixel and windows have the layout of pixels.
     __device__ __forceinline__ bool is_pointwise() const {
-        return taps() == 1 && stride_height == 1 && stride_width == 1 && padding_height == 0 && padding_width == 0;
+        return taps() == 1 && stride_height == 1 && stride_width == 1 && padding_height == 0 &&
+               padding_width == 0;
     }
 };
 
@@ -29,7 +30,8 @@ struct Windows {
     int top[4], left[4];
 
     __device__ __forceinline__ Windows(const Geometry& g, const float* image, u32 first, u32 count)
-        : g(g), image(image), first(first), count(count), vectors(g.is_pointwise() && g.windows() % 4 == 0 && is_aligned(image)) {
+        : g(g), image(image), first(first), count(count),
+          vectors(g.is_pointwise() && g.windows() % 4 == 0 && is_aligned(image)) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const u32 window = first + SLAB_ROWS + j, place = window % g.windows();
@@ -44,7 +46,8 @@ struct Windows {
         float four[4] = {};
         if (term < end && window < count) {
             if (vectors) {
-                const float4 pixels = *(const float4*)(image + sample[0] + term * g.image() + top[0] * g.width + left[0]);
+                const float4 pixels =
+                    *(const float4*)(image + sample[0] + term * g.image() + top[0] * g.width + left[0]);
                 four[0] = pixels.x, four[1] = pixels.y, four[2] = pixels.z, four[3] = pixels.w;
             } else {
                 const u32 channel = term / g.taps(), tap = term % g.taps();
@@ -70,7 +73,8 @@ struct Taps {
     u32 channel;
     int down, right;
 
-    __device__ __forceinline__ Taps(const Geometry& g, const float* image, u32 first, u32 count) : g(g), image(image) {
+    __device__ __forceinline__ Taps(const Geometry& g, const float* image, u32 first, u32 count)
+        : g(g), image(image) {
         const u32 weight = first + SLAB_ROW;
         is_there = weight < count;
         channel = weight / g.taps() * g.image();
@@ -124,7 +128,8 @@ struct Pixels {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int y = bottom[j] - down, x = right[j] - across;
-                if (first + SLAB_ROWS + j < count && y >= 0 && x >= 0 && y % g.stride_height == 0 && x % g.stride_width == 0) {
+                if (first + SLAB_ROWS + j < count && y >= 0 && x >= 0 && y % g.stride_height == 0 &&
+                    x % g.stride_width == 0) {
                     const u32 row = y / g.stride_height, column = x / g.stride_width;
                     if (row < g.out_height && column < g.out_width)
                         four[j] = gradient[sample[j] + (filter * g.out_height + row) * g.out_width + column];
@@ -141,7 +146,8 @@ struct Channels {
     const float* weight;
     u32 channel;
 
-    __device__ __forceinline__ Channels(const Geometry& g, const float* weight, u32 first) : g(g), weight(weight), channel(first + SLAB_ROW) {}
+    __device__ __forceinline__ Channels(const Geometry& g, const float* weight, u32 first)
+        : g(g), weight(weight), channel(first + SLAB_ROW) {}
 
     __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
         float four[4] = {};
@@ -163,7 +169,8 @@ struct Filters {
     bool vectors;
 
     __device__ __forceinline__ Filters(const Geometry& g, const float* gradient, u32 first)
-        : g(g), gradient(gradient), filter(first + SLAB_ROW), vectors(g.windows() % 4 == 0 && is_aligned(gradient)) {}
+        : g(g), gradient(gradient), filter(first + SLAB_ROW),
+          vectors(g.windows() % 4 == 0 && is_aligned(gradient)) {}
 
     __device__ __forceinline__ float at(u32 window) const {
         const u32 sample = window / g.windows() * g.groups * g.filters;
@@ -190,8 +197,8 @@ struct Filters {
 
 // Writes a tile whose columns are positions of samples and whose rows are channels of a group.
 // `channels` is the number of channels of all groups.
-__device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to, u32 row0, u32 rows, u32 column0, u32 columns, u32 positions,
-                                            u32 channels) {
+__device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to, u32 row0, u32 rows,
+                                            u32 column0, u32 columns, u32 positions, u32 channels) {
     const bool vectors = positions % 4 == 0 && is_aligned(to);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -204,7 +211,8 @@ __device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to
 #pragma unroll
                 for (int j = 0; j < 4; j++)
                     if (column + j < columns)
-                        to[((column + j) / positions * channels + row) * positions + (column + j) % positions] = sums[i][j];
+                        to[((column + j) / positions * channels + row) * positions +
+                           (column + j) % positions] = sums[i][j];
             }
         }
     }
@@ -212,8 +220,9 @@ __device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to
 
 // A block computes a tile of (filters of a group) x (windows of all samples). `bias` is null if
 // there are no biases.
-KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restrict__ x, const float* __restrict__ weight,
-                           const float* __restrict__ bias, float* __restrict__ y) {
+KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restrict__ x,
+                           const float* __restrict__ weight, const float* __restrict__ bias,
+                           float* __restrict__ y) {
     __shared__ Slabs slabs;
     const u32 columns = samples * g.windows(), terms = g.channels * g.taps(), group = blockIdx.y;
     const u32 row = blockIdx.x / tiles(columns) * TILE, column = blockIdx.x % tiles(columns) * TILE;
@@ -229,7 +238,8 @@ KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restric
             for (int j = 0; j < 4; j++) sums[i][j] += term;
         }
     }
-    store_image(sums, y + group * g.filters * g.windows(), row, g.filters, column, columns, g.windows(), g.groups * g.filters);
+    store_image(sums, y + group * g.filters * g.windows(), row, g.filters, column, columns, g.windows(),
+                g.groups * g.filters);
 }
 
 // A block computes a tile of (channels of a group) x (pixels of all samples).
@@ -241,7 +251,8 @@ KERNEL convolution_input_gradient(u32 samples, const Geometry g, const float* __
     float sums[4][4] = {};
     multiply(slabs, 0, terms, Channels(g, weight + group * terms * g.channels, row),
              Pixels(g, dy + group * g.filters * g.windows(), column, columns), sums);
-    store_image(sums, dx + group * g.channels * g.image(), row, g.channels, column, columns, g.image(), g.groups * g.channels);
+    store_image(sums, dx + group * g.channels * g.image(), row, g.channels, column, columns, g.image(),
+                g.groups * g.channels);
 }
 
 // A block computes a tile of (filters of a group) x (weights of a filter). The windows are divided
@@ -260,7 +271,8 @@ KERNEL convolution_weight_gradient(u32 samples, const Geometry g, u32 slice, con
 }
 
 // Sum of each channel over all samples and positions. One block per channel.
-KERNEL convolution_bias_gradient(u32 samples, u32 channels, u32 positions, const float* __restrict__ dy, float* __restrict__ db) {
+KERNEL convolution_bias_gradient(u32 samples, u32 channels, u32 positions, const float* __restrict__ dy,
+                                 float* __restrict__ db) {
     __shared__ double scratch[WARPS];
     const u32 channel = blockIdx.x;
     double sum = 0;

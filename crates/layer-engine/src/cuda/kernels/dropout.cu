@@ -12,15 +12,17 @@ __device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
 // A thread generates one block of ChaCha, which gives eight numbers. `purpose` and `name` are parts
 // of the key. Elements whose number is below `probability` are dropped, the others scaled. The
 // factors are saved.
-KERNEL dropout_forward(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability, float scale,
-                       const Context* __restrict__ context, const float* __restrict__ x, float* __restrict__ y, float* __restrict__ factors) {
+KERNEL dropout_forward(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability,
+                       float scale, const Context* __restrict__ context, const float* __restrict__ x,
+                       float* __restrict__ y, float* __restrict__ factors) {
     const u32 blocks = (elements + 7) / 8, i = ELEMENT;
     if (i >= samples * blocks) return;
     const u32 block = i % blocks;
     const u64 nonce = first_sample + i / blocks;
     const u32 input[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574,
                            (u32)context->seed, (u32)(context->seed >> 32), (u32)purpose, (u32)(purpose >> 32),
-                           (u32)context->iteration, (u32)(context->iteration >> 32), (u32)name, (u32)(name >> 32),
+                           (u32)context->iteration, (u32)(context->iteration >> 32),
+                           (u32)name, (u32)(name >> 32),
                            block, 0, (u32)nonce, (u32)(nonce >> 32)};
     u32 state[16];
 #pragma unroll
@@ -48,7 +50,8 @@ KERNEL dropout_forward(u32 samples, u32 elements, u64 first_sample, u64 purpose,
     }
 }
 
-KERNEL dropout_backward(u32 elements, const float* __restrict__ factors, const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL dropout_backward(u32 elements, const float* __restrict__ factors, const float* __restrict__ dy,
+                        float* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i < elements) dx[i] = dy[i] * factors[i];
 }

@@ -24,13 +24,16 @@ KERNEL scale(u32 elements, float factor, float* at) {
 }
 
 // Copies rows of `elements` elements, which are `from_stride` and `to_stride` apart.
-KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const float* __restrict__ from, float* __restrict__ to) {
+KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const float* __restrict__ from,
+                 float* __restrict__ to) {
     const u32 i = ELEMENT;
-    if (i < rows * elements) to[i / elements * to_stride + i % elements] = from[i / elements * from_stride + i % elements];
+    if (i < rows * elements)
+        to[i / elements * to_stride + i % elements] = from[i / elements * from_stride + i % elements];
 }
 
 // Permutes the elements of each row: element `i` is element `sources[i]` of the input.
-KERNEL reorder_rows(u32 rows, u32 elements, const u32* __restrict__ sources, const float* __restrict__ from, float* __restrict__ to) {
+KERNEL reorder_rows(u32 rows, u32 elements, const u32* __restrict__ sources, const float* __restrict__ from,
+                    float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < rows * elements) to[i] = from[i / elements * elements + sources[i % elements]];
 }

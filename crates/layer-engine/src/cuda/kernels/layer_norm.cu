@@ -2,8 +2,9 @@
 #include "basics.cuh"
 
 // Saves mean and inverse standard deviation of each row. In evaluation `saved` is null.
-KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* __restrict__ x, const float* __restrict__ parameters,
-                          float* __restrict__ y, float* __restrict__ saved) {
+KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* __restrict__ x,
+                          const float* __restrict__ parameters, float* __restrict__ y,
+                          float* __restrict__ saved) {
     const u32 row = ROW;
     if (row >= rows) return;
     x += row * features;
@@ -13,7 +14,8 @@ KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* _
     const double exact_mean = warp_sum(sum) / features;
     ROLLED for (u32 i = LANE; i < features; i += 32) squares += (x[i] - exact_mean) * (x[i] - exact_mean);
     const float mean = (float)exact_mean, scale = (float)(1.0 / sqrt(warp_sum(squares) / features + epsilon));
-    ROLLED for (u32 i = LANE; i < features; i += 32) y[i] = (x[i] - mean) * scale * parameters[i] + parameters[features + i];
+    ROLLED for (u32 i = LANE; i < features; i += 32)
+        y[i] = (x[i] - mean) * scale * parameters[i] + parameters[features + i];
     if (saved && LANE == 0) {
         saved[2 * row] = mean;
         saved[2 * row + 1] = scale;
@@ -21,8 +23,9 @@ KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* _
 }
 
 // With g = weight * dy: dx = scale * (g - mean(g) - normalised x * mean(g * normalised x)).
-KERNEL layer_norm_input_gradient(u32 rows, u32 features, const float* __restrict__ x, const float* __restrict__ parameters,
-                                 const float* __restrict__ saved, const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL layer_norm_input_gradient(u32 rows, u32 features, const float* __restrict__ x,
+                                 const float* __restrict__ parameters, const float* __restrict__ saved,
+                                 const float* __restrict__ dy, float* __restrict__ dx) {
     const u32 row = ROW;
     if (row >= rows) return;
     x += row * features;
@@ -37,12 +40,14 @@ KERNEL layer_norm_input_gradient(u32 rows, u32 features, const float* __restrict
     }
     const float offset = (float)(warp_sum(sum) / features);
     const float slope = (float)(warp_sum(centred) * scale * scale / features);
-    ROLLED for (u32 i = LANE; i < features; i += 32) dx[i] = scale * (dy[i] * parameters[i] - offset - (x[i] - mean) * slope);
+    ROLLED for (u32 i = LANE; i < features; i += 32)
+        dx[i] = scale * (dy[i] * parameters[i] - offset - (x[i] - mean) * slope);
 }
 
 // Sums over the rows. A block has 32 features; its warps process rows in turn.
-KERNEL layer_norm_parameter_gradient(u32 rows, u32 features, const float* __restrict__ x, const float* __restrict__ saved,
-                                     const float* __restrict__ dy, float* __restrict__ gradient) {
+KERNEL layer_norm_parameter_gradient(u32 rows, u32 features, const float* __restrict__ x,
+                                     const float* __restrict__ saved, const float* __restrict__ dy,
+                                     float* __restrict__ gradient) {
     __shared__ double weights[WARPS][32], biases[WARPS][32];
     const u32 feature = blockIdx.x * 32 + LANE, warp = threadIdx.x / 32;
     double weight = 0, bias = 0;

@@ -2,12 +2,15 @@
 #include "basics.cuh"
 
 // Returns the class of a label, or the nearest valid class.
-__device__ __forceinline__ u32 class_of(float label, u32 classes) { return (u32)min(max((int)label, 0), (int)classes - 1); }
+__device__ __forceinline__ u32 class_of(float label, u32 classes) {
+    return (u32)min(max((int)label, 0), (int)classes - 1);
+}
 
 // One warp per position: writes the probabilities (unless `saved` is null), the loss, and whether
 // the first of the largest scores is the label's. The loss of an invalid label is NaN.
-KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ scores, const float* __restrict__ labels,
-                               float* __restrict__ saved, double* __restrict__ losses, double* __restrict__ right) {
+KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ scores,
+                               const float* __restrict__ labels, float* __restrict__ saved,
+                               double* __restrict__ losses, double* __restrict__ right) {
     const u32 row = ROW;
     if (row >= rows) return;
     scores += row * classes;
@@ -21,11 +24,13 @@ KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ 
         if (scores[i] == best) winner = min(winner, i);
     }
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2) winner = min(winner, __shfl_xor_sync(0xffffffff, winner, distance));
+    for (int distance = 16; distance > 0; distance /= 2)
+        winner = min(winner, __shfl_xor_sync(0xffffffff, winner, distance));
     sum = warp_sum(sum);
     if (saved) {
         const float factor = (float)(1.0 / sum);
-        ROLLED for (u32 i = LANE; i < classes; i += 32) saved[row * classes + i] = expf(scores[i] - best) * factor;
+        ROLLED for (u32 i = LANE; i < classes; i += 32)
+            saved[row * classes + i] = expf(scores[i] - best) * factor;
     }
     if (LANE == 0) {
         const u32 label = class_of(labels[row], classes);
@@ -36,7 +41,8 @@ KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ 
 }
 
 // Means over the positions of each sample, one warp per sample.
-KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ losses, double* __restrict__ right, float* __restrict__ y) {
+KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ losses,
+                             double* __restrict__ right, float* __restrict__ y) {
     const u32 sample = ROW;
     if (sample >= samples) return;
     double loss = 0, share = 0;
@@ -55,8 +61,8 @@ KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ lo
 }
 
 // Sums over the samples, by one block.
-KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restrict__ losses, const double* __restrict__ right,
-                             float* __restrict__ metrics) {
+KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restrict__ losses,
+                             const double* __restrict__ right, float* __restrict__ metrics) {
     __shared__ double scratch[2][WARPS];
     double loss = 0, share = 0;
     ROLLED for (u32 sample = threadIdx.x; sample < samples; sample += THREADS) {
@@ -71,8 +77,9 @@ KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restric
     }
 }
 
-KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float* __restrict__ saved, const float* __restrict__ labels,
-                              const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float* __restrict__ saved,
+                              const float* __restrict__ labels, const float* __restrict__ dy,
+                              float* __restrict__ dx) {
     const u32 i = ELEMENT, row = i / classes;
     if (i >= rows * classes) return;
     const float scale = dy[row / positions] * (1.0f / positions);

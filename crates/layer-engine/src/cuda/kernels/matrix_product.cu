@@ -3,14 +3,16 @@
 
 // y[sample][output] = sum over inputs of x[sample][input] * weight[output][input] + bias[output].
 // `bias` is null if there are no biases.
-KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, const float* __restrict__ x, const float* __restrict__ weight,
-                      const float* __restrict__ bias, float* __restrict__ y) {
+KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, const float* __restrict__ x,
+                      const float* __restrict__ weight, const float* __restrict__ bias,
+                      float* __restrict__ y) {
     __shared__ Slabs slabs;
     const u32 row = blockIdx.x / tiles(outputs) * TILE, column = blockIdx.x % tiles(outputs) * TILE;
     float sums[4][4] = {};
     multiply(slabs, 0, inputs, Rows(x, row, samples, inputs), Rows(weight, column, outputs, inputs), sums);
     if (bias) {
-        const float4 four = load(bias + column + TILE_COLUMN, (int)outputs - (int)(column + TILE_COLUMN), false);
+        const float4 four =
+            load(bias + column + TILE_COLUMN, (int)outputs - (int)(column + TILE_COLUMN), false);
         const float terms[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -21,12 +23,13 @@ KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, const float* __restr
 }
 
 // dx[sample][input] = sum over outputs of dy[sample][output] * weight[output][input].
-KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, const float* __restrict__ dy, const float* __restrict__ weight,
-                             float* __restrict__ dx) {
+KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, const float* __restrict__ dy,
+                             const float* __restrict__ weight, float* __restrict__ dx) {
     __shared__ Slabs slabs;
     const u32 row = blockIdx.x / tiles(inputs) * TILE, column = blockIdx.x % tiles(inputs) * TILE;
     float sums[4][4] = {};
-    multiply(slabs, 0, outputs, Rows(dy, row, samples, outputs), Columns(weight, column, inputs, inputs), sums);
+    multiply(slabs, 0, outputs, Rows(dy, row, samples, outputs), Columns(weight, column, inputs, inputs),
+             sums);
     store_tile(sums, dx, row, samples, column, inputs, inputs);
 }
 
@@ -49,7 +52,8 @@ KERNEL linear_bias_gradient(u32 samples, u32 outputs, const float* __restrict__ 
     const u32 output = blockIdx.x * 32 + LANE, warp = threadIdx.x / 32;
     double sum = 0;
     if (output < outputs) {
-        ROLLED for (u32 sample = warp; sample < samples; sample += WARPS) sum += dy[sample * outputs + output];
+        ROLLED for (u32 sample = warp; sample < samples; sample += WARPS)
+            sum += dy[sample * outputs + output];
     }
     sums[warp][LANE] = sum;
     __syncthreads();

@@ -28,8 +28,9 @@ KERNEL total_of_squares(u32 count, const double* __restrict__ sums, float* __res
 }
 
 // A step of gradient descent. `squared_norm` is null without clipping.
-KERNEL sgd_step(u32 elements, float momentum, float weight_decay, float clip_norm, const Context* __restrict__ context,
-                const float* __restrict__ gradient, const float* __restrict__ squared_norm, float* __restrict__ parameters,
+KERNEL sgd_step(u32 elements, float momentum, float weight_decay, float clip_norm,
+                const Context* __restrict__ context, const float* __restrict__ gradient,
+                const float* __restrict__ squared_norm, float* __restrict__ parameters,
                 float* __restrict__ velocity) {
     const u32 i = ELEMENT;
     if (i >= elements) return;

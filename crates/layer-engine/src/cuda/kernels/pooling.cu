@@ -41,9 +41,11 @@ KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const f
     if (i >= images * windows) return;
     const u32 row = i % windows / columns.windows, column = i % columns.windows;
     const float* image = x + i / windows * rows.size * columns.size;
-    const u32 top = rows.begin(row), bottom = rows.end(row), left = columns.begin(column), right = columns.end(column);
+    const u32 top = rows.begin(row), bottom = rows.end(row), left = columns.begin(column),
+              right = columns.end(column);
     // Corner of the window including padding, in wrapping arithmetic.
-    const u32 corner_row = row * rows.stride - rows.padding, corner_column = column * columns.stride - columns.padding;
+    const u32 corner_row = row * rows.stride - rows.padding,
+              corner_column = column * columns.stride - columns.padding;
     float best = -INFINITY_F;
     u32 place = (top - corner_row) * columns.kernel + left - corner_column;
     ROLLED for (u32 h = top; h < bottom; h++) {
@@ -60,8 +62,8 @@ KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const f
 }
 
 // Gradient of each element: the sum over the windows whose maximum it is.
-KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns,
-                         const float* __restrict__ places, const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns, const float* __restrict__ places,
+                         const float* __restrict__ dy, float* __restrict__ dx) {
     const u32 i = ELEMENT, elements = rows.size * columns.size;
     if (i >= images * elements) return;
     const u32 h = i % elements / columns.size, w = i % columns.size;
@@ -70,7 +72,8 @@ KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns,
     ROLLED for (u32 row = rows.first(h); row < rows.last(h); row++) {
         ROLLED for (u32 column = columns.first(w); column < columns.last(w); column++) {
             const u32 window = windows + row * columns.windows + column;
-            const u32 place = (h + rows.padding - row * rows.stride) * columns.kernel + w + columns.padding - column * columns.stride;
+            const u32 place = (h + rows.padding - row * rows.stride) * columns.kernel + w + columns.padding -
+                              column * columns.stride;
             if (places[window] == (float)place) sum += dy[window];
         }
     }
@@ -86,7 +89,8 @@ KERNEL avg_pool_forward(u32 images, const Axis rows, const Axis columns, u32 wit
     const float* image = x + i / windows * rows.size * columns.size;
     float sum = 0;
     ROLLED for (u32 h = rows.begin(row); h < rows.end(row); h++) {
-        ROLLED for (u32 w = columns.begin(column); w < columns.end(column); w++) sum += image[h * columns.size + w];
+        ROLLED for (u32 w = columns.begin(column); w < columns.end(column); w++)
+            sum += image[h * columns.size + w];
     }
     y[i] = sum * (1.0f / (rows.counted(row, with_padding) * columns.counted(column, with_padding)));
 }
@@ -100,7 +104,8 @@ KERNEL avg_pool_backward(u32 images, const Axis rows, const Axis columns, u32 wi
     float sum = 0;
     ROLLED for (u32 row = rows.first(h); row < rows.last(h); row++) {
         ROLLED for (u32 column = columns.first(w); column < columns.last(w); column++) {
-            const float share = 1.0f / (rows.counted(row, with_padding) * columns.counted(column, with_padding));
+            const float share =
+                1.0f / (rows.counted(row, with_padding) * columns.counted(column, with_padding));
             sum += dy[windows + row * columns.windows + column] * share;
         }
     }

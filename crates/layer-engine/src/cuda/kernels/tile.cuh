@@ -60,7 +60,9 @@ __device__ __forceinline__ void put_terms(Slab& slab, float4 four) {
     slab[SLAB_TERMS + 3][SLAB_ROW] = four.w;
 }
 
-__device__ __forceinline__ void put_rows(Slab& slab, float4 four) { *(float4*)&slab[SLAB_TERM][SLAB_ROWS] = four; }
+__device__ __forceinline__ void put_rows(Slab& slab, float4 four) {
+    *(float4*)&slab[SLAB_TERM][SLAB_ROWS] = four;
+}
 
 // A factor whose terms are contiguous: term `t` of row `r` is `data[r * stride + t]`.
 struct Rows {
@@ -69,7 +71,8 @@ struct Rows {
     bool vectors;
 
     __device__ __forceinline__ Rows(const float* data, u32 first, u32 count, u32 stride)
-        : data(data), first(first), count(count), stride(stride), vectors(stride % 4 == 0 && is_aligned(data)) {}
+        : data(data), first(first), count(count), stride(stride),
+          vectors(stride % 4 == 0 && is_aligned(data)) {}
 
     __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
         const u32 row = first + SLAB_ROW, term = start + SLAB_TERMS;
@@ -85,7 +88,8 @@ struct Columns {
     bool vectors;
 
     __device__ __forceinline__ Columns(const float* data, u32 first, u32 count, u32 stride)
-        : data(data), first(first), count(count), stride(stride), vectors(stride % 4 == 0 && is_aligned(data)) {}
+        : data(data), first(first), count(count), stride(stride),
+          vectors(stride % 4 == 0 && is_aligned(data)) {}
 
     __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
         const u32 row = first + SLAB_ROWS, term = start + SLAB_TERM;
@@ -97,7 +101,8 @@ struct Columns {
 // Adds the products of the terms `from` to `to`, exclusive. All threads of the block must call it.
 // Afterwards the slabs and the memory that the factors read can be reused.
 template <class Left, class Right>
-__device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, const Left& left, const Right& right, float (&sums)[4][4]) {
+__device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, const Left& left, const Right& right,
+                                         float (&sums)[4][4]) {
     ROLLED for (u32 start = from; start < to; start += TERMS) {
         left.fill(slabs.left, start, to);
         right.fill(slabs.right, start, to);
@@ -117,7 +122,8 @@ __device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, const L
 }
 
 // Writes a thread's sums to rows of `to`, whose elements are contiguous.
-__device__ __forceinline__ void store_tile(const float (&sums)[4][4], float* to, u32 row0, u32 rows, u32 column0, u32 columns, u32 stride) {
+__device__ __forceinline__ void store_tile(const float (&sums)[4][4], float* to, u32 row0, u32 rows,
+                                           u32 column0, u32 columns, u32 stride) {
     const bool vectors = stride % 4 == 0 && is_aligned(to);
     const u32 column = column0 + TILE_COLUMN;
 #pragma unroll
