@@ -40,10 +40,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
     out: Option<PathBuf>,
     /// Also draw the figures into this file
-    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
+    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
     svg: Option<PathBuf>,
 }
 
@@ -82,10 +82,10 @@ impl Bench {
             cpu::verdict(&report).map_or(Ok(()), |verdict| printer.line(format_args!("{verdict}")))?;
         }
         if let Some(path) = &self.out {
-            command_line::files::write(path, report.to_json() + "\n")?;
+            whole_file::write(path, report.to_json() + "\n")?;
         }
         if let Some(path) = &self.svg {
-            command_line::files::write(path, chart::svg(&report)?)?;
+            whole_file::write(path, chart::svg(&report)?)?;
         }
         Ok(())
     }

@@ -116,12 +116,12 @@ pub trait Engine {
         body: &mut dyn FnMut(&mut Self::Queue) -> Result<(), EngineError>,
         measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        time_by_the_host(self, queue, body, measure)
+        time_on_host(self, queue, body, measure)
     }
 }
 
 /// Implements [`Engine::time`] with the host's clock.
-pub(crate) fn time_by_the_host<E: Engine + ?Sized>(
+pub(crate) fn time_on_host<E: Engine + ?Sized>(
     engine: &E,
     queue: &mut E::Queue,
     body: &mut dyn FnMut(&mut E::Queue) -> Result<(), EngineError>,

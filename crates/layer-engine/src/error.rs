@@ -28,8 +28,8 @@ pub enum EngineError {
     },
     /// The layer is opaque: only its cost is known.
     #[error(
-        "{engine} cannot run layer `{layer}`: of its operation `{op}` only the cost is known. Train the module that the network was made \
-         from in its own framework; this network can be planned and simulated"
+        "{engine} cannot run layer `{layer}`: only the cost of its operation `{op}` is known. Train the \
+         original module in its own framework; this network can be planned and simulated"
     )]
     Opaque {
         /// The engine.

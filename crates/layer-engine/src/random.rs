@@ -17,7 +17,7 @@ pub enum Purpose {
     /// Synthetic data.
     Synthetic = 4,
     /// Choice of the program that an iteration runs.
-    Turns = 5,
+    Schedule = 5,
 }
 
 /// A stream of random numbers with its own key.

@@ -97,17 +97,17 @@ impl Signature {
     #[must_use]
     pub fn of(layer: &Layer, pass: Pass) -> Option<Self> {
         if pass != Pass::Recompute {
-            return Self::of_first(layer, pass);
+            return Self::of_original_pass(layer, pass);
         }
         // The loss has no recompute pass: its backward pass follows its forward pass immediately.
         let is_loss = layer.kind().is_loss();
-        let mut again = Self::of_first(layer, Pass::Forward).filter(|_| !is_loss)?;
-        again.writes.retain(|role| *role != Role::Statistics);
-        Some(again)
+        let mut signature = Self::of_original_pass(layer, Pass::Forward).filter(|_| !is_loss)?;
+        signature.writes.retain(|role| *role != Role::Statistics);
+        Some(signature)
     }
 
     /// Returns the operands of a pass other than [`Pass::Recompute`].
-    fn of_first(layer: &Layer, pass: Pass) -> Option<Self> {
+    fn of_original_pass(layer: &Layer, pass: Pass) -> Option<Self> {
         use LayerKind as K;
         use Role::{
             GradientMoments, Input, InputGradient, Labels, Metrics, Moments, Output, OutputGradient,
@@ -213,22 +213,22 @@ impl Signature {
     /// inputs, which the backward pass reads too.
     fn of_opaque(layer: &Layer, opaque: &Opaque, pass: Pass) -> Option<Self> {
         let is_loss = opaque.labels.is_some();
-        let some = |role: Role, is_there: bool| is_there.then_some(role);
+        let optional = |role: Role, is_present: bool| is_present.then_some(role);
         let inputs = (0..layer.input_shapes().len()).map(Role::Input);
         let gradients = (0..layer.input_shapes().len()).map(Role::InputGradient);
         let learns = layer.parameter_count() > 0;
-        let parameters = some(Role::Parameters, learns);
-        let parameter_gradient = some(Role::ParameterGradient, learns);
-        let labels = some(Role::Labels, is_loss);
-        let saved = some(Role::Saved, opaque.saved_bytes > 0);
+        let parameters = optional(Role::Parameters, learns);
+        let parameter_gradient = optional(Role::ParameterGradient, learns);
+        let labels = optional(Role::Labels, is_loss);
+        let saved = optional(Role::Saved, opaque.saved_bytes > 0);
         let (reads, writes): (Vec<Role>, Vec<Role>) = match pass {
             Pass::Forward => (
                 inputs.chain(parameters).chain(labels).collect(),
-                [Role::Output].into_iter().chain(saved).chain(some(Role::Metrics, is_loss)).collect(),
+                [Role::Output].into_iter().chain(saved).chain(optional(Role::Metrics, is_loss)).collect(),
             ),
             Pass::Infer => (
                 inputs.chain(parameters).chain(labels).collect(),
-                [Role::Output].into_iter().chain(some(Role::Metrics, is_loss)).collect(),
+                [Role::Output].into_iter().chain(optional(Role::Metrics, is_loss)).collect(),
             ),
             Pass::Backward | Pass::BackwardParameters => {
                 let with_inputs = pass == Pass::Backward;

@@ -9,7 +9,6 @@ mod layer;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 mod shape;
-mod tensor;
 pub mod zoo;
 
 pub use error::GraphError;
@@ -19,6 +18,5 @@ pub use kind::{
     LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Permute, Pool2d, PositionEmbedding, Reshape,
     Select,
 };
-pub use layer::Layer;
+pub use layer::{Layer, LayerTensor};
 pub use shape::Shape;
-pub use tensor::LayerTensor;

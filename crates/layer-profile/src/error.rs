@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Errors of profiles, of files that hold one, and of requests for their times.
+/// What can be wrong with a profile, a file that holds one, or a request for its times.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
@@ -11,49 +11,49 @@ pub enum ProfileError {
     /// The profile has no row for a layer.
     #[error("the profile of `{model}` has no row for layer `{layer}`")]
     MissingLayer {
-        /// Requested layer.
+        /// The layer that was asked for.
         layer: String,
-        /// Network of the profile.
+        /// The network that the profile is of.
         model: String,
     },
-    /// The profile has no optimiser time for a layer with parameters.
+    /// The profile does not say how long the optimiser takes for a layer with parameters.
     #[error(
         "the profile of `{model}` has no `update_us`, neither for layer `{layer}` nor for the whole network"
     )]
     MissingUpdate {
-        /// Layer with parameters.
+        /// A layer with parameters.
         layer: String,
-        /// Network of the profile.
+        /// The network that the profile is of.
         model: String,
     },
-    /// Other work ran on the machine while the profile was measured.
+    /// The machine did something else while the profile was measured.
     #[error(
-        "the profile was disturbed: at batch {batch} the layers take {layers:.1?} one by one, and the \
-         network {network:.1?}: measure again on a machine that does nothing else"
+        "the profile was disturbed: at batch {batch} the layers take {layers:.1?} one by one, and the network {network:.1?}: measure \
+         again on a machine that does nothing else"
     )]
     Disturbed {
-        /// Batch size.
+        /// Samples.
         batch: usize,
-        /// Sum of the layers, each measured alone.
+        /// All layers, one by one.
         layers: Duration,
-        /// Time of the whole network.
+        /// The whole network.
         network: Duration,
     },
     /// The profile has no times of the whole network.
     #[error("the profile of `{model}` has no times of the whole network: its `network` is empty")]
     MissingNetwork {
-        /// Network of the profile.
+        /// The network that the profile is of.
         model: String,
     },
-    /// A time was requested at a batch size outside the profile. Times are not extrapolated.
+    /// A time was asked for at a batch size outside those of the profile, which is not extrapolated.
     #[error(
         "the profile of {subject} covers batches of {smallest} to {largest} samples, not {samples}: \
          profile it at that size too"
     )]
     OutsideRange {
-        /// Subject of the times, such as ``layer `conv1` ``.
+        /// What the times are of, such as ``layer `conv1` ``.
         subject: String,
-        /// Requested number of samples.
+        /// Samples that were asked for.
         samples: usize,
         /// Smallest batch of the profile.
         smallest: usize,
@@ -63,179 +63,176 @@ pub enum ProfileError {
     /// The profile is of another network.
     #[error("the profile is of `{profile}`, not of `{network}`")]
     OtherModel {
-        /// Network of the profile.
+        /// The network that the profile is of.
         profile: String,
-        /// Network it was to be used for.
+        /// The network that it was to be used for.
         network: String,
     },
-    /// A layer of the network has another kind in the profile.
+    /// A layer has the right name but is of another kind.
     #[error("the profile's layer `{layer}` is of kind `{profile}`, but in the network it is `{network}`")]
     OtherKind {
-        /// Layer.
+        /// The layer.
         layer: String,
-        /// Kind in the profile.
+        /// Its kind in the profile.
         profile: String,
-        /// Kind in the network.
+        /// Its kind in the network.
         network: &'static str,
     },
-    /// A layer of the network has other hyper-parameters or shapes in the profile.
+    /// A layer has the right name and kind, but other hyper-parameters or shapes.
     #[error(
-        "the profile is of another `{model}`: its layer `{layer}` is {profile}, but in the network it is \
-         {network}; profile this network"
-    )]
-    OtherStructure {
-        /// Network.
-        model: String,
-        /// Layer.
-        layer: String,
-        /// Structure in the profile.
-        profile: String,
-        /// Structure in the network.
-        network: String,
-    },
-    /// The profile has a layer that is not in the network.
-    #[error(
-        "the profile is of another `{model}`: it has a layer `{layer}`, which is not in the network; \
+        "the profile is of another `{model}`: its layer `{layer}` is {profile}, but in the network it is {network}; \
          profile this network"
     )]
-    ExtraLayer {
-        /// Network.
+    OtherStructure {
+        /// The network.
         model: String,
-        /// Layer of the profile.
+        /// The layer.
+        layer: String,
+        /// What was profiled.
+        profile: String,
+        /// What it is in the network.
+        network: String,
+    },
+    /// The profile has a layer that the network has not.
+    #[error(
+        "the profile is of another `{model}`: it has a layer `{layer}`, which the network has not; profile this network"
+    )]
+    ExtraLayer {
+        /// The network.
+        model: String,
+        /// A layer of the profile.
         layer: String,
     },
-    /// The profile was measured by an incompatible version of this crate.
+    /// The profile was measured by a version of this crate that measures otherwise.
     #[error(
-        "the profile of `{model}` was measured by layer-profile {profiler}, whose times are not comparable \
-         with those of {}: profile the network again",
+        "the profile of `{model}` was measured by layer-profile {profiler}, whose times are not comparable with those of \
+         {}: profile the network again",
         crate::MeasurementConditions::PROFILER
     )]
     OtherVersion {
-        /// Network.
+        /// The network.
         model: String,
-        /// Version that measured the profile.
+        /// The version that measured.
         profiler: String,
     },
-    /// No built-in device model has the given name.
+    /// No device model of this name is built in.
     #[error("unknown device `{name}`; known devices: {}{}", known.join(", "), known_names::hint(name, known.iter().copied()))]
     UnknownDevice {
-        /// Requested name.
+        /// The name that was asked for.
         name: String,
-        /// Names of all built-in models.
+        /// All names that exist.
         known: Vec<&'static str>,
     },
-    /// A device model with fixed constants cannot be written to a file.
+    /// A device model that is to be written has a formula that the format cannot express.
     #[error("the constants of `{name}` are fixed: only models that were fitted can be written")]
     FixedDevice {
-        /// Name of the model.
+        /// The model.
         name: String,
     },
-    /// A JSON document is not a valid device model.
+    /// A JSON document of a device model breaks the format's rules.
     #[error("not a valid device model: at `{path}`: {problem}")]
     InvalidDevice {
-        /// Path inside the document, such as `costs.launch_us`.
+        /// Where in the document, such as `costs.launch_us`.
         path: String,
-        /// Expected and actual content.
+        /// What was found and what was expected.
         problem: String,
     },
-    /// A fit has no observations.
+    /// There is nothing to fit a device model to.
     #[error("a device model needs measured times to be fitted to: add a profile")]
     NoObservations,
-    /// A profile given to a fit holds modelled times.
+    /// A profile that is to be fitted to was made by a model.
     #[error("the profile of `{model}` is modelled, at least in part: fit a device model to measured times")]
     NotMeasured {
-        /// Network of the profile.
+        /// The network that the profile is of.
         model: String,
     },
-    /// A network was added twice to the observations at the same batch size, where it would count
-    /// twice.
+    /// A network is observed at a batch size that it was observed at before, where both together would count twice.
     #[error(
         "`{model}` at batch {batch} was added before: fit to one profile of a network at each batch size"
     )]
     ObservedTwice {
-        /// Network.
+        /// The network.
         model: String,
-        /// Batch size.
+        /// Samples of the batch.
         batch: usize,
     },
-    /// Two profiles given to a fit were measured on different devices, engines or precisions.
+    /// Two profiles that a model is to be fitted to were measured on different things.
     #[error(
-        "the profile of `{model}` was measured on {found}, an earlier one on {first}: fit to one device, \
-         engine and precision"
+        "the profile of `{model}` was measured on {found}, an earlier one on {first}: fit to one device, engine and \
+         precision"
     )]
     OtherConditions {
-        /// Network of the profile.
+        /// The network that the profile is of.
         model: String,
-        /// Device, precision and libraries of the profile.
+        /// The profile's device, precision and libraries.
         found: String,
-        /// Device, precision and libraries of the earlier profiles.
+        /// Those of the profiles before it.
         first: String,
     },
-    /// A table, or a JSON document of one, is invalid.
+    /// A table, or a JSON document of one, breaks the format's rules.
     #[error("not a valid profile: at `{path}`: {problem}")]
     Invalid {
-        /// Path inside the document, such as `layers[3].times[0].forward_us`.
+        /// Where in the document, such as `layers[3].times[0].forward_us`.
         path: String,
-        /// Expected and actual content.
+        /// What was found and what was expected.
         problem: String,
     },
-    /// The batch sizes to profile are empty, zero or not ascending.
+    /// Batch sizes to profile at that are none, zero, or not in ascending order.
     #[error("batches to profile must be at least one, positive and ascending, not {0:?}")]
     Batches(Vec<usize>),
-    /// A published profile is malformed, or of another network.
+    /// A published profile breaks its format's rules, or is of another network.
     #[error("line {line}: {problem}")]
     Published {
-        /// Line number in the file, from 1.
+        /// The line in the file, from 1.
         line: usize,
-        /// Expected and actual content.
+        /// What was found and what was expected.
         problem: String,
     },
     /// A file could not be read or written.
     #[error("{}: {problem}", path.display())]
     File {
-        /// Path of the file.
+        /// The file.
         path: PathBuf,
-        /// Reason.
+        /// What went wrong with it.
         problem: String,
     },
-    /// An unfinished profile cannot be resumed.
+    /// An unfinished profile cannot go on.
     #[cfg(feature = "measure")]
     #[error(
-        "{}: the unfinished profile {problem}; resume it with the same settings, or delete it to start again",
-        path.display()
+        "{}: the unfinished profile {problem}; finish it as it was begun, or delete it to begin again", path.display()
     )]
     Journal {
-        /// Path of the journal of finished measurements.
+        /// The file with the measurements that are finished.
         path: PathBuf,
-        /// Reason.
+        /// What is wrong with it.
         problem: String,
     },
-    /// An opaque layer cannot be measured, because no engine runs it.
+    /// Of a layer nothing but its cost is known: no engine runs it.
     #[error(
-        "layer `{layer}` cannot be measured: of its operation `{op}` only the cost is known. Measure the \
-         module that the network was made from in its own framework, or use a device model"
+        "layer `{layer}` cannot be measured: of its operation `{op}` only the cost is known. Measure the module that the network was made \
+         from in its own framework, or use a device model"
     )]
     Opaque {
-        /// Layer.
+        /// The layer.
         layer: String,
-        /// Operation, as named by its framework.
+        /// What it computes, as its maker calls it.
         op: String,
     },
-    /// The engine failed during a measurement.
+    /// The engine failed while it was measured.
     #[cfg(feature = "measure")]
     #[error("measuring {subject} at batch {batch}: {problem}")]
     Engine {
-        /// Subject of the measurement, such as ``layer `conv1` ``.
+        /// What was being measured, such as ``layer `conv1` ``.
         subject: String,
-        /// Batch size.
+        /// Samples of the batch.
         batch: usize,
-        /// Error of the engine.
+        /// What the engine says.
         problem: layer_engine::EngineError,
     },
 }
 
 impl ProfileError {
-    /// Returns whether the error is about the input or the request, not a failure during the work.
+    /// Whether it is about what was asked for, rather than a failure of the work itself.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {

@@ -1,5 +1,4 @@
-//! Reader and writer of the `profile` file format, `deeppool/profile/v1`. Times are in
-//! microseconds.
+//! The `profile` file format, `deeppool/profile/v1`. Times are microseconds.
 
 use std::path::Path;
 
@@ -28,7 +27,7 @@ struct ProfileDocument {
 }
 
 impl ProfileTable {
-    /// Serialises the table as a JSON document of format `deeppool/profile/v1`.
+    /// This table as a JSON document of the format `deeppool/profile/v1`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let network = self.network().iter().map(|row| {
@@ -48,11 +47,11 @@ impl ProfileTable {
             layers: self.layers().iter().map(LayerDocument::new).collect(),
             network: network.collect(),
         };
-        // Serialisation of strings, integers and finite floats cannot fail.
+        // Strings, integers and finite floats always serialise.
         serde_json::to_string_pretty(&document).unwrap_or_default()
     }
 
-    /// Parses a JSON document of format `deeppool/profile/v1`.
+    /// Reads a JSON document of the format `deeppool/profile/v1`.
     ///
     /// # Errors
     /// [`ProfileError::Invalid`] with the path inside the document and what was expected there.
@@ -84,11 +83,11 @@ impl ProfileTable {
         Ok(table)
     }
 
-    /// Writes [`to_json`](Self::to_json) to a file atomically: an existing file is unchanged until
-    /// the new one is complete.
+    /// Writes [`to_json`](Self::to_json) to a file, whole or not at all: a file that is there stays as it is until the
+    /// new one is complete.
     ///
     /// # Errors
-    /// [`ProfileError::Output`] if the folder does not exist or cannot be written to.
+    /// [`ProfileError::Output`] when the folder does not exist or cannot be written to.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
         Ok(whole_file::write(path, self.to_json())?)
     }

@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-/// Times of a layer, or of a whole network, on one device in one training iteration.
+/// How long one device takes for a layer, or for a whole network, in one training iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LayerTime {
-    /// Forward pass.
+    /// The forward pass.
     pub forward: Duration,
-    /// Backward pass: the gradients of the inputs and of the parameters.
+    /// The backward pass: the gradients of the inputs and of the parameters.
     pub backward: Duration,
-    /// Optimiser step over the layer's parameters. Independent of the batch size.
+    /// The optimiser's step over the layer's parameters. It does not depend on the batch.
     pub update: Duration,
 }
 
 impl LayerTime {
-    /// Returns the sum of the three times.
+    /// Everything together.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.forward.saturating_add(self.backward).saturating_add(self.update)
@@ -37,7 +37,7 @@ impl std::iter::Sum for LayerTime {
     }
 }
 
-/// Origin of the times of a table.
+/// Where the times of a table come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -59,76 +59,76 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// Times of a layer at one batch size.
+/// A layer's times at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchTime {
-    /// Batch size.
+    /// Samples of the batch.
     pub batch: usize,
-    /// Time of the forward pass; the median of the repeats if it was measured.
+    /// The forward pass; of a measured table the median of its repeats.
     pub forward: Duration,
-    /// Time of the backward pass; the median of the repeats if it was measured.
+    /// The backward pass, likewise.
     pub backward: Duration,
-    /// Spread of the repeats. `None` unless the table was measured.
+    /// How far the repeats spread. Only measured tables have it.
     pub spread: Option<BatchSpread>,
 }
 
-/// Spread of the repeats of one measurement around their median.
+/// How far the repeats of one measurement spread around their median.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spread {
-    /// Median absolute deviation.
+    /// Their median absolute deviation.
     pub deviation: Duration,
-    /// Number of repeats that differ from the median by more than five deviations and more than 1%.
-    /// `None` if it was not recorded.
+    /// How many lay more than five deviations, and more than 1% of the median, from the median; `None` where that was not
+    /// recorded.
     pub outliers: Option<usize>,
-    /// Whether the warm-up ended before the times were stable.
+    /// Whether the warm-up ended before its times were stable.
     pub unsteady: bool,
 }
 
-/// Spreads of a layer's times at one batch size.
+/// The spreads of a layer's times at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchSpread {
-    /// Spread of the forward pass.
+    /// Of the forward pass.
     pub forward: Spread,
-    /// Spread of the backward pass.
+    /// Of the backward pass.
     pub backward: Spread,
 }
 
-/// Spreads of a whole network's times at one batch size.
+/// The spreads of a whole network's times at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NetworkSpread {
-    /// Spread of the forward pass.
+    /// Of the forward pass.
     pub forward: Spread,
-    /// Spread of the backward pass.
+    /// Of the backward pass.
     pub backward: Spread,
-    /// Spread of the optimiser step.
+    /// Of the optimiser's step.
     pub update: Spread,
 }
 
-/// Times of the whole network on one device at one batch size.
+/// The times of the whole network on one device at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkTime {
-    /// Batch size.
+    /// Samples of the batch.
     pub batch: usize,
-    /// Times of all layers. Measured ones are timed in one run from end to end.
+    /// All layers, in one run from end to end where it was measured.
     pub time: LayerTime,
-    /// Spread of the repeats. `None` unless the table was measured.
+    /// How far the repeats spread. Only measured tables have it.
     pub spread: Option<NetworkSpread>,
 }
 
-/// Times of one layer.
+/// The times of one layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerProfile {
-    /// Name of the layer.
+    /// The layer's name.
     pub name: String,
-    /// Kind of the layer; see [`LayerKind::label`](layer_graph::LayerKind::label).
+    /// Its kind, as in [`LayerKind::label`](layer_graph::LayerKind::label).
     pub kind: String,
-    /// Description of the profiled layer: its kind with all hyper-parameters, and its shapes.
-    /// `None` if it was not recorded.
+    /// Its kind with all hyper-parameters, and its shapes, as text: what the times are of. `None` where that was not
+    /// recorded.
     pub structure: Option<String>,
-    /// Time of the optimiser step; `None` for a layer without parameters.
+    /// The optimiser's step; `None` for a layer without parameters.
     pub update: Option<Duration>,
-    /// Spread of the optimiser step. `None` unless the table was measured.
+    /// How far the repeats of the optimiser's step spread. Only measured tables have it.
     pub update_spread: Option<Spread>,
-    /// Times by ascending batch size.
+    /// The times by batch size, ascending.
     pub times: Vec<BatchTime>,
 }

@@ -1,7 +1,6 @@
 //! What the experiments' options have in common.
 
 mod choice;
-mod inputs;
 mod output;
 mod setting;
 mod values;

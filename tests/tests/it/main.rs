@@ -2,7 +2,6 @@
 
 mod consumers;
 mod hybrid;
-mod module_cycles;
 mod one_program;
 mod partial;
 mod partial_compute;

@@ -1,7 +1,6 @@
 //! Tests that run the `deeppool` command.
 
 mod background_jobs;
-mod book;
 mod cli;
 mod command;
 mod epochs;

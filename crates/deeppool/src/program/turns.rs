@@ -36,7 +36,7 @@ impl Turns {
     #[must_use]
     pub fn of(&self, iteration: u64) -> usize {
         match self.seed {
-            Some(seed) => RandomStream::new(seed, Purpose::Turns, iteration, "", 0).below(self.count),
+            Some(seed) => RandomStream::new(seed, Purpose::Schedule, iteration, "", 0).below(self.count),
             None => (iteration % self.count.max(1) as u64) as usize,
         }
     }

@@ -10,7 +10,7 @@ use crate::{EngineError, LaunchContext};
 
 /// Number of queries in a block, which is compared with all keys. The weights of a block stay in
 /// the cache.
-const QUERIES: usize = 64;
+const QUERY_BLOCK: usize = 64;
 
 /// Pass of an attention layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum AttentionPass {
 
 /// Sizes of an attention layer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
+pub(super) struct AttentionSizes {
     pub(super) samples: usize,
     pub(super) positions: usize,
     pub(super) heads: usize,
@@ -32,7 +32,7 @@ pub(super) struct Sizes {
     pub(super) causal: bool,
 }
 
-impl Sizes {
+impl AttentionSizes {
     /// Returns the number of features of an output position. An input position has three times as
     /// many: query, key and value.
     fn features(&self) -> usize {
@@ -45,8 +45,8 @@ impl Sizes {
 
     /// Returns the ranges of the blocks of queries.
     fn blocks(self) -> impl Iterator<Item = Range<usize>> {
-        let starts = (0..self.positions).step_by(QUERIES);
-        starts.map(move |start| start..(start + QUERIES).min(self.positions))
+        let starts = (0..self.positions).step_by(QUERY_BLOCK);
+        starts.map(move |start| start..(start + QUERY_BLOCK).min(self.positions))
     }
 
     /// Returns the number of keys that a block of queries is compared with.
@@ -67,15 +67,15 @@ impl Sizes {
 /// whole (`FlashAttention`; Dao et al., 2022).
 #[derive(Debug)]
 pub(super) struct Attention<T> {
-    sizes: Sizes,
+    sizes: AttentionSizes,
     pass: AttentionPass,
     workers: Workers,
-    slots: Vec<Slot<T>>,
+    workspaces: Vec<HeadWorkspace<T>>,
 }
 
 /// Workspace for one head.
 #[derive(Debug)]
-struct Slot<T> {
+struct HeadWorkspace<T> {
     /// Attention weights of a block of queries.
     weights: Vec<T>,
     /// Gradients of the weights.
@@ -88,7 +88,7 @@ struct Slot<T> {
 
 /// Queries, keys and values of a head within its sample.
 struct Head<'a, T> {
-    sizes: Sizes,
+    sizes: AttentionSizes,
     /// The input from the first query of the head on.
     data: &'a [T],
 }
@@ -111,17 +111,17 @@ impl<'a, T: Real> Head<'a, T> {
         scores
     }
 
-    fn forward(&self, slot: &mut Slot<T>) {
+    fn forward(&self, workspace: &mut HeadWorkspace<T>) {
         let width = self.sizes.width;
         for queries in self.sizes.blocks() {
             let keys = self.sizes.keys_of_block(&queries);
-            let weights = self.scores(&queries, &mut slot.weights);
+            let weights = self.scores(&queries, &mut workspace.weights);
             for (query, row) in queries.clone().zip(weights.chunks_exact_mut(keys)) {
                 let (seen, hidden) = row.split_at_mut(self.sizes.keys_of_query(query));
-                slot.log_sums[query] = T::narrow(normalise(seen, self.sizes.scale()));
+                workspace.log_sums[query] = T::narrow(normalise(seen, self.sizes.scale()));
                 hidden.fill(T::zero());
             }
-            let target = &mut slot.result[queries.start * width..queries.end * width];
+            let target = &mut workspace.result[queries.start * width..queries.end * width];
             let target = MatrixMut::new(target, queries.len(), width);
             let weights = Matrix::new(weights, queries.len(), keys);
             multiply(target, Update::Overwrite, weights, self.rows(2, 0..keys));
@@ -130,10 +130,16 @@ impl<'a, T: Real> Head<'a, T> {
 
     /// Computes the gradients of one head. `output` and `output_gradient` begin at the first column
     /// of the head; `log_sums` belongs to the head.
-    fn backward(&self, output: &[T], log_sums: &[T], output_gradient: &[T], slot: &mut Slot<T>) {
-        let Sizes { width, .. } = self.sizes;
+    fn backward(
+        &self,
+        output: &[T],
+        log_sums: &[T],
+        output_gradient: &[T],
+        workspace: &mut HeadWorkspace<T>,
+    ) {
+        let AttentionSizes { width, .. } = self.sizes;
         let (features, scale) = (self.sizes.features(), self.sizes.scale());
-        let Slot { weights, weight_gradients, result, .. } = slot;
+        let HeadWorkspace { weights, weight_gradients, result, .. } = workspace;
         result.fill(T::zero());
         for queries in self.sizes.blocks() {
             let (count, keys) = (queries.len(), self.sizes.keys_of_block(&queries));
@@ -172,18 +178,19 @@ impl<'a, T: Real> Head<'a, T> {
 }
 
 impl<T: Real> Attention<T> {
-    pub(super) fn new(sizes: Sizes, pass: AttentionPass, workers: &Workers) -> Self {
-        let Sizes { positions, width, .. } = sizes;
-        let block = QUERIES.min(positions) * positions;
+    pub(super) fn new(sizes: AttentionSizes, pass: AttentionPass, workers: &Workers) -> Self {
+        let AttentionSizes { positions, width, .. } = sizes;
+        let block = QUERY_BLOCK.min(positions) * positions;
         let backward = pass == AttentionPass::Backward;
-        let slot = || Slot {
+        let workspace = || HeadWorkspace {
             weights: vec![T::zero(); block],
             weight_gradients: vec![T::zero(); if backward { block } else { 0 }],
             result: vec![T::zero(); positions * width * if backward { 3 } else { 1 }],
             log_sums: vec![T::zero(); if backward { 0 } else { positions }],
         };
-        let slots = (0..workers.threads().min(sizes.samples * sizes.heads)).map(|_| slot()).collect();
-        Self { sizes, pass, workers: workers.clone(), slots }
+        let workspaces =
+            (0..workers.threads().min(sizes.samples * sizes.heads)).map(|_| workspace()).collect();
+        Self { sizes, pass, workers: workers.clone(), workspaces }
     }
 
     /// Computes every head of every sample, in rounds of one head per workspace, and passes each
@@ -191,20 +198,20 @@ impl<T: Real> Attention<T> {
     fn heads(
         &mut self,
         input: &[T],
-        compute: impl Fn(usize, &Head<'_, T>, &mut Slot<T>) + Sync,
-        mut collect: impl FnMut(usize, &Slot<T>),
+        compute: impl Fn(usize, &Head<'_, T>, &mut HeadWorkspace<T>) + Sync,
+        mut collect: impl FnMut(usize, &HeadWorkspace<T>),
     ) {
-        let Sizes { samples, positions, heads, width, .. } = self.sizes;
+        let AttentionSizes { samples, positions, heads, width, .. } = self.sizes;
         let (sizes, mut first) = (self.sizes, 0);
         while first < samples * heads {
-            let round = self.slots.len().min(samples * heads - first);
-            let slots = &mut self.slots[..round];
-            self.workers.chunks(slots, 1, |index, slot| {
+            let round = self.workspaces.len().min(samples * heads - first);
+            let workspaces = &mut self.workspaces[..round];
+            self.workers.chunks(workspaces, 1, |index, workspace| {
                 let number = first + index;
                 let start = number / heads * positions * 3 * sizes.features() + number % heads * width;
-                compute(number, &Head { sizes, data: &input[start..] }, &mut slot[0]);
+                compute(number, &Head { sizes, data: &input[start..] }, &mut workspace[0]);
             });
-            slots.iter().zip(first..).for_each(|(slot, number)| collect(number, slot));
+            workspaces.iter().zip(first..).for_each(|(workspace, number)| collect(number, workspace));
             first += round;
         }
     }
@@ -213,13 +220,13 @@ impl<T: Real> Attention<T> {
         let sizes = self.sizes;
         self.heads(
             input,
-            |_, head, slot| head.forward(slot),
-            |number, slot| {
+            |_, head, workspace| head.forward(workspace),
+            |number, workspace| {
                 let start = head_start(&sizes, number);
-                scatter(&slot.result, sizes.width, &mut output[start..], sizes.features());
+                scatter(&workspace.result, sizes.width, &mut output[start..], sizes.features());
                 if let Some(saved) = &mut saved {
                     let start = number * sizes.positions;
-                    saved[start..start + sizes.positions].copy_from_slice(&slot.log_sums);
+                    saved[start..start + sizes.positions].copy_from_slice(&workspace.log_sums);
                 }
             },
         );
@@ -229,16 +236,16 @@ impl<T: Real> Attention<T> {
         let sizes = self.sizes;
         self.heads(
             input,
-            |number, head, slot| {
+            |number, head, workspace| {
                 let start = head_start(&sizes, number);
                 let log_sums = &saved[number * sizes.positions..][..sizes.positions];
-                head.backward(&output[start..], log_sums, &output_gradient[start..], slot);
+                head.backward(&output[start..], log_sums, &output_gradient[start..], workspace);
             },
-            |number, slot| {
+            |number, workspace| {
                 let sample = number / sizes.heads * sizes.positions * 3 * sizes.features();
                 for part in 0..3 {
                     let start = sample + part * sizes.features() + number % sizes.heads * sizes.width;
-                    let result = &slot.result[part * sizes.width..];
+                    let result = &workspace.result[part * sizes.width..];
                     let rows = result.chunks(3 * sizes.width);
                     let targets = input_gradient[start..].chunks_mut(3 * sizes.features());
                     for (row, target) in rows.zip(targets).take(sizes.positions) {
@@ -251,7 +258,7 @@ impl<T: Real> Attention<T> {
 }
 
 /// Returns the index of the first element of a head's output.
-fn head_start(sizes: &Sizes, number: usize) -> usize {
+fn head_start(sizes: &AttentionSizes, number: usize) -> usize {
     number / sizes.heads * sizes.positions * sizes.features() + number % sizes.heads * sizes.width
 }
 
@@ -266,15 +273,15 @@ impl<T: Real> Operation<T> for Attention<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             AttentionPass::Forward => {
-                let ([input], [output, saved]) = operands.exactly()?;
+                let ([input], [output, saved]) = operands.into_arrays()?;
                 self.forward(input, output, Some(saved));
             }
             AttentionPass::Infer => {
-                let ([input], [output]) = operands.exactly()?;
+                let ([input], [output]) = operands.into_arrays()?;
                 self.forward(input, output, None);
             }
             AttentionPass::Backward => {
-                let (reads, [input_gradient]) = operands.exactly()?;
+                let (reads, [input_gradient]) = operands.into_arrays()?;
                 self.backward(reads, input_gradient);
             }
         }

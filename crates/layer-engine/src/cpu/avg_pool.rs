@@ -13,15 +13,15 @@ use crate::{EngineError, LaunchContext};
 pub(super) struct AvgPool {
     /// `[height, width]` of the image.
     image: [usize; 2],
-    rows: Vec<Window>,
-    columns: Vec<Window>,
+    rows: Vec<AvgWindow>,
+    columns: Vec<AvgWindow>,
     backward: bool,
     workers: Workers,
 }
 
 /// A window along one axis.
 #[derive(Debug)]
-struct Window {
+struct AvgWindow {
     /// Rows or columns of the image in the window.
     inside: Range<usize>,
     /// Reciprocal of the window's length, including padding that is counted.
@@ -37,7 +37,7 @@ impl AvgPool {
             let end = (start + pool.kernel[axis]).saturating_sub(pool.padding[axis]).min(size);
             let start = start.saturating_sub(pool.padding[axis]).min(end);
             let counted = if pool.count_padding { pool.kernel[axis] } else { end - start };
-            Window { inside: start..end, weight: 1.0 / counted as f64 }
+            AvgWindow { inside: start..end, weight: 1.0 / counted as f64 }
         })
     }
 
@@ -48,7 +48,7 @@ impl AvgPool {
         Self::new(layer, backward, workers, |_, index, size, windows| {
             let inside = index * size / windows..((index + 1) * size).div_ceil(windows);
             let weight = 1.0 / inside.len() as f64;
-            Window { inside, weight }
+            AvgWindow { inside, weight }
         })
     }
 
@@ -58,7 +58,7 @@ impl AvgPool {
         layer: &Layer,
         backward: bool,
         workers: &Workers,
-        window: impl Fn(usize, usize, usize, usize) -> Window,
+        window: impl Fn(usize, usize, usize, usize) -> AvgWindow,
     ) -> Option<Self> {
         let (_, height, width) = layer.input_shapes().first()?.as_image()?;
         let (_, out_height, out_width) = layer.output_shape().as_image()?;
@@ -139,7 +139,7 @@ impl AvgPool {
 
 impl<T: Real> Operation<T> for AvgPool {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([read], [write]) = operands.exactly()?;
+        let ([read], [write]) = operands.into_arrays()?;
         if self.backward {
             self.input_gradient(read, write);
         } else {

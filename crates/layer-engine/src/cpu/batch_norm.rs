@@ -8,7 +8,7 @@ use crate::{EngineError, LaunchContext};
 
 /// Pass of a batch normalisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NormPass {
+pub(super) enum BatchNormPass {
     ForwardMoments,
     Forward,
     Recompute,
@@ -25,25 +25,25 @@ pub(super) enum NormPass {
 /// single precision therefore give the variance with a relative error of about `1e-7 * (1 + mean^2
 /// / variance)`.
 #[derive(Debug)]
-pub(super) struct Normalisation {
+pub(super) struct BatchNormalisation {
     rule: BatchNorm,
     channels: usize,
     /// Number of elements of a channel of a sample.
     positions: usize,
     samples: usize,
-    pass: NormPass,
+    pass: BatchNormPass,
     workers: Workers,
     /// Two sums of each channel, or slope and offset of a linear function of each channel.
     pairs: Vec<[f64; 2]>,
 }
 
-impl Normalisation {
+impl BatchNormalisation {
     /// Returns `None` if the input has no channels.
     pub(super) fn new(
         layer: &Layer,
         rule: &BatchNorm,
         samples: usize,
-        pass: NormPass,
+        pass: BatchNormPass,
         workers: &Workers,
     ) -> Option<Self> {
         let (&channels, positions) = layer.input_shapes().first()?.dims().split_first()?;
@@ -59,7 +59,7 @@ impl Normalisation {
     }
 
     /// Returns the elements of a channel, one slice per sample.
-    fn runs<'a, T>(&self, tensor: &'a [T], channel: usize) -> impl Iterator<Item = &'a [T]> {
+    fn channel_slices<'a, T>(&self, tensor: &'a [T], channel: usize) -> impl Iterator<Item = &'a [T]> {
         let skip = channel * self.positions;
         let (positions, sample) = (self.positions, self.channels * self.positions);
         tensor.chunks_exact(sample).map(move |sample| &sample[skip..skip + positions])
@@ -80,7 +80,7 @@ impl Normalisation {
     fn forward_moments<T: Real>(&mut self, input: &[T], moments: &mut [T]) {
         let mut pairs = std::mem::take(&mut self.pairs);
         self.workers.chunks(&mut pairs, 1, |channel, pair| {
-            pair[0] = self.runs(input, channel).fold([0.0; 2], |[total, squares], run| {
+            pair[0] = self.channel_slices(input, channel).fold([0.0; 2], |[total, squares], run| {
                 [total + sum(run, T::widen), squares + sum(run, |value| value.widen() * value.widen())]
             });
         });
@@ -107,7 +107,7 @@ impl Normalisation {
             let inverse_deviation = 1.0 / (variance + self.rule.epsilon).sqrt();
             saved[channel] = T::narrow(mean);
             saved[channels + channel] = T::narrow(inverse_deviation);
-            self.pairs[channel] = line(parameters, channel, channels, mean, inverse_deviation);
+            self.pairs[channel] = slope_and_offset(parameters, channel, channels, mean, inverse_deviation);
             if let Some(statistics) = statistics.as_deref_mut().filter(|_| count > 0.0) {
                 let unbiased = variance * count / (count - 1.0).max(1.0);
                 let new = [(channel, mean), (channels + channel, unbiased)];
@@ -117,20 +117,21 @@ impl Normalisation {
                 }
             }
         }
-        self.apply_lines(input, output);
+        self.apply_slopes_and_offsets(input, output);
     }
 
     fn infer<T: Real>(&mut self, input: &[T], parameters: &[T], statistics: &[T], output: &mut [T]) {
         for channel in 0..self.channels {
             let [mean, variance] = [channel, self.channels + channel].map(|index| statistics[index].widen());
             let inverse_deviation = 1.0 / (variance + self.rule.epsilon).sqrt();
-            self.pairs[channel] = line(parameters, channel, self.channels, mean, inverse_deviation);
+            self.pairs[channel] =
+                slope_and_offset(parameters, channel, self.channels, mean, inverse_deviation);
         }
-        self.apply_lines(input, output);
+        self.apply_slopes_and_offsets(input, output);
     }
 
     /// Computes `slope * x + offset` with the slope and offset of each channel.
-    fn apply_lines<T: Real>(&self, input: &[T], output: &mut [T]) {
+    fn apply_slopes_and_offsets<T: Real>(&self, input: &[T], output: &mut [T]) {
         let sample = self.channels * self.positions;
         self.workers.chunks(output, sample, |index, output| {
             let input = input[index * sample..].chunks_exact(self.positions);
@@ -150,8 +151,9 @@ impl Normalisation {
         let mut pairs = std::mem::take(&mut self.pairs);
         self.workers.chunks(&mut pairs, 1, |channel, pair| {
             let [mean, inverse_deviation] = self.saved(saved, channel);
-            let runs = self.runs(input, channel).zip(self.runs(output_gradient, channel));
-            let [total, centred] = runs.fold([0.0; 2], |[total, centred], (inputs, gradients)| {
+            let channel_slices =
+                self.channel_slices(input, channel).zip(self.channel_slices(output_gradient, channel));
+            let [total, centred] = channel_slices.fold([0.0; 2], |[total, centred], (inputs, gradients)| {
                 let products = sum_of_pairs(inputs, gradients, |x, dy| dy.widen() * (x.widen() - mean));
                 [total + sum(gradients, T::widen), centred + products]
             });
@@ -202,7 +204,7 @@ impl Normalisation {
 }
 
 /// Returns slope and offset of the normalisation of one channel.
-fn line<T: Real>(
+fn slope_and_offset<T: Real>(
     parameters: &[T],
     channel: usize,
     channels: usize,
@@ -213,31 +215,31 @@ fn line<T: Real>(
     [slope, parameters[channels + channel].widen() - slope * mean]
 }
 
-impl<T: Real> Operation<T> for Normalisation {
+impl<T: Real> Operation<T> for BatchNormalisation {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
-            NormPass::ForwardMoments => {
-                let ([input], [moments]) = operands.exactly()?;
+            BatchNormPass::ForwardMoments => {
+                let ([input], [moments]) = operands.into_arrays()?;
                 self.forward_moments(input, moments);
             }
-            NormPass::Forward => {
-                let (reads, [output, saved, statistics]) = operands.exactly()?;
+            BatchNormPass::Forward => {
+                let (reads, [output, saved, statistics]) = operands.into_arrays()?;
                 self.forward(reads, [output, saved], Some(statistics));
             }
-            NormPass::Recompute => {
-                let (reads, writes) = operands.exactly()?;
+            BatchNormPass::Recompute => {
+                let (reads, writes) = operands.into_arrays()?;
                 self.forward(reads, writes, None);
             }
-            NormPass::Infer => {
-                let ([input, parameters, statistics], [output]) = operands.exactly()?;
+            BatchNormPass::Infer => {
+                let ([input, parameters, statistics], [output]) = operands.into_arrays()?;
                 self.infer(input, parameters, statistics, output);
             }
-            NormPass::BackwardMoments => {
-                let (reads, writes) = operands.exactly()?;
+            BatchNormPass::BackwardMoments => {
+                let (reads, writes) = operands.into_arrays()?;
                 self.backward_moments(reads, writes);
             }
-            NormPass::Backward => {
-                let (reads, [input_gradient]) = operands.exactly()?;
+            BatchNormPass::Backward => {
+                let (reads, [input_gradient]) = operands.into_arrays()?;
                 self.backward(reads, input_gradient);
             }
         }

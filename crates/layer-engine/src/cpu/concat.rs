@@ -6,13 +6,13 @@ use crate::{EngineError, LaunchContext};
 /// Concatenates the samples of several inputs. Channels are the outermost dimension of a sample, so
 /// the part of each input is contiguous.
 #[derive(Debug)]
-pub(super) struct Join {
+pub(super) struct Concatenate {
     /// Number of elements per sample of each input.
     pub(super) parts: Vec<usize>,
     pub(super) workers: Workers,
 }
 
-impl<T: Real> Operation<T> for Join {
+impl<T: Real> Operation<T> for Concatenate {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
         let [output] = writes else { return Ok(()) };
@@ -28,15 +28,15 @@ impl<T: Real> Operation<T> for Join {
     }
 }
 
-/// Splits the samples of a concatenated tensor: the backward pass of [`Join`].
+/// Splits the samples of a concatenated tensor: the backward pass of [`Concatenate`].
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct Split {
     /// Number of elements per sample of each output.
     pub(super) parts: Vec<usize>,
     pub(super) workers: Workers,
 }
 
-impl<T: Real> Operation<T> for Part {
+impl<T: Real> Operation<T> for Split {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
         let [joined] = reads else { return Ok(()) };

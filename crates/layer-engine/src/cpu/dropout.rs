@@ -20,7 +20,7 @@ pub(super) struct DropoutForward {
 
 impl<T: Real> Operation<T> for DropoutForward {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
-        let ([input], [output, saved]) = operands.exactly()?;
+        let ([input], [output, saved]) = operands.into_arrays()?;
         let scale = T::narrow(1.0 / (1.0 - self.probability));
         let sample = self.elements;
         self.workers.chunk_pairs((output, sample), (saved, sample), |index, output, saved| {
@@ -43,7 +43,7 @@ pub(super) struct DropoutBackward(pub(super) Workers);
 
 impl<T: Real> Operation<T> for DropoutBackward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([saved, output_gradient], [input_gradient]) = operands.exactly()?;
+        let ([saved, output_gradient], [input_gradient]) = operands.into_arrays()?;
         self.0.chunks(input_gradient, GRAIN, |index, input_gradient| {
             let start = index * GRAIN;
             let sources = saved[start..].iter().zip(&output_gradient[start..]);

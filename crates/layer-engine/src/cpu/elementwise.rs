@@ -8,11 +8,11 @@ pub(super) const GRAIN: usize = 1 << 13;
 
 /// Minimum number of elements for which memory-bound work uses several threads. Below it, one
 /// thread finishes before another has woken up.
-const ALONE: usize = 1 << 17;
+const MIN_PARALLEL_ELEMENTS: usize = 1 << 17;
 
 /// Returns the workers for memory-bound work on this number of elements.
-fn worth_waking(workers: &Workers, elements: usize) -> Workers {
-    if elements < ALONE { Workers::single() } else { workers.clone() }
+fn memory_bound_workers(workers: &Workers, elements: usize) -> Workers {
+    if elements < MIN_PARALLEL_ELEMENTS { Workers::single() } else { workers.clone() }
 }
 
 /// `max(x, 0)`. NaN stays NaN.
@@ -21,8 +21,8 @@ pub(super) struct ReluForward(pub(super) Workers);
 
 impl<T: Real> Operation<T> for ReluForward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([input], [output]) = operands.exactly()?;
-        worth_waking(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
+        let ([input], [output]) = operands.into_arrays()?;
+        memory_bound_workers(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
             let input = &input[index * GRAIN..];
             output.iter_mut().zip(input).for_each(|(y, &x)| *y = if x < T::zero() { T::zero() } else { x });
         });
@@ -36,14 +36,18 @@ pub(super) struct ReluBackward(pub(super) Workers);
 
 impl<T: Real> Operation<T> for ReluBackward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([output, output_gradient], [input_gradient]) = operands.exactly()?;
-        worth_waking(&self.0, input_gradient.len()).chunks(input_gradient, GRAIN, |index, input_gradient| {
-            let start = index * GRAIN;
-            let sources = output[start..].iter().zip(&output_gradient[start..]);
-            for (dx, (&y, &dy)) in input_gradient.iter_mut().zip(sources) {
-                *dx = if y > T::zero() { dy } else { T::zero() };
-            }
-        });
+        let ([output, output_gradient], [input_gradient]) = operands.into_arrays()?;
+        memory_bound_workers(&self.0, input_gradient.len()).chunks(
+            input_gradient,
+            GRAIN,
+            |index, input_gradient| {
+                let start = index * GRAIN;
+                let sources = output[start..].iter().zip(&output_gradient[start..]);
+                for (dx, (&y, &dy)) in input_gradient.iter_mut().zip(sources) {
+                    *dx = if y > T::zero() { dy } else { T::zero() };
+                }
+            },
+        );
         Ok(())
     }
 }
@@ -51,13 +55,13 @@ impl<T: Real> Operation<T> for ReluBackward {
 /// Copies its input to each of its outputs: flatten and reshape in both directions, dropout in
 /// evaluation, and the backward pass of a sum.
 #[derive(Debug)]
-pub(super) struct Copies(pub(super) Workers);
+pub(super) struct CopyToAll(pub(super) Workers);
 
-impl<T: Real> Operation<T> for Copies {
+impl<T: Real> Operation<T> for CopyToAll {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
         for (input, output) in reads.iter().cycle().zip(writes) {
-            worth_waking(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
+            memory_bound_workers(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
                 let start = index * GRAIN;
                 output.copy_from_slice(&input[start..start + output.len()]);
             });
@@ -75,11 +79,11 @@ pub(super) struct Scale {
 
 impl<T: Real> Operation<T> for Scale {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([], [mut left]) = operands.exactly()?;
+        let ([], [mut left]) = operands.into_arrays()?;
         for &(elements, factor) in &self.factors {
             let (now, after) = left.split_at_mut(elements);
             let factor = T::narrow(factor);
-            worth_waking(&self.workers, elements).chunks(now, GRAIN, |_, now| {
+            memory_bound_workers(&self.workers, elements).chunks(now, GRAIN, |_, now| {
                 for element in now {
                     *element = if factor == T::zero() { factor } else { *element * factor };
                 }
@@ -92,13 +96,13 @@ impl<T: Real> Operation<T> for Scale {
 
 /// Adds its inputs in order.
 #[derive(Debug)]
-pub(super) struct SumOf(pub(super) Workers);
+pub(super) struct Sum(pub(super) Workers);
 
-impl<T: Real> Operation<T> for SumOf {
+impl<T: Real> Operation<T> for Sum {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
         let (Some((first, others)), [output]) = (reads.split_first(), writes) else { return Ok(()) };
-        worth_waking(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
+        memory_bound_workers(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
             let range = index * GRAIN..index * GRAIN + output.len();
             output.copy_from_slice(&first[range.clone()]);
             for other in others {

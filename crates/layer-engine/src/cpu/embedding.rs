@@ -5,7 +5,7 @@ use crate::{EngineError, LaunchContext};
 
 /// Number of parts of the vocabulary whose gradients are summed in parallel. The gradients of a
 /// token are summed in the order of the samples, so the number does not affect the result.
-const PARTS: usize = 16;
+const VOCABULARY_PARTS: usize = 16;
 
 /// Pass of an embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum EmbeddingPass {
 
 /// Embedding lookup: the vector of each token.
 #[derive(Debug)]
-pub(super) struct TokenVectors {
+pub(super) struct EmbeddingLookup {
     /// Name of the layer, for error messages.
     pub(super) layer: String,
     pub(super) vocabulary: usize,
@@ -26,7 +26,7 @@ pub(super) struct TokenVectors {
     pub(super) workers: Workers,
 }
 
-impl TokenVectors {
+impl EmbeddingLookup {
     /// Checks that every input is the number of a token, so that the computation cannot fail.
     fn check<T: Real>(&self, tokens: &[T]) -> Result<(), EngineError> {
         let is_token = |token: f64| token.fract() == 0.0 && (0.0..self.vocabulary as f64).contains(&token);
@@ -52,7 +52,7 @@ impl TokenVectors {
 
     fn parameter_gradient<T: Real>(&self, tokens: &[T], output_gradient: &[T], gradient: &mut [T]) {
         let features = self.features;
-        let part = self.vocabulary.div_ceil(PARTS);
+        let part = self.vocabulary.div_ceil(VOCABULARY_PARTS);
         self.workers.chunks(gradient, part * features, |index, gradient| {
             gradient.fill(T::zero());
             for (token, from) in tokens.iter().zip(output_gradient.chunks_exact(features)) {
@@ -67,23 +67,23 @@ impl TokenVectors {
     }
 }
 
-impl<T: Real> Operation<T> for TokenVectors {
+impl<T: Real> Operation<T> for EmbeddingLookup {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             EmbeddingPass::Forward => {
-                let ([tokens, parameters], [output]) = operands.exactly()?;
+                let ([tokens, parameters], [output]) = operands.into_arrays()?;
                 self.check(tokens)?;
                 self.forward(tokens, parameters, output);
             }
             EmbeddingPass::Backward => {
-                let ([tokens, output_gradient], [input_gradient, gradient]) = operands.exactly()?;
+                let ([tokens, output_gradient], [input_gradient, gradient]) = operands.into_arrays()?;
                 self.check(tokens)?;
                 // A token is an index: there is no gradient with respect to it.
                 input_gradient.fill(T::zero());
                 self.parameter_gradient(tokens, output_gradient, gradient);
             }
             EmbeddingPass::BackwardParameters => {
-                let ([tokens, output_gradient], [gradient]) = operands.exactly()?;
+                let ([tokens, output_gradient], [gradient]) = operands.into_arrays()?;
                 self.check(tokens)?;
                 self.parameter_gradient(tokens, output_gradient, gradient);
             }

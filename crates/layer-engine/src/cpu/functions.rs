@@ -3,7 +3,7 @@
 //! instantiated in other crates. The functions of `f64` call the standard library and `libm`.
 
 /// Functions that a [`Real`](super::Real) has in addition to arithmetic.
-pub trait Functions {
+pub trait ElementaryFunctions {
     /// Computes `e^x` to about two units in the last place.
     fn exponential(self) -> Self;
 
@@ -11,12 +11,12 @@ pub trait Functions {
     fn error_function(self) -> Self;
 }
 
-impl Functions for f32 {
+impl ElementaryFunctions for f32 {
     #[inline]
     fn exponential(self) -> Self {
         /// Bounds of the argument: beyond them the power of two would be infinite or subnormal.
-        const HIGHEST: f32 = 88.376;
-        const LOWEST: f32 = -87.336;
+        const MAX: f32 = 88.376;
+        const MIN: f32 = -87.336;
         /// Adding this number leaves the integral part of a number in the lowest bits.
         const SHIFT: f32 = 12_582_912.0;
         // `x = n ln 2 + r`, with `ln 2` in two parts, of which the first has spare bits for the
@@ -24,14 +24,14 @@ impl Functions for f32 {
         const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
         const POLYNOMIAL: [f32; 6] =
             [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-        let x = self.clamp(LOWEST, HIGHEST);
+        let x = self.clamp(MIN, MAX);
         let shifted = x * std::f32::consts::LOG2_E + SHIFT;
         let n = shifted - SHIFT;
         let r = x - n * LN_2[0] - n * LN_2[1];
         let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23));
         let value = (polynomial(&POLYNOMIAL, r) * r * r + r + 1.0) * power;
-        let value = select(self > HIGHEST, f32::INFINITY, value);
-        select(self < LOWEST, 0.0, value)
+        let value = select(self > MAX, f32::INFINITY, value);
+        select(self < MIN, 0.0, value)
     }
 
     #[inline]
@@ -72,7 +72,7 @@ fn polynomial(coefficients: &[f32], x: f32) -> f32 {
     coefficients.iter().fold(0.0, |sum, &coefficient| sum * x + coefficient)
 }
 
-impl Functions for f64 {
+impl ElementaryFunctions for f64 {
     fn exponential(self) -> Self {
         self.exp()
     }
@@ -85,7 +85,7 @@ impl Functions for f64 {
 #[cfg(test)]
 #[allow(clippy::float_cmp, reason = "limits are exact")]
 mod tests {
-    use super::Functions;
+    use super::ElementaryFunctions;
 
     /// Returns every 1009th single-precision number between two bounds.
     fn numbers(low: f32, high: f32) -> impl Iterator<Item = f32> {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn exponential_in_single_precision() {
+    fn exponential_is_accurate_in_single_precision() {
         for x in numbers(-87.3, 88.3) {
             let exact = f64::from(x).exp();
             let error = (f64::from(x.exponential()) - exact).abs() / exact;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn error_function_in_single_precision() {
+    fn error_function_is_accurate_in_single_precision() {
         for x in numbers(-10.0, 10.0) {
             let exact = libm::erf(f64::from(x));
             let error = (f64::from(x.error_function()) - exact).abs();

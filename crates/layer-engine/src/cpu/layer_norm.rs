@@ -8,7 +8,7 @@ use crate::{EngineError, LaunchContext};
 /// Maximum number of pieces into which the rows are divided for the gradient of the parameters. The
 /// sums of the pieces are rounded separately and added in order, so the division must not depend on
 /// the number of threads.
-const PIECES: usize = 16;
+const MAX_PIECES: usize = 16;
 
 /// Pass of a layer normalisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl LayerNormalisation {
         workers: &Workers,
     ) -> Self {
         let backward = matches!(pass, LayerNormPass::Backward | LayerNormPass::BackwardParameters);
-        let pieces = if backward { rows.min(PIECES) } else { 0 };
+        let pieces = if backward { rows.min(MAX_PIECES) } else { 0 };
         let partials = vec![0.0; pieces * 2 * features];
         Self { epsilon, features, rows, pass, workers: workers.clone(), partials }
     }
@@ -119,7 +119,7 @@ impl LayerNormalisation {
         gradient: &mut [T],
     ) {
         let features = self.features;
-        let piece = self.rows.div_ceil(PIECES);
+        let piece = self.rows.div_ceil(MAX_PIECES);
         self.workers.chunks(&mut self.partials, 2 * features, |index, partial| {
             partial.fill(0.0);
             let (weight, bias) = partial.split_at_mut(features);
@@ -147,21 +147,21 @@ impl<T: Real> Operation<T> for LayerNormalisation {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             LayerNormPass::Forward => {
-                let (reads, writes) = operands.exactly()?;
+                let (reads, writes) = operands.into_arrays()?;
                 self.forward(reads, writes);
             }
             LayerNormPass::Infer => {
-                let ([input, parameters], [output]) = operands.exactly()?;
+                let ([input, parameters], [output]) = operands.into_arrays()?;
                 self.infer(input, parameters, output);
             }
             LayerNormPass::Backward => {
-                let (reads, [input_gradient, gradient]) = operands.exactly()?;
+                let (reads, [input_gradient, gradient]) = operands.into_arrays()?;
                 let [input, _, saved, output_gradient] = reads;
                 self.input_gradient(reads, input_gradient);
                 self.parameter_gradient([input, saved, output_gradient], gradient);
             }
             LayerNormPass::BackwardParameters => {
-                let (reads, [gradient]) = operands.exactly()?;
+                let (reads, [gradient]) = operands.into_arrays()?;
                 self.parameter_gradient(reads, gradient);
             }
         }

@@ -33,15 +33,15 @@ impl<T: Real> LinearLayer<T> {
         workers: &Workers,
     ) -> Self {
         let product = |sizes, order| Product::new(T::kernels()[0], sizes, order, workers);
-        let none = || product([0; 3], RightOrder::Straight);
+        let none = || product([0; 3], RightOrder::RowMajor);
         let activations = match pass {
-            LinearPass::Forward => product([samples, outputs, inputs], RightOrder::Turned),
-            LinearPass::Backward => product([samples, inputs, outputs], RightOrder::Straight),
+            LinearPass::Forward => product([samples, outputs, inputs], RightOrder::Transposed),
+            LinearPass::Backward => product([samples, inputs, outputs], RightOrder::RowMajor),
             LinearPass::BackwardParameters => none(),
         };
         let weights = match pass {
             LinearPass::Forward => none(),
-            _ => product([outputs, inputs, samples], RightOrder::Straight),
+            _ => product([outputs, inputs, samples], RightOrder::RowMajor),
         };
         Self { inputs, outputs, pass, workers: workers.clone(), activations, weights }
     }
@@ -78,17 +78,17 @@ impl<T: Real> Operation<T> for LinearLayer<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             LinearPass::Forward => {
-                let ([input, parameters], [output]) = operands.exactly()?;
+                let ([input, parameters], [output]) = operands.into_arrays()?;
                 self.forward(input, parameters, output);
             }
             LinearPass::Backward => {
                 let ([input, parameters, output_gradient], [input_gradient, gradient]) =
-                    operands.exactly()?;
+                    operands.into_arrays()?;
                 self.input_gradient(parameters, output_gradient, input_gradient);
                 self.parameter_gradient(input, output_gradient, gradient);
             }
             LinearPass::BackwardParameters => {
-                let ([input, output_gradient], [gradient]) = operands.exactly()?;
+                let ([input, output_gradient], [gradient]) = operands.into_arrays()?;
                 self.parameter_gradient(input, output_gradient, gradient);
             }
         }

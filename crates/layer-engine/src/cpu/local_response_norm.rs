@@ -5,8 +5,8 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Local response normalisation over neighbouring channels: `x / s^beta` with `s = k + alpha / size
-/// * (sum of squares)`.
+/// Local response normalisation over neighbouring channels: `x / s^beta` with
+/// `s = k + alpha / size * (sum of squares)`.
 #[derive(Debug)]
 pub(super) struct ResponseNormalisation<T> {
     rule: LocalResponseNorm,
@@ -18,7 +18,7 @@ pub(super) struct ResponseNormalisation<T> {
     workers: Workers,
     /// Workspace of each worker: `s` of a sample's elements, and in the backward pass `dy * x /
     /// s^(beta + 1)`.
-    slots: Vec<[Vec<T>; 2]>,
+    workspaces: Vec<[Vec<T>; 2]>,
 }
 
 impl<T: Real> ResponseNormalisation<T> {
@@ -30,9 +30,17 @@ impl<T: Real> ResponseNormalisation<T> {
         workers: &Workers,
     ) -> Self {
         let sample = channels * positions;
-        let slot = || [sample, if backward { sample } else { 0 }].map(|count| vec![T::zero(); count]);
-        let slots = (0..workers.threads().min(samples)).map(|_| slot()).collect();
-        Self { rule: rule.clone(), channels, positions, samples, backward, workers: workers.clone(), slots }
+        let workspace = || [sample, if backward { sample } else { 0 }].map(|count| vec![T::zero(); count]);
+        let workspaces = (0..workers.threads().min(samples)).map(|_| workspace()).collect();
+        Self {
+            rule: rule.clone(),
+            channels,
+            positions,
+            samples,
+            backward,
+            workers: workers.clone(),
+            workspaces,
+        }
     }
 
     /// Adds a function of the neighbouring channels to each channel of `target`. The neighbours are
@@ -102,32 +110,36 @@ impl<T: Real> ResponseNormalisation<T> {
 impl<T: Real> Operation<T> for ResponseNormalisation<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let sample = self.channels * self.positions;
-        let share = self.samples.div_ceil(self.slots.len().max(1));
+        let share = self.samples.div_ceil(self.workspaces.len().max(1));
         // Moved out so that `self` can be borrowed.
-        let mut slots = std::mem::take(&mut self.slots);
+        let mut workspaces = std::mem::take(&mut self.workspaces);
         if self.backward {
-            let ([input, output_gradient], [input_gradient]) = operands.exactly()?;
+            let ([input, output_gradient], [input_gradient]) = operands.into_arrays()?;
             let targets = (input_gradient, share * sample);
-            self.workers.chunk_pairs(targets, (&mut slots, 1), |index, targets, slot| {
+            self.workers.chunk_pairs(targets, (&mut workspaces, 1), |index, targets, workspace| {
                 let start = index * share * sample;
                 let sources = input[start..].chunks_exact(sample);
                 let gradients = output_gradient[start..].chunks_exact(sample);
                 for (target, (input, gradient)) in
                     targets.chunks_exact_mut(sample).zip(sources.zip(gradients))
                 {
-                    self.input_gradient_sample(input, gradient, target, &mut slot[0]);
+                    self.input_gradient_sample(input, gradient, target, &mut workspace[0]);
                 }
             });
         } else {
-            let ([input], [output]) = operands.exactly()?;
-            self.workers.chunk_pairs((output, share * sample), (&mut slots, 1), |index, outputs, slot| {
-                let inputs = input[index * share * sample..].chunks_exact(sample);
-                for (output, input) in outputs.chunks_exact_mut(sample).zip(inputs) {
-                    self.forward_sample(input, output, &mut slot[0]);
-                }
-            });
+            let ([input], [output]) = operands.into_arrays()?;
+            self.workers.chunk_pairs(
+                (output, share * sample),
+                (&mut workspaces, 1),
+                |index, outputs, workspace| {
+                    let inputs = input[index * share * sample..].chunks_exact(sample);
+                    for (output, input) in outputs.chunks_exact_mut(sample).zip(inputs) {
+                        self.forward_sample(input, output, &mut workspace[0]);
+                    }
+                },
+            );
         }
-        self.slots = slots;
+        self.workspaces = workspaces;
         Ok(())
     }
 }

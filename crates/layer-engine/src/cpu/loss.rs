@@ -1,7 +1,7 @@
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::softmax::rows_grain;
-use super::sums::{largest, sum};
+use super::sums::{row_max, sum};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
@@ -15,7 +15,7 @@ pub(super) struct CrossEntropy {
     positions: usize,
     pass: LossPass,
     workers: Workers,
-    results: Vec<Position>,
+    results: Vec<PositionResult>,
 }
 
 /// Pass of the loss layer.
@@ -28,7 +28,7 @@ pub(super) enum LossPass {
 
 /// Loss and correctness of the prediction at one position.
 #[derive(Debug, Clone, Copy, Default)]
-struct Position {
+struct PositionResult {
     loss: f64,
     correct: bool,
 }
@@ -43,7 +43,7 @@ impl CrossEntropy {
         workers: &Workers,
     ) -> Self {
         let count = if pass == LossPass::Backward { 0 } else { samples * positions };
-        let results = vec![Position::default(); count];
+        let results = vec![PositionResult::default(); count];
         Self { layer: layer.into(), classes, positions, pass, workers: workers.clone(), results }
     }
 
@@ -71,7 +71,7 @@ impl CrossEntropy {
             let sources = scores[start * classes..].chunks_exact(classes).zip(&labels[start..]);
             let targets = saved.chunks_exact_mut(classes).zip(results);
             for ((scores, label), (saved, result)) in sources.zip(targets) {
-                let best = largest(scores);
+                let best = row_max(scores);
                 for (share, &score) in saved.iter_mut().zip(scores) {
                     *share = (score - best).exponential();
                 }
@@ -80,7 +80,7 @@ impl CrossEntropy {
                 for share in &mut *saved {
                     *share *= factor;
                 }
-                *result = position(scores, label.widen() as usize, best, total);
+                *result = position_result(scores, label.widen() as usize, best, total);
             }
         });
     }
@@ -91,9 +91,9 @@ impl CrossEntropy {
             let start = index * grain;
             let sources = scores[start * classes..].chunks_exact(classes).zip(&labels[start..]);
             for ((scores, label), result) in sources.zip(results) {
-                let best = largest(scores);
+                let best = row_max(scores);
                 let total = sum(scores, |score| (score - best).exponential().widen());
-                *result = position(scores, label.widen() as usize, best, total);
+                *result = position_result(scores, label.widen() as usize, best, total);
             }
         });
     }
@@ -132,28 +132,28 @@ impl CrossEntropy {
 
 /// Computes the loss and the prediction at a position. `best` is the largest score; `total` is the
 /// sum of `exp(score - best)`. The first of equal scores is the prediction.
-fn position<T: Real>(scores: &[T], label: usize, best: T, total: f64) -> Position {
+fn position_result<T: Real>(scores: &[T], label: usize, best: T, total: f64) -> PositionResult {
     let loss = total.ln() - (scores[label] - best).widen();
-    Position { loss, correct: scores.iter().position(|&score| score == best) == Some(label) }
+    PositionResult { loss, correct: scores.iter().position(|&score| score == best) == Some(label) }
 }
 
 impl<T: Real> Operation<T> for CrossEntropy {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             LossPass::Forward => {
-                let ([scores, labels], [losses, saved, metrics]) = operands.exactly()?;
+                let ([scores, labels], [losses, saved, metrics]) = operands.into_arrays()?;
                 self.check(labels)?;
                 self.forward(scores, labels, saved);
                 self.summarise(losses, metrics);
             }
             LossPass::Infer => {
-                let ([scores, labels], [losses, metrics]) = operands.exactly()?;
+                let ([scores, labels], [losses, metrics]) = operands.into_arrays()?;
                 self.check(labels)?;
                 self.infer(scores, labels);
                 self.summarise(losses, metrics);
             }
             LossPass::Backward => {
-                let (reads, [input_gradient]) = operands.exactly()?;
+                let (reads, [input_gradient]) = operands.into_arrays()?;
                 let [_, labels, _] = reads;
                 self.check(labels)?;
                 self.backward(reads, input_gradient);

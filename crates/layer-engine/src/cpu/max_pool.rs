@@ -19,10 +19,10 @@ pub(super) enum MaxPoolPass {
 /// as a number that is exact in single precision.
 #[derive(Debug)]
 pub(super) struct MaxPool<T> {
-    windows: Windows,
+    windows: MaxWindows,
     pass: MaxPoolPass,
     /// Indices of the maxima during evaluation, when they are not saved.
-    places: Vec<T>,
+    indices: Vec<T>,
 }
 
 impl<T: Real> MaxPool<T> {
@@ -37,9 +37,9 @@ impl<T: Real> MaxPool<T> {
         let (_, height, width) = layer.input_shapes().first()?.as_image()?;
         let (channels, out_height, out_width) = layer.output_shape().as_image()?;
         let [rows, columns] = [(0, height, out_height), (1, width, out_width)].map(|(axis, size, count)| {
-            (0..count).map(|index| Window::new(pool, axis, size, index)).collect()
+            (0..count).map(|index| MaxWindow::new(pool, axis, size, index)).collect()
         });
-        let windows = Windows {
+        let windows = MaxWindows {
             kernel: pool.kernel,
             stride: pool.stride,
             padding: pool.padding,
@@ -49,33 +49,33 @@ impl<T: Real> MaxPool<T> {
             workers: workers.clone(),
         };
         let kept = if pass == MaxPoolPass::Infer { samples * channels * windows.count() } else { 0 };
-        Some(Self { windows, pass, places: vec![T::zero(); kept] })
+        Some(Self { windows, pass, indices: vec![T::zero(); kept] })
     }
 }
 
 /// Windows of a channel of an image.
 #[derive(Debug)]
-struct Windows {
+struct MaxWindows {
     kernel: [usize; 2],
     stride: [usize; 2],
     padding: [usize; 2],
     /// `[height, width]` of the image.
     image: [usize; 2],
-    rows: Vec<Window>,
-    columns: Vec<Window>,
+    rows: Vec<MaxWindow>,
+    columns: Vec<MaxWindow>,
     workers: Workers,
 }
 
 /// A window along one axis.
 #[derive(Debug)]
-struct Window {
+struct MaxWindow {
     /// Rows or columns of the image in the window.
     inside: Range<usize>,
     /// Offset in the kernel of the first of them.
     offset: usize,
 }
 
-impl Window {
+impl MaxWindow {
     fn new(pool: &Pool2d, axis: usize, size: usize, index: usize) -> Self {
         let (start, padding) = (index * pool.stride[axis], pool.padding[axis]);
         let first = start.max(padding);
@@ -84,7 +84,7 @@ impl Window {
     }
 }
 
-impl Windows {
+impl MaxWindows {
     fn image_elements(&self) -> usize {
         self.image[0] * self.image[1]
     }
@@ -99,28 +99,28 @@ impl Windows {
     }
 
     /// Computes the maxima of one channel and their indices.
-    fn maxima<T: Real>(&self, image: &[T], output: &mut [T], places: &mut [T]) {
+    fn maxima<T: Real>(&self, image: &[T], output: &mut [T], indices: &mut [T]) {
         let [_, width] = self.image;
-        let mut results = output.iter_mut().zip(places);
+        let mut results = output.iter_mut().zip(indices);
         for rows in &self.rows {
             let lines = &image[rows.inside.start * width..rows.inside.end * width];
             for (columns, (output, kept)) in self.columns.iter().zip(&mut results) {
                 let mut best = T::neg_infinity();
                 // If nothing is larger than minus infinity, the first element that is not padding
                 // is the maximum.
-                let mut place = rows.offset * self.kernel[1] + columns.offset;
-                let mut base = place;
+                let mut index_in_window = rows.offset * self.kernel[1] + columns.offset;
+                let mut base = index_in_window;
                 for line in lines.chunks_exact(width) {
                     for (offset, &value) in line[columns.inside.clone()].iter().enumerate() {
                         // Branches would be mispredicted.
                         let larger = (value > best) | value.is_nan();
                         best = if larger { value } else { best };
-                        place = if larger { base + offset } else { place };
+                        index_in_window = if larger { base + offset } else { index_in_window };
                     }
                     base += self.kernel[1];
                 }
                 *output = best;
-                *kept = T::narrow(place as f64);
+                *kept = T::narrow(index_in_window as f64);
             }
         }
     }
@@ -143,16 +143,16 @@ impl Windows {
             let start = index * grain * windows;
             let channels =
                 saved[start..].chunks_exact(windows).zip(output_gradient[start..].chunks_exact(windows));
-            for (image, (places, gradients)) in input_gradient.chunks_exact_mut(image).zip(channels) {
+            for (image, (indices, gradients)) in input_gradient.chunks_exact_mut(image).zip(channels) {
                 image.fill(T::zero());
-                let mut windows = places.iter().zip(gradients);
+                let mut windows = indices.iter().zip(gradients);
                 for row in 0..self.rows.len() {
                     let top = (row * self.stride[0]).wrapping_sub(self.padding[0]);
-                    for (column, (place, &gradient)) in (0..self.columns.len()).zip(&mut windows) {
-                        let place = place.widen() as usize;
+                    for (column, (index_in_window, &gradient)) in (0..self.columns.len()).zip(&mut windows) {
+                        let index_in_window = index_in_window.widen() as usize;
                         let left = (column * self.stride[1]).wrapping_sub(self.padding[1]);
-                        let row = top.wrapping_add(place / self.kernel[1]);
-                        let column = left.wrapping_add(place % self.kernel[1]);
+                        let row = top.wrapping_add(index_in_window / self.kernel[1]);
+                        let column = left.wrapping_add(index_in_window % self.kernel[1]);
                         // An index that the forward pass did not write may lie outside the image.
                         // It gets no gradient.
                         if let Some(element) =
@@ -171,15 +171,15 @@ impl<T: Real> Operation<T> for MaxPool<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             MaxPoolPass::Forward => {
-                let ([input], [output, saved]) = operands.exactly()?;
+                let ([input], [output, saved]) = operands.into_arrays()?;
                 self.windows.forward(input, output, saved);
             }
             MaxPoolPass::Infer => {
-                let ([input], [output]) = operands.exactly()?;
-                self.windows.forward(input, output, &mut self.places);
+                let ([input], [output]) = operands.into_arrays()?;
+                self.windows.forward(input, output, &mut self.indices);
             }
             MaxPoolPass::Backward => {
-                let ([saved, output_gradient], [input_gradient]) = operands.exactly()?;
+                let ([saved, output_gradient], [input_gradient]) = operands.into_arrays()?;
                 self.windows.input_gradient(saved, output_gradient, input_gradient);
             }
         }

@@ -24,6 +24,7 @@ pub(crate) mod processor;
 mod product;
 mod real;
 mod rearrange;
+mod scalars;
 mod sequence;
 mod simd;
 mod softmax;
@@ -88,7 +89,7 @@ impl<T: Real> CpuEngine<T> {
     /// therefore use at most as many threads at once as the pool has.
     #[must_use]
     pub fn sharing(pool: &ThreadPool, threads: usize) -> Self {
-        Self { workers: Workers::of(pool, threads), scalar: PhantomData }
+        Self { workers: Workers::from_pool(pool, threads), scalar: PhantomData }
     }
 }
 

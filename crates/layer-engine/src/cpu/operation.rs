@@ -22,7 +22,9 @@ impl<'a, T> Operands<'a, '_, T> {
     ///
     /// # Errors
     /// [`EngineError::Operand`] if their numbers are not `R` and `W`.
-    pub(super) fn exactly<const R: usize, const W: usize>(self) -> Result<Slices<'a, T, R, W>, EngineError> {
+    pub(super) fn into_arrays<const R: usize, const W: usize>(
+        self,
+    ) -> Result<Slices<'a, T, R, W>, EngineError> {
         let (read_count, write_count) = (self.reads.len(), self.writes.len());
         let reads: &[&Vec<T>; R] =
             self.reads.try_into().map_err(|_| mismatch(self.kernel, "reads", R, read_count))?;

@@ -64,12 +64,12 @@ impl<T: Real> Operation<T> for SgdStep {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
         let learning_rate = context.learning_rate;
         if let Some(clip_norm) = self.rule.clip_norm {
-            let ([gradient, squared_norm], [parameters, velocity]) = operands.exactly()?;
+            let ([gradient, squared_norm], [parameters, velocity]) = operands.into_arrays()?;
             let norm = squared_norm.iter().fold(0.0, |_, squared| squared.widen()).sqrt();
             let scale = if norm > clip_norm { clip_norm / norm } else { 1.0 };
             self.step(gradient, parameters, velocity, scale, learning_rate);
         } else {
-            let ([gradient], [parameters, velocity]) = operands.exactly()?;
+            let ([gradient], [parameters, velocity]) = operands.into_arrays()?;
             self.step(gradient, parameters, velocity, 1.0, learning_rate);
         }
         Ok(())

@@ -2,15 +2,15 @@
 
 use layer_graph::{Layer, LayerKind};
 
-use super::attention::{Attention, AttentionPass, Sizes};
+use super::attention::{Attention, AttentionPass, AttentionSizes};
 use super::avg_pool::AvgPool;
-use super::batch_norm::{NormPass, Normalisation};
-use super::concat::{Join, Part};
+use super::batch_norm::{BatchNormPass, BatchNormalisation};
+use super::concat::{Concatenate, Split};
 use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::{DropoutBackward, DropoutForward};
-use super::elementwise::{Copies, ReluBackward, ReluForward, Scale, SumOf};
-use super::embedding::{EmbeddingPass, TokenVectors};
-use super::gelu::{GeluBackward, GeluForward, Normal, Tanh};
+use super::elementwise::{CopyToAll, ReluBackward, ReluForward, Scale, Sum};
+use super::embedding::{EmbeddingLookup, EmbeddingPass};
+use super::gelu::{GeluBackward, GeluForward, NormalGate, TanhGate};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
 use super::linear::{LinearLayer, LinearPass};
 use super::local_response_norm::ResponseNormalisation;
@@ -19,7 +19,7 @@ use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
 use super::rearrange::{Permutation, Selection};
-use super::sequence::{LearnedPass, Positions, Prefix};
+use super::sequence::{AddPositions, LearnedPass, PrependToken};
 use super::softmax::{SoftmaxBackward, SoftmaxForward};
 use super::workers::Workers;
 use super::{NAME, Real};
@@ -41,7 +41,7 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
             if terms == 0 {
                 return Err(mismatch("Sum", "reads", 1, 0));
             }
-            let operation = Box::new(SumOf(workers.clone()));
+            let operation = Box::new(Sum(workers.clone()));
             Ok(CpuKernel::new("Sum".into(), vec![elements; terms], vec![elements], operation))
         }
         KernelSpec::Scale { sample_elements, factors } => {
@@ -53,11 +53,11 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
         }
         // A pack is a concatenation of tensors with one sample.
         KernelSpec::Pack { elements: parts } => {
-            let operation = Box::new(Join { parts: parts.clone(), workers: workers.clone() });
+            let operation = Box::new(Concatenate { parts: parts.clone(), workers: workers.clone() });
             Ok(CpuKernel::new("Pack".into(), parts.clone(), vec![parts.iter().sum()], operation))
         }
         KernelSpec::Unpack { elements: parts } => {
-            let operation = Box::new(Part { parts: parts.clone(), workers: workers.clone() });
+            let operation = Box::new(Split { parts: parts.clone(), workers: workers.clone() });
             Ok(CpuKernel::new("Unpack".into(), vec![parts.iter().sum()], parts.clone(), operation))
         }
         KernelSpec::SquaredNorm { elements } => {
@@ -105,22 +105,22 @@ fn operation<T: Real>(
         }
         LayerKind::BatchNorm(rule) => {
             let pass = match pass {
-                Pass::ForwardMoments => NormPass::ForwardMoments,
-                Pass::Forward => NormPass::Forward,
-                Pass::Recompute => NormPass::Recompute,
-                Pass::Infer => NormPass::Infer,
-                Pass::BackwardMoments => NormPass::BackwardMoments,
-                Pass::Backward => NormPass::Backward,
+                Pass::ForwardMoments => BatchNormPass::ForwardMoments,
+                Pass::Forward => BatchNormPass::Forward,
+                Pass::Recompute => BatchNormPass::Recompute,
+                Pass::Infer => BatchNormPass::Infer,
+                Pass::BackwardMoments => BatchNormPass::BackwardMoments,
+                Pass::Backward => BatchNormPass::Backward,
                 Pass::BackwardParameters => return None,
             };
-            Box::new(Normalisation::new(layer, rule, samples, pass, workers)?)
+            Box::new(BatchNormalisation::new(layer, rule, samples, pass, workers)?)
         }
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
-        LayerKind::GeluTanh if backward => Box::new(GeluBackward(Tanh, workers_of())),
-        LayerKind::GeluTanh => Box::new(GeluForward(Tanh, workers_of())),
-        LayerKind::Gelu if backward => Box::new(GeluBackward(Normal, workers_of())),
-        LayerKind::Gelu => Box::new(GeluForward(Normal, workers_of())),
+        LayerKind::GeluTanh if backward => Box::new(GeluBackward(TanhGate, workers_of())),
+        LayerKind::GeluTanh => Box::new(GeluForward(TanhGate, workers_of())),
+        LayerKind::Gelu if backward => Box::new(GeluBackward(NormalGate, workers_of())),
+        LayerKind::Gelu => Box::new(GeluForward(NormalGate, workers_of())),
         LayerKind::MaxPool2d(pool) => {
             let pass = match pass {
                 Pass::Backward => MaxPoolPass::Backward,
@@ -131,13 +131,13 @@ fn operation<T: Real>(
         }
         LayerKind::AvgPool2d(pool) => Box::new(AvgPool::fixed(layer, pool, backward, workers)?),
         LayerKind::AdaptiveAvgPool2d(_) => Box::new(AvgPool::adaptive(layer, backward, workers)?),
-        LayerKind::Flatten | LayerKind::Reshape(_) => Box::new(Copies(workers_of())),
-        LayerKind::Concat if backward => Box::new(Part { parts: parts(), workers: workers_of() }),
-        LayerKind::Concat => Box::new(Join { parts: parts(), workers: workers_of() }),
-        LayerKind::Add if backward => Box::new(Copies(workers_of())),
-        LayerKind::Add => Box::new(SumOf(workers_of())),
+        LayerKind::Flatten | LayerKind::Reshape(_) => Box::new(CopyToAll(workers_of())),
+        LayerKind::Concat if backward => Box::new(Split { parts: parts(), workers: workers_of() }),
+        LayerKind::Concat => Box::new(Concatenate { parts: parts(), workers: workers_of() }),
+        LayerKind::Add if backward => Box::new(CopyToAll(workers_of())),
+        LayerKind::Add => Box::new(Sum(workers_of())),
         LayerKind::Dropout(_) if backward => Box::new(DropoutBackward(workers_of())),
-        LayerKind::Dropout(_) if pass == Pass::Infer => Box::new(Copies(workers_of())),
+        LayerKind::Dropout(_) if pass == Pass::Infer => Box::new(CopyToAll(workers_of())),
         LayerKind::Dropout(dropout) => Box::new(DropoutForward {
             layer: layer.name().into(),
             probability: dropout.probability,
@@ -196,7 +196,7 @@ fn sequence_operation<T: Real>(
             Box::new(SoftmaxBackward { classes: features, workers: workers_of() })
         }
         LayerKind::Softmax => Box::new(SoftmaxForward { classes: features, workers: workers_of() }),
-        LayerKind::Embedding(embedding) => Box::new(TokenVectors {
+        LayerKind::Embedding(embedding) => Box::new(EmbeddingLookup {
             layer: layer.name().into(),
             vocabulary: embedding.vocabulary,
             features: embedding.features,
@@ -208,15 +208,15 @@ fn sequence_operation<T: Real>(
             workers: workers_of(),
         }),
         LayerKind::PositionEmbedding(_) => {
-            Box::new(Positions { elements, pass: learned(), workers: workers_of() })
+            Box::new(AddPositions { elements, pass: learned(), workers: workers_of() })
         }
         LayerKind::ClassToken => {
-            Box::new(Prefix { elements, features, pass: learned(), workers: workers_of() })
+            Box::new(PrependToken { elements, features, pass: learned(), workers: workers_of() })
         }
         LayerKind::MultiHeadAttention(attention) => {
             let (positions, features) = layer.output_shape().as_sequence()?;
             let (heads, causal) = (attention.heads, attention.causal);
-            let sizes = Sizes { samples, positions, heads, width: features / heads, causal };
+            let sizes = AttentionSizes { samples, positions, heads, width: features / heads, causal };
             let pass = match pass {
                 Pass::Backward => AttentionPass::Backward,
                 Pass::Infer => AttentionPass::Infer,

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::Real;
-use super::simd::{Kernels, Left, Place, Right, Segment, Shared, Start, Terms};
+use super::simd::{Destination, InitialSums, Kernels, LeftFactor, RightFactor, Segment, Shared, Terms};
 use super::workers::Workers;
 
 /// Number of terms that are summed in registers. Longer sums accumulate more rounding error.
@@ -12,26 +12,26 @@ const DEPTH: usize = 256;
 
 /// The same if few rows use each part of the right factor: the right factor is then read once, as
 /// this number of memory streams.
-const SHALLOW: usize = 16;
+const STREAMED_DEPTH: usize = 16;
 
 /// Maximum number of rows for which the right factor is not packed, because packing would not pay.
 /// It is not a number of tiles: tiles differ between instruction sets, and sums that are divided
 /// differently round differently.
-const FEW_ROWS: usize = 16;
+const MAX_STREAMED_ROWS: usize = 16;
 
 /// Number of elements of a part of the right factor: 256 KiB in single precision.
-const PART: usize = 1 << 16;
+const PART_ELEMENTS: usize = 1 << 16;
 
 /// Minimum and maximum number of columns of a part.
-const COLUMNS: [usize; 2] = [96, 1024];
+const PART_COLUMNS: [usize; 2] = [96, 1024];
 
 /// Memory layout of the right factor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RightOrder {
     /// `depth x columns`, row-major.
-    Straight,
+    RowMajor,
     /// `columns x depth`, row-major: the transpose.
-    Turned,
+    Transposed,
 }
 
 /// Memory layout of the left factor. The element of row `i` and term `k` is at `i * row + k *
@@ -53,15 +53,15 @@ pub(super) struct Product<T: 'static> {
     /// Number of terms and columns of a part of the right factor.
     part_depth: usize,
     part_columns: usize,
-    slots: Vec<Slot<T>>,
+    workspaces: Vec<ProductWorkspace<T>>,
 }
 
 /// Workspace of one thread.
 #[derive(Debug)]
-struct Slot<T> {
+struct ProductWorkspace<T> {
     packed: Vec<T>,
     /// Start indices of the rows of a tile of the left factor, or of a part of the right factor.
-    places: Vec<usize>,
+    starts: Vec<usize>,
 }
 
 impl<T: Real> Product<T> {
@@ -71,19 +71,19 @@ impl<T: Real> Product<T> {
         order: RightOrder,
         workers: &Workers,
     ) -> Self {
-        let streamed = order == RightOrder::Straight && rows <= FEW_ROWS;
-        let most = if streamed { SHALLOW } else { DEPTH };
-        let part_depth = depth.div_ceil(depth.div_ceil(most).max(1));
-        let part_columns = (PART / part_depth.max(1)).clamp(COLUMNS[0], COLUMNS[1]);
+        let streamed = order == RightOrder::RowMajor && rows <= MAX_STREAMED_ROWS;
+        let max_depth = if streamed { STREAMED_DEPTH } else { DEPTH };
+        let part_depth = depth.div_ceil(depth.div_ceil(max_depth).max(1));
+        let part_columns = (PART_ELEMENTS / part_depth.max(1)).clamp(PART_COLUMNS[0], PART_COLUMNS[1]);
         // Whole vectors: only the last part may end within a vector.
         let part_columns = part_columns / kernels.lanes() * kernels.lanes();
         let packed = if streamed { 0 } else { part_depth * part_columns };
-        let slot = || Slot {
+        let workspace = || ProductWorkspace {
             packed: vec![T::zero(); packed],
-            places: Vec::with_capacity(part_depth.max(kernels.rows())),
+            starts: Vec::with_capacity(part_depth.max(kernels.rows())),
         };
-        let slots = (0..workers.threads()).map(|_| slot()).collect();
-        Self { kernels, rows, columns, depth, order, part_depth, part_columns, slots }
+        let workspaces = (0..workers.threads()).map(|_| workspace()).collect();
+        Self { kernels, rows, columns, depth, order, part_depth, part_columns, workspaces }
     }
 
     /// Computes `target = left * right`, or `target += left * right` if `add` is set.
@@ -101,14 +101,14 @@ impl<T: Real> Product<T> {
             }
             return;
         }
-        let mut slots = std::mem::take(&mut self.slots);
+        let mut workspaces = std::mem::take(&mut self.workspaces);
         let target = Shared::new(target);
         let tiles = self.rows.div_ceil(self.kernels.rows());
         let parts = self.columns.div_ceil(self.part_columns);
         // If there are too few parts to balance the threads, the rows are divided too.
         let cuts = if workers.threads() == 1 { 1 } else { (4 * workers.threads()).div_ceil(parts.max(1)) };
         let cuts = cuts.min(tiles);
-        workers.share(parts * cuts, &mut slots, |task, slot| {
+        workers.run_tasks(parts * cuts, &mut workspaces, |task, workspace| {
             let (part, cut) = (task / cuts, task % cuts);
             let (vectors, lanes) = (self.columns.div_ceil(self.kernels.lanes()), self.kernels.lanes());
             let [first, last] =
@@ -119,11 +119,11 @@ impl<T: Real> Product<T> {
             let mut terms = 0..0;
             while terms.end < self.depth {
                 terms = terms.end..(terms.end + self.part_depth).min(self.depth);
-                let start = if add || terms.start > 0 { Start::Target } else { Start::Zero };
-                self.part((left, strides), right, &target, [&rows, &columns, &terms], start, slot);
+                let start = if add || terms.start > 0 { InitialSums::Target } else { InitialSums::Zero };
+                self.part((left, strides), right, &target, [&rows, &columns, &terms], start, workspace);
             }
         });
-        self.slots = slots;
+        self.workspaces = workspaces;
     }
 
     /// Computes one part of the right factor for a range of rows.
@@ -133,27 +133,30 @@ impl<T: Real> Product<T> {
         right: &[T],
         target: &Shared<'_, T>,
         [rows, columns, terms]: [&Range<usize>; 3],
-        start: Start<'_, T>,
-        Slot { packed, places }: &mut Slot<T>,
+        start: InitialSums<'_, T>,
+        ProductWorkspace { packed, starts }: &mut ProductWorkspace<T>,
     ) {
         let packs = !packed.is_empty();
         if packs {
-            self.pack(right, columns, terms, packed, places);
+            self.pack(right, columns, terms, packed, starts);
         }
         for row in rows.clone().step_by(self.kernels.rows()) {
             let count = self.kernels.rows().min(rows.end - row);
-            places.clear();
-            places.extend((row..row + count).map(|row| row * strides.row + terms.start * strides.term));
-            let run = Terms::in_a_row(terms.len(), strides.term);
-            let left = Left::Rows { source: left, first: places, skipped: 0, terms: run };
+            starts.clear();
+            starts.extend((row..row + count).map(|row| row * strides.row + terms.start * strides.term));
+            let run = Terms::single_run(terms.len(), strides.term);
+            let left = LeftFactor::Rows { source: left, first: starts, skipped: 0, terms: run };
             for (first, width, panel) in self.panels(columns, terms.len()) {
                 let right = if packs {
-                    Right { source: &packed[panel..], stride: width.next_multiple_of(self.kernels.lanes()) }
+                    RightFactor {
+                        source: &packed[panel..],
+                        stride: width.next_multiple_of(self.kernels.lanes()),
+                    }
                 } else {
-                    Right { source: &right[terms.start * self.columns + first..], stride: self.columns }
+                    RightFactor { source: &right[terms.start * self.columns + first..], stride: self.columns }
                 };
                 let first = row * self.columns + first;
-                let place = Place { target, first, stride: self.columns, rows: count, columns: width };
+                let place = Destination { target, first, stride: self.columns, rows: count, columns: width };
                 // SAFETY: no other task writes these rows of these columns.
                 unsafe { self.kernels.product(left, right, place, start) };
             }
@@ -183,19 +186,19 @@ impl<T: Real> Product<T> {
         columns: &Range<usize>,
         terms: &Range<usize>,
         packed: &mut [T],
-        places: &mut Vec<usize>,
+        starts: &mut Vec<usize>,
     ) {
-        places.clear();
-        places.extend(terms.clone().map(|term| term * self.columns));
+        starts.clear();
+        starts.extend(terms.clone().map(|term| term * self.columns));
         for (first, width, panel) in self.panels(columns, terms.len()) {
             let stride = width.next_multiple_of(self.kernels.lanes());
             let panel = (&mut packed[panel..], stride);
             match self.order {
-                RightOrder::Straight => {
+                RightOrder::RowMajor => {
                     let segment = Segment { from: first, to: 0, length: width };
-                    self.kernels.gather((right, 1), places, &[segment], panel);
+                    self.kernels.gather((right, 1), starts, &[segment], panel);
                 }
-                RightOrder::Turned => {
+                RightOrder::Transposed => {
                     let right = &right[first * self.depth + terms.start..];
                     self.kernels.transpose((right, self.depth), panel, [width, terms.len()]);
                 }
@@ -223,7 +226,7 @@ mod tests {
         for (rows, columns, depth) in
             [(1, 40, 700), (9, 33, 50), (10, 64, 37), (16, 100, 600), (17, 130, 1100)]
         {
-            for order in [RightOrder::Straight, RightOrder::Turned] {
+            for order in [RightOrder::RowMajor, RightOrder::Transposed] {
                 let (left, right) = (numbers(rows * depth, 1), numbers(depth * columns, 2));
                 let results = fused.iter().map(|kernels| {
                     let mut target = vec![f32::NAN; rows * columns];

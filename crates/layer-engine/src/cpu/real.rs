@@ -1,16 +1,15 @@
+use std::fmt::Debug;
+
 use num_traits::{Float, NumAssign};
 
-use super::functions::Functions;
+use super::functions::ElementaryFunctions;
 use super::operation::CpuKernel;
-use super::prepare;
-use super::simd::{Kernels, tables};
+use super::simd::Kernels;
 use super::workers::Workers;
 use crate::{EngineError, KernelSpec, Precision};
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for f64 {}
 }
 
 /// Scalar of a [`CpuEngine`](crate::CpuEngine): `f32` or `f64`.
@@ -18,7 +17,7 @@ mod sealed {
 /// Training uses `f32`. The same kernels in `f64` are accurate enough to check gradients by finite
 /// differences.
 pub trait Real:
-    sealed::Sealed + Functions + Float + NumAssign + Default + std::fmt::Debug + Send + Sync + 'static
+    sealed::Sealed + ElementaryFunctions + Float + NumAssign + Default + Debug + Send + Sync + 'static
 {
     /// Precision of this scalar.
     const PRECISION: Precision;
@@ -43,52 +42,4 @@ pub trait Real:
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed")]
     fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError>;
-}
-
-impl Real for f32 {
-    const PRECISION: Precision = Precision::F32;
-
-    #[inline]
-    fn narrow(value: f64) -> Self {
-        value as Self
-    }
-
-    #[inline]
-    fn widen(self) -> f64 {
-        f64::from(self)
-    }
-
-    #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn kernels() -> Vec<&'static Kernels<Self>> {
-        tables().into_iter().map(|(single, _)| single).collect()
-    }
-
-    #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError> {
-        prepare::kernel(spec, workers)
-    }
-}
-
-impl Real for f64 {
-    const PRECISION: Precision = Precision::F64;
-
-    #[inline]
-    fn narrow(value: f64) -> Self {
-        value
-    }
-
-    #[inline]
-    fn widen(self) -> f64 {
-        self
-    }
-
-    #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn kernels() -> Vec<&'static Kernels<Self>> {
-        tables().into_iter().map(|(_, double)| double).collect()
-    }
-
-    #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError> {
-        prepare::kernel(spec, workers)
-    }
 }

@@ -37,7 +37,7 @@ impl Permutation {
 
 impl<T: Real> Operation<T> for Permutation {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([input], [output]) = operands.exactly()?;
+        let ([input], [output]) = operands.into_arrays()?;
         let sample = self.sources.len();
         self.workers.chunks(output, sample, |index, output| {
             let input = &input[index * sample..(index + 1) * sample];
@@ -62,7 +62,7 @@ pub(super) struct Selection {
 impl<T: Real> Operation<T> for Selection {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let range = self.start..self.start + self.part;
-        let ([read], [write]) = operands.exactly()?;
+        let ([read], [write]) = operands.into_arrays()?;
         if self.backward {
             write.fill(T::zero());
             for (to, from) in write.chunks_exact_mut(self.whole).zip(read.chunks_exact(self.part)) {

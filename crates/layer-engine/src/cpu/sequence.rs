@@ -16,7 +16,7 @@ pub(super) enum LearnedPass {
 
 /// Adds the leading parameters to each sample: position embedding.
 #[derive(Debug)]
-pub(super) struct Positions {
+pub(super) struct AddPositions {
     /// Number of elements of a sample.
     pub(super) elements: usize,
     pub(super) pass: LearnedPass,
@@ -25,7 +25,7 @@ pub(super) struct Positions {
 
 /// Prepends the parameters to each sample: class token.
 #[derive(Debug)]
-pub(super) struct Prefix {
+pub(super) struct PrependToken {
     /// Number of elements of an input sample.
     pub(super) elements: usize,
     /// Number of prepended elements.
@@ -47,19 +47,19 @@ fn sum_of_samples<T: Real>(samples: &[T], sample: usize, gradient: &mut [T], wor
     });
 }
 
-impl<T: Real> Operation<T> for Positions {
+impl<T: Real> Operation<T> for AddPositions {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let sample = self.elements;
         match self.pass {
             LearnedPass::Forward => {
-                let ([input, parameters], [output]) = operands.exactly()?;
+                let ([input, parameters], [output]) = operands.into_arrays()?;
                 self.workers.chunks(output, sample, |index, output| {
                     let sums = input[index * sample..].iter().zip(parameters);
                     output.iter_mut().zip(sums).for_each(|(y, (&x, &learned))| *y = x + learned);
                 });
             }
             LearnedPass::Backward => {
-                let ([output_gradient], [input_gradient, gradient]) = operands.exactly()?;
+                let ([output_gradient], [input_gradient, gradient]) = operands.into_arrays()?;
                 self.workers.chunks(input_gradient, GRAIN, |index, to| {
                     let start = index * GRAIN;
                     to.copy_from_slice(&output_gradient[start..start + to.len()]);
@@ -67,7 +67,7 @@ impl<T: Real> Operation<T> for Positions {
                 sum_of_samples(output_gradient, sample, gradient, &self.workers);
             }
             LearnedPass::BackwardParameters => {
-                let ([output_gradient], [gradient]) = operands.exactly()?;
+                let ([output_gradient], [gradient]) = operands.into_arrays()?;
                 sum_of_samples(output_gradient, sample, gradient, &self.workers);
             }
         }
@@ -75,12 +75,12 @@ impl<T: Real> Operation<T> for Positions {
     }
 }
 
-impl<T: Real> Operation<T> for Prefix {
+impl<T: Real> Operation<T> for PrependToken {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let (sample, longer) = (self.elements, self.features + self.elements);
         match self.pass {
             LearnedPass::Forward => {
-                let ([input, parameters], [output]) = operands.exactly()?;
+                let ([input, parameters], [output]) = operands.into_arrays()?;
                 self.workers.chunks(output, longer, |index, output| {
                     let (front, rest) = output.split_at_mut(self.features);
                     front.copy_from_slice(parameters);
@@ -88,7 +88,7 @@ impl<T: Real> Operation<T> for Prefix {
                 });
             }
             LearnedPass::Backward => {
-                let ([output_gradient], [input_gradient, gradient]) = operands.exactly()?;
+                let ([output_gradient], [input_gradient, gradient]) = operands.into_arrays()?;
                 self.workers.chunks(input_gradient, sample, |index, to| {
                     let end = (index + 1) * longer;
                     to.copy_from_slice(&output_gradient[end - sample..end]);
@@ -96,7 +96,7 @@ impl<T: Real> Operation<T> for Prefix {
                 sum_of_samples(output_gradient, longer, gradient, &self.workers);
             }
             LearnedPass::BackwardParameters => {
-                let ([output_gradient], [gradient]) = operands.exactly()?;
+                let ([output_gradient], [gradient]) = operands.into_arrays()?;
                 sum_of_samples(output_gradient, longer, gradient, &self.workers);
             }
         }

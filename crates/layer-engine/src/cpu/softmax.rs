@@ -1,14 +1,14 @@
 use super::Real;
 use super::elementwise::GRAIN;
 use super::operation::{Operands, Operation};
-use super::sums::{largest, sum, sum_of_pairs};
+use super::sums::{row_max, sum, sum_of_pairs};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
 /// Replaces a row of scores by `exp(scale * score)` divided by the sum of these, and returns the
 /// logarithm of the sum. The largest score is subtracted first, so that nothing overflows.
 pub(super) fn normalise<T: Real>(row: &mut [T], scale: T) -> f64 {
-    let offset = largest(row) * scale;
+    let offset = row_max(row) * scale;
     for score in &mut *row {
         *score = (*score * scale - offset).exponential();
     }
@@ -43,7 +43,7 @@ pub(super) fn rows_grain(classes: usize) -> usize {
 
 impl<T: Real> Operation<T> for SoftmaxForward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([input], [output]) = operands.exactly()?;
+        let ([input], [output]) = operands.into_arrays()?;
         let grain = rows_grain(self.classes);
         self.workers.chunks(output, grain, |index, output| {
             let start = index * grain;
@@ -58,7 +58,7 @@ impl<T: Real> Operation<T> for SoftmaxForward {
 
 impl<T: Real> Operation<T> for SoftmaxBackward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let ([output, output_gradient], [input_gradient]) = operands.exactly()?;
+        let ([output, output_gradient], [input_gradient]) = operands.into_arrays()?;
         let grain = rows_grain(self.classes);
         self.workers.chunks(input_gradient, grain, |index, input_gradient| {
             let start = index * grain;

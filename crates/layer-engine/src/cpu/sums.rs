@@ -29,7 +29,7 @@ pub(super) fn sum_of_pairs<T: Real>(a: &[T], b: &[T], term: impl Fn(T, T) -> f64
 }
 
 /// Returns the largest element. NaN is ignored; the result of an empty row is minus infinity.
-pub(super) fn largest<T: Real>(row: &[T]) -> T {
+pub(super) fn row_max<T: Real>(row: &[T]) -> T {
     let larger = |a: T, b: T| if b > a { b } else { a };
     let mut lanes = [T::neg_infinity(); LANES];
     let mut chunks = row.chunks_exact(LANES);

@@ -63,12 +63,16 @@ impl Workers {
 
     /// Creates a pool of `threads` threads; with one thread, the calling thread is used.
     pub(super) fn pool(threads: usize) -> Result<Self, EngineError> {
-        if threads == 1 { Ok(Self::single()) } else { Ok(Self::of(&ThreadPool::new(threads)?, threads)) }
+        if threads == 1 {
+            Ok(Self::single())
+        } else {
+            Ok(Self::from_pool(&ThreadPool::new(threads)?, threads))
+        }
     }
 
     /// Returns workers that use at most `threads` threads of a pool; with one thread, the calling
     /// thread is used.
-    pub(super) fn of(pool: &ThreadPool, threads: usize) -> Self {
+    pub(super) fn from_pool(pool: &ThreadPool, threads: usize) -> Self {
         if threads <= 1 {
             return Self::single();
         }
@@ -81,30 +85,35 @@ impl Workers {
 
     /// Returns the minimum number of chunks per thread. It keeps the work on `self.threads` threads
     /// if the pool has more.
-    fn least(&self, pool: &rayon::ThreadPool, chunks: usize) -> usize {
+    fn min_chunks(&self, pool: &rayon::ThreadPool, chunks: usize) -> usize {
         if self.threads < pool.current_num_threads() { chunks.div_ceil(self.threads) } else { 1 }
     }
 
     /// Calls `body` with the index of each task and the workspace of the thread that runs it. There
     /// must be at least one workspace; there may be more than threads.
-    pub(super) fn share<S: Send>(&self, tasks: usize, slots: &mut [S], body: impl Fn(usize, &mut S) + Sync) {
-        match (&self.pool, slots) {
-            (_, []) => debug_assert_eq!(tasks, 0, "a thread needs a slot"),
-            (Some(pool), slots) if tasks > 1 && slots.len() > 1 => {
+    pub(super) fn run_tasks<S: Send>(
+        &self,
+        tasks: usize,
+        workspaces: &mut [S],
+        body: impl Fn(usize, &mut S) + Sync,
+    ) {
+        match (&self.pool, workspaces) {
+            (_, []) => debug_assert_eq!(tasks, 0, "a thread needs a workspace"),
+            (Some(pool), workspaces) if tasks > 1 && workspaces.len() > 1 => {
                 let next = AtomicUsize::new(0);
                 pool.install(|| {
-                    slots.par_iter_mut().with_max_len(1).for_each(|slot| {
+                    workspaces.par_iter_mut().with_max_len(1).for_each(|workspace| {
                         loop {
                             let task = next.fetch_add(1, Ordering::Relaxed);
                             if task >= tasks {
                                 break;
                             }
-                            body(task, slot);
+                            body(task, workspace);
                         }
                     });
                 });
             }
-            (_, [slot, ..]) => (0..tasks).for_each(|task| body(task, slot)),
+            (_, [workspace, ..]) => (0..tasks).for_each(|task| body(task, workspace)),
         }
     }
 
@@ -113,8 +122,8 @@ impl Workers {
         let size = size.max(1);
         match &self.pool {
             Some(pool) if a.len() > size => {
-                let least = self.least(pool, a.len().div_ceil(size));
-                let chunks = a.par_chunks_mut(size).enumerate().with_min_len(least);
+                let min_chunks = self.min_chunks(pool, a.len().div_ceil(size));
+                let chunks = a.par_chunks_mut(size).enumerate().with_min_len(min_chunks);
                 pool.install(|| chunks.for_each(|(index, a)| body(index, a)));
             }
             _ => a.chunks_mut(size).enumerate().for_each(|(index, a)| body(index, a)),
@@ -132,9 +141,9 @@ impl Workers {
         let (a_size, b_size) = (a_size.max(1), b_size.max(1));
         match &self.pool {
             Some(pool) if a.len() > a_size => {
-                let least = self.least(pool, a.len().div_ceil(a_size));
+                let min_chunks = self.min_chunks(pool, a.len().div_ceil(a_size));
                 let pairs = a.par_chunks_mut(a_size).zip(b.par_chunks_mut(b_size)).enumerate();
-                pool.install(|| pairs.with_min_len(least).for_each(|(index, (a, b))| body(index, a, b)));
+                pool.install(|| pairs.with_min_len(min_chunks).for_each(|(index, (a, b))| body(index, a, b)));
             }
             _ => {
                 let pairs = a.chunks_mut(a_size).zip(b.chunks_mut(b_size));

@@ -8,18 +8,18 @@ use cudarc::driver::sys::{
     CUevent, CUevent_flags, CUgraph, CUgraphExec, CUgraphInstantiate_flags, CUstream, CUstreamCaptureMode,
 };
 
-use super::{CudaQueue, failed};
+use super::{CudaQueue, driver_error};
 use crate::EngineError;
 
 /// The work that `body` enqueues, captured as an executable graph.
-pub(super) struct Captured(CUgraphExec);
+pub(super) struct CapturedGraph(CUgraphExec);
 
-impl Captured {
+impl CapturedGraph {
     pub(super) fn new(
         queue: &mut CudaQueue,
         body: &mut dyn FnMut(&mut CudaQueue) -> Result<(), EngineError>,
     ) -> Result<Self, EngineError> {
-        let capture = |error| failed("capture a graph", error);
+        let capture = |error| driver_error("capture a graph", error);
         let stream = queue.stream();
         queue.device().bind().map_err(capture)?;
         // SAFETY: the stream lives as long as the queue.
@@ -44,18 +44,18 @@ impl Captured {
             // SAFETY: the graph and the stream are valid; the memory that the graph uses is alive
             // because its body borrows it.
             unsafe { result::graph::launch(self.0, queue.stream()) }
-                .map_err(|error| failed("launch a graph", error))?;
+                .map_err(|error| driver_error("launch a graph", error))?;
         }
         end.record(queue.stream())?;
         queue.synchronize()?;
         // SAFETY: both events have been recorded and reached.
         let milliseconds = unsafe { result::event::elapsed(start.0, end.0) };
-        let milliseconds = milliseconds.map_err(|error| failed("read the device's clock", error))?;
+        let milliseconds = milliseconds.map_err(|error| driver_error("read the device's clock", error))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 }
 
-impl Drop for Captured {
+impl Drop for CapturedGraph {
     fn drop(&mut self) {
         // SAFETY: the graph is destroyed once; a running launch completes.
         let _ = unsafe { result::graph::exec_destroy(self.0) };
@@ -80,12 +80,13 @@ struct Event(CUevent);
 impl Event {
     fn new() -> Result<Self, EngineError> {
         let event = result::event::create(CUevent_flags::CU_EVENT_DEFAULT);
-        event.map(Self).map_err(|error| failed("create an event", error))
+        event.map(Self).map_err(|error| driver_error("create an event", error))
     }
 
     fn record(&self, stream: CUstream) -> Result<(), EngineError> {
         // SAFETY: the event and the stream are valid.
-        unsafe { result::event::record(self.0, stream) }.map_err(|error| failed("record an event", error))
+        unsafe { result::event::record(self.0, stream) }
+            .map_err(|error| driver_error("record an event", error))
     }
 }
 

@@ -1,7 +1,7 @@
 use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
-use super::linear::{sliced, sum_slices};
+use super::linear::{slice_target, sum_slices};
 use super::module::Family;
 use super::plan::{Plan, size, slices, tiles};
 use crate::{EngineError, Pass, Role};
@@ -42,7 +42,7 @@ pub(super) fn plan(
     let weights_of_filter = channels * conv.kernel[0] * conv.kernel[1];
     let weight_elements = out_channels * weights_of_filter;
     let after_weights =
-        |operand: Argument| if conv.bias { operand.from(weight_elements) } else { Argument::NONE };
+        |operand: Argument| if conv.bias { operand.offset(weight_elements) } else { Argument::NONE };
     let weights = plan.operand(Role::Parameters);
     let (x, dy) = (plan.operand(Role::Input(0)), plan.operand(Role::OutputGradient));
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
@@ -59,7 +59,7 @@ pub(super) fn plan(
     let gradient = plan.operand(Role::ParameterGradient);
     let tiles = tiles(filters, weights_of_filter);
     let (count, slice) = slices(samples * windows, tiles * groups);
-    let to = sliced(plan, count, weight_elements, gradient)?;
+    let to = slice_target(plan, count, weight_elements, gradient)?;
     let arguments = [size(samples), geometry, size(slice), x, dy, to];
     plan.launch((FAMILY, "convolution_weight_gradient"), [tiles, count * groups], arguments)?;
     // This kernel belongs to the family of matrix products and is used for all gradients.

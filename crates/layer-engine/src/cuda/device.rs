@@ -8,24 +8,24 @@ use cudarc::driver::sys::{CUdevice_attribute, CUfunction, CUmodule, CUstream};
 use cudarc::driver::{CudaContext, DriverError, result};
 
 use super::module::Family;
-use super::{Raw, failed, library};
+use super::{DriverHandle, driver_error, library};
 use crate::EngineError;
 
 /// A GPU and the modules loaded on it. The modules stay loaded while any object of the engine
 /// exists.
 #[derive(Debug, Clone)]
-pub(super) struct Device(Arc<Opened>);
+pub(super) struct Device(Arc<DeviceState>);
 
 #[derive(Debug)]
-struct Opened {
+struct DeviceState {
     context: Arc<CudaContext>,
-    modules: Mutex<BTreeMap<Family, Raw<CUmodule>>>,
+    modules: Mutex<BTreeMap<Family, DriverHandle<CUmodule>>>,
     /// A family whose PTX is replaced. The text ends with a NUL.
     #[cfg(test)]
     replaced: Option<(Family, String)>,
 }
 
-impl Opened {
+impl DeviceState {
     /// Returns the PTX of a family, which ends with a NUL.
     #[cfg_attr(not(test), allow(clippy::unused_self, reason = "only tests have other code"))]
     fn code(&self, family: Family) -> &str {
@@ -39,7 +39,7 @@ impl Opened {
 
 impl Device {
     pub(super) fn open(ordinal: usize) -> Result<Self, EngineError> {
-        Ok(Self(Arc::new(Opened {
+        Ok(Self(Arc::new(DeviceState {
             context: library::open(ordinal)?,
             modules: Mutex::default(),
             #[cfg(test)]
@@ -51,7 +51,7 @@ impl Device {
     #[cfg(test)]
     pub(super) fn with_code(family: Family, code: String) -> Result<Self, EngineError> {
         let (context, replaced) = (library::open(0)?, Some((family, code)));
-        Ok(Self(Arc::new(Opened { context, modules: Mutex::default(), replaced })))
+        Ok(Self(Arc::new(DeviceState { context, modules: Mutex::default(), replaced })))
     }
 
     pub(super) fn context(&self) -> &CudaContext {
@@ -77,19 +77,19 @@ impl Device {
             } else {
                 // SAFETY: the text ends with a NUL and is read before the call returns.
                 let module = unsafe { result::module::load_data(self.0.code(family).as_ptr().cast()) }?;
-                modules.insert(family, Raw(module));
+                modules.insert(family, DriverHandle(module));
                 module
             };
             let name = CString::new(name).unwrap_or_default();
             // SAFETY: the module is loaded.
             unsafe { result::module::get_function(module, name) }
         };
-        let raw = load().map_err(|error| failed(&format!("the kernel {name}"), error))?;
-        Ok(Function { raw: Raw(raw), name })
+        let raw = load().map_err(|error| driver_error(&format!("the kernel {name}"), error))?;
+        Ok(Function { raw: DriverHandle(raw), name })
     }
 }
 
-impl Drop for Opened {
+impl Drop for DeviceState {
     fn drop(&mut self) {
         let modules = std::mem::take(self.modules.get_mut().unwrap_or_else(PoisonError::into_inner));
         // If the context is lost, its modules are too.
@@ -105,7 +105,7 @@ impl Drop for Opened {
 /// A loaded kernel. Its users keep the device alive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Function {
-    raw: Raw<CUfunction>,
+    raw: DriverHandle<CUfunction>,
     pub(super) name: &'static str,
 }
 

@@ -6,9 +6,9 @@ use std::ffi::c_void;
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdevice_attribute, cuDriverGetVersion};
 
-use super::capture::Captured;
+use super::capture::CapturedGraph;
 use super::device::Device;
-use super::{CudaBuffer, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, failed, prepare};
+use super::{CudaBuffer, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, driver_error, prepare};
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Stopwatch};
 
 /// Runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision, with the
@@ -49,7 +49,7 @@ impl CudaEngine {
     }
 
     #[cfg(test)]
-    pub(super) fn of(device: Device) -> Self {
+    pub(super) fn with_device(device: Device) -> Self {
         Self { device }
     }
 
@@ -192,7 +192,7 @@ impl CudaEngine {
         if host.is_empty() {
             return Ok(());
         }
-        let copy = |error| failed("copy to the device", error);
+        let copy = |error| driver_error("copy to the device", error);
         self.device.bind().map_err(copy)?;
         // SAFETY: the memory is at least as long as `host`, and the caller guarantees that it is
         // valid.
@@ -219,7 +219,7 @@ impl CudaEngine {
             // is valid.
             unsafe { result::memcpy_dtoh_async(host, from.pointer, queue.stream()) }
         });
-        copied.map_err(|error| queue.blame("copy from the device", error))
+        copied.map_err(|error| queue.queue_error("copy from the device", error))
     }
 }
 
@@ -311,7 +311,7 @@ impl Engine for CudaEngine {
     ) -> Result<(), EngineError> {
         body(queue)?;
         queue.synchronize()?;
-        let captured = Captured::new(queue, body)?;
+        let captured = CapturedGraph::new(queue, body)?;
         // The first launch of a graph also uploads it to the device.
         captured.time(queue, 1)?;
         measure(&mut |rounds| captured.time(queue, rounds))

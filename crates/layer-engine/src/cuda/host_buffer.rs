@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use cudarc::driver::result;
 
 use super::device::Device;
-use super::failed;
+use super::driver_error;
 use crate::EngineError;
 
 /// Elements in page-locked host memory, which the device copies from and to asynchronously.
@@ -26,10 +26,11 @@ impl CudaHostBuffer {
     pub(super) fn new(device: &Device, elements: usize) -> Result<Self, EngineError> {
         let mut buffer = Self { device: device.clone(), start: None, elements };
         if elements > 0 {
-            let failed = |error| failed("allocate page-locked memory of the host", error);
-            device.bind().map_err(failed)?;
+            let driver_error = |error| driver_error("allocate page-locked memory of the host", error);
+            device.bind().map_err(driver_error)?;
             // SAFETY: the device is current.
-            let start = unsafe { result::malloc_host(elements * size_of::<f32>(), 0) }.map_err(failed)?;
+            let start =
+                unsafe { result::malloc_host(elements * size_of::<f32>(), 0) }.map_err(driver_error)?;
             buffer.start = NonNull::new(start.cast());
             buffer.as_mut_slice().fill(0.0);
         }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use super::buffer::DeviceSlice;
 use super::device::Function;
-use super::failed;
+use super::driver_error;
 use super::memory::DeviceMemory;
 use super::queue::CudaQueue;
 use crate::{EngineError, LaunchContext};
 
 /// Maximum number of arguments of a kernel.
-const ARGUMENTS: usize = 16;
+const MAX_ARGUMENTS: usize = 16;
 
 /// Number of values of a shape argument.
-pub(super) const SHAPE: usize = 13;
+pub(super) const SHAPE_VALUES: usize = 13;
 
 /// An argument of a kernel.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(super) enum Argument {
     F32(f32),
     F64(f64),
     /// Values of a struct parameter, of which the kernel reads as many as the struct has.
-    Shape([u32; SHAPE]),
+    Shape([u32; SHAPE_VALUES]),
 }
 
 impl Argument {
@@ -41,7 +41,7 @@ impl Argument {
     pub(super) const NONE: Self = Self::Address(0);
 
     /// Returns the operand from element `element` on.
-    pub(super) fn from(self, element: usize) -> Self {
+    pub(super) fn offset(self, element: usize) -> Self {
         match self {
             Self::Read(operand, first) => Self::Read(operand, first + element),
             Self::Write(operand, first) => Self::Write(operand, first + element),
@@ -109,14 +109,15 @@ impl CudaKernel {
         if self.reads_context() {
             queue.set_context(context)?;
         }
-        let failed = |function: &str, error| failed(&format!("`{}` ({function})", self.name), error);
-        queue.device().bind().map_err(|error| failed("its device", error))?;
+        let driver_error =
+            |function: &str, error| driver_error(&format!("`{}` ({function})", self.name), error);
+        queue.device().bind().map_err(|error| driver_error("its device", error))?;
         let address = |slice: Option<DeviceSlice>, element: usize| {
             slice.map_or(0, |slice| slice.pointer + (element * size_of::<f32>()) as u64)
         };
         for Step { function, grid, arguments } in &self.steps {
-            let mut addresses = [0_u64; ARGUMENTS];
-            let mut pointers = [std::ptr::null_mut::<c_void>(); ARGUMENTS];
+            let mut addresses = [0_u64; MAX_ARGUMENTS];
+            let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_ARGUMENTS];
             let slots = addresses.iter_mut().zip(&mut pointers);
             for (argument, (place, pointer)) in arguments.iter().zip(slots) {
                 match argument {
@@ -139,13 +140,13 @@ impl CudaKernel {
                     _ => from_ref(place).cast_mut().cast(),
                 };
             }
-            let used = &mut pointers[..arguments.len().min(ARGUMENTS)];
+            let used = &mut pointers[..arguments.len().min(MAX_ARGUMENTS)];
             // SAFETY: the plan gives each kernel its arguments; the operands have the lengths that
             // the kernel was prepared for, and the caller guarantees their validity.
             unsafe { function.launch(*grid, THREADS, queue.stream(), used) }
-                .map_err(|error| failed(function.name, error))?;
+                .map_err(|error| driver_error(function.name, error))?;
         }
-        queue.remember(&self.name);
+        queue.record_kernel(&self.name);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, sys};
 
-use super::failed;
+use super::driver_error;
 use crate::EngineError;
 
 /// Opens the CUDA driver, or the emulated one if requested, and the primary context of a device,
@@ -17,15 +17,15 @@ pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, EngineError> {
     // other first call would panic.
     if !unsafe { sys::is_culib_present() } {
         return Err(unusable(
-            "CUDA's driver was not found: looked for libcuda.so and libcuda.so.1 where the loader looks; install the \
+            "CUDA's driver was not found: the loader has neither libcuda.so nor libcuda.so.1; install the \
              NVIDIA driver, or add its folder to LD_LIBRARY_PATH"
                 .to_owned(),
         ));
     }
     let count =
-        CudaContext::device_count().map_err(|error| unusable(failed("devices", error).to_string()))?;
+        CudaContext::device_count().map_err(|error| unusable(driver_error("devices", error).to_string()))?;
     if !usize::try_from(count).is_ok_and(|count| ordinal < count) {
-        return Err(unusable(format!("CUDA sees {count} devices")));
+        return Err(unusable(format!("CUDA has {count} devices")));
     }
-    CudaContext::new(ordinal).map_err(|error| unusable(failed("its context", error).to_string()))
+    CudaContext::new(ordinal).map_err(|error| unusable(driver_error("its context", error).to_string()))
 }

@@ -16,7 +16,7 @@ pub(super) fn plan(
     let [rows, columns, depth] = sizes;
     let weights = plan.operand(Role::Parameters);
     let after_weights =
-        |operand: Argument| if bias { operand.from(outputs * inputs) } else { Argument::NONE };
+        |operand: Argument| if bias { operand.offset(outputs * inputs) } else { Argument::NONE };
     let (x, dy) = (plan.operand(Role::Input(0)), plan.operand(Role::OutputGradient));
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
         let arguments =
@@ -30,7 +30,7 @@ pub(super) fn plan(
     let gradient = plan.operand(Role::ParameterGradient);
     let tiles = tiles(outputs, inputs);
     let (count, slice) = slices(samples, tiles);
-    let to = sliced(plan, count, outputs * inputs, gradient)?;
+    let to = slice_target(plan, count, outputs * inputs, gradient)?;
     let arguments = [rows, columns, depth, size(slice), x, dy, to];
     plan.launch((FAMILY, "linear_weight_gradient"), [tiles, count], arguments)?;
     sum_slices(plan, count, outputs * inputs, to, gradient)?;
@@ -43,7 +43,7 @@ pub(super) fn plan(
 
 /// Returns the buffer for the slices of a gradient: the gradient itself if there is one slice, else
 /// workspace.
-pub(super) fn sliced(
+pub(super) fn slice_target(
     plan: &mut Plan<'_>,
     slices: usize,
     elements: usize,

@@ -3,7 +3,7 @@
 use cudarc::driver::{DriverError, result, sys};
 
 use super::device::Device;
-use super::{NAME, failed};
+use super::{NAME, driver_error};
 use crate::EngineError;
 
 /// Device memory. Dropping it waits until all work of the device is complete, because the work may
@@ -21,7 +21,7 @@ impl DeviceMemory {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                 EngineError::OutOfMemory { engine: NAME, elements: bytes.div_ceil(size_of::<f32>()) }
             }
-            _ => failed("allocate memory", error),
+            _ => driver_error("allocate memory", error),
         };
         device.bind().map_err(no_memory)?;
         // SAFETY: the device is current.
@@ -34,7 +34,7 @@ impl DeviceMemory {
                 result::stream::synchronize(result::stream::null())
             }
         };
-        zeroed().map_err(|error| failed("zero memory", error))?;
+        zeroed().map_err(|error| driver_error("zero memory", error))?;
         Ok(memory)
     }
 
@@ -44,7 +44,7 @@ impl DeviceMemory {
         if !numbers.is_empty() {
             // SAFETY: the memory is as long as `numbers`, which are copied before the call returns.
             unsafe { result::memcpy_htod_sync(memory.address, numbers) }
-                .map_err(|error| failed("copy a table to the device", error))?;
+                .map_err(|error| driver_error("copy a table to the device", error))?;
         }
         Ok(memory)
     }

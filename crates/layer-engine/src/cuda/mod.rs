@@ -37,8 +37,8 @@ pub use queue::CudaQueue;
 /// Name of the engine in error messages.
 const NAME: &str = "the CUDA engine";
 
-/// Converts an error of the driver. `action` is the failed action.
-fn failed(action: &str, error: DriverError) -> EngineError {
+/// Converts an error of the driver. `action` is the action that failed.
+fn driver_error(action: &str, error: DriverError) -> EngineError {
     let problem = match (error.error_name(), error.error_string()) {
         (Ok(name), Ok(meaning)) => {
             format!("{action}: {}: {}", name.to_string_lossy(), meaning.to_string_lossy())
@@ -50,26 +50,26 @@ fn failed(action: &str, error: DriverError) -> EngineError {
 
 /// A handle of a driver object that is not bound to a thread.
 #[derive(Debug, Clone, Copy)]
-struct Raw<T>(T);
+struct DriverHandle<T>(T);
 
-mod threads {
+mod send_and_sync {
     #![allow(unsafe_code)]
 
     use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
 
-    use super::Raw;
+    use super::DriverHandle;
 
     // SAFETY: objects of the CUDA driver are not bound to a thread, and the driver synchronises
     // access to them.
-    unsafe impl Send for Raw<CUfunction> {}
+    unsafe impl Send for DriverHandle<CUfunction> {}
     // SAFETY: a kernel is only read.
-    unsafe impl Sync for Raw<CUfunction> {}
+    unsafe impl Sync for DriverHandle<CUfunction> {}
     // SAFETY: as above.
-    unsafe impl Send for Raw<CUmodule> {}
+    unsafe impl Send for DriverHandle<CUmodule> {}
     // SAFETY: a loaded module is only read until its owner unloads it.
-    unsafe impl Sync for Raw<CUmodule> {}
+    unsafe impl Sync for DriverHandle<CUmodule> {}
     // SAFETY: as above.
-    unsafe impl Send for Raw<CUstream> {}
+    unsafe impl Send for DriverHandle<CUstream> {}
     // SAFETY: any thread can enqueue work on a stream.
-    unsafe impl Sync for Raw<CUstream> {}
+    unsafe impl Sync for DriverHandle<CUstream> {}
 }

@@ -26,7 +26,7 @@ use crate::{CpuEngine, Engine, KernelSpec, Pass, Precision, Real, Role, Sgd, Sha
 use any_engine::{CONTEXT, LayerRun, distance, download, numbers, upload};
 
 /// Replacements that move a comparison by one.
-const MOVED: [(&str, &str); 4] =
+const MOVED_COMPARISONS: [(&str, &str); 4] =
     [("setp.lt.", "setp.le."), ("setp.le.", "setp.lt."), ("setp.gt.", "setp.ge."), ("setp.ge.", "setp.gt.")];
 
 /// The PTX of a family with one mutation, and its place: the kernel, and the number of the barrier
@@ -45,7 +45,8 @@ fn mutations(family: Family, with_bounds: bool) -> Vec<Mutation> {
         }
         let text = line.trim();
         let is_whole = [".s32", ".u32", ".s64", ".u64"].iter().any(|kind| text.contains(kind));
-        let moved = MOVED.iter().find(|(from, _)| text.starts_with(from) && is_whole && with_bounds);
+        let moved =
+            MOVED_COMPARISONS.iter().find(|(from, _)| text.starts_with(from) && is_whole && with_bounds);
         let (what, changed) = match moved {
             Some((from, to)) => {
                 let result = text.split([' ', '\t', ',']).find(|word| word.starts_with("%p"));
@@ -70,7 +71,7 @@ enum Case {
     /// A training step of a layer with a number of samples.
     Layer(Layer, usize),
     /// A kernel that belongs to no layer, with the lengths of its operands.
-    Other(KernelSpec<'static>, Vec<usize>, Vec<usize>),
+    Kernel(KernelSpec<'static>, Vec<usize>, Vec<usize>),
 }
 
 /// Returns test cases that launch every kernel of a family, with shapes that are no multiple of the
@@ -152,20 +153,20 @@ fn cases(family: Family) -> Vec<Case> {
     let mut all: Vec<_> =
         kinds.into_iter().map(|(kind, shape, samples)| Case::Layer(layer(kind, shape), samples)).collect();
     if family == Family::Elementwise {
-        all.push(Case::Other(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
+        all.push(Case::Kernel(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
         // The second range would show if the zero fill of the first were too long or the factor
         // applied too far.
         let factors = vec![(1, 0.0), (1, 1.5)];
-        all.push(Case::Other(KernelSpec::Scale { sample_elements: 300, factors }, Vec::new(), vec![600]));
+        all.push(Case::Kernel(KernelSpec::Scale { sample_elements: 300, factors }, Vec::new(), vec![600]));
     }
     if family == Family::Optimizer {
         let rule = Sgd { momentum: 0.5, weight_decay: 0.1, clip_norm: Some(0.1) };
-        all.push(Case::Other(KernelSpec::Sgd { elements: 300, rule }, vec![300, 1], vec![300; 2]));
+        all.push(Case::Kernel(KernelSpec::Sgd { elements: 300, rule }, vec![300, 1], vec![300; 2]));
         // More blocks than the second kernel has threads, and a partial last block.
         let long = 16 * 256 * 3 + 300;
-        all.push(Case::Other(KernelSpec::SquaredNorm { elements: vec![long] }, vec![long], vec![1]));
+        all.push(Case::Kernel(KernelSpec::SquaredNorm { elements: vec![long] }, vec![long], vec![1]));
         let many = vec![3; 300];
-        all.push(Case::Other(KernelSpec::SquaredNorm { elements: many.clone() }, many, vec![1]));
+        all.push(Case::Kernel(KernelSpec::SquaredNorm { elements: many.clone() }, many, vec![1]));
     }
     all
 }
@@ -173,44 +174,44 @@ fn cases(family: Family) -> Vec<Case> {
 type Results = Vec<Vec<f64>>;
 
 /// Runs a case. Returns `None` as soon as a step fails.
-fn run<E: Engine<Scalar: Real>>(engine: &E, case: &Case, is_well: impl Fn() -> bool) -> Option<Results> {
+fn run<E: Engine<Scalar: Real>>(engine: &E, case: &Case, is_healthy: impl Fn() -> bool) -> Option<Results> {
     match case {
-        Case::Layer(layer, samples) => step(engine, layer, *samples, is_well),
-        Case::Other(spec, reads, writes) => other(engine, spec, reads, writes, is_well),
+        Case::Layer(layer, samples) => run_layer(engine, layer, *samples, is_healthy),
+        Case::Kernel(spec, reads, writes) => run_kernel(engine, spec, reads, writes, is_healthy),
     }
 }
 
-fn other<E: Engine<Scalar: Real>>(
+fn run_kernel<E: Engine<Scalar: Real>>(
     engine: &E,
     spec: &KernelSpec<'_>,
     reads: &[usize],
     writes: &[usize],
-    is_well: impl Fn() -> bool,
+    is_healthy: impl Fn() -> bool,
 ) -> Option<Results> {
     let mut queue = engine.queue().unwrap();
     // Values are positive, as squared norms are.
-    let mut made = |offset: u64, lengths: &[usize]| -> Vec<E::Buffer> {
+    let mut upload_numbers = |offset: u64, lengths: &[usize]| -> Vec<E::Buffer> {
         let values = (offset..).zip(lengths).map(|(salt, &length)| numbers(salt, length));
         let values = values.map(|values| values.iter().map(|value| value.abs()).collect::<Vec<_>>());
         values.map(|values| upload(engine, &values, &mut queue)).collect()
     };
-    let (reads, mut written) = (made(1, reads), made(50, writes));
+    let (reads, mut written) = (upload_numbers(1, reads), upload_numbers(50, writes));
     let mut kernel = engine.prepare(spec, Precision::F32).ok()?;
     let reads: Vec<_> = reads.iter().collect();
     let mut targets: Vec<_> = written.iter_mut().collect();
     engine.enqueue(&mut kernel, &reads, &mut targets, &CONTEXT, &mut queue).ok()?;
-    if !is_well() {
+    if !is_healthy() {
         return None;
     }
     let lengths = written.iter().zip(writes);
     Some(lengths.map(|(buffer, &length)| download(engine, buffer, length, &mut queue)).collect())
 }
 
-fn step<E: Engine<Scalar: Real>>(
+fn run_layer<E: Engine<Scalar: Real>>(
     engine: &E,
     layer: &Layer,
     samples: usize,
-    is_well: impl Fn() -> bool,
+    is_healthy: impl Fn() -> bool,
 ) -> Option<Results> {
     let mut run = LayerRun::new(engine, Precision::F32, layer, Shard { first: 5, samples });
     let mut results = Vec::new();
@@ -219,7 +220,7 @@ fn step<E: Engine<Scalar: Real>>(
             results.extend(run.results().into_iter().map(|role| run.values(role)).collect::<Vec<_>>());
         }
         run.run(pass).ok()?;
-        if !is_well() {
+        if !is_healthy() {
             return None;
         }
     }
@@ -228,18 +229,18 @@ fn step<E: Engine<Scalar: Real>>(
 }
 
 /// Returns whether a run with all checks reveals the mutation.
-fn is_found(family: Family, ptx: &str, expected: &[(Case, Results)]) -> bool {
+fn is_detected(family: Family, ptx: &str, expected: &[(Case, Results)]) -> bool {
     expected.iter().zip(0_i64..).any(|((case, expected), order)| {
         let emulator = Emulator::new().unwrap();
         emulator.set(Setting::RaceCheck, 1);
         emulator.set(Setting::OrderSeed, order);
         emulator.set(Setting::WatchdogInstructions, 3_000_000);
-        let engine = CudaEngine::of(Device::with_code(family, ptx.to_owned()).unwrap());
-        let is_well = || {
+        let engine = CudaEngine::with_device(Device::with_code(family, ptx.to_owned()).unwrap());
+        let is_healthy = || {
             emulator.advance(Duration::from_secs(1));
             emulator.faults().is_empty()
         };
-        let Some(got) = run(&engine, case, is_well) else { return true };
+        let Some(got) = run(&engine, case, is_healthy) else { return true };
         got.iter().zip(expected).any(|(got, expected)| {
             let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
             // NaN fails both comparisons.
@@ -265,7 +266,7 @@ const FAMILIES: [Family; 13] = [
 ];
 
 #[test]
-fn every_barrier_and_every_bound_is_needed() {
+fn every_mutation_is_detected_or_listed() {
     #![allow(unsafe_code)]
     // SAFETY: loading a driver does not initialise it.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
@@ -274,7 +275,7 @@ fn every_barrier_and_every_bound_is_needed() {
     }
     let with_tiles = std::env::var("CUDA_ENGINE_MUTATIONS").is_ok_and(|wanted| wanted == "1");
     let cpu = CpuEngine::<f32>::new();
-    let (mut count, mut left) = (0, BTreeSet::new());
+    let (mut count, mut undetected) = (0, BTreeSet::new());
     for family in FAMILIES {
         let expected: Vec<_> = cases(family)
             .into_iter()
@@ -283,28 +284,28 @@ fn every_barrier_and_every_bound_is_needed() {
                 (case, results)
             })
             .collect();
-        assert!(!is_found(family, family.ptx(), &expected), "{family:?} is wrong without a change");
+        assert!(!is_detected(family, family.ptx(), &expected), "{family:?} is wrong without a change");
         let in_tiles = matches!(family, Family::Attention | Family::Convolution | Family::MatrixProduct);
         for Mutation { place, ptx } in mutations(family, with_tiles || !in_tiles) {
             count += 1;
-            if !is_found(family, &(ptx + "\0"), &expected) {
+            if !is_detected(family, &(ptx + "\0"), &expected) {
                 if in_tiles && !place.1.starts_with("barrier") {
                     println!("not found: {place:?}");
                 } else {
-                    left.insert(place);
+                    undetected.insert(place);
                 }
             }
         }
     }
-    println!("{count} changes, of which {} are not found outside of tiles", left.len());
+    println!("{count} changes, of which {} are not found outside of tiles", undetected.len());
     let harmless: BTreeSet<_> = HARMLESS
         .iter()
         .flat_map(|(kernel, _, results)| {
             results.split(' ').map(|result| ((*kernel).to_owned(), result.to_owned()))
         })
         .collect();
-    let unexplained: Vec<_> = left.difference(&harmless).collect();
-    let found: Vec<_> = harmless.difference(&left).collect();
+    let unexplained: Vec<_> = undetected.difference(&harmless).collect();
+    let found: Vec<_> = harmless.difference(&undetected).collect();
     assert!(
         unexplained.is_empty() && found.is_empty(),
         "changed without being found: {unexplained:?}; listed as harmless, but found: {found:?}"

@@ -6,12 +6,12 @@ use crate::{EngineError, Sgd};
 const FAMILY: Family = Family::Optimizer;
 
 /// Maximum number of blocks that sum the squares of an operand.
-const BLOCKS: usize = 128;
+const MAX_BLOCKS: usize = 128;
 
 /// Plans the sum of the squares of all operands that are read.
 pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<(), EngineError> {
     // Each thread sums up to sixteen elements before the reduction.
-    let blocks = |elements: usize| elements.div_ceil(16 * THREADS as usize).min(BLOCKS);
+    let blocks = |elements: usize| elements.div_ceil(16 * THREADS as usize).min(MAX_BLOCKS);
     let count: usize = operands.iter().map(|&elements| blocks(elements)).sum();
     let sums = plan.workspace(count * size_of::<f64>())?;
     let mut first = 0;

@@ -9,11 +9,11 @@ use crate::{EngineError, Role, Signature};
 
 /// Maximum number of elements of an operand. Kernels index elements with 32 bits, and a grid
 /// extends up to one block beyond the last element.
-const MOST_ELEMENTS: usize = (1 << 31) - 1024;
+const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 
 /// Number of blocks that the sums of a gradient are divided among. It is a constant, so that the
 /// slices, and with them the rounding, depend only on shapes and not on the device.
-const BLOCKS: usize = 128;
+const SLICE_BLOCKS: usize = 128;
 
 /// A kernel under preparation.
 pub(super) struct Plan<'d> {
@@ -31,7 +31,7 @@ impl<'d> Plan<'d> {
     /// belongs to a layer.
     ///
     /// # Errors
-    /// [`EngineError::Library`] if an operand has more than [`MOST_ELEMENTS`] elements.
+    /// [`EngineError::Library`] if an operand has more than [`MAX_ELEMENTS`] elements.
     pub(super) fn new(
         device: &'d Device,
         name: String,
@@ -39,9 +39,9 @@ impl<'d> Plan<'d> {
         reads: Vec<usize>,
         writes: Vec<usize>,
     ) -> Result<Self, EngineError> {
-        if let Some(&elements) = reads.iter().chain(&writes).find(|elements| **elements > MOST_ELEMENTS) {
+        if let Some(&elements) = reads.iter().chain(&writes).find(|elements| **elements > MAX_ELEMENTS) {
             let problem =
-                format!("`{name}` has an operand of {elements} elements; {MOST_ELEMENTS} are the most");
+                format!("`{name}` has an operand of {elements} elements; the maximum is {MAX_ELEMENTS}");
             return Err(EngineError::Library { engine: NAME, problem });
         }
         Ok(Self { device, name, signature, reads, writes, steps: Vec::new(), memory: Vec::new() })
@@ -139,7 +139,7 @@ impl<'d> Plan<'d> {
     }
 }
 
-/// Converts a size to an argument. Sizes are at most [`MOST_ELEMENTS`].
+/// Converts a size to an argument. Sizes are at most [`MAX_ELEMENTS`].
 pub(super) fn size(elements: usize) -> Argument {
     Argument::U32(elements as u32)
 }
@@ -152,7 +152,7 @@ pub(super) fn tiles(rows: usize, columns: usize) -> usize {
 /// Divides the terms of a product with `tiles` tiles into slices. Returns the number of slices and
 /// the number of terms of a slice: enough slices to occupy the device, of at least 256 terms.
 pub(super) fn slices(terms: usize, tiles: usize) -> (usize, usize) {
-    let wanted = (BLOCKS / tiles.max(1)).clamp(1, terms.div_ceil(256).max(1));
+    let wanted = (SLICE_BLOCKS / tiles.max(1)).clamp(1, terms.div_ceil(256).max(1));
     // A multiple of 16, so that vectors of four and slabs of 16 terms are whole.
     let slice = terms.div_ceil(wanted).next_multiple_of(16).max(16);
     (terms.div_ceil(slice).max(1), slice)

@@ -1,6 +1,6 @@
 use layer_graph::{Layer, Pool2d};
 
-use super::kernel::{Argument, SHAPE};
+use super::kernel::{Argument, SHAPE_VALUES};
 use super::module::Family;
 use super::plan::{Plan, size};
 use crate::{EngineError, Pass, Role};
@@ -8,7 +8,7 @@ use crate::{EngineError, Pass, Role};
 const FAMILY: Family = Family::Pooling;
 
 /// Images and windows of a pooling.
-struct Images {
+struct PoolShape {
     /// Number of images, over all samples and channels.
     count: usize,
     elements: usize,
@@ -16,7 +16,7 @@ struct Images {
     axes: [Argument; 2],
 }
 
-impl Images {
+impl PoolShape {
     /// Creates windows of a fixed size, or adaptive windows without a `pool`. Returns `None` if the
     /// layer's shapes are not images.
     fn new(layer: &Layer, pool: Option<&Pool2d>, samples: usize) -> Option<Self> {
@@ -26,7 +26,7 @@ impl Images {
         let axis = |axis: usize, size: usize, windows: usize| {
             let (kernel, stride, padding) =
                 pool.map_or((0, 0, 0), |pool| (pool.kernel[axis], pool.stride[axis], pool.padding[axis]));
-            let mut shape = [0; SHAPE];
+            let mut shape = [0; SHAPE_VALUES];
             for (to, number) in shape.iter_mut().zip([size, windows, kernel, stride, padding]) {
                 *to = number as u32;
             }
@@ -42,14 +42,14 @@ impl Images {
 }
 
 /// Plans a pass of a maximum pooling. Returns `None` if the layer's shapes are not images.
-pub(super) fn largest(
+pub(super) fn max_pool(
     plan: &mut Plan<'_>,
     layer: &Layer,
     pool: &Pool2d,
     samples: usize,
     pass: Pass,
 ) -> Result<Option<()>, EngineError> {
-    let Some(images) = Images::new(layer, Some(pool), samples) else { return Ok(None) };
+    let Some(images) = PoolShape::new(layer, Some(pool), samples) else { return Ok(None) };
     let [rows, columns] = images.axes;
     let saved = plan.operand(Role::Saved);
     if pass == Pass::Backward {
@@ -66,14 +66,14 @@ pub(super) fn largest(
 
 /// Plans a pass of an average pooling, adaptive without a `pool`. Returns `None` if the layer's
 /// shapes are not images.
-pub(super) fn mean(
+pub(super) fn avg_pool(
     plan: &mut Plan<'_>,
     layer: &Layer,
     pool: Option<&Pool2d>,
     samples: usize,
     backward: bool,
 ) -> Result<Option<()>, EngineError> {
-    let Some(images) = Images::new(layer, pool, samples) else { return Ok(None) };
+    let Some(images) = PoolShape::new(layer, pool, samples) else { return Ok(None) };
     let [rows, columns] = images.axes;
     let with_padding = size(usize::from(pool.is_some_and(|pool| pool.count_padding)));
     let (kernel, threads, from, to) = if backward {

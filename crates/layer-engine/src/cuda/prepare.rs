@@ -27,12 +27,12 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
             let mut plan = Plan::new(device, name, signature, reads, writes)?;
             // The moments of a batch normalisation may include samples of other ranks: a shard
             // without samples needs its result too.
-            let works_without = matches!(layer.kind(), LayerKind::BatchNorm(_))
+            let needs_no_samples = matches!(layer.kind(), LayerKind::BatchNorm(_))
                 && matches!(pass, Pass::Forward | Pass::Recompute);
             if matches!(layer.kind(), LayerKind::Opaque(_)) {
                 return Err(unsupported());
             }
-            if shard.samples == 0 && !works_without {
+            if shard.samples == 0 && !needs_no_samples {
                 // Running statistics do not change.
                 plan.write_zeros(Role::Statistics)?;
             } else {
@@ -58,12 +58,12 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
         // A pack is a concatenation of tensors with one sample.
         KernelSpec::Pack { elements } => {
             let mut plan = plain("Pack", elements.clone(), vec![elements.iter().sum()])?;
-            rearrange::join(&mut plan, 1, elements)?;
+            rearrange::concatenate(&mut plan, 1, elements)?;
             plan
         }
         KernelSpec::Unpack { elements } => {
             let mut plan = plain("Unpack", vec![elements.iter().sum()], elements.clone())?;
-            rearrange::part(&mut plan, 1, elements)?;
+            rearrange::split(&mut plan, 1, elements)?;
             plan
         }
         KernelSpec::SquaredNorm { elements } => {
@@ -115,14 +115,14 @@ fn layer(plan: &mut Plan<'_>, layer: &Layer, pass: Pass, shard: Shard) -> Result
                 backward,
             )?;
         }
-        LayerKind::MaxPool2d(pool) => return pooling::largest(plan, layer, pool, samples, pass),
-        LayerKind::AvgPool2d(pool) => return pooling::mean(plan, layer, Some(pool), samples, backward),
-        LayerKind::AdaptiveAvgPool2d(_) => return pooling::mean(plan, layer, None, samples, backward),
+        LayerKind::MaxPool2d(pool) => return pooling::max_pool(plan, layer, pool, samples, pass),
+        LayerKind::AvgPool2d(pool) => return pooling::avg_pool(plan, layer, Some(pool), samples, backward),
+        LayerKind::AdaptiveAvgPool2d(_) => return pooling::avg_pool(plan, layer, None, samples, backward),
         LayerKind::Flatten | LayerKind::Reshape(_) => rearrange::copies(plan, 1, elements)?,
         LayerKind::Add if backward => rearrange::copies(plan, parts.len(), elements)?,
         LayerKind::Add => rearrange::sum(plan, parts.len(), elements)?,
-        LayerKind::Concat if backward => rearrange::part(plan, samples, &parts)?,
-        LayerKind::Concat => rearrange::join(plan, samples, &parts)?,
+        LayerKind::Concat if backward => rearrange::split(plan, samples, &parts)?,
+        LayerKind::Concat => rearrange::concatenate(plan, samples, &parts)?,
         LayerKind::Permute(permute) => {
             return rearrange::permute(plan, layer, &permute.order, samples, backward);
         }

@@ -11,14 +11,14 @@ use cudarc::driver::{DriverError, result};
 use super::device::{Device, Function};
 use super::memory::DeviceMemory;
 use super::module::Family;
-use super::{NAME, Raw, failed};
+use super::{DriverHandle, NAME, driver_error};
 use crate::{EngineError, LaunchContext};
 
 /// Size in bytes of the launch context: `Context` in `kernels/basics.cuh`.
 const CONTEXT_BYTES: usize = 24;
 
 /// Number of recent kernels that the error of a wait names.
-const RECENT: usize = 4;
+const RECENT_KERNELS: usize = 4;
 
 /// A queue of a [`CudaEngine`](crate::CudaEngine): a CUDA stream, and device memory with the seed,
 /// the iteration and the learning rate.
@@ -29,14 +29,14 @@ const RECENT: usize = 4;
 #[derive(Debug)]
 pub struct CudaQueue {
     device: Device,
-    stream: Raw<CUstream>,
+    stream: DriverHandle<CUstream>,
     is_owned: bool,
     memory: DeviceMemory,
     set: Function,
     /// Content of the memory once all enqueued work is complete.
     context: Option<LaunchContext>,
     /// The kernels that were enqueued last. One of them may have caused the error of a failed wait.
-    recent: [Option<Arc<str>>; RECENT],
+    recent: [Option<Arc<str>>; RECENT_KERNELS],
     next: usize,
 }
 
@@ -46,28 +46,28 @@ impl CudaQueue {
             device.bind()?;
             result::stream::create_with_priority(result::stream::StreamKind::NonBlocking, priority)
         };
-        let (memory, set) = Self::parts(device)?;
-        let stream = Raw(create().map_err(|error| failed("create a stream", error))?);
-        Ok(Self::of(device, stream, true, memory, set))
+        let (memory, set) = Self::allocate_context(device)?;
+        let stream = DriverHandle(create().map_err(|error| driver_error("create a stream", error))?);
+        Ok(Self::from_parts(device, stream, true, memory, set))
     }
 
     pub(super) fn borrowed(device: &Device, stream: CUstream) -> Result<Self, EngineError> {
-        let (memory, set) = Self::parts(device)?;
-        Ok(Self::of(device, Raw(stream), false, memory, set))
+        let (memory, set) = Self::allocate_context(device)?;
+        Ok(Self::from_parts(device, DriverHandle(stream), false, memory, set))
     }
 
-    fn parts(device: &Device) -> Result<(DeviceMemory, Function), EngineError> {
+    fn allocate_context(device: &Device) -> Result<(DeviceMemory, Function), EngineError> {
         Ok((DeviceMemory::zeros(device, CONTEXT_BYTES)?, device.function(Family::Optimizer, "set_context")?))
     }
 
-    fn of(
+    fn from_parts(
         device: &Device,
-        stream: Raw<CUstream>,
+        stream: DriverHandle<CUstream>,
         is_owned: bool,
         memory: DeviceMemory,
         set: Function,
     ) -> Self {
-        let recent = [const { None }; RECENT];
+        let recent = [const { None }; RECENT_KERNELS];
         Self { device: device.clone(), stream, is_owned, memory, set, context: None, recent, next: 0 }
     }
 
@@ -88,12 +88,14 @@ impl CudaQueue {
         if self.context.as_ref() == Some(context) {
             return Ok(());
         }
-        let set = |error| failed("set the launch context", error);
+        let set = |error| driver_error("set the launch context", error);
         self.device.bind().map_err(set)?;
         // SAFETY: the stream lives as long as the queue.
         let status = unsafe { result::stream::is_capturing(self.stream.0) }.map_err(set)?;
         if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            let problem = "the launch context changed while the queue was captured: set it before".to_owned();
+            let problem =
+                "the launch context changed while the queue was captured: set it before the capture"
+                    .to_owned();
             return Err(EngineError::Library { engine: NAME, problem });
         }
         let (address, rate) = (self.memory.address(), context.learning_rate as f32);
@@ -128,28 +130,28 @@ impl CudaQueue {
         self.stream.0
     }
 
-    pub(super) fn remember(&mut self, kernel: &Arc<str>) {
+    pub(super) fn record_kernel(&mut self, kernel: &Arc<str>) {
         self.recent[self.next] = Some(kernel.clone());
-        self.next = (self.next + 1) % RECENT;
+        self.next = (self.next + 1) % RECENT_KERNELS;
     }
 
     /// Waits for all enqueued work.
     pub(super) fn synchronize(&mut self) -> Result<(), EngineError> {
         // SAFETY: the stream lives as long as the queue.
         let done = self.device.bind().and_then(|()| unsafe { result::stream::synchronize(self.stream.0) });
-        done.map_err(|error| self.blame("wait for the queue", error))
+        done.map_err(|error| self.queue_error("wait for the queue", error))
     }
 
     /// Converts the error of a call that waits for the queue. Any earlier kernel may have caused
     /// it.
-    pub(super) fn blame(&self, action: &str, error: DriverError) -> EngineError {
+    pub(super) fn queue_error(&self, action: &str, error: DriverError) -> EngineError {
         let mut action = action.to_owned();
-        let order = (0..RECENT).map(|back| (self.next + RECENT - 1 - back) % RECENT);
+        let order = (0..RECENT_KERNELS).map(|back| (self.next + RECENT_KERNELS - 1 - back) % RECENT_KERNELS);
         for (index, kernel) in order.filter_map(|index| self.recent[index].as_deref()).enumerate() {
             let before = if index == 0 { ", whose last kernels are" } else { "," };
             let _ = write!(action, "{before} `{kernel}`");
         }
-        failed(&action, error)
+        driver_error(&action, error)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{EngineError, Role};
 const FAMILY: Family = Family::Elementwise;
 
 /// Number of terms that one launch adds.
-const TERMS: usize = 4;
+const TERMS_PER_LAUNCH: usize = 4;
 
 /// Plans the sum of all operands that are read.
 pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
@@ -19,9 +19,9 @@ pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<
     while next < terms {
         // The partial sum is the first term of the next launch.
         let before = (next > 0).then_some(to);
-        let end = (next + TERMS - usize::from(before.is_some())).min(terms);
+        let end = (next + TERMS_PER_LAUNCH - usize::from(before.is_some())).min(terms);
         let given = before.into_iter().chain((next..end).map(|term| Argument::Read(term, 0)));
-        let padded = given.chain(std::iter::repeat(Argument::NONE)).take(TERMS);
+        let padded = given.chain(std::iter::repeat(Argument::NONE)).take(TERMS_PER_LAUNCH);
         let arguments: Vec<_> = std::iter::once(size(elements)).chain(padded).chain([to]).collect();
         plan.for_each((FAMILY, "sum_terms"), elements, arguments)?;
         next = end;
@@ -52,14 +52,14 @@ pub(super) fn scale(
 /// Plans copies of the operand that is read to each of the operands that are written.
 pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Result<(), EngineError> {
     (0..count).try_for_each(|operand| {
-        let row = Rows { operand: Argument::Read(0, 0), stride: elements };
-        copy_rows(plan, [1, elements], row, Rows { operand: Argument::Write(operand, 0), ..row })
+        let row = StridedRows { operand: Argument::Read(0, 0), stride: elements };
+        copy_rows(plan, [1, elements], row, StridedRows { operand: Argument::Write(operand, 0), ..row })
     })
 }
 
 /// Rows within an operand.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct StridedRows {
     pub(super) operand: Argument,
     /// Distance between rows, in elements.
     pub(super) stride: usize,
@@ -69,8 +69,8 @@ pub(super) struct Rows {
 pub(super) fn copy_rows(
     plan: &mut Plan<'_>,
     [rows, elements]: [usize; 2],
-    from: Rows,
-    to: Rows,
+    from: StridedRows,
+    to: StridedRows,
 ) -> Result<(), EngineError> {
     let sizes = [size(rows), size(elements), size(from.stride), size(to.stride)];
     let arguments = [&sizes[..], &[from.operand, to.operand]].concat();
@@ -79,22 +79,32 @@ pub(super) fn copy_rows(
 
 /// Plans the concatenation of the operands that are read, sample by sample. `parts` has the number
 /// of elements per sample of each.
-pub(super) fn join(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
+pub(super) fn concatenate(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
-        let to = Rows { operand: Argument::Write(0, start), stride: whole };
-        copy_rows(plan, [samples, part], Rows { operand: Argument::Read(operand, 0), stride: part }, to)?;
+        let to = StridedRows { operand: Argument::Write(0, start), stride: whole };
+        copy_rows(
+            plan,
+            [samples, part],
+            StridedRows { operand: Argument::Read(operand, 0), stride: part },
+            to,
+        )?;
         start += part;
     }
     Ok(())
 }
 
-/// Plans the inverse of [`join`].
-pub(super) fn part(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
+/// Plans the inverse of [`concatenate`].
+pub(super) fn split(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
-        let from = Rows { operand: Argument::Read(0, start), stride: whole };
-        copy_rows(plan, [samples, part], from, Rows { operand: Argument::Write(operand, 0), stride: part })?;
+        let from = StridedRows { operand: Argument::Read(0, start), stride: whole };
+        copy_rows(
+            plan,
+            [samples, part],
+            from,
+            StridedRows { operand: Argument::Write(operand, 0), stride: part },
+        )?;
         start += part;
     }
     Ok(())
@@ -108,13 +118,13 @@ pub(super) fn select(
     samples: usize,
     backward: bool,
 ) -> Result<(), EngineError> {
-    let [outer, inner] = [whole, part].map(|stride| move |operand| Rows { operand, stride });
+    let [outer, inner] = [whole, part].map(|stride| move |operand| StridedRows { operand, stride });
     let (read, write) = (Argument::Read(0, 0), Argument::Write(0, 0));
     if backward {
         plan.write_zeros(Role::Statistics)?;
-        return copy_rows(plan, [samples, part], inner(read), outer(write.from(start)));
+        return copy_rows(plan, [samples, part], inner(read), outer(write.offset(start)));
     }
-    copy_rows(plan, [samples, part], outer(read.from(start)), inner(write))
+    copy_rows(plan, [samples, part], outer(read.offset(start)), inner(write))
 }
 
 /// Plans the permutation of a sample's dimensions, or its inverse. Returns `None` if `order` does

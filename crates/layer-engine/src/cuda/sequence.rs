@@ -3,7 +3,7 @@
 use super::kernel::Argument;
 use super::module::Family;
 use super::plan::{Plan, size};
-use super::rearrange::{Rows, copy_rows};
+use super::rearrange::{StridedRows, copy_rows};
 use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Sequence;
@@ -56,12 +56,12 @@ pub(super) fn class_token(
 ) -> Result<(), EngineError> {
     let longer = elements + token;
     if !is_backward(pass) {
-        let rows = |operand: Argument, stride| Rows { operand, stride };
+        let rows = |operand: Argument, stride| StridedRows { operand, stride };
         let (x, y) = (plan.operand(Role::Input(0)), plan.operand(Role::Output));
         // A stride of 0 repeats the parameters for each sample.
         let parameters = rows(plan.operand(Role::Parameters), 0);
         copy_rows(plan, [samples, token], parameters, rows(y, longer))?;
-        return copy_rows(plan, [samples, elements], rows(x, elements), rows(y.from(token), longer));
+        return copy_rows(plan, [samples, elements], rows(x, elements), rows(y.offset(token), longer));
     }
     input_gradient(plan, [samples, elements], longer, token, pass)?;
     sum_of_rows(plan, samples, longer, token)
@@ -79,8 +79,8 @@ fn input_gradient(
     if pass != Pass::Backward {
         return Ok(());
     }
-    let from = Rows { operand: plan.operand(Role::OutputGradient).from(start), stride };
-    let to = Rows { operand: plan.operand(Role::InputGradient(0)), stride: elements };
+    let from = StridedRows { operand: plan.operand(Role::OutputGradient).offset(start), stride };
+    let to = StridedRows { operand: plan.operand(Role::InputGradient(0)), stride: elements };
     copy_rows(plan, [samples, elements], from, to)
 }
 

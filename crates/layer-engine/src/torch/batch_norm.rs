@@ -3,11 +3,11 @@ use tch::{Kind, Tensor};
 
 use super::Failure;
 use super::buffer::Memory;
+use super::dtypes::DTypes;
 use super::ffi::batch_norm_backward;
 use super::launch::{Launch, Operands, Operation};
 use super::library_error;
 use super::moments::Moments;
-use super::numbers::Numbers;
 use crate::{Pass, Role};
 
 /// Batch normalisation in passes, between which its moments can be reduced over ranks. Moments that
@@ -21,19 +21,19 @@ pub(super) struct Normalisation {
     /// The same number as a tensor of integers and as a tensor of the layer's type.
     count_tensor: Tensor,
     count_number: Tensor,
-    numbers: Numbers,
+    dtypes: DTypes,
 }
 
 /// Mean and `1 / sqrt(variance + epsilon)` of each channel.
 type Statistics = [Tensor; 2];
 
 impl Normalisation {
-    pub(super) fn new(operands: Operands, rule: &BatchNorm, numbers: Numbers) -> Result<Self, Failure> {
+    pub(super) fn new(operands: Operands, rule: &BatchNorm, dtypes: DTypes) -> Result<Self, Failure> {
         let dims = &operands.inputs[0];
         let (channels, count) = (dims[1], dims[0] * dims[2..].iter().product::<i64>());
-        let count_tensor = Tensor::f_full([1], count, (Kind::Int, numbers.device))?;
-        let count_number = Tensor::f_full([1], count, (numbers.kind, numbers.device))?;
-        Ok(Self { operands, rule: rule.clone(), channels, count, count_tensor, count_number, numbers })
+        let count_tensor = Tensor::f_full([1], count, (Kind::Int, dtypes.device))?;
+        let count_number = Tensor::f_full([1], count, (dtypes.kind, dtypes.device))?;
+        Ok(Self { operands, rule: rule.clone(), channels, count, count_tensor, count_number, dtypes })
     }
 
     pub(super) fn operation(self, pass: Pass) -> Option<Operation> {
@@ -49,7 +49,7 @@ impl Normalisation {
     }
 
     fn on_gpu(&self) -> bool {
-        self.numbers.device.is_cuda()
+        self.dtypes.device.is_cuda()
     }
 
     fn forward_moments(&self, launch: &mut Launch<'_, '_>) -> Result<(), Failure> {
@@ -160,7 +160,7 @@ impl Normalisation {
         // Rounding can make the variance of a constant channel slightly negative.
         let variance = squares.f_sub(&mean.f_square()?)?.f_clamp_min(0.0)?;
         let inverse = variance.f_add_scalar(self.rule.epsilon)?.f_rsqrt()?;
-        let kind = self.numbers.kind;
+        let kind = self.dtypes.kind;
         let statistics = [mean.f_to_kind(kind)?, inverse.f_to_kind(kind)?];
         if updates_running {
             self.update_running(launch, &statistics, Some(&count.f_to_kind(kind)?))?;

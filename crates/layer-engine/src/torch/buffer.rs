@@ -69,7 +69,7 @@ impl TorchBuffer {
             Memory::Flat(None) => Err(library_error("a buffer without memory was read")),
             Memory::Moments(moments) => moments.flatten(),
             Memory::Saved(_) => {
-                Err(library_error("what a forward pass saved is for its backward pass alone"))
+                Err(library_error("only the backward pass can read what its forward pass saved"))
             }
         }
     }

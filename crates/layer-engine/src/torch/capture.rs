@@ -25,16 +25,17 @@ unsafe extern "C" {
 /// Held for writing during a capture and for reading during a wait for a device. CUDA forbids
 /// waiting for a device while any stream is captured: the wait and the capture would both fail.
 /// Captures are short.
-static CAPTURING: RwLock<()> = RwLock::new(());
+static CAPTURE_LOCK: RwLock<()> = RwLock::new(());
 
 thread_local! {
     /// Whether this thread is capturing. It would otherwise deadlock on its own lock.
-    static CAPTURES: Cell<bool> = const { Cell::new(false) };
+    static IS_CAPTURING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Waits for all work on a CUDA device. Fails during a capture by this thread.
 pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
-    let _no_capture = (!CAPTURES.get()).then(|| CAPTURING.read().unwrap_or_else(PoisonError::into_inner));
+    let _no_capture =
+        (!IS_CAPTURING.get()).then(|| CAPTURE_LOCK.read().unwrap_or_else(PoisonError::into_inner));
     // SAFETY: every device index is valid.
     check(unsafe { layer_engine_device_synchronize(device) })
 }
@@ -42,24 +43,24 @@ pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
 /// A running capture.
 pub(super) struct Capture {
     graph: Graph,
-    _alone: RwLockWriteGuard<'static, ()>,
+    _guard: RwLockWriteGuard<'static, ()>,
 }
 
 impl Capture {
     /// Begins to capture the current stream, which must not be the default stream. No work runs
     /// until [`end`](Self::end).
     pub(super) fn begin() -> Result<Self, Failure> {
-        let alone = CAPTURING.write().unwrap_or_else(PoisonError::into_inner);
+        let guard = CAPTURE_LOCK.write().unwrap_or_else(PoisonError::into_inner);
         let mut graph = std::ptr::null_mut();
         // SAFETY: the call writes to the pointer.
         check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
-        CAPTURES.set(true);
-        Ok(Self { graph: Graph(graph), _alone: alone })
+        IS_CAPTURING.set(true);
+        Ok(Self { graph: Graph(graph), _guard: guard })
     }
 
     /// Ends the capture.
     pub(super) fn end(self) -> Result<Graph, Failure> {
-        CAPTURES.set(false);
+        IS_CAPTURING.set(false);
         // SAFETY: the graph is alive.
         check(unsafe { layer_engine_graph_end(self.graph.0) })?;
         Ok(self.graph)

@@ -2,38 +2,38 @@ use layer_graph::Conv2d;
 use tch::Tensor;
 
 use super::Failure;
-use super::ffi::{Walk, convolution_backward};
+use super::dtypes::DTypes;
+use super::ffi::{ConvGeometry, convolution_backward};
 use super::launch::{Launch, Operands, Operation};
 use super::library_error;
-use super::numbers::Numbers;
 use crate::Role;
 
 /// A convolution with its operands.
 pub(super) struct Convolution {
     pub(super) operands: Operands,
-    pub(super) walk: Walk,
+    pub(super) geometry: ConvGeometry,
     /// Dimensions of the weight.
     pub(super) weight: Vec<i64>,
-    pub(super) numbers: Numbers,
+    pub(super) dtypes: DTypes,
 }
 
 impl Convolution {
-    pub(super) fn walk(conv: &Conv2d) -> Walk {
+    pub(super) fn geometry(conv: &Conv2d) -> ConvGeometry {
         let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
-        Walk { stride: pair(conv.stride), padding: pair(conv.padding), groups: conv.groups as i64 }
+        ConvGeometry { stride: pair(conv.stride), padding: pair(conv.padding), groups: conv.groups as i64 }
     }
 
     pub(super) fn forward(self) -> Operation {
         Box::new(move |launch| {
             let parameters = self.operands.parameters(launch)?;
-            let Walk { stride, padding, groups } = self.walk;
-            let (weight, bias) = (self.numbers.narrow(&parameters[0])?, parameters.get(1));
+            let ConvGeometry { stride, padding, groups } = self.geometry;
+            let (weight, bias) = (self.dtypes.narrow(&parameters[0])?, parameters.get(1));
             // In 16 bits, the bias is added afterwards in single precision.
-            let fused = bias.filter(|_| !self.numbers.converts());
-            let input = self.numbers.narrow(&self.operands.input(launch)?)?;
+            let fused = bias.filter(|_| !self.dtypes.converts());
+            let input = self.dtypes.narrow(&self.operands.input(launch)?)?;
             let output =
                 input.f_convolution(&weight, fused, stride, padding, [1, 1], false, [0, 0], groups)?;
-            let mut output = self.numbers.widen(&output)?;
+            let mut output = self.dtypes.widen(&output)?;
             if let (Some(bias), None) = (bias, fused) {
                 output = output.f_add_(&bias.f_view([-1, 1, 1])?)?;
             }
@@ -49,19 +49,19 @@ impl Convolution {
         let missing = || library_error("libtorch returned no gradient of a convolution");
         let wants_input = self.operands.writes(Role::InputGradient(0));
         let output_gradient = self.operands.output_gradient(launch)?;
-        let input = self.numbers.narrow(&self.operands.input(launch)?)?;
+        let input = self.dtypes.narrow(&self.operands.input(launch)?)?;
         let weight = if wants_input {
             let mut parameters = self.operands.parameters(launch)?;
-            self.numbers.narrow(&parameters.swap_remove(0))?
+            self.dtypes.narrow(&parameters.swap_remove(0))?
         } else {
             // Only the dimensions of the weight matter if its values are not needed.
             Tensor::f_zeros([1], (input.kind(), input.device()))?.f_expand(&self.weight[..], false)?
         };
         let has_bias = self.operands.parameter_count() > 1;
-        let wanted = [wants_input, true, has_bias && !self.numbers.converts()];
-        let narrow = self.numbers.narrow(&output_gradient)?;
-        let [input, weight, bias] = convolution_backward(&narrow, &input, &weight, self.walk, wanted)?;
-        let mut gradients = vec![self.numbers.widen(&weight.ok_or_else(missing)?)?];
+        let wanted = [wants_input, true, has_bias && !self.dtypes.converts()];
+        let narrow = self.dtypes.narrow(&output_gradient)?;
+        let [input, weight, bias] = convolution_backward(&narrow, &input, &weight, self.geometry, wanted)?;
+        let mut gradients = vec![self.dtypes.widen(&weight.ok_or_else(missing)?)?];
         if has_bias {
             gradients.push(match bias {
                 Some(bias) => bias,
@@ -70,7 +70,7 @@ impl Convolution {
         }
         self.operands.put_parameter_gradients(launch, &gradients)?;
         if wants_input {
-            let gradient = self.numbers.widen(&input.ok_or_else(missing)?)?;
+            let gradient = self.dtypes.widen(&input.ok_or_else(missing)?)?;
             self.operands.put(launch, Role::InputGradient(0), &gradient)?;
         }
         Ok(())

@@ -63,7 +63,8 @@ class Graph {
         // PyTorch's default, their calls and the capture would fail.
         constexpr int thread_local_mode = 1; // cudaStreamCaptureModeThreadLocal
         function<void(void *, Pool, int)>(
-            "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(object, Pool(0, 0), thread_local_mode);
+            "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode")(
+            object, Pool(0, 0), thread_local_mode);
     }
     void end() { call("_ZN2at4cuda9CUDAGraph11capture_endEv"); }
     void replay() { call("_ZN2at4cuda9CUDAGraph6replayEv"); }

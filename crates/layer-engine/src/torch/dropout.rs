@@ -1,10 +1,10 @@
 use tch::{Kind, Tensor};
 
 use super::Failure;
+use super::dtypes::DTypes;
 use super::ffi::copy_from_host;
 use super::launch::{Operands, Operation};
 use super::library_error;
-use super::numbers::Numbers;
 use crate::random::{Purpose, RandomStream};
 use crate::{Role, Shard};
 
@@ -19,7 +19,7 @@ pub(super) struct Mask {
 }
 
 impl Mask {
-    fn draw(&self, seed: u64, iteration: u64, numbers: Numbers) -> Result<Tensor, Failure> {
+    fn draw(&self, seed: u64, iteration: u64, dtypes: DTypes) -> Result<Tensor, Failure> {
         let mut factors = Vec::with_capacity(self.shard.samples * self.elements);
         let scale = 1.0 / (1.0 - self.probability);
         for sample in 0..self.shard.samples {
@@ -28,7 +28,7 @@ impl Mask {
             let factor = |_| if stream.uniform() < self.probability { 0.0 } else { scale };
             factors.extend((0..self.elements).map(factor));
         }
-        let mask = Tensor::f_zeros([factors.len() as i64], (numbers.kind, numbers.device))?;
+        let mask = Tensor::f_zeros([factors.len() as i64], (dtypes.kind, dtypes.device))?;
         copy_from_host(&factors, Kind::Double, &mask)?;
         Ok(mask)
     }
@@ -36,12 +36,12 @@ impl Mask {
 
 /// Multiplies each element by its factor. The factors of an iteration are drawn at its first
 /// launch, so that they exist when a graph captures a later launch.
-pub(super) fn forward(operands: Operands, mask: Mask, numbers: Numbers) -> Operation {
+pub(super) fn forward(operands: Operands, mask: Mask, dtypes: DTypes) -> Operation {
     let mut drawn: Option<((u64, u64), Tensor)> = None;
     Box::new(move |launch| {
         let key = (launch.context.seed, launch.context.iteration);
         if drawn.as_ref().is_none_or(|(known, _)| *known != key) {
-            drawn = Some((key, mask.draw(key.0, key.1, numbers)?));
+            drawn = Some((key, mask.draw(key.0, key.1, dtypes)?));
         }
         let (_, factors) =
             drawn.as_ref().ok_or_else(|| library_error("the mask of a dropout was not drawn"))?;

@@ -7,13 +7,13 @@ use tch::{Device, Kind};
 
 use super::buffer::TorchBuffer;
 use super::capture::{Capture, device_synchronize};
+use super::dtypes::DTypes;
 use super::ffi::{self, Stream};
 use super::kernel::TorchKernel;
-use super::numbers::Numbers;
 use super::queue::TorchQueue;
 use super::{Failure, NAME, prepare};
 use crate::cpu::processor;
-use crate::engine::time_by_the_host;
+use crate::engine::time_on_host;
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Stopwatch};
 
 /// Version of libtorch that the crate is built for.
@@ -64,7 +64,7 @@ impl<T: Real> TorchEngine<T> {
                 other => other,
             })?;
             if index >= devices {
-                return Err(unusable(format!("libtorch sees {devices} CUDA devices")));
+                return Err(unusable(format!("libtorch has {devices} CUDA devices")));
             }
         }
         Ok(Self { device, threads: None, scalar: PhantomData })
@@ -78,7 +78,7 @@ impl<T: Real> TorchEngine<T> {
     pub fn with_threads(threads: usize) -> Result<Self, EngineError> {
         let refused = |problem: &str| EngineError::Threads { threads, problem: problem.into() };
         if threads == 0 {
-            return Err(refused("work needs at least one"));
+            return Err(refused("at least one is needed"));
         }
         let count = i32::try_from(threads).map_err(|_| refused("too many"))?;
         tch::set_num_threads(count);
@@ -92,7 +92,7 @@ impl<T: Real> TorchEngine<T> {
     /// If the device cannot create it.
     pub fn queue_with_priority(&self, priority: i8) -> Result<TorchQueue, EngineError> {
         let stream = self.cuda_index().map(|index| Stream::new(index, priority.into())).transpose();
-        outward(stream.map(TorchQueue::new))
+        to_engine_error(stream.map(TorchQueue::new))
     }
 
     fn cuda_index(&self) -> Option<c_int> {
@@ -102,7 +102,7 @@ impl<T: Real> TorchEngine<T> {
         }
     }
 
-    fn place(&self) -> Device {
+    fn tch_device(&self) -> Device {
         match self.device {
             TorchDevice::Cpu => Device::Cpu,
             TorchDevice::Cuda(index) => Device::Cuda(index),
@@ -112,7 +112,7 @@ impl<T: Real> TorchEngine<T> {
     /// Creates something in device memory outside of all queues. Waits for the device before,
     /// because a queue may still use recycled memory, and after, so that every queue sees the
     /// result.
-    fn between_queues<R>(&self, make: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    fn while_idle<R>(&self, make: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
         let Some(index) = self.cuda_index() else { return make() };
         device_synchronize(index)?;
         let made = make()?;
@@ -154,7 +154,7 @@ impl<T: Real> Engine for TorchEngine<T> {
     }
 
     fn allocate(&self, elements: usize) -> Result<TorchBuffer, EngineError> {
-        outward(self.between_queues(|| TorchBuffer::zeros(elements, Self::kind(), self.place())))
+        to_engine_error(self.while_idle(|| TorchBuffer::zeros(elements, Self::kind(), self.tch_device())))
     }
 
     fn reuse(
@@ -163,8 +163,8 @@ impl<T: Real> Engine for TorchEngine<T> {
         elements: usize,
         queue: &mut TorchQueue,
     ) -> Result<(), EngineError> {
-        let _entered = outward(queue.enter())?;
-        outward(buffer.reuse(elements, Self::kind(), self.place()))
+        let _entered = to_engine_error(queue.enter())?;
+        to_engine_error(buffer.reuse(elements, Self::kind(), self.tch_device()))
     }
 
     fn queue(&self) -> Result<TorchQueue, EngineError> {
@@ -178,8 +178,8 @@ impl<T: Real> Engine for TorchEngine<T> {
         queue: &mut TorchQueue,
     ) -> Result<(), EngineError> {
         check_length("upload", host.len(), buffer)?;
-        let _entered = outward(queue.enter())?;
-        outward(buffer.upload(host, Self::kind(), self.place()))
+        let _entered = to_engine_error(queue.enter())?;
+        to_engine_error(buffer.upload(host, Self::kind(), self.tch_device()))
     }
 
     fn download(
@@ -192,8 +192,8 @@ impl<T: Real> Engine for TorchEngine<T> {
         if host.is_empty() {
             return Ok(());
         }
-        let _entered = outward(queue.enter())?;
-        outward(buffer.flat().and_then(|flat| ffi::copy_to_host(&flat, host, Self::kind())))
+        let _entered = to_engine_error(queue.enter())?;
+        to_engine_error(buffer.flat().and_then(|flat| ffi::copy_to_host(&flat, host, Self::kind())))
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<TorchKernel, EngineError> {
@@ -202,8 +202,8 @@ impl<T: Real> Engine for TorchEngine<T> {
             (own, wanted) if own == wanted => Self::kind(),
             _ => return Err(EngineError::Precision { engine: NAME, precision }),
         };
-        let numbers = Numbers { kind: Self::kind(), compute, device: self.place() };
-        outward(self.between_queues(|| prepare::kernel(spec, numbers)))
+        let dtypes = DTypes { kind: Self::kind(), compute, device: self.tch_device() };
+        to_engine_error(self.while_idle(|| prepare::kernel(spec, dtypes)))
     }
 
     fn enqueue(
@@ -221,12 +221,12 @@ impl<T: Real> Engine for TorchEngine<T> {
                 tch::set_num_threads(threads as i32);
             }
         }
-        let _entered = outward(queue.enter())?;
-        outward(kernel.launch(reads, writes, context))
+        let _entered = to_engine_error(queue.enter())?;
+        to_engine_error(kernel.launch(reads, writes, context))
     }
 
     fn synchronize(&self, queue: &mut TorchQueue) -> Result<(), EngineError> {
-        queue.stream().map_or(Ok(()), |stream| outward(stream.synchronize()))
+        queue.stream().map_or(Ok(()), |stream| to_engine_error(stream.synchronize()))
     }
 
     /// On a GPU: runs `body` once without capturing it, so that libraries are loaded and algorithms
@@ -240,27 +240,27 @@ impl<T: Real> Engine for TorchEngine<T> {
         measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         let Some(stream) = queue.stream() else {
-            return time_by_the_host(self, queue, body, measure);
+            return time_on_host(self, queue, body, measure);
         };
         body(queue)?;
         self.synchronize(queue)?;
-        let _entered = outward(stream.enter())?;
-        let capture = outward(Capture::begin())?;
+        let _entered = to_engine_error(stream.enter())?;
+        let capture = to_engine_error(Capture::begin())?;
         let captured = body(queue);
-        let graph = outward(capture.end());
+        let graph = to_engine_error(capture.end());
         captured?;
         let mut graph = graph?;
         // The first launch of a graph also uploads it to the device.
-        outward(graph.time(stream, 1))?;
+        to_engine_error(graph.time(stream, 1))?;
         measure(&mut |rounds| {
-            let milliseconds = outward(graph.time(stream, rounds))?;
+            let milliseconds = to_engine_error(graph.time(stream, rounds))?;
             Ok(Duration::from_secs_f64(milliseconds / 1e3))
         })
     }
 }
 
 /// Converts a failure to the public error.
-fn outward<R>(result: Result<R, Failure>) -> Result<R, EngineError> {
+fn to_engine_error<R>(result: Result<R, Failure>) -> Result<R, EngineError> {
     result.map_err(|Failure(error)| error)
 }
 

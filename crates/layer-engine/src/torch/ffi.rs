@@ -95,14 +95,14 @@ fn pointer(tensor: &Tensor) -> *const CTensor {
 }
 
 /// Takes ownership of a tensor that a C++ function returned.
-fn taken(tensor: *mut CTensor) -> Option<Tensor> {
+fn owned_tensor(tensor: *mut CTensor) -> Option<Tensor> {
     // SAFETY: the C++ function created the tensor with `new`, as `tch` does, and has given up
     // ownership.
     (!tensor.is_null()).then(|| unsafe { Tensor::from_ptr(tensor.cast()) })
 }
 
 fn required(tensor: *mut CTensor) -> Result<Tensor, Failure> {
-    taken(tensor).ok_or_else(|| library_error("it gave no tensor"))
+    owned_tensor(tensor).ok_or_else(|| library_error("no tensor was returned"))
 }
 
 /// The requested gradients of a layer's input, weight and bias.
@@ -111,12 +111,12 @@ pub(super) type Gradients = [Option<Tensor>; 3];
 fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradients, Failure> {
     let mut results = [std::ptr::null_mut(); 3];
     check(call(results.as_mut_ptr()))?;
-    Ok(results.map(taken))
+    Ok(results.map(owned_tensor))
 }
 
 /// Stride, padding and groups of a convolution.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Walk {
+pub(super) struct ConvGeometry {
     pub(super) stride: [i64; 2],
     pub(super) padding: [i64; 2],
     pub(super) groups: i64,
@@ -126,7 +126,7 @@ pub(super) fn convolution_backward(
     output_gradient: &Tensor,
     input: &Tensor,
     weight: &Tensor,
-    walk: Walk,
+    geometry: ConvGeometry,
     wanted: [bool; 3],
 ) -> Result<Gradients, Failure> {
     let tensors = [output_gradient, input, weight].map(pointer);
@@ -137,9 +137,9 @@ pub(super) fn convolution_backward(
             tensors[0],
             tensors[1],
             tensors[2],
-            walk.stride.as_ptr(),
-            walk.padding.as_ptr(),
-            walk.groups,
+            geometry.stride.as_ptr(),
+            geometry.padding.as_ptr(),
+            geometry.groups,
             wanted.as_ptr(),
             results,
         )

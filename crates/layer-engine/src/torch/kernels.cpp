@@ -17,7 +17,7 @@ using Mask = std::array<bool, 3>;
 
 Mask mask_of(const bool *wanted) { return {wanted[0], wanted[1], wanted[2]}; }
 
-void give(std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients, at::Tensor **results) {
+void store(std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients, at::Tensor **results) {
     results[0] = owned(std::move(std::get<0>(gradients)));
     results[1] = owned(std::move(std::get<1>(gradients)));
     results[2] = owned(std::move(std::get<2>(gradients)));
@@ -31,7 +31,7 @@ extern "C" char *layer_engine_convolution_backward(
     const int64_t *padding, int64_t groups, const bool *wanted, at::Tensor **results) {
     return guarded([&] {
         const int64_t bias = weight->size(0);
-        give(
+        store(
             at::convolution_backward(
                 *output_gradient, *input, *weight, at::IntArrayRef(&bias, 1), at::IntArrayRef(stride, 2),
                 at::IntArrayRef(padding, 2), {1, 1}, false, {0, 0}, groups, mask_of(wanted)),
@@ -45,7 +45,7 @@ extern "C" char *layer_engine_layer_norm_backward(
     const at::Tensor *inverse_deviation, const at::Tensor *weight, const at::Tensor *bias, const bool *wanted,
     at::Tensor **results) {
     return guarded([&] {
-        give(
+        store(
             at::native_layer_norm_backward(
                 *output_gradient, *input, weight->sizes(), *mean, *inverse_deviation, *weight, *bias, mask_of(wanted)),
             results);
@@ -58,7 +58,7 @@ extern "C" char *layer_engine_batch_norm_backward(
     const at::Tensor *output_gradient, const at::Tensor *input, const at::Tensor *mean,
     const at::Tensor *inverse_deviation, at::Tensor **results) {
     return guarded([&] {
-        give(
+        store(
             at::native_batch_norm_backward(
                 *output_gradient, *input, std::nullopt, std::nullopt, std::nullopt, *mean, *inverse_deviation, true,
                 0.0, {false, true, true}),

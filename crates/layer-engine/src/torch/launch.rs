@@ -71,7 +71,7 @@ impl Operands {
 
     /// Returns the parameters, each as a view of its part of the flat buffer.
     pub(super) fn parameters(&self, launch: &Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
-        self.cut(&self.source(launch, Role::Parameters)?.flat()?)
+        self.split_parameters(&self.source(launch, Role::Parameters)?.flat()?)
     }
 
     /// Returns the tensors that the forward pass saved.
@@ -123,7 +123,7 @@ impl Operands {
         if let [only] = gradients {
             return target.put(only);
         }
-        for (part, gradient) in self.cut(&target.flat()?)?.iter_mut().zip(gradients) {
+        for (part, gradient) in self.split_parameters(&target.flat()?)?.iter_mut().zip(gradients) {
             part.f_copy_(gradient)?;
         }
         Ok(())
@@ -132,10 +132,10 @@ impl Operands {
     /// Returns the parts of the parameters' gradient, to be written in place.
     pub(super) fn parameter_gradients(&self, launch: &mut Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
         let flat = self.target(launch, Role::ParameterGradient)?.flat()?;
-        self.cut(&flat)
+        self.split_parameters(&flat)
     }
 
-    fn cut(&self, flat: &Tensor) -> Result<Vec<Tensor>, Failure> {
+    fn split_parameters(&self, flat: &Tensor) -> Result<Vec<Tensor>, Failure> {
         let mut start = 0;
         let mut parts = Vec::with_capacity(self.parameters.len());
         for dims in &self.parameters {

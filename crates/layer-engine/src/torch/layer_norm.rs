@@ -2,10 +2,10 @@ use layer_graph::LayerNorm;
 use tch::Tensor;
 
 use super::Failure;
+use super::dtypes::DTypes;
 use super::ffi::layer_norm_backward;
 use super::launch::{Operands, Operation};
 use super::library_error;
-use super::numbers::Numbers;
 use crate::Role;
 
 pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Operation {
@@ -20,18 +20,18 @@ pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Op
     })
 }
 
-pub(super) fn backward(operands: Operands, features: i64, numbers: Numbers) -> Result<Operation, Failure> {
+pub(super) fn backward(operands: Operands, features: i64, dtypes: DTypes) -> Result<Operation, Failure> {
     let wants_input = operands.writes(Role::InputGradient(0));
     // The gradients of the parameters do not depend on the parameters, which are not operands in
     // this pass.
-    let stand_in = Tensor::f_ones([features], (numbers.kind, numbers.device))?;
+    let placeholder = Tensor::f_ones([features], (dtypes.kind, dtypes.device))?;
     Ok(Box::new(move |launch| {
         let missing = || library_error("libtorch returned no gradient of a layer normalisation");
         let [mean, inverse] = operands.saved(launch)?;
         let parameters = if wants_input {
             operands.parameters(launch)?
         } else {
-            vec![stand_in.shallow_clone(), stand_in.shallow_clone()]
+            vec![placeholder.shallow_clone(), placeholder.shallow_clone()]
         };
         let [input, weight, bias] = layer_norm_backward(
             &operands.output_gradient(launch)?,

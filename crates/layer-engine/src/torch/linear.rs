@@ -1,8 +1,8 @@
 use tch::Tensor;
 
 use super::Failure;
+use super::dtypes::DTypes;
 use super::launch::{Operands, Operation};
-use super::numbers::Numbers;
 use crate::Role;
 
 /// Reshapes a tensor to rows of features: positions count as samples.
@@ -11,14 +11,14 @@ fn rows(tensor: &Tensor) -> Result<Tensor, Failure> {
     Ok(tensor.f_reshape([-1, features])?)
 }
 
-pub(super) fn forward(operands: Operands, numbers: Numbers) -> Operation {
+pub(super) fn forward(operands: Operands, dtypes: DTypes) -> Operation {
     Box::new(move |launch| {
         let parameters = operands.parameters(launch)?;
-        let input = numbers.narrow(&rows(&operands.input(launch)?)?)?;
-        let weight = numbers.narrow(&parameters[0])?.f_tr()?;
+        let input = dtypes.narrow(&rows(&operands.input(launch)?)?)?;
+        let weight = dtypes.narrow(&parameters[0])?.f_tr()?;
         let bias = parameters.get(1);
-        if numbers.converts() {
-            let mut output = numbers.widen(&input.f_mm(&weight)?)?;
+        if dtypes.converts() {
+            let mut output = dtypes.widen(&input.f_mm(&weight)?)?;
             if let Some(bias) = bias {
                 output = output.f_add_(bias)?;
             }
@@ -34,29 +34,29 @@ pub(super) fn forward(operands: Operands, numbers: Numbers) -> Operation {
     })
 }
 
-pub(super) fn backward(operands: Operands, numbers: Numbers) -> Operation {
+pub(super) fn backward(operands: Operands, dtypes: DTypes) -> Operation {
     Box::new(move |launch| {
         let output_gradient = rows(&operands.output_gradient(launch)?)?;
-        let narrow = numbers.narrow(&output_gradient)?;
-        let input = numbers.narrow(&rows(&operands.input(launch)?)?)?;
+        let narrow = dtypes.narrow(&output_gradient)?;
+        let input = dtypes.narrow(&rows(&operands.input(launch)?)?)?;
         let mut gradients = operands.parameter_gradients(launch)?;
-        product(&narrow.f_tr()?, &input, &mut gradients[0], numbers)?;
+        product(&narrow.f_tr()?, &input, &mut gradients[0], dtypes)?;
         if let Some(bias) = gradients.get_mut(1) {
             bias.f_copy_(&output_gradient.f_sum_dim_intlist([0i64].as_slice(), false, None)?)?;
         }
         if operands.writes(Role::InputGradient(0)) {
-            let weight = numbers.narrow(&operands.parameters(launch)?[0])?;
+            let weight = dtypes.narrow(&operands.parameters(launch)?[0])?;
             let flat = operands.target(launch, Role::InputGradient(0))?.flat()?;
             let mut target = flat.f_view(input.size().as_slice())?;
-            product(&narrow, &weight, &mut target, numbers)?;
+            product(&narrow, &weight, &mut target, dtypes)?;
         }
         Ok(())
     })
 }
 
 /// Overwrites `target` with a product.
-fn product(left: &Tensor, right: &Tensor, target: &mut Tensor, numbers: Numbers) -> Result<(), Failure> {
-    if numbers.converts() {
+fn product(left: &Tensor, right: &Tensor, target: &mut Tensor, dtypes: DTypes) -> Result<(), Failure> {
+    if dtypes.converts() {
         target.f_copy_(&left.f_mm(right)?)?;
     } else {
         let _ = left.f_mm_out(target, right)?;

@@ -10,7 +10,7 @@ pub(super) struct Indices {
     pub(super) layer: String,
     pub(super) limit: usize,
     /// Error for an invalid number, on devices whose results can be checked; `None` on GPUs.
-    pub(super) refusal: Option<fn(String, f64, usize) -> Failure>,
+    pub(super) invalid: Option<fn(String, f64, usize) -> Failure>,
 }
 
 impl Indices {
@@ -19,14 +19,14 @@ impl Indices {
     }
 
     /// Returns the numbers as integers within the limit, and which of them were invalid.
-    pub(super) fn of(&self, numbers: &Tensor) -> Result<(Tensor, Tensor), Failure> {
+    pub(super) fn convert(&self, numbers: &Tensor) -> Result<(Tensor, Tensor), Failure> {
         let mut whole = numbers.f_to_kind(Kind::Int64)?;
         let indices = whole.f_clamp_(0, self.limit() - 1)?;
         let changed = numbers.f_ne_tensor(&indices)?;
-        if let Some(refusal) = self.refusal {
+        if let Some(invalid) = self.invalid {
             if changed.f_any()?.f_int64_value(&[])? != 0 {
                 let first = numbers.f_masked_select(&changed)?.f_double_value(&[0])?;
-                return Err(refusal(self.layer.clone(), first, self.limit));
+                return Err(invalid(self.layer.clone(), first, self.limit));
             }
         }
         Ok((indices, changed))
@@ -43,7 +43,7 @@ pub(super) struct CrossEntropy {
 
 impl CrossEntropy {
     fn labels(&self, launch: &Launch<'_, '_>) -> Result<(Tensor, Tensor), Failure> {
-        self.labels.of(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
+        self.labels.convert(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
     }
 
     pub(super) fn forward(self) -> Operation {

@@ -2,12 +2,12 @@ use layer_graph::Pool2d;
 use tch::Tensor;
 
 use super::Failure;
+use super::dtypes::DTypes;
 use super::launch::{Operands, Operation};
-use super::numbers::Numbers;
 use crate::Role;
 
 /// Windows of a pooling.
-pub(super) struct Windows {
+pub(super) struct PoolWindows {
     operands: Operands,
     kernel: [i64; 2],
     stride: [i64; 2],
@@ -15,11 +15,11 @@ pub(super) struct Windows {
     /// Additional padding at the bottom and at the right, which libtorch does not support.
     extra: [i64; 2],
     count_padding: bool,
-    numbers: Numbers,
+    dtypes: DTypes,
 }
 
-impl Windows {
-    pub(super) fn new(operands: Operands, pool: &Pool2d, numbers: Numbers) -> Self {
+impl PoolWindows {
+    pub(super) fn new(operands: Operands, pool: &Pool2d, dtypes: DTypes) -> Self {
         let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
         Self {
             operands,
@@ -28,7 +28,7 @@ impl Windows {
             padding: pair(pool.padding),
             extra: pair(pool.extra_padding),
             count_padding: pool.count_padding,
-            numbers,
+            dtypes,
         }
     }
 
@@ -68,7 +68,7 @@ impl Windows {
 
     pub(super) fn max_backward(self) -> Result<Operation, Failure> {
         // Only the dimensions of the image matter.
-        let image = self.blank()?;
+        let image = self.empty_image()?;
         Ok(Box::new(move |launch| {
             let [places] = self.operands.saved(launch)?;
             let gradient = image.f_max_pool2d_with_indices_backward(
@@ -84,8 +84,8 @@ impl Windows {
         }))
     }
 
-    fn blank(&self) -> Result<Tensor, Failure> {
-        Ok(Tensor::f_empty(self.extended_dims(), (self.numbers.kind, self.numbers.device))?)
+    fn empty_image(&self) -> Result<Tensor, Failure> {
+        Ok(Tensor::f_empty(self.extended_dims(), (self.dtypes.kind, self.dtypes.device))?)
     }
 
     /// For windows whose extra padding is not counted: number of all elements divided by the number
@@ -95,7 +95,7 @@ impl Windows {
             return Ok(None);
         }
         let dims = &self.operands.inputs[0];
-        let ones = Tensor::f_ones([1, 1, dims[2], dims[3]], (self.numbers.kind, self.numbers.device))?;
+        let ones = Tensor::f_ones([1, 1, dims[2], dims[3]], (self.dtypes.kind, self.dtypes.device))?;
         Ok(Some(self.means(&self.extended(ones, 0.0)?)?.f_reciprocal()?))
     }
 
@@ -120,7 +120,7 @@ impl Windows {
     }
 
     pub(super) fn mean_backward(self) -> Result<Operation, Failure> {
-        let (image, correction) = (self.blank()?, self.correction()?);
+        let (image, correction) = (self.empty_image()?, self.correction()?);
         Ok(Box::new(move |launch| {
             let mut output_gradient = self.operands.output_gradient(launch)?;
             if let Some(correction) = &correction {
@@ -148,9 +148,9 @@ pub(super) fn adaptive(operands: Operands) -> Operation {
     })
 }
 
-pub(super) fn adaptive_backward(operands: Operands, numbers: Numbers) -> Result<Operation, Failure> {
+pub(super) fn adaptive_backward(operands: Operands, dtypes: DTypes) -> Result<Operation, Failure> {
     // Only the dimensions of the image matter.
-    let image = Tensor::f_empty(&operands.inputs[0][..], (numbers.kind, numbers.device))?;
+    let image = Tensor::f_empty(&operands.inputs[0][..], (dtypes.kind, dtypes.device))?;
     Ok(Box::new(move |launch| {
         let gradient = image.f_internal_adaptive_avg_pool2d_backward(&operands.output_gradient(launch)?)?;
         operands.put(launch, Role::InputGradient(0), &gradient)

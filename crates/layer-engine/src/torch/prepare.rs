@@ -9,16 +9,16 @@ use super::activation::{backward_of_input, backward_of_output, copies, forward, 
 use super::batch_norm::Normalisation;
 use super::conv::Convolution;
 use super::dropout::Mask;
+use super::dtypes::DTypes;
 use super::kernel::TorchKernel;
 use super::launch::{Operands, Operation, sizes};
 use super::loss::{CrossEntropy, Indices};
-use super::numbers::Numbers;
-use super::pool::Windows;
+use super::pool::PoolWindows;
 use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
 /// Prepares the kernel of a description.
-pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKernel, Failure> {
+pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKernel, Failure> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
             let unsupported = || Failure(EngineError::unsupported(NAME, layer, *pass));
@@ -29,12 +29,12 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
             let operands = Operands::new(layer, signature, *shard);
             // The moments of a batch normalisation may include samples of other ranks: a shard
             // without samples needs its result too.
-            let works_without = matches!(layer.kind(), LayerKind::BatchNorm(_))
+            let needs_no_samples = matches!(layer.kind(), LayerKind::BatchNorm(_))
                 && matches!(pass, Pass::Forward | Pass::Recompute);
-            let operation = if shard.samples == 0 && !works_without {
-                nothing(operands)
+            let operation = if shard.samples == 0 && !needs_no_samples {
+                write_zeros(operands)
             } else {
-                operation(layer, *pass, *shard, operands, numbers)?.ok_or_else(unsupported)?
+                operation(layer, *pass, *shard, operands, dtypes)?.ok_or_else(unsupported)?
             };
             Ok(TorchKernel::new(format!("{} {pass:?}", layer.name()), reads, writes, operation))
         }
@@ -60,7 +60,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
             Ok(TorchKernel::new("Unpack".into(), whole, elements.clone(), rearrange::unpack()))
         }
         KernelSpec::SquaredNorm { elements } => {
-            let operation = optimizer::squared_norm(numbers.kind);
+            let operation = optimizer::squared_norm(dtypes.kind);
             Ok(TorchKernel::new("SquaredNorm".into(), elements.clone(), vec![1], operation))
         }
         &KernelSpec::Sgd { elements, rule } => {
@@ -71,7 +71,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, numbers: Numbers) -> Result<TorchKer
 }
 
 /// Operation of a pass over no samples: writes zeros, except to running statistics.
-fn nothing(operands: Operands) -> Operation {
+fn write_zeros(operands: Operands) -> Operation {
     Box::new(move |launch| {
         for (role, target) in operands.signature.writes.iter().zip(launch.writes.iter_mut()) {
             if *role != Role::Statistics && !target.is_empty() {
@@ -88,27 +88,27 @@ fn operation(
     pass: Pass,
     shard: Shard,
     operands: Operands,
-    numbers: Numbers,
+    dtypes: DTypes,
 ) -> Result<Option<Operation>, Failure> {
     let backward = matches!(pass, Pass::Backward | Pass::BackwardParameters);
     let features = layer.output_shape().innermost() as i64;
-    let indices = |limit, refusal| {
-        let refusal = (!numbers.device.is_cuda()).then_some(refusal);
-        Indices { layer: layer.name().into(), limit, refusal }
+    let indices = |limit, invalid| {
+        let invalid = (!dtypes.device.is_cuda()).then_some(invalid);
+        Indices { layer: layer.name().into(), limit, invalid }
     };
     Ok(Some(match layer.kind() {
         LayerKind::Conv2d(conv) => {
             let weight = layer.parameters().first().map(|weight| sizes(&weight.dims).collect());
             let Some(weight) = weight else { return Ok(None) };
-            let convolution = Convolution { operands, walk: Convolution::walk(conv), weight, numbers };
+            let convolution = Convolution { operands, geometry: Convolution::geometry(conv), weight, dtypes };
             if backward { convolution.backward() } else { convolution.forward() }
         }
-        LayerKind::Linear(_) if backward => linear::backward(operands, numbers),
-        LayerKind::Linear(_) => linear::forward(operands, numbers),
+        LayerKind::Linear(_) if backward => linear::backward(operands, dtypes),
+        LayerKind::Linear(_) => linear::forward(operands, dtypes),
         LayerKind::BatchNorm(rule) => {
-            return Ok(Normalisation::new(operands, rule, numbers)?.operation(pass));
+            return Ok(Normalisation::new(operands, rule, dtypes)?.operation(pass));
         }
-        LayerKind::LayerNorm(_) if backward => layer_norm::backward(operands, features, numbers)?,
+        LayerKind::LayerNorm(_) if backward => layer_norm::backward(operands, features, dtypes)?,
         LayerKind::LayerNorm(norm) => layer_norm::forward(operands, norm, features),
         LayerKind::LocalResponseNorm(norm) if backward => response_norm::backward(operands, norm.clone()),
         LayerKind::LocalResponseNorm(norm) => response_norm::forward(operands, norm.clone()),
@@ -123,15 +123,15 @@ fn operation(
             }
         }
         LayerKind::Softmax if backward => {
-            let kind = numbers.kind;
+            let kind = dtypes.kind;
             backward_of_output(operands, move |dy, y| {
                 Tensor::f_internal_softmax_backward_data(dy, y, -1, kind)
             })
         }
         LayerKind::Softmax => forward(operands, |x| x.f_softmax(-1, None)),
         LayerKind::Embedding(embedding) => {
-            let refusal = |layer, token, vocabulary| Failure(EngineError::Token { layer, token, vocabulary });
-            let tokens = indices(embedding.vocabulary, refusal);
+            let invalid = |layer, token, vocabulary| Failure(EngineError::Token { layer, token, vocabulary });
+            let tokens = indices(embedding.vocabulary, invalid);
             if backward {
                 sequence::embedding_backward(operands, tokens)
             } else {
@@ -141,24 +141,24 @@ fn operation(
         LayerKind::PositionEmbedding(_) if backward => sequence::positions_backward(operands),
         LayerKind::PositionEmbedding(_) => sequence::positions(operands),
         LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
-        LayerKind::ClassToken => sequence::class_token(operands, numbers),
-        LayerKind::MultiHeadAttention(_) if backward => attention::backward(operands, numbers),
-        LayerKind::MultiHeadAttention(attention) => attention::forward(operands, attention, numbers),
+        LayerKind::ClassToken => sequence::class_token(operands, dtypes),
+        LayerKind::MultiHeadAttention(_) if backward => attention::backward(operands, dtypes),
+        LayerKind::MultiHeadAttention(attention) => attention::forward(operands, attention, dtypes),
         LayerKind::MaxPool2d(pool) => {
-            let windows = Windows::new(operands, pool, numbers);
+            let windows = PoolWindows::new(operands, pool, dtypes);
             if backward { windows.max_backward()? } else { windows.max() }
         }
         LayerKind::AvgPool2d(pool) => {
-            let windows = Windows::new(operands, pool, numbers);
+            let windows = PoolWindows::new(operands, pool, dtypes);
             if backward { windows.mean_backward()? } else { windows.mean()? }
         }
-        LayerKind::AdaptiveAvgPool2d(_) if backward => pool::adaptive_backward(operands, numbers)?,
+        LayerKind::AdaptiveAvgPool2d(_) if backward => pool::adaptive_backward(operands, dtypes)?,
         LayerKind::AdaptiveAvgPool2d(_) => pool::adaptive(operands),
         LayerKind::Flatten | LayerKind::Reshape(_) => copies(),
         LayerKind::Permute(permute) => rearrange::permute(operands, &permute.order, backward),
-        LayerKind::Select(select) => rearrange::select(operands, select.index, numbers, backward),
-        LayerKind::Concat if backward => rearrange::part(operands),
-        LayerKind::Concat => rearrange::join(operands),
+        LayerKind::Select(select) => rearrange::select(operands, select.index, dtypes, backward),
+        LayerKind::Concat if backward => rearrange::split(operands),
+        LayerKind::Concat => rearrange::concatenate(operands),
         LayerKind::Add if backward => copies(),
         LayerKind::Add => sum(),
         LayerKind::Dropout(_) if backward => dropout::backward(operands),
@@ -166,12 +166,12 @@ fn operation(
         LayerKind::Dropout(rule) => {
             let elements = layer.output_shape().elements();
             let mask = Mask { layer: layer.name().into(), probability: rule.probability, shard, elements };
-            dropout::forward(operands, mask, numbers)
+            dropout::forward(operands, mask, dtypes)
         }
         LayerKind::SoftmaxCrossEntropy => {
-            let refusal = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });
+            let invalid = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });
             let labels =
-                indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), refusal);
+                indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), invalid);
             let loss = CrossEntropy { operands, labels, samples: shard.samples as i64 };
             if backward { loss.backward() } else { loss.forward() }
         }

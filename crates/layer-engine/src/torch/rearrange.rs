@@ -1,12 +1,12 @@
 use tch::Tensor;
 
 use super::Failure;
+use super::dtypes::DTypes;
 use super::launch::{Operands, Operation};
-use super::numbers::Numbers;
 use crate::Role;
 
 /// Concatenates images along their channels.
-pub(super) fn join(operands: Operands) -> Operation {
+pub(super) fn concatenate(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let inputs =
             operands.inputs.iter().enumerate().map(|(slot, dims)| {
@@ -19,7 +19,7 @@ pub(super) fn join(operands: Operands) -> Operation {
 }
 
 /// Splits concatenated images.
-pub(super) fn part(operands: Operands) -> Operation {
+pub(super) fn split(operands: Operands) -> Operation {
     Box::new(move |launch| {
         let joined = operands.output_gradient(launch)?;
         let mut start = 0;
@@ -78,11 +78,11 @@ pub(super) fn permute(operands: Operands, order: &[usize], backward: bool) -> Op
 }
 
 /// Selects one index of the outermost dimension.
-pub(super) fn select(operands: Operands, index: usize, numbers: Numbers, backward: bool) -> Operation {
+pub(super) fn select(operands: Operands, index: usize, dtypes: DTypes, backward: bool) -> Operation {
     let index = index as i64;
     Box::new(move |launch| {
         if backward {
-            let gradient = Tensor::f_zeros(&operands.inputs[0][..], (numbers.kind, numbers.device))?;
+            let gradient = Tensor::f_zeros(&operands.inputs[0][..], (dtypes.kind, dtypes.device))?;
             gradient.f_select(1, index)?.f_copy_(&operands.output_gradient(launch)?)?;
             operands.put(launch, Role::InputGradient(0), &gradient)
         } else {

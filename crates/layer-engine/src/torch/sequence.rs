@@ -1,15 +1,15 @@
 use tch::Tensor;
 
 use super::Failure;
+use super::dtypes::DTypes;
 use super::launch::{Launch, Operands, Operation};
 use super::loss::Indices;
-use super::numbers::Numbers;
 use crate::Role;
 
 /// Embedding lookup: the vector of each token.
 pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
     Box::new(move |launch| {
-        let (tokens, _) = tokens.of(&operands.input(launch)?)?;
+        let (tokens, _) = tokens.convert(&operands.input(launch)?)?;
         let output = Tensor::f_embedding(&operands.parameters(launch)?[0], &tokens, -1, false, false)?;
         operands.put(launch, Role::Output, &output)
     })
@@ -18,10 +18,10 @@ pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
 /// Sums the output gradients at the positions of each token. Tokens have no gradient.
 pub(super) fn embedding_backward(operands: Operands, tokens: Indices) -> Operation {
     Box::new(move |launch| {
-        let (numbers, _) = tokens.of(&operands.input(launch)?)?;
+        let (indices, _) = tokens.convert(&operands.input(launch)?)?;
         let output_gradient = operands.output_gradient(launch)?;
         let gradient =
-            Tensor::f_embedding_dense_backward(&output_gradient, &numbers, tokens.limit(), -1, false)?;
+            Tensor::f_embedding_dense_backward(&output_gradient, &indices, tokens.limit(), -1, false)?;
         operands.put_parameter_gradients(launch, &[gradient])?;
         if operands.writes(Role::InputGradient(0)) {
             let _ = operands.target(launch, Role::InputGradient(0))?.flat()?.f_zero_()?;
@@ -53,9 +53,9 @@ pub(super) fn positions_backward(operands: Operands) -> Operation {
 }
 
 /// Prepends a learned vector to a sequence.
-pub(super) fn class_token(operands: Operands, numbers: Numbers) -> Operation {
+pub(super) fn class_token(operands: Operands, dtypes: DTypes) -> Operation {
     Box::new(move |launch| {
-        let output = Tensor::f_empty(&operands.output[..], (numbers.kind, numbers.device))?;
+        let output = Tensor::f_empty(&operands.output[..], (dtypes.kind, dtypes.device))?;
         output.f_narrow(1, 0, 1)?.f_copy_(&operands.parameters(launch)?[0])?;
         output.f_narrow(1, 1, operands.inputs[0][1])?.f_copy_(&operands.input(launch)?)?;
         operands.put(launch, Role::Output, &output)

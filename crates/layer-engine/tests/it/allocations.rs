@@ -17,11 +17,11 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
 // SAFETY: all calls are forwarded to the system allocator. Counting accesses only a thread-local
 // cell, which needs no memory and no destructor.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller upholds the contract of the system allocator.
@@ -35,10 +35,10 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 #[test]
-fn layers() {
+fn launching_a_layer_allocates_nothing() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
     let response = LocalResponseNorm { size: 3, alpha: 1e-2, beta: 0.75, k: 1.0 };
@@ -91,7 +91,7 @@ fn layers() {
 }
 
 #[test]
-fn optimiser() {
+fn launching_the_optimiser_allocates_nothing() {
     let engine = CpuEngine::<f32>::new();
     let rule = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(1.0) };
     let mut norm = engine.prepare(&KernelSpec::SquaredNorm { elements: vec![9] }, Precision::F32).unwrap();

@@ -7,7 +7,7 @@ use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape};
 use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 #[test]
-fn operands_of_the_wrong_number_or_length() {
+fn operands_of_wrong_number_or_length_are_rejected() {
     let fc = layer(Linear::new(2), &[Shape::features(3)]);
     let engine = CpuEngine::<f32>::new();
     let spec = KernelSpec::Layer { layer: &fc, pass: Pass::Forward, shard: Shard::whole(4) };
@@ -27,7 +27,7 @@ fn operands_of_the_wrong_number_or_length() {
 }
 
 #[test]
-fn labels_that_are_no_class() {
+fn invalid_labels_are_rejected() {
     for label in [3.0, -1.0, 0.5, f64::NAN, f64::INFINITY] {
         let loss = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(3)]);
         let mut layer = SingleLayer::<f64>::new(loss, Shard::whole(2), CpuEngine::new());
@@ -40,7 +40,7 @@ fn labels_that_are_no_class() {
 }
 
 #[test]
-fn saved_values_that_no_forward_pass_wrote_do_no_harm() {
+fn arbitrary_saved_values_cause_no_panic() {
     let pool = LayerKind::MaxPool2d(layer_graph::Pool2d::new(3, 2).padding(1));
     let mut layer =
         SingleLayer::<f32>::new(layer(pool, &[Shape::image(1, 5, 5)]), Shard::whole(1), CpuEngine::new());
@@ -51,7 +51,7 @@ fn saved_values_that_no_forward_pass_wrote_do_no_harm() {
 }
 
 #[test]
-fn passes_that_a_layer_does_not_have() {
+fn missing_passes_are_unsupported() {
     let graph = LayerGraph::new("net", Shape::features(3)).unwrap();
     let conv = layer(Conv2d::new(1, 1), &[Shape::image(1, 2, 2)]);
     let engine = CpuEngine::<f32>::new();
@@ -63,20 +63,20 @@ fn passes_that_a_layer_does_not_have() {
 }
 
 #[test]
-fn another_precision() {
+fn other_precisions_are_rejected() {
     let result = CpuEngine::<f32>::new().prepare(&KernelSpec::Sum { terms: 1, elements: 1 }, Precision::F64);
     assert!(matches!(result, Err(EngineError::Precision { precision: Precision::F64, .. })));
 }
 
 #[test]
-fn no_threads_and_no_terms() {
+fn zero_threads_and_zero_terms_are_rejected() {
     assert!(matches!(CpuEngine::<f32>::with_threads(0), Err(EngineError::Threads { threads: 0, .. })));
     let result = CpuEngine::<f32>::new().prepare(&KernelSpec::Sum { terms: 0, elements: 1 }, Precision::F32);
     assert!(matches!(result, Err(EngineError::Operand { expected: 1, got: 0, .. })));
 }
 
 #[test]
-fn copies_longer_than_the_buffer() {
+fn transfers_longer_than_the_buffer_are_rejected() {
     let engine = CpuEngine::<f32>::new();
     let mut buffer = engine.allocate(2).unwrap();
     let mut host = [0.0; 3];

@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn conv(
+    fn conv_matches_definition(
         size in [1usize..12, 1usize..12],
         kernel in [1usize..5, 1usize..5],
         stride in [1usize..4, 1usize..4],
@@ -120,14 +120,14 @@ proptest! {
     }
 
     #[test]
-    fn max_pool((shape, pool) in windows(), samples in 0usize..4) {
+    fn max_pool_matches_definition((shape, pool) in windows(), samples in 0usize..4) {
         check_images(layer(LayerKind::MaxPool2d(pool.clone()), &[shape]), samples, |image, _, at| {
             window_values(image, &pool, at).fold(f64::NEG_INFINITY, f64::max)
         });
     }
 
     #[test]
-    fn avg_pool((shape, pool) in windows(), samples in 0usize..4) {
+    fn avg_pool_matches_definition((shape, pool) in windows(), samples in 0usize..4) {
         check_images(layer(LayerKind::AvgPool2d(pool.clone()), &[shape]), samples, |image, _, at| {
             let inside = window_values(image, &pool, at).count();
             let count = if pool.count_padding { pool.kernel[0] * pool.kernel[1] } else { inside };
@@ -136,7 +136,11 @@ proptest! {
     }
 
     #[test]
-    fn adaptive_avg_pool(size in [1usize..9, 1usize..9], output in [1usize..9, 1usize..9], samples in 0usize..3) {
+    fn adaptive_avg_pool_matches_definition(
+        size in [1usize..9, 1usize..9],
+        output in [1usize..9, 1usize..9],
+        samples in 0usize..3,
+    ) {
         let shape = Shape::image(2, size[0], size[1]);
         check_images(layer(AdaptiveAvgPool2d { output }, &[shape]), samples, |image, _, [c, y, x]| {
             // The definition in real numbers. Sizes this small divide exactly enough.
@@ -153,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn local_response_norm(
+    fn local_response_norm_matches_definition(
         channels in 1usize..7,
         size in 1usize..6,
         alpha in 0.0..2.0,
@@ -164,14 +168,20 @@ proptest! {
         let layer = layer(norm, &[Shape::image(channels, 2, 3)]);
         check_images(layer, samples, |image, _, [c, y, x]| {
             // The window begins `size / 2` channels before this one.
-            let near = (0..size).filter_map(|i| (c + i).checked_sub(size / 2)).filter(|&near| near < channels);
+            let near = (0..size).filter_map(|i| (c + i).checked_sub(size / 2));
+            let near = near.filter(|&near| near < channels);
             let squares: f64 = near.map(|near| image.at(near, [y, x], [0, 0]).unwrap().powi(2)).sum();
             image.at(c, [y, x], [0, 0]).unwrap() / (1.5 + alpha * squares / size as f64).powf(beta)
         });
     }
 
     #[test]
-    fn linear(inputs in 1usize..70, outputs in 1usize..70, bias: bool, samples in 0usize..20) {
+    fn linear_matches_definition(
+        inputs in 1usize..70,
+        outputs in 1usize..70,
+        bias: bool,
+        samples in 0usize..20,
+    ) {
         let layer = layer(Linear { out_features: outputs, bias }, &[Shape::features(inputs)]);
         let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
         layer.forward();
@@ -186,7 +196,11 @@ proptest! {
     }
 
     #[test]
-    fn softmax_cross_entropy(classes in 1usize..12, samples in 0usize..6, shift in -1e3..1e3) {
+    fn softmax_cross_entropy_matches_definition(
+        classes in 1usize..12,
+        samples in 0usize..6,
+        shift in -1e3..1e3,
+    ) {
         let layer = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]);
         let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
         let scores = layer.buffers[&Role::Input(0)].clone();
@@ -196,7 +210,8 @@ proptest! {
             layer.run(pass).unwrap();
             let mut metrics = [0.0; 2];
             let labels = &layer.buffers[&Role::Labels];
-            for ((scores, label), loss) in scores.chunks(classes).zip(labels).zip(&layer.buffers[&Role::Output]) {
+            let losses = &layer.buffers[&Role::Output];
+            for ((scores, label), loss) in scores.chunks(classes).zip(labels).zip(losses) {
                 let label = *label as usize;
                 let expected = scores.iter().map(|score| score.exp()).sum::<f64>().ln() - scores[label];
                 prop_assert!((loss - expected).abs() < 1e-9);
@@ -211,7 +226,7 @@ proptest! {
 
 /// An image that does not fit into one block of columns.
 #[test]
-fn conv_of_a_large_image() {
+fn conv_of_a_large_image_matches_definition() {
     for stride in [1, 2] {
         let conv = Conv2d::new(4, 5).padding(2).stride(stride).groups(2);
         let layer = layer(conv.clone(), &[Shape::image(32, 36 * stride, 41 * stride)]);
@@ -220,7 +235,7 @@ fn conv_of_a_large_image() {
 }
 
 #[test]
-fn the_first_of_equal_scores_is_the_prediction() {
+fn first_of_equal_scores_is_the_prediction() {
     let mut layer = SingleLayer::<f32>::new(
         layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(3)]),
         Shard::whole(2),
@@ -233,7 +248,7 @@ fn the_first_of_equal_scores_is_the_prediction() {
 }
 
 #[test]
-fn what_is_not_a_number_is_seen() {
+fn nan_propagates() {
     let numbers = vec![f32::NAN, 1.0, 2.0, 3.0];
     let kinds =
         [LayerKind::Relu, LayerKind::MaxPool2d(Pool2d::new(2, 2)), LayerKind::AvgPool2d(Pool2d::new(2, 2))];
@@ -247,7 +262,7 @@ fn what_is_not_a_number_is_seen() {
 }
 
 #[test]
-fn the_first_of_equal_maxima_has_the_gradient() {
+fn first_of_equal_maxima_gets_the_gradient() {
     for value in [0.0, f32::NEG_INFINITY] {
         let pool = LayerKind::MaxPool2d(Pool2d::new(3, 2).padding(1));
         let mut layer =
@@ -261,7 +276,7 @@ fn the_first_of_equal_maxima_has_the_gradient() {
 }
 
 #[test]
-fn batch_norm_normalises_and_keeps_running_statistics() {
+fn batch_norm_normalises_and_updates_running_statistics() {
     let rule = BatchNorm { epsilon: 1e-3, momentum: 0.25 };
     let layer = layer(rule, &[Shape::image(2, 3, 4)]);
     let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(5), CpuEngine::new());

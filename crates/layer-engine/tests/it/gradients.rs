@@ -85,7 +85,7 @@ fn pool() -> impl Strategy<Value = (usize, [usize; 2], Pool2d)> {
 
 /// An image that does not fit into one block of columns.
 #[test]
-fn conv_of_a_large_image() {
+fn conv_of_a_large_image_gradients_match_differences() {
     for stride in [1, 2] {
         let kind = Conv2d::new(4, 5).padding(2).stride(stride).groups(2);
         check(layer(kind, &[Shape::image(32, 36 * stride, 41 * stride)]), 1);
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn conv(
+    fn conv_gradients_match_differences(
         (image, kernel, stride, padding) in window(),
         groups in 1usize..4,
         channels in [1usize..4, 1usize..4],
@@ -108,161 +108,254 @@ proptest! {
     }
 
     #[test]
-    fn pointwise_conv(image in size(), groups in 1usize..3, channels in [1usize..5, 1usize..5], samples in 0usize..5) {
+    fn pointwise_conv_gradients_match_differences(
+        image in size(),
+        groups in 1usize..3,
+        channels in [1usize..5, 1usize..5],
+        samples in 0usize..5,
+    ) {
         let kind = Conv2d::new(channels[1] * groups, 1).groups(groups);
         check(layer(kind, &[Shape::image(channels[0] * groups, image[0], image[1])]), samples);
     }
 
     #[test]
-    fn linear(inputs in 1usize..40, outputs in 1usize..40, bias: bool, samples in 0usize..9) {
+    fn linear_gradients_match_differences(
+        inputs in 1usize..40,
+        outputs in 1usize..40,
+        bias: bool,
+        samples in 0usize..9,
+    ) {
         check(layer(Linear { out_features: outputs, bias }, &[Shape::features(inputs)]), samples);
     }
 
     #[test]
-    fn batch_norm(channels in 1usize..4, image in size(), vector: bool, samples in 0usize..5) {
+    fn batch_norm_gradients_match_differences(
+        channels in 1usize..4,
+        image in size(),
+        vector: bool,
+        samples in 0usize..5,
+    ) {
         // A batch norm over two values is almost a step function; differences need more values.
         let samples = if samples * image[0] * image[1] < 4 { 4 * samples } else { samples };
-        let shape = if vector { Shape::features(channels) } else { Shape::image(channels, image[0], image[1]) };
+        let [height, width] = image;
+        let shape = if vector { Shape::features(channels) } else { Shape::image(channels, height, width) };
         let samples = if vector { 4 * samples } else { samples };
         check(layer(BatchNorm { epsilon: 1e-2, momentum: 0.1 }, &[shape]), samples);
     }
 
     #[test]
-    fn relu(features in 1usize..40, samples in 0usize..5) {
+    fn relu_gradients_match_differences(features in 1usize..40, samples in 0usize..5) {
         check(layer(LayerKind::Relu, &[Shape::features(features)]), samples);
     }
 
     #[test]
-    fn gelu_tanh(features in 1usize..40, samples in 0usize..5) {
+    fn gelu_tanh_gradients_match_differences(features in 1usize..40, samples in 0usize..5) {
         check(layer(LayerKind::GeluTanh, &[Shape::features(features)]), samples);
     }
 
     #[test]
-    fn gelu(features in 1usize..40, samples in 0usize..5) {
+    fn gelu_gradients_match_differences(features in 1usize..40, samples in 0usize..5) {
         check(layer(LayerKind::Gelu, &[Shape::features(features)]), samples);
     }
 
     #[test]
-    fn local_response_norm(channels in 1usize..6, size in 1usize..5, samples in 0usize..3) {
+    fn local_response_norm_gradients_match_differences(
+        channels in 1usize..6,
+        size in 1usize..5,
+        samples in 0usize..3,
+    ) {
         let norm = LocalResponseNorm { size, alpha: 0.7, beta: 0.75, k: 1.5 };
         check(layer(norm, &[Shape::image(channels, 2, 3)]), samples);
     }
 
     #[test]
-    fn max_pool((channels, image, pool) in pool(), samples in 0usize..4) {
+    fn max_pool_gradients_match_differences((channels, image, pool) in pool(), samples in 0usize..4) {
         check(layer(LayerKind::MaxPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
     }
 
     #[test]
-    fn avg_pool((channels, image, pool) in pool(), samples in 0usize..4) {
+    fn avg_pool_gradients_match_differences((channels, image, pool) in pool(), samples in 0usize..4) {
         check(layer(LayerKind::AvgPool2d(pool), &[Shape::image(channels, image[0], image[1])]), samples);
     }
 
     #[test]
-    fn adaptive_avg_pool(channels in 1usize..4, image in size(), output in size(), samples in 0usize..4) {
+    fn adaptive_avg_pool_gradients_match_differences(
+        channels in 1usize..4,
+        image in size(),
+        output in size(),
+        samples in 0usize..4,
+    ) {
         let kind = AdaptiveAvgPool2d { output };
         check(layer(kind, &[Shape::image(channels, image[0], image[1])]), samples);
     }
 
     #[test]
-    fn flatten(channels in 1usize..4, image in size(), samples in 0usize..4) {
+    fn flatten_gradients_match_differences(channels in 1usize..4, image in size(), samples in 0usize..4) {
         check(layer(LayerKind::Flatten, &[Shape::image(channels, image[0], image[1])]), samples);
     }
 
     #[test]
-    fn concat(channels in prop::collection::vec(1usize..4, 2..4), image in size(), samples in 0usize..4) {
+    fn concat_gradients_match_differences(
+        channels in prop::collection::vec(1usize..4, 2..4),
+        image in size(),
+        samples in 0usize..4,
+    ) {
         let shapes: Vec<_> = channels.iter().map(|&c| Shape::image(c, image[0], image[1])).collect();
         check(layer(LayerKind::Concat, &shapes), samples);
     }
 
     #[test]
-    fn add(terms in 2usize..4, channels in 1usize..4, image in size(), samples in 0usize..4) {
+    fn add_gradients_match_differences(
+        terms in 2usize..4,
+        channels in 1usize..4,
+        image in size(),
+        samples in 0usize..4,
+    ) {
         check(layer(LayerKind::Add, &vec![Shape::image(channels, image[0], image[1]); terms]), samples);
     }
 
     #[test]
-    fn dropout(features in 1usize..40, probability in 0.0..0.9, samples in 0usize..5) {
+    fn dropout_gradients_match_differences(
+        features in 1usize..40,
+        probability in 0.0..0.9,
+        samples in 0usize..5,
+    ) {
         check(layer(Dropout { probability }, &[Shape::features(features)]), samples);
     }
 
     #[test]
-    fn softmax_cross_entropy(classes in 1usize..20, samples in 0usize..5) {
+    fn softmax_cross_entropy_gradients_match_differences(classes in 1usize..20, samples in 0usize..5) {
         check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(classes)]), samples);
     }
     #[test]
-    fn softmax_cross_entropy_of_a_sequence(positions in 1usize..5, classes in 1usize..9, samples in 0usize..4) {
+    fn softmax_cross_entropy_of_a_sequence_gradients_match_differences(
+        positions in 1usize..5,
+        classes in 1usize..9,
+        samples in 0usize..4,
+    ) {
         check(layer(LayerKind::SoftmaxCrossEntropy, &[Shape::sequence(positions, classes)]), samples);
     }
 
     #[test]
-    fn softmax(positions in 1usize..5, classes in 1usize..20, samples in 0usize..4) {
+    fn softmax_gradients_match_differences(
+        positions in 1usize..5,
+        classes in 1usize..20,
+        samples in 0usize..4,
+    ) {
         check(layer(LayerKind::Softmax, &[Shape::sequence(positions, classes)]), samples);
     }
 
     #[test]
-    fn linear_of_a_sequence(positions in 1usize..6, sides in [1usize..9, 1usize..9], bias: bool, samples in 0usize..4) {
-        check(layer(Linear { out_features: sides[1], bias }, &[Shape::sequence(positions, sides[0])]), samples);
+    fn linear_of_a_sequence_gradients_match_differences(
+        positions in 1usize..6,
+        sides in [1usize..9, 1usize..9],
+        bias: bool,
+        samples in 0usize..4,
+    ) {
+        let kind = Linear { out_features: sides[1], bias };
+        check(layer(kind, &[Shape::sequence(positions, sides[0])]), samples);
     }
 
     #[test]
-    fn linear_of_an_image(size in [1usize..4, 1usize..4], sides in [1usize..6, 1usize..6], samples in 0usize..4) {
+    fn linear_of_an_image_gradients_match_differences(
+        size in [1usize..4, 1usize..4],
+        sides in [1usize..6, 1usize..6],
+        samples in 0usize..4,
+    ) {
         check(layer(Linear::new(sides[1]), &[Shape::new([size[0], size[1], sides[0]])]), samples);
     }
 
     #[test]
-    fn layer_norm_of_an_image(size in [1usize..4, 1usize..4], features in 3usize..20, samples in 0usize..4) {
+    fn layer_norm_of_an_image_gradients_match_differences(
+        size in [1usize..4, 1usize..4],
+        features in 3usize..20,
+        samples in 0usize..4,
+    ) {
         check(layer(LayerNorm { epsilon: 1e-2 }, &[Shape::new([size[0], size[1], features])]), samples);
     }
 
     #[test]
-    fn layer_norm(positions in 1usize..6, features in 3usize..40, vector: bool, samples in 0usize..4) {
+    fn layer_norm_gradients_match_differences(
+        positions in 1usize..6,
+        features in 3usize..40,
+        vector: bool,
+        samples in 0usize..4,
+    ) {
         let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
         check(layer(LayerNorm { epsilon: 1e-2 }, &[shape]), samples);
     }
 
     #[test]
-    fn embedding(positions in 1usize..9, vocabulary in 1usize..40, features in 1usize..5, samples in 0usize..4) {
+    fn embedding_gradients_match_differences(
+        positions in 1usize..9,
+        vocabulary in 1usize..40,
+        features in 1usize..5,
+        samples in 0usize..4,
+    ) {
         check(layer(Embedding { vocabulary, features }, &[Shape::features(positions)]), samples);
     }
 
     #[test]
-    fn position_embedding(positions in 1usize..6, longer in 0usize..3, features in 1usize..6, samples in 0usize..4) {
+    fn position_embedding_gradients_match_differences(
+        positions in 1usize..6,
+        longer in 0usize..3,
+        features in 1usize..6,
+        samples in 0usize..4,
+    ) {
         let kind = PositionEmbedding { positions: positions + longer };
         check(layer(kind, &[Shape::sequence(positions, features)]), samples);
     }
 
     #[test]
-    fn class_token(positions in 1usize..6, features in 1usize..6, samples in 0usize..4) {
+    fn class_token_gradients_match_differences(
+        positions in 1usize..6,
+        features in 1usize..6,
+        samples in 0usize..4,
+    ) {
         check(layer(LayerKind::ClassToken, &[Shape::sequence(positions, features)]), samples);
     }
 
     #[test]
-    fn attention(positions in 1usize..12, heads in 1usize..4, width in 1usize..6, causal: bool, samples in 0usize..3) {
+    fn attention_gradients_match_differences(
+        positions in 1usize..12,
+        heads in 1usize..4,
+        width in 1usize..6,
+        causal: bool,
+        samples in 0usize..3,
+    ) {
         let shape = Shape::sequence(positions, 3 * heads * width);
         check(layer(MultiHeadAttention { heads, causal }, &[shape]), samples);
     }
 
     #[test]
-    fn permute(dims in [1usize..4, 1usize..4, 1usize..4], seed in 0usize..6, samples in 0usize..3) {
+    fn permute_gradients_match_differences(
+        dims in [1usize..4, 1usize..4, 1usize..4],
+        seed in 0usize..6,
+        samples in 0usize..3,
+    ) {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         check(layer(Permute { order: orders[seed].to_vec() }, &[Shape::new(dims)]), samples);
     }
 
     #[test]
-    fn reshape(rows in 1usize..5, columns in 1usize..5, samples in 0usize..3) {
+    fn reshape_gradients_match_differences(rows in 1usize..5, columns in 1usize..5, samples in 0usize..3) {
         let kind = Reshape { output: Shape::new([columns, rows]) };
         check(layer(kind, &[Shape::new([rows, columns])]), samples);
     }
 
     #[test]
-    fn select((positions, index) in (1usize..6).prop_flat_map(|n| (Just(n), 0..n)), features in 1usize..5, samples in 0usize..3) {
+    fn select_gradients_match_differences(
+        (positions, index) in (1usize..6).prop_flat_map(|n| (Just(n), 0..n)),
+        features in 1usize..5,
+        samples in 0usize..3,
+    ) {
         check(layer(Select { index }, &[Shape::sequence(positions, features)]), samples);
     }
 }
 
 /// A sequence with more than one block of queries.
 #[test]
-fn attention_of_a_long_sequence() {
+fn attention_of_a_long_sequence_gradients_match_differences() {
     for causal in [false, true] {
         check(layer(MultiHeadAttention { heads: 2, causal }, &[Shape::sequence(150, 24)]), 2);
     }

@@ -6,6 +6,8 @@ mod any_engine;
 mod errors;
 mod forward;
 mod gradients;
+#[cfg(any(feature = "cuda", feature = "torch"))]
+mod layer_cases;
 mod network;
 mod optimizer;
 mod random;

@@ -80,7 +80,7 @@ impl Network {
 }
 
 #[test]
-fn gradients_of_digits_cnn_are_those_of_its_loss() {
+fn gradients_of_digits_cnn_match_differences_of_its_loss() {
     let mut network = Network::new("digits-cnn");
     network.forward();
     network.backward();

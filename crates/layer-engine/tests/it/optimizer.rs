@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn sgd(
+    fn sgd_matches_scalar_code(
         elements in 0usize..50,
         momentum in 0.0..1.0,
         weight_decay in 0.0..0.1,
@@ -36,7 +36,8 @@ proptest! {
             if clip_norm.is_some() {
                 reads.push(&squared);
             }
-            engine.enqueue(&mut step, &reads, &mut [&mut parameters, &mut velocity], &context, &mut ()).unwrap();
+            let state = &mut [&mut parameters, &mut velocity];
+            engine.enqueue(&mut step, &reads, state, &context, &mut ()).unwrap();
 
             let length = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
             let scale = clip_norm.map_or(1.0, |limit: f64| (limit / length).min(1.0));
@@ -46,13 +47,14 @@ proptest! {
                 expected[i] -= learning_rate * expected_velocity[i];
             }
         }
-        for (got, expected) in parameters.iter().chain(&velocity).zip(expected.iter().chain(&expected_velocity)) {
+        let expected = expected.iter().chain(&expected_velocity);
+        for (got, expected) in parameters.iter().chain(&velocity).zip(expected) {
             prop_assert!((got - expected).abs() < 1e-12);
         }
     }
 
     #[test]
-    fn squared_norm(elements in prop::collection::vec(0usize..30, 0..5)) {
+    fn squared_norm_matches_scalar_code(elements in prop::collection::vec(0usize..30, 0..5)) {
         let engine = CpuEngine::<f64>::new();
         let spec = KernelSpec::SquaredNorm { elements: elements.clone() };
         let mut kernel = engine.prepare(&spec, Precision::F64).unwrap();
@@ -65,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_as_it_was(lengths in prop::collection::vec(0usize..30, 0..5)) {
+    fn unpack_inverts_pack(lengths in prop::collection::vec(0usize..30, 0..5)) {
         let engine = CpuEngine::<f64>::new();
         let prepare = |spec: KernelSpec<'_>| engine.prepare(&spec, Precision::F64).unwrap();
         let mut pack = prepare(KernelSpec::Pack { elements: lengths.clone() });
@@ -85,11 +87,15 @@ proptest! {
     }
 
     #[test]
-    fn scale(sample_elements in 0usize..5, factors in prop::collection::vec((0usize..4, prop::sample::select(vec![0.0, 1.0, 2.5])), 0..6)) {
+    fn scale_matches_scalar_code(
+        sample_elements in 0usize..5,
+        factors in prop::collection::vec((0usize..4, prop::sample::select(vec![0.0, 1.0, 2.5])), 0..6),
+    ) {
         let engine = CpuEngine::<f64>::new();
         let spec = KernelSpec::Scale { sample_elements, factors: factors.clone() };
         let mut kernel = engine.prepare(&spec, Precision::F64).unwrap();
-        let by_sample: Vec<f64> = factors.iter().flat_map(|&(samples, factor)| vec![factor; samples]).collect();
+        let by_sample = factors.iter().flat_map(|&(samples, factor)| vec![factor; samples]);
+        let by_sample: Vec<f64> = by_sample.collect();
         // NaN stays NaN unless its factor is zero.
         let mut values = numbers("values", by_sample.len() * sample_elements);
         values.iter_mut().step_by(7).for_each(|value| *value = f64::NAN);
@@ -103,10 +109,11 @@ proptest! {
     }
 
     #[test]
-    fn sum(terms in 1usize..5, elements in 0usize..30) {
+    fn sum_matches_scalar_code(terms in 1usize..5, elements in 0usize..30) {
         let engine = CpuEngine::<f64>::new();
         let mut kernel = engine.prepare(&KernelSpec::Sum { terms, elements }, Precision::F64).unwrap();
-        let buffers: Vec<Vec<f64>> = (0..terms).map(|term| numbers(&format!("term {term}"), elements)).collect();
+        let buffers = (0..terms).map(|term| numbers(&format!("term {term}"), elements));
+        let buffers: Vec<Vec<f64>> = buffers.collect();
         let mut sum = vec![f64::NAN; elements];
         let reads: Vec<_> = buffers.iter().collect();
         engine.enqueue(&mut kernel, &reads, &mut [&mut sum], &CONTEXT, &mut ()).unwrap();

@@ -13,7 +13,7 @@ fn draw(mut stream: RandomStream) -> [u64; 4] {
 
 proptest! {
     #[test]
-    fn every_part_of_the_key_counts(seed: u64, iteration in 0..u64::MAX, sample in 0..u64::MAX) {
+    fn every_part_of_the_key_changes_the_stream(seed: u64, iteration in 0..u64::MAX, sample in 0..u64::MAX) {
         use Purpose::{Dropout, Shuffle};
         let stream = draw(RandomStream::new(seed, Dropout, iteration, "layer", sample));
         prop_assert_eq!(stream, draw(RandomStream::new(seed, Dropout, iteration, "layer", sample)));
@@ -25,13 +25,13 @@ proptest! {
     }
 
     #[test]
-    fn below_stays_below(seed: u64, bound in 1usize..100) {
+    fn below_is_less_than_its_bound(seed: u64, bound in 1usize..100) {
         let mut stream = RandomStream::new(seed, Purpose::Synthetic, 0, "", 0);
         prop_assert!((0..50).all(|_| stream.below(bound) < bound));
     }
 
     #[test]
-    fn a_shuffle_keeps_every_item(seed: u64, count in 0usize..100) {
+    fn shuffle_is_a_permutation(seed: u64, count in 0usize..100) {
         let mut items: Vec<usize> = (0..count).collect();
         RandomStream::new(seed, Purpose::Shuffle, 0, "", 0).shuffle(&mut items);
         items.sort_unstable();
@@ -40,7 +40,7 @@ proptest! {
 }
 
 #[test]
-fn uniform_numbers_fill_the_unit_interval_evenly() {
+fn uniform_numbers_are_evenly_distributed() {
     let mut stream = RandomStream::new(1, Purpose::Synthetic, 0, "", 0);
     let count = 100_000;
     let mut bins = [0; 10];
@@ -57,12 +57,12 @@ fn uniform_numbers_fill_the_unit_interval_evenly() {
 }
 
 #[test]
-fn no_bound_gives_zero() {
+fn below_zero_is_zero() {
     assert_eq!(RandomStream::new(1, Purpose::Shuffle, 0, "", 0).below(0), 0);
 }
 
 #[test]
-fn initial_weights_are_uniform_within_the_bound_of_lecun() {
+fn initial_weights_are_uniform_within_lecuns_bound() {
     let conv = layer(Conv2d::new(50, 3), &[Shape::image(4, 5, 5)]);
     let values = initial_parameters(&conv, 3);
     assert_eq!(values.len(), conv.parameter_count());

@@ -8,7 +8,7 @@ use layer_graph::{
 use crate::single_layer::{SingleLayer, layer};
 
 #[test]
-fn what_was_overwritten_comes_back() {
+fn recompute_restores_forward_results_bitwise() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
     let cases: [(LayerKind, Vec<Shape>); 9] = [
@@ -41,7 +41,7 @@ fn what_was_overwritten_comes_back() {
 }
 
 #[test]
-fn a_loss_is_not_computed_again() {
+fn loss_has_no_recompute_pass() {
     let loss = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(10)]);
     assert_eq!(Signature::of(&loss, Pass::Recompute), None);
 }

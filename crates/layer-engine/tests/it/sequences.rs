@@ -65,7 +65,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn attention(positions in 1usize..14, heads in 1usize..4, width in 1usize..6, causal: bool, samples in 0usize..3) {
+    fn attention_matches_definition(
+        positions in 1usize..14,
+        heads in 1usize..4,
+        width in 1usize..6,
+        causal: bool,
+        samples in 0usize..3,
+    ) {
         let shape = Shape::sequence(positions, 3 * heads * width);
         check(layer(MultiHeadAttention { heads, causal }, &[shape]), samples, |input, _| {
             attend(input, heads, width, causal)
@@ -73,7 +79,12 @@ proptest! {
     }
 
     #[test]
-    fn layer_norm(positions in 1usize..5, features in 1usize..70, vector: bool, samples in 0usize..4) {
+    fn layer_norm_matches_definition(
+        positions in 1usize..5,
+        features in 1usize..70,
+        vector: bool,
+        samples in 0usize..4,
+    ) {
         let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
         check(layer(LayerNorm { epsilon: 1e-3 }, &[shape]), samples, |input, parameters| {
             let rows = input.chunks(features).map(|row| {
@@ -88,7 +99,13 @@ proptest! {
     }
 
     #[test]
-    fn linear(positions in 1usize..5, inputs in 1usize..9, outputs in 1usize..9, bias: bool, samples in 0usize..4) {
+    fn linear_matches_definition(
+        positions in 1usize..5,
+        inputs in 1usize..9,
+        outputs in 1usize..9,
+        bias: bool,
+        samples in 0usize..4,
+    ) {
         let kind = Linear { out_features: outputs, bias };
         check(layer(kind, &[Shape::sequence(positions, inputs)]), samples, |input, parameters| {
             let (weights, biases) = parameters.split_at(inputs * outputs);
@@ -104,7 +121,12 @@ proptest! {
     }
 
     #[test]
-    fn embedding(positions in 1usize..9, vocabulary in 1usize..40, features in 1usize..5, samples in 0usize..4) {
+    fn embedding_matches_definition(
+        positions in 1usize..9,
+        vocabulary in 1usize..40,
+        features in 1usize..5,
+        samples in 0usize..4,
+    ) {
         let kind = Embedding { vocabulary, features };
         check(layer(kind, &[Shape::features(positions)]), samples, |tokens, parameters| {
             let rows = tokens.iter().map(|&token| &parameters[token as usize * features..][..features]);
@@ -113,7 +135,12 @@ proptest! {
     }
 
     #[test]
-    fn position_embedding(positions in 1usize..6, longer in 0usize..3, features in 1usize..6, samples in 0usize..4) {
+    fn position_embedding_matches_definition(
+        positions in 1usize..6,
+        longer in 0usize..3,
+        features in 1usize..6,
+        samples in 0usize..4,
+    ) {
         let kind = PositionEmbedding { positions: positions + longer };
         check(layer(kind, &[Shape::sequence(positions, features)]), samples, |input, parameters| {
             input.iter().zip(parameters).map(|(x, learned)| x + learned).collect()
@@ -121,13 +148,13 @@ proptest! {
     }
 
     #[test]
-    fn class_token(positions in 1usize..6, features in 1usize..6, samples in 0usize..4) {
+    fn class_token_matches_definition(positions in 1usize..6, features in 1usize..6, samples in 0usize..4) {
         let layer = layer(LayerKind::ClassToken, &[Shape::sequence(positions, features)]);
         check(layer, samples, |input, parameters| [parameters, input].concat());
     }
 
     #[test]
-    fn softmax(positions in 1usize..5, classes in 1usize..40, samples in 0usize..4) {
+    fn softmax_matches_definition(positions in 1usize..5, classes in 1usize..40, samples in 0usize..4) {
         check(layer(LayerKind::Softmax, &[Shape::sequence(positions, classes)]), samples, |input, _| {
             let rows = input.chunks(classes).flat_map(|row| {
                 let sum: f64 = row.iter().map(|x| x.exp()).sum();
@@ -138,14 +165,14 @@ proptest! {
     }
 
     #[test]
-    fn gelu(features in 1usize..40, samples in 0usize..4) {
+    fn gelu_matches_definition(features in 1usize..40, samples in 0usize..4) {
         check(layer(LayerKind::Gelu, &[Shape::features(features)]), samples, |input, _| {
             input.iter().map(|&x| x * normal_distribution(x)).collect()
         });
     }
 
     #[test]
-    fn gelu_tanh(features in 1usize..40, samples in 0usize..4) {
+    fn gelu_tanh_matches_definition(features in 1usize..40, samples in 0usize..4) {
         check(layer(LayerKind::GeluTanh, &[Shape::features(features)]), samples, |input, _| {
             let u = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
             input.iter().map(|&x| 0.5 * x * (1.0 + u(x).tanh())).collect()
@@ -153,7 +180,11 @@ proptest! {
     }
 
     #[test]
-    fn permute(dims in [1usize..5, 1usize..5, 1usize..5], which in 0usize..6, samples in 0usize..3) {
+    fn permute_matches_definition(
+        dims in [1usize..5, 1usize..5, 1usize..5],
+        which in 0usize..6,
+        samples in 0usize..3,
+    ) {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let order = orders[which];
         let kind = Permute { order: order.to_vec() };
@@ -175,7 +206,11 @@ proptest! {
     }
 
     #[test]
-    fn softmax_cross_entropy(positions in 1usize..6, classes in 1usize..9, samples in 0usize..4) {
+    fn softmax_cross_entropy_matches_definition(
+        positions in 1usize..6,
+        classes in 1usize..9,
+        samples in 0usize..4,
+    ) {
         let layer = layer(LayerKind::SoftmaxCrossEntropy, &[Shape::sequence(positions, classes)]);
         let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
         for pass in [Pass::Forward, Pass::Infer] {
@@ -213,7 +248,7 @@ fn normal_distribution(x: f64) -> f64 {
 
 /// A sequence with more than one block of queries.
 #[test]
-fn attention_of_a_long_sequence() {
+fn attention_of_a_long_sequence_matches_definition() {
     for causal in [false, true] {
         let layer = layer(MultiHeadAttention { heads: 2, causal }, &[Shape::sequence(150, 24)]);
         check(layer, 2, |input, _| attend(input, 2, 4, causal));
@@ -221,7 +256,7 @@ fn attention_of_a_long_sequence() {
 }
 
 #[test]
-fn attention_to_scores_that_would_overflow() {
+fn attention_does_not_overflow() {
     let shape = Shape::sequence(4, 3);
     let kind = MultiHeadAttention { heads: 1, causal: false };
     let mut layer = SingleLayer::<f32>::new(layer(kind, &[shape]), Shard::whole(1), CpuEngine::new());
@@ -235,7 +270,7 @@ fn attention_to_scores_that_would_overflow() {
 }
 
 #[test]
-fn one_position_of_a_sequence_and_another_shape() {
+fn select_and_reshape_match_definition() {
     let part = layer(Select { index: 2 }, &[Shape::sequence(4, 3)]);
     check(part, 3, |input, _| input[6..9].to_vec());
     let flat = layer(Reshape { output: Shape::new([2, 6]) }, &[Shape::sequence(4, 3)]);
@@ -243,7 +278,7 @@ fn one_position_of_a_sequence_and_another_shape() {
 }
 
 #[test]
-fn what_is_no_token_is_refused() {
+fn invalid_tokens_are_rejected() {
     for token in [5.0, -1.0, 0.5, f64::NAN] {
         let kind = Embedding { vocabulary: 5, features: 2 };
         let mut layer =

@@ -44,7 +44,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(54))]
 
     #[test]
-    fn gradients_of_shards_add_up(first_part in 0usize..9, which in 0usize..8) {
+    fn shard_gradients_sum_to_the_batch_gradient(first_part in 0usize..9, which in 0usize..8) {
         let layer = match which {
             0 => layer(Conv2d::new(6, 3).padding(1).groups(2), &[Shape::image(4, 5, 6)]),
             1 => layer(Conv2d::new(3, 1), &[Shape::image(4, 5, 6)]),
@@ -69,7 +69,8 @@ proptest! {
 
     #[test]
     fn dropout_masks_do_not_depend_on_the_split(first_part in 0usize..9) {
-        let (mut whole, mut parts) = split(&layer(Dropout { probability: 0.4 }, &[Shape::features(50)]), first_part);
+        let layer = layer(Dropout { probability: 0.4 }, &[Shape::features(50)]);
+        let (mut whole, mut parts) = split(&layer, first_part);
         whole.forward();
         parts.iter_mut().for_each(SingleLayer::forward);
         prop_assert_eq!(&joined(&parts, Role::Output), &whole.buffers[&Role::Output]);
@@ -79,8 +80,9 @@ proptest! {
 
     /// Synchronised batch normalisation: moments are summed over the ranks between the passes.
     #[test]
-    fn batch_norm_over_added_moments_is_that_of_the_whole(first_part in 0usize..9) {
-        let (mut whole, mut parts) = split(&layer(BatchNorm::default(), &[Shape::image(3, 2, 4)]), first_part);
+    fn sync_batch_norm_matches_the_whole_batch(first_part in 0usize..9) {
+        let layer = layer(BatchNorm::default(), &[Shape::image(3, 2, 4)]);
+        let (mut whole, mut parts) = split(&layer, first_part);
         whole.forward();
         whole.backward();
         let steps = [
@@ -107,7 +109,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_shard_has_zero_gradients_and_leaves_statistics_alone() {
+fn empty_shard_has_zero_gradients_and_keeps_statistics() {
     let sequence = || Shape::sequence(4, 6);
     let kinds: [(LayerKind, Shape); 8] = [
         (Conv2d::new(2, 3).into(), Shape::image(3, 5, 5)),

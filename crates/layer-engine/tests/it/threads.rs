@@ -33,7 +33,7 @@ fn results_on(
 }
 
 #[test]
-fn layers() {
+fn layer_results_do_not_depend_on_thread_count() {
     let image = || Shape::image(24, 20, 20);
     let sequence = || Shape::sequence(70, 48);
     let response = LocalResponseNorm { size: 5, alpha: 1e-2, beta: 0.75, k: 1.0 };
@@ -77,7 +77,7 @@ fn layers() {
 }
 
 #[test]
-fn optimiser() {
+fn optimiser_results_do_not_depend_on_thread_count() {
     let elements = 100_000;
     let step = |threads| {
         let engine = CpuEngine::<f32>::with_threads(threads).unwrap();
@@ -95,7 +95,7 @@ fn optimiser() {
 }
 
 #[test]
-fn engines_that_share_a_pool() {
+fn engines_sharing_a_pool_match_a_single_thread() {
     let kind = Conv2d::new(12, 3).padding(1).into();
     let image = [Shape::image(24, 20, 20)];
     let alone = results(&kind, &image, 5, 1);

@@ -99,19 +99,19 @@ pub struct Pool2d {
     pub padding: [usize; 2],
     /// Padding at the bottom and on the right in addition to `padding`, less than the kernel. It
     /// expresses `ceil_mode` of PyTorch and asymmetric padding of ONNX.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_none")]
     pub extra_padding: [usize; 2],
     /// Whether padding counts as zeros in an average (`count_include_pad` of PyTorch). Ignored by
     /// maximum pooling.
-    #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub count_padding: bool,
 }
 
-fn is_zero(padding: &[usize; 2]) -> bool {
+fn is_none(padding: &[usize; 2]) -> bool {
     *padding == [0, 0]
 }
 
-fn default_true() -> bool {
+fn yes() -> bool {
     true
 }
 

@@ -1,10 +1,28 @@
-use super::supported::OPERATORS;
+use std::path::PathBuf;
+
+use super::operators::SUPPORTED;
 use crate::{GraphError, Shape};
 
 /// Errors of importing an ONNX file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
+    /// The file could not be read.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system.
+        problem: std::io::Error,
+    },
+    /// The contents of a file cannot be imported.
+    #[error("{}: {problem}", path.display())]
+    InFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error in the contents.
+        problem: Box<OnnxError>,
+    },
     /// The bytes are not a complete ONNX model.
     #[error("not an ONNX model: {0}")]
     NotOnnx(String),
@@ -12,7 +30,7 @@ pub enum OnnxError {
     #[error(
         "operator set {found} is too old: convert the model to at least {oldest} (`onnx.version_converter`)"
     )]
-    UnsupportedOpset {
+    OldOperators {
         /// Operator set of the file.
         found: i64,
         /// Oldest supported version.
@@ -26,7 +44,7 @@ pub enum OnnxError {
     #[error(
         "operator `{operator}` ({}) is not supported; supported: {}",
         format_nodes(nodes),
-        OPERATORS.join(", ")
+        SUPPORTED.join(", ")
     )]
     UnsupportedOperator {
         /// Operator, with its domain if that is not ONNX's own.
@@ -46,7 +64,7 @@ pub enum OnnxError {
     },
     /// A node violates the definition of its operator.
     #[error("{operator} (node `{node}`): {problem}")]
-    InvalidNode {
+    BadNode {
         /// Operator.
         operator: String,
         /// Node that uses it.
@@ -63,21 +81,21 @@ pub enum OnnxError {
         value: String,
     },
     /// A layer does not fit its inputs.
-    #[error("{operator} (node `{node}`): {problem}")]
+    #[error("{operator} (node `{node}`): {misfit}")]
     Graph {
         /// Operator.
         operator: String,
         /// Node that uses it.
         node: String,
         /// Error of the layer.
-        problem: GraphError,
+        misfit: GraphError,
     },
     /// The shape of a value in the file differs from the inferred shape.
     #[error(
         "the file says that `{value}` is of shape {declared} without its batch, but its inferred \
          shape is {inferred}"
     )]
-    ShapeMismatch {
+    OtherShape {
         /// Value.
         value: String,
         /// Shape in the file; `?` for open dimensions.
@@ -87,7 +105,7 @@ pub enum OnnxError {
     },
     /// The file has several problems.
     #[error("{} problems: {}", .0.len(), format_problems(.0))]
-    Multiple(
+    Several(
         /// Problems in the order of their nodes. A node that depends on an invalid node is only
         /// checked for its operator.
         Vec<OnnxError>,
@@ -120,7 +138,7 @@ impl OnnxError {
         }
         match distinct.len() {
             0 | 1 => distinct.pop(),
-            _ => Some(Self::Multiple(distinct)),
+            _ => Some(Self::Several(distinct)),
         }
     }
 }
@@ -129,10 +147,10 @@ impl OnnxError {
 fn format_nodes(nodes: &[String]) -> String {
     let shown: Vec<_> = nodes.iter().take(3).map(|node| format!("`{node}`")).collect();
     let others = nodes.len() - shown.len();
-    let noun = if nodes.len() == 1 { "node" } else { "nodes" };
+    let what = if nodes.len() == 1 { "node" } else { "nodes" };
     match others {
-        0 => format!("{noun} {}", shown.join(", ")),
-        _ => format!("{noun} {} and {others} more", shown.join(", ")),
+        0 => format!("{what} {}", shown.join(", ")),
+        _ => format!("{what} {} and {others} more", shown.join(", ")),
     }
 }
 
@@ -150,7 +168,7 @@ fn format_problems(problems: &[OnnxError]) -> String {
         parts.push(format!("and {} more", problems.len() - SHOWN));
     }
     if problems.iter().any(|problem| matches!(problem, OnnxError::UnsupportedOperator { .. })) {
-        parts.push(format!("supported operators: {}", OPERATORS.join(", ")));
+        parts.push(format!("supported operators: {}", SUPPORTED.join(", ")));
     }
     parts.join("; ")
 }

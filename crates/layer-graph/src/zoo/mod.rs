@@ -48,12 +48,13 @@ pub fn names() -> Vec<&'static str> {
     MODELS.iter().map(|(name, _)| *name).collect()
 }
 
-/// Builds the model of this name.
+/// Builds the model of this name; case and hyphens do not matter.
 ///
 /// # Errors
 /// [`GraphError::UnknownModel`], which lists the names that exist.
 pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
-    match MODELS.iter().find(|(known, _)| *known == name) {
+    let found = known_names::find(name, names());
+    match MODELS.iter().find(|(known, _)| Some(*known) == found) {
         Some((known, build)) => build(known),
         None => Err(GraphError::UnknownModel { name: name.into(), known: names() }),
     }

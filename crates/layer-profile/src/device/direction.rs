@@ -1,9 +1,9 @@
-/// Direction of a timed pass. The backward direction includes all gradients. (The passes that an
-/// engine runs are `layer_engine::Pass`.)
+/// Whether a layer's forward pass is timed, or its backward pass with all that belongs to it. (The passes that an engine runs are
+/// `layer_engine::Pass`.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// Computes the outputs from the inputs.
+    /// The outputs from the inputs.
     Forward,
-    /// Computes the gradients of the inputs and of the parameters.
+    /// The gradients of the inputs and of the parameters.
     Backward,
 }

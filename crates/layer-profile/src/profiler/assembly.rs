@@ -6,30 +6,29 @@ use layer_graph::{LayerGraph, LayerId};
 use super::fill;
 use super::rig::{Launch, Phase, Rig};
 
-/// Common optimiser rule. The values do not affect its time.
+/// The usual rule; its numbers do not change its time.
 const RULE: Sgd = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
 
-/// Key of a buffer.
+/// What a buffer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Place {
     Operand(LayerId, Role),
-    /// Gradient of shared parameters.
+    /// The gradient of parameters that several layers use.
     SharedGradient(LayerId),
-    /// State of the optimiser.
+    /// The optimiser's state.
     Velocity(LayerId),
 }
 
-/// Builder of a workload: prepares the kernels and buffers of one layer, or of a whole network with
-/// its layers connected.
+/// Prepares kernels and their buffers: of one layer on its own, or of a whole network with its layers joined.
 pub(super) struct Assembly<'a, E: Engine> {
     rig: Rig<'a, E>,
     network: &'a LayerGraph,
     batch: usize,
     precision: Precision,
-    /// Whether a layer reads the buffers that its neighbours write.
+    /// Whether a layer reads what its neighbours wrote.
     joined: bool,
     places: HashMap<Place, usize>,
-    /// Host staging buffer, reused for all uploads.
+    /// What is uploaded, from buffer to buffer in the same memory.
     host: Vec<E::Scalar>,
 }
 
@@ -44,7 +43,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(Self { rig, network, batch, precision, joined: false, places: HashMap::new(), host: Vec::new() })
     }
 
-    /// Builds the workload of one layer, on separate buffers.
+    /// One layer, on buffers of its own.
     pub(super) fn layer(mut self, id: LayerId) -> Result<Rig<'a, E>, EngineError> {
         self.forward(id)?;
         self.backward(id)?;
@@ -52,8 +51,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(self.rig)
     }
 
-    /// Builds the workload of the whole network: all forward passes, all backward passes in
-    /// reverse, all updates.
+    /// The whole network: all layers forward, all backward in reverse, all updates.
     pub(super) fn network(mut self) -> Result<Rig<'a, E>, EngineError> {
         self.joined = true;
         for (id, _) in self.network.layers() {
@@ -84,14 +82,14 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
     fn pass(&mut self, id: LayerId, pass: Pass, phase: Phase) -> Result<(), EngineError> {
         let layer = self.network.layer(id);
         let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(self.batch) };
-        // A pass without operands has no kernel; preparing it returns the engine's error.
+        // An engine has no kernel for a pass without operands, and says so.
         let Signature { reads, writes } =
             Signature::of(layer, pass).unwrap_or(Signature { reads: Vec::new(), writes: Vec::new() });
         let operands = |roles: Vec<Role>| roles.into_iter().map(|role| Place::Operand(id, role)).collect();
         self.launch(phase, &spec, operands(reads), operands(writes))
     }
 
-    /// Sums the gradients of an output that several layers read.
+    /// The gradient of an output that several layers use is the sum of theirs.
     fn join_gradients(&mut self, id: LayerId) -> Result<(), EngineError> {
         let consumers = self.network.consumers(id);
         if consumers.len() < 2 || id == self.network.input() {
@@ -104,7 +102,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         self.launch(Phase::Backward, &spec, terms, vec![Place::Operand(id, Role::OutputGradient)])
     }
 
-    /// Sums the gradients of shared parameters.
+    /// The gradient of parameters that several layers use is the sum of theirs.
     fn share_gradient(&mut self, id: LayerId) -> Result<(), EngineError> {
         let users = self.network.parameter_users(id);
         if users.len() < 2 {
@@ -116,7 +114,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         self.launch(Phase::Backward, &spec, terms, vec![Place::SharedGradient(id)])
     }
 
-    /// Adds the optimiser step of a layer that owns parameters.
+    /// The optimiser's step, where the parameters are the layer's own.
     fn update(&mut self, id: LayerId) -> Result<(), EngineError> {
         let elements = self.network.own_parameter_count(id);
         if elements == 0 {
@@ -145,7 +143,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(())
     }
 
-    /// Returns the index of a buffer, which is allocated and filled on first use.
+    /// The position of the buffer for a place; allocated and filled when it is first asked for.
     fn buffer(&mut self, place: Place) -> Result<usize, EngineError> {
         let place = if self.joined { self.home(place) } else { place };
         if let Some(&position) = self.places.get(&place) {
@@ -162,9 +160,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(self.rig.buffers.len() - 1)
     }
 
-    /// Returns the key of the buffer shared by connected layers: an input is the producer's output,
-    /// the gradient of an output with one reader is the gradient of that reader's input, and shared
-    /// parameters are their owner's.
+    /// Whose buffer it is: an input is the producer's output, and the gradient of an output that one layer uses is the
+    /// gradient of that layer's input. Shared parameters are their owner's.
     fn home(&self, place: Place) -> Place {
         match place {
             Place::Operand(id, Role::Input(slot)) => match self.network.producers(id).get(slot) {
@@ -183,7 +180,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
     }
 
     fn filled(&mut self, id: LayerId, role: Role) -> Result<E::Buffer, EngineError> {
-        // The input of the network is filled with data suitable for the layer that reads it.
+        // What the network reads is what suits the layer that reads it.
         let reader = self.network.consumers(id).first().copied().filter(|_| id == self.network.input());
         let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
         let layer = self.network.layer(id);

@@ -1,5 +1,5 @@
-//! Journal of an unfinished profile: one JSON line with the conditions, and one for each finished
-//! measurement.
+//! What an unfinished profile keeps on disk: a line of JSON that says what is being measured, and a line for every
+//! measurement that is finished.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,19 +12,18 @@ use super::conditions::Conditions;
 use crate::rows::{LayerDocument, NetworkDocument};
 use crate::{LayerProfile, NetworkTime, ProfileError};
 
-/// Line after the first.
+/// A line after the first.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// Layer at one batch size.
+    /// A layer at one batch size.
     Layer(LayerDocument),
     Network(NetworkDocument),
 }
 
-/// Journal of finished measurements, which survives the death of the process at any time.
+/// The finished measurements of a profile that may be killed at any time.
 ///
-/// Each measurement is appended by one write. An incomplete last line is discarded; any other
-/// damage is an error.
+/// Each is appended by one write. A line that was not written to its end does not count; any other damage is an error.
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
@@ -33,7 +32,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the existing journal, or creates one.
+    /// Opens the journal that is there, or begins one.
     pub(super) fn open(path: PathBuf, conditions: &Conditions) -> Result<Self, ProfileError> {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
@@ -83,15 +82,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns the number of finished measurements.
+    /// How many measurements are finished.
     pub(super) fn len(&self) -> usize {
         self.layers.len() + self.network.len()
     }
 
-    /// Returns the row of a layer at one batch size, if it is finished.
+    /// A layer's row of one batch size, if it is finished.
     pub(super) fn layer(&self, name: &str, batch: usize) -> Option<&LayerProfile> {
-        // The lookup needs an owned key, because `(&str, usize)` cannot be borrowed from `(String,
-        // usize)`.
+        // Looked up by an owned key: a pair of a borrowed name and a number is not a borrowed pair.
         self.layers.get(&(name.to_owned(), batch))
     }
 
@@ -99,7 +97,7 @@ impl Journal {
         self.network.get(&batch).copied()
     }
 
-    /// Appends the row of a layer at one batch size.
+    /// Adds a layer's row of one batch size.
     pub(super) fn add_layer(&mut self, row: &LayerProfile) -> Result<(), ProfileError> {
         self.append(&Line::Layer(LayerDocument::new(row)))
     }
@@ -114,7 +112,7 @@ impl Journal {
         self.file.write_all(&text).map_err(|error| failed(&self.path, &error))
     }
 
-    /// Deletes the journal after the profile was saved.
+    /// Deletes the journal, when the profile is on disk.
     pub(super) fn remove(self) -> Result<(), ProfileError> {
         std::fs::remove_file(&self.path).map_err(|error| failed(&self.path, &error))
     }

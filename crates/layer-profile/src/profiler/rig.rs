@@ -1,6 +1,6 @@
 use layer_engine::{Engine, EngineError, LaunchContext, Stopwatch};
 
-/// Timed part of a training iteration.
+/// The parts of a training iteration that are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Forward,
@@ -8,18 +8,17 @@ pub(super) enum Phase {
     Update,
 }
 
-/// With a learning rate of zero the parameters stay the same, so that all repeats compute the same
-/// values.
+/// A learning rate of zero keeps the parameters, so that all repeats work on the same numbers.
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 };
 
-/// Kernel with the indices of its operands among the workload's buffers.
+/// A kernel and the positions of its operands among the rig's buffers.
 pub(super) struct Launch<K> {
     pub(super) kernel: K,
     pub(super) reads: Vec<usize>,
     pub(super) writes: Vec<usize>,
 }
 
-/// Prepared kernels of each phase, with their buffers.
+/// Kernels ready to be launched, phase by phase, with the buffers that they work on.
 pub(super) struct Rig<'a, E: Engine> {
     pub(super) engine: &'a E,
     pub(super) queue: E::Queue,
@@ -28,12 +27,12 @@ pub(super) struct Rig<'a, E: Engine> {
 }
 
 impl<E: Engine> Rig<'_, E> {
-    /// Returns whether a phase has no kernels.
+    /// Whether there is nothing to do in a phase.
     pub(super) fn is_idle(&self, phase: Phase) -> bool {
         self.phases[phase as usize].is_empty()
     }
 
-    /// Runs `measure` with a stopwatch that times rounds of a phase, and returns its result.
+    /// What `measure` finds with a stopwatch of rounds of a phase.
     pub(super) fn time<R: Default>(
         &mut self,
         phase: Phase,
@@ -60,8 +59,7 @@ impl<K> Launch<K> {
         buffers: &mut [E::Buffer],
         queue: &mut E::Queue,
     ) -> Result<(), EngineError> {
-        // Written buffers are moved out of the list, because a kernel borrows some buffers shared
-        // and others mutably.
+        // Taken out of the list, because a kernel borrows some buffers to read and others to write.
         let lift = |&buffer: &usize| std::mem::take(&mut buffers[buffer]);
         let mut written: Vec<E::Buffer> = self.writes.iter().map(lift).collect();
         let reads: Vec<&E::Buffer> = self.reads.iter().map(|&buffer| &buffers[buffer]).collect();

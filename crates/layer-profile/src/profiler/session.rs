@@ -13,19 +13,18 @@ use crate::{
     BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, structure,
 };
 
-/// Run of a profiler over a network: takes finished measurements from the journal, makes the others
-/// and appends them.
+/// One run of a profiler over a network: takes what the journal has, measures the rest and adds it to the journal.
 pub(super) struct Session<'a, E> {
     pub(super) profiler: &'a Profiler<'a, E>,
     pub(super) network: &'a LayerGraph,
     pub(super) journal: Option<&'a mut Journal>,
     pub(super) progress: Progress,
-    /// Number of measurements made by this run.
+    /// Measurements that were made, not taken from the journal.
     pub(super) measured: usize,
 }
 
 impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
-    /// Measures each layer alone, at all batch sizes.
+    /// Each layer on its own, at all batch sizes.
     pub(super) fn layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
         let network = self.network;
         let mut layers = Vec::with_capacity(network.len() - 1);
@@ -39,7 +38,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
                     row.clone()
                 } else {
                     self.progress.at(layer.name(), batch);
-                    // The update does not depend on the batch size.
+                    // The update does not depend on the batch.
                     let row = self.measure_layer(id, batch, rows.is_none());
                     let row = row.map_err(failure(|| format!("layer `{}`", layer.name()), batch))?;
                     if let Some(journal) = &mut self.journal {
@@ -59,7 +58,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         Ok(layers)
     }
 
-    /// Measures the whole network at all batch sizes.
+    /// The network as a whole, at all batch sizes.
     pub(super) fn whole(&mut self) -> Result<Vec<NetworkTime>, ProfileError> {
         let mut rows = Vec::with_capacity(self.profiler.batches.len());
         for &batch in &self.profiler.batches {
@@ -114,7 +113,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         })
     }
 
-    /// Measures one phase alone, launched repeatedly.
+    /// The times of one phase on its own, launched over and over.
     fn phase(&self, rig: &mut Rig<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
         if rig.is_idle(phase) {
             return Ok(Timing::IDLE);
@@ -127,7 +126,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         })
     }
 
-    /// Measures the three phases, run in sequence as in training.
+    /// The times of the three phases, run one after another as in training.
     fn measure_network(&self, batch: usize) -> Result<NetworkTime, EngineError> {
         let mut rig = self.assembly(batch)?.network()?;
         let mut once = |phase| rig.time(phase, |stopwatch| stopwatch(1));

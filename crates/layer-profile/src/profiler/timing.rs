@@ -2,13 +2,12 @@ use std::time::Duration;
 
 use crate::Spread;
 
-/// Minimum distance of an outlier from the median, in deviations.
+/// How many deviations from the median make a sample an outlier.
 const OUTLIER_DEVIATIONS: u32 = 5;
-/// A sample within 1 part in this number of the median is no outlier, since clocks have a finite
-/// resolution.
+/// A sample within this part of the median is no outlier, however little the others spread, since clocks have a resolution.
 const OUTLIER_PART: u32 = 100;
 
-/// Statistics of repeated measurements.
+/// What repeated measurements say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timing {
     pub(super) median: Duration,
@@ -22,13 +21,13 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Timing of an empty phase.
+    /// What takes no time because there is nothing to do.
     pub(super) const IDLE: Self = Self {
         median: Duration::ZERO,
         spread: Spread { deviation: Duration::ZERO, outliers: Some(0), unsteady: false },
     };
 
-    /// Computes the statistics of samples. `steady` says whether the warm-up became stable.
+    /// The statistics of samples that were taken after a warm-up, which got steady or did not.
     pub(super) fn of(samples: &[Duration], steady: bool) -> Self {
         let median = median(samples.iter().copied());
         let distances = || samples.iter().map(|sample| sample.abs_diff(median));
@@ -39,7 +38,7 @@ impl Timing {
     }
 }
 
-/// Returns the middle value, or the mean of the two middle values, or zero if there are none.
+/// The middle one, or the mean of the two in the middle; zero of none.
 pub(super) fn median(samples: impl Iterator<Item = Duration>) -> Duration {
     let mut samples: Vec<Duration> = samples.collect();
     samples.sort_unstable();
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_counted_without_affecting_the_median() {
+    fn the_median_and_its_deviation_ignore_an_outlier_that_is_counted() {
         let Timing { median, spread } = Timing::of(&micros(&[12, 10, 9000, 11, 13]), true);
         assert_eq!(median, Duration::from_micros(12));
         assert_eq!(spread.deviation, Duration::from_micros(1));
@@ -69,12 +68,12 @@ mod tests {
     }
 
     #[test]
-    fn clock_resolution_causes_no_outliers() {
+    fn the_ticks_of_a_clock_are_no_outliers() {
         assert_eq!(Timing::of(&micros(&[1000, 1000, 1000, 1000, 1009]), true).spread.outliers, Some(0));
         assert_eq!(Timing::of(&micros(&[1000, 1000, 1000, 1000, 1011]), true).spread.outliers, Some(1));
     }
 
-    /// Returns the median by its definition: a value with as many others below it as above it.
+    /// A value with as many others below it as above it, or the mean of two neighbours of which that is true.
     fn middle(values: &[u64]) -> u64 {
         let rank = |value: u64, strict: bool| {
             values.iter().filter(|&&other| other < value || !strict && other == value).count()
@@ -88,8 +87,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn statistics_match_their_definitions(samples in prop::collection::vec(0..10_000_000u64, 1..40)) {
-            // Multiples of four nanoseconds, so that both medians are whole numbers.
+        fn statistics_agree_with_counting(samples in prop::collection::vec(0..10_000_000u64, 1..40)) {
+            // Multiples of four nanoseconds, so that the halves of the median and of the distances are whole.
             let nanos: Vec<u64> = samples.iter().map(|sample| sample * 4).collect();
             let durations: Vec<Duration> = nanos.iter().copied().map(Duration::from_nanos).collect();
             let timing = Timing::of(&durations, true);

@@ -1,4 +1,4 @@
-//! Fits of device models to tables of times, and their file format.
+//! Models that are fitted to tables of times, and the file that holds one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn network(name: &str) -> LayerGraph {
     zoo::model(name).expect("in the zoo")
 }
 
-/// Returns a table of modelled times labelled as measured.
+/// A table of times that count as measured.
 fn table(device: &str, network: &LayerGraph, batches: &[usize]) -> ProfileTable {
     let table =
         DeviceModel::named(device).and_then(|model| model.profile(network, batches)).expect("a profile");
@@ -31,9 +31,8 @@ fn observations(device: &str, networks: &[&str]) -> Observations {
 }
 
 #[test]
-fn fit_recovers_a_device_with_the_same_formula() {
-    // Arithmetic is ten times slower than the starting point of the fit, and there is no data
-    // sheet.
+fn a_device_of_the_same_kind_is_found_again_and_extrapolated() {
+    // Ten times as slow in arithmetic as the device whose prices the search starts from, and no data sheet.
     let observations = observations("v100", &["vgg11", "resnet-18", "resnet-50"]);
     let (model, report) = DeviceModel::fit("found", None, &observations).expect("a fit");
     for errors in &report.fitted {
@@ -57,7 +56,7 @@ fn fit_recovers_a_device_with_the_same_formula() {
 }
 
 #[test]
-fn fit_approximates_another_formula_and_cross_validates_by_shape() {
+fn another_formula_is_approximated_and_one_network_is_validated_by_shapes() {
     let observations = observations("cpu-core", &["resnet-18"]);
     let (_, report) = DeviceModel::fit("core", None, &observations).expect("a fit");
     let (fitted, held_out) = (&report.fitted[0], &report.held_out[0]);
@@ -67,8 +66,8 @@ fn fit_approximates_another_formula_and_cross_validates_by_shape() {
 }
 
 #[test]
-fn fit_finds_a_layer_kind_with_unusual_cost() {
-    // Cost of an activation whose exponentials are computed one by one.
+fn a_kind_that_costs_far_more_than_elsewhere_is_found_out() {
+    // What an activation costs where exponentials are computed one by one.
     let (digits, core) = (network("digits-cnn"), DeviceModel::named("cpu-core").expect("built in"));
     let mut observations = Observations::new("made-up times");
     for batch in [1, 4, 16, 64] {
@@ -93,8 +92,8 @@ fn fit_finds_a_layer_kind_with_unusual_cost() {
 }
 
 #[test]
-fn fitted_costs_respect_the_peak_of_the_data_sheet() {
-    // 1/200 of the time of the arithmetic at the peak.
+fn nothing_is_faster_than_the_data_sheet() {
+    // Two-hundredths of what the arithmetic takes at the peak.
     let (network, sheet) = (network("vgg11"), DataSheet::A100);
     let layer = network.layer(network.find("features.6").expect("a layer"));
     let mut observations = Observations::new("wishes");
@@ -105,13 +104,13 @@ fn fitted_costs_respect_the_peak_of_the_data_sheet() {
 }
 
 #[test]
-fn fit_is_deterministic() {
+fn the_same_observations_give_the_same_model() {
     let fit = || DeviceModel::fit("d", None, &observations("a100", &["vgg11"])).expect("a fit").0;
     assert_eq!(fit().to_json().expect("JSON"), fit().to_json().expect("JSON"));
 }
 
 #[test]
-fn modelled_tables_are_rejected_as_observations() {
+fn what_was_not_measured_is_refused() {
     let digits = network("digits-cnn");
     let mut observations = Observations::new("nothing");
     assert!(matches!(DeviceModel::fit("d", None, &observations), Err(ProfileError::NoObservations)));
@@ -127,7 +126,7 @@ fn modelled_tables_are_rejected_as_observations() {
 }
 
 #[test]
-fn cross_validation_covers_kinds_with_one_shape_and_needs_two_layers() {
+fn kinds_of_one_shape_are_left_out_too_and_a_single_layer_is_not_called_validated() {
     let digits = network("digits-cnn");
     let core = DeviceModel::named("cpu-core").expect("built in");
     let fit = |layers: &[&str]| {
@@ -154,7 +153,7 @@ fn cross_validation_covers_kinds_with_one_shape_and_needs_two_layers() {
 }
 
 #[test]
-fn duplicate_observations_are_rejected() {
+fn a_network_counts_once_at_each_batch_size() {
     let digits = network("digits-cnn");
     let mut observations = Observations::new("made-up times");
     observations.add_table(&digits, &table("a100", &digits, &[1, 2])).expect("the first");
@@ -163,12 +162,12 @@ fn duplicate_observations_are_rejected() {
         error.to_string(),
         "`digits-cnn` at batch 2 was added before: fit to one profile of a network at each batch size"
     );
-    // The rejected table left nothing behind.
+    // What was refused has left nothing behind.
     observations.add_table(&digits, &table("a100", &digits, &[4])).expect("another batch size");
 }
 
 #[test]
-fn observations_under_other_conditions_are_rejected() {
+fn what_was_measured_by_another_engine_or_in_another_precision_is_refused() {
     let measured = |device: &str, model: &str, engine: (&str, &str), precision: &str| {
         let network = network(model);
         let measurement = MeasurementConditions {
@@ -192,8 +191,8 @@ fn observations_under_other_conditions_are_rejected() {
         let (other, vgg) = measured(device, "vgg11", engine, precision);
         let error = observations.add_table(&vgg, &other).expect_err(found).to_string();
         let expected = format!(
-            "the profile of `vgg11` was measured on {found}, an earlier one on \
-             `a100` (f32; layer-engine 0.1.0): fit to one device, engine and precision"
+            "the profile of `vgg11` was measured on {found}, an earlier one on `a100` (f32; layer-engine 0.1.0): \
+             fit to one device, engine and precision"
         );
         assert_eq!(error, expected);
     }
@@ -205,7 +204,7 @@ fn observations_under_other_conditions_are_rejected() {
 }
 
 #[test]
-fn models_round_trip_through_files_and_invalid_files_are_rejected() {
+fn a_model_survives_its_file_and_what_breaks_the_format_is_refused_where_it_stands() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, a100) = (folder.path().join("device.json"), DeviceModel::named("a100").expect("built in"));
     a100.save(&path).expect("written");

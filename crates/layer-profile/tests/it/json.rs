@@ -1,4 +1,4 @@
-//! The file format: output, and errors on invalid documents.
+//! The file format: what is written, and what is refused with which words.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ const GOLDEN: &str = r#"{
   ]
 }"#;
 
-/// Document as written by the profiler.
+/// What the profiler writes.
 const MEASURED: &str = r#"{
   "schema": "deeppool/profile/v1",
   "model": "net",
@@ -101,7 +101,7 @@ const MEASURED: &str = r#"{
 }"#;
 
 #[test]
-fn golden_documents_round_trip() {
+fn the_format_is_stable() {
     for document in [GOLDEN, MEASURED] {
         let table = ProfileTable::from_json(document).expect("valid");
         assert_eq!(table.to_json(), document);
@@ -109,7 +109,7 @@ fn golden_documents_round_trip() {
 }
 
 #[test]
-fn inconsistent_measurement_errors_name_the_path() {
+fn a_measurement_that_does_not_fit_together_is_refused_where_it_does_not() {
     let cases = [
         (r#""repeats": 10"#, r#""repeats": 10, "colour": 1"#, "at `measurement.colour`: unknown field"),
         (r#""precision": "f32","#, "", "at `measurement`: missing field `precision`"),
@@ -118,8 +118,7 @@ fn inconsistent_measurement_errors_name_the_path() {
         "#,
             r#""forward_us": 10.5,
         "#,
-            "at `network[0].sum_of_layers.forward_us`: expected 10.5 us, the sum of the layers' times, found \
-             10 us",
+            "at `network[0].sum_of_layers.forward_us`: expected 10.5 us, the sum of the layers' times, found 10 us",
         ),
         (
             r#""update_mad_us": 0.25,"#,
@@ -143,8 +142,7 @@ fn inconsistent_measurement_errors_name_the_path() {
       "backward_outliers": 1,
       "update_outliers": 2,"#,
             r#""forward_outliers": 0, "backward_outliers": 1,"#,
-            "at `network[0]`: expected all or none of `forward_mad_us`, `backward_mad_us` and \
-             `update_mad_us`",
+            "at `network[0]`: expected all or none of `forward_mad_us`, `backward_mad_us` and `update_mad_us`",
         ),
     ];
     for (from, to, expected) in cases {
@@ -156,8 +154,8 @@ fn inconsistent_measurement_errors_name_the_path() {
 }
 
 #[test]
-fn invalid_document_errors_name_the_path() {
-    // Text to replace in the golden document, its replacement, and the expected error.
+fn what_breaks_the_format_is_refused_where_it_stands() {
+    // What to replace in the golden document, by what, and what the error has to say.
     let cases = [
         ("deeppool/profile/v1", "deeppool/profile/v2", "at `schema`: expected `deeppool/profile/v1`, found"),
         (
@@ -208,7 +206,7 @@ fn invalid_document_errors_name_the_path() {
 }
 
 #[test]
-fn empty_and_repeated_rows_are_rejected() {
+fn empty_and_repeated_rows_are_refused() {
     let document = |layers: &str| {
         let head = r#""schema":"deeppool/profile/v1","model":"m","device":"d","origin":"imported""#;
         ProfileTable::from_json(&format!(r#"{{{head},"layers":[{layers}],"network":[]}}"#))
@@ -222,7 +220,7 @@ fn empty_and_repeated_rows_are_rejected() {
 }
 
 #[test]
-fn files_are_replaced_atomically_and_errors_name_them() {
+fn files_are_written_whole_and_errors_name_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("profile.json");
     let table = ProfileTable::from_json(GOLDEN).expect("valid");
@@ -243,7 +241,7 @@ fn files_are_replaced_atomically_and_errors_name_them() {
 }
 
 #[test]
-fn disturbed_measurements_are_detected_by_their_sum() {
+fn a_disturbed_measurement_is_told_by_its_sum() {
     let us = Duration::from_micros;
     let table = |origin: Origin, whole_us: u64| {
         let rows = vec![BatchTime { batch: 4, forward: us(300), backward: us(0), spread: None }];

@@ -1,4 +1,4 @@
-//! Integration tests: measuring, reading, fitting and querying layer times.
+//! Layer times, as their users measure, read, fit and ask for them.
 
 mod a100_fit;
 mod device;

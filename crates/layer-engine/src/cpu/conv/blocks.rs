@@ -6,14 +6,14 @@ use super::super::simd::{Kernels, Segment};
 /// Division of the rows of a grid, or of the samples of a batch, into blocks of nearly equal size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Blocks {
-    all: usize,
+    total: usize,
     count: usize,
 }
 
 impl Blocks {
-    /// Divides `all` items into at least one block of at most `most` items.
-    pub(super) fn new(all: usize, most: usize) -> Self {
-        Self { all, count: all.div_ceil(most.max(1)).max(1) }
+    /// Divides `total` items into at least one block of at most `max_len` items.
+    pub(super) fn new(total: usize, max_len: usize) -> Self {
+        Self { total, count: total.div_ceil(max_len.max(1)).max(1) }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -21,18 +21,18 @@ impl Blocks {
     }
 
     /// Returns the number of items in the largest block.
-    pub(super) fn most(&self) -> usize {
-        self.all.div_ceil(self.count)
+    pub(super) fn max_len(&self) -> usize {
+        self.total.div_ceil(self.count)
     }
 
     /// Returns the number of items in the smallest block.
-    pub(super) fn least(&self) -> usize {
-        self.all / self.count
+    pub(super) fn min_len(&self) -> usize {
+        self.total / self.count
     }
 
     /// Returns the items of a block.
-    pub(super) fn get(&self, index: usize) -> Range<usize> {
-        index * self.all / self.count..(index + 1) * self.all / self.count
+    pub(super) fn range(&self, index: usize) -> Range<usize> {
+        index * self.total / self.count..(index + 1) * self.total / self.count
     }
 }
 

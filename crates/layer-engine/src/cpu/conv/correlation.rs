@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::super::Real;
-use super::super::simd::{Kernels, Left, Place, Right, Shared, Start};
+use super::super::simd::{Destination, InitialSums, Kernels, LeftFactor, RightFactor, Shared};
 use super::super::workers::Workers;
 use super::band::Bands;
 use super::blocks::{Blocks, Panels};
@@ -18,14 +18,14 @@ const DEPTH: usize = 128;
 
 /// Maximum number of elements of a block of columns: 1 MiB in single precision, half of the
 /// second-level cache.
-const COLUMNS: usize = 1 << 18;
+const MAX_COLUMN_ELEMENTS: usize = 1 << 18;
 
 /// Maximum number of points of a block.
-const POINTS: usize = 1 << 11;
+const MAX_POINTS: usize = 1 << 11;
 
 /// Maximum number of points of the samples in a joint block. Weights loaded from memory are used
 /// for all of them.
-const TOGETHER: usize = 256;
+const MAX_JOINT_POINTS: usize = 256;
 
 /// Correlation of each sample and group with the weights, at the points of a stencil's grid.
 #[derive(Debug)]
@@ -50,23 +50,23 @@ pub(super) struct Correlation<T: 'static> {
 
 /// Workspace of one thread.
 #[derive(Debug)]
-pub(super) struct Slot<T> {
+pub(super) struct CorrelationWorkspace<T> {
     band: Vec<T>,
     columns: Vec<T>,
     /// Results that are not yet copied to the target.
     results: Vec<T>,
 }
 
-impl<T: Real> Slot<T> {
+impl<T: Real> CorrelationWorkspace<T> {
     /// Allocates a workspace that is large enough for each of the correlations.
     pub(super) fn new(correlations: &[Correlation<T>]) -> Self {
-        let most = |elements: fn(&Correlation<T>) -> usize| {
+        let max_buffer = |elements: fn(&Correlation<T>) -> usize| {
             vec![T::zero(); correlations.iter().map(elements).max().unwrap_or(0)]
         };
         Self {
-            band: most(|one| one.samples.most() * one.bands.elements(one.sources)),
-            columns: most(|one| one.depth * one.panels[0].width),
-            results: most(|one| if one.is_in_place() { 0 } else { one.targets * one.points() }),
+            band: max_buffer(|one| one.samples.max_len() * one.bands.elements(one.sources)),
+            columns: max_buffer(|one| one.depth * one.panels[0].width),
+            results: max_buffer(|one| if one.is_in_place() { 0 } else { one.targets * one.points() }),
         }
     }
 }
@@ -82,18 +82,20 @@ impl<T: Real> Correlation<T> {
     ) -> Self {
         let terms = sources * stencil.taps.len();
         let depth = terms.div_ceil(terms.div_ceil(DEPTH).max(1));
-        let points = (COLUMNS / depth.max(1)).min(POINTS);
+        let points = (MAX_COLUMN_ELEMENTS / depth.max(1)).min(MAX_POINTS);
         let [height, width] = stencil.grid;
         let rows = Blocks::new(height, points / width.max(1));
         // Each thread gets at least one block.
-        let together = (TOGETHER.min(points) / (height * width).max(1)).min(samples.div_ceil(threads));
-        let samples = Blocks::new(samples, together);
-        let bands = Bands::new(stencil.clone(), rows.most());
+        let joint_samples =
+            (MAX_JOINT_POINTS.min(points) / (height * width).max(1)).min(samples.div_ceil(threads));
+        let samples = Blocks::new(samples, joint_samples);
+        let bands = Bands::new(stencil.clone(), rows.max_len());
         let pitch = bands.pitch(sources, groups * sources * stencil.source.iter().product::<usize>());
-        let panels =
-            [[samples.most(), rows.most()], [samples.least(), rows.least()]].map(|[samples, rows]| {
+        let panels = [[samples.max_len(), rows.max_len()], [samples.min_len(), rows.min_len()]].map(
+            |[samples, rows]| {
                 Panels::new(kernels, [samples, rows, width], [pitch, bands.down(), bands.right()])
-            });
+            },
+        );
         let offsets = bands.offsets(sources);
         Self {
             kernels,
@@ -113,12 +115,12 @@ impl<T: Real> Correlation<T> {
 
     /// Returns the number of points of the largest block.
     fn points(&self) -> usize {
-        self.samples.most() * self.rows.most() * self.stencil.grid[1]
+        self.samples.max_len() * self.rows.max_len() * self.stencil.grid[1]
     }
 
     /// Returns whether the points of a block are contiguous in the target.
     fn is_in_place(&self) -> bool {
-        self.stencil.fills_target() && self.samples.most() <= 1
+        self.stencil.fills_target() && self.samples.max_len() <= 1
     }
 
     /// Computes `target = bias + weights * source`. Writes only the points of the stencil's grid.
@@ -129,7 +131,7 @@ impl<T: Real> Correlation<T> {
         bias: &[T],
         target: &Shared<'_, T>,
         workers: &Workers,
-        slots: &mut [Slot<T>],
+        workspaces: &mut [CorrelationWorkspace<T>],
     ) {
         self.weights.pack(self.kernels, weights, workers);
         // If there are too few blocks to balance the threads, the rows of weights are divided too.
@@ -139,12 +141,12 @@ impl<T: Real> Correlation<T> {
         let pieces = (2 * workers.threads()).div_ceil(whole.max(1)).min(tiles);
         let pieces = if workers.threads() == 1 { 1 } else { pieces };
         let this = &*self;
-        workers.share(whole * pieces, slots, |task, slot| {
+        workers.run_tasks(whole * pieces, workspaces, |task, workspace| {
             let (block, piece) = (task / pieces, task % pieces);
             let tiles = piece * tiles / pieces..(piece + 1) * tiles / pieces;
             let (block, plane) = (block % rows, block / rows);
             let block = [plane / this.groups, plane % this.groups, block];
-            this.block(source, bias, target, block, tiles, slot);
+            this.block(source, bias, target, block, tiles, workspace);
         });
     }
 
@@ -157,10 +159,10 @@ impl<T: Real> Correlation<T> {
         target: &Shared<'_, T>,
         [samples, group, rows]: [usize; 3],
         tiles: Range<usize>,
-        slot: &mut Slot<T>,
+        workspace: &mut CorrelationWorkspace<T>,
     ) {
-        let Slot { band, columns, results } = slot;
-        let (samples, rows) = (self.samples.get(samples), self.rows.get(rows));
+        let CorrelationWorkspace { band, columns, results } = workspace;
+        let (samples, rows) = (self.samples.range(samples), self.rows.range(rows));
         if samples.is_empty() {
             return;
         }
@@ -169,7 +171,7 @@ impl<T: Real> Correlation<T> {
         let planes = (samples.len() - 1) * self.groups + 1;
         let source = &source[plane * size..][..planes * size];
         let band = self.bands.get((source, self.sources, self.groups * size), &rows, band);
-        let is_smaller = samples.len() < self.samples.most() || rows.len() < self.rows.most();
+        let is_smaller = samples.len() < self.samples.max_len() || rows.len() < self.rows.max_len();
         let panels = &self.panels[usize::from(is_smaller)];
 
         let points_of_one = rows.len() * self.stencil.grid[1];
@@ -200,17 +202,18 @@ impl<T: Real> Correlation<T> {
             }
             for tile in tiles.clone() {
                 let row = tile * self.kernels.rows();
-                let left = Left::Packed(self.weights.tile(group, tile, &depth));
+                let left = LeftFactor::Packed(self.weights.tile(group, tile, &depth));
                 let rows = self.kernels.rows().min(self.targets - row);
                 let start = match bias.get(group * self.targets + row..) {
-                    _ if depth.start > 0 => Start::Target,
-                    Some(bias) if !bias.is_empty() => Start::Rows(bias),
-                    _ => Start::Zero,
+                    _ if depth.start > 0 => InitialSums::Target,
+                    Some(bias) if !bias.is_empty() => InitialSums::Rows(bias),
+                    _ => InitialSums::Zero,
                 };
                 for panel in &panels.panels {
-                    let right = Right { source: &columns[depth.len() * panel.before..], stride: panel.width };
+                    let right =
+                        RightFactor { source: &columns[depth.len() * panel.before..], stride: panel.width };
                     let first = first_of_rows + row * stride + panel.first;
-                    let place = Place { target: to, first, stride, rows, columns: panel.points };
+                    let place = Destination { target: to, first, stride, rows, columns: panel.points };
                     // SAFETY: no other task writes these points of these rows, and `results`
                     // belongs to this thread.
                     unsafe { self.kernels.product(left, right, place, start) };
@@ -228,7 +231,7 @@ impl<T: Real> Correlation<T> {
                 let plane = first + (sample * self.groups * self.targets + row) * area;
                 // SAFETY: no other task writes these points of the grid, and no other grid contains
                 // them.
-                unsafe { self.spread(results, &rows, target, plane) };
+                unsafe { self.scatter(results, &rows, target, plane) };
             }
         }
     }
@@ -238,7 +241,7 @@ impl<T: Real> Correlation<T> {
     ///
     /// # Safety
     /// No other thread accesses these points of the target.
-    unsafe fn spread(&self, results: &[T], rows: &Range<usize>, target: &Shared<'_, T>, plane: usize) {
+    unsafe fn scatter(&self, results: &[T], rows: &Range<usize>, target: &Shared<'_, T>, plane: usize) {
         let Stencil { grid, stride, first, target: [_, width], .. } = self.stencil;
         for (row, results) in rows.clone().zip(results.chunks_exact(grid[1])) {
             let start = plane + (row * stride[0] + first[0]) * width + first[1];

@@ -16,10 +16,10 @@ use super::simd::{Kernels, Shared};
 use super::sums::sum;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
-use correlation::{Correlation, Slot};
+use correlation::{Correlation, CorrelationWorkspace};
 pub(super) use stencil::Geometry;
 use weight_gradient::WeightGradient;
-use weights::{Order, Weights};
+use weights::{WeightOrder, Weights};
 
 /// Pass of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Convolution<T: 'static> {
     /// Correlations that compute the output, or the input gradient from the output gradient: one
     /// for each remainder of the stride.
     correlations: Vec<Correlation<T>>,
-    slots: Vec<Slot<T>>,
+    workspaces: Vec<CorrelationWorkspace<T>>,
     weight_gradient: Option<WeightGradient<T>>,
 }
 
@@ -57,9 +57,9 @@ impl<T: Real> Convolution<T> {
     ) -> Self {
         let Geometry { groups, channels, filters, .. } = geometry;
         let (stencils, order, [rows, summed]) = match pass {
-            ConvPass::Forward => (vec![geometry.forward()], Order::RowsFirst, [filters, channels]),
-            ConvPass::Backward => (geometry.backward(), Order::RowsSecond, [channels, filters]),
-            ConvPass::BackwardParameters => (Vec::new(), Order::RowsSecond, [0, 0]),
+            ConvPass::Forward => (vec![geometry.forward()], WeightOrder::RowsFirst, [filters, channels]),
+            ConvPass::Backward => (geometry.backward(), WeightOrder::RowsSecond, [channels, filters]),
+            ConvPass::BackwardParameters => (Vec::new(), WeightOrder::RowsSecond, [0, 0]),
         };
         let correlation = |stencil: stencil::Stencil| {
             let taps = stencil.taps.iter().map(|tap| tap.index).collect();
@@ -71,15 +71,15 @@ impl<T: Real> Convolution<T> {
             let sizes = [groups, channels, filters];
             WeightGradient::new(kernels, geometry.forward(), sizes, samples, workers)
         });
-        let slots = (0..workers.threads()).map(|_| Slot::new(&correlations)).collect();
-        Self { geometry, pass, workers: workers.clone(), correlations, slots, weight_gradient }
+        let workspaces = (0..workers.threads()).map(|_| CorrelationWorkspace::new(&correlations)).collect();
+        Self { geometry, pass, workers: workers.clone(), correlations, workspaces, weight_gradient }
     }
 
     /// Overwrites the target with the results of all stencils.
     fn correlate(&mut self, source: &[T], weights: &[T], bias: &[T], target: &mut [T]) {
         let target = Shared::new(target);
         for correlation in &mut self.correlations {
-            correlation.run(source, weights, bias, &target, &self.workers, &mut self.slots);
+            correlation.run(source, weights, bias, &target, &self.workers, &mut self.workspaces);
         }
     }
 
@@ -101,19 +101,19 @@ impl<T: Real> Operation<T> for Convolution<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
             ConvPass::Forward => {
-                let ([input, parameters], [output]) = operands.exactly()?;
+                let ([input, parameters], [output]) = operands.into_arrays()?;
                 let (weights, bias) = parameters.split_at(self.geometry.weight_elements());
                 self.correlate(input, weights, bias, output);
             }
             ConvPass::Backward => {
                 let ([input, parameters, output_gradient], [input_gradient, gradient]) =
-                    operands.exactly()?;
+                    operands.into_arrays()?;
                 let weights = &parameters[..self.geometry.weight_elements()];
                 self.correlate(output_gradient, weights, &[], input_gradient);
                 self.parameter_gradient(input, output_gradient, gradient);
             }
             ConvPass::BackwardParameters => {
-                let ([input, output_gradient], [gradient]) = operands.exactly()?;
+                let ([input, output_gradient], [gradient]) = operands.into_arrays()?;
                 self.parameter_gradient(input, output_gradient, gradient);
             }
         }

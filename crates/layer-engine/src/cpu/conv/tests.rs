@@ -69,7 +69,7 @@ impl Case {
 /// Compares every instruction set of this processor with the definition, for sizes that fill
 /// blocks, panels and tiles completely or partly.
 #[test]
-fn every_instruction_set_convolves_as_defined() {
+fn conv_matches_definition_on_every_instruction_set() {
     let square = |conv: Conv2d, side| (conv, [40, side, side]);
     let cases = [
         (square(Conv2d::new(13, 3).padding(1), 7), 5),

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::super::Real;
-use super::super::simd::{Kernels, Left, Place, Right, Shared, Start, Terms};
+use super::super::simd::{Destination, InitialSums, Kernels, LeftFactor, RightFactor, Shared, Terms};
 use super::super::workers::Workers;
 use super::band::Bands;
 use super::blocks::Blocks;
@@ -13,15 +13,15 @@ use super::stencil::Stencil;
 
 /// Number of windows in a block. Their part of a panel of the output gradient stays in the
 /// first-level cache.
-const WINDOWS: usize = 192;
+const WINDOW_BLOCK: usize = 192;
 
 /// Maximum number of pieces into which the samples are divided. The sums of the pieces are rounded
 /// separately and added in order, so the division must not depend on the number of threads.
-const PIECES: usize = 8;
+const MAX_PIECES: usize = 8;
 
 /// Maximum number of elements of the sums of all pieces together, unless a single piece has more.
 /// Adding them should cost little.
-const SUMS: usize = 1 << 19;
+const MAX_SUM_ELEMENTS: usize = 1 << 19;
 
 /// Computes sums over samples and windows as a matrix with a row for each channel and tap and a
 /// column for each filter. This is the transpose of the gradient: the output gradient is packed
@@ -40,15 +40,15 @@ pub(super) struct WeightGradient<T: 'static> {
     rows: Blocks,
     /// Number of samples that are computed jointly if their grids are small. Sums are then read and
     /// written less often.
-    together: usize,
+    joint_samples: usize,
     pieces: usize,
     sums: Vec<T>,
-    slots: Vec<Slot<T>>,
+    workspaces: Vec<GradientWorkspace<T>>,
 }
 
 /// Workspace of one thread.
 #[derive(Debug)]
-struct Slot<T> {
+struct GradientWorkspace<T> {
     band: Vec<T>,
     /// Output gradient, packed into panels.
     packed: Vec<T>,
@@ -63,19 +63,19 @@ impl<T: Real> WeightGradient<T> {
         workers: &Workers,
     ) -> Self {
         let [height, width] = stencil.grid;
-        let rows = Blocks::new(height, WINDOWS / width.max(1));
-        let together = (WINDOWS / (height * width).max(1)).clamp(1, samples.max(1));
-        let bands = Bands::new(stencil.clone(), rows.most());
+        let rows = Blocks::new(height, WINDOW_BLOCK / width.max(1));
+        let joint_samples = (WINDOW_BLOCK / (height * width).max(1)).clamp(1, samples.max(1));
+        let bands = Bands::new(stencil.clone(), rows.max_len());
         let offsets = bands.offsets(channels);
         let elements = groups * filters * offsets.len();
-        let pieces = (SUMS / elements.max(1)).clamp(1, PIECES).min(samples);
+        let pieces = (MAX_SUM_ELEMENTS / elements.max(1)).clamp(1, MAX_PIECES).min(samples);
         let panels: usize =
             kernels.widths(filters).map(|width| width.next_multiple_of(kernels.lanes())).sum();
-        let slot = || Slot {
-            band: vec![T::zero(); together * bands.elements(channels)],
-            packed: vec![T::zero(); panels * together * rows.most() * width],
+        let workspace = || GradientWorkspace {
+            band: vec![T::zero(); joint_samples * bands.elements(channels)],
+            packed: vec![T::zero(); panels * joint_samples * rows.max_len() * width],
         };
-        let slots = (0..workers.threads()).map(|_| slot()).collect();
+        let workspaces = (0..workers.threads()).map(|_| workspace()).collect();
         let sums = vec![T::zero(); elements * pieces];
         Self {
             kernels,
@@ -87,10 +87,10 @@ impl<T: Real> WeightGradient<T> {
             bands,
             offsets,
             rows,
-            together,
+            joint_samples,
             pieces,
             sums,
-            slots,
+            workspaces,
         }
     }
 
@@ -100,11 +100,11 @@ impl<T: Real> WeightGradient<T> {
             gradient.fill(T::zero());
             return;
         }
-        let mut slots = std::mem::take(&mut self.slots);
+        let mut workspaces = std::mem::take(&mut self.workspaces);
         let mut sums = std::mem::take(&mut self.sums);
-        self.multiply(input, output_gradient, &Shared::new(&mut sums), workers, &mut slots);
+        self.multiply(input, output_gradient, &Shared::new(&mut sums), workers, &mut workspaces);
         self.collect(&mut sums, gradient, workers);
-        self.slots = slots;
+        self.workspaces = workspaces;
         self.sums = sums;
     }
 
@@ -115,13 +115,13 @@ impl<T: Real> WeightGradient<T> {
         output_gradient: &[T],
         sums: &Shared<'_, T>,
         workers: &Workers,
-        slots: &mut [Slot<T>],
+        workspaces: &mut [GradientWorkspace<T>],
     ) {
         // If there are too few pieces to balance the threads, the rows are divided too.
         let whole = self.pieces * self.groups;
         let tiles = self.offsets.len().div_ceil(self.kernels.rows());
         let parts = if workers.threads() == 1 { 1 } else { workers.threads().div_ceil(whole).min(tiles) };
-        workers.share(whole * parts, slots, |task, slot| {
+        workers.run_tasks(whole * parts, workspaces, |task, workspace| {
             let (sum, part) = (task / parts, task % parts);
             let tiles = part * tiles / parts..(part + 1) * tiles / parts;
             let height = self.kernels.rows();
@@ -129,13 +129,13 @@ impl<T: Real> WeightGradient<T> {
             let (piece, group) = (sum / self.groups, sum % self.groups);
             let samples = piece * self.samples / self.pieces..(piece + 1) * self.samples / self.pieces;
             let first = sum * self.filters * self.offsets.len();
-            let mut start = Start::Zero;
-            for sample in samples.clone().step_by(self.together) {
-                let samples = sample..(sample + self.together).min(samples.end);
+            let mut start = InitialSums::Zero;
+            for sample in samples.clone().step_by(self.joint_samples) {
+                let samples = sample..(sample + self.joint_samples).min(samples.end);
                 for lines in 0..self.rows.count() {
-                    let block = (samples.clone(), group, self.rows.get(lines));
-                    self.block(input, output_gradient, (sums, first), block, rows.clone(), start, slot);
-                    start = Start::Target;
+                    let block = (samples.clone(), group, self.rows.range(lines));
+                    self.block(input, output_gradient, (sums, first), block, rows.clone(), start, workspace);
+                    start = InitialSums::Target;
                 }
             }
         });
@@ -151,10 +151,10 @@ impl<T: Real> WeightGradient<T> {
         (sums, first): (&Shared<'_, T>, usize),
         (samples, group, lines): (Range<usize>, usize, Range<usize>),
         rows: Range<usize>,
-        start: Start<'_, T>,
-        slot: &mut Slot<T>,
+        start: InitialSums<'_, T>,
+        workspace: &mut GradientWorkspace<T>,
     ) {
-        let Slot { band, packed } = slot;
+        let GradientWorkspace { band, packed } = workspace;
         let Stencil { grid, source, taps, .. } = &self.stencil;
         let windows_of_one = lines.len() * grid[1];
         let windows = samples.len() * windows_of_one;
@@ -195,11 +195,11 @@ impl<T: Real> WeightGradient<T> {
         for filters in self.kernels.widths(self.filters) {
             let width = filters.next_multiple_of(self.kernels.lanes());
             let right =
-                Right { source: &packed[before * windows..(before + width) * windows], stride: width };
+                RightFactor { source: &packed[before * windows..(before + width) * windows], stride: width };
             for row in rows.clone().step_by(self.kernels.rows()) {
                 let offsets = &self.offsets[row..(row + self.kernels.rows()).min(rows.end)];
-                let left = Left::Rows { source: band, first: offsets, skipped, terms };
-                let place = Place {
+                let left = LeftFactor::Rows { source: band, first: offsets, skipped, terms };
+                let place = Destination {
                     target: sums,
                     first: first + row * self.filters + filter,
                     stride: self.filters,

@@ -7,7 +7,7 @@ use super::super::workers::Workers;
 /// Weights packed as the left factor of a product: for each tile of rows, term by term.
 #[derive(Debug)]
 pub(super) struct Weights<T> {
-    order: Order,
+    order: WeightOrder,
     /// Indices in the kernel of the taps that take part, and number of elements of a kernel.
     taps: Vec<usize>,
     kernel: usize,
@@ -21,7 +21,7 @@ pub(super) struct Weights<T> {
 
 /// Order of the two channel dimensions of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum WeightOrder {
     /// The rows' channel is outermost: forward pass.
     RowsFirst,
     /// The summed channel is outermost: input gradient.
@@ -32,7 +32,7 @@ impl<T: Real> Weights<T> {
     /// `rows` and `channels` are numbers per group; `kernel` is the number of elements of a kernel.
     pub(super) fn new(
         kernels: &Kernels<T>,
-        order: Order,
+        order: WeightOrder,
         taps: Vec<usize>,
         kernel: usize,
         [groups, rows, channels]: [usize; 3],
@@ -63,11 +63,11 @@ impl<T: Real> Weights<T> {
     fn pack_tile(&self, kernels: &Kernels<T>, weights: &[T], rows: Range<usize>, packed: &mut [T]) {
         let terms = self.channels * self.kernel;
         match self.order {
-            Order::RowsFirst => {
+            WeightOrder::RowsFirst => {
                 let weights = &weights[rows.start * terms..];
                 kernels.transpose((weights, terms), (packed, self.height), [rows.len(), terms]);
             }
-            Order::RowsSecond => {
+            WeightOrder::RowsSecond => {
                 let stride = self.rows * self.kernel;
                 let channels = weights[rows.start * self.kernel..].chunks(stride);
                 for (channel, packed) in channels.zip(packed.chunks_exact_mut(self.taps.len() * self.height))

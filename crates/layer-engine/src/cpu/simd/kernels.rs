@@ -1,10 +1,9 @@
 //! Bounds-checked kernels of one instruction set and scalar.
 #![allow(unsafe_code)]
 
-use super::super::Real;
 use super::pack::Segment;
 use super::shared::Shared;
-use super::tile::{MOST_ROWS, Start, Terms, Tile};
+use super::tile::{InitialSums, MAX_ROWS, Terms, Tile};
 
 /// Table of the inner loops, compiled for one instruction set.
 ///
@@ -31,7 +30,7 @@ const VECTORS: usize = 3;
 
 /// Left factor of a tile: for each term, one element per row.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) enum Left<'a, T> {
+pub(in super::super) enum LeftFactor<'a, T> {
     /// Packed elements: term after term, as many elements per term as the largest tile has rows.
     Packed(&'a [T]),
     /// Elements of each row in place.
@@ -47,7 +46,7 @@ pub(in super::super) enum Left<'a, T> {
 
 /// Right factor of a tile: a row for each term.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Right<'a, T> {
+pub(in super::super) struct RightFactor<'a, T> {
     pub(in super::super) source: &'a [T],
     /// Distance between rows, in elements.
     pub(in super::super) stride: usize,
@@ -55,7 +54,7 @@ pub(in super::super) struct Right<'a, T> {
 
 /// Destination of the sums of a tile.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Place<'a, 'b, T> {
+pub(in super::super) struct Destination<'a, 'b, T> {
     pub(in super::super) target: &'a Shared<'b, T>,
     /// Index of the tile's first element.
     pub(in super::super) first: usize,
@@ -65,7 +64,7 @@ pub(in super::super) struct Place<'a, 'b, T> {
     pub(in super::super) columns: usize,
 }
 
-impl<T: Real> Kernels<T> {
+impl<T: Copy> Kernels<T> {
     /// Returns the name of the instruction set.
     pub(in super::super) fn name(&self) -> &'static str {
         self.name
@@ -103,12 +102,12 @@ impl<T: Real> Kernels<T> {
     /// If the operands do not match. This is a bug of the caller; input data cannot cause it.
     pub(in super::super) unsafe fn product(
         &self,
-        left: Left<'_, T>,
-        right: Right<'_, T>,
-        place: Place<'_, '_, T>,
-        start: Start<'_, T>,
+        left: LeftFactor<'_, T>,
+        right: RightFactor<'_, T>,
+        place: Destination<'_, '_, T>,
+        start: InitialSums<'_, T>,
     ) {
-        let Place { target, first, stride, rows, columns } = place;
+        let Destination { target, first, stride, rows, columns } = place;
         if rows == 0 || columns == 0 {
             return;
         }
@@ -117,12 +116,14 @@ impl<T: Real> Kernels<T> {
             "a tile is not larger than the largest"
         );
         assert!(first + (rows - 1) * stride + columns <= target.len(), "a tile lies within its target");
-        if let Start::Rows(values) = start {
+        if let InitialSums::Rows(values) = start {
             assert!(values.len() >= rows, "a row's start is there");
         }
         let (left, first_of_rows, terms) = match left {
-            Left::Packed(source) => (source, None, Terms::in_a_row(source.len() / self.rows, self.rows)),
-            Left::Rows { source, first, skipped, terms } => {
+            LeftFactor::Packed(source) => {
+                (source, None, Terms::single_run(source.len() / self.rows, self.rows))
+            }
+            LeftFactor::Rows { source, first, skipped, terms } => {
                 assert!(first.len() >= rows, "all rows of a left factor are there");
                 let [smallest, largest] =
                     first[..rows].iter().fold([usize::MAX, 0], |[smallest, largest], &first| {
@@ -139,7 +140,7 @@ impl<T: Real> Kernels<T> {
             depth == 0 || (depth - 1) * right.stride + columns <= right.source.len(),
             "a right factor is there"
         );
-        let mut pointers = [left.as_ptr(); MOST_ROWS];
+        let mut pointers = [left.as_ptr(); MAX_ROWS];
         for (row, pointer) in pointers.iter_mut().enumerate() {
             // The rows after the tile's last one repeat it.
             let first = first_of_rows.map_or(row, |(first, skipped)| first[row.min(rows - 1)] - skipped);

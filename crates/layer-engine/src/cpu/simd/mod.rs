@@ -16,10 +16,10 @@ mod shared;
 mod tile;
 mod vector;
 
-pub(super) use kernels::{Kernels, Left, Place, Right};
+pub(super) use kernels::{Destination, Kernels, LeftFactor, RightFactor};
 pub(super) use pack::Segment;
 pub(super) use shared::Shared;
-pub(super) use tile::{Start, Terms};
+pub(super) use tile::{InitialSums, Terms};
 
 /// The tables of an instruction set for both scalars.
 type Tables = (&'static Kernels<f32>, &'static Kernels<f64>);

@@ -1,7 +1,8 @@
 //! Vectors as plain arrays, which the compiler maps to the vectors of the baseline target.
 #![allow(unsafe_code)]
 
-use super::super::Real;
+use num_traits::NumAssign;
+
 use super::kernels::kernels;
 use super::vector::Vector;
 
@@ -12,7 +13,7 @@ pub(super) struct Four<T>([T; 4]);
 kernels!(SINGLE, f32, Four<f32>, "portable", 4);
 kernels!(DOUBLE, f64, Four<f64>, "portable", 4);
 
-impl<T: Real> Vector for Four<T> {
+impl<T: NumAssign + Copy + Default> Vector for Four<T> {
     type Scalar = T;
     const LANES: usize = 4;
 

@@ -5,13 +5,13 @@
 use super::vector::Vector;
 
 /// Maximum number of rows of a tile, over all kernels.
-pub(super) const MOST_ROWS: usize = 8;
+pub(super) const MAX_ROWS: usize = 8;
 
 /// A tile of a product: `rows x columns` sums.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tile<'a, T> {
     /// Factor of the first term of each row. Pointers beyond `rows` are readable too.
-    pub(super) left: [*const T; MOST_ROWS],
+    pub(super) left: [*const T; MAX_ROWS],
     /// Layout of a row's factors of the other terms.
     pub(super) terms: Terms,
     /// Whether the factors of a term are contiguous over the rows.
@@ -24,7 +24,7 @@ pub(super) struct Tile<'a, T> {
     pub(super) target_stride: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    pub(super) start: Start<'a, T>,
+    pub(super) start: InitialSums<'a, T>,
 }
 
 /// Layout of a row's factors, relative to the first term. There are `planes` planes, `pitch`
@@ -42,7 +42,7 @@ pub(in super::super) struct Terms {
 
 impl Terms {
     /// Returns the layout of a single run.
-    pub(in super::super) fn in_a_row(length: usize, step: usize) -> Self {
+    pub(in super::super) fn single_run(length: usize, step: usize) -> Self {
         Self { planes: 1, pitch: 0, runs: 1, jump: 0, length, step }
     }
 
@@ -59,7 +59,7 @@ impl Terms {
 
 /// Initial value of a tile's sums.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) enum Start<'a, T> {
+pub(in super::super) enum InitialSums<'a, T> {
     /// Zero: the target is overwritten.
     Zero,
     /// The content of the target.
@@ -192,9 +192,9 @@ unsafe fn write<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: 
             }
             let target = tile.target.add(row * tile.target_stride);
             let start = match tile.start {
-                Start::Zero => [V::splat(V::Scalar::default()); VECTORS],
-                Start::Target => load::<V, VECTORS, PART>(target, tile.columns),
-                Start::Rows(values) => [V::splat(*values.get_unchecked(row)); VECTORS],
+                InitialSums::Zero => [V::splat(V::Scalar::default()); VECTORS],
+                InitialSums::Target => load::<V, VECTORS, PART>(target, tile.columns),
+                InitialSums::Rows(values) => [V::splat(*values.get_unchecked(row)); VECTORS],
             };
             for (index, (sum, start)) in sums.into_iter().zip(start).enumerate() {
                 let target = target.add(index * V::LANES);

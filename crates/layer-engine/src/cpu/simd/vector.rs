@@ -1,7 +1,5 @@
 #![allow(unsafe_code)]
 
-use super::super::Real;
-
 /// A vector register of an instruction set. The kernels of this module are generic over it.
 ///
 /// # Safety
@@ -9,7 +7,7 @@ use super::super::Real;
 /// fast only in callers that are compiled for the instruction set. Pointers need not be aligned.
 pub(super) trait Vector: Copy {
     /// Type of a lane.
-    type Scalar: Real;
+    type Scalar: Copy + Default;
     /// Number of lanes.
     const LANES: usize;
 

@@ -32,7 +32,7 @@ pub(crate) fn classes(salt: u64, count: usize, bound: usize) -> Vec<f64> {
 }
 
 /// Returns the initial content of a layer's buffer of this role.
-pub(crate) fn made_up(layer: &Layer, role: Role, count: usize) -> Vec<f64> {
+pub(crate) fn initial_values(layer: &Layer, role: Role, count: usize) -> Vec<f64> {
     match (role, layer.kind()) {
         (Role::Input(_), LayerKind::Embedding(embedding)) => classes(1, count, embedding.vocabulary),
         (Role::Input(slot), _) => numbers(1 + slot as u64, count),
@@ -81,7 +81,7 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
             [Pass::ForwardMoments, Pass::Forward, Pass::Infer, Pass::BackwardMoments, Pass::Backward];
         for signature in passes.iter().filter_map(|&pass| Signature::of(layer, pass)) {
             for role in signature.reads.into_iter().chain(signature.writes) {
-                let values = made_up(layer, role, role.elements(layer, shard.samples));
+                let values = initial_values(layer, role, role.elements(layer, shard.samples));
                 buffers.entry(role).or_insert_with(|| upload(engine, &values, &mut queue));
             }
         }
@@ -110,9 +110,9 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
     }
 
     /// Runs the backward step again after the memory of the forward step's results was reused.
-    pub(crate) fn step_again(&mut self, input_gradient: bool) {
-        let again = Signature::of(&self.layer, Pass::Recompute).unwrap();
-        for role in again.writes {
+    pub(crate) fn recompute_step(&mut self, input_gradient: bool) {
+        let recompute = Signature::of(&self.layer, Pass::Recompute).unwrap();
+        for role in recompute.writes {
             let elements = role.elements(&self.layer, self.shard.samples);
             let buffer = self.buffers.get_mut(&role).unwrap();
             self.engine.reuse(buffer, elements / 2, &mut self.queue).unwrap();

@@ -19,17 +19,17 @@ struct NetworkRun<'n, E: Engine> {
 }
 
 /// Returns the gradients of the mean loss with respect to the parameters of each layer, for a batch
-/// of two pseudorandom samples. `made_from` is the seed of the samples.
+/// of two pseudorandom samples. `seed` is the seed of the samples.
 pub(crate) fn gradients<E: Engine<Scalar: Real>>(
     engine: &E,
     precision: Precision,
     graph: &LayerGraph,
-    made_from: u64,
+    seed: u64,
 ) -> Vec<(String, Vec<f64>)> {
     let queue = engine.queue().unwrap();
     let mut run = NetworkRun { engine, precision, graph, queue, buffers: HashMap::new() };
     let ids: Vec<LayerId> = graph.layers().map(|(id, _)| id).collect();
-    run.put(graph.input(), Role::Output, &input(graph, made_from));
+    run.put(graph.input(), Role::Output, &input(graph, seed));
     for &id in &ids[1..] {
         run.load(id);
         for &pass in Pass::forward(graph.layer(id)) {
@@ -53,12 +53,12 @@ pub(crate) fn gradients<E: Engine<Scalar: Real>>(
         .collect()
 }
 
-fn input(graph: &LayerGraph, made_from: u64) -> Vec<f64> {
+fn input(graph: &LayerGraph, seed: u64) -> Vec<f64> {
     let count = SAMPLES * graph.layer(graph.input()).output_shape().elements();
     let consumers = graph.consumers(graph.input());
     match graph.layer(consumers[0].0).kind() {
-        LayerKind::Embedding(embedding) => classes(made_from, count, embedding.vocabulary),
-        _ => numbers(made_from, count),
+        LayerKind::Embedding(embedding) => classes(seed, count, embedding.vocabulary),
+        _ => numbers(seed, count),
     }
 }
 

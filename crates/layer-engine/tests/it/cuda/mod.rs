@@ -14,7 +14,7 @@ use layer_engine::CudaEngine;
 const ORDERS: [i64; 3] = [0, 7, 11];
 
 /// Factor of the number of cases of each property test.
-fn more() -> u32 {
+fn case_factor() -> u32 {
     std::env::var("CUDA_ENGINE_CASES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 

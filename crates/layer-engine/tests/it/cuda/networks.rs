@@ -100,7 +100,7 @@ fn language_model() -> LayerGraph {
 }
 
 #[test]
-fn gradients_of_networks_agree() {
+fn network_gradients_match_cpu_engine() {
     let digits = zoo::model("digits-cnn").unwrap();
     let networks = [digits, residual(), inception(), vision_transformer(), language_model()];
     for (graph, order) in networks.iter().zip(ORDERS.into_iter().cycle()) {
@@ -120,7 +120,7 @@ fn gradients_of_networks_agree() {
 /// The sizes of all layers are within the limits of a launch. Kernels are prepared one at a time to
 /// limit the memory of their workspaces.
 #[test]
-fn every_layer_of_the_zoo_is_prepared() {
+fn zoo_layers_can_be_prepared() {
     on_device(0, |engine| {
         for name in zoo::names() {
             for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {

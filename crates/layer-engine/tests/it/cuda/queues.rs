@@ -36,7 +36,7 @@ fn capture(queue: &mut CudaQueue, body: impl FnOnce(&mut CudaQueue)) -> CUgraphE
 /// Replays of dropout and gradient descent in later iterations give the same results as enqueueing
 /// them.
 #[test]
-fn a_graph_is_right_in_later_iterations() {
+fn replayed_graph_matches_enqueueing_in_later_iterations() {
     on_device(0, |engine| {
         let mut net = LayerGraph::new("net", Shape::features(40)).unwrap();
         let id = net.add("drop", Dropout { probability: 0.5 }, [net.input()]).unwrap();
@@ -89,7 +89,7 @@ fn a_graph_is_right_in_later_iterations() {
 
 /// A graph would set the context again at each launch.
 #[test]
-fn a_context_is_not_changed_in_a_capture() {
+fn context_change_during_capture_is_rejected() {
     on_device(0, |engine| {
         let mut queue = engine.queue().unwrap();
         let executable = capture(&mut queue, |queue| {
@@ -102,7 +102,7 @@ fn a_context_is_not_changed_in_a_capture() {
 }
 
 #[test]
-fn memory_and_streams_may_be_somebody_elses() {
+fn foreign_memory_and_streams_can_be_used() {
     on_device(0, |engine| {
         let owner = engine.queue_with_priority(-1).unwrap();
         // SAFETY: the stream lives as long as its owner.
@@ -121,7 +121,7 @@ fn memory_and_streams_may_be_somebody_elses() {
 
 /// The host continues while the device copies, and finds the values after it has waited.
 #[test]
-fn page_locked_memory_is_copied_in_the_order_of_the_queue() {
+fn page_locked_copies_follow_queue_order() {
     on_device(0, |engine| {
         let mut queue = engine.queue().unwrap();
         let memory = engine.allocate(3).unwrap();
@@ -145,7 +145,7 @@ fn page_locked_memory_is_copied_in_the_order_of_the_queue() {
 
 /// The measured time is that of a captured graph's replays by the device's clock.
 #[test]
-fn the_device_times_replays_of_a_graph() {
+fn device_clock_times_graph_replays() {
     on_emulator(0, |engine, emulator| {
         emulator.set_kernel_time("sum_terms", Duration::from_micros(250));
         let mut sum = engine.prepare(&KernelSpec::Sum { terms: 2, elements: 3 }, Precision::F32).unwrap();
@@ -173,7 +173,7 @@ fn the_device_times_replays_of_a_graph() {
 /// An error on the device is reported by the next wait, with the name of the kernel. After it
 /// nothing works.
 #[test]
-fn an_illegal_access_names_the_kernel() {
+fn illegal_access_error_names_the_kernel() {
     let Some(emulator) = emulator(0) else { return };
     let engine = CudaEngine::new(0).unwrap();
     let mut queue = engine.queue().unwrap();
@@ -190,7 +190,7 @@ fn an_illegal_access_names_the_kernel() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_an_error() {
+fn allocation_beyond_device_memory_is_an_error() {
     on_emulator(0, |engine, emulator| {
         emulator.set(Setting::MemoryBytes, 1 << 20);
         let error = engine.allocate(1 << 20).unwrap_err();
@@ -199,7 +199,7 @@ fn memory_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn buffers_carry_numbers_both_ways_and_operands_have_to_fit() {
+fn transfers_round_trip_and_operand_lengths_are_checked() {
     on_device(0, |engine| {
         let mut queue = engine.queue().unwrap();
         let mut buffer = engine.allocate(4).unwrap();
@@ -219,7 +219,7 @@ fn buffers_carry_numbers_both_ways_and_operands_have_to_fit() {
 }
 
 #[test]
-fn what_it_does_not_compute_is_refused() {
+fn unsupported_kernels_are_rejected() {
     on_device(0, |engine| {
         let sum = KernelSpec::Sum { terms: 1, elements: 1 };
         for precision in [Precision::F64, Precision::Bf16] {
@@ -244,7 +244,7 @@ fn what_it_does_not_compute_is_refused() {
 
 /// An invalid label gives a loss of NaN. An invalid token is replaced by the nearest one.
 #[test]
-fn labels_and_tokens_out_of_range_stay_inside() {
+fn invalid_labels_and_tokens_access_no_other_memory() {
     on_device(0, |engine| {
         let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
         let tokens = net.add("tokens", Embedding { vocabulary: 5, features: 3 }, [net.input()]).unwrap();
@@ -281,7 +281,7 @@ fn labels_and_tokens_out_of_range_stay_inside() {
 /// Each call of the driver fails in turn. Each failure is an error of one line without a panic or a
 /// leak.
 #[test]
-fn every_call_may_fail() {
+fn every_failed_driver_call_is_an_error() {
     let Some(emulator) = emulator(0) else { return };
     let mut net = LayerGraph::new("net", Shape::features(9)).unwrap();
     let id = net.add("drop", Dropout { probability: 0.5 }, [net.input()]).unwrap();
@@ -324,19 +324,19 @@ fn every_call_may_fail() {
 
 /// Runs in a separate process in which nothing has opened the emulated driver.
 #[test]
-fn without_a_driver_there_is_one_clear_error() {
-    const ALONE: &str = "CUDA_ENGINE_WITHOUT_A_DRIVER";
-    if std::env::var_os(ALONE).is_some() {
+fn missing_driver_is_one_clear_error() {
+    const CHILD: &str = "CUDA_ENGINE_WITHOUT_A_DRIVER";
+    if std::env::var_os(CHILD).is_some() {
         match CudaEngine::new(0) {
             Ok(_) => println!("SKIPPED: this machine has a driver"),
             Err(error) => println!("ERROR: {error}"),
         }
         return;
     }
-    let test = "cuda::queues::without_a_driver_there_is_one_clear_error";
+    let test = "cuda::queues::missing_driver_is_one_clear_error";
     let output = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
-        .env(ALONE, "1")
+        .env(CHILD, "1")
         .env_remove("DEEPPOOL_EMULATED_GPUS")
         .output()
         .unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn the_ptx_is_what_its_source_gives() {
+fn ptx_matches_its_source() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda/kernels/compile.py");
     let python = std::env::var("NVRTC_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     match Command::new(&python).arg(&script).arg("--check").output() {

@@ -15,11 +15,11 @@ fn run<E: Engine<Scalar: Real>>(
     writes: &[usize],
 ) -> Vec<Vec<f64>> {
     let mut queue = engine.queue().unwrap();
-    let mut made = |offset: u64, lengths: &[usize]| -> Vec<E::Buffer> {
+    let mut upload_numbers = |offset: u64, lengths: &[usize]| -> Vec<E::Buffer> {
         let lengths = (offset..).zip(lengths);
         lengths.map(|(salt, &length)| upload(engine, &numbers(salt, length), &mut queue)).collect()
     };
-    let (reads, mut written) = (made(1, reads), made(50, writes));
+    let (reads, mut written) = (upload_numbers(1, reads), upload_numbers(50, writes));
     let mut kernel = engine.prepare(spec, Precision::F32).unwrap();
     let reads: Vec<_> = reads.iter().collect();
     let mut targets: Vec<_> = written.iter_mut().collect();
@@ -28,7 +28,7 @@ fn run<E: Engine<Scalar: Real>>(
 }
 
 #[test]
-fn sums_norms_and_steps_agree() {
+fn sums_norms_and_steps_match_cpu_engine() {
     let rule = Sgd { momentum: 0.9, weight_decay: 0.01, clip_norm: None };
     // The given squared norm is pseudorandom and positive.
     let clipped = Sgd { clip_norm: Some(0.1), ..rule };

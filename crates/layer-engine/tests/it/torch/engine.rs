@@ -16,7 +16,7 @@ fn cpu() -> TorchEngine<f32> {
 }
 
 #[test]
-fn buffers_carry_numbers_both_ways() {
+fn transfers_round_trip() {
     let engine = cpu();
     let mut queue = engine.queue().unwrap();
     let mut buffer = engine.allocate(4).unwrap();
@@ -29,7 +29,7 @@ fn buffers_carry_numbers_both_ways() {
 }
 
 #[test]
-fn what_is_packed_is_unpacked_as_it_was() {
+fn unpack_inverts_pack() {
     let engine = cpu();
     let mut queue = engine.queue().unwrap();
     let lengths = [2, 0, 3];
@@ -54,7 +54,7 @@ fn what_is_packed_is_unpacked_as_it_was() {
 }
 
 #[test]
-fn a_kernel_refuses_operands_that_do_not_fit() {
+fn operands_of_wrong_length_are_rejected() {
     let engine = cpu();
     let mut queue = engine.queue().unwrap();
     let spec = KernelSpec::Sum { terms: 2, elements: 3 };
@@ -65,7 +65,7 @@ fn a_kernel_refuses_operands_that_do_not_fit() {
 }
 
 #[test]
-fn a_label_or_a_token_that_does_not_exist_is_named() {
+fn invalid_labels_and_tokens_are_named() {
     let engine = cpu();
     let mut queue = engine.queue().unwrap();
     let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
@@ -94,7 +94,7 @@ fn a_label_or_a_token_that_does_not_exist_is_named() {
 
 /// A step computed by hand: gradients of norm 5 clipped to 1, momentum and weight decay.
 #[test]
-fn a_step_of_gradient_descent_is_that_of_its_rule() {
+fn sgd_step_matches_hand_computation() {
     let engine = cpu();
     let mut queue = engine.queue().unwrap();
     let [mut gradient, mut parameters, mut velocity] =
@@ -122,7 +122,7 @@ fn a_step_of_gradient_descent_is_that_of_its_rule() {
 }
 
 #[test]
-fn it_says_what_it_runs_on() {
+fn description_names_library_and_threads() {
     let description = TorchEngine::<f32>::with_threads(2).unwrap().describe();
     assert_eq!(description.libraries["libtorch"], "2.11.0");
     assert!(description.name.ends_with("2 threads"), "{}", description.name);
@@ -131,7 +131,7 @@ fn it_says_what_it_runs_on() {
 }
 
 #[test]
-fn work_takes_longer_the_more_there_is() {
+fn host_clock_covers_all_runs() {
     let engine = cpu();
     let mut queue = engine.queue().unwrap();
     let mut runs = 0;
@@ -151,14 +151,14 @@ fn work_takes_longer_the_more_there_is() {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_refused_by_name() {
+fn missing_gpu_is_named() {
     let error = TorchEngine::<f32>::new(TorchDevice::Cuda(99)).unwrap_err();
     assert!(error.to_string().contains("CUDA device 99"), "{error}");
     assert_eq!(error.to_string().lines().count(), 1);
 }
 
 #[test]
-fn precisions_that_a_scalar_does_not_have_are_refused() {
+fn unsupported_precisions_are_rejected() {
     let spec = KernelSpec::Sum { terms: 1, elements: 1 };
     assert!(cpu().prepare(&spec, Precision::F64).is_err());
     assert!(cpu().prepare(&spec, Precision::Bf16).is_ok());
@@ -169,7 +169,7 @@ fn precisions_that_a_scalar_does_not_have_are_refused() {
 /// On a GPU, the measured time is that of a captured graph's replays. It grows with the work, and
 /// results are the same as without a graph.
 #[test]
-fn a_gpu_times_replays_of_a_graph() {
+fn gpu_clock_times_graph_replays() {
     let engine = match TorchEngine::<f32>::new(TorchDevice::Cuda(0)) {
         Ok(engine) => engine,
         Err(error) if std::env::var("GPU_REQUIRED").is_ok_and(|value| value == "1") => panic!("{error}"),

@@ -1,31 +1,16 @@
 //! Every kind of layer, compared with the CPU engine.
 
 use layer_engine::{CpuEngine, Pass, Precision, Real, Role, Shard, Signature, TorchDevice, TorchEngine};
-use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerGraph, LayerKind, LayerNorm,
-    Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select,
-    Shape, zoo,
-};
+use layer_graph::{BatchNorm, Conv2d, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Shape, zoo};
 use proptest::prelude::*;
 use rayon::prelude::*;
 
 use crate::any_engine::{LayerRun, distance};
+use crate::layer_cases::{layers, pool, window};
+use crate::single_layer::layer;
 
 /// Sizes of shards: empty, and large enough that a batch normalisation is not a step function.
 const SAMPLES: [usize; 3] = [0, 4, 9];
-
-/// Returns a layer of this kind over inputs of these shapes, all of which are computed from the
-/// first.
-fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
-    let mut graph = LayerGraph::new("test", inputs[0].clone()).unwrap();
-    let input = graph.input();
-    let mut ids = vec![input];
-    for (index, shape) in inputs.iter().enumerate().skip(1) {
-        ids.push(graph.add(format!("input{index}"), Conv2d::new(shape.dims()[0], 1), [input]).unwrap());
-    }
-    let id = graph.add("layer", kind, ids).unwrap();
-    graph.layer(id).clone()
-}
 
 /// Returns the available devices. With `GPU_REQUIRED=1`, a missing GPU is an error.
 fn devices() -> Vec<TorchDevice> {
@@ -65,9 +50,9 @@ fn compare_step<T: Real>(
     let mut got = LayerRun::new(torch, precision, layer, shard);
     expected.step(input_gradient);
     got.step(input_gradient);
-    for is_again in [false, true] {
-        if is_again && Signature::of(layer, Pass::Recompute).is_some() {
-            got.step_again(input_gradient);
+    for recomputes in [false, true] {
+        if recomputes && Signature::of(layer, Pass::Recompute).is_some() {
+            got.recompute_step(input_gradient);
         }
         for role in expected.results() {
             let distance = distance(&got.values(role), &expected.values(role));
@@ -97,57 +82,9 @@ fn check(layer: &Layer, samples: usize) {
     compare(&TorchEngine::<f32>::new(TorchDevice::Cpu).unwrap(), Precision::F32, layer, shard, 1e-4);
 }
 
-fn some_layers() -> Vec<Layer> {
-    let image = Shape::image(6, 9, 8);
-    let sequence = Shape::sequence(7, 12);
-    let pool = |kernel, stride| Pool2d::new(kernel, stride).padding(1);
-    let uneven = Pool2d::new(3, 2).extra_padding([0, 1]);
-    let kinds: Vec<(LayerKind, &Shape)> = vec![
-        (Conv2d::new(4, 3).padding(1).into(), &image),
-        (Conv2d::rectangular(6, [1, 3]).padding_hw([0, 1]).stride(2).groups(3).without_bias().into(), &image),
-        (BatchNorm::default().into(), &image),
-        (LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), &image),
-        (LayerKind::Relu, &image),
-        (LayerKind::Gelu, &sequence),
-        (LayerKind::GeluTanh, &sequence),
-        (LayerKind::Softmax, &sequence),
-        (LayerKind::MaxPool2d(pool(3, 2)), &image),
-        (LayerKind::MaxPool2d(uneven.clone()), &image),
-        (LayerKind::AvgPool2d(pool(2, 1)), &image),
-        (LayerKind::AvgPool2d(pool(3, 2).without_counting_padding()), &image),
-        (LayerKind::AvgPool2d(uneven.clone()), &image),
-        (LayerKind::AvgPool2d(uneven.padding(1).without_counting_padding()), &image),
-        (AdaptiveAvgPool2d { output: [4, 3] }.into(), &image),
-        (LayerKind::Flatten, &image),
-        (Reshape { output: Shape::new([6, 72]) }.into(), &image),
-        (Permute { order: vec![2, 0, 1] }.into(), &image),
-        (Permute { order: vec![1, 0] }.into(), &sequence),
-        (Select { index: 3 }.into(), &sequence),
-        (Dropout { probability: 0.3 }.into(), &image),
-        (Linear::new(5).into(), &sequence),
-        (Linear::new(5).without_bias().into(), &sequence),
-        (LayerNorm::default().into(), &sequence),
-        (PositionEmbedding { positions: 9 }.into(), &sequence),
-        (LayerKind::ClassToken, &sequence),
-        (MultiHeadAttention { heads: 2, causal: true }.into(), &sequence),
-        (MultiHeadAttention { heads: 1, causal: false }.into(), &sequence),
-        (LayerKind::SoftmaxCrossEntropy, &sequence),
-    ];
-    let mut layers: Vec<Layer> =
-        kinds.into_iter().map(|(kind, shape)| layer(kind, std::slice::from_ref(shape))).collect();
-    let vector = Shape::features(12);
-    layers.push(layer(Embedding { vocabulary: 20, features: 4 }, &[Shape::features(9)]));
-    layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
-    layers.push(layer(BatchNorm::default(), std::slice::from_ref(&vector)));
-    layers.push(layer(LayerNorm::default(), &[vector]));
-    layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
-    layers.push(layer(LayerKind::Concat, &[image, Shape::image(2, 9, 8)]));
-    layers
-}
-
 #[test]
-fn every_kind_of_layer_agrees() {
-    for layer in some_layers() {
+fn layers_match_cpu_engine() {
+    for layer in layers() {
         for samples in SAMPLES {
             check(&layer, samples);
         }
@@ -155,10 +92,10 @@ fn every_kind_of_layer_agrees() {
 }
 
 #[test]
-fn a_gpu_agrees() {
+fn layers_on_a_gpu_match_cpu_engine() {
     for device in devices().into_iter().skip(1) {
         let torch = TorchEngine::<f32>::new(device).unwrap();
-        for layer in some_layers() {
+        for layer in layers() {
             for samples in SAMPLES {
                 compare(&torch, Precision::F32, &layer, Shard { first: 5, samples }, 1e-4);
             }
@@ -182,10 +119,10 @@ fn bound(kind: &LayerKind, precision: Precision) -> f64 {
 const CUDNN_BOUND: f64 = 2e-3;
 
 #[test]
-fn in_sixteen_bits_products_are_rounded_and_nothing_else() {
+fn bf16_rounds_products_only() {
     for device in devices() {
         let torch = TorchEngine::<f32>::new(device).unwrap();
-        for layer in some_layers() {
+        for layer in layers() {
             let bound = bound(layer.kind(), Precision::Bf16);
             let worst = compare(&torch, Precision::Bf16, &layer, Shard::whole(4), bound);
             assert!(!rounds(layer.kind()) || worst > 1e-4, "{layer:?} was not rounded: {worst:.1e}");
@@ -196,7 +133,7 @@ fn in_sixteen_bits_products_are_rounded_and_nothing_else() {
 /// With this number of terms, sums that were rounded to 16 bits on the way would be off by far more
 /// than the bound.
 #[test]
-fn in_sixteen_bits_sums_are_in_single_precision() {
+fn bf16_sums_in_single_precision() {
     const TERMS: usize = 1 << 14;
     let layer = layer(Linear::new(5), &[Shape::features(TERMS)]);
     for device in devices() {
@@ -206,7 +143,7 @@ fn in_sixteen_bits_sums_are_in_single_precision() {
 }
 
 #[test]
-fn moments_may_be_added_up_over_ranks() {
+fn batch_norm_accepts_reduced_moments() {
     let layer = layer(BatchNorm::default(), &[Shape::image(3, 4, 5)]);
     let (cpu, torch) = (CpuEngine::<f64>::new(), TorchEngine::<f64>::new(TorchDevice::Cpu).unwrap());
     let shard = Shard::whole(3);
@@ -236,7 +173,7 @@ fn moments_may_be_added_up_over_ranks() {
 /// there is one. Takes minutes.
 #[test]
 #[ignore = "takes minutes: run with --include-ignored"]
-fn every_layer_of_the_zoo_agrees() {
+fn zoo_layers_match_cpu_engine() {
     let device = devices().pop().unwrap();
     let torch = TorchEngine::<f32>::new(device).unwrap();
     let mut seen: Vec<(LayerKind, Vec<Shape>)> = Vec::new();
@@ -272,18 +209,11 @@ fn every_layer_of_the_zoo_agrees() {
     }
 }
 
-fn window() -> impl Strategy<Value = ([usize; 2], [usize; 2], [usize; 2], [usize; 2])> {
-    ([1usize..9, 1usize..9], [1usize..5, 1usize..5], [1usize..4, 1usize..4], [0usize..3, 0usize..3])
-        .prop_filter("the kernel fits", |(image, kernel, _, padding)| {
-            (0..2).all(|i| kernel[i] <= image[i] + 2 * padding[i])
-        })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn convolutions_agree(
+    fn convolutions_match_cpu_engine(
         (image, kernel, stride, padding) in window(),
         groups in 1usize..4,
         channels in [1usize..4, 1usize..4],
@@ -295,33 +225,38 @@ proptest! {
     }
 
     #[test]
-    fn pools_agree(
+    fn pools_match_cpu_engine(
         (image, kernel, stride, padding) in window(),
         extra in [0usize..3, 0usize..3],
         count_padding: bool,
         mean: bool,
         samples in 0usize..4,
     ) {
-        let padding = [0, 1].map(|i: usize| padding[i].min(kernel[i] / 2));
-        let extra_padding = [0, 1].map(|i: usize| extra[i].min(kernel[i] - 1));
-        let pool = Pool2d { kernel, stride, padding, extra_padding, count_padding };
-        let kind = if mean { LayerKind::AvgPool2d(pool) } else { LayerKind::MaxPool2d(pool) };
-        let mut graph = LayerGraph::new("test", Shape::image(2, image[0], image[1])).unwrap();
-        let input = graph.input();
-        // Windows that lie completely in the padding are not valid layers.
-        if let Ok(id) = graph.add("layer", kind, [input]) {
-            check(graph.layer(id), samples);
+        if let Some(layer) = pool((image, kernel, stride, padding), extra, count_padding, mean) {
+            check(&layer, samples);
         }
     }
 
     #[test]
-    fn attentions_agree(heads in 1usize..4, width in 1usize..6, positions in 1usize..9, causal: bool, samples in 0usize..4) {
+    fn attentions_match_cpu_engine(
+        heads in 1usize..4,
+        width in 1usize..6,
+        positions in 1usize..9,
+        causal: bool,
+        samples in 0usize..4,
+    ) {
         let kind = MultiHeadAttention { heads, causal };
         check(&layer(kind, &[Shape::sequence(positions, 3 * heads * width)]), samples);
     }
 
     #[test]
-    fn linears_and_norms_agree(positions in 1usize..6, inputs in 2usize..20, outputs in 1usize..20, bias: bool, samples in 0usize..4) {
+    fn linears_and_norms_match_cpu_engine(
+        positions in 1usize..6,
+        inputs in 2usize..20,
+        outputs in 1usize..20,
+        bias: bool,
+        samples in 0usize..4,
+    ) {
         let shape = [Shape::sequence(positions, inputs)];
         check(&layer(Linear { out_features: outputs, bias }, &shape), samples);
         check(&layer(LayerNorm { epsilon: 1e-2 }, &shape), samples);

@@ -1,5 +1,4 @@
-//! Roofline formula of `cpu-core` and its constants. They must not change, so that default plans
-//! are the same everywhere.
+//! The formula of `cpu-core`, and its constants. They never change: what is planned by default is the same everywhere.
 
 mod cpu_core;
 mod work;
@@ -13,23 +12,21 @@ use work::{Class, Work};
 
 pub(super) use cpu_core::CPU_CORE;
 
-/// Roofline model (Williams, Waterman and Patterson, CACM 2009) with a saturation curve. Each class
-/// of layers has its own constants for forward and backward. The time of a pass is
+/// A roofline (Williams, Waterman and Patterson, CACM 2009) with a saturation curve. For `n` samples, forward and
+/// backward each by constants of their own for every class of layers,
 ///
 /// ```text
-/// time = kernels * launch + max(flops / rate, bytes / bandwidth)
-///        + (traffic - 1) * bytes / bandwidth
+/// time = kernels * launch + max(flops / rate, bytes / bandwidth) + (traffic - 1) * bytes / bandwidth
 /// rate = peak * efficiency * outputs / (outputs + half_saturation)
 /// ```
 ///
-/// - `bytes`: minimum number of bytes to move: activations, gradients and parameters, once each.
-/// - `traffic`: bytes moved as a multiple of that minimum. The excess is moved before and after the
-///   arithmetic, not during it.
-/// - `outputs`: number of values computed independently of each other. A layer with few of them
-///   does not use the device well.
+/// `bytes` is the least that has to move: activations, gradients and parameters, once each. `traffic` says how many
+/// times as much really moves; what exceeds the least is moved before and after the arithmetic, not during it.
+/// `outputs` counts the values that are computed independently of each other: a layer with few of them does not use the
+/// device well.
 ///
-/// The optimiser step (stochastic gradient descent with momentum) reads gradient, parameter and
-/// velocity and writes the last two: five times the bytes of the parameters.
+/// The optimiser's step (stochastic gradient descent with momentum) reads gradient, parameter and velocity and writes
+/// the last two: five times the parameters' bytes.
 #[derive(Debug, PartialEq)]
 pub(super) struct Roofline {
     peak_flops_per_s: f64,
@@ -40,7 +37,7 @@ pub(super) struct Roofline {
     window: Rates,
 }
 
-/// Rates of a class of layers.
+/// How well a class of layers uses a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rates {
     forward: Rate,
@@ -49,16 +46,16 @@ struct Rates {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rate {
-    /// Maximum share of the peak, in `0.0..=1.0`.
+    /// Share of the peak that a layer of any size can reach, in `0.0..=1.0`.
     efficiency: f64,
-    /// Number of outputs at which a layer reaches half of that share.
+    /// Outputs with which a layer reaches half of that.
     half_saturation: f64,
-    /// Bytes moved, as a multiple of the minimum.
+    /// Bytes that are moved, as a multiple of the least possible.
     traffic: f64,
 }
 
 impl Rate {
-    /// Rate of layers that are bound by memory and move the minimum number of bytes.
+    /// Bound by memory, and moves no more than it must.
     const STREAMING: Self = Self { efficiency: 1.0, half_saturation: 0.0, traffic: 1.0 };
 }
 

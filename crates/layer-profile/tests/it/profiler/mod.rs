@@ -1,4 +1,4 @@
-//! Tests of the profiler on the CPU engine and on an engine with virtual time.
+//! The profiler: on the CPU engine, and on an engine whose times are made up.
 
 mod cpu;
 mod resume;

@@ -1,4 +1,4 @@
-//! Engine with deterministic virtual time that can be made to fail.
+//! An engine whose work takes times that are made up, always the same, and that can be made to fail.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,16 +8,16 @@ use layer_engine::{
     DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Stopwatch,
 };
 
-/// Engine that counts its calls. A queue holds the accumulated virtual time of its work.
+/// Counts what it is asked to do. Its clock is virtual: a queue holds the time that its work took.
 pub(crate) struct VirtualEngine {
     pub(crate) description: DeviceDescription,
-    /// Number of prepared kernels.
+    /// Kernels that were prepared.
     pub(crate) prepared: Cell<usize>,
-    /// Number of timed samples.
+    /// Samples that were timed.
     pub(crate) timed: Cell<usize>,
-    /// Number of samples that may be timed before the engine fails.
-    pub(crate) max_samples: Cell<usize>,
-    /// Extra time of the n-th timed sample, counted from 1.
+    /// How many samples may be timed before the engine fails.
+    pub(crate) life: Cell<usize>,
+    /// Added to the n-th sample that is timed, counted from 1.
     pub(crate) noise: fn(usize) -> Duration,
 }
 
@@ -32,15 +32,15 @@ impl VirtualEngine {
             },
             prepared: Cell::new(0),
             timed: Cell::new(0),
-            max_samples: Cell::new(usize::MAX),
+            life: Cell::new(usize::MAX),
             noise: |_| Duration::ZERO,
         }
     }
 
-    /// Creates an engine that fails after timing the given number of samples.
-    pub(crate) fn failing_after(samples: usize) -> Self {
+    /// One that fails instead of timing more samples than this.
+    pub(crate) fn that_dies_after(samples: usize) -> Self {
         let engine = Self::new();
-        engine.max_samples.set(samples);
+        engine.life.set(samples);
         engine
     }
 }
@@ -49,7 +49,7 @@ impl Engine for VirtualEngine {
     type Scalar = f32;
     type Buffer = Vec<f32>;
     type Queue = Duration;
-    /// Duration of a launch.
+    /// How long a launch takes.
     type Kernel = Duration;
 
     fn describe(&self) -> DeviceDescription {
@@ -79,7 +79,7 @@ impl Engine for VirtualEngine {
         Ok(())
     }
 
-    /// Returns a time that depends only on the layer's name, the pass and the number of samples.
+    /// A time that depends on the layer's name, the pass and the samples, and on nothing else.
     fn prepare(&self, spec: &KernelSpec<'_>, _: Precision) -> Result<Duration, EngineError> {
         self.prepared.set(self.prepared.get() + 1);
         let nanos = match spec {
@@ -121,8 +121,8 @@ impl Engine for VirtualEngine {
         measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         measure(&mut |rounds| {
-            if self.timed.get() == self.max_samples.get() {
-                return Err(EngineError::Threads { threads: 1, problem: "the virtual engine failed".into() });
+            if self.timed.get() == self.life.get() {
+                return Err(EngineError::Threads { threads: 1, problem: "the virtual engine died".into() });
             }
             self.timed.set(self.timed.get() + 1);
             let start = *queue;

@@ -4,7 +4,7 @@ use super::Failure;
 
 /// Data types of a kernel, and its device.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Numbers {
+pub(super) struct DTypes {
     /// Type of the buffers.
     pub(super) kind: Kind,
     /// Type of the factors of products.
@@ -12,7 +12,7 @@ pub(super) struct Numbers {
     pub(super) device: Device,
 }
 
-impl Numbers {
+impl DTypes {
     /// Returns whether products use another type than the buffers.
     pub(super) fn converts(self) -> bool {
         self.kind != self.compute

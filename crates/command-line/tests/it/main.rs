@@ -1,5 +1,0 @@
-//! Tests of the public interface.
-
-#[cfg(unix)]
-mod files;
-mod inputs;

@@ -1,0 +1,92 @@
+//! Layers of every kind, for tests that compare an engine with the CPU engine.
+
+use layer_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerGraph, LayerKind, LayerNorm,
+    Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select,
+    Shape,
+};
+use proptest::prelude::*;
+
+use crate::single_layer::layer;
+
+/// Size of an image, kernel, stride and padding.
+pub(crate) type Window = ([usize; 2], [usize; 2], [usize; 2], [usize; 2]);
+
+/// Generates an image, and a kernel that fits into it with its padding.
+pub(crate) fn window() -> impl Strategy<Value = Window> {
+    ([1usize..9, 1usize..9], [1usize..5, 1usize..5], [1usize..4, 1usize..4], [0usize..3, 0usize..3])
+        .prop_filter("the kernel fits", |(image, kernel, _, padding)| {
+            (0..2).all(|i| kernel[i] <= image[i] + 2 * padding[i])
+        })
+}
+
+/// Returns a pooling of an image with two channels. Returns `None` if a window lies completely in the
+/// padding, which is not a valid layer.
+pub(crate) fn pool(
+    (image, kernel, stride, padding): Window,
+    extra: [usize; 2],
+    count_padding: bool,
+    mean: bool,
+) -> Option<Layer> {
+    let padding = [0, 1].map(|i: usize| padding[i].min(kernel[i] / 2));
+    let extra_padding = [0, 1].map(|i: usize| extra[i].min(kernel[i] - 1));
+    let pool = Pool2d { kernel, stride, padding, extra_padding, count_padding };
+    let kind = if mean { LayerKind::AvgPool2d(pool) } else { LayerKind::MaxPool2d(pool) };
+    let mut graph = LayerGraph::new("test", Shape::image(2, image[0], image[1])).unwrap();
+    let input = graph.input();
+    graph.add("layer", kind, [input]).ok().map(|id| graph.layer(id).clone())
+}
+
+/// Returns small layers of every kind.
+pub(crate) fn layers() -> Vec<Layer> {
+    let image = Shape::image(6, 9, 8);
+    let sequence = Shape::sequence(7, 12);
+    let odd = Shape::features(13);
+    let pool = |kernel, stride| Pool2d::new(kernel, stride).padding(1);
+    let uneven = Pool2d::new(3, 2).extra_padding([0, 1]);
+    let kinds: Vec<(LayerKind, &Shape)> = vec![
+        (Conv2d::new(4, 3).padding(1).into(), &image),
+        (Conv2d::new(7, 1).into(), &image),
+        (Conv2d::rectangular(6, [1, 3]).padding_hw([0, 1]).stride(2).groups(3).without_bias().into(), &image),
+        (BatchNorm::default().into(), &image),
+        (LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), &image),
+        (LayerKind::Relu, &image),
+        (LayerKind::Gelu, &sequence),
+        (LayerKind::GeluTanh, &sequence),
+        (LayerKind::Softmax, &sequence),
+        (LayerKind::MaxPool2d(pool(3, 2)), &image),
+        (LayerKind::MaxPool2d(uneven.clone()), &image),
+        (LayerKind::AvgPool2d(pool(2, 1)), &image),
+        (LayerKind::AvgPool2d(pool(3, 2).without_counting_padding()), &image),
+        (LayerKind::AvgPool2d(uneven.clone()), &image),
+        (LayerKind::AvgPool2d(uneven.padding(1).without_counting_padding()), &image),
+        (AdaptiveAvgPool2d { output: [4, 3] }.into(), &image),
+        (AdaptiveAvgPool2d { output: [1, 1] }.into(), &image),
+        (LayerKind::Flatten, &image),
+        (Reshape { output: Shape::new([6, 72]) }.into(), &image),
+        (Permute { order: vec![2, 0, 1] }.into(), &image),
+        (Permute { order: vec![1, 0] }.into(), &sequence),
+        (Select { index: 3 }.into(), &sequence),
+        (Dropout { probability: 0.3 }.into(), &image),
+        (Dropout { probability: 0.7 }.into(), &odd),
+        (Linear::new(5).into(), &sequence),
+        (Linear::new(5).without_bias().into(), &sequence),
+        (LayerNorm::default().into(), &sequence),
+        (PositionEmbedding { positions: 9 }.into(), &sequence),
+        (LayerKind::ClassToken, &sequence),
+        (MultiHeadAttention { heads: 2, causal: true }.into(), &sequence),
+        (MultiHeadAttention { heads: 1, causal: false }.into(), &sequence),
+        (LayerKind::SoftmaxCrossEntropy, &sequence),
+    ];
+    let mut layers: Vec<Layer> =
+        kinds.into_iter().map(|(kind, shape)| layer(kind, std::slice::from_ref(shape))).collect();
+    let vector = Shape::features(12);
+    layers.push(layer(Embedding { vocabulary: 20, features: 4 }, &[Shape::features(9)]));
+    layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
+    layers.push(layer(BatchNorm::default(), std::slice::from_ref(&vector)));
+    layers.push(layer(LayerNorm::default(), &[vector]));
+    layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
+    layers.push(layer(LayerKind::Add, &vec![image.clone(); 9]));
+    layers.push(layer(LayerKind::Concat, &[image, Shape::image(2, 9, 8)]));
+    layers
+}
