@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use whole_file::Printer;
+use command_line::files::Printer;
 
 /// Runs a command on the arguments of this process: 0, or 2 for bad usage or input and 1 for a failure, with one line on
 /// standard error.
@@ -49,12 +49,12 @@ pub(crate) fn bad_input(reason: impl Into<String>) -> anyhow::Error {
     BadInput(reason.into()).into()
 }
 
-/// [Checks](whole_file::check_all) where results are to go, before any work: where they cannot, that is bad input.
+/// [Checks](command_line::files::check_all) where results are to go, before any work: where they cannot, that is bad input.
 pub(crate) fn check_results<'a>(
     files: impl IntoIterator<Item = &'a PathBuf>,
     json: bool,
 ) -> anyhow::Result<Printer> {
-    whole_file::check_all(files, json).map_err(|error| bad_input(error.to_string()))
+    command_line::files::check_all(files, json).map_err(|error| bad_input(error.to_string()))
 }
 
 /// A message without its line breaks, and without the usage that clap adds.

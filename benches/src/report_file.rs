@@ -13,7 +13,7 @@ use crate::command::bad_input;
 /// # Errors
 /// Bad input where there is no such file or it holds something else: it names the file and the place in it.
 pub(crate) fn load<R: DeserializeOwned>(path: &Path, schema: &str) -> anyhow::Result<R> {
-    let text = whole_file::read_to_string(path).map_err(|error| error.to_string());
+    let text = command_line::files::read_to_string(path).map_err(|error| error.to_string());
     let report = text.and_then(|text| parse(&text, schema));
     report.map_err(|reason| bad_input(format!("{}: {reason}", path.display())))
 }

@@ -61,7 +61,7 @@ pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<Strin
             done.push(found);
         }
         let page = output.out.join("index.html");
-        whole_file::write(&page, page::html(&done, line, &times, &link)?)?;
+        command_line::files::write(&page, page::html(&done, line, &times, &link)?)?;
         texts.push(format!("wrote {}\n", page.display()));
         if output.json { to_json(&done) } else { Ok(texts.join("\n\n")) }
     })

@@ -3,6 +3,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind as UsageError;
 use clap::{Parser, Subcommand};
+use command_line::files::is_write_failure;
 use serde_json::json;
 
 use crate::all::AllOptions;
@@ -75,7 +76,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(output) => print(&output),
         Err(error) => {
             eprintln!("error: {}", one_line(&format!("{error:#}")));
-            let failed = deeppool::is_failure(error.as_ref());
+            let failed = deeppool::is_failure(error.as_ref()) || is_write_failure(error.as_ref());
             ExitCode::from(if failed { 1 } else { 2 })
         }
     }

@@ -62,7 +62,7 @@ pub(crate) fn run(
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        whole_file::write(&csv, &joined(&found)?)?;
+        command_line::files::write(&csv, &joined(&found)?)?;
         let Some(error) = first_error else { return Ok(found) };
         let (all, failed) = (points.len(), points.len() - found.len());
         let csv = csv.display();
@@ -123,7 +123,7 @@ fn run_parts(
 
 /// All combinations, in the order of the file.
 fn points(experiment: &str, file: &Path) -> anyhow::Result<Vec<Point>> {
-    let text = whole_file::read_to_string(file).context("cannot read this file")?;
+    let text = command_line::files::read_to_string(file).context("cannot read this file")?;
     let mut table: Table = toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
         anyhow::anyhow!("line {line}: {}", error.message())

@@ -53,7 +53,7 @@ pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Styl
     files.push((format!("{stem}.json"), outcome.to_json()?.into_bytes()));
     let save = |(name, content): (String, Vec<u8>)| -> anyhow::Result<PathBuf> {
         let path = folder.join(name);
-        whole_file::write(&path, content)?;
+        command_line::files::write(&path, content)?;
         Ok(path)
     };
     let files = files.into_iter().map(save).collect::<anyhow::Result<Vec<PathBuf>>>()?;

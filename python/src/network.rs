@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use command_line::files::read_as;
+use command_line::names::get_by_name;
 use deeppool::layer_graph::{LayerGraph, Shape, onnx, zoo};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -17,14 +19,16 @@ pub(crate) fn network_names() -> Vec<&'static str> {
 /// A built-in network as a document of the format `deeppool/graph/v1`.
 #[pyfunction]
 pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
-    zoo::model(name).map(|network| network.to_json()).map_err(input_error)
+    get_by_name(name, zoo::names(), zoo::model).map(|network| network.to_json()).map_err(input_error)
 }
 
 /// The network of an ONNX file as a document of the format `deeppool/graph/v1`, and a warning where training needs another
 /// one than was exported.
 #[pyfunction]
 pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
-    let imported = py.detach(|| onnx::import(path)).map_err(input_error)?;
+    let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
+    let imported = py.detach(|| read_as(&path, |content| onnx::from_vec(&name, content)));
+    let imported = imported.map_err(input_error)?;
     Ok((imported.graph.to_json(), imported.warning()))
 }
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/ddp-to-burst-parallel.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
 BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
@@ -30,8 +30,15 @@ def commands():
 
 def test_the_page_has_commands_for_all_of_its_scripts():
     scripts = re.findall(r"<!-- (\S+) -->", PAGE)
-    assert scripts == ["before.py", "after.py"]
+    assert scripts == ["export.py", "before.py", "after.py"]
     assert all(any(script in command for command in commands()) for script in scripts)
+
+
+def needs(arguments):
+    """Skips the test where a package that the script imports is missing."""
+    if arguments == ["export.py"]:
+        pytest.importorskip("torchvision")
+        pytest.importorskip("onnx")
 
 
 @pytest.mark.parametrize("command", commands())
@@ -44,14 +51,20 @@ def test_the_commands_of_the_page_work(command, tmp_path):
         losses = dict(re.findall(r"rank 0, epoch (\d): loss ([\d.]+)", said))
         assert float(losses["1"]) < 3
     elif program == "python":
-        assert "times one GPU" in run([sys.executable, *arguments], tmp_path)
+        needs(arguments)
+        said = run([sys.executable, *arguments], tmp_path)
+        assert "times one GPU" in said or (tmp_path / "net.onnx").exists()
     else:
         if not BIN.exists():
             pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
-        (before,) = (other for other in commands() if other.startswith("python "))
-        run([sys.executable, *shlex.split(before)[1:]], tmp_path)
-        run([str(BIN), *arguments], tmp_path)
-        assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v1"')
+        (made_by,) = (other for other in commands() if other.startswith("python export.py" if "--onnx" in arguments else "python -c"))
+        needs(shlex.split(made_by)[1:])
+        run([sys.executable, *shlex.split(made_by)[1:]], tmp_path)
+        said = run([str(BIN), *arguments], tmp_path)
+        if "--onnx" in arguments:
+            assert "layer1.0.conv1" in said
+        else:
+            assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v1"')
 
 
 def test_the_example_trains_by_a_plan_with_a_background(tmp_path):

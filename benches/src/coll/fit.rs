@@ -39,7 +39,7 @@ pub(crate) struct FitFiles {
     #[arg(long, default_value = "measured")]
     name: String,
     /// Write the link model's file
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -55,7 +55,7 @@ impl FitFiles {
         let measurements: Vec<Measurement> = rows.iter().map(CollRow::measurement).collect();
         let fit = LinkModel::fit(&self.name, &measurements).map_err(|error| bad_input(error.to_string()))?;
         if let Some(file) = &self.output {
-            whole_file::write(file, fit.link.to_json() + "\n")?;
+            command_line::files::write(file, fit.link.to_json() + "\n")?;
         }
         if self.json {
             printer.line(format_args!("{:#}", self.report(&implementation, &rows, &fit)))?;

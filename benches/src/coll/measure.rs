@@ -51,7 +51,7 @@ pub(crate) struct Measure {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: Option<PathBuf>,
 }
 
@@ -67,7 +67,7 @@ impl Measure {
         let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
         printer.line(format_args!("{text}"))?;
         if let Some(path) = &self.output {
-            whole_file::write(path, report.to_json() + "\n")?;
+            command_line::files::write(path, report.to_json() + "\n")?;
         }
         outcome
     }

@@ -40,10 +40,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     json: bool,
     /// Also write the JSON object to this file
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     out: Option<PathBuf>,
     /// Also draw the figures into this file
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     svg: Option<PathBuf>,
 }
 
@@ -82,10 +82,10 @@ impl Bench {
             cpu::verdict(&report).map_or(Ok(()), |verdict| printer.line(format_args!("{verdict}")))?;
         }
         if let Some(path) = &self.out {
-            whole_file::write(path, report.to_json() + "\n")?;
+            command_line::files::write(path, report.to_json() + "\n")?;
         }
         if let Some(path) = &self.svg {
-            whole_file::write(path, chart::svg(&report)?)?;
+            command_line::files::write(path, chart::svg(&report)?)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub(crate) struct Fit {
     /// What `mux-bench --device cuda --out FILE` has written
     measured: PathBuf,
     /// Write the parameters to this file, not to standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     out: Option<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ impl Fit {
         let printer = check_results(&self.out, false)?;
         let text = ParametersFile::new(format!("fitted to {}", report.device), parameters).to_json();
         match &self.out {
-            Some(path) => Ok(whole_file::write(path, text + "\n")?),
+            Some(path) => Ok(command_line::files::write(path, text + "\n")?),
             None => Ok(printer.line(format_args!("{text}"))?),
         }
     }

@@ -40,7 +40,7 @@ pub(crate) fn run(
     if let Some(path) = figure {
         // The model's text is too long for the figure: what it is off by is drawn.
         let header = [&origin[..2], &[off(&comparison)]].concat();
-        whole_file::write(path, svg(&comparison, &header)?)?;
+        command_line::files::write(path, svg(&comparison, &header)?)?;
     }
     if as_json {
         print_json(&report(job, request, background, &comparison));

@@ -18,7 +18,7 @@ impl Completions {
         let name = command.get_name().to_owned();
         let mut script = Vec::new();
         generate(self.shell, &mut command, name, &mut script);
-        whole_file::write(whole_file::STDOUT, script)?;
+        command_line::files::write(command_line::files::STDOUT, script)?;
         Ok(())
     }
 }

@@ -11,10 +11,11 @@ use deeppool::job::Job;
 use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MOST_GPUS, Mode, PlanRequest, ProfileOrigin};
 use deeppool::program::LowerOptions;
 use layer_engine::Sgd;
-use layer_graph::{LayerGraph, zoo};
+use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
 use super::counts::{BATCH, within};
+use super::inputs;
 use super::network::import;
 use super::progress::while_showing;
 
@@ -297,8 +298,8 @@ impl BackgroundSpec {
         let path = Path::new(&self.model);
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("onnx") => import(path),
-            Some("json") => Ok(LayerGraph::load(path)?),
-            _ => Ok(zoo::model(&self.model)?),
+            Some("json") => Ok(inputs::graph(path)?),
+            _ => Ok(inputs::model(&self.model)?),
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Epochs {
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = within(THREADS))]
     threads: usize,
     /// Where the curve goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object: the curve, and every run
     #[arg(long)]
@@ -107,7 +107,7 @@ impl Epochs {
         batches.dedup();
         batches.iter().try_for_each(|&batch| dataset.check_batch(batch))?;
         let smallest_batch = batches.first().copied().unwrap_or(1);
-        let is_file = whole_file::is_file(&self.output)?;
+        let is_file = command_line::files::is_file(&self.output)?;
         let mut partial =
             is_file.then(|| Partial::open(&self.output, &self.subject(&network, &dataset))).transpose()?;
         let of = MeasuredCurve {

@@ -30,7 +30,7 @@ pub(crate) struct Export {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Where they go; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]

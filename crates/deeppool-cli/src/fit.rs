@@ -2,10 +2,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel, FitReport, NetworkErrors, Observations, ProfileTable};
 use serde_json::{Value, json};
 
+use super::inputs;
 use super::output::{check_outputs, print_json, say, table};
 
 /// Make a device model from measured layer times, and say how far it is off
@@ -25,7 +25,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "GPU")]
     data_sheet: Option<String>,
     /// Where the model goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]
@@ -64,7 +64,7 @@ impl Fit {
         let mut observations = Observations::new(format!("times measured on {device}"));
         for (table, path) in tables.iter().zip(&self.profiles) {
             let in_file = || path.display().to_string();
-            let network = zoo::model(table.model()).with_context(in_file)?;
+            let network = inputs::model(table.model()).with_context(in_file)?;
             observations.add_table(&network, table).with_context(in_file)?;
         }
         Ok((device, observations))

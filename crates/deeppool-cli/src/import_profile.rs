@@ -25,7 +25,7 @@ pub(crate) struct ImportProfile {
     #[arg(long)]
     device: String,
     /// Where the profile goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]

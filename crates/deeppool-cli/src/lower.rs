@@ -33,7 +33,7 @@ pub(crate) struct Lower {
     #[arg(long, value_name = "N")]
     iteration: Option<usize>,
     /// Where the program goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
     #[arg(long)]
@@ -56,7 +56,7 @@ impl Lower {
                 several.len()
             ),
         };
-        whole_file::write(&self.output, program.to_json(&network, self.rank)? + "\n")?;
+        command_line::files::write(&self.output, program.to_json(&network, self.rank)? + "\n")?;
         let (ranks, collectives) = (program.world(), program.collectives.len());
         if self.json {
             let model = network.name();

@@ -16,6 +16,7 @@ mod fit;
 mod free_memory;
 mod graph;
 mod import_profile;
+mod inputs;
 mod job_script;
 mod launch;
 mod launched;
@@ -46,6 +47,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use command_line::files::is_write_failure;
 
 /// Burst-parallel training: plan, simulate and train networks whose layers each have their own number of GPUs.
 #[derive(Parser)]
@@ -117,7 +119,8 @@ fn main() -> ExitCode {
 
 fn failed(error: &anyhow::Error) -> ExitCode {
     launched::print_error(error, &one_line(&format!("{error:#}")));
-    ExitCode::from(if deeppool::is_failure(error.as_ref()) { 1 } else { 2 })
+    let is_failure = deeppool::is_failure(error.as_ref()) || is_write_failure(error.as_ref());
+    ExitCode::from(if is_failure { 1 } else { 2 })
 }
 
 /// A message without its line breaks, and without the usage that clap adds.

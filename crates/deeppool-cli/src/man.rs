@@ -28,7 +28,7 @@ impl Man {
             let page = Page::new(command.clone());
             let mut text = Vec::new();
             page.render(&mut text)?;
-            whole_file::write(self.folder.join(page.get_filename()), text)?;
+            command_line::files::write(self.folder.join(page.get_filename()), text)?;
             pages += 1;
             commands
                 .extend(command.get_subcommands().filter(|command| command.get_name() != "help").cloned());

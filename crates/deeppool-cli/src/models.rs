@@ -5,6 +5,7 @@ use clap::Args;
 use layer_graph::{LayerGraph, zoo};
 use serde_json::json;
 
+use super::inputs;
 use super::network::{import, opaque_line, opaque_names};
 use super::output::{print_json, say, table};
 
@@ -30,7 +31,7 @@ impl Models {
             zoo::names().iter().map(|name| Ok(zoo::model(name)?)).collect::<anyhow::Result<Vec<_>>>()?
         } else {
             let of_onnx = self.onnx.iter().map(|path| import(path));
-            let of_graphs = self.graph.iter().map(|path| Ok(LayerGraph::load(path)?));
+            let of_graphs = self.graph.iter().map(|path| Ok(inputs::graph(path)?));
             let mut read = |network: anyhow::Result<LayerGraph>| {
                 network.map_err(|error| unread.push(error.to_string())).ok()
             };

@@ -2,7 +2,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Args;
-use layer_graph::{LayerGraph, onnx, zoo};
+use layer_graph::LayerGraph;
+
+use super::inputs;
 
 /// Which network a command is about.
 #[derive(Args)]
@@ -21,9 +23,9 @@ pub(crate) struct NetworkArgs {
 impl NetworkArgs {
     pub(crate) fn load(&self) -> anyhow::Result<LayerGraph> {
         match (&self.model, &self.onnx, &self.graph) {
-            (_, _, Some(path)) => Ok(LayerGraph::load(path)?),
+            (_, _, Some(path)) => Ok(inputs::graph(path)?),
             (_, Some(path), None) => import(path),
-            (Some(model), None, None) => Ok(zoo::model(model)?),
+            (Some(model), None, None) => Ok(inputs::model(model)?),
             (None, None, None) => bail!("give --model NAME, --onnx FILE or --graph FILE"),
         }
     }
@@ -31,7 +33,7 @@ impl NetworkArgs {
 
 /// The network of an ONNX file, with a warning where it is another than was exported.
 pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
-    let imported = onnx::import(path)?;
+    let imported = inputs::onnx(path)?;
     if let Some(warning) = imported.warning() {
         if super::launched::is_first() {
             eprintln!("warning: {}: {warning}", path.display());

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use command_line::files::Printer;
 use serde_json::Value;
-use whole_file::Printer;
 
 /// A table whose first column is text and whose others are figures.
 pub(crate) fn table(header: &[&str]) -> Table {
@@ -93,7 +93,7 @@ pub(crate) fn check_outputs<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
     json: bool,
 ) -> anyhow::Result<()> {
-    let is_taken = whole_file::check_all(paths, json)? == Printer::Stderr;
+    let is_taken = command_line::files::check_all(paths, json)? == Printer::Stderr;
     STDOUT_IS_TAKEN.fetch_or(is_taken, Ordering::Relaxed);
     Ok(())
 }
@@ -113,5 +113,5 @@ pub(crate) fn print_json(value: &Value) {
 }
 
 pub(crate) fn save_json(path: &Path, value: &Value) -> anyhow::Result<()> {
-    Ok(whole_file::write(path, format!("{value:#}\n"))?)
+    Ok(command_line::files::write(path, format!("{value:#}\n"))?)
 }

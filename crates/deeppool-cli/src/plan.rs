@@ -83,13 +83,13 @@ pub(crate) struct Plan {
     #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
     explain: bool,
     /// Write the plan as a Graphviz graph
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     dot: Option<PathBuf>,
     /// Write the timeline of an iteration as Chrome trace events, which open in Perfetto
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
     /// Where the plan goes; - is standard output, here and in the options above
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: Option<PathBuf>,
     /// Print one JSON object: the plan, with what else was asked for
     #[arg(long)]
@@ -115,7 +115,7 @@ struct SharingArgs {
     #[arg(long, conflicts_with_all = ["mode", "spb", "worker_gpus", "pareto", "explain", "dot", "trace", "output"])]
     compare: bool,
     /// Draw the comparison
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument(), requires = "compare")]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument(), requires = "compare")]
     svg: Option<PathBuf>,
     /// What the best plan is: the fastest, or that with the most throughput together with a background job on each GPU
     #[arg(long, value_enum, conflicts_with_all = ["compare", "mode", "spb", "deadline", "knee", "pareto"])]
@@ -319,7 +319,7 @@ impl Plan {
 
     fn write(&self, job: &Job<'_>, plan: &ExecutionPlan) -> anyhow::Result<()> {
         if let Some(path) = &self.dot {
-            whole_file::write(path, super::graph::dot(job.costs().network(), plan))?;
+            command_line::files::write(path, super::graph::dot(job.costs().network(), plan))?;
         }
         if let Some(path) = &self.trace {
             let options = SimulateOptions::default().with_timeline(true);

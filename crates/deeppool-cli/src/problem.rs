@@ -28,7 +28,7 @@ impl ProblemFile<'_> {
         let text = if is_stdin {
             std::io::read_to_string(std::io::stdin())
         } else {
-            whole_file::read_to_string(path)
+            command_line::files::read_to_string(path)
         };
         self.answer_text(&text.with_context(name)?).with_context(name)
     }
@@ -43,10 +43,10 @@ impl ProblemFile<'_> {
         let answer = while_showing("searching for a plan", || self.question.answer(problem))?;
         if let ProblemAnswer::Additive(answer) = &answer {
             if let Some(path) = self.dot {
-                whole_file::write(path, export::dot(&answer.problem, &answer.plan)?)?;
+                command_line::files::write(path, export::dot(&answer.problem, &answer.plan)?)?;
             }
             if let Some(path) = self.trace {
-                whole_file::write(path, export::chrome_trace(&answer.problem, &answer.plan)?)?;
+                command_line::files::write(path, export::chrome_trace(&answer.problem, &answer.plan)?)?;
             }
         }
         let report = answer.report();

@@ -58,7 +58,7 @@ pub(crate) struct Profile {
     #[arg(long, value_parser = within(ATTEMPTS), default_value = "3", conflicts_with = "device")]
     attempts: usize,
     /// Where the profile goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object and nothing else
     #[arg(long)]

@@ -137,7 +137,7 @@ impl Metrics {
     /// Begins a file anew, or goes on with it.
     pub(crate) fn open(path: &Path, go_on: bool) -> anyhow::Result<Self> {
         // A device or a pipe has nothing that would have to go.
-        let is_new = whole_file::is_file(path)? && !go_on;
+        let is_new = command_line::files::is_file(path)? && !go_on;
         let mut options = OpenOptions::new();
         options.create(true);
         if is_new {

@@ -59,10 +59,10 @@ pub(crate) struct Simulate {
     #[arg(long, value_parser = within(1..=10_000), default_value = "20")]
     iterations: usize,
     /// Where the last iteration's timeline goes, as Chrome trace events (they open in Perfetto)
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
     /// Where one rank's iteration goes, with one of the background, as a workload for mux-bench
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument(), requires_all = ["rank", "background"])]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument(), requires_all = ["rank", "background"])]
     workload: Option<PathBuf>,
     /// Which rank's
     #[arg(long, requires = "workload")]
@@ -118,7 +118,7 @@ impl Simulate {
             .with_timeline(self.trace.is_some());
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
             let workload = workload(&job.lower_for_simulation(&plan)?, job.costs(), rank, background)?;
-            whole_file::write(path, workload.to_json() + "\n")?;
+            command_line::files::write(path, workload.to_json() + "\n")?;
         }
         let simulated = while_showing("simulating", || SimulationReport::new(&job, &plan, &options));
         let (report, result) = simulated?;

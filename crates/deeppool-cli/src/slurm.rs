@@ -71,7 +71,7 @@ pub(crate) struct Slurm {
     #[arg(long)]
     shared_tmp: bool,
     /// Where the script goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// The command of each rank, such as `train --model digits-cnn ...` [default for --checkpoint: a folder run-JOB_ID]
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -123,8 +123,8 @@ impl Slurm {
                 _ => None,
             },
         };
-        whole_file::write(&self.output, script.to_string())?;
-        if !whole_file::is_stdout(&self.output) {
+        command_line::files::write(&self.output, script.to_string())?;
+        if !command_line::files::is_stdout(&self.output) {
             say!("wrote {} (nodes: {nodes}, ranks: {ranks}): submit it with sbatch", self.output.display());
         }
         if ranks > 1 && self.program.is_none() && !cfg!(feature = "mpi") {

@@ -116,10 +116,10 @@ pub(crate) struct Train {
     #[command(flatten)]
     checkpoints: CheckpointArgs,
     /// Write what happens, as it happens, to this file: one JSON object a line. A line comes again where a restart repeats its iteration
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     metrics: Option<PathBuf>,
     /// Write when the steps of the last three iterations ran, as a trace that Perfetto and Chrome open
-    #[arg(long, value_name = "FILE", value_parser = whole_file::argument())]
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]

@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 /// Errors of building a network, or of reading one from a document or a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -46,7 +44,7 @@ pub enum GraphError {
         problem: String,
     },
     /// The zoo has no model with the given name.
-    #[error("unknown model `{name}`; known models: {}{}", known.join(", "), known_names::hint(name, known.iter().copied()))]
+    #[error("unknown model `{name}`; known models: {}", known.join(", "))]
     UnknownModel {
         /// Requested name.
         name: String,
@@ -59,14 +57,6 @@ pub enum GraphError {
         /// Path inside the document, such as `layers[3].op`.
         path: String,
         /// Expected and actual content.
-        problem: String,
-    },
-    /// A file could not be read or written.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
         problem: String,
     },
 }

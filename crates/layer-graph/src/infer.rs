@@ -60,9 +60,9 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             let (positions, features) = sequence(name, &inputs[0])?;
             Shape::sequence(positions.saturating_add(1), features)
         }
-        LayerKind::MultiHeadAttention(attention) => heads(name, attention, &inputs[0])?,
-        LayerKind::Reshape(reshape) => reshaped(name, reshape, &inputs[0])?,
-        LayerKind::Permute(permute) => permuted(name, permute, &inputs[0])?,
+        LayerKind::MultiHeadAttention(attention) => attention_output(name, attention, &inputs[0])?,
+        LayerKind::Reshape(reshape) => reshape_output(name, reshape, &inputs[0])?,
+        LayerKind::Permute(permute) => permute_output(name, permute, &inputs[0])?,
         LayerKind::Select(select) => match inputs[0].dims() {
             [outermost, rest @ ..] if select.index < *outermost && !rest.is_empty() => Shape::new(rest),
             _ => {
@@ -94,7 +94,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             [_] | [_, _] => Shape::features(1),
             _ => return Err(shape_error(name, format!("needs a vector of class scores, got {}", inputs[0]))),
         },
-        LayerKind::Opaque(opaque) => described(name, opaque)?,
+        LayerKind::Opaque(opaque) => declared_output(name, opaque)?,
     };
     if shape.is_valid() {
         Ok(shape)
@@ -196,7 +196,7 @@ fn image(name: &str, shape: &Shape) -> Result<(usize, usize, usize), GraphError>
     shape.as_image().ok_or_else(problem)
 }
 
-fn heads(name: &str, attention: &MultiHeadAttention, input: &Shape) -> Result<Shape, GraphError> {
+fn attention_output(name: &str, attention: &MultiHeadAttention, input: &Shape) -> Result<Shape, GraphError> {
     let (positions, features) = sequence(name, input)?;
     if attention.heads == 0 || features % 3 != 0 || features / 3 % attention.heads != 0 {
         let problem = format!(
@@ -208,14 +208,14 @@ fn heads(name: &str, attention: &MultiHeadAttention, input: &Shape) -> Result<Sh
     Ok(Shape::sequence(positions, features / 3))
 }
 
-fn reshaped(name: &str, reshape: &Reshape, input: &Shape) -> Result<Shape, GraphError> {
+fn reshape_output(name: &str, reshape: &Reshape, input: &Shape) -> Result<Shape, GraphError> {
     if !reshape.output.is_valid() || reshape.output.elements() != input.elements() {
         return Err(shape_error(name, format!("cannot make {} of {input}", reshape.output)));
     }
     Ok(reshape.output.clone())
 }
 
-fn permuted(name: &str, permute: &Permute, input: &Shape) -> Result<Shape, GraphError> {
+fn permute_output(name: &str, permute: &Permute, input: &Shape) -> Result<Shape, GraphError> {
     let dims = input.dims();
     let mut sorted = permute.order.clone();
     sorted.sort_unstable();
@@ -227,7 +227,7 @@ fn permuted(name: &str, permute: &Permute, input: &Shape) -> Result<Shape, Graph
 }
 
 /// Returns the declared output shape of an opaque layer, after checking its parameters and labels.
-fn described(name: &str, opaque: &Opaque) -> Result<Shape, GraphError> {
+fn declared_output(name: &str, opaque: &Opaque) -> Result<Shape, GraphError> {
     for (index, parameter) in opaque.parameters.iter().enumerate() {
         if opaque.parameters[..index].iter().any(|other| other.name == parameter.name) {
             return Err(shape_error(name, format!("has two parameters named `{}`", parameter.name)));

@@ -6,8 +6,6 @@
 //! `op` is a [`LayerKind`]. Layers are in topological order. `parameters_of` names the earlier
 //! layer that owns the parameters; it is omitted for layers with parameters of their own.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::{GraphError, LayerGraph, LayerId, LayerKind, Shape};
@@ -83,26 +81,5 @@ impl LayerGraph {
             };
         }
         Ok(network)
-    }
-
-    /// Writes [`to_json`](Self::to_json) to a file.
-    ///
-    /// # Errors
-    /// [`GraphError::File`] when the file cannot be written.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), GraphError> {
-        let path = path.as_ref();
-        std::fs::write(path, self.to_json())
-            .map_err(|error| GraphError::File { path: path.into(), problem: error.to_string() })
-    }
-
-    /// Reads a file that [`save`](Self::save) wrote.
-    ///
-    /// # Errors
-    /// [`GraphError::File`] that names the file and what is wrong in it.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, GraphError> {
-        let path = path.as_ref();
-        let in_file = |problem: String| GraphError::File { path: path.into(), problem };
-        let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
-        Self::from_json(&text).map_err(|error| in_file(error.to_string()))
     }
 }

@@ -1,8 +1,4 @@
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize};
-
-use crate::{LayerKind, Shape};
+use crate::{LayerKind, LayerTensor, Shape};
 
 /// Bytes of one element in single precision.
 const ELEMENT_BYTES: u64 = 4;
@@ -14,30 +10,6 @@ pub struct Layer {
     pub(crate) kind: LayerKind,
     pub(crate) inputs: Vec<Shape>,
     pub(crate) output: Shape,
-}
-
-/// A tensor that a layer owns: a learned parameter, or a running statistic.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LayerTensor {
-    /// Its name within the layer, as in PyTorch: `weight`, `bias`, `running_mean`, `running_var`.
-    pub name: Cow<'static, str>,
-    /// Its dimensions, outermost first: `out x in x height x width` for a convolution's weight.
-    pub dims: Vec<usize>,
-}
-
-impl LayerTensor {
-    /// Creates a tensor with the given name and dimensions, outermost first.
-    #[must_use]
-    pub fn new(name: impl Into<Cow<'static, str>>, dims: impl Into<Vec<usize>>) -> Self {
-        Self { name: name.into(), dims: dims.into() }
-    }
-
-    /// Returns the number of elements of the tensor.
-    #[must_use]
-    pub fn elements(&self) -> usize {
-        self.dims.iter().product()
-    }
 }
 
 impl Layer {

@@ -9,6 +9,7 @@ mod layer;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 mod shape;
+mod tensor;
 pub mod zoo;
 
 pub use error::GraphError;
@@ -18,5 +19,6 @@ pub use kind::{
     LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Permute, Pool2d, PositionEmbedding, Reshape,
     Select,
 };
-pub use layer::{Layer, LayerTensor};
+pub use layer::Layer;
 pub use shape::Shape;
+pub use tensor::LayerTensor;

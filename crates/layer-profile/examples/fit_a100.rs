@@ -1,7 +1,8 @@
-//! Fits the model of an A100 to the layer times published with DeepPool, says how well it fits, and prints it:
+//! Fits the device model of an A100 to the layer times published with DeepPool. Prints the errors
+//! on stderr and the model on stdout:
 //!
 //! ```text
-//! cargo run -p layer-profile --example fit_a100 -- FOLDER > crates/layer-profile/src/device/a100.json
+//! cargo run -p layer-profile --example fit_a100 -- FOLDER > a100.json
 //! ```
 
 #[path = "../tests/it/published.rs"]
@@ -13,7 +14,7 @@ fn main() -> Result<(), ProfileError> {
     let folder = std::env::args().nth(1).map_or_else(published::folder, Into::into);
     let observations = published::observations(&folder);
     let (model, report) = DeviceModel::fit("a100", Some(&DataSheet::A100), &observations)?;
-    for (what, networks) in [("fitted", &report.fitted), ("left out", &report.held_out)] {
+    for (label, networks) in [("fitted", &report.fitted), ("left out", &report.held_out)] {
         for errors in networks {
             let whole: Vec<_> =
                 errors.whole.iter().map(|(batch, error)| format!("{batch}: {:+.1}", 100.0 * error)).collect();

@@ -1,34 +1,35 @@
 use serde::{Deserialize, Serialize};
 
-/// How far a [`DeviceModel`](crate::DeviceModel) is from measurements. Its text says so in half a line.
+/// Accuracy of a [`DeviceModel`](crate::DeviceModel) compared with measurements. `Display` gives a
+/// one-line summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelAccuracy {
-    /// Where the model comes from, such as `fitted to the published times of three networks`.
+    /// Origin of the model, such as `fitted to the published times of three networks`.
     pub basis: String,
-    /// The errors of predictions that were compared with measurements; `None` where none were compared.
+    /// Errors of predictions that were compared with measurements; `None` if none were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenErrors>,
 }
 
-/// Relative errors of predicted times: 0.1 is 10%.
+/// Relative errors of predicted times. 0.1 is 10%.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeenErrors {
-    /// The median over the layers of the networks that the model was fitted to.
+    /// Median over the layers of the networks that the model was fitted to.
     pub layers_median: f64,
-    /// The largest over whole networks that the model was fitted to, at any batch size.
+    /// Maximum over the whole networks that the model was fitted to, at any batch size.
     pub networks_worst: f64,
-    /// The largest over whole networks that were left out, each in turn, of the measurements that a model was fitted to;
-    /// with one network alone, where its layers were left out, a fifth of their shapes at a time. `None` where there was too
-    /// little to leave any out.
+    /// Maximum over whole networks in cross-validation, where each network in turn is left out of
+    /// the fit. With a single network, a fifth of its layer shapes is left out at a time. `None` if
+    /// there was too little data to leave any out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out_worst: Option<f64>,
 }
 
 impl std::fmt::Display for ModelAccuracy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Rounded up, but for what does not show in a tenth of a per cent.
+        // Rounded up, except for differences below a tenth of a percent.
         let percent = |error: f64| ((1e3 * error).round() / 10.0).ceil();
         match self.seen {
             Some(seen) => {

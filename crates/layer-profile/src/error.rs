@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What can be wrong with a profile, a file that holds one, or a request for its times.
+/// Errors of profiles, of files that hold one, and of requests for their times.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
@@ -11,49 +11,49 @@ pub enum ProfileError {
     /// The profile has no row for a layer.
     #[error("the profile of `{model}` has no row for layer `{layer}`")]
     MissingLayer {
-        /// The layer that was asked for.
+        /// Requested layer.
         layer: String,
-        /// The network that the profile is of.
+        /// Network of the profile.
         model: String,
     },
-    /// The profile does not say how long the optimiser takes for a layer with parameters.
+    /// The profile has no optimiser time for a layer with parameters.
     #[error(
         "the profile of `{model}` has no `update_us`, neither for layer `{layer}` nor for the whole network"
     )]
     MissingUpdate {
-        /// A layer with parameters.
+        /// Layer with parameters.
         layer: String,
-        /// The network that the profile is of.
+        /// Network of the profile.
         model: String,
     },
-    /// The machine did something else while the profile was measured.
+    /// Other work ran on the machine while the profile was measured.
     #[error(
-        "the profile was disturbed: at batch {batch} the layers take {layers:.1?} one by one, and the network {network:.1?}: measure \
-         again on a machine that does nothing else"
+        "the profile was disturbed: at batch {batch} the layers take {layers:.1?} one by one, and the \
+         network {network:.1?}: measure again on a machine that does nothing else"
     )]
     Disturbed {
-        /// Samples.
+        /// Batch size.
         batch: usize,
-        /// All layers, one by one.
+        /// Sum of the layers, each measured alone.
         layers: Duration,
-        /// The whole network.
+        /// Time of the whole network.
         network: Duration,
     },
     /// The profile has no times of the whole network.
     #[error("the profile of `{model}` has no times of the whole network: its `network` is empty")]
     MissingNetwork {
-        /// The network that the profile is of.
+        /// Network of the profile.
         model: String,
     },
-    /// A time was asked for at a batch size outside those of the profile, which is not extrapolated.
+    /// A time was requested at a batch size outside the profile. Times are not extrapolated.
     #[error(
         "the profile of {subject} covers batches of {smallest} to {largest} samples, not {samples}: \
          profile it at that size too"
     )]
     OutsideRange {
-        /// What the times are of, such as ``layer `conv1` ``.
+        /// Subject of the times, such as ``layer `conv1` ``.
         subject: String,
-        /// Samples that were asked for.
+        /// Requested number of samples.
         samples: usize,
         /// Smallest batch of the profile.
         smallest: usize,
@@ -63,176 +63,179 @@ pub enum ProfileError {
     /// The profile is of another network.
     #[error("the profile is of `{profile}`, not of `{network}`")]
     OtherModel {
-        /// The network that the profile is of.
+        /// Network of the profile.
         profile: String,
-        /// The network that it was to be used for.
+        /// Network it was to be used for.
         network: String,
     },
-    /// A layer has the right name but is of another kind.
+    /// A layer of the network has another kind in the profile.
     #[error("the profile's layer `{layer}` is of kind `{profile}`, but in the network it is `{network}`")]
     OtherKind {
-        /// The layer.
+        /// Layer.
         layer: String,
-        /// Its kind in the profile.
+        /// Kind in the profile.
         profile: String,
-        /// Its kind in the network.
+        /// Kind in the network.
         network: &'static str,
     },
-    /// A layer has the right name and kind, but other hyper-parameters or shapes.
+    /// A layer of the network has other hyper-parameters or shapes in the profile.
     #[error(
-        "the profile is of another `{model}`: its layer `{layer}` is {profile}, but in the network it is {network}; \
-         profile this network"
+        "the profile is of another `{model}`: its layer `{layer}` is {profile}, but in the network it is \
+         {network}; profile this network"
     )]
     OtherStructure {
-        /// The network.
+        /// Network.
         model: String,
-        /// The layer.
+        /// Layer.
         layer: String,
-        /// What was profiled.
+        /// Structure in the profile.
         profile: String,
-        /// What it is in the network.
+        /// Structure in the network.
         network: String,
     },
-    /// The profile has a layer that the network has not.
+    /// The profile has a layer that is not in the network.
     #[error(
-        "the profile is of another `{model}`: it has a layer `{layer}`, which the network has not; profile this network"
+        "the profile is of another `{model}`: it has a layer `{layer}`, which is not in the network; \
+         profile this network"
     )]
     ExtraLayer {
-        /// The network.
+        /// Network.
         model: String,
-        /// A layer of the profile.
+        /// Layer of the profile.
         layer: String,
     },
-    /// The profile was measured by a version of this crate that measures otherwise.
+    /// The profile was measured by an incompatible version of this crate.
     #[error(
-        "the profile of `{model}` was measured by layer-profile {profiler}, whose times are not comparable with those of \
-         {}: profile the network again",
+        "the profile of `{model}` was measured by layer-profile {profiler}, whose times are not comparable \
+         with those of {}: profile the network again",
         crate::MeasurementConditions::PROFILER
     )]
     OtherVersion {
-        /// The network.
+        /// Network.
         model: String,
-        /// The version that measured.
+        /// Version that measured the profile.
         profiler: String,
     },
-    /// No device model of this name is built in.
+    /// No built-in device model has the given name.
     #[error("unknown device `{name}`; known devices: {}{}", known.join(", "), known_names::hint(name, known.iter().copied()))]
     UnknownDevice {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
-        /// All names that exist.
+        /// Names of all built-in models.
         known: Vec<&'static str>,
     },
-    /// A device model that is to be written has a formula that the format cannot express.
+    /// A device model with fixed constants cannot be written to a file.
     #[error("the constants of `{name}` are fixed: only models that were fitted can be written")]
     FixedDevice {
-        /// The model.
+        /// Name of the model.
         name: String,
     },
-    /// A JSON document of a device model breaks the format's rules.
+    /// A JSON document is not a valid device model.
     #[error("not a valid device model: at `{path}`: {problem}")]
     InvalidDevice {
-        /// Where in the document, such as `costs.launch_us`.
+        /// Path inside the document, such as `costs.launch_us`.
         path: String,
-        /// What was found and what was expected.
+        /// Expected and actual content.
         problem: String,
     },
-    /// There is nothing to fit a device model to.
+    /// A fit has no observations.
     #[error("a device model needs measured times to be fitted to: add a profile")]
     NoObservations,
-    /// A profile that is to be fitted to was made by a model.
+    /// A profile given to a fit holds modelled times.
     #[error("the profile of `{model}` is modelled, at least in part: fit a device model to measured times")]
     NotMeasured {
-        /// The network that the profile is of.
+        /// Network of the profile.
         model: String,
     },
-    /// A network is observed at a batch size that it was observed at before, where both together would count twice.
+    /// A network was added twice to the observations at the same batch size, where it would count
+    /// twice.
     #[error(
         "`{model}` at batch {batch} was added before: fit to one profile of a network at each batch size"
     )]
     ObservedTwice {
-        /// The network.
+        /// Network.
         model: String,
-        /// Samples of the batch.
+        /// Batch size.
         batch: usize,
     },
-    /// Two profiles that a model is to be fitted to were measured on different things.
+    /// Two profiles given to a fit were measured on different devices, engines or precisions.
     #[error(
-        "the profile of `{model}` was measured on {found}, an earlier one on {first}: fit to one device, engine and \
-         precision"
+        "the profile of `{model}` was measured on {found}, an earlier one on {first}: fit to one device, \
+         engine and precision"
     )]
     OtherConditions {
-        /// The network that the profile is of.
+        /// Network of the profile.
         model: String,
-        /// The profile's device, precision and libraries.
+        /// Device, precision and libraries of the profile.
         found: String,
-        /// Those of the profiles before it.
+        /// Device, precision and libraries of the earlier profiles.
         first: String,
     },
-    /// A table, or a JSON document of one, breaks the format's rules.
+    /// A table, or a JSON document of one, is invalid.
     #[error("not a valid profile: at `{path}`: {problem}")]
     Invalid {
-        /// Where in the document, such as `layers[3].times[0].forward_us`.
+        /// Path inside the document, such as `layers[3].times[0].forward_us`.
         path: String,
-        /// What was found and what was expected.
+        /// Expected and actual content.
         problem: String,
     },
-    /// Batch sizes to profile at that are none, zero, or not in ascending order.
+    /// The batch sizes to profile are empty, zero or not ascending.
     #[error("batches to profile must be at least one, positive and ascending, not {0:?}")]
     Batches(Vec<usize>),
-    /// A published profile breaks its format's rules, or is of another network.
+    /// A published profile is malformed, or of another network.
     #[error("line {line}: {problem}")]
     Published {
-        /// The line in the file, from 1.
+        /// Line number in the file, from 1.
         line: usize,
-        /// What was found and what was expected.
+        /// Expected and actual content.
         problem: String,
     },
     /// A file could not be read or written.
     #[error("{}: {problem}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What went wrong with it.
+        /// Reason.
         problem: String,
     },
-    /// An unfinished profile cannot go on.
+    /// An unfinished profile cannot be resumed.
     #[cfg(feature = "measure")]
     #[error(
-        "{}: the unfinished profile {problem}; finish it as it was begun, or delete it to begin again", path.display()
+        "{}: the unfinished profile {problem}; resume it with the same settings, or delete it to start again",
+        path.display()
     )]
     Journal {
-        /// The file with the measurements that are finished.
+        /// Path of the journal of finished measurements.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         problem: String,
     },
-    /// Of a layer nothing but its cost is known: no engine runs it.
+    /// An opaque layer cannot be measured, because no engine runs it.
     #[error(
-        "layer `{layer}` cannot be measured: of its operation `{op}` only the cost is known. Measure the module that the network was made \
-         from in its own framework, or use a device model"
+        "layer `{layer}` cannot be measured: of its operation `{op}` only the cost is known. Measure the \
+         module that the network was made from in its own framework, or use a device model"
     )]
     Opaque {
-        /// The layer.
+        /// Layer.
         layer: String,
-        /// What it computes, as its maker calls it.
+        /// Operation, as named by its framework.
         op: String,
     },
-    /// The engine failed while it was measured.
+    /// The engine failed during a measurement.
     #[cfg(feature = "measure")]
     #[error("measuring {subject} at batch {batch}: {problem}")]
     Engine {
-        /// What was being measured, such as ``layer `conv1` ``.
+        /// Subject of the measurement, such as ``layer `conv1` ``.
         subject: String,
-        /// Samples of the batch.
+        /// Batch size.
         batch: usize,
-        /// What the engine says.
+        /// Error of the engine.
         problem: layer_engine::EngineError,
     },
 }
 
 impl ProfileError {
-    /// Whether it is about what was asked for, rather than a failure of the work itself.
+    /// Returns whether the error is about the input or the request, not a failure during the work.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {

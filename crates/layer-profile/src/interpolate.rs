@@ -1,17 +1,17 @@
 use std::time::Duration;
 
-/// Where a batch size lies among ascending ones: on a row, or between two.
+/// Position of a batch size among ascending rows: on a row, or between two.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Position {
     below: usize,
     above: usize,
-    /// How far from the row below to the one above, in `0.0..1.0`.
+    /// Position between the two rows, in `0.0..1.0`.
     fraction: f64,
 }
 
 impl Position {
-    /// The position of `samples` among batch sizes in strictly ascending order; `None` outside them. Binary search:
-    /// O(log n).
+    /// Finds the position of `samples` among rows with strictly ascending batch sizes. Returns
+    /// `None` outside their range. Binary search: O(log n).
     pub(crate) fn find<T>(rows: &[T], batch: impl Fn(&T) -> usize, samples: usize) -> Option<Self> {
         match rows.binary_search_by_key(&samples, &batch) {
             Ok(row) => Some(Self { below: row, above: row, fraction: 0.0 }),
@@ -25,7 +25,7 @@ impl Position {
         }
     }
 
-    /// The time on the straight line between the two rows, to the nanosecond.
+    /// Interpolates linearly between the two rows, rounded to the nanosecond.
     pub(crate) fn interpolate<T>(self, rows: &[T], time: impl Fn(&T) -> Duration) -> Duration {
         let (low, high) = (time(&rows[self.below]), time(&rows[self.above]));
         let step = low.abs_diff(high).mul_f64(self.fraction);

@@ -1,4 +1,5 @@
-//! The `profile` file format, `deeppool/profile/v1`. Times are microseconds.
+//! Reader and writer of the `profile` file format, `deeppool/profile/v1`. Times are in
+//! microseconds.
 
 use std::path::Path;
 
@@ -27,7 +28,7 @@ struct ProfileDocument {
 }
 
 impl ProfileTable {
-    /// This table as a JSON document of the format `deeppool/profile/v1`.
+    /// Serialises the table as a JSON document of format `deeppool/profile/v1`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let network = self.network().iter().map(|row| {
@@ -47,11 +48,11 @@ impl ProfileTable {
             layers: self.layers().iter().map(LayerDocument::new).collect(),
             network: network.collect(),
         };
-        // Strings, integers and finite floats always serialise.
+        // Serialisation of strings, integers and finite floats cannot fail.
         serde_json::to_string_pretty(&document).unwrap_or_default()
     }
 
-    /// Reads a JSON document of the format `deeppool/profile/v1`.
+    /// Parses a JSON document of format `deeppool/profile/v1`.
     ///
     /// # Errors
     /// [`ProfileError::Invalid`] with the path inside the document and what was expected there.
@@ -83,11 +84,11 @@ impl ProfileTable {
         Ok(table)
     }
 
-    /// Writes [`to_json`](Self::to_json) to a file, whole or not at all: a file that is there stays as it is until the
-    /// new one is complete.
+    /// Writes [`to_json`](Self::to_json) to a file atomically: an existing file is unchanged until
+    /// the new one is complete.
     ///
     /// # Errors
-    /// [`ProfileError::Output`] when the folder does not exist or cannot be written to.
+    /// [`ProfileError::Output`] if the folder does not exist or cannot be written to.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
         Ok(whole_file::write(path, self.to_json())?)
     }

@@ -2,45 +2,45 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How the times of a measured table were measured: the conditions under which a measurement can be repeated.
-///
-/// The device's name is the [table's](crate::ProfileTable::device).
+/// Conditions under which a table was measured, as needed to repeat the measurement. The device is
+/// in [`ProfileTable::device`](crate::ProfileTable::device).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasurementConditions {
-    /// The version of this crate that measured, such as `0.1.0`.
+    /// Version of this crate that made the measurement, such as `0.1.0`.
     pub profiler: String,
-    /// The libraries that did the work, by name, with their versions.
+    /// Versions of the libraries that did the work, by name.
     pub libraries: BTreeMap<String, String>,
-    /// The device's clock in MHz when the measurement began, where the system tells it.
+    /// Clock of the device in MHz at the start of the measurement, if the system reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<u32>,
-    /// The number format of the arithmetic, such as `f32`.
+    /// Number format of the arithmetic, such as `f32`.
     pub precision: String,
-    /// How often each time was measured.
+    /// Number of repeats of each measurement.
     pub repeats: usize,
 }
 
 impl MeasurementConditions {
-    /// The version of this crate, which [`profiler`](Self::profiler) is for a table that it measures.
+    /// Version of this crate: the value of [`profiler`](Self::profiler) in tables that it measures.
     pub const PROFILER: &'static str = env!("CARGO_PKG_VERSION");
 
-    /// What did the work, and in which precision, such as `f32; layer-engine 0.1.0; vector instructions AVX2`.
+    /// Returns the precision and the libraries, such as `f32; layer-engine 0.1.0; vector
+    /// instructions AVX2`.
     #[must_use]
     pub fn engine(&self) -> String {
         let libraries = self.libraries.iter().map(|(library, version)| format!("{library} {version}"));
         std::iter::once(self.precision.clone()).chain(libraries).collect::<Vec<_>>().join("; ")
     }
 
-    /// Whether this version of the crate measures the same things in the same way: whether the versions are compatible in
-    /// the sense of semantic versioning.
+    /// Returns whether the measurement is comparable with those of this version of the crate:
+    /// whether the two versions are compatible by semantic versioning.
     #[must_use]
     pub fn is_compatible(&self) -> bool {
         line(&self.profiler) == line(Self::PROFILER)
     }
 }
 
-/// The part of a version that compatible versions share: `0.1` of `0.1.7`, `2` of `2.3.4`.
+/// Returns the part of a version that compatible versions share: `0.1` of `0.1.7`, `2` of `2.3.4`.
 fn line(version: &str) -> Vec<&str> {
     let mut parts = version.split('.');
     match parts.next() {

@@ -1,4 +1,5 @@
-//! Rows of times as JSON holds them, in profiles and in the profiler's journals. Times are microseconds.
+//! Rows of times in JSON documents: profiles and journals of the profiler. Times are in
+//! microseconds.
 
 use std::time::Duration;
 
@@ -73,7 +74,8 @@ pub(crate) struct NetworkDocument {
     backward_unsteady: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     update_unsteady: bool,
-    /// What the layers take when each runs alone, beside what the whole takes; follows from the other rows.
+    /// Sum of the layers' times, each measured alone. It follows from the other rows and is checked
+    /// against them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sum_of_layers: Option<SumDocument>,
 }
@@ -89,7 +91,7 @@ pub(crate) struct SumDocument {
     update: Microseconds,
 }
 
-/// A duration that a JSON document holds as a number of microseconds, to the nanosecond.
+/// Duration, represented as a number of microseconds in JSON, with a resolution of 1 ns.
 #[derive(Clone, Copy)]
 struct Microseconds(Duration);
 
@@ -109,7 +111,7 @@ impl<'de> Deserialize<'de> for Microseconds {
     }
 }
 
-/// The fields of a spread beside the time of its phase.
+/// Fields of a phase's spread: deviation, number of outliers, and whether it is unsteady.
 type SpreadFields = (Option<Microseconds>, Option<usize>, bool);
 
 fn fields(spread: Option<Spread>) -> SpreadFields {
@@ -119,7 +121,7 @@ fn fields(spread: Option<Spread>) -> SpreadFields {
     }
 }
 
-/// The spread that a phase's fields hold, if they are there.
+/// Returns the spread of a phase from its fields, if they are present.
 fn spread(path: &str, phase: &str, fields: SpreadFields) -> Result<Option<Spread>, ProfileError> {
     let (deviation, outliers, unsteady) = fields;
     match deviation {
@@ -223,7 +225,7 @@ impl SumDocument {
         }
     }
 
-    /// Makes sure that these are the sums, to a millionth.
+    /// Checks that these are the given sums, to a relative error of one millionth.
     pub(crate) fn check(&self, path: &str, sum: LayerTime) -> Result<(), ProfileError> {
         let pairs = [
             ("forward_us", self.forward.0, sum.forward),

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::{ProfileError, ProfileTable};
 
-/// What a layer's times depend on, as text: its kind with the hyper-parameters, and its shapes. Two layers with the same text
-/// are the same work.
+/// Describes a layer as text by everything its times depend on: its kind with the hyper-parameters,
+/// its shapes and the owner of its parameters. Layers with equal text do the same work.
 pub(crate) fn of(network: &LayerGraph, id: LayerId) -> String {
     let layer = network.layer(id);
     let inputs: Vec<String> = layer.input_shapes().iter().map(ToString::to_string).collect();
@@ -16,18 +16,18 @@ pub(crate) fn of(network: &LayerGraph, id: LayerId) -> String {
     format!("{}, {} -> {}{tied}", kind(layer.kind()), inputs.join(" + "), layer.output_shape())
 }
 
-/// A kind as the JSON format has it, without the quotes: `dropout(probability=0.5)`.
+/// Formats a kind as in JSON but without quotes: `dropout(probability=0.5)`.
 fn kind(kind: &LayerKind) -> String {
     let Ok(Value::Object(variant)) = serde_json::to_value(kind) else { return kind.label().into() };
     let fields = variant.values().filter_map(Value::as_object).flatten();
-    // By name, because the order in a JSON object depends on how its library was built.
+    // Sorted by name, since the order in a JSON object depends on features of `serde_json`.
     let fields: BTreeMap<&String, &Value> = fields.collect();
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
     format!("{}({})", kind.label(), fields.join(", "))
 }
 
 impl ProfileTable {
-    /// Makes sure that each layer is what was profiled, as far as the table says what that was.
+    /// Checks that each layer has the structure that was profiled, if the table recorded it.
     pub(crate) fn check_structure(&self, network: &LayerGraph) -> Result<(), ProfileError> {
         for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
             let Some(profiled) = self.layer(layer.name()).and_then(|row| row.structure.as_ref()) else {
@@ -43,7 +43,7 @@ impl ProfileTable {
                 });
             }
         }
-        // Tables that do not know what was profiled may hold more than is needed.
+        // Tables without recorded structures may have additional layers.
         let recorded = self.layers().iter().filter(|row| row.structure.is_some());
         match recorded.map(|row| &row.name).find(|&name| network.find(name).is_none()) {
             Some(extra) => {
@@ -59,7 +59,7 @@ mod tests {
     use layer_graph::zoo;
 
     #[test]
-    fn a_layer_is_described_by_all_that_its_times_depend_on() {
+    fn description_holds_everything_that_times_depend_on() {
         let network = zoo::model("digits-cnn").expect("in the zoo");
         let describe = |name| super::of(&network, network.find(name).expect("a layer"));
         assert_eq!(

@@ -8,13 +8,14 @@ use crate::{
     LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy, NetworkTime, Origin, ProfileError,
 };
 
-/// How unlike the layers one by one and the network as a whole may be, of a machine that does nothing else.
+/// Maximum ratio between the sum of the layers and the whole network, in either direction, of an
+/// undisturbed measurement.
 const DISTURBED: f64 = 1.6;
 
-/// How long each layer of a network takes on one device, at several batch sizes.
+/// Times of each layer of a network on one device at several batch sizes.
 ///
-/// Between two batch sizes a time is interpolated on a straight line; outside them it is an error, never a guess. The
-/// input layer does no work and has no row.
+/// Between two batch sizes, times are interpolated linearly; outside their range a request is an
+/// error. The input layer does no work and has no row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileTable {
     model: String,
@@ -28,11 +29,12 @@ pub struct ProfileTable {
 }
 
 impl ProfileTable {
-    /// A table from its rows. `network` holds the times of the whole network; it is empty where they are not known.
+    /// Creates a table from its rows. `network` holds the times of the whole network; it is empty
+    /// if they are unknown.
     ///
     /// # Errors
-    /// [`ProfileError::Invalid`] when there is no layer, a layer is there twice or has no times, or batch sizes are zero,
-    /// repeated or not ascending.
+    /// [`ProfileError::Invalid`] if there is no layer, a layer occurs twice or has no times, or
+    /// batch sizes are zero, repeated or not ascending.
     pub fn new(
         model: impl Into<String>,
         device: impl Into<String>,
@@ -68,51 +70,52 @@ impl ProfileTable {
         })
     }
 
-    /// This table, with how far the model that made it is from measurements.
+    /// Returns the table with the accuracy of the model that made it.
     #[must_use]
     pub fn with_accuracy(self, accuracy: ModelAccuracy) -> Self {
         Self { accuracy: Some(accuracy), ..self }
     }
 
-    /// The name of the network that was profiled.
+    /// Returns the name of the profiled network.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.model
     }
 
-    /// The device that the times are of.
+    /// Returns the name of the device.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// Where the times come from.
+    /// Returns the origin of the times.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// How far the model that made the table, or what an imported file lacks of it, is from measurements; `None` for a table
-    /// without modelled times.
+    /// Returns the accuracy of the device model that computed the table, or that completed an
+    /// imported one. `None` if no time is modelled.
     #[must_use]
     pub fn accuracy(&self) -> Option<&ModelAccuracy> {
         self.accuracy.as_ref()
     }
 
-    /// How the times were measured. `None` when they were modelled or imported, or by a version that did not record it.
+    /// Returns the conditions of the measurement. `None` if the times are modelled or imported, or
+    /// the version of the profiler did not record them.
     #[must_use]
     pub fn measurement(&self) -> Option<&MeasurementConditions> {
         self.measurement.as_ref()
     }
 
-    /// Records how the times were measured.
+    /// Returns the table with the conditions of its measurement.
     #[must_use]
     pub fn with_measurement(mut self, measurement: MeasurementConditions) -> Self {
         self.measurement = Some(measurement);
         self
     }
 
-    /// Makes sure that the table was not measured by an incompatible version of this crate.
+    /// Checks that the table was not measured by an incompatible version of this crate.
     pub(crate) fn check_version(&self) -> Result<(), ProfileError> {
         match &self.measurement {
             Some(measurement) if !measurement.is_compatible() => Err(ProfileError::OtherVersion {
@@ -123,31 +126,33 @@ impl ProfileTable {
         }
     }
 
-    /// All layers' times, in the order of the table.
+    /// Returns the times of all layers, in the order of the table.
     #[must_use]
     pub fn layers(&self) -> &[LayerProfile] {
         &self.layers
     }
 
-    /// The times of one layer; `None` when the table has no row for it.
+    /// Returns the times of one layer, or `None` if the table has no row for it.
     #[must_use]
     pub fn layer(&self, name: &str) -> Option<&LayerProfile> {
         self.by_name.get(name).map(|&row| &self.layers[row])
     }
 
-    /// The times of the whole network by batch size, ascending; empty where they are not known. Those of a measured table
-    /// were timed whole: they are not the sum of the layers'.
+    /// Returns the times of the whole network by ascending batch size; empty if they are unknown.
+    /// Measured ones were timed as a whole and are not the sum of the layers' times.
     #[must_use]
     pub fn network(&self) -> &[NetworkTime] {
         &self.network
     }
 
-    /// How long a layer takes for this many samples. With no samples at all, forward and backward take no time; the
-    /// update takes its time whatever the batch.
+    /// Returns the times of a layer for the given number of samples.
+    ///
+    /// For 0 samples the forward and the backward pass take no time. The update does not depend on
+    /// the samples.
     ///
     /// # Errors
-    /// [`ProfileError::MissingLayer`] when there is no such layer, [`ProfileError::OutsideRange`] when the samples lie
-    /// outside the layer's batch sizes.
+    /// [`ProfileError::MissingLayer`] if there is no such layer; [`ProfileError::OutsideRange`] if
+    /// `samples` is outside the layer's batch sizes.
     pub fn time(&self, layer: &str, samples: usize) -> Result<LayerTime, ProfileError> {
         let missing = || ProfileError::MissingLayer { layer: layer.into(), model: self.model.clone() };
         let row = self.layer(layer).ok_or_else(missing)?;
@@ -165,21 +170,22 @@ impl ProfileTable {
         })
     }
 
-    /// How long all layers take for this many samples, one after another as each was timed alone. What the
-    /// [whole network](Self::network_time) takes differs from it: caches are warmer or colder, launches overlap, and
-    /// gradients are summed where branches meet.
+    /// Returns the sum of all layers' times for the given number of samples, each timed alone.
+    ///
+    /// The time of the [whole network](Self::network_time) differs from it: caches are warmer or
+    /// colder, launches overlap, and gradients are summed where branches join.
     ///
     /// # Errors
-    /// [`ProfileError::OutsideRange`] when the samples lie outside a layer's batch sizes.
+    /// [`ProfileError::OutsideRange`] if `samples` is outside a layer's batch sizes.
     pub fn sum_of_layers(&self, samples: usize) -> Result<LayerTime, ProfileError> {
         self.layers.iter().map(|layer| self.time(&layer.name, samples)).sum()
     }
 
-    /// How long the whole network takes on one device for this many samples.
+    /// Returns the time of the whole network on one device for the given number of samples.
     ///
     /// # Errors
-    /// [`ProfileError::MissingNetwork`] when the table does not know, [`ProfileError::OutsideRange`] when the samples lie
-    /// outside its batch sizes.
+    /// [`ProfileError::MissingNetwork`] if the table has no such times;
+    /// [`ProfileError::OutsideRange`] if `samples` is outside their batch sizes.
     pub fn network_time(&self, samples: usize) -> Result<LayerTime, ProfileError> {
         if self.network.is_empty() {
             return Err(ProfileError::MissingNetwork { model: self.model.clone() });
@@ -195,11 +201,12 @@ impl ProfileTable {
         })
     }
 
-    /// Checks of measured times that what the layers take one by one is about what the network takes as a whole: that nothing else
-    /// kept the machine busy while one of the two was measured.
+    /// Checks that measured times were not disturbed by other work on the machine: that the sum of
+    /// the layers and the time of the whole network differ by at most a factor of 1.6 at each batch
+    /// size.
     ///
     /// # Errors
-    /// [`ProfileError::Disturbed`] when one is more than 1.6 times the other.
+    /// [`ProfileError::Disturbed`] if they differ by more.
     pub fn check_undisturbed(&self) -> Result<(), ProfileError> {
         if self.origin != Origin::Measured {
             return Ok(());
@@ -214,7 +221,7 @@ impl ProfileTable {
         Ok(())
     }
 
-    /// The table as decisions about this network are made by it: [`for_model`](Self::for_model), and
+    /// Checks that the table can be used to plan for a network: [`for_model`](Self::for_model) and
     /// [`check_undisturbed`](Self::check_undisturbed).
     ///
     /// # Errors
@@ -225,18 +232,20 @@ impl ProfileTable {
         Ok(table)
     }
 
-    /// Checks that this table is of this network, by its name and a row of the right kind for each layer but the input. Where
-    /// the table recorded them, the hyper-parameters and shapes of each layer and the version of the profiler have to fit
-    /// too.
+    /// Checks that the table is of the given network: by its name, and a row of the right kind for
+    /// each layer except the input. If the table recorded them, the hyper-parameters and shapes of
+    /// each layer and the version of the profiler are checked too.
     ///
-    /// The format requires update times of the whole network only. Where a layer with parameters of its own has no such time, it
-    /// gets its share of the network's, by number of parameters.
+    /// A table may give update times for the whole network only. A layer that owns parameters
+    /// and no update time then gets its share, in proportion to its number of parameters.
     ///
     /// # Errors
-    /// [`ProfileError::OtherModel`], [`ProfileError::MissingLayer`], [`ProfileError::OtherKind`],
-    /// [`ProfileError::OtherStructure`] or [`ProfileError::ExtraLayer`] when it is of another network;
-    /// [`ProfileError::OtherVersion`] when an incompatible version of this crate measured it;
-    /// [`ProfileError::MissingUpdate`] when there is no update time to share either.
+    /// - [`ProfileError::NetworkMismatch`], [`ProfileError::MissingLayer`],
+    ///   [`ProfileError::KindMismatch`], [`ProfileError::StructureMismatch`] or
+    ///   [`ProfileError::ExtraLayer`] if it is of another network.
+    /// - [`ProfileError::IncompatibleVersion`] if an incompatible version of this crate measured
+    ///   it.
+    /// - [`ProfileError::MissingUpdate`] if there is no update time to share either.
     pub fn for_model(mut self, network: &LayerGraph) -> Result<Self, ProfileError> {
         if self.model != network.name() {
             return Err(ProfileError::OtherModel { profile: self.model, network: network.name().into() });
@@ -270,7 +279,7 @@ impl ProfileTable {
     }
 }
 
-/// Batch sizes to make a table at.
+/// Checks that batch sizes are not empty, positive and ascending.
 pub(crate) fn check_batches(batches: &[usize]) -> Result<(), ProfileError> {
     let ascending = batches.windows(2).all(|pair| pair[0] < pair[1]);
     match batches.first() {

@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-/// How long one device takes for a layer, or for a whole network, in one training iteration.
+/// Times of a layer, or of a whole network, on one device in one training iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LayerTime {
-    /// The forward pass.
+    /// Forward pass.
     pub forward: Duration,
-    /// The backward pass: the gradients of the inputs and of the parameters.
+    /// Backward pass: the gradients of the inputs and of the parameters.
     pub backward: Duration,
-    /// The optimiser's step over the layer's parameters. It does not depend on the batch.
+    /// Optimiser step over the layer's parameters. Independent of the batch size.
     pub update: Duration,
 }
 
 impl LayerTime {
-    /// Everything together.
+    /// Returns the sum of the three times.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.forward.saturating_add(self.backward).saturating_add(self.update)
@@ -37,7 +37,7 @@ impl std::iter::Sum for LayerTime {
     }
 }
 
-/// Where the times of a table come from.
+/// Origin of the times of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -59,76 +59,76 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A layer's times at one batch size.
+/// Times of a layer at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchTime {
-    /// Samples of the batch.
+    /// Batch size.
     pub batch: usize,
-    /// The forward pass; of a measured table the median of its repeats.
+    /// Time of the forward pass; the median of the repeats if it was measured.
     pub forward: Duration,
-    /// The backward pass, likewise.
+    /// Time of the backward pass; the median of the repeats if it was measured.
     pub backward: Duration,
-    /// How far the repeats spread. Only measured tables have it.
+    /// Spread of the repeats. `None` unless the table was measured.
     pub spread: Option<BatchSpread>,
 }
 
-/// How far the repeats of one measurement spread around their median.
+/// Spread of the repeats of one measurement around their median.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spread {
-    /// Their median absolute deviation.
+    /// Median absolute deviation.
     pub deviation: Duration,
-    /// How many lay more than five deviations, and more than 1% of the median, from the median; `None` where that was not
-    /// recorded.
+    /// Number of repeats that differ from the median by more than five deviations and more than 1%.
+    /// `None` if it was not recorded.
     pub outliers: Option<usize>,
-    /// Whether the warm-up ended before its times were stable.
+    /// Whether the warm-up ended before the times were stable.
     pub unsteady: bool,
 }
 
-/// The spreads of a layer's times at one batch size.
+/// Spreads of a layer's times at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchSpread {
-    /// Of the forward pass.
+    /// Spread of the forward pass.
     pub forward: Spread,
-    /// Of the backward pass.
+    /// Spread of the backward pass.
     pub backward: Spread,
 }
 
-/// The spreads of a whole network's times at one batch size.
+/// Spreads of a whole network's times at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NetworkSpread {
-    /// Of the forward pass.
+    /// Spread of the forward pass.
     pub forward: Spread,
-    /// Of the backward pass.
+    /// Spread of the backward pass.
     pub backward: Spread,
-    /// Of the optimiser's step.
+    /// Spread of the optimiser step.
     pub update: Spread,
 }
 
-/// The times of the whole network on one device at one batch size.
+/// Times of the whole network on one device at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkTime {
-    /// Samples of the batch.
+    /// Batch size.
     pub batch: usize,
-    /// All layers, in one run from end to end where it was measured.
+    /// Times of all layers. Measured ones are timed in one run from end to end.
     pub time: LayerTime,
-    /// How far the repeats spread. Only measured tables have it.
+    /// Spread of the repeats. `None` unless the table was measured.
     pub spread: Option<NetworkSpread>,
 }
 
-/// The times of one layer.
+/// Times of one layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerProfile {
-    /// The layer's name.
+    /// Name of the layer.
     pub name: String,
-    /// Its kind, as in [`LayerKind::label`](layer_graph::LayerKind::label).
+    /// Kind of the layer; see [`LayerKind::label`](layer_graph::LayerKind::label).
     pub kind: String,
-    /// Its kind with all hyper-parameters, and its shapes, as text: what the times are of. `None` where that was not
-    /// recorded.
+    /// Description of the profiled layer: its kind with all hyper-parameters, and its shapes.
+    /// `None` if it was not recorded.
     pub structure: Option<String>,
-    /// The optimiser's step; `None` for a layer without parameters.
+    /// Time of the optimiser step; `None` for a layer without parameters.
     pub update: Option<Duration>,
-    /// How far the repeats of the optimiser's step spread. Only measured tables have it.
+    /// Spread of the optimiser step. `None` unless the table was measured.
     pub update_spread: Option<Spread>,
-    /// The times by batch size, ascending.
+    /// Times by ascending batch size.
     pub times: Vec<BatchTime>,
 }

@@ -6,9 +6,10 @@ use anyhow::Context;
 use clap::Args;
 use collectives::LinkModel;
 use deeppool::costs::default_link;
-use layer_graph::{LayerGraph, onnx, zoo};
+use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
 
+use super::inputs;
 use crate::layer_times::LayerTimes;
 
 /// A network.
@@ -27,13 +28,13 @@ impl NetworkOptions {
     pub(crate) fn asked(&self) -> anyhow::Result<Option<LayerGraph>> {
         Ok(match (&self.onnx, &self.model) {
             (Some(path), _) => {
-                let imported = onnx::import(path)?;
+                let imported = inputs::onnx(path)?;
                 if let Some(warning) = imported.warning() {
                     eprintln!("warning: {}: {warning}", path.display());
                 }
                 Some(imported.graph)
             }
-            (None, Some(model)) => Some(zoo::model(model)?),
+            (None, Some(model)) => Some(inputs::model(model)?),
             (None, None) => None,
         })
     }
@@ -42,7 +43,7 @@ impl NetworkOptions {
     pub(crate) fn load(&self, times: &LayerTimes) -> anyhow::Result<Option<LayerGraph>> {
         match (self.asked()?, times) {
             (None, LayerTimes::Table(table)) => {
-                let network = zoo::model(table.model());
+                let network = inputs::model(table.model());
                 let network =
                     network.context("the network of --profile is not built in: give its file with --onnx")?;
                 Ok(Some(network))

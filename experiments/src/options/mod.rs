@@ -1,6 +1,7 @@
 //! What the experiments' options have in common.
 
 mod choice;
+mod inputs;
 mod output;
 mod setting;
 mod values;

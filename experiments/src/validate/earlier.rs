@@ -17,7 +17,7 @@ pub(super) fn rows(paths: &[PathBuf]) -> anyhow::Result<Vec<Row>> {
 
 fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
     let name = || path.display().to_string();
-    let content = whole_file::read(path).with_context(name)?;
+    let content = command_line::files::read(path).with_context(name)?;
     let rows: Result<Vec<Row>, csv::Error> = csv::Reader::from_reader(&content[..]).deserialize().collect();
     let rows = rows.context("these are not rows of `experiments validate`").with_context(name)?;
     if rows.is_empty() {

@@ -78,7 +78,7 @@ fn every_bar_is_derived_from_its_record() {
 
 /// Those that take a second; `scripts/readme-figures` makes the third one, too.
 #[test]
-fn the_front_page_shows_what_comes_out() {
+fn figures_of_the_readme_equal_the_experiments() {
     let folder = tempfile::tempdir().unwrap();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/figures");
     for experiment in ["plans", "partition"] {

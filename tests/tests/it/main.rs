@@ -2,6 +2,7 @@
 
 mod consumers;
 mod hybrid;
+mod module_cycles;
 mod one_program;
 mod partial;
 mod partial_compute;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use collectives::{CollectiveKind, Group, MpiWorld};
-use whole_file::Printer;
+use command_line::files::Printer;
 
 use super::open_mpi::OpenMpi;
 use crate::coll::backend::{Backend, Implementation, Wait};

@@ -1,6 +1,7 @@
 //! Tests that run the `deeppool` command.
 
 mod background_jobs;
+mod book;
 mod cli;
 mod command;
 mod epochs;

@@ -99,19 +99,19 @@ pub struct Pool2d {
     pub padding: [usize; 2],
     /// Padding at the bottom and on the right in addition to `padding`, less than the kernel. It
     /// expresses `ceil_mode` of PyTorch and asymmetric padding of ONNX.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub extra_padding: [usize; 2],
     /// Whether padding counts as zeros in an average (`count_include_pad` of PyTorch). Ignored by
     /// maximum pooling.
-    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "default_true", skip_serializing_if = "Clone::clone")]
     pub count_padding: bool,
 }
 
-fn is_none(padding: &[usize; 2]) -> bool {
+fn is_zero(padding: &[usize; 2]) -> bool {
     *padding == [0, 0]
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 

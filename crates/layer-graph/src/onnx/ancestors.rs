@@ -8,20 +8,20 @@ use super::node::Node;
 /// constants.
 pub(super) fn ancestors(nodes: &[Node<'_>], value: &str) -> HashSet<usize> {
     // If two nodes define the same value, both are kept: the importer reports the error.
-    let mut makers = HashMap::<_, Vec<_>>::new();
+    let mut producers = HashMap::<_, Vec<_>>::new();
     for (i, node) in nodes.iter().enumerate() {
-        for made in node.outputs() {
-            makers.entry(made).or_default().push(i);
+        for output in node.outputs() {
+            producers.entry(output).or_default().push(i);
         }
     }
-    let mut wanted = HashSet::new();
+    let mut needed = HashSet::new();
     let mut open = vec![value];
     while let Some(value) = open.pop() {
-        for &maker in makers.get(value).into_iter().flatten() {
-            if wanted.insert(maker) {
-                open.extend(nodes[maker].inputs());
+        for &producer in producers.get(value).into_iter().flatten() {
+            if needed.insert(producer) {
+                open.extend(nodes[producer].inputs());
             }
         }
     }
-    wanted
+    needed
 }

@@ -8,11 +8,12 @@ use std::collections::{HashMap, HashSet};
 
 use super::OnnxError;
 use super::dims::{permute, reshape, squeeze, unsqueeze};
-use super::node::{Node, shortest_decimal, size};
+use super::node::Node;
+use super::numbers::{shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
 
 /// Maximum length of a list of integers whose values are kept. Longer ones are data.
-const LONGEST_LIST: usize = 64;
+const MAX_LIST_LENGTH: usize = 64;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constant {
@@ -39,14 +40,14 @@ impl Source {
     /// Returns the source after a transposition of a tensor with dimensions `dims`. A transposition
     /// that undoes the previous one removes it.
     fn transposed(mut self, dims: &[usize], order: Vec<usize>) -> Self {
-        let in_place = |order: &[usize]| order.iter().copied().eq(0..order.len());
-        if in_place(&order) {
+        let is_identity = |order: &[usize]| order.iter().copied().eq(0..order.len());
+        if is_identity(&order) {
             return self;
         }
         if let Some((before, last)) = self.transposes.last() {
             let after = last.iter().map(|&axis| before[axis]);
             let both: Option<Vec<_>> = order.iter().map(|&axis| last.get(axis).copied()).collect();
-            if after.eq(dims.iter().copied()) && both.is_some_and(|both| in_place(&both)) {
+            if after.eq(dims.iter().copied()) && both.is_some_and(|both| is_identity(&both)) {
                 self.transposes.pop();
                 return self;
             }
@@ -75,11 +76,11 @@ impl Constant {
         let mut constant = Self::unknown(dims, name);
         let raw = &tensor.raw_data;
         match tensor.data_type {
-            data_type::INT64 if count <= LONGEST_LIST => {
+            data_type::INT64 if count <= MAX_LIST_LENGTH => {
                 let ints = tensor.int64_data.iter().copied().chain(words(raw).map(i64::from_le_bytes));
                 constant.ints = Some(ints.collect());
             }
-            data_type::INT32 if count <= LONGEST_LIST => {
+            data_type::INT32 if count <= MAX_LIST_LENGTH => {
                 let ints = tensor.int32_data.iter().copied().chain(words(raw).map(i32::from_le_bytes));
                 constant.ints = Some(ints.map(i64::from).collect());
             }
@@ -116,32 +117,32 @@ pub(super) fn constants<'a>(
     wanted: &HashSet<usize>,
     problems: &mut Vec<(&'a str, OnnxError)>,
 ) -> (HashMap<String, Constant>, HashSet<usize>) {
-    let taken: HashSet<&str> = wanted.iter().flat_map(|&i| nodes[i].inputs()).collect();
+    let read: HashSet<&str> = wanted.iter().flat_map(|&i| nodes[i].inputs()).collect();
     let mut constants = HashMap::new();
-    for tensor in tensors.iter().filter(|tensor| taken.contains(&*tensor.name)) {
+    for tensor in tensors.iter().filter(|tensor| read.contains(&*tensor.name)) {
         match Constant::read(&tensor.name, tensor) {
             Ok(constant) => _ = constants.insert(tensor.name.clone(), constant),
             Err(problem) => problems.push((&tensor.name, problem)),
         }
     }
-    let mut makers = HashSet::new();
+    let mut producers = HashSet::new();
     for (i, &node) in nodes.iter().enumerate().filter(|(i, _)| wanted.contains(i)) {
         if node.inputs().all(|input| constants.contains_key(input)) {
             let made = node.output().and_then(|value| Ok((value, folded(node, &constants)?)));
             match made {
                 Ok((value, Some(constant))) => {
                     constants.insert(value.to_owned(), constant);
-                    makers.insert(i);
+                    producers.insert(i);
                 }
                 Ok((_, None)) => {}
                 Err(problem) => {
                     problems.push((node.outputs().next().unwrap_or_default(), problem));
-                    makers.insert(i);
+                    producers.insert(i);
                 }
             }
         }
     }
-    (constants, makers)
+    (constants, producers)
 }
 
 /// Evaluates a node whose inputs are constants. Returns `None` if the result is not a known
@@ -157,33 +158,38 @@ fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Optio
         return stored(node).map(Some);
     }
     let Some(first) = input(0) else { return Ok(None) };
-    let rearranged = |dims: Option<Vec<usize>>, how: Option<&[i64]>| {
-        let misfit =
-            || node.bad(format!("{:?} does not fit a constant of {:?}", how.unwrap_or_default(), first.dims));
+    let with_dims = |dims: Option<Vec<usize>>, arguments: Option<&[i64]>| {
+        let misfit = || {
+            node.invalid(format!(
+                "{:?} does not fit a constant of {:?}",
+                arguments.unwrap_or_default(),
+                first.dims
+            ))
+        };
         dims.map(|dims| Constant { dims, ..first.clone() }).ok_or_else(misfit)
     };
-    let unknown = || node.bad("its second input is not known");
+    let unknown = || node.invalid("its second input is not known");
     match operator.as_str() {
         "Identity" => Ok(first.clone()),
         "ConstantOfShape" => {
             let dims = first.ints.as_deref().and_then(dimensions);
-            let dims = dims.ok_or_else(|| node.bad("its shape is not a list of sizes"))?;
+            let dims = dims.ok_or_else(|| node.invalid("its shape is not a list of sizes"))?;
             Ok(Constant::unknown(dims, node.output()?))
         }
         "Reshape" => {
             let wanted = list(1, "shape").ok_or_else(unknown)?;
-            rearranged(reshape(wanted, &first.dims), Some(wanted))
+            with_dims(reshape(wanted, &first.dims), Some(wanted))
         }
         "Unsqueeze" => {
             let axes = list(1, "axes").ok_or_else(unknown)?;
-            rearranged(unsqueeze(axes, &first.dims), Some(axes))
+            with_dims(unsqueeze(axes, &first.dims), Some(axes))
         }
-        "Squeeze" => rearranged(squeeze(list(1, "axes"), &first.dims), list(1, "axes")),
+        "Squeeze" => with_dims(squeeze(list(1, "axes"), &first.dims), list(1, "axes")),
         // Only matrices are stored transposed; their values are not kept.
         "Transpose" => {
             let axes: Vec<usize> = (0..first.dims.len()).collect();
             let (dims, order) = (permute(node.ints("perm"), &first.dims), permute(node.ints("perm"), &axes));
-            let Constant { dims, source, .. } = rearranged(dims, node.ints("perm"))?;
+            let Constant { dims, source, .. } = with_dims(dims, node.ints("perm"))?;
             let source = source.transposed(&first.dims, order.unwrap_or(axes));
             Ok(Constant { dims, source, ints: None, number: None })
         }

@@ -1,14 +1,14 @@
 //! Dimensions of rearranged tensors. Functions return `None` if the rearrangement does not fit the
 //! tensor.
 
-use super::node::{axis, size};
+use super::numbers::{axis, size};
 
 /// Returns the dimensions after ONNX's `Reshape`: 0 keeps a dimension, and one -1 is inferred.
-pub(super) fn reshape(wanted: &[i64], from: &[usize]) -> Option<Vec<usize>> {
+pub(super) fn reshape(requested: &[i64], from: &[usize]) -> Option<Vec<usize>> {
     let elements: usize = from.iter().product();
     let mut open = None;
-    let mut dims = Vec::with_capacity(wanted.len());
-    for (i, &dim) in wanted.iter().enumerate() {
+    let mut dims = Vec::with_capacity(requested.len());
+    for (i, &dim) in requested.iter().enumerate() {
         dims.push(match dim {
             0 => *from.get(i)?,
             -1 if open.is_none() => {

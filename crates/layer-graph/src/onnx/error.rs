@@ -1,28 +1,10 @@
-use std::path::PathBuf;
-
-use super::operators::SUPPORTED;
+use super::supported::OPERATORS;
 use crate::{GraphError, Shape};
 
 /// Errors of importing an ONNX file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
-    /// The file could not be read.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        problem: std::io::Error,
-    },
-    /// The contents of a file cannot be imported.
-    #[error("{}: {problem}", path.display())]
-    InFile {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error in the contents.
-        problem: Box<OnnxError>,
-    },
     /// The bytes are not a complete ONNX model.
     #[error("not an ONNX model: {0}")]
     NotOnnx(String),
@@ -30,7 +12,7 @@ pub enum OnnxError {
     #[error(
         "operator set {found} is too old: convert the model to at least {oldest} (`onnx.version_converter`)"
     )]
-    OldOperators {
+    UnsupportedOpset {
         /// Operator set of the file.
         found: i64,
         /// Oldest supported version.
@@ -44,7 +26,7 @@ pub enum OnnxError {
     #[error(
         "operator `{operator}` ({}) is not supported; supported: {}",
         format_nodes(nodes),
-        SUPPORTED.join(", ")
+        OPERATORS.join(", ")
     )]
     UnsupportedOperator {
         /// Operator, with its domain if that is not ONNX's own.
@@ -64,7 +46,7 @@ pub enum OnnxError {
     },
     /// A node violates the definition of its operator.
     #[error("{operator} (node `{node}`): {problem}")]
-    BadNode {
+    InvalidNode {
         /// Operator.
         operator: String,
         /// Node that uses it.
@@ -81,21 +63,21 @@ pub enum OnnxError {
         value: String,
     },
     /// A layer does not fit its inputs.
-    #[error("{operator} (node `{node}`): {misfit}")]
+    #[error("{operator} (node `{node}`): {problem}")]
     Graph {
         /// Operator.
         operator: String,
         /// Node that uses it.
         node: String,
         /// Error of the layer.
-        misfit: GraphError,
+        problem: GraphError,
     },
     /// The shape of a value in the file differs from the inferred shape.
     #[error(
         "the file says that `{value}` is of shape {declared} without its batch, but its inferred \
          shape is {inferred}"
     )]
-    OtherShape {
+    ShapeMismatch {
         /// Value.
         value: String,
         /// Shape in the file; `?` for open dimensions.
@@ -105,7 +87,7 @@ pub enum OnnxError {
     },
     /// The file has several problems.
     #[error("{} problems: {}", .0.len(), format_problems(.0))]
-    Several(
+    Multiple(
         /// Problems in the order of their nodes. A node that depends on an invalid node is only
         /// checked for its operator.
         Vec<OnnxError>,
@@ -138,7 +120,7 @@ impl OnnxError {
         }
         match distinct.len() {
             0 | 1 => distinct.pop(),
-            _ => Some(Self::Several(distinct)),
+            _ => Some(Self::Multiple(distinct)),
         }
     }
 }
@@ -147,10 +129,10 @@ impl OnnxError {
 fn format_nodes(nodes: &[String]) -> String {
     let shown: Vec<_> = nodes.iter().take(3).map(|node| format!("`{node}`")).collect();
     let others = nodes.len() - shown.len();
-    let what = if nodes.len() == 1 { "node" } else { "nodes" };
+    let noun = if nodes.len() == 1 { "node" } else { "nodes" };
     match others {
-        0 => format!("{what} {}", shown.join(", ")),
-        _ => format!("{what} {} and {others} more", shown.join(", ")),
+        0 => format!("{noun} {}", shown.join(", ")),
+        _ => format!("{noun} {} and {others} more", shown.join(", ")),
     }
 }
 
@@ -168,7 +150,7 @@ fn format_problems(problems: &[OnnxError]) -> String {
         parts.push(format!("and {} more", problems.len() - SHOWN));
     }
     if problems.iter().any(|problem| matches!(problem, OnnxError::UnsupportedOperator { .. })) {
-        parts.push(format!("supported operators: {}", SUPPORTED.join(", ")));
+        parts.push(format!("supported operators: {}", OPERATORS.join(", ")));
     }
     parts.join("; ")
 }

@@ -1,9 +1,9 @@
 //! Importer of ONNX files (feature `onnx`).
 //!
 //! ```no_run
-//! let imported = layer_graph::onnx::import("resnet50.onnx")?;
+//! let imported = layer_graph::onnx::from_vec("resnet50", std::fs::read("resnet50.onnx")?)?;
 //! println!("{} parameters", imported.graph.parameter_count());
-//! # Ok::<(), layer_graph::onnx::OnnxError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! PyTorch exports for inference by default and folds each batch normalisation into the convolution
@@ -41,16 +41,18 @@
 //! are errors that name the node. Shapes are inferred and checked against those in the file.
 
 mod ancestors;
+mod builder;
 mod constants;
 mod dims;
 mod error;
 mod importer;
 mod names;
 mod node;
+mod numbers;
 mod operators;
 mod proto;
-
-use std::path::Path;
+mod signature;
+mod supported;
 
 use prost::Message;
 use prost::bytes::{Buf, Bytes};
@@ -58,12 +60,12 @@ use prost::bytes::{Buf, Bytes};
 pub use error::OnnxError;
 
 use crate::LayerGraph;
-use importer::Importer;
+use importer::import_graph;
 use proto::ModelProto;
 
 /// Oldest supported operator set. Earlier ones define broadcasting and batch normalisation
 /// differently.
-const OLDEST_OPERATORS: i64 = 7;
+const MIN_OPSET: i64 = 7;
 
 /// Network imported from an ONNX file.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,22 +100,8 @@ impl Imported {
     }
 }
 
-/// Reads a file. The network has the file's name, without its extension.
-///
-/// The whole file is read into memory. Weights stored in other files are not read.
-///
-/// # Errors
-/// [`OnnxError::File`] when it cannot be read, [`OnnxError::InFile`] around what [`from_bytes`]
-/// says of its contents.
-pub fn import(path: impl AsRef<Path>) -> Result<Imported, OnnxError> {
-    let path = path.as_ref();
-    let bytes = whole_file::read(path).map_err(|problem| OnnxError::File { path: path.into(), problem })?;
-    let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
-    decode(&name, Bytes::from(bytes))
-        .map_err(|problem| OnnxError::InFile { path: path.into(), problem: Box::new(problem) })
-}
-
-/// Imports the contents of an ONNX file as a network with the given name.
+/// Imports the contents of an ONNX file as a network with the given name. Weights stored in other files
+/// are not read.
 ///
 /// # Errors
 /// An [`OnnxError`] if the bytes are not an ONNX model, or not one that can be trained layer by
@@ -122,15 +110,23 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Imported, OnnxError> {
     decode(name, bytes)
 }
 
+/// Imports the contents of an ONNX file as [`from_bytes`] does, without a copy of the weights.
+///
+/// # Errors
+/// Those of [`from_bytes`].
+pub fn from_vec(name: &str, bytes: Vec<u8>) -> Result<Imported, OnnxError> {
+    decode(name, Bytes::from(bytes))
+}
+
 fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
     let model = ModelProto::decode(bytes).map_err(|error| OnnxError::not_onnx(error.to_string()))?;
     let graph = model.graph.ok_or_else(|| OnnxError::not_onnx("it has no graph"))?;
     let own = model.opset_import.iter().find(|set| matches!(&*set.domain, "" | "ai.onnx"));
     let opset = own.ok_or_else(|| OnnxError::not_onnx("it does not name its operator set"))?.version;
-    if opset < OLDEST_OPERATORS {
-        return Err(OnnxError::OldOperators { found: opset, oldest: OLDEST_OPERATORS });
+    if opset < MIN_OPSET {
+        return Err(OnnxError::UnsupportedOpset { found: opset, oldest: MIN_OPSET });
     }
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_owned();
-    let (graph, folded_batch_norms) = Importer::new(name, &graph, opset)?.run()?;
+    let (graph, folded_batch_norms) = import_graph(name, &graph, opset)?;
     Ok(Imported { graph, producer, opset, folded_batch_norms })
 }

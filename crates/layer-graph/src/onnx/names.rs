@@ -13,9 +13,9 @@ use super::node::Node;
 const SCOPES: &str = "pkg.torch.onnx.name_scopes";
 
 /// Modules that contain other modules.
-pub(super) struct Containers(HashSet<String>);
+pub(super) struct ParentModules(HashSet<String>);
 
-impl Containers {
+impl ParentModules {
     pub(super) fn of(nodes: &[Node<'_>]) -> Self {
         let outer = |node: &Node<'_>| {
             let mut modules = modules(*node);
@@ -41,8 +41,8 @@ impl Containers {
     ) -> Vec<String> {
         let of_parameters = parameters.find_map(|name| name.strip_suffix(".weight")).map(str::to_owned);
         let of_scopes = modules(node).pop().map(|module| {
-            let has_others = self.0.contains(&module);
-            if has_others { format!("{module}.{}", node.operator().to_lowercase()) } else { module }
+            let is_parent = self.0.contains(&module);
+            if is_parent { format!("{module}.{}", node.operator().to_lowercase()) } else { module }
         });
         let names: Vec<String> = of_parameters.into_iter().chain(of_scopes).collect();
         match node.name() {

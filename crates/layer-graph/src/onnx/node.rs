@@ -1,12 +1,9 @@
 //! Access to a node of the file: name, inputs, outputs, attributes, and errors that name it.
 
 use super::OnnxError;
+use super::numbers::{shortest_decimal, size};
 use super::proto::{AttributeProto, NodeProto};
 use crate::GraphError;
-
-/// Maximum accepted dimension, stride or axis. Sums and products of a few such values do not
-/// overflow.
-const LARGEST: i64 = i32::MAX as i64;
 
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
@@ -50,7 +47,7 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn input(self, position: usize) -> Result<&'a str, OnnxError> {
-        let missing = || self.bad(format!("input {position} is missing"));
+        let missing = || self.invalid(format!("input {position} is missing"));
         self.optional_input(position).ok_or_else(missing)
     }
 
@@ -60,7 +57,7 @@ impl<'a> Node<'a> {
 
     /// Returns the first output.
     pub(super) fn output(self) -> Result<&'a str, OnnxError> {
-        self.outputs().next().ok_or_else(|| self.bad("it has no output"))
+        self.outputs().next().ok_or_else(|| self.invalid("it has no output"))
     }
 
     pub(super) fn attribute(self, name: &str) -> Option<&'a AttributeProto> {
@@ -70,7 +67,7 @@ impl<'a> Node<'a> {
     pub(super) fn int(self, name: &str, default: i64) -> Result<i64, OnnxError> {
         match self.attribute(name) {
             None => Ok(default),
-            Some(attribute) => attribute.i.ok_or_else(|| self.bad(format!("`{name}` is not an integer"))),
+            Some(attribute) => attribute.i.ok_or_else(|| self.invalid(format!("`{name}` is not an integer"))),
         }
     }
 
@@ -78,16 +75,17 @@ impl<'a> Node<'a> {
     pub(super) fn float(self, name: &str, default: f64) -> Result<f64, OnnxError> {
         match self.attribute(name) {
             None => Ok(default),
-            Some(attribute) => {
-                attribute.f.map(shortest_decimal).ok_or_else(|| self.bad(format!("`{name}` is not a number")))
-            }
+            Some(attribute) => attribute
+                .f
+                .map(shortest_decimal)
+                .ok_or_else(|| self.invalid(format!("`{name}` is not a number"))),
         }
     }
 
     pub(super) fn text(self, name: &str, default: &'static str) -> Result<&'a str, OnnxError> {
         let Some(attribute) = self.attribute(name) else { return Ok(default) };
         let text = attribute.s.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
-        text.ok_or_else(|| self.bad(format!("`{name}` is not a text")))
+        text.ok_or_else(|| self.invalid(format!("`{name}` is not a text")))
     }
 
     pub(super) fn ints(self, name: &str) -> Option<&'a [i64]> {
@@ -97,14 +95,18 @@ impl<'a> Node<'a> {
     /// Returns an attribute of `N` sizes, or `None` if it is absent.
     pub(super) fn sizes<const N: usize>(self, name: &str) -> Result<Option<[usize; N]>, OnnxError> {
         let Some(ints) = self.ints(name) else { return Ok(None) };
-        let wrong = || self.bad(format!("`{name}` is {ints:?}, not {N} sizes"));
-        let sizes = ints.iter().map(|&int| size(int)).collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
-        Ok(Some(sizes.try_into().map_err(|_| wrong())?))
+        let invalid = || self.invalid(format!("`{name}` is {ints:?}, not {N} sizes"));
+        let sizes = ints.iter().map(|&int| size(int)).collect::<Option<Vec<_>>>().ok_or_else(invalid)?;
+        Ok(Some(sizes.try_into().map_err(|_| invalid())?))
     }
 
     /// Returns an error for a node that violates the definition of its operator.
-    pub(super) fn bad(self, problem: impl Into<String>) -> OnnxError {
-        OnnxError::BadNode { operator: self.operator(), node: self.name().into(), problem: problem.into() }
+    pub(super) fn invalid(self, problem: impl Into<String>) -> OnnxError {
+        OnnxError::InvalidNode {
+            operator: self.operator(),
+            node: self.name().into(),
+            problem: problem.into(),
+        }
     }
 
     /// Returns an error for a use of the operator that is not supported.
@@ -122,24 +124,7 @@ impl<'a> Node<'a> {
     }
 
     /// Wraps the error of a layer that does not fit its inputs.
-    pub(super) fn misfit(self, misfit: GraphError) -> OnnxError {
-        OnnxError::Graph { operator: self.operator(), node: self.name().into(), misfit }
+    pub(super) fn layer_error(self, problem: GraphError) -> OnnxError {
+        OnnxError::Graph { operator: self.operator(), node: self.name().into(), problem }
     }
-}
-
-/// Converts a dimension, stride or padding; `None` if it is negative or too large.
-pub(super) fn size(value: i64) -> Option<usize> {
-    usize::try_from(value).ok().filter(|_| value <= LARGEST)
-}
-
-/// Converts an axis to a position among `rank` dimensions. Negative axes count from the end.
-pub(super) fn axis(value: i64, rank: usize) -> Option<usize> {
-    let from_start = if value < 0 { i64::try_from(rank).ok()?.checked_add(value)? } else { value };
-    usize::try_from(from_start).ok().filter(|&place| place < rank)
-}
-
-/// Converts a single-precision number to the shortest decimal that denotes it: `1e-5` instead of
-/// the exact value of the nearest float.
-pub(super) fn shortest_decimal(value: f32) -> f64 {
-    value.to_string().parse().unwrap_or(f64::from(value))
 }

@@ -48,13 +48,12 @@ pub fn names() -> Vec<&'static str> {
     MODELS.iter().map(|(name, _)| *name).collect()
 }
 
-/// Builds the model of this name; case and hyphens do not matter.
+/// Builds the model of this name.
 ///
 /// # Errors
 /// [`GraphError::UnknownModel`], which lists the names that exist.
 pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
-    let found = known_names::find(name, names());
-    match MODELS.iter().find(|(known, _)| Some(*known) == found) {
+    match MODELS.iter().find(|(known, _)| *known == name) {
         Some((known, build)) => build(known),
         None => Err(GraphError::UnknownModel { name: name.into(), known: names() }),
     }

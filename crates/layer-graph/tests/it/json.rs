@@ -37,19 +37,6 @@ fn errors_name_the_path_in_the_document() {
     }
 }
 
-#[test]
-fn files_are_saved_and_loaded_and_errors_name_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("net.json");
-    let net = zoo::model("digits-cnn").unwrap();
-    net.save(&path).unwrap();
-    assert_eq!(LayerGraph::load(&path).unwrap(), net);
-    std::fs::write(&path, "{").unwrap();
-    let error = LayerGraph::load(&path).unwrap_err();
-    assert!(matches!(&error, GraphError::File { .. }) && error.to_string().contains("net.json"));
-    assert!(net.save(folder.path().join("no/such/folder.json")).is_err());
-}
-
 /// Returns a network of one opaque layer.
 fn with_opaque(opaque: Opaque) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("net", Shape::sequence(8, 16))?;

@@ -5,12 +5,12 @@ use super::demand::Demand;
 use super::term::Term;
 use super::{DataSheet, duration};
 
-/// What a device takes for one unit of each term, in microseconds: all terms, none of them negative.
+/// Costs of a device: time in microseconds for one unit of each term. Complete and non-negative.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Costs(BTreeMap<Term, f64>);
 
 impl Costs {
-    /// Costs by term; what `cost_us` does not know is an error of its own.
+    /// Creates costs from a function of the term, or returns its first error.
     pub(super) fn try_new<E>(mut cost_us: impl FnMut(Term) -> Result<f64, E>) -> Result<Self, E> {
         let costs = Term::all().into_iter().map(|term| Ok((term, cost_us(term)?)));
         Ok(Self(costs.collect::<Result<_, E>>()?))
@@ -28,7 +28,8 @@ impl Costs {
         duration(self.time_us(demand) / 1e6)
     }
 
-    /// The costs on another device, where each kind of unit is as much cheaper as the data sheets say.
+    /// Returns the costs on another device: each is scaled by the ratio of the devices' peak rates
+    /// for its unit.
     pub(super) fn scaled(&self, from: &DataSheet, to: &DataSheet) -> Self {
         let scale = |term: Term| {
             let (unit, _) = term.textbook();

@@ -3,12 +3,13 @@ use layer_graph::{Layer, LayerKind};
 use super::Direction;
 use super::term::{Part, Product, Term, WindowPart};
 
-/// What a pass of a layer, or several, asks of a device: amounts of terms.
+/// Demand of one or more layer passes on a device: amounts of terms.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Demand(Vec<(Term, f64)>);
 
 impl Demand {
-    /// What one pass of a layer asks for, for this many samples. Nothing for the input layer, or without samples.
+    /// Returns the demand of one pass of a layer. It is empty for the input layer and for 0
+    /// samples.
     pub(super) fn of(layer: &Layer, pass: Direction, samples: usize) -> Self {
         let mut demand = Self::default();
         if samples > 0 {
@@ -17,7 +18,7 @@ impl Demand {
         demand
     }
 
-    /// What the optimiser's step over this many bytes of parameters asks for.
+    /// Returns the demand of the optimiser step over the given number of bytes of parameters.
     pub(super) fn of_update(parameter_bytes: u64) -> Self {
         match parameter_bytes {
             0 => Self::default(),
@@ -25,12 +26,12 @@ impl Demand {
         }
     }
 
-    /// The amounts by term; a term can come up more than once.
+    /// Returns the amounts by term. A term may occur several times.
     pub(super) fn amounts(&self) -> impl Iterator<Item = (Term, f64)> + '_ {
         self.0.iter().copied()
     }
 
-    /// Asks for this as well.
+    /// Adds another demand.
     pub(super) fn extend(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }
@@ -49,7 +50,8 @@ impl Demand {
                 let class = if conv.kernel == [1, 1] { Product::Pointwise } else { Product::Spatial };
                 let [height, width] = conv.kernel;
                 let depth = if backward {
-                    // Where windows do not overlap, a value of the input meets one position of the kernel.
+                    // If windows do not overlap, an input element is covered by one position of the
+                    // kernel.
                     let meets = |kernel: usize, stride: usize| if kernel <= stride { 1 } else { kernel };
                     let positions = meets(height, conv.stride[0]) * meets(width, conv.stride[1]);
                     conv.out_channels / conv.groups * positions
@@ -72,7 +74,8 @@ impl Demand {
                     samples,
                     features / attention.heads + positions,
                 );
-                // The scores of all pairs: written by the product, read and written by the softmax, read by the product.
+                // The scores of all pairs are written by the product, read and written by the
+                // softmax, and read by the second product.
                 let scores = (4 * attention.heads * positions * positions) as u64;
                 self.add(
                     Term::Stream(pass),
@@ -85,13 +88,14 @@ impl Demand {
                 let covered = output * (pool.kernel[0] * pool.kernel[1]) as f64;
                 self.add(Term::Window(pass, WindowPart::Covered), covered);
                 if matches!(layer.kind(), LayerKind::MaxPool2d(_)) {
-                    // Eight bytes a place, four an element.
+                    // The index of a maximum has eight bytes, an element four.
                     self.add(Term::Window(pass, WindowPart::Places), 2.0 * output);
                 }
             }
-            // The same bytes under another shape.
+            // Same bytes in another shape.
             LayerKind::Flatten | LayerKind::Reshape(_) => self.add(Term::Launch, 1.0),
-            // Several operations one after another, each of them bound by its arithmetic or by memory: what they take adds up.
+            // An opaque layer runs several operations in sequence, each bound by arithmetic or by
+            // memory; their times add up.
             LayerKind::Opaque(opaque) => {
                 let work = if backward { opaque.backward } else { opaque.forward };
                 let passes_over_parameters = if backward { 2.0 } else { 1.0 };
@@ -123,10 +127,12 @@ impl Demand {
 
     fn add_product(&mut self, class: Product, layer: &Layer, pass: Direction, samples: f64, depth: usize) {
         let (kernels, flops) = match (class, pass) {
-            // The products of queries and keys, and of scores and values, around a softmax; backward two for each of them.
+            // Products of queries and keys and of scores and values, with a softmax between them.
+            // Backward there are two for each product.
             (Product::Attention, Direction::Forward) => (3.0, layer.forward_flops()),
             (Product::Attention, Direction::Backward) => (5.0, layer.backward_flops()),
-            // Backward one product for the gradient of the input and one for that of the parameters.
+            // Backward, one product for the gradient of the input and one for that of the
+            // parameters.
             (_, Direction::Forward) => (1.0, layer.forward_flops()),
             (_, Direction::Backward) => (2.0, layer.backward_flops()),
         };
@@ -142,11 +148,12 @@ impl Demand {
     }
 }
 
-/// Megabytes that a layer moves which handles each element in passing, from those of its tensors.
+/// Returns the megabytes moved by a layer that visits each element once, from those of its tensors.
 fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, parameters: f64) -> f64 {
     let backward = pass == Direction::Backward;
     match kind {
-        // Read for the statistics, read again, written; backward input and gradient are read twice.
+        // Read for the statistics, read again, written. Backward, input and gradient are read
+        // twice.
         LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::LocalResponseNorm(_) => {
             if backward {
                 5.0 * input
@@ -154,18 +161,20 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
                 3.0 * input
             }
         }
-        // Gradient and own tensor read, gradient written. A sum's gradient goes to several layers, where it is added to others'.
+        // The gradient and the layer's own tensor are read, a gradient is written. The gradient of
+        // a sum goes to several layers, where it is added to others.
         LayerKind::Relu | LayerKind::Gelu | LayerKind::GeluTanh | LayerKind::Add if backward => 3.0 * output,
-        // Read for the largest and the sum, read again, written.
+        // Read for the maximum and the sum, read again, written.
         LayerKind::Softmax => 3.0 * output,
-        // A mask of a byte an element.
+        // Includes a mask of one byte for each element.
         LayerKind::Dropout(_) => 2.25 * output,
-        // The rows of the tokens; backward they are added to a gradient of the whole table, which was cleared.
+        // Rows of the tokens. Backward they are added to the gradient of the whole table, which is
+        // cleared first.
         LayerKind::Embedding(_) if backward => 3.0 * output + parameters,
         LayerKind::Embedding(_) => 2.0 * output,
         LayerKind::PositionEmbedding(_) if backward => 2.0 * output + parameters,
         LayerKind::AdaptiveAvgPool2d(_) => input,
-        // The probabilities are kept for the backward pass, which turns them into the gradient.
+        // The probabilities are saved for the backward pass, which converts them to the gradient.
         LayerKind::SoftmaxCrossEntropy => {
             if backward {
                 2.0 * input

@@ -3,40 +3,43 @@ use std::collections::BTreeMap;
 use super::Observations;
 use super::observations::Observation;
 
-/// How far predictions are from the observations of one network. Errors are relative: 0.1 is 10% too long, -0.1 too short.
+/// Errors of predictions for one network. They are relative: 0.1 is 10% too long, -0.1 is 10% too
+/// short.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct NetworkErrors {
-    /// The network.
+    /// Name of the network.
     pub network: String,
-    /// By row and batch size, as (row, batch, error), in the order of the observations.
+    /// Errors of rows as (row, batch, error), in the order of the observations.
     pub rows: Vec<(String, usize, f64)>,
-    /// Of the whole network, as (batch, error), by batch size.
+    /// Errors of the whole network as (batch, error), by ascending batch size.
     pub whole: Vec<(usize, f64)>,
 }
 
 impl NetworkErrors {
-    /// The median of the rows' errors without their signs.
+    /// Returns the median of the rows' absolute errors.
     #[must_use]
     pub fn median(&self) -> f64 {
         median(self.rows.iter().map(|row| row.2.abs()))
     }
 
-    /// The largest error of the whole network, without its sign.
+    /// Returns the maximum absolute error of the whole network.
     #[must_use]
     pub fn worst(&self) -> f64 {
         self.whole.iter().map(|row| row.1.abs()).fold(0.0, f64::max)
     }
 }
 
-/// The median, 0 of nothing; of an even number the smaller of the two in the middle.
+/// Returns the median, or the lower of the two middle values of an even number, or 0 if there are
+/// none.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
-/// The errors by network of the predictions, in microseconds, for the observations that it knows.
+/// Computes the errors of predictions in microseconds, by network. Observations without a
+/// prediction are skipped.
 pub(super) fn errors(
     observations: &Observations,
     predict_us: impl Fn(&Observation) -> Option<f64>,
@@ -81,5 +84,5 @@ pub(super) fn errors(
     networks
 }
 
-/// Shorter times than this, in microseconds, are not told apart.
+/// Resolution in microseconds. Shorter times are treated as this long.
 pub(super) const RESOLUTION_US: f64 = 0.1;

@@ -7,20 +7,20 @@ use super::term::{Term, Unit};
 use super::{DataSheet, DeviceModel, Formula, NetworkErrors, Observations, nonnegative};
 use crate::{ModelAccuracy, ProfileError, SeenErrors};
 
-/// How well a model fits the observations that it was fitted to, and others.
+/// Errors of a fitted model on its observations and in cross-validation.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct FitReport {
-    /// The errors of the model on what it was fitted to.
+    /// Errors on the observations that the model was fitted to.
     pub fitted: Vec<NetworkErrors>,
-    /// Cross-validation: the errors on each network of a model that was fitted to the other networks. With one network
-    /// alone, the errors on a fifth of its layers' shapes of a model that was fitted to the other four. Empty where there
-    /// is nothing to leave out, with a single shape.
+    /// Errors in cross-validation: for each network, those of a model fitted to the other networks.
+    /// With a single network, its layer shapes are divided into five parts, and each part is
+    /// predicted by a model fitted to the other four. Empty if there is a single shape.
     pub held_out: Vec<NetworkErrors>,
 }
 
 impl FitReport {
-    /// The errors in three figures.
+    /// Summarises the errors in three numbers.
     #[must_use]
     pub fn summary(&self) -> SeenErrors {
         let rows = self.fitted.iter().flat_map(|network| &network.rows);
@@ -34,31 +34,35 @@ impl FitReport {
     }
 }
 
-/// Weight of the regularisation that pulls a cost towards the textbook's at the peaks of a data sheet, relative to all rows of a network: enough
-/// for what was not observed, and next to nothing for what was.
+/// Weight of the regularisation towards the default costs at the peaks of a data sheet, relative to
+/// all rows of a network. It determines costs that were not observed and hardly affects the others.
 const PULL_TO_SHEET: f64 = 4e-3;
-/// The same at fitted peaks, which are less certain.
+/// Weight of the regularisation towards default costs at fitted peaks, which are less certain.
 const PULL_TO_FITTED: f64 = 6e-4;
-/// Rounds of reweighting; the costs settle within ten.
+/// Number of reweighting iterations. Costs converge within ten.
 const ROUNDS: usize = 12;
-/// Smaller ratios are raised to this, since the logarithm of 0 is not finite.
+/// Lower limit of ratios, since the logarithm of 0 is not finite.
 const SMALLEST: f64 = 1e-3;
-/// Relative errors below this are as good as none.
+/// Relative errors below this have no further effect on the weights.
 const INDIFFERENT: f64 = 0.03;
-/// Parts that the shapes of a single network are cut into for cross-validation.
+/// Number of parts into which the shapes of a single network are divided for cross-validation.
 const FOLDS: usize = 5;
 
 impl DeviceModel {
-    /// A model with the costs that explain the observations best, and how well they do.
+    /// Fits the costs of a model to observations and reports its errors.
     ///
-    /// The costs minimise the sum of the errors' absolute logarithms (by least squares that are reweighted 12 times), none
-    /// of them negative, where each network counts the same, each of its batch sizes the same, and within them each row by
-    /// the square root of its time. A weak pull to the textbook's costs, by the squares of logarithms, decides about what was not observed. They are the
-    /// costs at the peaks of the data sheet where there is one; otherwise the peaks are fitted first, four numbers alone.
-    /// The same observations give the same model.
+    /// The objective is the weighted sum of the absolute logarithms of predicted over observed
+    /// time, minimised by iteratively reweighted least squares (12 iterations) with non-negative
+    /// costs. Each network has the same weight, each of its batch sizes has the same weight within
+    /// it, and each row is weighted by the square root of its time.
+    ///
+    /// A weak regularisation towards default costs, on squared logarithms, determines the costs
+    /// that were not observed. The defaults are those at the peaks of the data sheet, if there is
+    /// one. Otherwise the peaks, four numbers, are fitted first. Equal observations give equal
+    /// models.
     ///
     /// # Errors
-    /// [`ProfileError::NoObservations`] when there are none.
+    /// [`ProfileError::NoObservations`] if there are none.
     pub fn fit(
         name: impl Into<String>,
         sheet: Option<&DataSheet>,
@@ -81,17 +85,18 @@ impl DeviceModel {
     }
 }
 
-/// The name by which observations are divided into parts.
+/// Key by which observations are divided into parts.
 type NameOf = fn(&Observation) -> &str;
 
 fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec<NetworkErrors> {
     let networks = observations.networks();
-    // The part that each network, or each shape, belongs to.
+    // Part of each network or shape.
     let (parts, by): (HashMap<&str, usize>, NameOf) = if networks.len() > 1 {
         (networks.into_iter().zip(0..).collect(), |row| &row.network)
     } else {
-        // Distributed by kind, so that no part has all layers of one; each kind from the part after that where the one before
-        // it began, so that kinds of one shape do not all end up in the same part.
+        // Shapes are distributed round-robin within each kind, so that no part holds all shapes of
+        // a kind. Each kind starts one part later, so that kinds with a single shape are spread
+        // over the parts.
         let mut dealt = HashMap::<&str, usize>::new();
         let mut deal = |shape| {
             let kind = str::split(shape, ['(', ' ']).next().unwrap_or_default();
@@ -117,8 +122,8 @@ fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec
 fn fit_costs(sheet: Option<&DataSheet>, rows: &[&Observation]) -> Costs {
     let terms = Term::all();
     let columns: HashMap<Term, usize> = terms.iter().copied().zip(0..).collect();
-    // Nothing is faster than a data sheet's peak. Fitted peaks bound nothing, and are no more certain for one term than for
-    // another.
+    // A data sheet's peak bounds the costs from below. Fitted peaks are no bound, and equally
+    // certain for all terms.
     let each = |value: &dyn Fn(Term) -> f64| terms.iter().map(|&term| value(term)).collect::<Vec<_>>();
     let (prices, floor, pull) = match sheet {
         Some(sheet) => (
@@ -135,14 +140,14 @@ fn fit_costs(sheet: Option<&DataSheet>, rows: &[&Observation]) -> Costs {
     costs
 }
 
-/// The textbook's prices at peaks that suit the observations.
+/// Returns the default costs at peaks that are fitted to the observations.
 fn fitted_prices(terms: &[Term], rows: &[&Observation]) -> Vec<f64> {
     let column = |unit: Unit| Unit::ALL.iter().position(|&other| other == unit);
     let problem = Problem::new(rows, |term| {
         let (unit, multiple) = term.textbook();
         Some((column(unit)?, multiple))
     });
-    // The price of each unit if the rows that ask for it, at the median, asked for nothing else.
+    // Cost of a unit that would explain the median row on its own.
     let alone = |at: usize| {
         let amounts = problem.rows.iter().flat_map(|row| &row.amounts).filter(|amount| amount.0 == at);
         let shares: Vec<f64> =
@@ -151,32 +156,32 @@ fn fitted_prices(terms: &[Term], rows: &[&Observation]) -> Vec<f64> {
     };
     let start: Vec<f64> = (0..Unit::ALL.len()).map(alone).collect();
     let fitted = problem.solve(&start, &[0.0; 4], &[1e-3 * PULL_TO_FITTED; 4]);
-    // A price that the observations do not show at all must not vanish.
+    // A unit that is not visible in the observations must keep a positive cost.
     let price = |unit: Unit| column(unit).map_or(0.0, |at| fitted[at].max(start[at] * 1e-2));
     terms.iter().map(|term| term.textbook().1 * price(term.textbook().0)).collect()
 }
 
-/// Rows whose times are sums of amounts times costs.
+/// Least-squares problem whose rows predict times as sums of amounts times costs.
 struct Problem {
     rows: Vec<Equation>,
     columns: usize,
 }
 
 struct Equation {
-    /// By column, divided by the row's time: with the right costs they add up to 1.
+    /// Amounts by column, divided by the row's time: with exact costs they add up to 1.
     amounts: Vec<(usize, f64)>,
     weight: f64,
 }
 
 impl Equation {
-    /// Predicted time over observed time.
+    /// Returns predicted over observed time.
     fn ratio(&self, costs: &[f64]) -> f64 {
         self.amounts.iter().map(|&(column, amount)| amount * costs[column]).sum()
     }
 }
 
 impl Problem {
-    /// `column` gives the column of a term, and by what its amounts are multiplied there.
+    /// Creates a problem. `column` maps a term to its column and the factor of its amounts.
     fn new(rows: &[&Observation], column: impl Fn(Term) -> Option<(usize, f64)>) -> Self {
         let mut batches = HashMap::<&str, BTreeSet<usize>>::new();
         let mut sums = HashMap::<(&str, usize), f64>::new();
@@ -200,15 +205,16 @@ impl Problem {
         Self { rows: rows.iter().map(equation).collect(), columns }
     }
 
-    /// The costs, held weakly to `prior`, none below its `floor`, which is in multiples of `prior`.
+    /// Solves for the costs, regularised towards `prior`. `floor` holds their lower bounds in
+    /// multiples of `prior`.
     fn solve(&self, prior: &[f64], floor: &[f64], pull: &[f64]) -> Vec<f64> {
         let n = prior.len().max(self.columns);
-        // In multiples of the prior.
+        // Unknowns are multiples of the prior.
         let mut multiples = vec![1.0; n];
         let mut weights: Vec<f64> = self.rows.iter().map(|row| row.weight).collect();
         for _ in 0..ROUNDS {
             let mut matrix = vec![0.0; n * n];
-            // Towards 1 by the square of the logarithm, for all that a term may cost a hundred times the textbook's price.
+            // Regularise the squared logarithm, since a cost may be a hundred times its default.
             let pull: Vec<f64> =
                 pull.iter().zip(&multiples).map(|(pull, &z)| pull * logarithmic(z)).collect();
             let mut linear = pull.clone();
@@ -231,12 +237,12 @@ impl Problem {
     }
 }
 
-/// The factor by which the weight of a squared relative error makes it the logarithm's absolute value.
+/// Returns the weight factor that turns a squared relative error into an absolute logarithm.
 fn reweighted(ratio: f64) -> f64 {
     logarithmic(ratio) / ratio.max(SMALLEST).ln().abs().max(INDIFFERENT)
 }
 
-/// The factor by which the weight of a squared relative error makes it the logarithm's square.
+/// Returns the weight factor that turns a squared relative error into a squared logarithm.
 fn logarithmic(ratio: f64) -> f64 {
     let relative = ratio - 1.0;
     if relative.abs() < 1e-6 { 1.0 } else { (ratio.max(SMALLEST).ln() / relative).powi(2) }

@@ -1,4 +1,5 @@
-//! The `device-model` file format, `deeppool/device-model/v1`: what a device takes for a unit of each kind of work.
+//! Reader and writer of the `device-model` file format, `deeppool/device-model/v1`: the cost of one
+//! unit of each term.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +23,11 @@ struct DeviceModelDocument {
 }
 
 impl DeviceModel {
-    /// This model as a JSON document of the format `deeppool/device-model/v1`; costs have five digits.
+    /// Serialises the model as a JSON document of format `deeppool/device-model/v1`. Costs are
+    /// rounded to five digits.
     ///
     /// # Errors
-    /// [`ProfileError::FixedDevice`] for `cpu-core`, whose formula has other constants than the format.
+    /// [`ProfileError::FixedDevice`] for `cpu-core`, whose formula the format cannot express.
     pub fn to_json(&self) -> Result<String, ProfileError> {
         let Formula::Costs(costs) = &self.formula else {
             return Err(ProfileError::FixedDevice { name: self.name.clone() });
@@ -36,14 +38,15 @@ impl DeviceModel {
             accuracy: self.accuracy.clone(),
             costs: costs.iter().map(|(term, cost)| (term.name(), rounded(cost))).collect(),
         };
-        // Strings and finite floats always serialise.
+        // Serialisation of strings and finite floats cannot fail.
         Ok(serde_json::to_string_pretty(&document).unwrap_or_default())
     }
 
-    /// Reads a JSON document of the format `deeppool/device-model/v1`.
+    /// Parses a JSON document of format `deeppool/device-model/v1`.
     ///
     /// # Errors
-    /// [`ProfileError::InvalidDevice`] with the path inside the document and what was expected there.
+    /// [`ProfileError::InvalidDevice`] with the path inside the document and what was expected
+    /// there.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let invalid = |path: String, problem: String| ProfileError::InvalidDevice { path, problem };
         let deserializer = &mut serde_json::Deserializer::from_str(text);
@@ -71,7 +74,8 @@ impl DeviceModel {
     /// Writes [`to_json`](Self::to_json) to a file, whole or not at all.
     ///
     /// # Errors
-    /// As [`to_json`](Self::to_json); [`ProfileError::Output`] when the folder does not exist or cannot be written to.
+    /// As [`to_json`](Self::to_json); [`ProfileError::Output`] when the folder does not exist or
+    /// cannot be written to.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
         Ok(whole_file::write(path, self.to_json()?)?)
     }
@@ -84,7 +88,8 @@ impl DeviceModel {
         load(path.as_ref(), Self::from_json)
     }
 
-    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load) whose name ends in `.json`.
+    /// Creates a [built-in](Self::named) model by its name, or that of a [file](Self::load) whose
+    /// name ends in `.json`.
     ///
     /// # Errors
     /// Those of both.
@@ -95,7 +100,7 @@ impl DeviceModel {
     }
 }
 
-/// Five digits: far finer than any fit is certain of.
+/// Rounds to five digits, which is much finer than the accuracy of any fit.
 fn rounded(cost: f64) -> f64 {
     format!("{cost:.4e}").parse().unwrap_or(cost)
 }

@@ -29,56 +29,66 @@ pub use fit::FitReport;
 pub use observations::Observations;
 pub use sheet::DataSheet;
 
-/// The name of the one built-in model that is not of a GPU.
+/// Name of the built-in model of a CPU core.
 const CORE: &str = "cpu-core";
 
-/// The costs of an A100, as `cargo run -p layer-profile --example fit_a100` prints them.
+/// Costs of an A100, as printed by `cargo run -p layer-profile --example fit_a100`.
 const A100: &str = include_str!("a100.json");
 
-/// Predicts how long a layer takes on a device, from its floating-point operations, its bytes and its shape.
+/// Model of a device: predicts layer times from floating-point operations, bytes and shapes.
 ///
-/// A pass of a layer asks for amounts of some 50 terms, a device has a cost for each of them, and the time is the sum of
-/// amounts times costs:
+/// A pass of a layer has a demand for some 50 terms. A device has a cost for each term. The
+/// predicted time is the sum of demand times cost. The terms are:
 ///
-/// - kernels that are launched;
-/// - for convolutions, 1x1 convolutions, linear layers and attention, each forward and backward: floating-point
-///   operations; the *depth*, which is the number of products that are summed into one value; and megabytes of inputs,
-///   outputs and parameters;
-/// - for pooling: megabytes moved, megabytes that the windows cover, and those of the places of maxima;
-/// - for everything else: megabytes that are moved in passing.
+/// - kernel launches;
+/// - for convolutions, 1x1 convolutions, linear layers and attention, forward and backward:
+///   floating-point operations, the *depth* (number of products summed into one value), and
+///   megabytes of inputs, outputs and parameters;
+/// - for pooling: megabytes moved, megabytes covered by the windows, and megabytes of the indices
+///   of maxima;
+/// - for other layers: megabytes moved.
 ///
-/// Launches and depth do not grow with the batch: a sum of thousands of products takes its time on one multiprocessor
-/// even if the others have nothing to do. They are why a small layer does not use the device well, and why strong scaling
-/// saturates: its efficiency is `flops cost / (flops cost + all else)`, which rises with its size. The terms are added, not
-/// compared as in a roofline, since what kernels wait for (changes of layout, workspaces, last waves of thread blocks that are not full) is hardly
-/// overlapped in the measured times. So a layer's time rises with the samples, and the time of a sample falls.
-/// Whole tiles of tensor cores instead of the channels that there are did not explain the measurements any better.
+/// Launches and depth do not grow with the batch: a long sum takes its time on one multiprocessor
+/// even if the others are idle. They are why small layers use the device badly and strong scaling
+/// saturates. The efficiency of a layer is `flops cost / (flops cost + all else)`, which grows with
+/// its size.
+///
+/// The terms are added, whereas a roofline takes their maximum, because layout changes, workspaces
+/// and partial waves of thread blocks hardly overlap with arithmetic in the measured times. A
+/// layer's time therefore increases with the samples, and its time for each sample decreases.
+/// Rounding channels up to the tiles of tensor cores did not improve the fit.
 ///
 /// # Devices
-/// - `a100`: NVIDIA A100 SXM4 40 GB, single precision with TF32 tensor cores, layers as captured graphs. Fitted to the
-///   layer times published with DeepPool (Park et al., MLSys 2022) for VGG-16, WRN-101-2 and Inception-V3.
-/// - `a100-40gb`: the same by another name.
-/// - `a100-80gb`, `h100`, `h200`, `v100` (16 GB), `v100-16gb`, `v100-32gb`: the costs of `a100` times the ratio of the
-///   [data sheets](DataSheet). They have not been compared with measurements.
-/// - `cpu-core`: one core of a processor with AVX2 and fused multiply-add, by a roofline of its own. Fixed constants of a
-///   plausible machine, measured nowhere: a plan that is made from them is the same everywhere.
+/// - `a100`: NVIDIA A100 SXM4 40 GB, single precision with TF32 tensor cores, layers as captured
+///   graphs. Fitted to the layer times published with DeepPool (Park et al., MLSys 2022) for
+///   VGG-16, WRN-101-2 and Inception-V3.
+/// - `a100-40gb`: another name of `a100`.
+/// - `a100-80gb`, `h100`, `h200`, `v100` (16 GB), `v100-16gb`, `v100-32gb`: the costs of `a100`
+///   scaled by [data sheets](DataSheet). Not compared with measurements.
+/// - `cpu-core`: one core of a processor with AVX2 and fused multiply-add, by a roofline formula.
+///   Its constants are fixed and plausible but not measured, so that plans made with it are the
+///   same on every machine.
 ///
-/// Others come from measurements by [`fit`](Self::fit), and from files by [`load`](Self::load).
+/// Other models are fitted to measurements by [`fit`](Self::fit) or read from JSON.
 ///
-/// # How `a100` was fitted
-/// By [`fit`](Self::fit), to rows that were read as follows (the example `fit_a100` reads them so, and prints the model):
+/// # Fit of `a100`
+/// The example `fit_a100` repeats the [`fit`](Self::fit) and prints the model. The published rows
+/// are read as follows.
 ///
-/// - Rows are matched to layers by position. The published backward of a convolution or linear layer is charged to the ReLU
-///   after it, so that the two are one row; forward they are two observations.
-/// - A bottleneck of WRN-101-2 is one row and the sum of its layers. Its first convolution has no normalisation there.
-/// - The rows of Inception-V3 are convolutions without bias, and pools. The normalisations and activations that follow
-///   each convolution in this workspace's network (as in torchvision's) are not in them: the published program
-///   registers the convolution alone, the published parameter counts are those of bare convolutions, and the first row's
-///   249 us forward at batch 64 leave no room for five more passes over 182 MB. So like is compared with like: the
-///   published rows with the layers that they cover.
+/// - Rows are matched to layers by position. The published backward time of a convolution or linear
+///   layer is charged to the following ReLU, so the two layers are one observation backward and two
+///   forward.
+/// - A bottleneck of WRN-101-2 is one row, compared with the sum of its layers. The first
+///   convolution of the published network has no normalisation.
+/// - The rows of Inception-V3 are convolutions without bias, and pools. They do not include the
+///   normalisation and activation that follow each convolution in this workspace's network and in
+///   torchvision's: the published program registers only the convolution, the published parameter
+///   counts are those of convolutions, and 249 us for the first row (forward, batch 64) leave no
+///   time for five more passes over 182 MB. The rows are compared with the layers they cover.
 /// - The backward pass of the last linear layer was not published.
 ///
-/// Sums of rows over whole networks, and the median over rows, at the published batches (1 to 64; WRN-101-2 to 32):
+/// Errors of whole networks (sums of rows) and of rows (median), at the published batch sizes 1 to
+/// 64 (WRN-101-2: 1 to 32):
 ///
 /// | | whole network | rows, median | left out of the fit: whole network | rows, median |
 /// |---|---|---|---|---|
@@ -86,12 +96,13 @@ const A100: &str = include_str!("a100.json");
 /// | WRN-101-2 | -6.7% to +0.2% | 5.2% | -4.3% to +5.2% | 8.3% |
 /// | Inception-V3 | -6.4% to +0.2% | 5.7% | -7.3% to -0.4% | 10.2% |
 ///
-/// The terms were chosen with all three networks in view, so that the errors on another network may be larger than
-/// those that were left out. What the published rows do not cover is extrapolated: with its normalisations and activations
-/// Inception-V3 is predicted to take 52.8 ms at batch 32, of which the published rows cover 39.5 (published: 40.9); linear
-/// layers over sequences and attention have the textbook's costs, at an A100's peaks. The backward pass of a network's first
-/// layer counts the gradient of its input, though training, and what is measured, leave that out: a little too long where
-/// that layer is large.
+/// The terms were chosen with all three networks in view, so errors on other networks may be larger
+/// than those in cross-validation. Layers that the published rows do not cover are extrapolated:
+/// Inception-V3 with its normalisations and activations is predicted to take 52.8 ms at batch 32,
+/// of which the published rows cover 39.5 ms (published: 40.9 ms). Linear layers over sequences and
+/// attention have the default costs at the peaks of an A100. The backward pass of a network's first
+/// layer counts the gradient of its input, which training omits, so a large first layer is
+/// predicted too slow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceModel {
     name: String,
@@ -106,10 +117,10 @@ enum Formula {
 }
 
 impl DeviceModel {
-    /// The built-in model of this name.
+    /// Returns the built-in model with the given name.
     ///
     /// # Errors
-    /// [`ProfileError::UnknownDevice`], which lists the names that exist.
+    /// [`ProfileError::UnknownDevice`], which lists the known names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         match known_names::find(name, Self::names()).unwrap_or(name) {
             CORE => Ok(Self {
@@ -137,25 +148,25 @@ impl DeviceModel {
         Ok(Self { name: name.into(), accuracy, ..model })
     }
 
-    /// The names of all built-in models.
+    /// Returns the names of all built-in models.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         DataSheet::names().into_iter().chain([CORE]).collect()
     }
 
-    /// The model's name.
+    /// Returns the model's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How far it is from measurements.
+    /// Returns the accuracy of the model.
     #[must_use]
     pub fn accuracy(&self) -> &ModelAccuracy {
         &self.accuracy
     }
 
-    /// Its errors on measurements, by network.
+    /// Returns the errors of the model on measurements, by network.
     #[must_use]
     pub fn errors(&self, observations: &Observations) -> Vec<NetworkErrors> {
         errors::errors(observations, |row| match &self.formula {
@@ -164,8 +175,8 @@ impl DeviceModel {
         })
     }
 
-    /// How long a layer takes for this many samples. With no samples at all, forward and backward take no time. The
-    /// input layer never does.
+    /// Predicts the times of a layer for the given number of samples. For 0 samples the forward and
+    /// backward passes take no time. The input layer takes none.
     #[must_use]
     pub fn layer_time(&self, layer: &Layer, samples: usize) -> LayerTime {
         LayerTime {
@@ -175,13 +186,14 @@ impl DeviceModel {
         }
     }
 
-    /// The times of all layers of a network at these batch sizes, ascending. The network's own times are the layers'
-    /// sums, since one device runs them one after another. Parameters that several layers use are updated once, by the one
-    /// that they belong to.
+    /// Predicts the times of all layers of a network at the given batch sizes.
+    ///
+    /// The times of the network are the sums of its layers, since one device runs them in sequence.
+    /// Shared parameters are updated once, by the layer that owns them.
     ///
     /// # Errors
-    /// [`ProfileError::Batches`] when the batch sizes are none, zero or not ascending; [`ProfileError::Invalid`] when the
-    /// network has no layer but its input.
+    /// [`ProfileError::Batches`] if the batch sizes are empty, zero or not ascending;
+    /// [`ProfileError::Invalid`] if the network has only its input layer.
     pub fn profile(&self, network: &LayerGraph, batches: &[usize]) -> Result<ProfileTable, ProfileError> {
         check_batches(batches)?;
         let working = || network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
@@ -237,7 +249,7 @@ impl DeviceModel {
     }
 }
 
-/// A time that is too long for a [`Duration`] becomes [`Duration::MAX`].
+/// Converts seconds to a [`Duration`]; [`Duration::MAX`] if it does not fit.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

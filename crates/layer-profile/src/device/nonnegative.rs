@@ -1,8 +1,9 @@
-/// The `x`, no element of it below its `floor`, that minimises `x' H x / 2 - g' x`, for a symmetric positive definite `H`,
-/// row after row in `matrix`.
+/// Minimises `x' H x / 2 - g' x` subject to `x >= floor`, for a symmetric positive definite `H` in
+/// row-major order.
 ///
-/// Coordinate descent from `start`: each element in turn is minimised with the others fixed, until a sweep
-/// changes next to nothing (or 5,000 sweeps are done). O(n^2) a sweep for n elements.
+/// Coordinate descent from `start`: each element in turn is minimised with the others fixed, until
+/// a sweep changes no element by more than 1e-9 or 5,000 sweeps are done. Complexity: O(n^2) for
+/// each sweep.
 pub(super) fn minimise(matrix: &[f64], linear: &[f64], floor: &[f64], start: &[f64]) -> Vec<f64> {
     const SWEEPS: usize = 5_000;
     const CHANGE: f64 = 1e-9;
@@ -31,22 +32,25 @@ mod tests {
     use super::minimise;
 
     proptest! {
-        /// The conditions of Karush, Kuhn and Tucker: no slope where an element is positive, none downwards where it lies on its
-        /// floor.
+        /// Karush-Kuhn-Tucker conditions: the gradient is zero for an element above its floor and
+        /// not negative for one on its floor.
         #[test]
-        fn no_direction_leads_further_down(
+        fn solution_satisfies_the_kkt_conditions(
             factor in prop::collection::vec(-1.0..1.0_f64, 25),
             linear in prop::collection::vec(-1.0..1.0_f64, 5),
             floor in prop::collection::vec(-0.5..0.5_f64, 5),
         ) {
             let n = linear.len();
-            let product = |i: usize, j: usize| (0..n).map(|k| factor[i * n + k] * factor[j * n + k]).sum::<f64>();
+            let product =
+                |i: usize, j: usize| (0..n).map(|k| factor[i * n + k] * factor[j * n + k]).sum::<f64>();
             let ridge = |i: usize, j: usize| if i == j { 0.1 } else { 0.0 };
-            let matrix: Vec<f64> = (0..n * n).map(|at| product(at / n, at % n) + ridge(at / n, at % n)).collect();
+            let matrix: Vec<f64> =
+                (0..n * n).map(|at| product(at / n, at % n) + ridge(at / n, at % n)).collect();
             let x = minimise(&matrix, &linear, &floor, &[1.0; 5]);
             for i in 0..n {
                 let slope = (0..n).map(|j| matrix[i * n + j] * x[j]).sum::<f64>() - linear[i];
-                prop_assert!(x[i] >= floor[i] && slope > -1e-6 && (x[i] <= floor[i] || slope < 1e-6), "{x:?}: {slope}");
+                let is_optimal = slope > -1e-6 && (x[i] <= floor[i] || slope < 1e-6);
+                prop_assert!(x[i] >= floor[i] && is_optimal, "{x:?}: {slope}");
             }
         }
     }

@@ -8,14 +8,16 @@ use super::Direction;
 use super::demand::Demand;
 use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
 
-/// Measured times of work on one device, to fit a [`DeviceModel`](crate::DeviceModel) to or to compare one with.
+/// Measured times of work on one device, to fit a [`DeviceModel`](crate::DeviceModel) or to
+/// evaluate one.
 #[derive(Debug, Clone)]
 pub struct Observations {
     source: String,
     rows: Vec<Observation>,
-    /// What the tables among them were measured on.
+    /// Device and engine of the tables that were added.
     conditions: Option<String>,
-    /// Measured times of whole networks in microseconds; the others' are the sums of their rows.
+    /// Measured times of whole networks in microseconds. Networks without one use the sum of their
+    /// rows.
     whole_us: BTreeMap<(String, usize), f64>,
 }
 
@@ -24,22 +26,23 @@ pub(super) struct Observation {
     pub(super) network: String,
     pub(super) batch: usize,
     pub(super) row: String,
-    /// The same for work of the same kind and shape.
+    /// Key that is equal for work of the same kind and shape.
     pub(super) shape: String,
     pub(super) demand: Demand,
     pub(super) time_us: f64,
 }
 
 impl Observations {
-    /// An empty set. `source` describes them in the models that are fitted to them, such as `times measured on an H200`.
+    /// Creates an empty set. `source` describes it in the models that are fitted, such as `times
+    /// measured on an H200`.
     #[must_use]
     pub fn new(source: impl Into<String>) -> Self {
         Self { source: source.into(), rows: Vec::new(), conditions: None, whole_us: BTreeMap::new() }
     }
 
-    /// Adds the time of a row of some profile at a batch size: the passes of one layer, or of several that were measured
-    /// together. What is observed of the same network, row and batch in several calls, such as forward and backward, counts
-    /// as one row when errors are stated.
+    /// Adds the time of a profile's row at one batch size: the passes of one layer, or of several
+    /// that were measured together. Observations with the same network, row and batch, such as
+    /// forward and backward, count as one row in error reports.
     pub fn add(
         &mut self,
         network: &str,
@@ -58,14 +61,16 @@ impl Observations {
         self.push(network, row, batch, shape, demand, time);
     }
 
-    /// Adds all times of a table: forward, backward and update of each layer. Its times of the whole network are what errors
-    /// of whole networks are stated against.
+    /// Adds all times of a table: forward, backward and update of each layer. Its times of the
+    /// whole network are the reference for errors of whole networks.
     ///
     /// # Errors
-    /// As [`ProfileTable::for_model`], when the table is of another network; [`ProfileError::NotMeasured`] when its times are
-    /// a model's, or some of them are; [`ProfileError::OtherConditions`] when an earlier table is of another device, other
-    /// libraries or another precision; [`ProfileError::ObservedTwice`] when the network was observed at one of its batch
-    /// sizes before.
+    /// - Those of [`ProfileTable::for_model`] if the table is of another network.
+    /// - [`ProfileError::NotMeasured`] if some of its times are modelled.
+    /// - [`ProfileError::ConditionsMismatch`] if an earlier table has another device, other
+    ///   libraries or another precision.
+    /// - [`ProfileError::DuplicateObservation`] if the network was added before at one of its batch
+    ///   sizes.
     pub fn add_table(&mut self, network: &LayerGraph, table: &ProfileTable) -> Result<(), ProfileError> {
         if table.origin() == Origin::Modelled || table.accuracy().is_some() {
             return Err(ProfileError::NotMeasured { model: table.model().into() });
@@ -135,23 +140,23 @@ impl Observations {
         &self.rows
     }
 
-    /// The whole networks that were timed as such, in microseconds.
+    /// Returns the measured time of a whole network in microseconds, if there is one.
     pub(super) fn whole_us(&self, network: &str, batch: usize) -> Option<f64> {
         self.whole_us.get(&(network.to_owned(), batch)).copied()
     }
 
-    /// The networks, in the order in which they were added.
+    /// Returns the names of the networks, in the order of their first observation.
     pub(super) fn networks(&self) -> Vec<&str> {
         distinct(self.rows.iter().map(|row| row.network.as_str()))
     }
 
-    /// The shapes of work, in the order in which they were added.
+    /// Returns the shapes of work, in the order of their first observation.
     pub(super) fn shapes(&self) -> Vec<&str> {
         distinct(self.rows.iter().map(|row| row.shape.as_str()))
     }
 }
 
-/// What a table was measured on, to the precision and the versions of the libraries.
+/// Describes the device, precision and libraries of a table.
 fn conditions(table: &ProfileTable) -> String {
     let engine = table.measurement().map_or("engine not recorded".into(), MeasurementConditions::engine);
     format!("`{}` ({engine})", table.device())

@@ -1,19 +1,20 @@
 use crate::ProfileError;
 
-/// What a GPU's data sheet says.
+/// Data sheet of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataSheet {
-    /// Peak rate of matrix products without sparsity, in floating-point operations a second.
+    /// Peak rate of dense matrix products, in floating-point operations per second.
     pub peak_flops_per_s: f64,
-    /// Peak bandwidth of the device memory, in bytes a second.
+    /// Peak bandwidth of the device memory, in bytes per second.
     pub bandwidth_bytes_per_s: f64,
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Device memory, in bytes: a data sheet's gigabyte is 10^9 bytes. CUDA reports a little more than that for each of these.
+    /// Device memory in bytes. A gigabyte of a data sheet is 10^9 bytes; CUDA reports slightly more
+    /// for each of these GPUs.
     pub memory_bytes: u64,
 }
 
-/// The names of GPUs, with their data sheets.
+/// Data sheets by name of the GPU.
 const NAMED: [(&str, DataSheet); 8] = [
     ("a100", DataSheet::A100),
     ("a100-40gb", DataSheet::A100),
@@ -26,19 +27,20 @@ const NAMED: [(&str, DataSheet); 8] = [
 ];
 
 impl DataSheet {
-    /// NVIDIA A100 SXM4 40 GB: 156 TFLOP/s in TF32, 1,555 GB/s (NVIDIA A100 data sheet, 2020). The published layer times that the
-    /// model `a100` is fitted to are from GPUs of this kind.
+    /// NVIDIA A100 SXM4 40 GB: 156 TFLOP/s in TF32, 1,555 GB/s (NVIDIA A100 data sheet, 2020). The
+    /// layer times that model `a100` is fitted to were measured on this GPU.
     pub const A100: Self = Self {
         peak_flops_per_s: 156e12,
         bandwidth_bytes_per_s: 1.555e12,
         multiprocessors: 108,
         memory_bytes: 40_000_000_000,
     };
-    /// NVIDIA A100 SXM4 80 GB: 2,039 GB/s (NVIDIA A100 data sheet, 2021). A DGX A100 was sold with either.
+    /// NVIDIA A100 SXM4 80 GB: 2,039 GB/s (NVIDIA A100 data sheet, 2021). A DGX A100 was sold with
+    /// either.
     pub const A100_80GB: Self =
         Self { bandwidth_bytes_per_s: 2.039e12, memory_bytes: 80_000_000_000, ..Self::A100 };
-    /// NVIDIA H100 SXM5 80 GB: 494.5 TFLOP/s in TF32, 3,350 GB/s (NVIDIA H100 data sheet, 2023; it states the double rate
-    /// of sparse products).
+    /// NVIDIA H100 SXM5 80 GB: 494.5 TFLOP/s in TF32, 3,350 GB/s (NVIDIA H100 data sheet, 2023,
+    /// which states twice that rate, for sparse products).
     pub const H100: Self = Self {
         peak_flops_per_s: 494.5e12,
         bandwidth_bytes_per_s: 3.35e12,
@@ -48,45 +50,48 @@ impl DataSheet {
     /// NVIDIA H200 SXM 141 GB: an H100 with 4,800 GB/s (NVIDIA H200 data sheet, 2024).
     pub const H200: Self =
         Self { bandwidth_bytes_per_s: 4.8e12, memory_bytes: 141_000_000_000, ..Self::H100 };
-    /// NVIDIA V100 SXM2 16 GB: 15.7 TFLOP/s in FP32, 900 GB/s (NVIDIA V100 data sheet, 2018). Its tensor cores take half
-    /// precision only, so that single precision does not use them.
+    /// NVIDIA V100 SXM2 16 GB: 15.7 TFLOP/s in FP32, 900 GB/s (NVIDIA V100 data sheet, 2018). Its
+    /// tensor cores accept half precision only, so single precision does not use them.
     pub const V100: Self = Self {
         peak_flops_per_s: 15.7e12,
         bandwidth_bytes_per_s: 0.9e12,
         multiprocessors: 80,
         memory_bytes: 16_000_000_000,
     };
-    /// NVIDIA V100 SXM2 32 GB (the same data sheet).
+    /// NVIDIA V100 SXM2 32 GB (same data sheet).
     pub const V100_32GB: Self = Self { memory_bytes: 32_000_000_000, ..Self::V100 };
 
-    /// What the CUDA context and the workspaces of cuBLAS, cuDNN and NCCL take of a GPU's memory. It is not measured:
-    /// contexts of 0.3 to 0.6 GB are usual, and PyTorch lets cuBLAS and cuDNN have some tens to hundreds of megabytes.
+    /// Device memory in bytes taken by the CUDA context and by the workspaces of cuBLAS, cuDNN and
+    /// NCCL. An assumption, not measured: contexts usually take 0.3 to 0.6 GB, and PyTorch gives
+    /// cuBLAS and cuDNN tens to hundreds of megabytes.
     pub const RESERVED_BYTES: u64 = 1_000_000_000;
 
-    /// The memory that training may use: all but what is [reserved](Self::RESERVED_BYTES).
+    /// Returns the memory available to training: all but [`RESERVED_BYTES`](Self::RESERVED_BYTES).
     #[must_use]
     pub fn usable_bytes(&self) -> u64 {
         self.memory_bytes.saturating_sub(Self::RESERVED_BYTES)
     }
 
-    /// The names of all GPUs whose data sheets there are.
+    /// Returns the names of all GPUs with a data sheet.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         NAMED.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The data sheet of a GPU by one of the [names](Self::names): `a100` is the one with 40 GB, `v100` the one with 16 GB.
+    /// Returns the data sheet of the GPU with one of the [names](Self::names). `a100` has 40 GB,
+    /// `v100` 16 GB.
     ///
     /// # Errors
-    /// [`ProfileError::UnknownDevice`], which lists the names that exist.
+    /// [`ProfileError::UnknownDevice`], which lists the known names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let meant = known_names::find(name, Self::names());
         let found = NAMED.iter().find(|(known, _)| Some(*known) == meant).map(|(_, sheet)| *sheet);
         found.ok_or_else(|| ProfileError::UnknownDevice { name: name.into(), known: Self::names() })
     }
 
-    /// The data sheet of a device by the name that a profile has for it: a short name as in [`named`](Self::named), or
-    /// what CUDA reports, such as `NVIDIA A100-SXM4-80GB`. `None` when it is not one of these GPUs.
+    /// Returns the data sheet of the device with the name in a profile: a short name as in
+    /// [`named`](Self::named), or a name reported by CUDA, such as `NVIDIA A100-SXM4-80GB`. `None`
+    /// if it is not one of these GPUs.
     #[must_use]
     pub fn of_device(device: &str) -> Option<Self> {
         if let Ok(sheet) = Self::named(device) {
@@ -97,7 +102,7 @@ impl DataSheet {
             return None;
         }
         let (gpu, sheet) = words.find_map(|word| Self::named(&word).ok().map(|sheet| (word, sheet)))?;
-        // Of those with several sizes of memory, the name says which it is.
+        // For GPUs with several memory sizes, the name includes the size.
         let sized = words.find_map(|word| Self::named(&format!("{gpu}-{word}")).ok());
         Some(sized.unwrap_or(sheet))
     }

@@ -1,25 +1,25 @@
 use super::{DataSheet, Direction};
 
-/// What work asks of a device, in units that a device has a price for.
+/// Term of the cost model: a resource that work demands, in units that a device has a cost for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Term {
-    /// Kernels that are launched.
+    /// Kernel launches.
     Launch,
-    /// Megabytes that kernels move which touch each element in passing: element-wise layers and copies.
+    /// Megabytes moved by element-wise layers and copies.
     Stream(Direction),
-    /// Megabytes that layers move which take an exponential or the like of each element.
+    /// Megabytes moved by layers that evaluate an exponential or similar function of each element.
     Function(Direction),
-    /// Megabytes that normalisations move.
+    /// Megabytes moved by normalisations.
     Normalisation(Direction),
-    /// Megabytes of parameters that the optimiser steps over.
+    /// Megabytes of parameters updated by the optimiser.
     Update,
-    /// A part of what a class of matrix products asks for.
+    /// One part of the demand of a class of matrix products.
     Product(Product, Direction, Part),
-    /// A part of what pooling asks for.
+    /// One part of the demand of pooling.
     Window(Direction, WindowPart),
 }
 
-/// Matrix products that use a device in the same way.
+/// Class of matrix products that use a device in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Product {
     /// Convolutions with a kernel larger than 1x1.
@@ -32,9 +32,10 @@ pub(super) enum Product {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
-    /// Floating-point operations, in 1e9.
+    /// Floating-point operations, in 10^9.
     Arithmetic,
-    /// Products that are summed into one value, one after another however few values there are, in thousands.
+    /// Number of products summed into one value, in thousands. They are sequential, however few
+    /// values there are.
     Depth,
     /// Megabytes of the input.
     Input,
@@ -48,13 +49,13 @@ pub(super) enum Part {
 pub(super) enum WindowPart {
     /// Megabytes of input and output.
     Moved,
-    /// Megabytes that the windows cover, each element as often as it is covered.
+    /// Megabytes covered by the windows; an element counts once for each window that covers it.
     Covered,
-    /// Megabytes of the places of maxima.
+    /// Megabytes of the indices of maxima.
     Places,
 }
 
-/// What one unit of a term is made of.
+/// Resource that a unit of a term is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Kernel,
@@ -66,14 +67,15 @@ pub(super) enum Unit {
 impl Unit {
     pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Gflop, Self::Megabyte, Self::Thousand];
 
-    /// Time of one at the peak of a data sheet, in microseconds.
+    /// Returns the time of one unit at the peaks of a data sheet, in microseconds.
     pub(super) fn peak_us(self, sheet: &DataSheet) -> f64 {
         match self {
-            // What a captured graph of one empty kernel takes.
+            // Time of a captured graph with one empty kernel.
             Self::Kernel => 5.0,
             Self::Gflop => 1e15 / sheet.peak_flops_per_s,
             Self::Megabyte => 1e12 / sheet.bandwidth_bytes_per_s,
-            // A multiprocessor works on a tile of 64 x 128 values, each of them a sum of a thousand products.
+            // A multiprocessor works on a tile of 64 x 128 values, each a sum of a thousand
+            // products.
             Self::Thousand => {
                 let tile_flops = 2.0 * 64.0 * 128.0 * 1e3;
                 tile_flops * f64::from(sheet.multiprocessors) / sheet.peak_flops_per_s * 1e6
@@ -94,7 +96,7 @@ impl Product {
         }
     }
 
-    /// What a product of this class asks for. Attention has no parameters.
+    /// Returns the parts of this class. Attention has no parameters.
     fn parts(self) -> &'static [Part] {
         const ALL: [Part; 5] = [Part::Arithmetic, Part::Depth, Part::Input, Part::Output, Part::Parameters];
         match self {
@@ -116,7 +118,7 @@ impl Direction {
 }
 
 impl Term {
-    /// All terms, in the order in which they are written.
+    /// Returns all terms, in the order of the JSON format.
     pub(super) fn all() -> Vec<Self> {
         let mut terms = vec![Self::Launch, Self::Update];
         terms.extend(Direction::ALL.map(Self::Stream));
@@ -134,7 +136,7 @@ impl Term {
         terms
     }
 
-    /// The name of its price in the JSON format, with the unit.
+    /// Returns the name of the term's cost in the JSON format, with its unit.
     pub(super) fn name(self) -> String {
         match self {
             Self::Launch => "launch_us".into(),
@@ -163,36 +165,39 @@ impl Term {
         }
     }
 
-    /// How many plain units one unit of the term costs where nothing was measured: what a textbook would say.
+    /// Returns the default cost of one unit of the term without measurements, as a multiple of a
+    /// resource at its peak.
     pub(super) fn textbook(self) -> (Unit, f64) {
         match self {
             Self::Launch => (Unit::Kernel, 1.0),
             Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => (Unit::Megabyte, 1.0),
-            // Stochastic gradient descent with momentum reads gradient, parameter and velocity and writes the last two.
+            // Stochastic gradient descent with momentum reads gradient, parameter and velocity, and
+            // writes the last two.
             Self::Update => (Unit::Megabyte, 5.0),
             Self::Product(_, pass, part) => {
                 let backward = pass == Direction::Backward;
                 match part {
-                    // Two thirds of the peak.
+                    // Two thirds of the peak rate.
                     Part::Arithmetic => (Unit::Gflop, 1.5),
                     Part::Depth => (Unit::Thousand, if backward { 1.5 } else { 1.0 }),
-                    // Read, and once more to change its layout; backward it is read and its gradient written.
+                    // Read, and once more to change its layout. Backward, it is read and its
+                    // gradient is written.
                     Part::Input => (Unit::Megabyte, if backward { 3.0 } else { 2.0 }),
                     Part::Output => (Unit::Megabyte, 2.0),
-                    // Read; backward its gradient is also written, and then added to what has been accumulated.
+                    // Read. Backward, its gradient is written and then accumulated.
                     Part::Parameters => (Unit::Megabyte, if backward { 5.0 } else { 1.0 }),
                 }
             }
             Self::Window(pass, part) => match part {
                 WindowPart::Moved | WindowPart::Places => (Unit::Megabyte, 1.0),
-                // Forward most of what windows share is still in a cache.
+                // Forward, most of the overlap of windows is in a cache.
                 WindowPart::Covered => (Unit::Megabyte, if pass == Direction::Backward { 1.0 } else { 0.3 }),
             },
         }
     }
 
-    /// How much more strongly than others the term is held to the textbook. What moves bytes in passing does little else, and
-    /// must not take over what belongs to the products beside which it was measured.
+    /// Returns the weight of the default cost relative to other terms. It is high for layers that
+    /// only move bytes: they must not absorb the cost of the products they were measured with.
     pub(super) fn certainty(self) -> f64 {
         match self {
             Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => 100.0,
@@ -200,7 +205,8 @@ impl Term {
         }
     }
 
-    /// How many plain units one unit of the term costs at least: what has to be computed or moved once.
+    /// Returns the minimum cost of one unit of the term: what must be computed or moved at least
+    /// once.
     pub(super) fn least(self) -> f64 {
         match self {
             Self::Launch | Self::Product(_, _, Part::Depth) | Self::Window(_, WindowPart::Covered) => 0.0,
@@ -209,7 +215,7 @@ impl Term {
         }
     }
 
-    /// The textbook's price on the device of this data sheet, in microseconds.
+    /// Returns the default cost on the device of a data sheet, in microseconds.
     pub(super) fn list_price_us(self, sheet: &DataSheet) -> f64 {
         let (unit, multiple) = self.textbook();
         multiple * unit.peak_us(sheet)

@@ -6,29 +6,30 @@ use layer_graph::{LayerGraph, LayerId};
 use super::fill;
 use super::rig::{Launch, Phase, Rig};
 
-/// The usual rule; its numbers do not change its time.
+/// Common optimiser rule. The values do not affect its time.
 const RULE: Sgd = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
 
-/// What a buffer is for.
+/// Key of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Place {
     Operand(LayerId, Role),
-    /// The gradient of parameters that several layers use.
+    /// Gradient of shared parameters.
     SharedGradient(LayerId),
-    /// The optimiser's state.
+    /// State of the optimiser.
     Velocity(LayerId),
 }
 
-/// Prepares kernels and their buffers: of one layer on its own, or of a whole network with its layers joined.
+/// Builder of a workload: prepares the kernels and buffers of one layer, or of a whole network with
+/// its layers connected.
 pub(super) struct Assembly<'a, E: Engine> {
     rig: Rig<'a, E>,
     network: &'a LayerGraph,
     batch: usize,
     precision: Precision,
-    /// Whether a layer reads what its neighbours wrote.
+    /// Whether a layer reads the buffers that its neighbours write.
     joined: bool,
     places: HashMap<Place, usize>,
-    /// What is uploaded, from buffer to buffer in the same memory.
+    /// Host staging buffer, reused for all uploads.
     host: Vec<E::Scalar>,
 }
 
@@ -43,7 +44,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(Self { rig, network, batch, precision, joined: false, places: HashMap::new(), host: Vec::new() })
     }
 
-    /// One layer, on buffers of its own.
+    /// Builds the workload of one layer, on separate buffers.
     pub(super) fn layer(mut self, id: LayerId) -> Result<Rig<'a, E>, EngineError> {
         self.forward(id)?;
         self.backward(id)?;
@@ -51,7 +52,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(self.rig)
     }
 
-    /// The whole network: all layers forward, all backward in reverse, all updates.
+    /// Builds the workload of the whole network: all forward passes, all backward passes in
+    /// reverse, all updates.
     pub(super) fn network(mut self) -> Result<Rig<'a, E>, EngineError> {
         self.joined = true;
         for (id, _) in self.network.layers() {
@@ -82,14 +84,14 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
     fn pass(&mut self, id: LayerId, pass: Pass, phase: Phase) -> Result<(), EngineError> {
         let layer = self.network.layer(id);
         let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(self.batch) };
-        // An engine has no kernel for a pass without operands, and says so.
+        // A pass without operands has no kernel; preparing it returns the engine's error.
         let Signature { reads, writes } =
             Signature::of(layer, pass).unwrap_or(Signature { reads: Vec::new(), writes: Vec::new() });
         let operands = |roles: Vec<Role>| roles.into_iter().map(|role| Place::Operand(id, role)).collect();
         self.launch(phase, &spec, operands(reads), operands(writes))
     }
 
-    /// The gradient of an output that several layers use is the sum of theirs.
+    /// Sums the gradients of an output that several layers read.
     fn join_gradients(&mut self, id: LayerId) -> Result<(), EngineError> {
         let consumers = self.network.consumers(id);
         if consumers.len() < 2 || id == self.network.input() {
@@ -102,7 +104,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         self.launch(Phase::Backward, &spec, terms, vec![Place::Operand(id, Role::OutputGradient)])
     }
 
-    /// The gradient of parameters that several layers use is the sum of theirs.
+    /// Sums the gradients of shared parameters.
     fn share_gradient(&mut self, id: LayerId) -> Result<(), EngineError> {
         let users = self.network.parameter_users(id);
         if users.len() < 2 {
@@ -114,7 +116,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         self.launch(Phase::Backward, &spec, terms, vec![Place::SharedGradient(id)])
     }
 
-    /// The optimiser's step, where the parameters are the layer's own.
+    /// Adds the optimiser step of a layer that owns parameters.
     fn update(&mut self, id: LayerId) -> Result<(), EngineError> {
         let elements = self.network.own_parameter_count(id);
         if elements == 0 {
@@ -143,7 +145,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(())
     }
 
-    /// The position of the buffer for a place; allocated and filled when it is first asked for.
+    /// Returns the index of a buffer, which is allocated and filled on first use.
     fn buffer(&mut self, place: Place) -> Result<usize, EngineError> {
         let place = if self.joined { self.home(place) } else { place };
         if let Some(&position) = self.places.get(&place) {
@@ -160,8 +162,9 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         Ok(self.rig.buffers.len() - 1)
     }
 
-    /// Whose buffer it is: an input is the producer's output, and the gradient of an output that one layer uses is the
-    /// gradient of that layer's input. Shared parameters are their owner's.
+    /// Returns the key of the buffer shared by connected layers: an input is the producer's output,
+    /// the gradient of an output with one reader is the gradient of that reader's input, and shared
+    /// parameters are their owner's.
     fn home(&self, place: Place) -> Place {
         match place {
             Place::Operand(id, Role::Input(slot)) => match self.network.producers(id).get(slot) {
@@ -180,7 +183,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
     }
 
     fn filled(&mut self, id: LayerId, role: Role) -> Result<E::Buffer, EngineError> {
-        // What the network reads is what suits the layer that reads it.
+        // The input of the network is filled with data suitable for the layer that reads it.
         let reader = self.network.consumers(id).first().copied().filter(|_| id == self.network.input());
         let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
         let layer = self.network.layer(id);

@@ -7,8 +7,7 @@ use crate::{LayerProfile, structure};
 
 const SCHEMA: &str = "deeppool/profile-journal/v1";
 
-/// All that has to be the same for a measurement to belong to a profile that was begun earlier. The first line of a
-/// journal.
+/// Conditions that must be unchanged for a profile to be resumed. The first line of a journal.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Conditions {
@@ -55,7 +54,7 @@ impl Conditions {
         }
     }
 
-    /// Makes sure that what was begun under `theirs` may go on under these.
+    /// Checks that a profile started under `theirs` may be resumed under `self`.
     pub(super) fn check(&self, theirs: &Self) -> Result<(), String> {
         let pairs = [
             ("is in the format", &theirs.schema, &self.schema),
@@ -64,9 +63,9 @@ impl Conditions {
             ("was begun by layer-profile", &theirs.profiler, &self.profiler),
             ("was begun in the precision", &theirs.precision, &self.precision),
         ];
-        for (what, theirs, ours) in pairs {
+        for (description, theirs, ours) in pairs {
             if theirs != ours {
-                return Err(format!("{what} `{theirs}`, not `{ours}`"));
+                return Err(format!("{description} `{theirs}`, not `{ours}`"));
             }
         }
         let libraries = theirs.libraries.keys().chain(self.libraries.keys());
@@ -112,7 +111,7 @@ impl Conditions {
         Ok(())
     }
 
-    /// Makes sure that a row is of one of the layers.
+    /// Checks that a row belongs to one of the layers.
     pub(super) fn has_layer(&self, row: &LayerProfile) -> Result<(), String> {
         let layer = self.layers.iter().find(|layer| layer.name == row.name);
         match (layer, &row.structure) {

@@ -2,17 +2,17 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{Role, initial_parameters, initial_statistics};
 use layer_graph::{Layer, LayerKind};
 
-/// Numbers that are drawn before they repeat: enough that no kernel can tell.
+/// Number of random values before they repeat. Large enough that no kernel is affected.
 const PERIOD: usize = 4096;
 
-/// Numbers that are repeated until a buffer is full.
+/// Initial data of a buffer: values repeated until it is full.
 pub(super) struct Contents {
     elements: usize,
     period: Vec<f64>,
 }
 
 impl Contents {
-    /// Writes them to a vector in place of what it has.
+    /// Writes the data to a vector, replacing its contents.
     pub(super) fn write_to<T: Copy + From<f32>>(&self, to: &mut Vec<T>) {
         let period: Vec<T> = self.period.iter().map(|&value| (value as f32).into()).collect();
         to.clear();
@@ -23,7 +23,7 @@ impl Contents {
     }
 }
 
-/// What a buffer holds before the first launch, where that matters: data as in training. `None` for what kernels write.
+/// Returns the initial data of a buffer, as in training, or `None` for a buffer that kernels write.
 pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Contents> {
     let elements = role.elements(layer, samples);
     let whole = |values: Vec<f64>| Contents { elements: values.len(), period: values };
@@ -34,7 +34,7 @@ pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Cont
             let classes = layer.input_shapes().first().map_or(1, layer_graph::Shape::innermost);
             Some(cycle(elements, |stream| stream.below(classes) as f64))
         }
-        // The mean over the batch is what training goes down on.
+        // The loss of training is the mean over the batch.
         Role::OutputGradient if *layer.kind() == LayerKind::SoftmaxCrossEntropy => {
             Some(Contents { elements, period: vec![1.0 / samples as f64] })
         }

@@ -1,5 +1,5 @@
-//! What an unfinished profile keeps on disk: a line of JSON that says what is being measured, and a line for every
-//! measurement that is finished.
+//! Journal of an unfinished profile: one JSON line with the conditions, and one for each finished
+//! measurement.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,18 +12,19 @@ use super::conditions::Conditions;
 use crate::rows::{LayerDocument, NetworkDocument};
 use crate::{LayerProfile, NetworkTime, ProfileError};
 
-/// A line after the first.
+/// Line after the first.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// A layer at one batch size.
+    /// Layer at one batch size.
     Layer(LayerDocument),
     Network(NetworkDocument),
 }
 
-/// The finished measurements of a profile that may be killed at any time.
+/// Journal of finished measurements, which survives the death of the process at any time.
 ///
-/// Each is appended by one write. A line that was not written to its end does not count; any other damage is an error.
+/// Each measurement is appended by one write. An incomplete last line is discarded; any other
+/// damage is an error.
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
@@ -32,7 +33,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal that is there, or begins one.
+    /// Opens the existing journal, or creates one.
     pub(super) fn open(path: PathBuf, conditions: &Conditions) -> Result<Self, ProfileError> {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
@@ -82,14 +83,15 @@ impl Journal {
         Ok(())
     }
 
-    /// How many measurements are finished.
+    /// Returns the number of finished measurements.
     pub(super) fn len(&self) -> usize {
         self.layers.len() + self.network.len()
     }
 
-    /// A layer's row of one batch size, if it is finished.
+    /// Returns the row of a layer at one batch size, if it is finished.
     pub(super) fn layer(&self, name: &str, batch: usize) -> Option<&LayerProfile> {
-        // Looked up by an owned key: a pair of a borrowed name and a number is not a borrowed pair.
+        // The lookup needs an owned key, because `(&str, usize)` cannot be borrowed from `(String,
+        // usize)`.
         self.layers.get(&(name.to_owned(), batch))
     }
 
@@ -97,7 +99,7 @@ impl Journal {
         self.network.get(&batch).copied()
     }
 
-    /// Adds a layer's row of one batch size.
+    /// Appends the row of a layer at one batch size.
     pub(super) fn add_layer(&mut self, row: &LayerProfile) -> Result<(), ProfileError> {
         self.append(&Line::Layer(LayerDocument::new(row)))
     }
@@ -112,7 +114,7 @@ impl Journal {
         self.file.write_all(&text).map_err(|error| failed(&self.path, &error))
     }
 
-    /// Deletes the journal, when the profile is on disk.
+    /// Deletes the journal after the profile was saved.
     pub(super) fn remove(self) -> Result<(), ProfileError> {
         std::fs::remove_file(&self.path).map_err(|error| failed(&self.path, &error))
     }

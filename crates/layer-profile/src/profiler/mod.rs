@@ -20,22 +20,22 @@ use journal::Journal;
 use progress::Progress;
 use session::Session;
 
-/// Measures how long an engine takes for each layer of a network, and for the network as a whole.
+/// Profiler: measures the times of each layer of a network, and of the whole network, on an engine.
 ///
-/// A time is the median of the repeats; the table also holds their median absolute deviation, how many of them were
-/// outliers (more than five deviations, and more than 1% of the median, from the median), and what ran where: the device,
-/// the versions, the clock, the repeats.
+/// A time is the median of the repeats. The table also holds their median absolute deviation, the
+/// number of outliers (repeats that differ from the median by more than five deviations and more
+/// than 1%), and the conditions: device, versions, clock and number of repeats.
 ///
-/// Before the repeats the work runs until it is warm: until the medians of two successive windows of three samples are
-/// within 5% of each other. After 24 samples or 10 seconds the warm-up gives up, and the time is marked as
-/// [unsteady](crate::Spread::unsteady). Work that takes less than 100 us is launched several times a sample, so that
-/// neither the clock's resolution nor synchronization dominates. Samples are taken by [`Engine::time`], which a device may
-/// measure by its own clock.
+/// Before the repeats, the work runs until the medians of two successive windows of three samples
+/// are within 5% of each other. After 24 samples or 10 seconds the warm-up gives up, and the time
+/// is marked as [unsteady](crate::Spread::unsteady). Work shorter than 100 us is launched several
+/// times in each sample, so that neither clock resolution nor synchronisation dominates. Samples
+/// are taken by [`Engine::time`], which may use the clock of the device.
 ///
-/// Layers are measured one at a time on synthetic data, without the gradient of their inputs where these are the
-/// network's. The whole network is measured in runs of all forward passes, all backward passes (with the sums of
-/// gradients where branches meet, which belong to no layer) and all optimiser steps. Memory holds one layer at one batch
-/// size, or the whole network at one batch size.
+/// Layers are measured one at a time on synthetic data. The gradient of their inputs is omitted if
+/// these are the inputs of the network. The whole network is measured in runs of all forward
+/// passes, all backward passes (including the sums of gradients where branches join) and all
+/// optimiser steps. Memory holds one layer, or the whole network, at one batch size.
 ///
 /// ```
 /// use layer_engine::CpuEngine;
@@ -57,21 +57,22 @@ pub struct Profiler<'a, E> {
     progress: bool,
 }
 
-/// What [`Profiler::profile_to`] did.
+/// Result of [`Profiler::profile_to`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ProfileRun {
-    /// The profile, as it is in the file.
+    /// Profile, as saved in the file.
     pub table: ProfileTable,
-    /// How many measurements this run made: a layer at a batch size, or the whole network at a batch size.
+    /// Number of measurements made by this run. A measurement is a layer or the whole network at
+    /// one batch size.
     pub measured: usize,
-    /// How many measurements were taken over from an earlier run that was stopped.
+    /// Number of measurements taken from the journal of an earlier run.
     pub resumed: usize,
 }
 
 impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
-    /// A profiler of what this engine runs on. It measures in single precision, at batches of 1, 2, 4, 8, 16 and 32, with
-    /// 10 repeats and no progress bar.
+    /// Creates a profiler for an engine with the defaults: single precision, batch sizes 1, 2, 4,
+    /// 8, 16 and 32, 10 repeats, no progress bar.
     #[must_use]
     pub fn new(engine: &'a E) -> Self {
         Self {
@@ -83,15 +84,14 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         }
     }
 
-    /// Sets the batch sizes, ascending.
+    /// Sets the batch sizes, which must be ascending.
     #[must_use]
     pub fn batches(mut self, batches: impl Into<Vec<usize>>) -> Self {
         self.batches = batches.into();
         self
     }
 
-    /// Sets how often a measurement is repeated, at least once. Fewer than ten repeats say little about the spread: good for
-    /// a quick look, not for a profile that is kept.
+    /// Sets the number of repeats, at least 1. Fewer than 10 give a poor estimate of the spread.
     #[must_use]
     pub fn repeats(mut self, repeats: usize) -> Self {
         self.repeats = repeats.max(1);
@@ -115,8 +115,10 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     /// Measures a network.
     ///
     /// # Errors
-    /// [`ProfileError::Batches`] when the batch sizes are none, zero or not ascending; [`ProfileError::Opaque`] when a layer is;
-    /// [`ProfileError::Engine`] when the engine fails; [`ProfileError::Invalid`] when the network has no layer but its input.
+    /// - [`ProfileError::Batches`] if the batch sizes are empty, zero or not ascending.
+    /// - [`ProfileError::Opaque`] if a layer is opaque.
+    /// - [`ProfileError::Engine`] if the engine fails.
+    /// - [`ProfileError::Invalid`] if the network has only its input layer.
     pub fn profile(&self, network: &LayerGraph) -> Result<ProfileTable, ProfileError> {
         self.check(network)?;
         let (device, measurement) = self.describe();
@@ -125,15 +127,17 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
 
     /// Measures a network and [saves](ProfileTable::save) the profile.
     ///
-    /// Every measurement goes into a journal beside the file ([`journal_path`](Self::journal_path)) as soon as it is
-    /// finished. When this run fails or is killed, the next one with the same file takes them over and measures what is
-    /// left. The journal is deleted when the profile is on disk. It outlives this process, not a crash of the system; two
-    /// runs must not write the same file at the same time. What is no file, such as a pipe, has no journal.
+    /// Every finished measurement is appended to a journal beside the file
+    /// ([`journal_path`](Self::journal_path)). If the run fails or is killed, the next run with the
+    /// same file takes the finished measurements from the journal and makes the rest. The journal
+    /// is deleted after the profile is saved. It survives the end of the process but not a crash of
+    /// the system. Two runs must not write the same file at the same time. A destination that is
+    /// not a regular file, such as a pipe, has no journal.
     ///
     /// # Errors
-    /// Those of [`profile`](Self::profile); [`ProfileError::Journal`] when there is a journal that is damaged, or of another
-    /// network, device, version, precision, number of repeats or choice of batch sizes; [`ProfileError::File`] when a file
-    /// cannot be written.
+    /// Those of [`profile`](Self::profile); [`ProfileError::Journal`] if there is a journal that is
+    /// damaged, or has another network, device, version, precision, number of repeats or batch
+    /// sizes; [`ProfileError::File`] if a file cannot be written.
     pub fn profile_to(
         &self,
         network: &LayerGraph,
@@ -154,7 +158,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         Ok(run)
     }
 
-    /// Where [`profile_to`](Self::profile_to) keeps what is finished: the file's name with `.partial` behind it.
+    /// Returns the path of the journal of [`profile_to`](Self::profile_to): the name of the file
+    /// with `.partial` appended.
     #[must_use]
     pub fn journal_path(profile: impl AsRef<Path>) -> PathBuf {
         let mut path = profile.as_ref().as_os_str().to_owned();
@@ -162,7 +167,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         path.into()
     }
 
-    /// Whether this network can be measured at these batch sizes, before anything is.
+    /// Checks that the network can be measured at these batch sizes.
     fn check(&self, network: &LayerGraph) -> Result<(), ProfileError> {
         check_batches(&self.batches)?;
         match network.opaque_layers().next() {
@@ -173,7 +178,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         }
     }
 
-    /// The device's name, and how measurements are made on it.
+    /// Returns the name of the device and the conditions of the measurement.
     fn describe(&self) -> (String, MeasurementConditions) {
         let device = self.engine.describe();
         let measurement = MeasurementConditions {
@@ -196,7 +201,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         let progress = if self.progress { Progress::new(network, &self.batches) } else { Progress::hidden() };
         let resumed = journal.as_ref().map_or(0, |journal| journal.len());
         if resumed > 0 {
-            progress.say(&format!("taken over from an earlier run: {resumed} measurements"));
+            progress.say(&format!("resumed from an earlier run: {resumed} measurements"));
         }
         let mut session = Session { profiler: self, network, journal, progress, measured: 0 };
         let layers = session.layers()?;

@@ -1,17 +1,17 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use layer_graph::{Layer, LayerGraph};
 
-/// What a measurement costs beside the work itself, in the same unit: floating-point operations.
+/// Overhead of one measurement, in equivalent floating-point operations.
 const OVERHEAD: u64 = 50_000_000;
-/// Operations that a device does while it moves a byte.
+/// Floating-point operations of a device in the time it moves one byte.
 const OPERATIONS_A_BYTE: u64 = 20;
 
-/// A bar on the standard error stream, if that is a terminal, that moves with the work and not with the number of
-/// measurements: a batch of 32 takes longer than one of 1.
+/// Progress bar on standard error, if that is a terminal. It advances by estimated work, since
+/// large batches take longer.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// No bar.
+    /// Creates an invisible bar.
     pub(super) fn hidden() -> Self {
         Self(ProgressBar::hidden())
     }
@@ -26,7 +26,7 @@ impl Progress {
         }
     }
 
-    /// Says what is being measured.
+    /// Shows the current measurement.
     pub(super) fn at(&self, subject: &str, batch: usize) {
         self.0.set_message(format!("{subject} at batch {batch}"));
     }
@@ -35,13 +35,13 @@ impl Progress {
         self.0.inc(work);
     }
 
-    /// Work that was done before: it says nothing about the time that is left.
+    /// Advances by work of an earlier run, without effect on the estimated remaining time.
     pub(super) fn skip(&self, work: u64) {
         self.0.inc(work);
         self.0.reset_eta();
     }
 
-    /// A line above the bar.
+    /// Prints a line above the bar.
     pub(super) fn say(&self, line: &str) {
         self.0.println(line);
     }
@@ -51,7 +51,7 @@ impl Progress {
     }
 }
 
-/// The work of measuring a layer.
+/// Returns the estimated work of measuring a layer.
 pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
     let operations = layer.forward_flops() + layer.backward_flops();
     let bytes = 2 * (layer.input_bytes() + layer.output_bytes());
@@ -60,7 +60,7 @@ pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
         + layer.parameter_bytes() * OPERATIONS_A_BYTE
 }
 
-/// The work of measuring a whole network.
+/// Returns the estimated work of measuring a whole network.
 pub(super) fn network(network: &LayerGraph, batch: usize) -> u64 {
     network.layers().map(|(_, one)| layer(one, batch)).sum()
 }

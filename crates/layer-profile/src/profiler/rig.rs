@@ -1,6 +1,6 @@
 use layer_engine::{Engine, EngineError, LaunchContext, Stopwatch};
 
-/// The parts of a training iteration that are timed.
+/// Timed part of a training iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Forward,
@@ -8,17 +8,18 @@ pub(super) enum Phase {
     Update,
 }
 
-/// A learning rate of zero keeps the parameters, so that all repeats work on the same numbers.
+/// With a learning rate of zero the parameters stay the same, so that all repeats compute the same
+/// values.
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 };
 
-/// A kernel and the positions of its operands among the rig's buffers.
+/// Kernel with the indices of its operands among the workload's buffers.
 pub(super) struct Launch<K> {
     pub(super) kernel: K,
     pub(super) reads: Vec<usize>,
     pub(super) writes: Vec<usize>,
 }
 
-/// Kernels ready to be launched, phase by phase, with the buffers that they work on.
+/// Prepared kernels of each phase, with their buffers.
 pub(super) struct Rig<'a, E: Engine> {
     pub(super) engine: &'a E,
     pub(super) queue: E::Queue,
@@ -27,12 +28,12 @@ pub(super) struct Rig<'a, E: Engine> {
 }
 
 impl<E: Engine> Rig<'_, E> {
-    /// Whether there is nothing to do in a phase.
+    /// Returns whether a phase has no kernels.
     pub(super) fn is_idle(&self, phase: Phase) -> bool {
         self.phases[phase as usize].is_empty()
     }
 
-    /// What `measure` finds with a stopwatch of rounds of a phase.
+    /// Runs `measure` with a stopwatch that times rounds of a phase, and returns its result.
     pub(super) fn time<R: Default>(
         &mut self,
         phase: Phase,
@@ -59,7 +60,8 @@ impl<K> Launch<K> {
         buffers: &mut [E::Buffer],
         queue: &mut E::Queue,
     ) -> Result<(), EngineError> {
-        // Taken out of the list, because a kernel borrows some buffers to read and others to write.
+        // Written buffers are moved out of the list, because a kernel borrows some buffers shared
+        // and others mutably.
         let lift = |&buffer: &usize| std::mem::take(&mut buffers[buffer]);
         let mut written: Vec<E::Buffer> = self.writes.iter().map(lift).collect();
         let reads: Vec<&E::Buffer> = self.reads.iter().map(|&buffer| &buffers[buffer]).collect();

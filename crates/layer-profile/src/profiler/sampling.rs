@@ -1,24 +1,25 @@
-//! When a measurement is long enough, and when a device is warm.
+//! Length of samples and end of the warm-up.
 
 use std::time::Duration;
 
 use super::timing::median;
 
-/// The least time of a sample, so that neither the clock's resolution nor synchronization dominates.
+/// Minimum duration of a sample, so that neither clock resolution nor synchronisation dominates.
 const SHORTEST_SAMPLE: Duration = Duration::from_micros(100);
 const MOST_ROUNDS: u32 = 1000;
 
-/// Samples of which a median is taken during the warm-up.
+/// Number of samples in a window of the warm-up.
 const WINDOW: usize = 3;
-/// Medians of two windows in a row that differ by at most this part (1 in 20, 5%) are stable.
+/// Two successive windows are stable if their medians differ by at most 1 part in this number (5%).
 const STABLE_PART: u32 = 20;
-/// Where the warm-up ends, stable or not; but never before there were two windows.
+/// Maximum duration of the warm-up, after at least two windows.
 const LONGEST_WARM_UP: Duration = Duration::from_secs(10);
 const MOST_SAMPLES: usize = 24;
 
-/// How many rounds of some work make a sample; `time` runs a number of rounds and says how long they took.
+/// Returns the number of rounds in a sample. `time` runs the given number of rounds and returns
+/// their duration.
 pub(super) fn rounds<E>(mut time: impl FnMut(u32) -> Result<Duration, E>) -> Result<u32, E> {
-    // The first run is cold, which does not make it ten times as long as a sample unless the work itself is long.
+    // The first run is cold. It exceeds ten times the minimum only if the work itself is long.
     if time(1)? >= SHORTEST_SAMPLE * 10 {
         return Ok(1);
     }
@@ -28,14 +29,15 @@ pub(super) fn rounds<E>(mut time: impl FnMut(u32) -> Result<Duration, E>) -> Res
         if took >= SHORTEST_SAMPLE || rounds == MOST_ROUNDS {
             return Ok(rounds);
         }
-        // A quarter more than needed, so that the next try is the last one.
+        // A quarter more than needed, so that the next attempt suffices.
         let wanted = SHORTEST_SAMPLE.as_nanos() * 5 / 4 * u128::from(rounds);
         let next = wanted.div_ceil(took.as_nanos().max(1));
         rounds = u32::try_from(next).unwrap_or(MOST_ROUNDS).clamp(rounds + 1, MOST_ROUNDS);
     }
 }
 
-/// Takes samples until the medians of two successive windows agree, or there were too many. Returns whether they agreed.
+/// Takes samples until the medians of two successive windows agree or a limit is reached. Returns
+/// whether they agreed.
 pub(super) fn warm_up<E>(mut sample: impl FnMut() -> Result<Duration, E>) -> Result<bool, E> {
     let mut samples = Vec::with_capacity(MOST_SAMPLES);
     let mut spent = Duration::ZERO;
@@ -59,7 +61,8 @@ pub(super) fn warm_up<E>(mut sample: impl FnMut() -> Result<Duration, E>) -> Res
 mod tests {
     use super::*;
 
-    /// Warms up on these samples, in microseconds; says whether they got stable and how many were left.
+    /// Warms up on the given samples in microseconds. Returns whether they became stable and the
+    /// number of samples left.
     fn warm(values: &[u64]) -> (Result<bool, &'static str>, usize) {
         let mut rest = values.iter().map(|&value| Duration::from_micros(value));
         let steady = warm_up(|| rest.next().ok_or("ran out"));
@@ -67,23 +70,24 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_ends_when_two_windows_agree() {
+    fn warm_up_ends_when_two_windows_agree() {
         assert_eq!(warm(&[100, 500, 100, 100, 104, 900, 7]), (Ok(true), 1));
         assert_eq!(warm(&[0; 7]), (Ok(true), 1));
-        // Agreement comes when the fast samples fill both windows' middles.
+        // The windows agree once the fast samples include both medians.
         assert_eq!(warm(&[900, 700, 500, 100, 101, 100, 99, 100, 7]), (Ok(true), 1));
         assert_eq!(warm(&[1, 2, 3, 4, 5]), (Err("ran out"), 0));
     }
 
     #[test]
-    fn the_warm_up_gives_up_on_what_never_gets_stable() {
+    fn warm_up_gives_up_on_unstable_times() {
         let growing: Vec<u64> = (0..40).map(|i| 1 << (i / 2)).collect();
         assert_eq!(warm(&growing), (Ok(false), 40 - MOST_SAMPLES));
         let slow: Vec<u64> = (1..40).map(|i| i * 1_000_000).collect();
         assert_eq!(warm(&slow), (Ok(false), 39 - 2 * WINDOW));
     }
 
-    /// The rounds for work that takes this long, and all rounds that it took to find out.
+    /// Returns the rounds chosen for work of the given duration, and the total number of rounds
+    /// run.
     fn rounds_of(once: Duration, cold: Duration) -> (u32, u32) {
         let mut run = 0;
         let rounds = rounds(|rounds| {
@@ -95,12 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn short_work_is_repeated_until_it_fills_a_sample() {
+    fn short_work_is_repeated_to_fill_a_sample() {
         let micros = Duration::from_micros;
         assert_eq!(rounds_of(micros(2000), micros(0)), (1, 1));
         assert_eq!(rounds_of(micros(150), micros(0)), (1, 2));
         assert_eq!(rounds_of(micros(3), micros(0)), (42, 44));
-        assert_eq!(rounds_of(micros(3), micros(500)), (42, 44), "a cold start is no long work");
+        assert_eq!(rounds_of(micros(3), micros(500)), (42, 44), "a cold start does not count as long work");
         assert_eq!(rounds_of(Duration::ZERO, micros(0)).0, 1000);
     }
 }

@@ -13,18 +13,19 @@ use crate::{
     BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, structure,
 };
 
-/// One run of a profiler over a network: takes what the journal has, measures the rest and adds it to the journal.
+/// Run of a profiler over a network: takes finished measurements from the journal, makes the others
+/// and appends them.
 pub(super) struct Session<'a, E> {
     pub(super) profiler: &'a Profiler<'a, E>,
     pub(super) network: &'a LayerGraph,
     pub(super) journal: Option<&'a mut Journal>,
     pub(super) progress: Progress,
-    /// Measurements that were made, not taken from the journal.
+    /// Number of measurements made by this run.
     pub(super) measured: usize,
 }
 
 impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
-    /// Each layer on its own, at all batch sizes.
+    /// Measures each layer alone, at all batch sizes.
     pub(super) fn layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
         let network = self.network;
         let mut layers = Vec::with_capacity(network.len() - 1);
@@ -38,7 +39,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
                     row.clone()
                 } else {
                     self.progress.at(layer.name(), batch);
-                    // The update does not depend on the batch.
+                    // The update does not depend on the batch size.
                     let row = self.measure_layer(id, batch, rows.is_none());
                     let row = row.map_err(failure(|| format!("layer `{}`", layer.name()), batch))?;
                     if let Some(journal) = &mut self.journal {
@@ -58,7 +59,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         Ok(layers)
     }
 
-    /// The network as a whole, at all batch sizes.
+    /// Measures the whole network at all batch sizes.
     pub(super) fn whole(&mut self) -> Result<Vec<NetworkTime>, ProfileError> {
         let mut rows = Vec::with_capacity(self.profiler.batches.len());
         for &batch in &self.profiler.batches {
@@ -113,7 +114,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         })
     }
 
-    /// The times of one phase on its own, launched over and over.
+    /// Measures one phase alone, launched repeatedly.
     fn phase(&self, rig: &mut Rig<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
         if rig.is_idle(phase) {
             return Ok(Timing::IDLE);
@@ -126,7 +127,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         })
     }
 
-    /// The times of the three phases, run one after another as in training.
+    /// Measures the three phases, run in sequence as in training.
     fn measure_network(&self, batch: usize) -> Result<NetworkTime, EngineError> {
         let mut rig = self.assembly(batch)?.network()?;
         let mut once = |phase| rig.time(phase, |stopwatch| stopwatch(1));

@@ -2,12 +2,13 @@ use std::time::Duration;
 
 use crate::Spread;
 
-/// How many deviations from the median make a sample an outlier.
+/// Minimum distance of an outlier from the median, in deviations.
 const OUTLIER_DEVIATIONS: u32 = 5;
-/// A sample within this part of the median is no outlier, however little the others spread, since clocks have a resolution.
+/// A sample within 1 part in this number of the median is no outlier, since clocks have a finite
+/// resolution.
 const OUTLIER_PART: u32 = 100;
 
-/// What repeated measurements say.
+/// Statistics of repeated measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timing {
     pub(super) median: Duration,
@@ -21,13 +22,13 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// What takes no time because there is nothing to do.
+    /// Timing of an empty phase.
     pub(super) const IDLE: Self = Self {
         median: Duration::ZERO,
         spread: Spread { deviation: Duration::ZERO, outliers: Some(0), unsteady: false },
     };
 
-    /// The statistics of samples that were taken after a warm-up, which got steady or did not.
+    /// Computes the statistics of samples. `steady` says whether the warm-up became stable.
     pub(super) fn of(samples: &[Duration], steady: bool) -> Self {
         let median = median(samples.iter().copied());
         let distances = || samples.iter().map(|sample| sample.abs_diff(median));
@@ -38,7 +39,7 @@ impl Timing {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; zero of none.
+/// Returns the middle value, or the mean of the two middle values, or zero if there are none.
 pub(super) fn median(samples: impl Iterator<Item = Duration>) -> Duration {
     let mut samples: Vec<Duration> = samples.collect();
     samples.sort_unstable();
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_and_its_deviation_ignore_an_outlier_that_is_counted() {
+    fn outliers_are_counted_without_affecting_the_median() {
         let Timing { median, spread } = Timing::of(&micros(&[12, 10, 9000, 11, 13]), true);
         assert_eq!(median, Duration::from_micros(12));
         assert_eq!(spread.deviation, Duration::from_micros(1));
@@ -68,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn the_ticks_of_a_clock_are_no_outliers() {
+    fn clock_resolution_causes_no_outliers() {
         assert_eq!(Timing::of(&micros(&[1000, 1000, 1000, 1000, 1009]), true).spread.outliers, Some(0));
         assert_eq!(Timing::of(&micros(&[1000, 1000, 1000, 1000, 1011]), true).spread.outliers, Some(1));
     }
 
-    /// A value with as many others below it as above it, or the mean of two neighbours of which that is true.
+    /// Returns the median by its definition: a value with as many others below it as above it.
     fn middle(values: &[u64]) -> u64 {
         let rank = |value: u64, strict: bool| {
             values.iter().filter(|&&other| other < value || !strict && other == value).count()
@@ -87,8 +88,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn statistics_agree_with_counting(samples in prop::collection::vec(0..10_000_000u64, 1..40)) {
-            // Multiples of four nanoseconds, so that the halves of the median and of the distances are whole.
+        fn statistics_match_their_definitions(samples in prop::collection::vec(0..10_000_000u64, 1..40)) {
+            // Multiples of four nanoseconds, so that both medians are whole numbers.
             let nanos: Vec<u64> = samples.iter().map(|sample| sample * 4).collect();
             let durations: Vec<Duration> = nanos.iter().copied().map(Duration::from_nanos).collect();
             let timing = Timing::of(&durations, true);

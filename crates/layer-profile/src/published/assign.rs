@@ -1,4 +1,4 @@
-//! Which layers a row's times are of.
+//! Assignment of a published file's rows to the layers of a network.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use super::row::Row;
 use super::share::share;
 use crate::{DeviceModel, ProfileError, structure};
 
-/// The published times of a network's layers at one batch size.
+/// Published times of a network's layers at one batch size.
 pub(super) struct Times {
-    /// Forward and backward.
+    /// Forward and backward times.
     times: HashMap<LayerId, [Option<Duration>; 2]>,
 }
 
@@ -45,7 +45,7 @@ impl Times {
         Ok(times)
     }
 
-    /// Forward and backward of a layer, where they were published.
+    /// Returns the published forward and backward times of a layer.
     pub(super) fn of_layer(&self, id: LayerId) -> [Option<Duration>; 2] {
         self.times.get(&id).copied().unwrap_or_default()
     }
@@ -55,7 +55,8 @@ fn is_relu(row: &Row) -> bool {
     label(row) == Some("relu")
 }
 
-/// The label of the [`LayerKind`] that a row's kind stands for; `None` for a block of layers, or a kind that is not known.
+/// Returns the label of the [`LayerKind`] of a row, or `None` for a block of layers or an unknown
+/// kind.
 fn label(row: &Row) -> Option<&'static str> {
     Some(match row.kind.as_str() {
         "conv2d" => "conv2d",
@@ -70,7 +71,8 @@ fn label(row: &Row) -> Option<&'static str> {
     })
 }
 
-/// The layers of each row, in order. Layers of kinds that have no row at all are passed over; all others have to have one.
+/// Returns the layers of each row, in order. Kinds of layers without any row are skipped; every
+/// other layer must have one.
 fn groups(network: &LayerGraph, rows: &[Row]) -> Result<Vec<Vec<LayerId>>, ProfileError> {
     let kinds: HashSet<&str> = rows.iter().filter_map(label).collect();
     let layers: Vec<(LayerId, &Layer)> = network.layers().skip(1).collect();
@@ -119,7 +121,7 @@ fn groups(network: &LayerGraph, rows: &[Row]) -> Result<Vec<Vec<LayerId>>, Profi
     }
 }
 
-/// Whether a row is of a layer of this kind, with these parameters and shapes.
+/// Returns whether a row describes a layer: same kind, parameters and shapes.
 fn fits(row: &Row, layer: &Layer) -> bool {
     let input =
         if *layer.kind() == LayerKind::Concat { layer.output_shape() } else { &layer.input_shapes()[0] };
@@ -150,8 +152,8 @@ fn fits(row: &Row, layer: &Layer) -> bool {
     }
 }
 
-/// How many of the layers from here on are the residual block of a row: three convolutions with normalisations and activations, perhaps
-/// a projection, the sum and its ReLU.
+/// Returns the number of layers that belong to a residual block's row: three convolutions with
+/// normalisations and activations, an optional projection, the sum and its ReLU.
 fn bottleneck(row: &Row, layers: &[&Layer]) -> Option<usize> {
     let first = layers.first()?;
     if row.input != first.input_shapes()[0].dims() {

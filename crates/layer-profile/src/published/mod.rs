@@ -1,4 +1,5 @@
-//! Layer times that were published with DeepPool (Park et al., MLSys 2022), `profile/A100_vgg.prof` and its like.
+//! Importer of the layer times published with DeepPool (Park et al., MLSys 2022), such as
+//! `profile/A100_vgg.prof`.
 
 mod assign;
 mod row;
@@ -16,57 +17,59 @@ use crate::{
 use assign::Times;
 use row::{Row, parse};
 
-/// A profile in the text format of the original DeepPool, of one network at several batch sizes.
+/// Profile of one network at several batch sizes, in the text format of the original DeepPool.
 ///
 /// # Format
-/// A line holds the layer's kind, its parameters as JSON, the batch size, the shape of an input sample, and three times: all in
-/// milliseconds, forward and backward in microseconds.
+/// A line holds the layer's kind, its parameters as JSON, the batch size, the shape of an input
+/// sample, and three times: the total in milliseconds, forward and backward in microseconds.
 ///
 /// ```text
-/// conv2d{"in_channels":3,"kernel_size":3,"out_channels":64,"padding":1,"stride":1}[64][3,224,224]   2.157   2157     6
-/// ReLU2d{"inplace":true,"kernel_size":1,"padding":0,"stride":1}[64][64,224,224]                     4.936   1205  3730
+/// conv2d{"in_channels":3,"kernel_size":3,...,"stride":1}[64][3,224,224]     2.157   2157     6
+/// ReLU2d{"inplace":true,"kernel_size":1,...,"stride":1}[64][64,224,224]     4.936   1205  3730
 /// ```
 ///
-/// The rows of a batch size stand together in the order of the layers; lines such as `SUM(avg)  103.081` end them. Files of
-/// percentiles, which do not tell forward from backward, are refused.
+/// The rows of a batch size are consecutive and in the order of the layers; a line such as
+/// `SUM(avg)  103.081` ends them. Files of percentiles are rejected, since they do not separate
+/// forward from backward.
 ///
-/// # What the rows mean
-/// - Rows belong to layers by position: equal layers have equal texts, and their times differ.
-/// - In a file with rows of activations, a convolution's or linear layer's backward was measured with the ReLU after it. The two
-///   layers share the sum of both rows' backward times as a device model shares it. A last linear layer, with no ReLU after it,
-///   has no backward time in the file.
-/// - A `ResnetBottleneck` is a row of a whole block, which its layers share likewise.
-/// - Kinds of layers without any row in the file are not in its times: the original's networks have no dropout and no loss, and
-///   VGG-16 there has no pooling of 7x7 to 7x7, WRN-101-2 no normalisation after its first convolution, and Inception-V3
-///   convolutions and pooling alone.
+/// # Assignment to layers
+/// - Rows are assigned by position: equal layers have equal text, but different times.
+/// - In files with rows of activations, the backward pass of a convolution or linear layer was
+///   measured together with the following ReLU. The sum of both backward times is divided in the
+///   proportions of a device model. A final linear layer, without a ReLU, has no backward time in
+///   the file.
+/// - A `ResnetBottleneck` row covers a whole block. Its times are divided in the same way.
+/// - Kinds of layers without any row are not in the times: the original's networks have no dropout
+///   and no loss. Its VGG-16 has no pooling from 7x7 to 7x7, its WRN-101-2 no normalisation after
+///   the first convolution, and its Inception-V3 only convolutions and pooling.
 ///
-/// What is not in the file is modelled: those layers, and the optimiser's step.
+/// Missing times are modelled: those of such layers, and the optimiser step.
 ///
-/// # Which files fit which networks
-/// `A100_vgg.prof` fits `vgg16`, `A100_wrn.prof` `wrn-101-2`, and `A100_inception.prof` `inception-v3`. With any other network, the
-/// first row that differs is named.
+/// # Files and networks
+/// `A100_vgg.prof` matches `vgg16`, `A100_wrn.prof` matches `wrn-101-2`, and `A100_inception.prof`
+/// matches `inception-v3`. For any other network, the error names the first row that differs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedProfile {
-    /// The rows of each batch size, ascending.
+    /// Rows of each batch size, ascending.
     blocks: Vec<Vec<Row>>,
 }
 
-/// A profile for a network of ours, made from a published one.
+/// Profile of a network, converted from a published one.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ImportedProfile {
-    /// The times of all layers.
+    /// Times of all layers.
     pub table: ProfileTable,
-    /// The layers that are not in the file: their times are a model's.
+    /// Layers without published times. Their times are modelled.
     pub modelled: Vec<String>,
-    /// The layers of which the file has no backward time: it is a model's.
+    /// Layers without a published backward time. It is modelled.
     pub modelled_backward: Vec<String>,
-    /// The largest share, over the batch sizes, that the model has in forward and backward together.
+    /// Share of modelled time in the forward and backward passes, maximum over the batch sizes.
     pub modelled_share: f64,
 }
 
 impl PublishedProfile {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
     /// [`ProfileError::Published`], which names the line.
@@ -85,16 +88,19 @@ impl PublishedProfile {
         Self::from_text(&text).map_err(|error| in_file(error.to_string()))
     }
 
-    /// The batch sizes, ascending.
+    /// Returns the batch sizes, ascending.
     pub fn batches(&self) -> impl Iterator<Item = usize> {
         self.blocks.iter().map(|rows| rows[0].batch)
     }
 
-    /// The times of a network's layers. `model` shares rows that several layers have together, and stands in for what is not in
-    /// the file; the table is of its device.
+    /// Converts the rows to a profile of the given network.
+    ///
+    /// `model` divides the rows that cover several layers and supplies the missing times. The table
+    /// is labelled with its device.
     ///
     /// # Errors
-    /// [`ProfileError::Published`] that names the first row that differs from the network, or the layer without a row.
+    /// [`ProfileError::Published`], which names the first row that differs from the network, or the
+    /// layer without a row.
     pub fn for_network(
         &self,
         network: &LayerGraph,
@@ -126,7 +132,7 @@ impl PublishedProfile {
             ..model.accuracy().clone()
         };
 
-        // The same for all batch sizes, since each of them has all rows.
+        // Equal for all batch sizes, since each of them has all rows.
         let lacking = |wanted: [bool; 2]| {
             let ids = layers.iter().zip(&blocks[0].lacks).filter(move |&(_, lacks)| *lacks == wanted);
             ids.map(|(&id, _)| network.layer(id).name().to_owned()).collect()
@@ -140,16 +146,16 @@ impl PublishedProfile {
     }
 }
 
-/// All times at one batch size.
+/// Times at one batch size.
 struct Block {
     batch: usize,
-    /// Of each layer.
+    /// Times of each layer.
     times: Vec<BatchTime>,
-    /// Whether a layer's forward and backward times were not published.
+    /// For each layer, whether its forward and backward times are missing in the file.
     lacks: Vec<[bool; 2]>,
-    /// All layers, with the optimiser's step.
+    /// Sum of all layers, including the optimiser step.
     whole: LayerTime,
-    /// What of the passes is the model's.
+    /// Modelled part of the forward and backward passes.
     modelled: Duration,
 }
 
@@ -186,14 +192,14 @@ impl Block {
         Ok(block)
     }
 
-    /// The model's share of forward and backward together.
+    /// Returns the modelled share of the forward and backward passes.
     fn modelled_share(&self) -> f64 {
         let passes = self.whole.forward.saturating_add(self.whole.backward);
         self.modelled.as_secs_f64() / passes.as_secs_f64()
     }
 }
 
-/// The optimiser's step over the parameters that a layer brings with it.
+/// Returns the time of the optimiser step over the parameters that a layer owns.
 fn update(network: &LayerGraph, id: LayerId, model: &DeviceModel) -> Option<Duration> {
     (network.own_parameter_count(id) > 0).then(|| model.layer_time(network.layer(id), 0).update)
 }

@@ -1,4 +1,4 @@
-//! The text format.
+//! Parser of the text format.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::ProfileError;
 /// One line of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// The line's number, from 1.
+    /// Line number, from 1.
     pub(super) line: usize,
-    /// Kind, parameters, batch and shape, as they stand there.
+    /// Kind, parameters, batch and shape, as written in the file.
     pub(super) text: String,
     pub(super) kind: String,
     pub(super) parameters: Map<String, Value>,
     pub(super) batch: usize,
-    /// The shape of an input sample.
+    /// Shape of an input sample.
     pub(super) input: Vec<usize>,
     pub(super) forward: Duration,
     pub(super) backward: Duration,
 }
 
 impl Row {
-    /// One or two sizes, `[height, width]`.
+    /// Returns a parameter that is one size or a pair `[height, width]`.
     pub(super) fn pair(&self, name: &str) -> Option<[usize; 2]> {
         match self.parameters.get(name)? {
             Value::Array(pair) => {
@@ -47,7 +47,7 @@ fn size(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|size| usize::try_from(size).ok())
 }
 
-/// The rows of each batch size, ascending.
+/// Parses the rows of each batch size and sorts them by batch size.
 pub(super) fn parse(text: &str) -> Result<Vec<Vec<Row>>, ProfileError> {
     let mut blocks: Vec<Vec<Row>> = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -97,8 +97,8 @@ fn row(line: usize, key: &str, columns: &[&str]) -> Result<Row, String> {
     let input = input.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| expected())?;
     let &[_all_ms, forward_us, backward_us] = columns else {
         return Err(format!(
-            "expected three times (all in ms, forward and backward in us), found {}; files of percentiles do not tell \
-             forward from backward and cannot be imported",
+            "expected three times (all in ms, forward and backward in us), found {}; files of percentiles do \
+             not tell forward from backward and cannot be imported",
             columns.len()
         ));
     };

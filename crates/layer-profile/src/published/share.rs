@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-/// Shares a time in proportion to weights, so that the shares add up to it to the nanosecond. Without weights to go by, all are
-/// the same.
+/// Divides a time in proportion to weights, so that the parts add up exactly. If all weights are
+/// zero, the parts are equal.
 pub(super) fn share(time: Duration, weights: &[Duration]) -> Vec<Duration> {
     let weigh = |weight: Duration| weight.as_nanos();
     let mut all: u128 = weights.iter().copied().map(weigh).sum();
@@ -13,7 +13,7 @@ pub(super) fn share(time: Duration, weights: &[Duration]) -> Vec<Duration> {
     let mut given = Duration::ZERO;
     let shares = weights.iter().map(|&weight| {
         weight_so_far += if even { 1 } else { weigh(weight) };
-        // Both are below 2^64 for times of up to 500 years.
+        // Both factors are below 2^64 for times up to 500 years.
         let nanos = time.as_nanos() * weight_so_far / all;
         let until_here = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let share = until_here.saturating_sub(given);
@@ -31,7 +31,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_are_in_proportion_and_nothing_is_lost(
+        fn shares_are_proportional_and_add_up(
             nanos in 0u64..1 << 50, weights in proptest::collection::vec(0u64..1 << 40, 1..12),
         ) {
             let time = Duration::from_nanos(nanos);

@@ -1,4 +1,4 @@
-//! The `a100` model against the layer times that were published with DeepPool, read where they are present.
+//! The `a100` model compared with the layer times published with DeepPool, if they are present.
 
 use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel, NetworkErrors, Observations};
@@ -14,10 +14,10 @@ fn observations() -> Option<Observations> {
     None
 }
 
-fn show(what: &str, networks: &[NetworkErrors]) {
+fn show(label: &str, networks: &[NetworkErrors]) {
     for errors in networks {
         let median = 100.0 * errors.median();
-        println!("{} {what}: {} rows, {median:.1}% median", errors.network, errors.rows.len());
+        println!("{} {label}: {} rows, {median:.1}% median", errors.network, errors.rows.len());
         for (batch, error) in &errors.whole {
             println!("    batch {batch:>2}: {:+.1}%", 100.0 * error);
         }
@@ -25,7 +25,7 @@ fn show(what: &str, networks: &[NetworkErrors]) {
 }
 
 #[test]
-fn layers_and_whole_networks_are_close_at_every_published_batch() {
+fn model_matches_every_published_batch() {
     let Some(observations) = observations() else { return };
     let errors = DeviceModel::named("a100").expect("built in").errors(&observations);
     show("fitted", &errors);
@@ -38,12 +38,13 @@ fn layers_and_whole_networks_are_close_at_every_published_batch() {
 }
 
 #[test]
-fn networks_that_were_left_out_are_nearly_as_close_and_the_built_in_model_is_what_the_fit_gives() {
+fn cross_validation_is_accurate_and_the_fit_reproduces_the_built_in_model() {
     let Some(observations) = observations() else { return };
     let (model, report) = DeviceModel::fit("a100", Some(&DataSheet::A100), &observations).expect("a fit");
     show("left out", &report.held_out);
     for network in &report.held_out {
-        // VGG-16 8%, WRN-101-2 5%, Inception-V3 7% were seen; for their layers medians of 7%, 8% and 10%.
+        // Observed: 8% for VGG-16, 5% for WRN-101-2 and 7% for Inception-V3; medians of layers 7%,
+        // 8% and 10%.
         assert!(network.worst() < 0.085, "{} is off by {:.3}", network.network, network.worst());
         assert!(network.median() < 0.11, "{}: {:.3} median", network.network, network.median());
     }

@@ -1,4 +1,4 @@
-//! The laws of the device models, over every layer of networks of the zoo.
+//! Properties of the device models for every layer of networks of the zoo.
 
 use std::time::Duration;
 
@@ -17,16 +17,18 @@ fn network(name: &str) -> LayerGraph {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn more_samples_take_longer_but_less_each(samples in 1..200usize, more in 1..200usize) {
+    fn time_grows_with_samples_and_shrinks_for_each_sample(samples in 1..200usize, more in 1..200usize) {
         for device in DeviceModel::names().into_iter().map(device) {
             for model in ["digits-cnn", "resnet-18", "inception-v3", "vit-b-16", "gpt2"] {
                 for (_, layer) in network(model).layers().skip(1) {
-                    let (few, many) = (device.layer_time(layer, samples), device.layer_time(layer, samples + more));
+                    let few = device.layer_time(layer, samples);
+                    let many = device.layer_time(layer, samples + more);
                     let each = |time: Duration, n: usize| time.as_nanos() as f64 / n as f64;
                     for (few, many) in [(few.forward, many.forward), (few.backward, many.backward)] {
-                        // A nanosecond for rounding.
+                        // Rounding to the nanosecond.
                         let slack = Duration::from_nanos(1);
-                        prop_assert!(Duration::ZERO < few && few <= many + slack, "{model}: {}", layer.name());
+                        let is_ordered = Duration::ZERO < few && few <= many + slack;
+                        prop_assert!(is_ordered, "{model}: {}", layer.name());
                         prop_assert!(
                             each(many, samples + more) <= each(few, samples) + 1.0,
                             "{model}: {}", layer.name()
@@ -53,7 +55,8 @@ fn the_input_layer_and_empty_shards_take_no_time() {
 
 #[test]
 fn data_sheets_order_the_gpus() {
-    // Where the bytes count, the bandwidths alone tell an H200 from an H100; a V100 computes without tensor cores.
+    // Bandwidth alone distinguishes an H200 from an H100. A V100 has no tensor cores for single
+    // precision.
     let network = network("resnet-50");
     let total = |name: &str| {
         let table = device(name).profile(&network, &[32]).expect("a profile");
@@ -64,7 +67,7 @@ fn data_sheets_order_the_gpus() {
 }
 
 #[test]
-fn a_model_says_how_far_it_is_from_measurements() {
+fn models_report_their_accuracy() {
     let said = |name: &str| {
         let table = device(name).profile(&network("digits-cnn"), &[1]).expect("a profile");
         let read = ProfileTable::from_json(&table.to_json()).expect("its own JSON");
@@ -73,13 +76,14 @@ fn a_model_says_how_far_it_is_from_measurements() {
     assert_eq!(
         said("a100"),
         "fitted to rows published with DeepPool, inception-v3's normalisations and activations extrapolated \
-         (vgg16, wrn-101-2, inception-v3): on these, whole networks within 7% (9% when left out of the fit), layers 6% \
-         median"
+         (vgg16, wrn-101-2, inception-v3): on these, whole networks within 7% (9% when left out of the fit), \
+         layers 6% median"
     );
     assert_eq!(said("h200"), "scaled from a100 by data sheets, not checked against measurements");
     assert_eq!(
         said("cpu-core"),
-        "fixed units, so that plans are repeatable; not the times of this machine, not checked against measurements"
+        "fixed units, so that plans are repeatable; not the times of this machine, not checked against \
+         measurements"
     );
 }
 
@@ -92,8 +96,8 @@ fn an_a100_is_faster_than_a_core() {
 }
 
 #[test]
-fn small_layers_scale_worse_than_large_ones() {
-    // What the plans live on: an eighth of the samples takes an eighth of the time of a large layer only.
+fn small_layers_scale_worse_than_large_layers() {
+    // Only for a large layer does an eighth of the samples take close to an eighth of the time.
     let (vgg, a100) = (network("vgg16"), device("a100"));
     let speedup = |name: &str| {
         let layer = vgg.layer(vgg.find(name).expect("a layer of VGG-16"));
@@ -105,7 +109,7 @@ fn small_layers_scale_worse_than_large_ones() {
 }
 
 #[test]
-fn a_modelled_profile_is_the_models_times() {
+fn modelled_profile_holds_the_times_of_the_model() {
     let (network, core) = (network("digits-cnn"), device("cpu-core"));
     let table = core.profile(&network, &[1, 3, 32]).expect("a profile");
     assert_eq!((table.model(), table.device(), table.origin()), ("digits-cnn", "cpu-core", Origin::Modelled));
@@ -120,7 +124,7 @@ fn a_modelled_profile_is_the_models_times() {
 }
 
 #[test]
-fn parameters_that_two_layers_use_are_updated_once() {
+fn shared_parameters_are_updated_once() {
     let (device, network) = (device("a100"), network("gpt2"));
     let table = device.profile(&network, &[1]).unwrap();
     let [tokens, head] = ["tokens", "head"].map(|name| network.layer(network.find(name).unwrap()));
@@ -133,7 +137,7 @@ fn parameters_that_two_layers_use_are_updated_once() {
 }
 
 #[test]
-fn bad_questions_are_answered_with_what_is_known() {
+fn unknown_devices_and_invalid_batches_are_rejected() {
     let error = DeviceModel::named("abacus").expect_err("unknown").to_string();
     assert_eq!(
         error,
@@ -147,7 +151,7 @@ fn bad_questions_are_answered_with_what_is_known() {
 }
 
 #[test]
-fn an_opaque_layer_takes_what_it_computes_and_moves() {
+fn opaque_layers_are_timed_by_their_declared_costs() {
     let layer = |flops: u64, bytes: u64| {
         let pass = OpaquePass { flops, bytes, kernels: 2 };
         let opaque = Opaque::new("swish", Shape::features(8)).forward(pass).backward(pass);
@@ -162,13 +166,14 @@ fn an_opaque_layer_takes_what_it_computes_and_moves() {
         assert!(forward(0, 0) > Duration::ZERO, "{name}: kernels are launched, parameters are read");
         assert!(forward(1 << 32, 0) > 2 * forward(0, 0), "{name}");
         assert!(forward(0, 1 << 30) > 2 * forward(0, 0), "{name}");
-        // At 4 Gflop a sample, 16 samples, a GPU reaches less than its peak, and more than a tenth of that.
+        // With 4 Gflop for each of 16 samples, a GPU reaches between a tenth of its peak and its
+        // peak.
         let busy = forward(1 << 32, 0).saturating_sub(forward(0, 0));
         if let Ok(sheet) = DataSheet::named(name) {
             let rate = 16.0 * f64::from(1 << 16).powi(2) / busy.as_secs_f64();
             assert!(0.1 < rate / sheet.peak_flops_per_s && rate < sheet.peak_flops_per_s, "{name}: {rate}");
         }
-        // The parameters' gradients are written.
+        // The gradients of the parameters are written.
         let time = device.layer_time(&layer(0, 0), 16);
         assert!(time.backward > time.forward && time.update > Duration::ZERO, "{name}");
         assert_eq!(device.layer_time(&layer(1 << 20, 1 << 20), 0).forward, Duration::ZERO, "{name}");

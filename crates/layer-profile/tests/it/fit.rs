@@ -1,4 +1,4 @@
-//! Models that are fitted to tables of times, and the file that holds one.
+//! Fits of device models to tables of times, and their file format.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn network(name: &str) -> LayerGraph {
     zoo::model(name).expect("in the zoo")
 }
 
-/// A table of times that count as measured.
+/// Returns a table of modelled times labelled as measured.
 fn table(device: &str, network: &LayerGraph, batches: &[usize]) -> ProfileTable {
     let table =
         DeviceModel::named(device).and_then(|model| model.profile(network, batches)).expect("a profile");
@@ -31,8 +31,9 @@ fn observations(device: &str, networks: &[&str]) -> Observations {
 }
 
 #[test]
-fn a_device_of_the_same_kind_is_found_again_and_extrapolated() {
-    // Ten times as slow in arithmetic as the device whose prices the search starts from, and no data sheet.
+fn fit_recovers_a_device_with_the_same_formula() {
+    // Arithmetic is ten times slower than the starting point of the fit, and there is no data
+    // sheet.
     let observations = observations("v100", &["vgg11", "resnet-18", "resnet-50"]);
     let (model, report) = DeviceModel::fit("found", None, &observations).expect("a fit");
     for errors in &report.fitted {
@@ -56,7 +57,7 @@ fn a_device_of_the_same_kind_is_found_again_and_extrapolated() {
 }
 
 #[test]
-fn another_formula_is_approximated_and_one_network_is_validated_by_shapes() {
+fn fit_approximates_another_formula_and_cross_validates_by_shape() {
     let observations = observations("cpu-core", &["resnet-18"]);
     let (_, report) = DeviceModel::fit("core", None, &observations).expect("a fit");
     let (fitted, held_out) = (&report.fitted[0], &report.held_out[0]);
@@ -66,8 +67,8 @@ fn another_formula_is_approximated_and_one_network_is_validated_by_shapes() {
 }
 
 #[test]
-fn a_kind_that_costs_far_more_than_elsewhere_is_found_out() {
-    // What an activation costs where exponentials are computed one by one.
+fn fit_finds_a_layer_kind_with_unusual_cost() {
+    // Cost of an activation whose exponentials are computed one by one.
     let (digits, core) = (network("digits-cnn"), DeviceModel::named("cpu-core").expect("built in"));
     let mut observations = Observations::new("made-up times");
     for batch in [1, 4, 16, 64] {
@@ -92,8 +93,8 @@ fn a_kind_that_costs_far_more_than_elsewhere_is_found_out() {
 }
 
 #[test]
-fn nothing_is_faster_than_the_data_sheet() {
-    // Two-hundredths of what the arithmetic takes at the peak.
+fn fitted_costs_respect_the_peak_of_the_data_sheet() {
+    // 1/200 of the time of the arithmetic at the peak.
     let (network, sheet) = (network("vgg11"), DataSheet::A100);
     let layer = network.layer(network.find("features.6").expect("a layer"));
     let mut observations = Observations::new("wishes");
@@ -104,13 +105,13 @@ fn nothing_is_faster_than_the_data_sheet() {
 }
 
 #[test]
-fn the_same_observations_give_the_same_model() {
+fn fit_is_deterministic() {
     let fit = || DeviceModel::fit("d", None, &observations("a100", &["vgg11"])).expect("a fit").0;
     assert_eq!(fit().to_json().expect("JSON"), fit().to_json().expect("JSON"));
 }
 
 #[test]
-fn what_was_not_measured_is_refused() {
+fn modelled_tables_are_rejected_as_observations() {
     let digits = network("digits-cnn");
     let mut observations = Observations::new("nothing");
     assert!(matches!(DeviceModel::fit("d", None, &observations), Err(ProfileError::NoObservations)));
@@ -126,7 +127,7 @@ fn what_was_not_measured_is_refused() {
 }
 
 #[test]
-fn kinds_of_one_shape_are_left_out_too_and_a_single_layer_is_not_called_validated() {
+fn cross_validation_covers_kinds_with_one_shape_and_needs_two_layers() {
     let digits = network("digits-cnn");
     let core = DeviceModel::named("cpu-core").expect("built in");
     let fit = |layers: &[&str]| {
@@ -153,7 +154,7 @@ fn kinds_of_one_shape_are_left_out_too_and_a_single_layer_is_not_called_validate
 }
 
 #[test]
-fn a_network_counts_once_at_each_batch_size() {
+fn duplicate_observations_are_rejected() {
     let digits = network("digits-cnn");
     let mut observations = Observations::new("made-up times");
     observations.add_table(&digits, &table("a100", &digits, &[1, 2])).expect("the first");
@@ -162,12 +163,12 @@ fn a_network_counts_once_at_each_batch_size() {
         error.to_string(),
         "`digits-cnn` at batch 2 was added before: fit to one profile of a network at each batch size"
     );
-    // What was refused has left nothing behind.
+    // The rejected table left nothing behind.
     observations.add_table(&digits, &table("a100", &digits, &[4])).expect("another batch size");
 }
 
 #[test]
-fn what_was_measured_by_another_engine_or_in_another_precision_is_refused() {
+fn observations_under_other_conditions_are_rejected() {
     let measured = |device: &str, model: &str, engine: (&str, &str), precision: &str| {
         let network = network(model);
         let measurement = MeasurementConditions {
@@ -191,8 +192,8 @@ fn what_was_measured_by_another_engine_or_in_another_precision_is_refused() {
         let (other, vgg) = measured(device, "vgg11", engine, precision);
         let error = observations.add_table(&vgg, &other).expect_err(found).to_string();
         let expected = format!(
-            "the profile of `vgg11` was measured on {found}, an earlier one on `a100` (f32; layer-engine 0.1.0): \
-             fit to one device, engine and precision"
+            "the profile of `vgg11` was measured on {found}, an earlier one on \
+             `a100` (f32; layer-engine 0.1.0): fit to one device, engine and precision"
         );
         assert_eq!(error, expected);
     }
@@ -204,7 +205,7 @@ fn what_was_measured_by_another_engine_or_in_another_precision_is_refused() {
 }
 
 #[test]
-fn a_model_survives_its_file_and_what_breaks_the_format_is_refused_where_it_stands() {
+fn models_round_trip_through_files_and_invalid_files_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, a100) = (folder.path().join("device.json"), DeviceModel::named("a100").expect("built in"));
     a100.save(&path).expect("written");

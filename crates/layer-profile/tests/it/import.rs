@@ -1,4 +1,5 @@
-//! Layer times in the original's format: small files, and the published ones where they are present.
+//! Import of layer times in the original's format: small files, and the published ones if they are
+//! present.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -29,7 +30,7 @@ fn network() -> LayerGraph {
     net
 }
 
-/// Two batch sizes, the larger one first. The times of batch 2 are the line numbers of batch 4, and ten times the backward.
+/// Two batch sizes, the larger one first. Times of batch 2 are chosen to identify their row.
 const FILE: &str = r#"
    conv2d{"in_channels":3,"kernel_size":3,"out_channels":4,"padding":1,"stride":1}[4][3,8,8]   0.020   20   1
    ReLU2d{"inplace":true,"kernel_size":1,"padding":0,"stride":1}[4][4,8,8]                     0.075   6    69
@@ -62,7 +63,7 @@ fn import(text: &str, network: &LayerGraph) -> Result<ImportedProfile, ProfileEr
 }
 
 #[test]
-fn rows_become_the_times_of_their_layers() {
+fn rows_are_assigned_to_their_layers() {
     let network = network();
     let imported = import(FILE, &network).expect("it fits");
     let table = &imported.table;
@@ -74,7 +75,7 @@ fn rows_become_the_times_of_their_layers() {
     assert_eq!((time("flatten", 2).forward, time("flatten", 2).backward), (us(4), us(40)));
     assert_eq!(time("fc2", 4).forward, us(13));
 
-    // Convolution and ReLU share both backward times, in the model's proportions.
+    // Convolution and ReLU divide the sum of their backward times in the proportions of the model.
     let [conv, relu] = ["conv", "relu1"].map(|layer| time(layer, 4).backward);
     assert_eq!(conv + relu, us(70));
     let model = ["conv", "relu1"].map(|name| {
@@ -87,7 +88,7 @@ fn rows_become_the_times_of_their_layers() {
 }
 
 #[test]
-fn what_the_file_lacks_is_modelled_and_named() {
+fn missing_times_are_modelled_and_listed() {
     let network = network();
     let imported = import(FILE, &network).expect("it fits");
     assert_eq!(imported.modelled, ["dropout", "loss"]);
@@ -116,22 +117,22 @@ fn what_the_file_lacks_is_modelled_and_named() {
 }
 
 #[test]
-fn the_table_serves_as_any_other() {
+fn imported_table_is_valid_but_not_an_observation() {
     let network = network();
     let table = import(FILE, &network).expect("it fits").table;
     assert_eq!(table.clone().for_model(&network).expect("of this network"), table);
     assert_eq!(ProfileTable::from_json(&table.to_json()).expect("a document"), table);
-    // But not to fit a model to: part of it is a model's.
+    // A model cannot be fitted to it, since it is partly modelled.
     let error = Observations::new("imported").add_table(&network, &table).expect_err("an error");
     assert!(matches!(error, ProfileError::NotMeasured { .. }), "{error}");
 }
 
 #[test]
-fn the_first_row_that_differs_is_named() {
+fn mismatch_error_names_the_first_row() {
     let network = network();
     let error = |text: &str| import(text, &network).expect_err("an error").to_string();
     let channels = FILE.replace("\"out_channels\":4", "\"out_channels\":8");
-    // Batch sizes are read in ascending order, so the block of batch 2 is the first.
+    // Batch sizes are processed in ascending order, so batch 2 comes first.
     let message = error(&channels);
     assert!(message.starts_with("line 10: expected a row for layer `conv` of `small` (conv2d("), "{message}");
     assert!(message.contains("found `conv2d{") && !message.contains('\n'), "{message}");
@@ -152,7 +153,7 @@ fn the_first_row_that_differs_is_named() {
 }
 
 #[test]
-fn lines_that_are_not_of_the_format_are_named() {
+fn malformed_line_errors_name_the_line() {
     let error = |text: &str| PublishedProfile::from_text(text).expect_err("an error").to_string();
     assert_eq!(error("\nsum: 3.0\n"), "line 1: there are no rows");
     assert!(error("sum: 3\nconv2d 1 2 3").starts_with("line 2: expected a layer such as"));
@@ -171,7 +172,8 @@ fn lines_that_are_not_of_the_format_are_named() {
     assert!(missing.starts_with("/there/is/no.prof: "), "{missing}");
 }
 
-/// The published rows of a network as the text that they were converted from, and the sums of their times in microseconds.
+/// Returns the rows of a network in the original text format, and the sums of their times in
+/// microseconds.
 fn published(path: &Path, source: &str) -> (String, BTreeMap<usize, f64>) {
     let text = std::fs::read_to_string(path).expect("a readable file");
     let document: Value = serde_json::from_str(&text).expect("JSON");
@@ -203,7 +205,7 @@ fn published(path: &Path, source: &str) -> (String, BTreeMap<usize, f64>) {
 }
 
 #[test]
-fn the_published_files_fit_their_networks_and_no_other() {
+fn published_files_match_only_their_networks() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/a100-profiles");
     if !folder.is_dir() {
         return println!("SKIPPED: the published A100 profiles are not at {}", folder.display());
@@ -221,8 +223,8 @@ fn the_published_files_fit_their_networks_and_no_other() {
         println!("{model}: {modelled} layers modelled, {:.1}% of the time", 100.0 * imported.modelled_share);
         assert_eq!(imported.table.network().len(), sums.len());
         for (batch, published_us) in sums {
-            // Every published microsecond is in the table; the rest is the model's, but for the 0 to 3 us that the
-            // last linear layer's backward seemed to take.
+            // The table holds all published times; the rest is modelled. The last linear layer is
+            // an exception: its published backward time of 0 to 3 us is replaced.
             let time = imported.table.network_time(batch).expect("a row");
             let passes_us = (time.forward + time.backward).as_secs_f64() * 1e6;
             let share = 1.0 - published_us / passes_us;

@@ -1,4 +1,4 @@
-//! The file format: what is written, and what is refused with which words.
+//! The file format: output, and errors on invalid documents.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ const GOLDEN: &str = r#"{
   ]
 }"#;
 
-/// What the profiler writes.
+/// Document as written by the profiler.
 const MEASURED: &str = r#"{
   "schema": "deeppool/profile/v1",
   "model": "net",
@@ -101,7 +101,7 @@ const MEASURED: &str = r#"{
 }"#;
 
 #[test]
-fn the_format_is_stable() {
+fn golden_documents_round_trip() {
     for document in [GOLDEN, MEASURED] {
         let table = ProfileTable::from_json(document).expect("valid");
         assert_eq!(table.to_json(), document);
@@ -109,7 +109,7 @@ fn the_format_is_stable() {
 }
 
 #[test]
-fn a_measurement_that_does_not_fit_together_is_refused_where_it_does_not() {
+fn inconsistent_measurement_errors_name_the_path() {
     let cases = [
         (r#""repeats": 10"#, r#""repeats": 10, "colour": 1"#, "at `measurement.colour`: unknown field"),
         (r#""precision": "f32","#, "", "at `measurement`: missing field `precision`"),
@@ -118,7 +118,8 @@ fn a_measurement_that_does_not_fit_together_is_refused_where_it_does_not() {
         "#,
             r#""forward_us": 10.5,
         "#,
-            "at `network[0].sum_of_layers.forward_us`: expected 10.5 us, the sum of the layers' times, found 10 us",
+            "at `network[0].sum_of_layers.forward_us`: expected 10.5 us, the sum of the layers' times, found \
+             10 us",
         ),
         (
             r#""update_mad_us": 0.25,"#,
@@ -142,7 +143,8 @@ fn a_measurement_that_does_not_fit_together_is_refused_where_it_does_not() {
       "backward_outliers": 1,
       "update_outliers": 2,"#,
             r#""forward_outliers": 0, "backward_outliers": 1,"#,
-            "at `network[0]`: expected all or none of `forward_mad_us`, `backward_mad_us` and `update_mad_us`",
+            "at `network[0]`: expected all or none of `forward_mad_us`, `backward_mad_us` and \
+             `update_mad_us`",
         ),
     ];
     for (from, to, expected) in cases {
@@ -154,8 +156,8 @@ fn a_measurement_that_does_not_fit_together_is_refused_where_it_does_not() {
 }
 
 #[test]
-fn what_breaks_the_format_is_refused_where_it_stands() {
-    // What to replace in the golden document, by what, and what the error has to say.
+fn invalid_document_errors_name_the_path() {
+    // Text to replace in the golden document, its replacement, and the expected error.
     let cases = [
         ("deeppool/profile/v1", "deeppool/profile/v2", "at `schema`: expected `deeppool/profile/v1`, found"),
         (
@@ -206,7 +208,7 @@ fn what_breaks_the_format_is_refused_where_it_stands() {
 }
 
 #[test]
-fn empty_and_repeated_rows_are_refused() {
+fn empty_and_repeated_rows_are_rejected() {
     let document = |layers: &str| {
         let head = r#""schema":"deeppool/profile/v1","model":"m","device":"d","origin":"imported""#;
         ProfileTable::from_json(&format!(r#"{{{head},"layers":[{layers}],"network":[]}}"#))
@@ -220,7 +222,7 @@ fn empty_and_repeated_rows_are_refused() {
 }
 
 #[test]
-fn files_are_written_whole_and_errors_name_them() {
+fn files_are_replaced_atomically_and_errors_name_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("profile.json");
     let table = ProfileTable::from_json(GOLDEN).expect("valid");
@@ -241,7 +243,7 @@ fn files_are_written_whole_and_errors_name_them() {
 }
 
 #[test]
-fn a_disturbed_measurement_is_told_by_its_sum() {
+fn disturbed_measurements_are_detected_by_their_sum() {
     let us = Duration::from_micros;
     let table = |origin: Origin, whole_us: u64| {
         let rows = vec![BatchTime { batch: 4, forward: us(300), backward: us(0), spread: None }];

@@ -1,4 +1,4 @@
-//! Layer times, as their users measure, read, fit and ask for them.
+//! Integration tests: measuring, reading, fitting and querying layer times.
 
 mod a100_fit;
 mod device;

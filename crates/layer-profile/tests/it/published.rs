@@ -1,4 +1,4 @@
-//! The layer times published with DeepPool, as observations of this workspace's networks.
+//! Layer times published with DeepPool, as observations of this workspace's networks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use layer_graph::{Layer, LayerGraph, zoo};
 use layer_profile::{Direction, Observations};
 use serde_json::Value;
 
-/// Our network, its published file, and the profile in it.
+/// Name of the network, file of its published times, and the profile in that file.
 const NETWORKS: [(&str, &str, &str); 3] = [
     ("vgg16", "vgg16.json", "profile/A100_vgg.prof"),
     ("wrn-101-2", "wrn101_2.json", "profile/A100_wrn.prof"),
     ("inception-v3", "inception_v3.json", "profile/A100_inception.prof"),
 ];
 
-/// Where the data lies beside a checkout that has it.
+/// Returns the folder of the data, beside a checkout that has it.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/a100-profiles")
 }
 
-/// All rows of the three networks, read as the documentation of `DeviceModel` says.
+/// Returns all rows of the three networks, read as described in the documentation of `DeviceModel`.
 pub(crate) fn observations(folder: &Path) -> Observations {
     let mut observations = Observations::new(
         "rows published with DeepPool, inception-v3's normalisations and activations extrapolated",
@@ -68,7 +68,7 @@ fn add(observations: &mut Observations, network: &LayerGraph, batch: usize, reco
             backward += microseconds(relu, "backward_us");
             covered.push(layer);
         } else if kind(record) == "linear" {
-            // The last layer: its backward was charged to a loss that was not published.
+            // The backward pass of the last layer was charged to a loss that was not published.
             continue;
         }
         let work: Vec<_> = covered.iter().map(|&layer| (layer, Direction::Backward)).collect();

@@ -1,4 +1,4 @@
-//! The laws of the table: what it interpolates, what it refuses.
+//! Properties of the table: interpolation and errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use layer_profile::{
 };
 use proptest::prelude::*;
 
-/// Rows of one layer: distinct batches in ascending order, each with a forward and a backward time in nanoseconds.
+/// Generates rows of one layer: ascending batch sizes, each with a forward and a backward time in
+/// nanoseconds.
 fn rows() -> impl Strategy<Value = Vec<(usize, u64, u64)>> {
     let time = 0..10_000_000_000u64;
     prop::collection::btree_map(1..500usize, (time.clone(), time), 1..8)
@@ -35,7 +36,7 @@ fn one_layer(rows: &[(usize, u64, u64)]) -> ProfileTable {
     ProfileTable::new("net", "device", Origin::Measured, vec![layer], Vec::new()).expect("valid rows")
 }
 
-/// The value at `x` on the line through the two points around it, found by looking at all pairs of neighbours.
+/// Interpolates at `x` by searching all pairs of neighbouring rows.
 fn on_the_line(rows: &[(usize, u64, u64)], x: usize) -> Option<f64> {
     if let Some(row) = rows.iter().find(|row| row.0 == x) {
         return Some(row.1 as f64);
@@ -47,7 +48,7 @@ fn on_the_line(rows: &[(usize, u64, u64)], x: usize) -> Option<f64> {
 
 proptest! {
     #[test]
-    fn times_lie_on_the_line_between_neighbouring_rows_and_nowhere_else(rows in rows(), samples in 1..520usize) {
+    fn times_are_interpolated_linearly_inside_the_range(rows in rows(), samples in 1..520usize) {
         let table = one_layer(&rows);
         match (table.time("a", samples), on_the_line(&rows, samples)) {
             (Ok(time), Some(expected)) => {
@@ -62,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn a_row_is_given_back_as_it_is(rows in rows()) {
+    fn rows_are_returned_unchanged(rows in rows()) {
         let table = one_layer(&rows);
         for (batch, forward, backward) in rows {
             let time = table.time("a", batch).expect("a row");
@@ -73,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn a_monotone_table_stays_monotone(mut rows in rows()) {
+    fn interpolation_preserves_monotonicity(mut rows in rows()) {
         let mut times: Vec<u64> = rows.iter().map(|row| row.1).collect();
         times.sort_unstable();
         for (row, time) in rows.iter_mut().zip(times) {
@@ -86,26 +87,26 @@ proptest! {
     }
 
     #[test]
-    fn a_table_survives_json(rows in rows()) {
+    fn tables_round_trip_through_json(rows in rows()) {
         let table = one_layer(&rows);
         prop_assert_eq!(ProfileTable::from_json(&table.to_json()).expect("its own JSON"), table);
     }
 }
 
 #[test]
-fn no_samples_take_no_time_but_the_update() {
+fn zero_samples_take_only_the_update() {
     let time = one_layer(&[(4, 100, 200)]).time("a", 0).expect("no samples are fine");
     assert_eq!(time, LayerTime { update: Duration::from_micros(7), ..LayerTime::default() });
 }
 
 #[test]
-fn a_missing_layer_is_an_error_that_names_it() {
+fn missing_layer_error_names_the_layer() {
     let error = one_layer(&[(1, 1, 1)]).time("conv9", 1).expect_err("there is no such layer");
     assert_eq!(error.to_string(), "the profile of `net` has no row for layer `conv9`");
 }
 
 #[test]
-fn a_batch_outside_the_table_is_an_error_that_gives_the_range() {
+fn out_of_range_error_gives_the_range() {
     let error = one_layer(&[(2, 1, 1), (8, 1, 1)]).time("a", 9).expect_err("9 is outside");
     assert_eq!(
         error.to_string(),
@@ -122,7 +123,7 @@ fn modelled() -> ProfileTable {
     device.profile(&digits(), &[1, 8]).expect("a profile")
 }
 
-/// The modelled table with its layers changed.
+/// Returns the modelled table with its layers changed.
 fn changed(change: impl FnOnce(&mut Vec<LayerProfile>)) -> ProfileTable {
     let table = modelled();
     let (mut layers, network) = (table.layers().to_vec(), table.network().to_vec());
@@ -131,7 +132,7 @@ fn changed(change: impl FnOnce(&mut Vec<LayerProfile>)) -> ProfileTable {
 }
 
 #[test]
-fn a_profile_of_another_network_is_refused_by_name() {
+fn profile_of_another_network_is_rejected() {
     let refusal = |table: ProfileTable, network: &str| {
         let network = zoo::model(network).expect("in the zoo");
         table.for_model(&network).expect_err("refused").to_string()
@@ -147,7 +148,8 @@ fn a_profile_of_another_network_is_refused_by_name() {
     );
 }
 
-/// Written by a version of this crate that recorded what it measured; `version` and the structure of `conv1` as given.
+/// Returns a table with recorded structures, measured by the given version, with the given
+/// structure of `conv1`.
 fn recorded(version: &str, structure: &str) -> ProfileTable {
     let table = changed(|layers| {
         for layer in layers {
@@ -163,11 +165,12 @@ fn recorded(version: &str, structure: &str) -> ProfileTable {
     })
 }
 
-const CONV1: &str = "conv2d(bias=true, groups=1, kernel=[3,3], out_channels=16, padding=[1,1], stride=[1,1]), \
-                     1x8x8 -> 16x8x8";
+const CONV1: &str = "conv2d(bias=true, groups=1, kernel=[3,3], out_channels=16, padding=[1,1], \
+                     stride=[1,1]), \
+     1x8x8 -> 16x8x8";
 
 #[test]
-fn a_profile_of_another_structure_is_refused_by_layer() {
+fn profile_of_another_structure_is_rejected() {
     let this = MeasurementConditions::PROFILER;
     assert!(recorded(this, CONV1).for_model(&digits()).is_ok());
     let wider = CONV1.replace("16", "32");
@@ -175,8 +178,8 @@ fn a_profile_of_another_structure_is_refused_by_layer() {
     assert_eq!(
         error,
         format!(
-            "the profile is of another `digits-cnn`: its layer `conv1` is {wider}, but in the network it is {CONV1}; \
-             profile this network"
+            "the profile is of another `digits-cnn`: its layer `conv1` is {wider}, but in the network it is \
+             {CONV1}; profile this network"
         )
     );
     let extra = changed(|layers| {
@@ -184,26 +187,26 @@ fn a_profile_of_another_structure_is_refused_by_layer() {
         layers.push(more);
     });
     let error = extra.for_model(&digits()).expect_err("a layer too many").to_string();
-    assert!(error.contains("it has a layer `conv9`, which the network has not"), "{error}");
+    assert!(error.contains("it has a layer `conv9`, which is not in the network"), "{error}");
 }
 
 #[test]
-fn a_profile_of_another_version_is_refused_by_number() {
+fn profile_of_an_incompatible_version_is_rejected() {
     let error = recorded("99.1.0", CONV1).for_model(&digits()).expect_err("another version").to_string();
     assert_eq!(
         error,
         format!(
-            "the profile of `digits-cnn` was measured by layer-profile 99.1.0, whose times are not comparable with those \
-             of {}: profile the network again",
+            "the profile of `digits-cnn` was measured by layer-profile 99.1.0, whose times are not \
+             comparable with those of {}: profile the network again",
             MeasurementConditions::PROFILER
         )
     );
 }
 
 #[test]
-fn the_sum_of_the_layers_is_their_sum() {
+fn sum_of_layers_adds_all_layers() {
     let table = modelled();
-    // The device model's whole is its sum.
+    // For a modelled table the network's time is the sum of the layers.
     assert_eq!(table.sum_of_layers(8).expect("rows"), table.network_time(8).expect("a row"));
     let forward: Duration = table.layers().iter().map(|layer| layer.times[1].forward).sum();
     assert_eq!(table.sum_of_layers(8).expect("rows").forward, forward);
@@ -211,7 +214,7 @@ fn the_sum_of_the_layers_is_their_sum() {
 }
 
 #[test]
-fn missing_updates_are_shares_of_the_networks() {
+fn missing_updates_are_shares_of_the_network_update() {
     let network = digits();
     let bare = changed(|layers| layers.iter_mut().for_each(|layer| layer.update = None));
     let shared = bare.clone().for_model(&network).expect("it is of this network");

@@ -1,13 +1,14 @@
 //! Normalisation operators.
 
 use crate::onnx::OnnxError;
-use crate::onnx::importer::Importer;
-use crate::onnx::node::{Node, axis, size};
+use crate::onnx::builder::Builder;
+use crate::onnx::node::Node;
+use crate::onnx::numbers::{axis, size};
 use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm};
 
-pub(super) fn batch<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let input = importer.layer(node, node.input(0)?)?;
-    let shape = importer.shape(input).clone();
+pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let input = builder.layer(node, node.input(0)?)?;
+    let shape = builder.shape(input).clone();
     if !matches!(shape.dims(), [_] | [_, _, _]) {
         return Err(
             node.unsupported(format!("a sample of shape {shape}: only images and vectors have layers"))
@@ -17,7 +18,7 @@ pub(super) fn batch<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(
         return Err(node.unsupported("statistics of each pixel (`spatial` 0)"));
     }
     let (channels, rank) = (shape.dims()[0], shape.dims().len() + 1);
-    check_parameters(importer, node, 1..5, channels)?;
+    check_parameters(builder, node, 1..5, channels)?;
     let norm = BatchNorm {
         epsilon: node.float("epsilon", 1e-5)?,
         // ONNX weights the running statistics with it, [`BatchNorm`] the current batch.
@@ -25,15 +26,15 @@ pub(super) fn batch<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(
     };
     let mut output = node.output()?;
     for operator in ["Mul", "Add"] {
-        output = importer.absorb(output, operator, channels, 1, rank).map_or(output, |(made, _)| made);
+        output = builder.merge_reader(output, operator, channels, 1, rank).map_or(output, |(made, _)| made);
     }
-    let layer = importer.add_inner(node, norm, &[input])?;
-    importer.define(output, layer)
+    let layer = builder.add_inner(node, norm, &[input])?;
+    builder.define(output, layer)
 }
 
-pub(super) fn layer<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let input = importer.layer(node, node.input(0)?)?;
-    let shape = importer.shape(input);
+pub(super) fn layer<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let input = builder.layer(node, node.input(0)?)?;
+    let shape = builder.shape(input);
     let (rank, features) = (shape.dims().len() + 1, shape.innermost());
     if axis(node.int("axis", -1)?, rank) != Some(rank - 1) {
         return Err(node.unsupported("an axis that is not the last one"));
@@ -41,15 +42,15 @@ pub(super) fn layer<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(
     if node.optional_input(2).is_none() {
         return Err(node.unsupported("a layer normalisation without a bias"));
     }
-    check_parameters(importer, node, 1..3, features)?;
-    importer.add(node, LayerNorm { epsilon: node.float("epsilon", 1e-5)? }, &[input])
+    check_parameters(builder, node, 1..3, features)?;
+    builder.add(node, LayerNorm { epsilon: node.float("epsilon", 1e-5)? }, &[input])
 }
 
-pub(super) fn local_response<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let input: LayerId = importer.layer(node, node.input(0)?)?;
+pub(super) fn local_response<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let input: LayerId = builder.layer(node, node.input(0)?)?;
     let neighbours = node.int("size", 0)?;
     let Some(neighbours) = size(neighbours).filter(|size| *size > 0) else {
-        return Err(node.bad(format!("`size` is {neighbours}, not at least 1")));
+        return Err(node.invalid(format!("`size` is {neighbours}, not at least 1")));
     };
     if neighbours % 2 == 0 {
         return Err(node.unsupported("an even number of neighbours"));
@@ -60,20 +61,20 @@ pub(super) fn local_response<'a>(importer: &mut Importer<'a>, node: Node<'a>) ->
         beta: node.float("beta", 0.75)?,
         k: node.float("bias", 1.0)?,
     };
-    importer.add(node, norm, &[input])
+    builder.add(node, norm, &[input])
 }
 
 /// Checks that the inputs at the given positions are constants with one number for each channel.
 fn check_parameters<'a>(
-    importer: &Importer<'a>,
+    builder: &Builder<'a>,
     node: Node<'a>,
     positions: std::ops::Range<usize>,
     channels: usize,
 ) -> Result<(), OnnxError> {
     for position in positions {
-        let dims = &importer.parameter(node, position)?.dims;
+        let dims = &builder.parameter(node, position)?.dims;
         if *dims != [channels] {
-            return Err(node.bad(format!("input {position} is of dimensions {dims:?}, not [{channels}]")));
+            return Err(node.invalid(format!("input {position} is of dimensions {dims:?}, not [{channels}]")));
         }
     }
     Ok(())

@@ -2,10 +2,10 @@
 
 use crate::Linear;
 use crate::onnx::OnnxError;
-use crate::onnx::importer::{Importer, Parameters};
+use crate::onnx::builder::{Builder, Parameters};
 use crate::onnx::node::Node;
 
-pub(super) fn gemm<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+pub(super) fn gemm<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let is_plain = node.int("transA", 0)? == 0;
     // A factor other than 1 is rejected, and so is NaN.
     let factors = [node.float("alpha", 1.0)?, node.float("beta", 1.0)?];
@@ -13,22 +13,22 @@ pub(super) fn gemm<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<()
         return Err(node.unsupported("only A * B + C and A * transposed B + C have layers"));
     }
     let transposed = node.int("transB", 0)? != 0;
-    linear(importer, node, transposed, node.optional_input(2).is_some())
+    linear(builder, node, transposed, node.optional_input(2).is_some())
 }
 
-pub(super) fn matmul<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    linear(importer, node, false, false)
+pub(super) fn matmul<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    linear(builder, node, false, false)
 }
 
 /// Adds a linear layer. `transposed` says whether the weight is `out x in` instead of `in x out`.
 fn linear<'a>(
-    importer: &mut Importer<'a>,
+    builder: &mut Builder<'a>,
     node: Node<'a>,
     transposed: bool,
     has_bias: bool,
 ) -> Result<(), OnnxError> {
-    let input = importer.layer(node, node.input(0)?)?;
-    let weight = importer.parameter(node, 1)?;
+    let input = builder.layer(node, node.input(0)?)?;
+    let weight = builder.parameter(node, 1)?;
     let &[rows, columns] = weight.dims.as_slice() else {
         return Err(node.unsupported(format!("a weight of dimensions {:?}, which is no matrix", weight.dims)));
     };
@@ -38,23 +38,23 @@ fn linear<'a>(
     } else {
         (rows, columns, weight.source.clone())
     };
-    let shape = importer.shape(input);
+    let shape = builder.shape(input);
     if shape.innermost() != features {
-        return Err(node.bad(format!("its weight is for {features} features, but the sample is {shape}")));
+        return Err(node.invalid(format!("its weight is for {features} features, but the sample is {shape}")));
     }
     let rank = shape.dims().len() + 1;
     let mut output = node.output()?;
     let mut bias = None;
     if has_bias {
-        let constant = importer.parameter(node, 2)?;
+        let constant = builder.parameter(node, 2)?;
         let dims = &constant.dims;
         if *dims != [out_features] && *dims != [1, out_features] {
             return Err(node.unsupported(format!("a bias of dimensions {dims:?}, not [{out_features}]")));
         }
         bias = Some(constant.source.clone());
-    } else if let Some((sum, constant)) = importer.absorb(output, "Add", out_features, rank - 1, rank) {
+    } else if let Some((sum, constant)) = builder.merge_reader(output, "Add", out_features, rank - 1, rank) {
         (output, bias) = (sum, Some(constant));
     }
     let kind = Linear { out_features, bias: bias.is_some() };
-    importer.add_weighted(node, kind, input, Parameters { weight, bias }, output)
+    builder.add_weighted(node, kind, input, Parameters { weight, bias }, output)
 }

@@ -1,8 +1,9 @@
 //! Operators with a sliding window: convolution and pooling.
 
 use crate::onnx::OnnxError;
-use crate::onnx::importer::{Importer, Parameters};
-use crate::onnx::node::{Node, axis, size};
+use crate::onnx::builder::{Builder, Parameters};
+use crate::onnx::node::Node;
+use crate::onnx::numbers::{axis, size};
 use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pool2d};
 
 /// Sliding window with its padding. Pairs are `[height, width]`.
@@ -24,7 +25,7 @@ impl Window {
         }
         let stride = node.sizes("strides")?.unwrap_or([1, 1]);
         if kernel.contains(&0) || stride.contains(&0) {
-            return Err(node.bad("kernel and strides must be at least 1"));
+            return Err(node.invalid("kernel and strides must be at least 1"));
         }
         let pads = node.sizes("pads")?.unwrap_or([0; 4]);
         let padding = node.text("auto_pad", "NOTSET")?;
@@ -39,11 +40,11 @@ impl Window {
                 "VALID" => (0, 0),
                 "SAME_UPPER" => (same / 2, same - same / 2),
                 "SAME_LOWER" => (same - same / 2, same / 2),
-                other => return Err(node.bad(format!("`auto_pad` is `{other}`"))),
+                other => return Err(node.invalid(format!("`auto_pad` is `{other}`"))),
             };
             let Some(room) = (before + size + after).checked_sub(kernel) else {
                 return Err(
-                    node.bad(format!("a kernel of {kernel} does not fit into {before}+{size}+{after}"))
+                    node.invalid(format!("a kernel of {kernel} does not fit into {before}+{size}+{after}"))
                 );
             };
             let mut steps = room / stride;
@@ -52,9 +53,9 @@ impl Window {
                 steps += 1;
                 window.rounded_up = true;
             }
-            let least = (steps * stride + kernel).saturating_sub(before + size);
+            let min = (steps * stride + kernel).saturating_sub(before + size);
             window.before[i] = before;
-            window.after[i] = (least, (steps + 1) * stride + kernel - 1 - before - size);
+            window.after[i] = (min, (steps + 1) * stride + kernel - 1 - before - size);
         }
         Ok(window)
     }
@@ -63,15 +64,15 @@ impl Window {
     /// or `None` if less is needed.
     fn excess(&self) -> [Option<usize>; 2] {
         [0, 1].map(|i| {
-            let (least, most) = self.after[i];
-            (self.before[i] <= most).then(|| least.saturating_sub(self.before[i]))
+            let (min, max) = self.after[i];
+            (self.before[i] <= max).then(|| min.saturating_sub(self.before[i]))
         })
     }
 }
 
-pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, [channels, height, width]) = image(importer, node)?;
-    let weight = importer.parameter(node, 1)?;
+pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, [channels, height, width]) = image(builder, node)?;
+    let weight = builder.parameter(node, 1)?;
     let &[out_channels, group_channels, kernel_height, kernel_width] = weight.dims.as_slice() else {
         let problem = format!("a weight of dimensions {:?}: only images have layers", weight.dims);
         return Err(node.unsupported(problem));
@@ -79,12 +80,14 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
     let weight = weight.source.clone();
     let kernel = [kernel_height, kernel_width];
     if node.sizes("kernel_shape")?.is_some_and(|shape| shape != kernel) {
-        return Err(node.bad(format!("`kernel_shape` is not the weight's {kernel_height}x{kernel_width}")));
+        return Err(
+            node.invalid(format!("`kernel_shape` is not the weight's {kernel_height}x{kernel_width}"))
+        );
     }
     let groups = node.int("group", 1)?;
-    let groups = size(groups).ok_or_else(|| node.bad(format!("`group` is {groups}")))?;
+    let groups = size(groups).ok_or_else(|| node.invalid(format!("`group` is {groups}")))?;
     if group_channels.checked_mul(groups) != Some(channels) {
-        return Err(node.bad(format!(
+        return Err(node.invalid(format!(
             "its weight is for {groups} groups of {group_channels} channels, but the image has {channels}"
         )));
     }
@@ -95,19 +98,19 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
     let output = node.output()?;
     let (output, bias) = match node.optional_input(2) {
         Some(_) => {
-            let bias = importer.parameter(node, 2)?;
+            let bias = builder.parameter(node, 2)?;
             if bias.dims != [out_channels] {
-                return Err(node.bad(format!("its bias is not of {out_channels} channels")));
+                return Err(node.invalid(format!("its bias is not of {out_channels} channels")));
             }
             (output, Some(bias.source.clone()))
         }
-        None => match importer.absorb(output, "Add", out_channels, 1, 4) {
+        None => match builder.merge_reader(output, "Add", out_channels, 1, 4) {
             Some((sum, bias)) => (sum, Some(bias)),
             None => (output, None),
         },
     };
     if is_folded(node)? {
-        importer.folded_batch_norms += 1;
+        builder.folded_batch_norms += 1;
     }
     let convolution = Conv2d {
         out_channels,
@@ -117,7 +120,7 @@ pub(super) fn convolution<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Re
         groups,
         bias: bias.is_some(),
     };
-    importer.add_weighted(node, convolution, input, Parameters { weight, bias }, output)
+    builder.add_weighted(node, convolution, input, Parameters { weight, bias }, output)
 }
 
 /// Returns whether PyTorch folded a batch normalisation into a convolution. Its older exporter then
@@ -129,13 +132,13 @@ fn is_folded(node: Node<'_>) -> Result<bool, OnnxError> {
     Ok(weight.starts_with("onnx::Conv_") || bias.strip_prefix(weight) == Some("_bias"))
 }
 
-pub(super) fn max_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, pool, _) = pool(importer, node)?;
-    importer.add(node, LayerKind::MaxPool2d(pool), &[input])
+pub(super) fn max_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, pool, _) = pool(builder, node)?;
+    builder.add(node, LayerKind::MaxPool2d(pool), &[input])
 }
 
-pub(super) fn average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, mut pool, rounded_up) = pool(importer, node)?;
+pub(super) fn average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, mut pool, rounded_up) = pool(builder, node)?;
     let is_padded = pool.padding != [0, 0] || pool.extra_padding != [0, 0];
     pool.count_padding = node.int("count_include_pad", 0)? != 0;
     if pool.count_padding && rounded_up {
@@ -145,13 +148,13 @@ pub(super) fn average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> R
     }
     // Without padding both settings are equivalent; the default is stored.
     pool.count_padding |= !is_padded;
-    importer.add(node, LayerKind::AvgPool2d(pool), &[input])
+    builder.add(node, LayerKind::AvgPool2d(pool), &[input])
 }
 
 /// Returns the input of a pooling, its window, and whether `ceil_mode` added a window.
-fn pool<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, bool), OnnxError> {
-    let (input, [_, height, width]) = image(importer, node)?;
-    let kernel = node.sizes("kernel_shape")?.ok_or_else(|| node.bad("`kernel_shape` is missing"))?;
+fn pool<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, bool), OnnxError> {
+    let (input, [_, height, width]) = image(builder, node)?;
+    let kernel = node.sizes("kernel_shape")?.ok_or_else(|| node.invalid("`kernel_shape` is missing"))?;
     let window = Window::new(node, [height, width], kernel)?;
     let [Some(bottom), Some(right)] = window.excess() else {
         return Err(node.unsupported("more padding before the image than after it"));
@@ -166,23 +169,23 @@ fn pool<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d,
     Ok((input, pool, window.rounded_up))
 }
 
-pub(super) fn global_max_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, [_, height, width]) = image(importer, node)?;
+pub(super) fn global_max_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, [_, height, width]) = image(builder, node)?;
     let pool = Pool2d { kernel: [height, width], ..Pool2d::new(1, 1) };
-    importer.add(node, LayerKind::MaxPool2d(pool), &[input])
+    builder.add(node, LayerKind::MaxPool2d(pool), &[input])
 }
 
-pub(super) fn global_average_pool<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, _) = image(importer, node)?;
-    importer.add(node, AdaptiveAvgPool2d { output: [1, 1] }, &[input])
+pub(super) fn global_average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, _) = image(builder, node)?;
+    builder.add(node, AdaptiveAvgPool2d { output: [1, 1] }, &[input])
 }
 
 /// Converts a mean over height and width, which is a global average pooling.
-pub(super) fn mean<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let (input, _) = image(importer, node)?;
+pub(super) fn mean<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, _) = image(builder, node)?;
     let axes = match node.optional_input(1) {
         None => node.ints("axes"),
-        Some(value) => importer.constant(value).and_then(|constant| constant.ints.as_deref()),
+        Some(value) => builder.constant(value).and_then(|constant| constant.ints.as_deref()),
     };
     let mut axes: Vec<_> = axes.unwrap_or_default().iter().filter_map(|&value| axis(value, 4)).collect();
     axes.sort_unstable();
@@ -191,16 +194,16 @@ pub(super) fn mean<'a>(importer: &mut Importer<'a>, node: Node<'a>) -> Result<()
     }
     let pool = AdaptiveAvgPool2d { output: [1, 1] };
     if node.int("keepdims", 1)? != 0 {
-        return importer.add(node, pool, &[input]);
+        return builder.add(node, pool, &[input]);
     }
-    let pooled = importer.add_inner(node, pool, &[input])?;
-    importer.add(node, LayerKind::Flatten, &[pooled])
+    let pooled = builder.add_inner(node, pool, &[input])?;
+    builder.add(node, LayerKind::Flatten, &[pooled])
 }
 
 /// Returns the layer that computes the first input, with its channels, height and width.
-fn image<'a>(importer: &Importer<'a>, node: Node<'a>) -> Result<(LayerId, [usize; 3]), OnnxError> {
-    let layer = importer.layer(node, node.input(0)?)?;
-    let shape = importer.shape(layer);
+fn image<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, [usize; 3]), OnnxError> {
+    let layer = builder.layer(node, node.input(0)?)?;
+    let shape = builder.shape(layer);
     let other = || node.unsupported(format!("a sample of shape {shape}: only images have layers"));
     let (channels, height, width) = shape.as_image().ok_or_else(other)?;
     Ok((layer, [channels, height, width]))

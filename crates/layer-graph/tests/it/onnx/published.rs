@@ -2,7 +2,7 @@
 //! `onnx/backend/test/data/light` named by the environment variable `ONNX_LIGHT_MODELS`, or in an
 //! installed package.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use layer_graph::{Layer, LayerGraph, LayerKind, onnx, zoo};
@@ -43,6 +43,11 @@ pub(crate) fn folder() -> Result<PathBuf, String> {
     }
 }
 
+fn import(folder: &Path, name: &str) -> onnx::Imported {
+    let file = folder.join(format!("light_{name}.onnx"));
+    onnx::from_vec(name, std::fs::read(file).expect(name)).expect(name)
+}
+
 fn is_product(layer: &Layer) -> bool {
     matches!(layer.kind(), LayerKind::Conv2d(_) | LayerKind::Linear(_))
 }
@@ -59,7 +64,7 @@ fn published_networks_have_the_expected_sizes() {
         Err(why) => return println!("SKIPPED: {why}"),
     };
     for (name, parameters, expected) in NETWORKS {
-        let imported = onnx::import(folder.join(format!("light_{name}.onnx"))).expect(name);
+        let imported = import(&folder, name);
         let network = imported.graph;
         assert_eq!(network.parameter_count(), parameters, "parameters of {name}");
         let counted: u64 = network
@@ -96,12 +101,12 @@ fn imported_networks_equal_those_of_the_zoo() {
         Err(why) => return println!("SKIPPED: {why}"),
     };
     for (file, model) in [("vgg19", "vgg19"), ("resnet50", "resnet-50")] {
-        let imported = onnx::import(folder.join(format!("light_{file}.onnx"))).expect(file).graph;
+        let imported = import(&folder, file).graph;
         let ours = zoo::model(model).expect("in the zoo");
         assert_eq!(inventory(&imported), inventory(&ours), "{file}");
     }
     // Compare ResNet-50 including the layers without parameters.
-    let imported = onnx::import(folder.join("light_resnet50.onnx")).expect("read").graph;
+    let imported = import(&folder, "resnet50").graph;
     let ours = zoo::model("resnet-50").expect("in the zoo");
     assert_eq!(imported.len(), ours.len());
     assert_eq!(imported.forward_flops(), ours.forward_flops());

@@ -1,4 +1,5 @@
-//! The formula of `cpu-core`, and its constants. They never change: what is planned by default is the same everywhere.
+//! Roofline formula of `cpu-core` and its constants. They must not change, so that default plans
+//! are the same everywhere.
 
 mod cpu_core;
 mod work;
@@ -12,21 +13,23 @@ use work::{Class, Work};
 
 pub(super) use cpu_core::CPU_CORE;
 
-/// A roofline (Williams, Waterman and Patterson, CACM 2009) with a saturation curve. For `n` samples, forward and
-/// backward each by constants of their own for every class of layers,
+/// Roofline model (Williams, Waterman and Patterson, CACM 2009) with a saturation curve. Each class
+/// of layers has its own constants for forward and backward. The time of a pass is
 ///
 /// ```text
-/// time = kernels * launch + max(flops / rate, bytes / bandwidth) + (traffic - 1) * bytes / bandwidth
+/// time = kernels * launch + max(flops / rate, bytes / bandwidth)
+///        + (traffic - 1) * bytes / bandwidth
 /// rate = peak * efficiency * outputs / (outputs + half_saturation)
 /// ```
 ///
-/// `bytes` is the least that has to move: activations, gradients and parameters, once each. `traffic` says how many
-/// times as much really moves; what exceeds the least is moved before and after the arithmetic, not during it.
-/// `outputs` counts the values that are computed independently of each other: a layer with few of them does not use the
-/// device well.
+/// - `bytes`: minimum number of bytes to move: activations, gradients and parameters, once each.
+/// - `traffic`: bytes moved as a multiple of that minimum. The excess is moved before and after the
+///   arithmetic, not during it.
+/// - `outputs`: number of values computed independently of each other. A layer with few of them
+///   does not use the device well.
 ///
-/// The optimiser's step (stochastic gradient descent with momentum) reads gradient, parameter and velocity and writes
-/// the last two: five times the parameters' bytes.
+/// The optimiser step (stochastic gradient descent with momentum) reads gradient, parameter and
+/// velocity and writes the last two: five times the bytes of the parameters.
 #[derive(Debug, PartialEq)]
 pub(super) struct Roofline {
     peak_flops_per_s: f64,
@@ -37,7 +40,7 @@ pub(super) struct Roofline {
     window: Rates,
 }
 
-/// How well a class of layers uses a device.
+/// Rates of a class of layers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rates {
     forward: Rate,
@@ -46,16 +49,16 @@ struct Rates {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rate {
-    /// Share of the peak that a layer of any size can reach, in `0.0..=1.0`.
+    /// Maximum share of the peak, in `0.0..=1.0`.
     efficiency: f64,
-    /// Outputs with which a layer reaches half of that.
+    /// Number of outputs at which a layer reaches half of that share.
     half_saturation: f64,
-    /// Bytes that are moved, as a multiple of the least possible.
+    /// Bytes moved, as a multiple of the minimum.
     traffic: f64,
 }
 
 impl Rate {
-    /// Bound by memory, and moves no more than it must.
+    /// Rate of layers that are bound by memory and move the minimum number of bytes.
     const STREAMING: Self = Self { efficiency: 1.0, half_saturation: 0.0, traffic: 1.0 };
 }
 

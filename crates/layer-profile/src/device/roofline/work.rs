@@ -2,7 +2,7 @@ use layer_graph::{Layer, LayerKind, Opaque};
 
 use crate::device::Direction;
 
-/// Layers that use a device in the same way.
+/// Class of layers that use a device in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// Convolutions with a kernel larger than 1x1.
@@ -11,25 +11,25 @@ pub(super) enum Class {
     Product,
     /// Pooling.
     Window,
-    /// Everything that handles each element once.
+    /// Layers that visit each element once.
     Elementwise,
 }
 
-/// What a device has to do for one pass of a layer.
+/// Work of one pass of a layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub(super) class: Class,
-    /// Kernels that are launched.
+    /// Number of kernel launches.
     pub(super) kernels: u32,
     pub(super) flops: f64,
-    /// The least number of bytes that has to move.
+    /// Minimum number of bytes to move.
     pub(super) bytes: f64,
-    /// Elements of the output.
+    /// Number of output elements.
     pub(super) outputs: f64,
 }
 
 impl Work {
-    /// The work of a layer for this many samples; `None` for the input layer, which has none.
+    /// Returns the work of a layer for the given number of samples, or `None` for the input layer.
     pub(super) fn of(layer: &Layer, pass: Direction, samples: usize) -> Option<Self> {
         let class = match layer.kind() {
             LayerKind::Input => return None,
@@ -44,20 +44,20 @@ impl Work {
         let inputs = layer.input_bytes() as f64;
         let outputs = layer.output_bytes() as f64;
         let parameters = match layer.kind() {
-            // Only the rows of the tokens are touched, and they are the output.
+            // Only the rows of the tokens are read, and they are counted as the output.
             LayerKind::Embedding(_) => 0.0,
             _ => layer.parameter_bytes() as f64,
         };
-        // What the forward pass writes for the backward pass, which reads it.
+        // Bytes that the forward pass saves for the backward pass.
         let kept = match layer.kind() {
-            // The place of each maximum, in 8 bytes.
+            // The index of each maximum has 8 bytes.
             LayerKind::MaxPool2d(_) => 2.0 * outputs,
-            // A byte an element.
+            // One byte for each element.
             LayerKind::Dropout(_) => outputs / 4.0,
             LayerKind::SoftmaxCrossEntropy => inputs,
             _ => 0.0,
         };
-        // What the backward pass reads of the forward pass's own tensors.
+        // Bytes of the forward pass's inputs or outputs that the backward pass reads again.
         let reread = match layer.kind() {
             LayerKind::Conv2d(_)
             | LayerKind::Linear(_)
@@ -88,7 +88,7 @@ impl Work {
         })
     }
 
-    /// The work that an opaque layer says it is. Element by element: nothing is known that would keep it from the peak.
+    /// Returns the declared work of an opaque layer, classed as element-wise.
     fn of_opaque(layer: &Layer, opaque: &Opaque, pass: Direction, samples: f64) -> Self {
         let (work, passes_over_parameters) = match pass {
             Direction::Forward => (opaque.forward, 1.0),

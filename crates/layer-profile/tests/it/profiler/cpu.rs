@@ -8,7 +8,8 @@ use layer_graph::{
 };
 use layer_profile::{Origin, ProfileError, ProfileTable, Profiler};
 
-/// A fork, an output that one layer uses twice, a join with the network's input, and batch normalisation next to it.
+/// Returns a network with a fork, an output that one layer reads twice, a join with the network's
+/// input, and a batch normalisation at the input.
 fn awkward() -> LayerGraph {
     let build = || {
         let mut net = LayerGraph::new("awkward", Shape::image(2, 6, 6))?;
@@ -27,7 +28,7 @@ fn awkward() -> LayerGraph {
     build().expect("a valid network")
 }
 
-/// Tokens, a label at each position, and a matrix for the tokens at both ends.
+/// Returns a language model with a label at each position and a tied embedding.
 fn language_model() -> LayerGraph {
     let build = || {
         let mut net = LayerGraph::new("language", Shape::features(5))?;
@@ -44,7 +45,7 @@ fn language_model() -> LayerGraph {
 }
 
 #[test]
-fn every_layer_of_a_network_gets_its_times() {
+fn every_layer_is_measured() {
     let engine = CpuEngine::<f32>::new();
     for network in [awkward(), language_model(), zoo::model("digits-cnn").expect("in the zoo")] {
         let profiler = Profiler::new(&engine).batches([1, 3]).repeats(3).progress(true);
@@ -72,8 +73,8 @@ fn every_layer_of_a_network_gets_its_times() {
 }
 
 #[test]
-fn larger_work_takes_longer() {
-    // Sixteen times the arithmetic, so that no noise of a busy machine turns it round.
+fn larger_batches_take_longer() {
+    // Sixteen times the arithmetic, so that noise cannot reverse the order.
     let engine = CpuEngine::<f64>::new();
     let profiler = Profiler::new(&engine).precision(Precision::F64).batches([1, 16]).repeats(3);
     let network = zoo::model("digits-cnn").expect("in the zoo");
@@ -84,7 +85,7 @@ fn larger_work_takes_longer() {
 }
 
 #[test]
-fn failures_say_what_was_being_measured() {
+fn engine_errors_name_the_measurement() {
     let engine = CpuEngine::<f32>::new();
     let refused = Profiler::new(&engine).precision(Precision::F64).profile(&awkward());
     let message = refused.expect_err("the engine computes in single precision").to_string();

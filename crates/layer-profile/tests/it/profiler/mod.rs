@@ -1,4 +1,4 @@
-//! The profiler: on the CPU engine, and on an engine whose times are made up.
+//! Tests of the profiler on the CPU engine and on an engine with virtual time.
 
 mod cpu;
 mod resume;

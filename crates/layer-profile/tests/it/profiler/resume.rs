@@ -1,4 +1,4 @@
-//! Profiles that were stopped in the middle: what is taken over, and what is refused with which words.
+//! Interrupted profiles: resumption, and errors on journals that do not match.
 
 use std::path::{Path, PathBuf};
 
@@ -30,18 +30,19 @@ fn small() -> LayerGraph {
     network("small", 3, false)
 }
 
-/// All measurements of the small network: five layers and the whole, at each batch size.
+/// Number of measurements of the small network: five layers and the whole network, at each batch
+/// size.
 const MEASUREMENTS: usize = 6 * BATCHES.len();
 
 fn run(engine: &VirtualEngine, path: &Path) -> Result<ProfileRun, ProfileError> {
     Profiler::new(engine).batches(BATCHES).profile_to(&small(), path)
 }
 
-/// A folder with the journal of a profile that died somewhere in the middle.
+/// Returns a folder with the journal of an interrupted profile.
 fn stopped() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("profile.json");
-    run(&VirtualEngine::that_dies_after(200), &path).expect_err("it dies");
+    run(&VirtualEngine::failing_after(200), &path).expect_err("it fails");
     (folder, path)
 }
 
@@ -54,7 +55,7 @@ fn rewrite_journal(path: &Path, text: &str) {
 }
 
 #[test]
-fn an_engine_that_fails_anywhere_costs_one_measurement_at_most() {
+fn an_engine_failure_loses_at_most_one_measurement() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("profile.json");
     let engine = VirtualEngine::new();
@@ -63,36 +64,36 @@ fn an_engine_that_fails_anywhere_costs_one_measurement_at_most() {
     let all = engine.timed.get();
     std::fs::remove_file(&path).expect("there");
 
-    let mut deaths = 0;
-    for life in (0..all).step_by(23) {
-        let dying = VirtualEngine::that_dies_after(life);
-        let error = run(&dying, &path).expect_err("it dies").to_string();
-        assert!(error.starts_with("measuring ") && error.ends_with("the virtual engine died"), "{error}");
+    let mut failures = 0;
+    for samples in (0..all).step_by(23) {
+        let failing = VirtualEngine::failing_after(samples);
+        let error = run(&failing, &path).expect_err("it fails").to_string();
+        assert!(error.starts_with("measuring ") && error.ends_with("the virtual engine failed"), "{error}");
         assert!(!path.exists(), "half a profile was written");
         let finished = journal(&path).lines().count() - 1;
 
         let engine = VirtualEngine::new();
         let resumed = run(&engine, &path).expect("resumed");
-        assert_eq!(resumed.table, whole.table, "stopped after {life} samples");
+        assert_eq!(resumed.table, whole.table, "stopped after {samples} samples");
         assert_eq!((resumed.measured, resumed.resumed), (MEASUREMENTS - finished, finished));
-        // The lost measurement is the only one of which samples are taken again.
-        let again = life + engine.timed.get() - all;
+        // Only samples of the interrupted measurement are taken again.
+        let again = samples + engine.timed.get() - all;
         assert!(again <= 66, "{again} samples were taken twice");
         assert_eq!(ProfileTable::load(&path).expect("saved"), whole.table);
         assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "the journal is left behind");
         std::fs::remove_file(&path).expect("there");
-        deaths += 1;
+        failures += 1;
     }
-    assert!(deaths > 20, "only {deaths} deaths");
+    assert!(failures > 20, "only {failures} failures");
 }
 
 #[test]
-fn a_profile_that_is_stopped_again_and_again_comes_to_its_end() {
+fn a_repeatedly_interrupted_profile_completes() {
     let (_folder, path) = stopped();
     let mut runs = 1;
     let run = loop {
         runs += 1;
-        match run(&VirtualEngine::that_dies_after(150), &path) {
+        match run(&VirtualEngine::failing_after(150), &path) {
             Ok(run) => break run,
             Err(error) => assert!(runs < 50, "{error}"),
         }
@@ -101,14 +102,14 @@ fn a_profile_that_is_stopped_again_and_again_comes_to_its_end() {
 }
 
 #[test]
-fn a_line_that_was_cut_off_does_not_count() {
+fn truncated_last_line_is_discarded() {
     let (_folder, path) = stopped();
     let text = journal(&path);
     let finished = text.lines().count() - 1;
     let last = text.trim_end().rfind('\n').expect("several lines") + 1;
     for cut in [last + 1, usize::midpoint(last, text.len()), text.len() - 1] {
         rewrite_journal(&path, &text[..cut]);
-        let error = run(&VirtualEngine::that_dies_after(0), &path).expect_err("it dies");
+        let error = run(&VirtualEngine::failing_after(0), &path).expect_err("it fails");
         assert!(matches!(error, ProfileError::Engine { .. }), "{error}");
         assert_eq!(journal(&path), text[..last]);
     }
@@ -117,18 +118,18 @@ fn a_line_that_was_cut_off_does_not_count() {
 }
 
 #[test]
-fn a_first_line_that_was_cut_off_begins_the_profile_again() {
+fn truncated_first_line_restarts_the_profile() {
     let (_folder, path) = stopped();
     let text = journal(&path);
     for cut in [0, 1, text.find('\n').expect("a line")] {
         rewrite_journal(&path, &text[..cut]);
-        run(&VirtualEngine::that_dies_after(200), &path).expect_err("it dies");
+        run(&VirtualEngine::failing_after(200), &path).expect_err("it fails");
         assert_eq!(journal(&path), text);
     }
 }
 
 #[test]
-fn other_damage_is_refused_with_its_line() {
+fn damage_errors_name_the_line() {
     let (_folder, path) = stopped();
     let text = journal(&path);
     let lines: Vec<&str> = text.lines().collect();
@@ -169,13 +170,13 @@ fn other_damage_is_refused_with_its_line() {
         let message = run(&engine, &path).expect_err(expected).to_string();
         assert!(message.contains("profile.json.partial: the unfinished profile "), "{message}");
         assert!(message.contains(expected), "`{message}` does not contain `{expected}`");
-        assert!(message.ends_with("or delete it to begin again"), "{message}");
+        assert!(message.ends_with("or delete it to start again"), "{message}");
         assert_eq!((engine.prepared.get(), journal(&path)), (0, damaged), "it went on, or changed the file");
     }
 }
 
 #[test]
-fn a_profile_that_was_begun_otherwise_is_refused_by_name() {
+fn profiles_started_under_other_conditions_are_rejected() {
     let (_folder, path) = stopped();
     let text = journal(&path);
     let with = |change: fn(&mut VirtualEngine)| {
@@ -197,9 +198,9 @@ fn a_profile_that_was_begun_otherwise_is_refused_by_name() {
         (on(&network("large", 3, false)), "is of the network `small`, not `large`"),
         (
             on(&network("small", 4, false)),
-            "is of another `small`: its layer `conv` is conv2d(bias=true, groups=1, kernel=[3,3], out_channels=3, \
-             padding=[0,0], stride=[1,1]), 2x6x6 -> 3x4x4, but in the network it is conv2d(bias=true, groups=1, \
-             kernel=[3,3], out_channels=4,",
+            "is of another `small`: its layer `conv` is conv2d(bias=true, groups=1, kernel=[3,3], \
+             out_channels=3, padding=[0,0], stride=[1,1]), 2x6x6 -> 3x4x4, but in the network it is \
+             conv2d(bias=true, groups=1, kernel=[3,3], out_channels=4,",
         ),
         (
             on(&network("small", 3, true)),
@@ -227,13 +228,13 @@ fn a_profile_that_was_begun_otherwise_is_refused_by_name() {
         assert!(error.to_string().contains(expected), "`{error}` does not contain `{expected}`");
         assert_eq!(journal(&path), text, "the journal was changed");
     }
-    // Another version of this crate, which a test cannot be.
+    // Another version of this crate, simulated by changing the journal.
     rewrite_journal(&path, &text.replacen(r#""profiler":"0"#, r#""profiler":"9"#, 1));
     let message = run(&engine, &path).expect_err("another version").to_string();
     assert!(message.contains("was begun by layer-profile `9."), "{message}");
     assert_eq!((engine.prepared.get(), newer.prepared.get(), more.prepared.get()), (0, 0, 0));
 
-    // A clock that is read at another moment is no other device.
+    // The clock is not part of the conditions.
     rewrite_journal(&path, &text);
     assert!(with(|engine| engine.description.clock_mhz = Some(1001)).is_ok());
 }

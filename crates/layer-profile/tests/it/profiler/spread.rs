@@ -1,4 +1,4 @@
-//! What the profiler says of its measurements, on an engine whose times are known.
+//! Statistics of measurements on an engine with known times.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn profile(engine: &VirtualEngine) -> ProfileTable {
 }
 
 #[test]
-fn times_without_noise_are_exact_and_a_profile_says_how_they_were_made() {
+fn noiseless_times_are_exact_and_conditions_are_recorded() {
     let table = profile(&VirtualEngine::new());
     for batch in [1, 16] {
         let name: u64 = "relu".bytes().map(u64::from).sum();
@@ -34,7 +34,7 @@ fn times_without_noise_are_exact_and_a_profile_says_how_they_were_made() {
         let time = table.time("relu", batch).expect("a row");
         assert_eq!(time.forward, Duration::from_nanos(forward));
         assert_eq!(time.backward, Duration::from_nanos(2 * forward));
-        // The whole is longer by the sum of gradients at the fork.
+        // The whole network also sums gradients at the fork.
         let (alone, whole) =
             (table.sum_of_layers(batch).expect("rows"), table.network_time(batch).expect("a row"));
         assert_eq!((alone.forward, alone.update), (whole.forward, whole.update));
@@ -55,9 +55,9 @@ fn times_without_noise_are_exact_and_a_profile_says_how_they_were_made() {
 }
 
 #[test]
-fn a_slow_sample_now_and_then_is_counted_and_does_not_count() {
+fn occasional_slow_samples_are_outliers_and_leave_the_median() {
     let mut engine = VirtualEngine::new();
-    // Odd, so that no window of three nor the phases of the whole network keep step with it.
+    // An odd period, so that neither windows of three nor the phases of the network align with it.
     engine.noise = |sample| Duration::from_millis(if sample % 7 == 0 { 5 } else { 0 });
     let (noisy, quiet) = (profile(&engine), profile(&VirtualEngine::new()));
     let mut outliers = 0;
@@ -66,7 +66,7 @@ fn a_slow_sample_now_and_then_is_counted_and_does_not_count() {
             assert_eq!((noisy.forward, noisy.backward), (quiet.forward, quiet.backward));
             let spread = noisy.spread.expect("measured");
             for Spread { deviation, outliers: found, unsteady } in [spread.forward, spread.backward] {
-                // Ten samples in a row hold one or two of every seventh.
+                // Ten consecutive samples hold one or two of every seventh.
                 let found = found.expect("counted");
                 assert!(deviation.is_zero() && (1..=2).contains(&found) && !unsteady, "{found}");
                 outliers += found;
@@ -77,7 +77,7 @@ fn a_slow_sample_now_and_then_is_counted_and_does_not_count() {
 }
 
 #[test]
-fn work_that_gets_slower_and_slower_is_marked() {
+fn work_that_keeps_slowing_down_is_marked_unsteady() {
     let mut engine = VirtualEngine::new();
     engine.noise = |sample| Duration::from_micros(100) * 2u32.pow((sample / 2).min(30) as u32);
     let profiler = Profiler::new(&engine).batches([1]);

@@ -1,4 +1,4 @@
-//! An engine whose work takes times that are made up, always the same, and that can be made to fail.
+//! Engine with deterministic virtual time that can be made to fail.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,16 +8,16 @@ use layer_engine::{
     DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Stopwatch,
 };
 
-/// Counts what it is asked to do. Its clock is virtual: a queue holds the time that its work took.
+/// Engine that counts its calls. A queue holds the accumulated virtual time of its work.
 pub(crate) struct VirtualEngine {
     pub(crate) description: DeviceDescription,
-    /// Kernels that were prepared.
+    /// Number of prepared kernels.
     pub(crate) prepared: Cell<usize>,
-    /// Samples that were timed.
+    /// Number of timed samples.
     pub(crate) timed: Cell<usize>,
-    /// How many samples may be timed before the engine fails.
-    pub(crate) life: Cell<usize>,
-    /// Added to the n-th sample that is timed, counted from 1.
+    /// Number of samples that may be timed before the engine fails.
+    pub(crate) max_samples: Cell<usize>,
+    /// Extra time of the n-th timed sample, counted from 1.
     pub(crate) noise: fn(usize) -> Duration,
 }
 
@@ -32,15 +32,15 @@ impl VirtualEngine {
             },
             prepared: Cell::new(0),
             timed: Cell::new(0),
-            life: Cell::new(usize::MAX),
+            max_samples: Cell::new(usize::MAX),
             noise: |_| Duration::ZERO,
         }
     }
 
-    /// One that fails instead of timing more samples than this.
-    pub(crate) fn that_dies_after(samples: usize) -> Self {
+    /// Creates an engine that fails after timing the given number of samples.
+    pub(crate) fn failing_after(samples: usize) -> Self {
         let engine = Self::new();
-        engine.life.set(samples);
+        engine.max_samples.set(samples);
         engine
     }
 }
@@ -49,7 +49,7 @@ impl Engine for VirtualEngine {
     type Scalar = f32;
     type Buffer = Vec<f32>;
     type Queue = Duration;
-    /// How long a launch takes.
+    /// Duration of a launch.
     type Kernel = Duration;
 
     fn describe(&self) -> DeviceDescription {
@@ -79,7 +79,7 @@ impl Engine for VirtualEngine {
         Ok(())
     }
 
-    /// A time that depends on the layer's name, the pass and the samples, and on nothing else.
+    /// Returns a time that depends only on the layer's name, the pass and the number of samples.
     fn prepare(&self, spec: &KernelSpec<'_>, _: Precision) -> Result<Duration, EngineError> {
         self.prepared.set(self.prepared.get() + 1);
         let nanos = match spec {
@@ -121,8 +121,8 @@ impl Engine for VirtualEngine {
         measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         measure(&mut |rounds| {
-            if self.timed.get() == self.life.get() {
-                return Err(EngineError::Threads { threads: 1, problem: "the virtual engine died".into() });
+            if self.timed.get() == self.max_samples.get() {
+                return Err(EngineError::Threads { threads: 1, problem: "the virtual engine failed".into() });
             }
             self.timed.set(self.timed.get() + 1);
             let start = *queue;

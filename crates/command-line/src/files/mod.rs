@@ -1,0 +1,14 @@
+//! Inputs that are read whole, and results that are written whole or not at all.
+
+mod error;
+mod read;
+mod results;
+mod target;
+mod write;
+
+pub use error::{OutputError, is_write_failure};
+pub use read::{read, read_as, read_text_as, read_to_string};
+#[cfg(feature = "clap")]
+pub use results::argument;
+pub use results::{Printer, STDOUT, check_all};
+pub use write::{check, is_file, is_stdout, write};

@@ -1,0 +1,70 @@
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+use crate::InputError;
+
+/// Maximum number of bytes that are read of anything but a regular file.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Reads a file whole. Of anything but a regular file, such as a pipe or a device without end, at
+/// most 256 MiB are read.
+///
+/// # Errors
+/// Those of [`std::fs::read`], and [`ErrorKind::InvalidData`] if something that is no regular file
+/// has more than 256 MiB.
+pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let path = path.as_ref();
+    if std::fs::metadata(path)?.is_file() {
+        return std::fs::read(path);
+    }
+    let mut content = Vec::new();
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_BYTES {
+        return Err(io::Error::new(
+            ErrorKind::InvalidData,
+            "this is no file, and goes on for more than 256 MiB",
+        ));
+    }
+    Ok(content)
+}
+
+/// Reads a text file whole, as [`read`] does.
+///
+/// # Errors
+/// Those of [`read`], and [`ErrorKind::InvalidData`] if the content is not UTF-8.
+pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+    let not_text = |_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8");
+    String::from_utf8(read(path)?).map_err(not_text)
+}
+
+/// Reads a file and parses its bytes.
+///
+/// # Errors
+/// [`InputError`] with the path, and the error of reading or of `parse`.
+pub fn read_as<T, E: Display>(
+    path: impl AsRef<Path>,
+    parse: impl FnOnce(Vec<u8>) -> Result<T, E>,
+) -> Result<T, InputError> {
+    let path = path.as_ref();
+    let content = read(path).map_err(|error| in_file(path, error))?;
+    parse(content).map_err(|error| in_file(path, error))
+}
+
+/// Reads a file and parses its text.
+///
+/// # Errors
+/// [`InputError`] with the path, and the error of reading or of `parse`.
+pub fn read_text_as<T, E: Display>(
+    path: impl AsRef<Path>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, InputError> {
+    let path = path.as_ref();
+    let text = read_to_string(path).map_err(|error| in_file(path, error))?;
+    parse(&text).map_err(|error| in_file(path, error))
+}
+
+fn in_file(path: &Path, reason: impl Display) -> InputError {
+    InputError(format!("{}: {reason}", path.display()))
+}

@@ -1,0 +1,106 @@
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
+
+use super::error::OutputError;
+
+/// Maximum number of symbolic links that are followed, as in Linux.
+const MAX_LINKS: usize = 40;
+
+/// Kind of thing that a path refers to.
+pub(super) enum Target {
+    Stdout,
+    /// A device, a pipe or an open descriptor, which is opened and written to.
+    Special,
+    File(FileTarget),
+}
+
+impl Target {
+    pub(super) fn of(path: &Path) -> Result<Self, OutputError> {
+        let mut at = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            if ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].iter().any(|stdout| at == Path::new(stdout)) {
+                return Ok(Self::Stdout);
+            }
+            // A descriptor is a link to its open file. The file is not replaced: other processes
+            // write to it as well.
+            if is_open_descriptor(&at) {
+                return Ok(Self::Special);
+            }
+            match fs::read_link(&at) {
+                Ok(link) => at = folder(&at).join(link),
+                Err(_) => break,
+            }
+        }
+        let is_folder = fs::metadata(&at).is_ok_and(|metadata| metadata.is_dir());
+        if is_folder || path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(OutputError::IsFolder { path: path.into() });
+        }
+        match fs::metadata(&at) {
+            Ok(metadata) if !metadata.is_file() => Ok(Self::Special),
+            metadata => {
+                let folder = folder(&at).to_owned();
+                if !folder.is_dir() {
+                    return Err(OutputError::NoFolder { path: path.into(), folder });
+                }
+                let permissions = metadata.ok().map(|metadata| metadata.permissions());
+                Ok(Self::File(FileTarget { path: at, folder, permissions }))
+            }
+        }
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns whether a path is `/dev/fd/N`, `/dev/stderr` or `/proc/PROCESS/fd/N`.
+fn is_open_descriptor(path: &Path) -> bool {
+    let Ok(below) = path.strip_prefix("/proc") else {
+        return path == Path::new("/dev/stderr") || path.starts_with("/dev/fd");
+    };
+    below.components().any(|part| part.as_os_str() == "fd")
+}
+
+/// A regular file, which may not exist yet: its path without links, its folder, and the permissions
+/// of an existing file.
+pub(super) struct FileTarget {
+    path: PathBuf,
+    folder: PathBuf,
+    permissions: Option<Permissions>,
+}
+
+impl FileTarget {
+    /// Writes a temporary file in the same folder and renames it.
+    pub(super) fn replace(self, content: &[u8]) -> io::Result<()> {
+        let mut file = self.beside()?;
+        file.write_all(content)?;
+        if let Some(permissions) = self.permissions {
+            file.as_file().set_permissions(permissions)?;
+        }
+        file.persist(self.path).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// Makes and removes a temporary file in the folder.
+    pub(super) fn probe(self) -> io::Result<()> {
+        self.beside().map(drop)
+    }
+
+    /// Returns the canonical path of the file.
+    pub(super) fn resolved(&self) -> PathBuf {
+        let in_folder = || Some(fs::canonicalize(&self.folder).ok()?.join(self.path.file_name()?));
+        in_folder().unwrap_or_else(|| self.path.clone())
+    }
+
+    fn beside(&self) -> io::Result<NamedTempFile> {
+        let mut builder = Builder::new();
+        // Temporary files are private by default. Results are not.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        // The complete error names the temporary file.
+        builder.tempfile_in(&self.folder).map_err(|error| io::Error::from(error.kind()))
+    }
+}

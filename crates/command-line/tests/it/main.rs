@@ -1,0 +1,5 @@
+//! Tests of the public interface.
+
+#[cfg(unix)]
+mod files;
+mod inputs;

@@ -1,0 +1,337 @@
+//! Builder of the network: its state, and the steps with which operators extend it.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+
+use super::OnnxError;
+use super::ancestors::ancestors;
+use super::constants::{Constant, Source, constants};
+use super::names::ParentModules;
+use super::node::Node;
+use super::numbers::size;
+use super::proto::GraphProto;
+use super::signature::{Signature, signature};
+use super::supported;
+use crate::{GraphError, LayerGraph, LayerId, LayerKind, Shape};
+
+/// Network under construction, and the state of the file's values.
+pub(super) struct Builder<'a> {
+    pub(super) network: LayerGraph,
+    /// Version of ONNX's operator set in the file.
+    pub(super) opset: i64,
+    /// Batch size in the file; `None` if it is open.
+    pub(super) batch: Option<i64>,
+    nodes: Vec<Node<'a>>,
+    constants: HashMap<String, Constant>,
+    /// Layers that compute the values that depend on the samples.
+    layers: HashMap<&'a str, LayerId>,
+    /// Nodes that the output depends on, except those that compute constants.
+    needed: HashSet<usize>,
+    /// For each value, the needed nodes that read it, with one entry for each read.
+    readers: HashMap<&'a str, Vec<usize>>,
+    /// Shapes in the file, without the batch dimension.
+    declared: HashMap<&'a str, Vec<Option<i64>>>,
+    /// Nodes that were merged into the layer of an earlier node.
+    merged: HashSet<usize>,
+    /// For each stored weight, the layer that owns it and all of that layer's parameters.
+    owners: HashMap<String, (LayerId, Parameters)>,
+    parents: ParentModules,
+    output: &'a str,
+    /// Number of convolutions into which the exporter folded batch normalisations.
+    pub(super) folded_batch_norms: usize,
+    /// Problems found in the file.
+    problems: Vec<OnnxError>,
+    /// Values computed by nodes or tensors that have problems.
+    unknown: HashSet<&'a str>,
+}
+
+/// Constants that are the parameters of a layer.
+#[derive(PartialEq)]
+pub(super) struct Parameters {
+    pub(super) weight: Source,
+    pub(super) bias: Option<Source>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(name: &str, graph: &'a GraphProto, opset: i64) -> Result<Self, OnnxError> {
+        let nodes: Vec<_> = graph.node.iter().map(Node::new).collect();
+        let signature = signature(name, graph);
+        let output = signature.as_ref().map(|signature| signature.output);
+        let needed = output.map_or_else(|_| (0..nodes.len()).collect(), |output| ancestors(&nodes, output));
+        let mut unread = Vec::new();
+        let (constants, folded) = constants(&graph.initializer, &nodes, &needed, &mut unread);
+        let (unknown, problems): (HashSet<_>, Vec<_>) = unread.into_iter().unzip();
+        let Signature { input, batch, network, output } = match signature {
+            Ok(signature) => signature,
+            Err(problem) => {
+                let rest = (0..nodes.len()).filter(|i| needed.contains(i) && !folded.contains(i));
+                let operators =
+                    rest.map(|i| nodes[i]).filter(|node| !supported::is_supported(&node.operator()));
+                let mut all = vec![problem];
+                all.extend(problems);
+                all.extend(operators.map(Node::unsupported_operator));
+                return Err(OnnxError::of(all).expect("there is one"));
+            }
+        };
+        let mut readers = HashMap::<_, Vec<_>>::new();
+        for (i, node) in nodes.iter().enumerate().filter(|(i, _)| needed.contains(i)) {
+            for value in node.inputs() {
+                readers.entry(value).or_default().push(i);
+            }
+        }
+        let infos = graph.value_info.iter().chain(&graph.output);
+        let declared = infos.filter_map(|info| {
+            let dims = info.dims().filter(|dims| !dims.is_empty())?;
+            Some((info.name.as_str(), dims[1..].to_vec()))
+        });
+        let layers = HashMap::from([(input, network.input())]);
+        Ok(Self {
+            opset,
+            batch,
+            parents: ParentModules::of(&nodes),
+            nodes,
+            constants,
+            layers,
+            readers,
+            declared: declared.collect(),
+            needed: &needed - &folded,
+            merged: HashSet::new(),
+            owners: HashMap::new(),
+            output,
+            folded_batch_norms: 0,
+            problems,
+            unknown,
+            network,
+        })
+    }
+
+    /// Adds the loss and returns the network, with the number of convolutions into which batch
+    /// normalisations were folded.
+    ///
+    /// # Errors
+    /// The recorded problems, if there are any, or that no node computes the output.
+    pub(super) fn finish(mut self) -> Result<(LayerGraph, usize), OnnxError> {
+        if let Some(problem) = OnnxError::of(mem::take(&mut self.problems)) {
+            return Err(problem);
+        }
+        let undefined = || OnnxError::Signature(format!("no node makes the output `{}`", self.output));
+        let scores = self.layers.get(self.output).copied().ok_or_else(undefined)?;
+        self.add_loss(scores)?;
+        Ok((self.network, self.folded_batch_norms))
+    }
+
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Returns whether the node at a position becomes a layer: whether the output depends on it and
+    /// it is neither a constant nor merged into the layer of an earlier node.
+    pub(super) fn needs_layer(&self, index: usize) -> bool {
+        self.needed.contains(&index) && !self.merged.contains(&index)
+    }
+
+    /// Returns whether a node reads a value that was marked as unknown.
+    pub(super) fn has_unknown_input(&self, node: Node<'a>) -> bool {
+        node.inputs().any(|value| self.unknown.contains(value))
+    }
+
+    /// Records the problem of a node, if it has one, and marks its outputs as unknown.
+    pub(super) fn mark_unknown(&mut self, node: Node<'a>, problem: Option<OnnxError>) {
+        self.problems.extend(problem);
+        self.unknown.extend(node.outputs());
+    }
+
+    /// Adds softmax and cross entropy after the class scores, so that the network can be trained.
+    fn add_loss(&mut self, mut scores: LayerId) -> Result<(), OnnxError> {
+        let shape = self.network.layer(scores).output_shape().clone();
+        let loss_error = |error: GraphError| OnnxError::Signature(error.to_string());
+        match shape.dims() {
+            [_] | [_, _] => {}
+            [_, 1, 1] => {
+                let name = self.free_name("flatten");
+                scores = self.network.add(name, LayerKind::Flatten, [scores]).map_err(loss_error)?;
+            }
+            _ => {
+                let problem = format!(
+                    "the output `{}` is of shape {shape} without its batch: expected class scores, \
+                     of a sample or of each position of a sequence",
+                    self.output
+                );
+                return Err(OnnxError::Signature(problem));
+            }
+        }
+        let name = self.free_name("loss");
+        self.network.add(name, LayerKind::SoftmaxCrossEntropy, [scores]).map_err(loss_error)?;
+        Ok(())
+    }
+
+    pub(super) fn node(&self, index: usize) -> Node<'a> {
+        self.nodes[index]
+    }
+
+    pub(super) fn is_output(&self, value: &str) -> bool {
+        value == self.output
+    }
+
+    pub(super) fn constant(&self, value: &str) -> Option<&Constant> {
+        self.constants.get(value)
+    }
+
+    /// Returns an input that must be a constant, such as a weight.
+    pub(super) fn parameter(&self, node: Node<'a>, position: usize) -> Result<&Constant, OnnxError> {
+        let value = node.input(position)?;
+        let computed =
+            || node.unsupported(format!("its input `{value}` is computed, but only a constant has a layer"));
+        self.constants.get(value).ok_or_else(computed)
+    }
+
+    /// Returns the layer that computes an input.
+    pub(super) fn layer(&self, node: Node<'a>, value: &str) -> Result<LayerId, OnnxError> {
+        if self.constants.contains_key(value) {
+            return Err(node.unsupported(format!("its input `{value}` is a constant")));
+        }
+        let undefined = || OnnxError::UndefinedValue { node: node.name().into(), value: value.into() };
+        self.layers.get(value).copied().ok_or_else(undefined)
+    }
+
+    pub(super) fn shape(&self, layer: LayerId) -> &Shape {
+        self.network.layer(layer).output_shape()
+    }
+
+    /// Adds the layer of a node and defines the node's output by it.
+    pub(super) fn add(
+        &mut self,
+        node: Node<'a>,
+        kind: impl Into<LayerKind>,
+        inputs: &[LayerId],
+    ) -> Result<(), OnnxError> {
+        let layer = self.add_inner(node, kind, inputs)?;
+        self.define(node.output()?, layer)
+    }
+
+    /// Returns an unused name for a layer of a node.
+    fn layer_name(&self, node: Node<'a>) -> String {
+        let parameters = node.inputs().filter(|value| self.constants.contains_key(*value));
+        let names = self.parents.layer_names(node, parameters);
+        let free = names.iter().find(|name| self.network.find(name).is_none());
+        free.cloned().unwrap_or_else(|| self.free_name(&names[0]))
+    }
+
+    /// Adds an inner layer of a node that expands to several layers. Its output is no value of the
+    /// file.
+    pub(super) fn add_inner(
+        &mut self,
+        node: Node<'a>,
+        kind: impl Into<LayerKind>,
+        inputs: &[LayerId],
+    ) -> Result<LayerId, OnnxError> {
+        let name = self.layer_name(node);
+        self.network.add(name, kind, inputs).map_err(|error| node.layer_error(error))
+    }
+
+    /// Adds a layer with parameters and defines `output` by it. If an earlier layer uses the same
+    /// weight, the two layers share all parameters; if they differ in the others, that is an error,
+    /// because layers share either all parameters or none.
+    ///
+    /// Only weights are compared. Exporters store equal tensors once, so the biases and the
+    /// parameters of normalisations, often all ones or all zeros, may appear shared by accident.
+    pub(super) fn add_weighted(
+        &mut self,
+        node: Node<'a>,
+        kind: impl Into<LayerKind>,
+        input: LayerId,
+        parameters: Parameters,
+        output: &'a str,
+    ) -> Result<(), OnnxError> {
+        let name = self.layer_name(node);
+        let weight = &parameters.weight.origin;
+        let layer = match self.owners.get(weight) {
+            Some((owner, theirs)) if *theirs == parameters => {
+                self.network.add_tied(name, kind, [input], *owner)
+            }
+            Some((owner, theirs)) => {
+                let difference =
+                    if theirs.weight == parameters.weight { "with another bias" } else { "transposed" };
+                let owner = self.network.layer(*owner).name();
+                let problem = format!(
+                    "it uses the weight `{weight}` of `{owner}` {difference}: layers cannot share it in this way"
+                );
+                return Err(node.unsupported(problem));
+            }
+            None => self.network.add(name, kind, [input]),
+        };
+        let layer = layer.map_err(|error| node.layer_error(error))?;
+        self.owners.entry(weight.clone()).or_insert((layer, parameters));
+        self.define(output, layer)
+    }
+
+    /// Defines a value as the output of a layer.
+    pub(super) fn define(&mut self, value: &'a str, layer: LayerId) -> Result<(), OnnxError> {
+        let inferred = self.network.layer(layer).output_shape();
+        if let Some(declared) = self.declared.get(value) {
+            let fits = |(declared, &inferred): (&Option<i64>, &usize)| {
+                declared.is_none_or(|dim| size(dim) == Some(inferred))
+            };
+            let dims = inferred.dims();
+            if declared.len() != dims.len() || !declared.iter().zip(dims).all(fits) {
+                let dims: Vec<_> =
+                    declared.iter().map(|dim| dim.map_or("?".into(), |dim| dim.to_string())).collect();
+                return Err(OnnxError::ShapeMismatch {
+                    value: value.into(),
+                    declared: dims.join("x"),
+                    inferred: inferred.clone(),
+                });
+            }
+        }
+        match self.layers.insert(value, layer) {
+            None if !self.constants.contains_key(value) => Ok(()),
+            _ => Err(OnnxError::not_onnx(format!("two nodes make the value `{value}`"))),
+        }
+    }
+
+    /// Merges the only reader of `value` into the layer that computes it, if that reader applies
+    /// `operator` with a constant of one number for each channel. Returns the output of the merged
+    /// node and the source of the constant.
+    ///
+    /// `axis` is the position of the channels among the `rank` dimensions of the value, including
+    /// its batch.
+    pub(super) fn merge_reader(
+        &mut self,
+        value: &'a str,
+        operator: &str,
+        channels: usize,
+        axis: usize,
+        rank: usize,
+    ) -> Option<(&'a str, Source)> {
+        let [reader] = self.readers.get(value)?[..] else { return None };
+        let node = self.nodes[reader];
+        if self.is_output(value) || node.operator() != operator || node.inputs().count() != 2 {
+            return None;
+        }
+        let constant = node.inputs().find_map(|input| self.constants.get(input))?;
+        if !is_by_channel(&constant.dims, channels, axis, rank) {
+            return None;
+        }
+        let merged = (node.output().ok()?, constant.source.clone());
+        self.merged.insert(reader);
+        Some(merged)
+    }
+
+    /// Returns `base`, with a number appended if a layer has that name.
+    fn free_name(&self, base: &str) -> String {
+        let mut name = base.to_owned();
+        let mut number = 2;
+        while self.network.find(&name).is_some() {
+            name = format!("{base}.{number}");
+            number += 1;
+        }
+        name
+    }
+}
+
+/// Returns whether a tensor has one number for each channel, broadcast over the other dimensions.
+fn is_by_channel(dims: &[usize], channels: usize, axis: usize, rank: usize) -> bool {
+    let Some(missing) = rank.checked_sub(dims.len()) else { return false };
+    let expected = |position: usize| if position == axis { channels } else { 1 };
+    missing <= axis && dims.iter().enumerate().all(|(i, &dim)| dim == expected(missing + i))
+}

@@ -1,0 +1,38 @@
+//! Names of the supported operators.
+
+/// Supported operators: those with a layer, and those that only compute constants.
+pub(super) const OPERATORS: &[&str] = &[
+    "Add",
+    "AveragePool",
+    "BatchNormalization",
+    "Concat",
+    "Constant",
+    "ConstantOfShape",
+    "Conv",
+    "Dropout",
+    "Flatten",
+    "Gelu",
+    "Gemm",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "Identity",
+    "LRN",
+    "LayerNormalization",
+    "LogSoftmax (at the end)",
+    "MatMul",
+    "MaxPool",
+    "Mul (of a batch normalisation by channel)",
+    "ReduceMean (of images)",
+    "Relu",
+    "Reshape",
+    "Softmax",
+    "Squeeze",
+    "Sum",
+    "Transpose",
+    "Unsqueeze",
+];
+
+/// Returns whether at least some uses of an operator are supported.
+pub(super) fn is_supported(operator: &str) -> bool {
+    OPERATORS.iter().any(|known| known.split(' ').next() == Some(operator))
+}
