@@ -77,7 +77,7 @@ fn profile(
     gpus: usize,
 ) -> Result<ProfileTable, Error> {
     match (device, profile) {
-        (_, Some(document)) => Ok(ProfileTable::from_json(&document.to_string())?.to_decide_by(network)?),
+        (_, Some(document)) => Ok(ProfileTable::from_json(&document.to_string())?.validated_for(network)?),
         (Some(device), None) => {
             Ok(DeviceModel::named_or_loaded(device)?.profile(network, &shard_sizes(batch, gpus))?)
         }

@@ -62,7 +62,7 @@ impl CostArgs {
             default
         };
         let profile = if let Some(path) = &self.profile {
-            ProfileTable::load(path)?.to_decide_by(network).with_context(|| path.display().to_string())?
+            ProfileTable::load(path)?.validated_for(network).with_context(|| path.display().to_string())?
         } else {
             let device = match (&self.device, from_plan, default_device) {
                 (Some(device), _, _) => device,

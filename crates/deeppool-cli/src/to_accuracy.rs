@@ -100,7 +100,7 @@ impl AccuracyArgs {
             );
         }
         let profile = costs.profile.as_deref().map(|path| {
-            let profile = ProfileTable::load(path)?.to_decide_by(network);
+            let profile = ProfileTable::load(path)?.validated_for(network);
             profile.with_context(|| path.display().to_string())
         });
         let profile = profile.transpose()?;

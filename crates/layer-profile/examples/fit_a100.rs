@@ -18,7 +18,7 @@ fn main() -> Result<(), ProfileError> {
         for errors in networks {
             let whole: Vec<_> =
                 errors.whole.iter().map(|(batch, error)| format!("{batch}: {:+.1}", 100.0 * error)).collect();
-            eprintln!("{:>12} {what}: layers {:.1}% median", errors.network, 100.0 * errors.median());
+            eprintln!("{:>12} {label}: layers {:.1}% median", errors.network, 100.0 * errors.median());
             eprintln!("    whole network, % by batch: {}", whole.join(", "));
         }
     }

@@ -8,14 +8,14 @@ pub struct ModelAccuracy {
     /// Origin of the model, such as `fitted to the published times of three networks`.
     pub basis: String,
     /// Errors of predictions that were compared with measurements; `None` if none were compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<SeenErrors>,
+    #[serde(rename = "seen", default, skip_serializing_if = "Option::is_none")]
+    pub errors: Option<ErrorSummary>,
 }
 
 /// Relative errors of predicted times. 0.1 is 10%.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SeenErrors {
+pub struct ErrorSummary {
     /// Median over the layers of the networks that the model was fitted to.
     pub layers_median: f64,
     /// Maximum over the whole networks that the model was fitted to, at any batch size.
@@ -31,9 +31,9 @@ impl std::fmt::Display for ModelAccuracy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Rounded up, except for differences below a tenth of a percent.
         let percent = |error: f64| ((1e3 * error).round() / 10.0).ceil();
-        match self.seen {
-            Some(seen) => {
-                let held_out = seen.held_out_worst.map_or_else(
+        match self.errors {
+            Some(errors) => {
+                let held_out = errors.held_out_worst.map_or_else(
                     || "not cross-validated: too few layers".into(),
                     |worst| format!("{}% when left out of the fit", percent(worst)),
                 );
@@ -41,8 +41,8 @@ impl std::fmt::Display for ModelAccuracy {
                     f,
                     "{}: on these, whole networks within {}% ({held_out}), layers {}% median",
                     self.basis,
-                    percent(seen.networks_worst),
-                    percent(seen.layers_median),
+                    percent(errors.networks_worst),
+                    percent(errors.layers_median),
                 )
             }
             None => write!(f, "{}, not checked against measurements", self.basis),

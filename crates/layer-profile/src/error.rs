@@ -62,7 +62,7 @@ pub enum ProfileError {
     },
     /// The profile is of another network.
     #[error("the profile is of `{profile}`, not of `{network}`")]
-    OtherModel {
+    NetworkMismatch {
         /// Network of the profile.
         profile: String,
         /// Network it was to be used for.
@@ -70,7 +70,7 @@ pub enum ProfileError {
     },
     /// A layer of the network has another kind in the profile.
     #[error("the profile's layer `{layer}` is of kind `{profile}`, but in the network it is `{network}`")]
-    OtherKind {
+    KindMismatch {
         /// Layer.
         layer: String,
         /// Kind in the profile.
@@ -83,7 +83,7 @@ pub enum ProfileError {
         "the profile is of another `{model}`: its layer `{layer}` is {profile}, but in the network it is \
          {network}; profile this network"
     )]
-    OtherStructure {
+    StructureMismatch {
         /// Network.
         model: String,
         /// Layer.
@@ -110,7 +110,7 @@ pub enum ProfileError {
          with those of {}: profile the network again",
         crate::MeasurementConditions::PROFILER
     )]
-    OtherVersion {
+    IncompatibleVersion {
         /// Network.
         model: String,
         /// Version that measured the profile.
@@ -152,7 +152,7 @@ pub enum ProfileError {
     #[error(
         "`{model}` at batch {batch} was added before: fit to one profile of a network at each batch size"
     )]
-    ObservedTwice {
+    DuplicateObservation {
         /// Network.
         model: String,
         /// Batch size.
@@ -163,7 +163,7 @@ pub enum ProfileError {
         "the profile of `{model}` was measured on {found}, an earlier one on {first}: fit to one device, \
          engine and precision"
     )]
-    OtherConditions {
+    ConditionsMismatch {
         /// Network of the profile.
         model: String,
         /// Device, precision and libraries of the profile.

@@ -15,7 +15,7 @@ mod structure;
 mod table;
 mod time;
 
-pub use accuracy::{ModelAccuracy, SeenErrors};
+pub use accuracy::{ErrorSummary, ModelAccuracy};
 pub use device::{DataSheet, DeviceModel, Direction, FitReport, NetworkErrors, Observations};
 pub use error::ProfileError;
 pub use measurement::MeasurementConditions;

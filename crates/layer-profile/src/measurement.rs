@@ -36,12 +36,12 @@ impl MeasurementConditions {
     /// whether the two versions are compatible by semantic versioning.
     #[must_use]
     pub fn is_compatible(&self) -> bool {
-        line(&self.profiler) == line(Self::PROFILER)
+        compatible_prefix(&self.profiler) == compatible_prefix(Self::PROFILER)
     }
 }
 
 /// Returns the part of a version that compatible versions share: `0.1` of `0.1.7`, `2` of `2.3.4`.
-fn line(version: &str) -> Vec<&str> {
+fn compatible_prefix(version: &str) -> Vec<&str> {
     let mut parts = version.split('.');
     match parts.next() {
         Some("0") => std::iter::once("0").chain(parts.next()).collect(),
@@ -54,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compatible_versions_share_their_first_number_that_is_not_zero() {
-        assert_eq!(line("0.1.0"), line("0.1.9"));
-        assert_ne!(line("0.1.0"), line("0.2.0"));
-        assert_eq!(line("1.2.0"), line("1.9.3"));
-        assert_ne!(line("1.0.0"), line("2.0.0"));
-        assert_ne!(line("0.1.0"), line("1.1.0"));
-        assert_ne!(line(""), line("0.1.0"));
+    fn compatible_versions_share_their_first_nonzero_number() {
+        assert_eq!(compatible_prefix("0.1.0"), compatible_prefix("0.1.9"));
+        assert_ne!(compatible_prefix("0.1.0"), compatible_prefix("0.2.0"));
+        assert_eq!(compatible_prefix("1.2.0"), compatible_prefix("1.9.3"));
+        assert_ne!(compatible_prefix("1.0.0"), compatible_prefix("2.0.0"));
+        assert_ne!(compatible_prefix("0.1.0"), compatible_prefix("1.1.0"));
+        assert_ne!(compatible_prefix(""), compatible_prefix("0.1.0"));
     }
 }

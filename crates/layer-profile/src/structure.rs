@@ -35,7 +35,7 @@ impl ProfileTable {
             };
             let structure = of(network, id);
             if *profiled != structure {
-                return Err(ProfileError::OtherStructure {
+                return Err(ProfileError::StructureMismatch {
                     model: network.name().into(),
                     layer: layer.name().into(),
                     profile: profiled.clone(),

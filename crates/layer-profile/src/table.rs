@@ -10,7 +10,7 @@ use crate::{
 
 /// Maximum ratio between the sum of the layers and the whole network, in either direction, of an
 /// undisturbed measurement.
-const DISTURBED: f64 = 1.6;
+const MAX_DISCREPANCY: f64 = 1.6;
 
 /// Times of each layer of a network on one device at several batch sizes.
 ///
@@ -118,7 +118,7 @@ impl ProfileTable {
     /// Checks that the table was not measured by an incompatible version of this crate.
     pub(crate) fn check_version(&self) -> Result<(), ProfileError> {
         match &self.measurement {
-            Some(measurement) if !measurement.is_compatible() => Err(ProfileError::OtherVersion {
+            Some(measurement) if !measurement.is_compatible() => Err(ProfileError::IncompatibleVersion {
                 model: self.model().into(),
                 profiler: measurement.profiler.clone(),
             }),
@@ -214,7 +214,7 @@ impl ProfileTable {
         for row in &self.network {
             let Ok(layers) = self.sum_of_layers(row.batch) else { continue };
             let (layers, network) = (layers.total(), row.time.total());
-            if layers.max(network).as_secs_f64() > DISTURBED * layers.min(network).as_secs_f64() {
+            if layers.max(network).as_secs_f64() > MAX_DISCREPANCY * layers.min(network).as_secs_f64() {
                 return Err(ProfileError::Disturbed { batch: row.batch, layers, network });
             }
         }
@@ -226,7 +226,7 @@ impl ProfileTable {
     ///
     /// # Errors
     /// Those of both.
-    pub fn to_decide_by(self, network: &LayerGraph) -> Result<Self, ProfileError> {
+    pub fn validated_for(self, network: &LayerGraph) -> Result<Self, ProfileError> {
         let table = self.for_model(network)?;
         table.check_undisturbed()?;
         Ok(table)
@@ -248,7 +248,10 @@ impl ProfileTable {
     /// - [`ProfileError::MissingUpdate`] if there is no update time to share either.
     pub fn for_model(mut self, network: &LayerGraph) -> Result<Self, ProfileError> {
         if self.model != network.name() {
-            return Err(ProfileError::OtherModel { profile: self.model, network: network.name().into() });
+            return Err(ProfileError::NetworkMismatch {
+                profile: self.model,
+                network: network.name().into(),
+            });
         }
         self.check_version()?;
         let update = self.network.first().map(|row| row.time.update);
@@ -260,7 +263,7 @@ impl ProfileTable {
             };
             let row = &mut self.layers[row];
             if row.kind != layer.kind().label() {
-                return Err(ProfileError::OtherKind {
+                return Err(ProfileError::KindMismatch {
                     layer: name.into(),
                     profile: row.kind.clone(),
                     network: layer.kind().label(),

@@ -217,7 +217,7 @@ struct Errors {
 impl Errors {
     fn of(job: &Job<'_>) -> Self {
         // A network may be one that the model was not fitted to.
-        let seen = job.costs().profile().accuracy().and_then(|accuracy| accuracy.seen);
+        let seen = job.costs().profile().accuracy().and_then(|accuracy| accuracy.errors);
         let layers = seen.map(|seen| seen.held_out_worst.unwrap_or(0.0).max(seen.networks_worst));
         Self { layers, links: job.costs().link().relative_error() }
     }

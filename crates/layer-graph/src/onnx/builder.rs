@@ -254,7 +254,8 @@ impl<'a> Builder<'a> {
                     if theirs.weight == parameters.weight { "with another bias" } else { "transposed" };
                 let owner = self.network.layer(*owner).name();
                 let problem = format!(
-                    "it uses the weight `{weight}` of `{owner}` {difference}: layers cannot share it in this way"
+                    "it uses the weight `{weight}` of `{owner}` {difference}: \
+                     layers cannot share it in this way"
                 );
                 return Err(node.unsupported(problem));
             }

@@ -32,7 +32,7 @@ impl Costs {
     /// for its unit.
     pub(super) fn scaled(&self, from: &DataSheet, to: &DataSheet) -> Self {
         let scale = |term: Term| {
-            let (unit, _) = term.textbook();
+            let (unit, _) = term.default_cost();
             unit.peak_us(to) / unit.peak_us(from)
         };
         Self(self.iter().map(|(term, cost)| (term, cost * scale(term))).collect())

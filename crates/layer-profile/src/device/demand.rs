@@ -89,7 +89,7 @@ impl Demand {
                 self.add(Term::Window(pass, WindowPart::Covered), covered);
                 if matches!(layer.kind(), LayerKind::MaxPool2d(_)) {
                     // The index of a maximum has eight bytes, an element four.
-                    self.add(Term::Window(pass, WindowPart::Places), 2.0 * output);
+                    self.add(Term::Window(pass, WindowPart::Indices), 2.0 * output);
                 }
             }
             // Same bytes in another shape.

@@ -5,7 +5,7 @@ use super::errors::{RESOLUTION_US, errors, median};
 use super::observations::Observation;
 use super::term::{Term, Unit};
 use super::{DataSheet, DeviceModel, Formula, NetworkErrors, Observations, nonnegative};
-use crate::{ModelAccuracy, ProfileError, SeenErrors};
+use crate::{ErrorSummary, ModelAccuracy, ProfileError};
 
 /// Errors of a fitted model on its observations and in cross-validation.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,11 +22,11 @@ pub struct FitReport {
 impl FitReport {
     /// Summarises the errors in three numbers.
     #[must_use]
-    pub fn summary(&self) -> SeenErrors {
+    pub fn summary(&self) -> ErrorSummary {
         let rows = self.fitted.iter().flat_map(|network| &network.rows);
         let worst =
             |networks: &[NetworkErrors]| networks.iter().map(NetworkErrors::worst).fold(0.0, f64::max);
-        SeenErrors {
+        ErrorSummary {
             layers_median: median(rows.map(|row| row.2.abs())),
             networks_worst: worst(&self.fitted),
             held_out_worst: (!self.held_out.is_empty()).then(|| worst(&self.held_out)),
@@ -36,15 +36,15 @@ impl FitReport {
 
 /// Weight of the regularisation towards the default costs at the peaks of a data sheet, relative to
 /// all rows of a network. It determines costs that were not observed and hardly affects the others.
-const PULL_TO_SHEET: f64 = 4e-3;
+const SHEET_PRIOR_WEIGHT: f64 = 4e-3;
 /// Weight of the regularisation towards default costs at fitted peaks, which are less certain.
-const PULL_TO_FITTED: f64 = 6e-4;
+const FITTED_PRIOR_WEIGHT: f64 = 6e-4;
 /// Number of reweighting iterations. Costs converge within ten.
 const ROUNDS: usize = 12;
 /// Lower limit of ratios, since the logarithm of 0 is not finite.
-const SMALLEST: f64 = 1e-3;
+const MIN_RATIO: f64 = 1e-3;
 /// Relative errors below this have no further effect on the weights.
-const INDIFFERENT: f64 = 0.03;
+const ERROR_TOLERANCE: f64 = 0.03;
 /// Number of parts into which the shapes of a single network are divided for cross-validation.
 const FOLDS: usize = 5;
 
@@ -79,7 +79,7 @@ impl DeviceModel {
         let networks = observations.networks().join(", ");
         let accuracy = ModelAccuracy {
             basis: format!("fitted to {} ({networks})", observations.source()),
-            seen: Some(report.summary()),
+            errors: Some(report.summary()),
         };
         Ok((Self { name: name.into(), formula: Formula::Costs(costs), accuracy }, report))
     }
@@ -97,15 +97,15 @@ fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec
         // Shapes are distributed round-robin within each kind, so that no part holds all shapes of
         // a kind. Each kind starts one part later, so that kinds with a single shape are spread
         // over the parts.
-        let mut dealt = HashMap::<&str, usize>::new();
-        let mut deal = |shape| {
+        let mut next_part = HashMap::<&str, usize>::new();
+        let mut assign = |shape| {
             let kind = str::split(shape, ['(', ' ']).next().unwrap_or_default();
-            let kinds = dealt.len();
-            let next = dealt.entry(kind).or_insert(kinds);
+            let kinds = next_part.len();
+            let next = next_part.entry(kind).or_insert(kinds);
             *next += 1;
             (shape, (*next - 1) % FOLDS)
         };
-        (observations.shapes().into_iter().map(&mut deal).collect(), |row| &row.shape)
+        (observations.shapes().into_iter().map(&mut assign).collect(), |row| &row.shape)
     };
     let part = |row: &Observation| parts.get(by(row)).copied();
     let all: BTreeSet<usize> = parts.values().copied().collect();
@@ -125,40 +125,39 @@ fn fit_costs(sheet: Option<&DataSheet>, rows: &[&Observation]) -> Costs {
     // A data sheet's peak bounds the costs from below. Fitted peaks are no bound, and equally
     // certain for all terms.
     let each = |value: &dyn Fn(Term) -> f64| terms.iter().map(|&term| value(term)).collect::<Vec<_>>();
-    let (prices, floor, pull) = match sheet {
+    let (prior, floor, prior_weight) = match sheet {
         Some(sheet) => (
-            each(&|term| term.list_price_us(sheet)),
-            each(&|term| term.least() / term.textbook().1),
-            each(&|term| PULL_TO_SHEET * term.certainty()),
+            each(&|term| term.default_cost_us(sheet)),
+            each(&|term| term.min_cost() / term.default_cost().1),
+            each(&|term| SHEET_PRIOR_WEIGHT * term.prior_weight()),
         ),
-        None => (fitted_prices(&terms, rows), each(&|_| 0.0), each(&|_| PULL_TO_FITTED)),
+        None => (fitted_default_costs(&terms, rows), each(&|_| 0.0), each(&|_| FITTED_PRIOR_WEIGHT)),
     };
     let problem = Problem::new(rows, |term| Some((*columns.get(&term)?, 1.0)));
-    let costs = problem.solve(&prices, &floor, &pull);
+    let costs = problem.solve(&prior, &floor, &prior_weight);
     let by_term = |term: Term| Ok::<_, std::convert::Infallible>(costs[columns[&term]]);
     let Ok(costs) = Costs::try_new(by_term);
     costs
 }
 
 /// Returns the default costs at peaks that are fitted to the observations.
-fn fitted_prices(terms: &[Term], rows: &[&Observation]) -> Vec<f64> {
+fn fitted_default_costs(terms: &[Term], rows: &[&Observation]) -> Vec<f64> {
     let column = |unit: Unit| Unit::ALL.iter().position(|&other| other == unit);
     let problem = Problem::new(rows, |term| {
-        let (unit, multiple) = term.textbook();
+        let (unit, multiple) = term.default_cost();
         Some((column(unit)?, multiple))
     });
     // Cost of a unit that would explain the median row on its own.
     let alone = |at: usize| {
         let amounts = problem.rows.iter().flat_map(|row| &row.amounts).filter(|amount| amount.0 == at);
-        let shares: Vec<f64> =
-            amounts.map(|amount| 1.0 / amount.1).filter(|price| price.is_finite()).collect();
+        let shares: Vec<f64> = amounts.map(|amount| 1.0 / amount.1).filter(|cost| cost.is_finite()).collect();
         median(shares.into_iter())
     };
     let start: Vec<f64> = (0..Unit::ALL.len()).map(alone).collect();
-    let fitted = problem.solve(&start, &[0.0; 4], &[1e-3 * PULL_TO_FITTED; 4]);
+    let fitted = problem.solve(&start, &[0.0; 4], &[1e-3 * FITTED_PRIOR_WEIGHT; 4]);
     // A unit that is not visible in the observations must keep a positive cost.
-    let price = |unit: Unit| column(unit).map_or(0.0, |at| fitted[at].max(start[at] * 1e-2));
-    terms.iter().map(|term| term.textbook().1 * price(term.textbook().0)).collect()
+    let cost = |unit: Unit| column(unit).map_or(0.0, |at| fitted[at].max(start[at] * 1e-2));
+    terms.iter().map(|term| term.default_cost().1 * cost(term.default_cost().0)).collect()
 }
 
 /// Least-squares problem whose rows predict times as sums of amounts times costs.
@@ -207,7 +206,7 @@ impl Problem {
 
     /// Solves for the costs, regularised towards `prior`. `floor` holds their lower bounds in
     /// multiples of `prior`.
-    fn solve(&self, prior: &[f64], floor: &[f64], pull: &[f64]) -> Vec<f64> {
+    fn solve(&self, prior: &[f64], floor: &[f64], prior_weight: &[f64]) -> Vec<f64> {
         let n = prior.len().max(self.columns);
         // Unknowns are multiples of the prior.
         let mut multiples = vec![1.0; n];
@@ -215,10 +214,13 @@ impl Problem {
         for _ in 0..ROUNDS {
             let mut matrix = vec![0.0; n * n];
             // Regularise the squared logarithm, since a cost may be a hundred times its default.
-            let pull: Vec<f64> =
-                pull.iter().zip(&multiples).map(|(pull, &z)| pull * logarithmic(z)).collect();
-            let mut linear = pull.clone();
-            (0..n).for_each(|i| matrix[i * n + i] = pull[i]);
+            let prior_weight: Vec<f64> = prior_weight
+                .iter()
+                .zip(&multiples)
+                .map(|(prior_weight, &z)| prior_weight * logarithmic(z))
+                .collect();
+            let mut linear = prior_weight.clone();
+            (0..n).for_each(|i| matrix[i * n + i] = prior_weight[i]);
             for (row, weight) in self.rows.iter().zip(&weights) {
                 for &(i, amount) in &row.amounts {
                     let scaled = weight * amount * prior[i];
@@ -239,13 +241,13 @@ impl Problem {
 
 /// Returns the weight factor that turns a squared relative error into an absolute logarithm.
 fn reweighted(ratio: f64) -> f64 {
-    logarithmic(ratio) / ratio.max(SMALLEST).ln().abs().max(INDIFFERENT)
+    logarithmic(ratio) / ratio.max(MIN_RATIO).ln().abs().max(ERROR_TOLERANCE)
 }
 
 /// Returns the weight factor that turns a squared relative error into a squared logarithm.
 fn logarithmic(ratio: f64) -> f64 {
     let relative = ratio - 1.0;
-    if relative.abs() < 1e-6 { 1.0 } else { (ratio.max(SMALLEST).ln() / relative).powi(2) }
+    if relative.abs() < 1e-6 { 1.0 } else { (ratio.max(MIN_RATIO).ln() / relative).powi(2) }
 }
 
 fn importance(row: &Observation) -> f64 {

@@ -1,4 +1,5 @@
 mod costs;
+mod data_sheet;
 mod demand;
 mod direction;
 mod errors;
@@ -7,7 +8,6 @@ mod json;
 mod nonnegative;
 mod observations;
 mod roofline;
-mod sheet;
 mod term;
 
 use std::time::Duration;
@@ -23,11 +23,11 @@ use costs::Costs;
 use demand::Demand;
 use roofline::{CPU_CORE, Roofline};
 
+pub use data_sheet::DataSheet;
 pub use direction::Direction;
 pub use errors::NetworkErrors;
 pub use fit::FitReport;
 pub use observations::Observations;
-pub use sheet::DataSheet;
 
 /// Name of the built-in model of a CPU core.
 const CORE: &str = "cpu-core";
@@ -128,7 +128,7 @@ impl DeviceModel {
                 formula: Formula::Roofline(&CPU_CORE),
                 accuracy: ModelAccuracy {
                     basis: "fixed units, so that plans are repeatable; not the times of this machine".into(),
-                    seen: None,
+                    errors: None,
                 },
             }),
             name => match DataSheet::named(name) {
@@ -144,7 +144,7 @@ impl DeviceModel {
         if let Formula::Costs(costs) = &mut model.formula {
             *costs = costs.scaled(&DataSheet::A100, sheet);
         }
-        let accuracy = ModelAccuracy { basis: "scaled from a100 by data sheets".into(), seen: None };
+        let accuracy = ModelAccuracy { basis: "scaled from a100 by data sheets".into(), errors: None };
         Ok(Self { name: name.into(), accuracy, ..model })
     }
 

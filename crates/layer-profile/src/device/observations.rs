@@ -79,13 +79,13 @@ impl Observations {
         let conditions = conditions(&table);
         if let Some(first) = self.conditions.as_ref().filter(|first| **first != conditions) {
             let (model, first) = (network.name().into(), first.clone());
-            return Err(ProfileError::OtherConditions { model, found: conditions, first });
+            return Err(ProfileError::ConditionsMismatch { model, found: conditions, first });
         }
         let seen: HashSet<usize> =
             self.rows.iter().filter(|row| row.network == network.name()).map(|row| row.batch).collect();
         let mut batches = table.layers().iter().flat_map(|layer| &layer.times).map(|time| time.batch);
         if let Some(batch) = batches.find(|batch| seen.contains(batch)) {
-            return Err(ProfileError::ObservedTwice { model: network.name().into(), batch });
+            return Err(ProfileError::DuplicateObservation { model: network.name().into(), batch });
         }
         self.conditions = Some(conditions);
         for (_, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {

@@ -52,7 +52,7 @@ pub(super) enum WindowPart {
     /// Megabytes covered by the windows; an element counts once for each window that covers it.
     Covered,
     /// Megabytes of the indices of maxima.
-    Places,
+    Indices,
 }
 
 /// Resource that a unit of a term is made of.
@@ -130,7 +130,7 @@ impl Term {
             }
         }
         for pass in Direction::ALL {
-            let parts = [WindowPart::Moved, WindowPart::Covered, WindowPart::Places];
+            let parts = [WindowPart::Moved, WindowPart::Covered, WindowPart::Indices];
             terms.extend(parts.map(|part| Self::Window(pass, part)));
         }
         terms
@@ -158,7 +158,7 @@ impl Term {
                 let part = match part {
                     WindowPart::Moved => "moved",
                     WindowPart::Covered => "covered",
-                    WindowPart::Places => "places",
+                    WindowPart::Indices => "places",
                 };
                 format!("window_{}_{part}_us_per_mb", pass.label())
             }
@@ -167,7 +167,7 @@ impl Term {
 
     /// Returns the default cost of one unit of the term without measurements, as a multiple of a
     /// resource at its peak.
-    pub(super) fn textbook(self) -> (Unit, f64) {
+    pub(super) fn default_cost(self) -> (Unit, f64) {
         match self {
             Self::Launch => (Unit::Kernel, 1.0),
             Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => (Unit::Megabyte, 1.0),
@@ -189,7 +189,7 @@ impl Term {
                 }
             }
             Self::Window(pass, part) => match part {
-                WindowPart::Moved | WindowPart::Places => (Unit::Megabyte, 1.0),
+                WindowPart::Moved | WindowPart::Indices => (Unit::Megabyte, 1.0),
                 // Forward, most of the overlap of windows is in a cache.
                 WindowPart::Covered => (Unit::Megabyte, if pass == Direction::Backward { 1.0 } else { 0.3 }),
             },
@@ -198,7 +198,7 @@ impl Term {
 
     /// Returns the weight of the default cost relative to other terms. It is high for layers that
     /// only move bytes: they must not absorb the cost of the products they were measured with.
-    pub(super) fn certainty(self) -> f64 {
+    pub(super) fn prior_weight(self) -> f64 {
         match self {
             Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => 100.0,
             _ => 1.0,
@@ -207,7 +207,7 @@ impl Term {
 
     /// Returns the minimum cost of one unit of the term: what must be computed or moved at least
     /// once.
-    pub(super) fn least(self) -> f64 {
+    pub(super) fn min_cost(self) -> f64 {
         match self {
             Self::Launch | Self::Product(_, _, Part::Depth) | Self::Window(_, WindowPart::Covered) => 0.0,
             Self::Update => 5.0,
@@ -216,8 +216,8 @@ impl Term {
     }
 
     /// Returns the default cost on the device of a data sheet, in microseconds.
-    pub(super) fn list_price_us(self, sheet: &DataSheet) -> f64 {
-        let (unit, multiple) = self.textbook();
+    pub(super) fn default_cost_us(self, sheet: &DataSheet) -> f64 {
+        let (unit, multiple) = self.default_cost();
         multiple * unit.peak_us(sheet)
     }
 }

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::conditions::Conditions;
+use super::header::JournalHeader;
 use crate::rows::{LayerDocument, NetworkDocument};
 use crate::{LayerProfile, NetworkTime, ProfileError};
 
 /// Line after the first.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum Record {
     /// Layer at one batch size.
     Layer(LayerDocument),
     Network(NetworkDocument),
@@ -34,7 +34,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the existing journal, or creates one.
-    pub(super) fn open(path: PathBuf, conditions: &Conditions) -> Result<Self, ProfileError> {
+    pub(super) fn open(path: PathBuf, header: &JournalHeader) -> Result<Self, ProfileError> {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
         let file = options.open(&path).map_err(|error| failed(&path, &error))?;
@@ -47,37 +47,39 @@ impl Journal {
         let mut lines = bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
         match lines.next() {
             Some((_, first)) => {
-                let theirs: Conditions = serde_json::from_slice(first).map_err(|e| journal.damaged(0, &e))?;
-                conditions.check(&theirs).map_err(|problem| journal.refused(problem))?;
+                let theirs: JournalHeader =
+                    serde_json::from_slice(first).map_err(|e| journal.damaged(0, &e))?;
+                header.check(&theirs).map_err(|problem| journal.error(problem))?;
             }
-            None => journal.append(conditions)?,
+            None => journal.append(header)?,
         }
         for (number, line) in lines {
-            let line: Line = serde_json::from_slice(line).map_err(|error| journal.damaged(number, &error))?;
-            journal.read(line, conditions).map_err(|problem| journal.damaged(number, &problem))?;
+            let line: Record =
+                serde_json::from_slice(line).map_err(|error| journal.damaged(number, &error))?;
+            journal.read(line, header).map_err(|problem| journal.damaged(number, &problem))?;
         }
         Ok(journal)
     }
 
-    fn read(&mut self, line: Line, conditions: &Conditions) -> Result<(), String> {
-        let (subject, batch, former) = match line {
-            Line::Layer(document) => {
+    fn read(&mut self, line: Record, header: &JournalHeader) -> Result<(), String> {
+        let (subject, batch, is_duplicate) = match line {
+            Record::Layer(document) => {
                 let row = document.into_row("layer").map_err(|error| error.to_string())?;
                 let [time] = row.times[..] else { return Err("expected one batch size".into()) };
-                conditions.has_layer(&row)?;
+                header.has_layer(&row)?;
                 let subject = format!("layer `{}`", row.name);
-                let former = self.layers.insert((row.name.clone(), time.batch), row).is_some();
-                (subject, time.batch, former)
+                let is_duplicate = self.layers.insert((row.name.clone(), time.batch), row).is_some();
+                (subject, time.batch, is_duplicate)
             }
-            Line::Network(document) => {
+            Record::Network(document) => {
                 let row = document.into_row("network").map_err(|error| error.to_string())?;
                 ("the network".to_owned(), row.batch, self.network.insert(row.batch, row).is_some())
             }
         };
-        if former {
+        if is_duplicate {
             return Err(format!("{subject} was measured at batch {batch} already"));
         }
-        if !conditions.has_batch(batch) {
+        if !header.has_batch(batch) {
             return Err(format!("{subject} was not to be measured at batch {batch}"));
         }
         Ok(())
@@ -101,15 +103,15 @@ impl Journal {
 
     /// Appends the row of a layer at one batch size.
     pub(super) fn add_layer(&mut self, row: &LayerProfile) -> Result<(), ProfileError> {
-        self.append(&Line::Layer(LayerDocument::new(row)))
+        self.append(&Record::Layer(LayerDocument::new(row)))
     }
 
     pub(super) fn add_network(&mut self, row: &NetworkTime) -> Result<(), ProfileError> {
-        self.append(&Line::Network(NetworkDocument::new(row)))
+        self.append(&Record::Network(NetworkDocument::new(row)))
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), ProfileError> {
-        let mut text = serde_json::to_vec(line).map_err(|error| self.refused(error.to_string()))?;
+        let mut text = serde_json::to_vec(line).map_err(|error| self.error(error.to_string()))?;
         text.push(b'\n');
         self.file.write_all(&text).map_err(|error| failed(&self.path, &error))
     }
@@ -119,12 +121,12 @@ impl Journal {
         std::fs::remove_file(&self.path).map_err(|error| failed(&self.path, &error))
     }
 
-    fn refused(&self, problem: String) -> ProfileError {
+    fn error(&self, problem: String) -> ProfileError {
         ProfileError::Journal { path: self.path.clone(), problem }
     }
 
     fn damaged(&self, line: usize, problem: &impl ToString) -> ProfileError {
-        self.refused(format!("is damaged at line {}: {}", line + 1, problem.to_string()))
+        self.error(format!("is damaged at line {}: {}", line + 1, problem.to_string()))
     }
 }
 

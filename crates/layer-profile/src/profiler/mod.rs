@@ -1,12 +1,12 @@
-mod assembly;
-mod conditions;
-mod fill;
+mod builder;
+mod header;
+mod initial_data;
 mod journal;
 mod progress;
-mod rig;
 mod sampling;
 mod session;
 mod timing;
+mod workload;
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use layer_graph::LayerGraph;
 
 use crate::table::check_batches;
 use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
-use conditions::Conditions;
+use header::JournalHeader;
 use journal::Journal;
 use progress::Progress;
 use session::Session;
@@ -150,8 +150,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
             run.table.save(path)?;
             return Ok(run);
         }
-        let conditions = Conditions::new(network, &device, &measurement, &self.batches);
-        let mut journal = Journal::open(Self::journal_path(&path), &conditions)?;
+        let header = JournalHeader::new(network, &device, &measurement, &self.batches);
+        let mut journal = Journal::open(Self::journal_path(&path), &header)?;
         let run = self.run(network, device, measurement, Some(&mut journal))?;
         run.table.save(path)?;
         journal.remove()?;

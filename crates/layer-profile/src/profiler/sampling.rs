@@ -5,41 +5,41 @@ use std::time::Duration;
 use super::timing::median;
 
 /// Minimum duration of a sample, so that neither clock resolution nor synchronisation dominates.
-const SHORTEST_SAMPLE: Duration = Duration::from_micros(100);
-const MOST_ROUNDS: u32 = 1000;
+const MIN_SAMPLE_TIME: Duration = Duration::from_micros(100);
+const MAX_ROUNDS: u32 = 1000;
 
 /// Number of samples in a window of the warm-up.
 const WINDOW: usize = 3;
 /// Two successive windows are stable if their medians differ by at most 1 part in this number (5%).
 const STABLE_PART: u32 = 20;
 /// Maximum duration of the warm-up, after at least two windows.
-const LONGEST_WARM_UP: Duration = Duration::from_secs(10);
-const MOST_SAMPLES: usize = 24;
+const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
+const MAX_WARM_UP_SAMPLES: usize = 24;
 
 /// Returns the number of rounds in a sample. `time` runs the given number of rounds and returns
 /// their duration.
 pub(super) fn rounds<E>(mut time: impl FnMut(u32) -> Result<Duration, E>) -> Result<u32, E> {
     // The first run is cold. It exceeds ten times the minimum only if the work itself is long.
-    if time(1)? >= SHORTEST_SAMPLE * 10 {
+    if time(1)? >= MIN_SAMPLE_TIME * 10 {
         return Ok(1);
     }
     let mut rounds = 1;
     loop {
         let took = time(rounds)?;
-        if took >= SHORTEST_SAMPLE || rounds == MOST_ROUNDS {
+        if took >= MIN_SAMPLE_TIME || rounds == MAX_ROUNDS {
             return Ok(rounds);
         }
         // A quarter more than needed, so that the next attempt suffices.
-        let wanted = SHORTEST_SAMPLE.as_nanos() * 5 / 4 * u128::from(rounds);
+        let wanted = MIN_SAMPLE_TIME.as_nanos() * 5 / 4 * u128::from(rounds);
         let next = wanted.div_ceil(took.as_nanos().max(1));
-        rounds = u32::try_from(next).unwrap_or(MOST_ROUNDS).clamp(rounds + 1, MOST_ROUNDS);
+        rounds = u32::try_from(next).unwrap_or(MAX_ROUNDS).clamp(rounds + 1, MAX_ROUNDS);
     }
 }
 
 /// Takes samples until the medians of two successive windows agree or a limit is reached. Returns
 /// whether they agreed.
 pub(super) fn warm_up<E>(mut sample: impl FnMut() -> Result<Duration, E>) -> Result<bool, E> {
-    let mut samples = Vec::with_capacity(MOST_SAMPLES);
+    let mut samples = Vec::with_capacity(MAX_WARM_UP_SAMPLES);
     let mut spent = Duration::ZERO;
     loop {
         let time = sample()?;
@@ -51,7 +51,7 @@ pub(super) fn warm_up<E>(mut sample: impl FnMut() -> Result<Duration, E>) -> Res
         if before.abs_diff(after) <= before.max(after) / STABLE_PART {
             return Ok(true);
         }
-        if samples.len() >= MOST_SAMPLES || spent >= LONGEST_WARM_UP {
+        if samples.len() >= MAX_WARM_UP_SAMPLES || spent >= MAX_WARM_UP_TIME {
             return Ok(false);
         }
     }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn warm_up_gives_up_on_unstable_times() {
         let growing: Vec<u64> = (0..40).map(|i| 1 << (i / 2)).collect();
-        assert_eq!(warm(&growing), (Ok(false), 40 - MOST_SAMPLES));
+        assert_eq!(warm(&growing), (Ok(false), 40 - MAX_WARM_UP_SAMPLES));
         let slow: Vec<u64> = (1..40).map(|i| i * 1_000_000).collect();
         assert_eq!(warm(&slow), (Ok(false), 39 - 2 * WINDOW));
     }

@@ -3,11 +3,11 @@ use std::time::Duration;
 use layer_engine::{Engine, EngineError};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
-use super::assembly::Assembly;
+use super::builder::WorkloadBuilder;
 use super::journal::Journal;
 use super::progress::{self, Progress};
-use super::rig::{Phase, Rig};
 use super::timing::Timing;
+use super::workload::{Phase, Workload};
 use super::{Profiler, sampling};
 use crate::{
     BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, structure,
@@ -82,8 +82,8 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         Ok(rows)
     }
 
-    fn assembly(&self, batch: usize) -> Result<Assembly<'_, E>, EngineError> {
-        Assembly::new(self.profiler.engine, self.network, batch, self.profiler.precision)
+    fn builder(&self, batch: usize) -> Result<WorkloadBuilder<'_, E>, EngineError> {
+        WorkloadBuilder::new(self.profiler.engine, self.network, batch, self.profiler.precision)
     }
 
     fn measure_layer(
@@ -93,11 +93,11 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
         with_update: bool,
     ) -> Result<LayerProfile, EngineError> {
         let layer = self.network.layer(id);
-        let mut rig = self.assembly(batch)?.layer(id)?;
-        let forward = self.phase(&mut rig, Phase::Forward)?;
-        let backward = self.phase(&mut rig, Phase::Backward)?;
-        let has_update = with_update && !rig.is_idle(Phase::Update);
-        let update = has_update.then(|| self.phase(&mut rig, Phase::Update)).transpose()?;
+        let mut workload = self.builder(batch)?.layer(id)?;
+        let forward = self.phase(&mut workload, Phase::Forward)?;
+        let backward = self.phase(&mut workload, Phase::Backward)?;
+        let has_update = with_update && !workload.is_idle(Phase::Update);
+        let update = has_update.then(|| self.phase(&mut workload, Phase::Update)).transpose()?;
         let spread = BatchSpread { forward: forward.spread, backward: backward.spread };
         Ok(LayerProfile {
             name: layer.name().into(),
@@ -115,11 +115,11 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
     }
 
     /// Measures one phase alone, launched repeatedly.
-    fn phase(&self, rig: &mut Rig<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
-        if rig.is_idle(phase) {
+    fn phase(&self, workload: &mut Workload<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
+        if workload.is_idle(phase) {
             return Ok(Timing::IDLE);
         }
-        rig.time(phase, |stopwatch| {
+        workload.time(phase, |stopwatch| {
             let rounds = sampling::rounds(&mut *stopwatch)?;
             let steady = sampling::warm_up(|| stopwatch(rounds))?;
             let samples = (0..self.profiler.repeats).map(|_| Ok(stopwatch(rounds)? / rounds));
@@ -129,8 +129,8 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
 
     /// Measures the three phases, run in sequence as in training.
     fn measure_network(&self, batch: usize) -> Result<NetworkTime, EngineError> {
-        let mut rig = self.assembly(batch)?.network()?;
-        let mut once = |phase| rig.time(phase, |stopwatch| stopwatch(1));
+        let mut workload = self.builder(batch)?.network()?;
+        let mut once = |phase| workload.time(phase, |stopwatch| stopwatch(1));
         let mut run = || -> Result<[Duration; 3], EngineError> {
             Ok([once(Phase::Forward)?, once(Phase::Backward)?, once(Phase::Update)?])
         };

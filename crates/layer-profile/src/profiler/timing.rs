@@ -79,8 +79,9 @@ mod tests {
         let rank = |value: u64, strict: bool| {
             values.iter().filter(|&&other| other < value || !strict && other == value).count()
         };
-        let holds = |place: usize| {
-            let at = values.iter().find(|&&value| rank(value, true) <= place && place < rank(value, false));
+        let holds = |position: usize| {
+            let at =
+                values.iter().find(|&&value| rank(value, true) <= position && position < rank(value, false));
             *at.expect("some value has every rank")
         };
         u64::midpoint(holds((values.len() - 1) / 2), holds(values.len() / 2))

@@ -5,41 +5,45 @@ use std::time::Duration;
 
 use layer_graph::{Conv2d, Layer, LayerGraph, LayerId, LayerKind};
 
-use super::row::Row;
-use super::share::share;
+use super::proportional::divide;
+use super::row::PublishedRow;
 use crate::{DeviceModel, ProfileError, structure};
 
 /// Published times of a network's layers at one batch size.
-pub(super) struct Times {
+pub(super) struct PublishedTimes {
     /// Forward and backward times.
     times: HashMap<LayerId, [Option<Duration>; 2]>,
 }
 
-impl Times {
-    pub(super) fn of(network: &LayerGraph, rows: &[Row], model: &DeviceModel) -> Result<Self, ProfileError> {
+impl PublishedTimes {
+    pub(super) fn of(
+        network: &LayerGraph,
+        rows: &[PublishedRow],
+        model: &DeviceModel,
+    ) -> Result<Self, ProfileError> {
         let groups = groups(network, rows)?;
         let has_relus = rows.iter().any(is_relu);
         let mut times = Self { times: HashMap::new() };
         let mut rows = rows.iter().zip(&groups).peekable();
         while let Some((row, layers)) = rows.next() {
-            let mut give = |pass: usize, layers: &[LayerId], time: Duration| {
+            let mut assign = |pass: usize, layers: &[LayerId], time: Duration| {
                 let weights = layers.iter().map(|&id| {
                     let time = model.layer_time(network.layer(id), row.batch);
                     [time.forward, time.backward][pass]
                 });
-                let shares = share(time, &weights.collect::<Vec<_>>());
+                let shares = divide(time, &weights.collect::<Vec<_>>());
                 for (&id, share) in layers.iter().zip(shares) {
                     times.times.entry(id).or_default()[pass] = Some(share);
                 }
             };
-            give(0, layers, row.forward);
-            let hands_on = has_relus && matches!(row.kind.as_str(), "conv2d" | "linear");
-            if let Some((relu, relu_layers)) = rows.next_if(|(next, _)| hands_on && is_relu(next)) {
-                give(0, relu_layers, relu.forward);
+            assign(0, layers, row.forward);
+            let is_combined = has_relus && matches!(row.kind.as_str(), "conv2d" | "linear");
+            if let Some((relu, relu_layers)) = rows.next_if(|(next, _)| is_combined && is_relu(next)) {
+                assign(0, relu_layers, relu.forward);
                 let both = [layers.as_slice(), relu_layers].concat();
-                give(1, &both, row.backward.saturating_add(relu.backward));
-            } else if !hands_on {
-                give(1, layers, row.backward);
+                assign(1, &both, row.backward.saturating_add(relu.backward));
+            } else if !is_combined {
+                assign(1, layers, row.backward);
             }
         }
         Ok(times)
@@ -51,13 +55,13 @@ impl Times {
     }
 }
 
-fn is_relu(row: &Row) -> bool {
+fn is_relu(row: &PublishedRow) -> bool {
     label(row) == Some("relu")
 }
 
 /// Returns the label of the [`LayerKind`] of a row, or `None` for a block of layers or an unknown
 /// kind.
-fn label(row: &Row) -> Option<&'static str> {
+fn label(row: &PublishedRow) -> Option<&'static str> {
     Some(match row.kind.as_str() {
         "conv2d" => "conv2d",
         "ReLU1d" | "ReLU2d" => "relu",
@@ -73,7 +77,7 @@ fn label(row: &Row) -> Option<&'static str> {
 
 /// Returns the layers of each row, in order. Kinds of layers without any row are skipped; every
 /// other layer must have one.
-fn groups(network: &LayerGraph, rows: &[Row]) -> Result<Vec<Vec<LayerId>>, ProfileError> {
+fn groups(network: &LayerGraph, rows: &[PublishedRow]) -> Result<Vec<Vec<LayerId>>, ProfileError> {
     let kinds: HashSet<&str> = rows.iter().filter_map(label).collect();
     let layers: Vec<(LayerId, &Layer)> = network.layers().skip(1).collect();
     let next_layer = |from: usize| {
@@ -122,7 +126,7 @@ fn groups(network: &LayerGraph, rows: &[Row]) -> Result<Vec<Vec<LayerId>>, Profi
 }
 
 /// Returns whether a row describes a layer: same kind, parameters and shapes.
-fn fits(row: &Row, layer: &Layer) -> bool {
+fn fits(row: &PublishedRow, layer: &Layer) -> bool {
     let input =
         if *layer.kind() == LayerKind::Concat { layer.output_shape() } else { &layer.input_shapes()[0] };
     if label(row) != Some(layer.kind().label()) || row.input != input.dims() {
@@ -154,7 +158,7 @@ fn fits(row: &Row, layer: &Layer) -> bool {
 
 /// Returns the number of layers that belong to a residual block's row: three convolutions with
 /// normalisations and activations, an optional projection, the sum and its ReLU.
-fn bottleneck(row: &Row, layers: &[&Layer]) -> Option<usize> {
+fn bottleneck(row: &PublishedRow, layers: &[&Layer]) -> Option<usize> {
     let first = layers.first()?;
     if row.input != first.input_shapes()[0].dims() {
         return None;

@@ -2,8 +2,8 @@
 //! `profile/A100_vgg.prof`.
 
 mod assign;
+mod proportional;
 mod row;
-mod share;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::{
     BatchTime, DeviceModel, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError,
     ProfileTable, structure,
 };
-use assign::Times;
-use row::{Row, parse};
+use assign::PublishedTimes;
+use row::{PublishedRow, parse};
 
 /// Profile of one network at several batch sizes, in the text format of the original DeepPool.
 ///
@@ -51,14 +51,14 @@ use row::{Row, parse};
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedProfile {
     /// Rows of each batch size, ascending.
-    blocks: Vec<Vec<Row>>,
+    blocks: Vec<Vec<PublishedRow>>,
 }
 
 /// Profile of a network, converted from a published one.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ImportedProfile {
-    /// Times of all layers.
+    /// PublishedTimes of all layers.
     pub table: ProfileTable,
     /// Layers without published times. Their times are modelled.
     pub modelled: Vec<String>,
@@ -133,26 +133,26 @@ impl PublishedProfile {
         };
 
         // Equal for all batch sizes, since each of them has all rows.
-        let lacking = |wanted: [bool; 2]| {
-            let ids = layers.iter().zip(&blocks[0].lacks).filter(move |&(_, lacks)| *lacks == wanted);
+        let layers_missing = |wanted: [bool; 2]| {
+            let ids = layers.iter().zip(&blocks[0].missing).filter(move |&(_, missing)| *missing == wanted);
             ids.map(|(&id, _)| network.layer(id).name().to_owned()).collect()
         };
         Ok(ImportedProfile {
-            modelled: lacking([true, true]),
-            modelled_backward: lacking([false, true]),
+            modelled: layers_missing([true, true]),
+            modelled_backward: layers_missing([false, true]),
             table: table.with_accuracy(accuracy),
             modelled_share,
         })
     }
 }
 
-/// Times at one batch size.
+/// PublishedTimes at one batch size.
 struct Block {
     batch: usize,
-    /// Times of each layer.
+    /// PublishedTimes of each layer.
     times: Vec<BatchTime>,
     /// For each layer, whether its forward and backward times are missing in the file.
-    lacks: Vec<[bool; 2]>,
+    missing: Vec<[bool; 2]>,
     /// Sum of all layers, including the optimiser step.
     whole: LayerTime,
     /// Modelled part of the forward and backward passes.
@@ -162,32 +162,32 @@ struct Block {
 impl Block {
     fn of(
         network: &LayerGraph,
-        rows: &[Row],
+        rows: &[PublishedRow],
         layers: &[LayerId],
         model: &DeviceModel,
     ) -> Result<Self, ProfileError> {
-        let published = Times::of(network, rows, model)?;
+        let published = PublishedTimes::of(network, rows, model)?;
         let batch = rows[0].batch;
         let mut block = Self {
             batch,
             times: Vec::with_capacity(layers.len()),
-            lacks: Vec::with_capacity(layers.len()),
+            missing: Vec::with_capacity(layers.len()),
             whole: LayerTime::default(),
             modelled: Duration::ZERO,
         };
         for &id in layers {
             let modelled = model.layer_time(network.layer(id), batch);
             let times = published.of_layer(id);
-            let lacks = times.map(|time| time.is_none());
+            let missing = times.map(|time| time.is_none());
             let [forward, backward] =
                 [times[0].unwrap_or(modelled.forward), times[1].unwrap_or(modelled.backward)];
-            for (lacks, time) in lacks.into_iter().zip([forward, backward]) {
-                block.modelled += if lacks { time } else { Duration::ZERO };
+            for (missing, time) in missing.into_iter().zip([forward, backward]) {
+                block.modelled += if missing { time } else { Duration::ZERO };
             }
             let update = update(network, id, model).unwrap_or_default();
             block.whole = block.whole + LayerTime { forward, backward, update };
             block.times.push(BatchTime { batch, forward, backward, spread: None });
-            block.lacks.push(lacks);
+            block.missing.push(missing);
         }
         Ok(block)
     }

@@ -8,7 +8,7 @@ use crate::ProfileError;
 
 /// One line of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
+pub(super) struct PublishedRow {
     /// Line number, from 1.
     pub(super) line: usize,
     /// Kind, parameters, batch and shape, as written in the file.
@@ -22,7 +22,7 @@ pub(super) struct Row {
     pub(super) backward: Duration,
 }
 
-impl Row {
+impl PublishedRow {
     /// Returns a parameter that is one size or a pair `[height, width]`.
     pub(super) fn pair(&self, name: &str) -> Option<[usize; 2]> {
         match self.parameters.get(name)? {
@@ -48,8 +48,8 @@ fn size(value: &Value) -> Option<usize> {
 }
 
 /// Parses the rows of each batch size and sorts them by batch size.
-pub(super) fn parse(text: &str) -> Result<Vec<Vec<Row>>, ProfileError> {
-    let mut blocks: Vec<Vec<Row>> = Vec::new();
+pub(super) fn parse(text: &str) -> Result<Vec<Vec<PublishedRow>>, ProfileError> {
+    let mut blocks: Vec<Vec<PublishedRow>> = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let error = |problem: String| ProfileError::Published { line: i + 1, problem };
         let mut columns = line.split_whitespace();
@@ -81,7 +81,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Vec<Row>>, ProfileError> {
     Ok(blocks)
 }
 
-fn row(line: usize, key: &str, columns: &[&str]) -> Result<Row, String> {
+fn row(line: usize, key: &str, columns: &[&str]) -> Result<PublishedRow, String> {
     let expected = || {
         format!(
             "expected a layer such as `linear{{\"in_features\":8,\"out_features\":4}}[32]8`, found `{key}`"
@@ -102,7 +102,7 @@ fn row(line: usize, key: &str, columns: &[&str]) -> Result<Row, String> {
             columns.len()
         ));
     };
-    Ok(Row {
+    Ok(PublishedRow {
         line,
         text: key.into(),
         kind: kind.into(),

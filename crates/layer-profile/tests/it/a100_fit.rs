@@ -49,7 +49,7 @@ fn cross_validation_is_accurate_and_the_fit_reproduces_the_built_in_model() {
         assert!(network.median() < 0.11, "{}: {:.3} median", network.network, network.median());
     }
     let built_in = DeviceModel::named("a100").expect("built in");
-    let (stated, seen) = (built_in.accuracy().seen.expect("checked"), report.summary());
+    let (stated, seen) = (built_in.accuracy().errors.expect("checked"), report.summary());
     assert!((stated.layers_median - seen.layers_median).abs() < 1e-3);
     assert!((stated.networks_worst - seen.networks_worst).abs() < 1e-3);
     let held_out = [stated, seen].map(|errors| errors.held_out_worst.expect("three networks"));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{
-    DataSheet, DeviceModel, Direction, MeasurementConditions, Observations, Origin, ProfileError,
-    ProfileTable, SeenErrors,
+    DataSheet, DeviceModel, Direction, ErrorSummary, MeasurementConditions, Observations, Origin,
+    ProfileError, ProfileTable,
 };
 
 fn network(name: &str) -> LayerGraph {
@@ -43,7 +43,7 @@ fn fit_recovers_a_device_with_the_same_formula() {
         assert!(errors.worst() < 0.1, "{}: {:?}", errors.network, errors.whole);
     }
     assert_eq!(report.fitted, model.errors(&observations));
-    assert_eq!(model.accuracy().seen, Some(report.summary()));
+    assert_eq!(model.accuracy().errors, Some(report.summary()));
     assert_eq!(model.accuracy().basis, "fitted to made-up times (vgg11, resnet-18, resnet-50)");
 
     let (other, v100) = (network("resnet-34"), DeviceModel::named("v100").expect("built in"));
@@ -123,7 +123,7 @@ fn modelled_tables_are_rejected_as_observations() {
         "the profile of `digits-cnn` is modelled, at least in part: fit a device model to measured times"
     );
     let other = observations.add_table(&network("vgg11"), &table("a100", &digits, &[1]));
-    assert!(matches!(other, Err(ProfileError::OtherModel { .. })));
+    assert!(matches!(other, Err(ProfileError::NetworkMismatch { .. })));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn cross_validation_covers_kinds_with_one_shape_and_needs_two_layers() {
 
     let (model, report) = fit(&["conv1"]);
     assert!(report.held_out.is_empty());
-    assert!(matches!(model.accuracy().seen, Some(SeenErrors { held_out_worst: None, .. })));
+    assert!(matches!(model.accuracy().errors, Some(ErrorSummary { held_out_worst: None, .. })));
     let said = model.accuracy().to_string();
     assert!(said.contains("(not cross-validated: too few layers)"), "{said}");
     let read = DeviceModel::from_json(&model.to_json().expect("JSON")).expect("its own JSON");

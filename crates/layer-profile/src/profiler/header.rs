@@ -7,10 +7,10 @@ use crate::{LayerProfile, structure};
 
 const SCHEMA: &str = "deeppool/profile-journal/v1";
 
-/// Conditions that must be unchanged for a profile to be resumed. The first line of a journal.
+/// First line of a journal: the conditions that must be unchanged for a profile to be resumed.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Conditions {
+pub(super) struct JournalHeader {
     schema: String,
     model: String,
     device: String,
@@ -19,17 +19,17 @@ pub(super) struct Conditions {
     precision: String,
     repeats: usize,
     batches: Vec<usize>,
-    layers: Vec<LayerConditions>,
+    layers: Vec<LayerHeader>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LayerConditions {
+struct LayerHeader {
     name: String,
     structure: String,
 }
 
-impl Conditions {
+impl JournalHeader {
     pub(super) fn new(
         network: &LayerGraph,
         device: &str,
@@ -37,7 +37,7 @@ impl Conditions {
         batches: &[usize],
     ) -> Self {
         let layers = network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input);
-        let conditions = layers.map(|(id, layer)| LayerConditions {
+        let layers = layers.map(|(id, layer)| LayerHeader {
             name: layer.name().into(),
             structure: structure::of(network, id),
         });
@@ -50,7 +50,7 @@ impl Conditions {
             precision: measurement.precision.clone(),
             repeats: measurement.repeats,
             batches: batches.into(),
-            layers: conditions.collect(),
+            layers: layers.collect(),
         }
     }
 

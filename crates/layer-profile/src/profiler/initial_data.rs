@@ -6,12 +6,12 @@ use layer_graph::{Layer, LayerKind};
 const PERIOD: usize = 4096;
 
 /// Initial data of a buffer: values repeated until it is full.
-pub(super) struct Contents {
+pub(super) struct InitialData {
     elements: usize,
     period: Vec<f64>,
 }
 
-impl Contents {
+impl InitialData {
     /// Writes the data to a vector, replacing its contents.
     pub(super) fn write_to<T: Copy + From<f32>>(&self, to: &mut Vec<T>) {
         let period: Vec<T> = self.period.iter().map(|&value| (value as f32).into()).collect();
@@ -24,9 +24,9 @@ impl Contents {
 }
 
 /// Returns the initial data of a buffer, as in training, or `None` for a buffer that kernels write.
-pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Contents> {
+pub(super) fn initial_data(layer: &Layer, role: Role, samples: usize) -> Option<InitialData> {
     let elements = role.elements(layer, samples);
-    let whole = |values: Vec<f64>| Contents { elements: values.len(), period: values };
+    let whole = |values: Vec<f64>| InitialData { elements: values.len(), period: values };
     match role {
         Role::Parameters => Some(whole(initial_parameters(layer, 0))),
         Role::Statistics => Some(whole(initial_statistics(layer))),
@@ -36,7 +36,7 @@ pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Cont
         }
         // The loss of training is the mean over the batch.
         Role::OutputGradient if *layer.kind() == LayerKind::SoftmaxCrossEntropy => {
-            Some(Contents { elements, period: vec![1.0 / samples as f64] })
+            Some(InitialData { elements, period: vec![1.0 / samples as f64] })
         }
         Role::Input(_) => match layer.kind() {
             LayerKind::Embedding(embedding) => {
@@ -49,8 +49,8 @@ pub(super) fn contents(layer: &Layer, role: Role, samples: usize) -> Option<Cont
     }
 }
 
-fn cycle(elements: usize, mut draw: impl FnMut(&mut RandomStream) -> f64) -> Contents {
+fn cycle(elements: usize, mut draw: impl FnMut(&mut RandomStream) -> f64) -> InitialData {
     let mut stream = RandomStream::new(0, Purpose::Synthetic, 0, "profile", 0);
     let period = (0..elements.min(PERIOD)).map(|_| draw(&mut stream)).collect();
-    Contents { elements, period }
+    InitialData { elements, period }
 }

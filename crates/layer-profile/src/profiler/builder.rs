@@ -3,15 +3,15 @@ use std::collections::HashMap;
 use layer_engine::{Engine, EngineError, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId};
 
-use super::fill;
-use super::rig::{Launch, Phase, Rig};
+use super::initial_data;
+use super::workload::{Launch, Phase, Workload};
 
 /// Common optimiser rule. The values do not affect its time.
 const RULE: Sgd = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
 
 /// Key of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+enum BufferKey {
     Operand(LayerId, Role),
     /// Gradient of shared parameters.
     SharedGradient(LayerId),
@@ -21,40 +21,49 @@ enum Place {
 
 /// Builder of a workload: prepares the kernels and buffers of one layer, or of a whole network with
 /// its layers connected.
-pub(super) struct Assembly<'a, E: Engine> {
-    rig: Rig<'a, E>,
+pub(super) struct WorkloadBuilder<'a, E: Engine> {
+    workload: Workload<'a, E>,
     network: &'a LayerGraph,
     batch: usize,
     precision: Precision,
     /// Whether a layer reads the buffers that its neighbours write.
     joined: bool,
-    places: HashMap<Place, usize>,
+    keys: HashMap<BufferKey, usize>,
     /// Host staging buffer, reused for all uploads.
     host: Vec<E::Scalar>,
 }
 
-impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
+impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
     pub(super) fn new(
         engine: &'a E,
         network: &'a LayerGraph,
         batch: usize,
         precision: Precision,
     ) -> Result<Self, EngineError> {
-        let rig = Rig { engine, queue: engine.queue()?, buffers: Vec::new(), phases: Default::default() };
-        Ok(Self { rig, network, batch, precision, joined: false, places: HashMap::new(), host: Vec::new() })
+        let workload =
+            Workload { engine, queue: engine.queue()?, buffers: Vec::new(), phases: Default::default() };
+        Ok(Self {
+            workload,
+            network,
+            batch,
+            precision,
+            joined: false,
+            keys: HashMap::new(),
+            host: Vec::new(),
+        })
     }
 
     /// Builds the workload of one layer, on separate buffers.
-    pub(super) fn layer(mut self, id: LayerId) -> Result<Rig<'a, E>, EngineError> {
+    pub(super) fn layer(mut self, id: LayerId) -> Result<Workload<'a, E>, EngineError> {
         self.forward(id)?;
         self.backward(id)?;
         self.update(id)?;
-        Ok(self.rig)
+        Ok(self.workload)
     }
 
     /// Builds the workload of the whole network: all forward passes, all backward passes in
     /// reverse, all updates.
-    pub(super) fn network(mut self) -> Result<Rig<'a, E>, EngineError> {
+    pub(super) fn network(mut self) -> Result<Workload<'a, E>, EngineError> {
         self.joined = true;
         for (id, _) in self.network.layers() {
             self.forward(id)?;
@@ -67,7 +76,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
             self.share_gradient(id)?;
             self.update(id)?;
         }
-        Ok(self.rig)
+        Ok(self.workload)
     }
 
     fn forward(&mut self, id: LayerId) -> Result<(), EngineError> {
@@ -87,7 +96,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         // A pass without operands has no kernel; preparing it returns the engine's error.
         let Signature { reads, writes } =
             Signature::of(layer, pass).unwrap_or(Signature { reads: Vec::new(), writes: Vec::new() });
-        let operands = |roles: Vec<Role>| roles.into_iter().map(|role| Place::Operand(id, role)).collect();
+        let operands =
+            |roles: Vec<Role>| roles.into_iter().map(|role| BufferKey::Operand(id, role)).collect();
         self.launch(phase, &spec, operands(reads), operands(writes))
     }
 
@@ -99,9 +109,9 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         }
         let elements = Role::OutputGradient.elements(self.network.layer(id), self.batch);
         let spec = KernelSpec::Sum { terms: consumers.len(), elements };
-        let of = |(consumer, slot)| Place::Operand(consumer, Role::InputGradient(slot));
+        let of = |(consumer, slot)| BufferKey::Operand(consumer, Role::InputGradient(slot));
         let terms = consumers.into_iter().map(of).collect();
-        self.launch(Phase::Backward, &spec, terms, vec![Place::Operand(id, Role::OutputGradient)])
+        self.launch(Phase::Backward, &spec, terms, vec![BufferKey::Operand(id, Role::OutputGradient)])
     }
 
     /// Sums the gradients of shared parameters.
@@ -112,8 +122,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         }
         let elements = self.network.layer(id).parameter_count();
         let spec = KernelSpec::Sum { terms: users.len(), elements };
-        let terms = users.into_iter().map(|user| Place::Operand(user, Role::ParameterGradient)).collect();
-        self.launch(Phase::Backward, &spec, terms, vec![Place::SharedGradient(id)])
+        let terms = users.into_iter().map(|user| BufferKey::Operand(user, Role::ParameterGradient)).collect();
+        self.launch(Phase::Backward, &spec, terms, vec![BufferKey::SharedGradient(id)])
     }
 
     /// Adds the optimiser step of a layer that owns parameters.
@@ -124,10 +134,13 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         }
         let spec = KernelSpec::Sgd { elements, rule: RULE };
         let shared = self.joined && self.network.parameter_users(id).len() > 1;
-        let gradient =
-            if shared { Place::SharedGradient(id) } else { Place::Operand(id, Role::ParameterGradient) };
+        let gradient = if shared {
+            BufferKey::SharedGradient(id)
+        } else {
+            BufferKey::Operand(id, Role::ParameterGradient)
+        };
         let reads = vec![gradient];
-        let writes = vec![Place::Operand(id, Role::Parameters), Place::Velocity(id)];
+        let writes = vec![BufferKey::Operand(id, Role::Parameters), BufferKey::Velocity(id)];
         self.launch(Phase::Update, &spec, reads, writes)
     }
 
@@ -135,50 +148,50 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         &mut self,
         phase: Phase,
         spec: &KernelSpec<'_>,
-        reads: Vec<Place>,
-        writes: Vec<Place>,
+        reads: Vec<BufferKey>,
+        writes: Vec<BufferKey>,
     ) -> Result<(), EngineError> {
-        let kernel = self.rig.engine.prepare(spec, self.precision)?;
-        let mut buffers = |places: Vec<Place>| places.into_iter().map(|place| self.buffer(place)).collect();
+        let kernel = self.workload.engine.prepare(spec, self.precision)?;
+        let mut buffers = |keys: Vec<BufferKey>| keys.into_iter().map(|key| self.buffer(key)).collect();
         let (reads, writes): (Result<_, _>, Result<_, _>) = (buffers(reads), buffers(writes));
-        self.rig.phases[phase as usize].push(Launch { kernel, reads: reads?, writes: writes? });
+        self.workload.phases[phase as usize].push(Launch { kernel, reads: reads?, writes: writes? });
         Ok(())
     }
 
     /// Returns the index of a buffer, which is allocated and filled on first use.
-    fn buffer(&mut self, place: Place) -> Result<usize, EngineError> {
-        let place = if self.joined { self.home(place) } else { place };
-        if let Some(&position) = self.places.get(&place) {
+    fn buffer(&mut self, key: BufferKey) -> Result<usize, EngineError> {
+        let key = if self.joined { self.connected(key) } else { key };
+        if let Some(&position) = self.keys.get(&key) {
             return Ok(position);
         }
-        let buffer = match place {
-            Place::Operand(id, role) => self.filled(id, role)?,
-            Place::SharedGradient(id) | Place::Velocity(id) => {
-                self.rig.engine.allocate(self.network.layer(id).parameter_count())?
+        let buffer = match key {
+            BufferKey::Operand(id, role) => self.filled(id, role)?,
+            BufferKey::SharedGradient(id) | BufferKey::Velocity(id) => {
+                self.workload.engine.allocate(self.network.layer(id).parameter_count())?
             }
         };
-        self.rig.buffers.push(buffer);
-        self.places.insert(place, self.rig.buffers.len() - 1);
-        Ok(self.rig.buffers.len() - 1)
+        self.workload.buffers.push(buffer);
+        self.keys.insert(key, self.workload.buffers.len() - 1);
+        Ok(self.workload.buffers.len() - 1)
     }
 
     /// Returns the key of the buffer shared by connected layers: an input is the producer's output,
     /// the gradient of an output with one reader is the gradient of that reader's input, and shared
     /// parameters are their owner's.
-    fn home(&self, place: Place) -> Place {
-        match place {
-            Place::Operand(id, Role::Input(slot)) => match self.network.producers(id).get(slot) {
-                Some(&producer) => Place::Operand(producer, Role::Output),
-                None => place,
+    fn connected(&self, key: BufferKey) -> BufferKey {
+        match key {
+            BufferKey::Operand(id, Role::Input(slot)) => match self.network.producers(id).get(slot) {
+                Some(&producer) => BufferKey::Operand(producer, Role::Output),
+                None => key,
             },
-            Place::Operand(id, Role::OutputGradient) => match self.network.consumers(id)[..] {
-                [(consumer, slot)] => Place::Operand(consumer, Role::InputGradient(slot)),
-                _ => place,
+            BufferKey::Operand(id, Role::OutputGradient) => match self.network.consumers(id)[..] {
+                [(consumer, slot)] => BufferKey::Operand(consumer, Role::InputGradient(slot)),
+                _ => key,
             },
-            Place::Operand(id, Role::Parameters) => {
-                Place::Operand(self.network.parameter_owner(id), Role::Parameters)
+            BufferKey::Operand(id, Role::Parameters) => {
+                BufferKey::Operand(self.network.parameter_owner(id), Role::Parameters)
             }
-            _ => place,
+            _ => key,
         }
     }
 
@@ -187,10 +200,10 @@ impl<'a, E: Engine<Scalar: From<f32>>> Assembly<'a, E> {
         let reader = self.network.consumers(id).first().copied().filter(|_| id == self.network.input());
         let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
         let layer = self.network.layer(id);
-        let mut buffer = self.rig.engine.allocate(role.elements(layer, self.batch))?;
-        if let Some(contents) = fill::contents(layer, role, self.batch) {
+        let mut buffer = self.workload.engine.allocate(role.elements(layer, self.batch))?;
+        if let Some(contents) = initial_data::initial_data(layer, role, self.batch) {
             contents.write_to(&mut self.host);
-            self.rig.engine.upload(&self.host, &mut buffer, &mut self.rig.queue)?;
+            self.workload.engine.upload(&self.host, &mut buffer, &mut self.workload.queue)?;
         }
         Ok(buffer)
     }

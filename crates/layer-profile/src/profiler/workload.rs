@@ -20,14 +20,14 @@ pub(super) struct Launch<K> {
 }
 
 /// Prepared kernels of each phase, with their buffers.
-pub(super) struct Rig<'a, E: Engine> {
+pub(super) struct Workload<'a, E: Engine> {
     pub(super) engine: &'a E,
     pub(super) queue: E::Queue,
     pub(super) buffers: Vec<E::Buffer>,
     pub(super) phases: [Vec<Launch<E::Kernel>>; 3],
 }
 
-impl<E: Engine> Rig<'_, E> {
+impl<E: Engine> Workload<'_, E> {
     /// Returns whether a phase has no kernels.
     pub(super) fn is_idle(&self, phase: Phase) -> bool {
         self.phases[phase as usize].is_empty()
@@ -67,8 +67,8 @@ impl<K> Launch<K> {
         let reads: Vec<&E::Buffer> = self.reads.iter().map(|&buffer| &buffers[buffer]).collect();
         let mut writes: Vec<&mut E::Buffer> = written.iter_mut().collect();
         let launched = engine.enqueue(&mut self.kernel, &reads, &mut writes, &CONTEXT, queue);
-        for (&place, buffer) in self.writes.iter().zip(written) {
-            buffers[place] = buffer;
+        for (&index, buffer) in self.writes.iter().zip(written) {
+            buffers[index] = buffer;
         }
         launched
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// Divides a time in proportion to weights, so that the parts add up exactly. If all weights are
 /// zero, the parts are equal.
-pub(super) fn share(time: Duration, weights: &[Duration]) -> Vec<Duration> {
+pub(super) fn divide(time: Duration, weights: &[Duration]) -> Vec<Duration> {
     let weigh = |weight: Duration| weight.as_nanos();
     let mut all: u128 = weights.iter().copied().map(weigh).sum();
     let even = all == 0;
@@ -36,7 +36,7 @@ mod tests {
         ) {
             let time = Duration::from_nanos(nanos);
             let durations: Vec<_> = weights.iter().copied().map(Duration::from_nanos).collect();
-            let shares = share(time, &durations);
+            let shares = divide(time, &durations);
             prop_assert_eq!(shares.iter().sum::<Duration>(), time);
             let all = weights.iter().sum::<u64>() as f64;
             for (share, &weight) in shares.iter().zip(&weights).filter(|_| all > 0.0) {
