@@ -1,4 +1,5 @@
-//! How fast kernels run on one and two threads of the host: multiplications and additions of a matrix product and a convolution.
+//! How fast kernels run on one and two threads of the host: multiplications and additions of a
+//! matrix product and a convolution.
 
 #![allow(missing_docs, clippy::cast_possible_wrap)]
 
@@ -19,7 +20,7 @@ fn upload(memory: &mut Memory, count: usize) -> u64 {
     address
 }
 
-/// A kernel's launches, with its floating-point operations as elements.
+/// Returns a kernel's launches, with its floating-point operations as elements.
 fn launches(
     c: &mut Criterion,
     kernel: &str,

@@ -1,37 +1,37 @@
-//! What goes wrong: with a text, with memory, with a launch.
+//! Errors of loading PTX, of host access to device memory, and of launches.
 
 use std::fmt;
 use thiserror::Error;
 
-/// Why a PTX text cannot be loaded.
+/// Errors of loading a PTX module.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The text is not PTX.
     #[error("line {line}: {what}")]
     Syntax {
-        /// The line in the PTX text, from 1.
+        /// Line in the PTX text, from 1.
         line: u32,
-        /// What is wrong there.
+        /// Description of the error.
         what: String,
     },
-    /// An instruction or a directive that the emulator lacks.
+    /// An instruction or directive is not supported.
     #[error("line {line}: `{form}` is not supported")]
     Unsupported {
-        /// The line in the PTX text, from 1.
+        /// Line in the PTX text, from 1.
         line: u32,
-        /// What is lacking.
+        /// Unsupported opcode or directive.
         form: String,
     },
-    /// A variable or a kernel's registers are larger than a device has.
-    #[error("line {line}: {what} needs more memory than there is")]
+    /// A variable, or the registers of a kernel, exceed the limits of a device.
+    #[error("line {line}: {what} exceeds the memory of a device")]
     TooLarge {
-        /// The line in the PTX text, from 1.
+        /// Line in the PTX text, from 1.
         line: u32,
-        /// What is too large.
+        /// Name of the object that is too large.
         what: String,
     },
-    /// There is no memory left for the module's variables.
+    /// The variables of the module cannot be allocated.
     #[error("the module's variables: {0}")]
     Memory(#[from] MemoryError),
 }
@@ -46,47 +46,47 @@ impl LoadError {
     }
 }
 
-/// Why the host cannot use device memory as it asks.
+/// Errors of host access to device memory.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// No such memory can be had.
+    /// The memory cannot be allocated.
     #[error("{bytes} bytes cannot be allocated")]
     OutOfMemory {
-        /// The bytes that were asked for.
+        /// Requested number of bytes.
         bytes: u64,
     },
-    /// The bytes are not all inside one allocation.
+    /// The byte range is not inside one allocation.
     #[error("{bytes} bytes at {address:#x}: {state}")]
     Invalid {
-        /// The first byte's address.
+        /// Address of the first byte.
         address: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u64,
-        /// What is there.
+        /// State of the address.
         state: AddressState,
     },
 }
 
-/// What is at an address that must not be used.
+/// State of an invalid address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressState {
-    /// An allocation that has been freed.
+    /// The address belongs to an allocation that was freed.
     Freed {
-        /// Its first byte.
+        /// Address of the first byte of that allocation.
         start: u64,
-        /// Its length.
+        /// Number of bytes of that allocation.
         bytes: u64,
     },
-    /// Behind the end of an allocation, or across it.
+    /// The range extends past the end of an allocation.
     PastTheEnd {
-        /// The allocation's first byte.
+        /// Address of the first byte of that allocation.
         start: u64,
-        /// Its length.
+        /// Number of bytes of that allocation.
         bytes: u64,
     },
-    /// Nothing near.
+    /// No allocation is near the address.
     Nowhere,
 }
 
@@ -100,41 +100,42 @@ impl fmt::Display for AddressState {
     }
 }
 
-/// Why a launch does not begin, or how it ends early.
+/// Errors of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A grid or a block of no size, or larger than a device allows.
+    /// The grid or block is empty or larger than a device allows.
     #[error("a grid of {grid:?} blocks of {block:?} threads cannot be launched: {why}")]
     Dimensions {
-        /// Blocks along each axis.
+        /// Number of blocks along each axis.
         grid: [u32; 3],
-        /// Threads along each axis.
+        /// Number of threads along each axis.
         block: [u32; 3],
-        /// The rule that is broken.
+        /// Violated limit.
         why: String,
     },
-    /// The arguments are not those that the kernel declares.
+    /// The arguments do not match the declared parameters.
     #[error("kernel {kernel} takes parameters of {expected:?} bytes, not {given:?}")]
     Arguments {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: String,
-        /// The declared sizes.
+        /// Declared sizes in bytes.
         expected: Vec<usize>,
-        /// The sizes that were given.
+        /// Given sizes in bytes.
         given: Vec<usize>,
     },
-    /// The kernel asks for more shared memory than a block may have.
+    /// The kernel needs more shared memory than a block may have.
     #[error("kernel {kernel} needs {bytes} bytes of shared memory in a block, which may have {limit}")]
     SharedMemory {
-        /// The kernel's name.
+        /// Name of the kernel.
         kernel: String,
-        /// What the kernel declares and what the launch adds.
+        /// Sum of declared and dynamic shared memory.
         bytes: u64,
-        /// The most that there is.
+        /// Maximum shared memory of a block.
         limit: u64,
     },
-    /// A thread did what no correct program does. The device's context is lost.
+    /// A thread made an invalid access or executed an invalid instruction. On a GPU, the context of
+    /// the device is lost.
     #[error(transparent)]
     Fault(#[from] Box<crate::Fault>),
 }

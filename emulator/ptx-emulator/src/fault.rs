@@ -1,23 +1,23 @@
-//! What a kernel did wrong, and where.
+//! Faults of kernels, with their location.
 
 use crate::AddressState;
 use std::fmt;
 
-/// A kernel's error: what, by which thread, at which line.
+/// Fault of a kernel: its kind, the thread, and the location in the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// What was wrong.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The block's index in the grid.
+    /// Index of the block in the grid.
     pub block: [u32; 3],
-    /// The index in its block of the thread, or of the first one of those that it concerns.
+    /// Index of the thread in its block. If several threads are concerned, the first one.
     pub thread: [u32; 3],
-    /// The line in the PTX text, from 1.
+    /// Line in the PTX text, from 1.
     pub ptx_line: u32,
-    /// The file and line that the instruction was compiled from, where `.loc` says so.
+    /// Source file and line of the instruction, if there is a `.loc` directive.
     pub source: Option<(String, u32)>,
 }
 
@@ -34,15 +34,15 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// The memory that an access is to.
+/// Memory space of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemorySpace {
-    /// Of the device.
+    /// Memory of the device.
     Global,
-    /// Of the block.
+    /// Memory of the block.
     Shared,
-    /// Of the thread.
+    /// Memory of the thread.
     Local,
 }
 
@@ -56,87 +56,91 @@ impl fmt::Display for MemorySpace {
     }
 }
 
-/// What was wrong.
+/// Kind of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// An access to global memory where there is none, or none any more (`CUDA_ERROR_ILLEGAL_ADDRESS`).
+    /// An access to global memory is outside every allocation (`CUDA_ERROR_ILLEGAL_ADDRESS`).
     IllegalAddress {
-        /// Whether it is a write.
+        /// Whether the access is a write.
         write: bool,
-        /// Where.
+        /// Address of the first byte.
         address: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u32,
-        /// What is there instead.
+        /// State of the address.
         state: AddressState,
     },
-    /// An access outside of the shared or local memory that there is (`CUDA_ERROR_ILLEGAL_ADDRESS`).
+    /// An access is outside the shared or local memory (`CUDA_ERROR_ILLEGAL_ADDRESS`).
     OutOfBounds {
-        /// Which memory.
+        /// Memory space.
         space: MemorySpace,
-        /// Whether it is a write.
+        /// Whether the access is a write.
         write: bool,
-        /// Where, from the memory's beginning.
+        /// Offset of the first byte in the memory.
         offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u32,
-        /// The memory's size.
+        /// Size of the memory in bytes.
         size: u64,
     },
-    /// An address that is no multiple of the access's size (`CUDA_ERROR_MISALIGNED_ADDRESS`).
+    /// An address is not a multiple of the access size (`CUDA_ERROR_MISALIGNED_ADDRESS`).
     Misaligned {
-        /// Which memory.
+        /// Memory space.
         space: MemorySpace,
-        /// Where.
+        /// Address.
         address: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// A read of memory that nothing was written to, where that is checked.
+    /// Memory is read before it is written, if
+    /// [`Options::check_uninitialised`](crate::Options::check_uninitialised) is set.
     Uninitialised {
-        /// Which memory.
+        /// Memory space.
         space: MemorySpace,
-        /// Where.
+        /// Address.
         address: u64,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// Two threads use the same shared memory, one of them writes, and no barrier is between them, where that is checked.
+    /// Two threads access the same shared memory without a barrier between them, at least one of
+    /// them writing, if [`Options::check_races`](crate::Options::check_races) is set.
     Race {
-        /// Where, from the beginning of shared memory.
+        /// Offset in shared memory.
         offset: u64,
         /// Whether this thread writes.
         write: bool,
-        /// The other thread's index in the block.
+        /// Index of the other thread in the block.
         other: [u32; 3],
-        /// The line in the PTX text of the other thread's access.
+        /// PTX line of the other thread's access.
         other_ptx_line: u32,
     },
-    /// Every thread of the block waits, or has ended (on a GPU, a hang).
+    /// Every thread of the block waits or has exited. (On a GPU, the kernel hangs.)
     Deadlock {
-        /// What the thread waits for.
+        /// Object that the thread waits for.
         waits_for: &'static str,
     },
-    /// A warp's instruction names lanes that do not take part in it, or lacks the lane that executes it (undefined on a GPU).
+    /// The mask of a warp instruction names lanes that do not execute it, or omits the executing
+    /// lane. (Undefined on a GPU.)
     Lanes {
-        /// The mask that the instruction has.
+        /// Mask of the instruction.
         mask: u32,
-        /// The lanes that execute it.
+        /// Lanes that execute the instruction.
         active: u32,
     },
-    /// `trap` (`CUDA_ERROR_LAUNCH_FAILED`).
+    /// The kernel executed `trap` (`CUDA_ERROR_LAUNCH_FAILED`).
     Trap,
-    /// A barrier with a number or a number of threads that cannot be.
+    /// A barrier has an invalid number or an invalid number of threads.
     Barrier {
-        /// The barrier's number.
+        /// Number of the barrier.
         number: u32,
-        /// The threads that are to arrive.
+        /// Number of threads that should arrive.
         threads: Option<u32>,
     },
-    /// More instructions than the launch may take (on a GPU, a hang or `CUDA_ERROR_LAUNCH_TIMEOUT`).
+    /// A block exceeds the instruction limit. (On a GPU, the kernel hangs or fails with
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`.)
     Watchdog {
-        /// The limit, in instructions of a warp, for each block.
+        /// Limit for each block, in warp instructions.
         instructions: u64,
     },
 }
@@ -159,25 +163,27 @@ impl fmt::Display for FaultKind {
             Self::Uninitialised { space, address, bytes } => {
                 write!(
                     f,
-                    "uninitialised: {bytes} bytes at {address:#x} of {space} memory are read before they are written"
+                    "uninitialised: {bytes} bytes at {address:#x} of {space} memory are read before they are \
+                     written"
                 )
             }
             Self::Race { offset, write, other, other_ptx_line } => write!(
                 f,
-                "race: a {} at {offset:#x} of shared memory without a barrier after the access of thread {other:?} in PTX line {other_ptx_line}",
+                "race: a {} at {offset:#x} of shared memory without a barrier after the access of thread \
+                 {other:?} in PTX line {other_ptx_line}",
                 verb(*write)
             ),
             Self::Deadlock { waits_for } => write!(f, "deadlock: waits for {waits_for}"),
             Self::Lanes { mask, active } => {
-                write!(f, "wrong lanes: the mask {mask:#010x} where the lanes {active:#010x} are")
+                write!(f, "invalid lane mask: {mask:#010x}, while the active lanes are {active:#010x}")
             }
             Self::Trap => f.write_str("trap"),
             Self::Barrier { number, threads: Some(threads) } => {
-                write!(f, "barrier {number} of {threads} threads cannot be")
+                write!(f, "invalid barrier {number} of {threads} threads")
             }
-            Self::Barrier { number, threads: None } => write!(f, "barrier {number} cannot be"),
+            Self::Barrier { number, threads: None } => write!(f, "invalid barrier {number}"),
             Self::Watchdog { instructions } => {
-                write!(f, "a block takes more than {instructions} instructions of a warp")
+                write!(f, "a block exceeds {instructions} warp instructions")
             }
         }
     }

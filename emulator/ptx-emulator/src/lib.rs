@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
-// A register is bits: whether they are a sign or equal to the bit is the kernel's affair. What is to be compiled for the
-// processor's vectors has to be inlined.
+// Registers are untyped bits: casts that change the sign are intended, and so is exact comparison
+// of floating-point numbers. Code compiled for vector instructions must be inlined.
 #![allow(clippy::cast_possible_wrap, clippy::float_cmp, clippy::inline_always)]
 
 mod decode;

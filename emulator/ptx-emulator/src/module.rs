@@ -1,4 +1,4 @@
-//! Kernels loaded from PTX, and launched.
+//! Modules: kernels and variables loaded from PTX.
 
 use crate::{
     LaunchError, LoadError, Memory, MemoryError,
@@ -8,77 +8,81 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The most bytes of a module's variables.
+/// Maximum total size of a module's variables, in bytes.
 const GLOBALS_LIMIT: u64 = 4 << 30;
 
-/// The kernels and variables of a PTX text.
+/// Kernels and variables of a PTX text.
 pub struct Module {
     kernels: BTreeMap<String, Program>,
     sources: Vec<(u64, String)>,
-    /// Addresses and sizes of the variables.
+    /// Address and size of each variable.
     globals: BTreeMap<String, (u64, u64)>,
-    /// All variables are in one allocation, if there are any.
+    /// Address of the allocation that holds all variables, if there are any.
     allocation: Option<u64>,
 }
 
-/// What a kernel declares.
+/// Declared properties of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelAttributes {
-    /// Offset and size in bytes of each parameter in the memory of the parameters.
+    /// Offset and size in bytes of each parameter in parameter memory.
     pub parameters: Vec<(usize, usize)>,
-    /// Shared memory of a block, in bytes, without what a launch adds.
+    /// Statically declared shared memory of a block, in bytes.
     pub shared_bytes: u64,
     /// Local memory of a thread, in bytes.
     pub local_bytes: u64,
-    /// The most threads of a block that it is compiled for.
+    /// Maximum number of threads of a block, if the kernel declares it (`.maxntid`).
     pub max_threads: Option<u64>,
 }
 
-/// How many blocks of how many threads are launched.
+/// Dimensions of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dimensions {
-    /// Blocks along x, y and z.
+    /// Number of blocks along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block along x, y and z.
+    /// Number of threads of a block along x, y and z.
     pub block: [u32; 3],
-    /// Bytes of shared memory beyond those that the kernel declares.
+    /// Dynamic shared memory of a block in bytes, in addition to the declared one.
     pub dynamic_shared_bytes: u32,
 }
 
 impl Dimensions {
-    /// Blocks and threads along x only.
+    /// Creates one-dimensional dimensions: blocks and threads along x.
     #[must_use]
     pub fn linear(blocks: u32, threads: u32) -> Self {
         Self { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared_bytes: 0 }
     }
 }
 
-/// What is checked in a launch, and in which order it is executed.
+/// Options of a launch: checks and order of execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Shuffles the order of blocks, of warps and the lengths of their turns. None is in order.
+    /// Seed that shuffles the order of blocks and warps and the lengths of time slices. `None`
+    /// executes in order.
     pub seed: Option<u64>,
-    /// Whether races on shared memory are looked for.
+    /// Whether to detect races on shared memory.
     pub races: bool,
-    /// Whether reads of memory that was not written are errors: always of shared memory, of global memory if it was made by
-    /// [`Memory::tracking_writes`].
+    /// Whether to detect reads of memory that was not written: shared memory always, global memory
+    /// if it was created by [`Memory::with_write_tracking`].
     pub uninitialised: bool,
-    /// The most instructions of all warps of a block together, after which it counts as hanging.
+    /// Maximum number of warp instructions of a block. A block that exceeds it is treated as
+    /// hanging.
     pub instructions: u64,
 }
 
 impl Default for Options {
-    /// In order, with the checks of bounds and alignment alone, and 2^36 instructions a block.
+    /// Executes in order with checks of bounds and alignment only, and at most 2^36 instructions
+    /// for each block.
     fn default() -> Self {
         Self { seed: None, races: false, uninitialised: false, instructions: 1 << 36 }
     }
 }
 
 impl Module {
-    /// Reads a PTX text, and places its variables in `memory`. Everything in it is decoded, so that what is not supported
-    /// is an error here.
+    /// Loads a PTX text and allocates its variables in `memory`.
+    ///
+    /// The whole text is decoded, so an unsupported instruction is an error here.
     pub fn load(ptx: &str, memory: &mut Memory) -> Result<Self, LoadError> {
         let file = parse(ptx)?;
         let (allocation, addresses) = place_globals(&file, memory)?;
@@ -104,18 +108,18 @@ impl Module {
         })
     }
 
-    /// The names of the kernels, in the order of the alphabet.
+    /// Returns the names of the kernels in alphabetical order.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.keys().map(String::as_str)
     }
 
-    /// The sizes of a kernel's parameters. None if there is no such kernel.
+    /// Returns the sizes of a kernel's parameters in bytes, or `None` if there is no such kernel.
     #[must_use]
     pub fn parameter_bytes(&self, kernel: &str) -> Option<Vec<usize>> {
         Some(self.kernels.get(kernel)?.parameters.iter().map(|(_, bytes)| *bytes).collect())
     }
 
-    /// What a kernel declares. None if there is no such kernel.
+    /// Returns the declared properties of a kernel, or `None` if there is no such kernel.
     #[must_use]
     pub fn attributes(&self, kernel: &str) -> Option<KernelAttributes> {
         let Program { parameters, shared_bytes, local_bytes, max_threads, .. } = self.kernels.get(kernel)?;
@@ -127,7 +131,8 @@ impl Module {
         })
     }
 
-    /// Whether a device takes a launch of these dimensions, as [`launch`](Self::launch) checks it before it begins.
+    /// Checks that a device accepts a launch with these dimensions. [`launch`](Self::launch) does
+    /// the same check.
     pub fn check(&self, kernel: &str, dimensions: Dimensions) -> Result<(), LaunchError> {
         let Some(program) = self.kernels.get(kernel) else {
             return Err(LaunchError::Arguments {
@@ -139,21 +144,22 @@ impl Module {
         check(kernel, program, dimensions).map(drop)
     }
 
-    /// The address and size of a variable in global or constant memory.
+    /// Returns the address and size of a variable in global or constant memory.
     #[must_use]
     pub fn global(&self, name: &str) -> Option<(u64, u64)> {
         self.globals.get(name).copied()
     }
 
-    /// Frees the module's variables.
+    /// Frees the variables of the module.
     pub fn unload(self, memory: &mut Memory) -> Result<(), MemoryError> {
         self.allocation.map_or(Ok(()), |address| memory.free(address))
     }
 
-    /// Executes a kernel to its end, its blocks in parallel on the threads of rayon's pool. Each argument has the bytes that the
-    /// kernel declares for it. Returns how many instructions the warps have executed.
+    /// Executes a kernel to completion and returns the number of executed warp instructions.
     ///
-    /// After a [fault](LaunchError::Fault), blocks may have been executed in part, as on a GPU.
+    /// Blocks run in parallel on rayon's thread pool. Each argument must have the size that the
+    /// kernel declares for it. After a [fault](LaunchError::Fault), blocks may have been executed
+    /// partially, as on a GPU.
     pub fn launch(
         &self,
         memory: &Memory,
@@ -185,7 +191,7 @@ impl Module {
     }
 }
 
-/// Allocates and fills a file's variables, and gives their addresses.
+/// Allocates and initialises the variables of a file. Returns their addresses.
 fn place_globals<'a>(file: &File<'a>, memory: &mut Memory) -> Result<(Option<u64>, Globals<'a>), LoadError> {
     let (mut end, mut offsets) = (0_u64, Vec::new());
     for variable in &file.globals {
@@ -205,7 +211,7 @@ fn place_globals<'a>(file: &File<'a>, memory: &mut Memory) -> Result<(Option<u64
     let mut addresses = Globals::new();
     for (variable, offset) in file.globals.iter().zip(offsets) {
         let mut content = variable.content.clone();
-        // What a program sees of a variable is initialised, by zeros where it says nothing.
+        // Variables without an initial value are zero.
         if variable.bytes.is_some_and(|bytes| bytes <= 1 << 20) {
             content.resize(variable.bytes.unwrap_or(0) as usize, 0);
         }

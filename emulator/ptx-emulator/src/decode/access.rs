@@ -1,4 +1,4 @@
-//! Loads, stores and atomic operations.
+//! Decoder of loads, stores and atomic operations.
 
 use super::{
     Instruction,
@@ -12,33 +12,33 @@ use crate::{
 };
 use arrayvec::ArrayVec;
 
-/// A load, a store or an atomic operation.
+/// Load, store or atomic operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) space: Space,
-    /// Of an element: 1, 2, 4 or 8.
+    /// Size of an element in bytes: 1, 2, 4 or 8.
     pub(crate) bytes: u32,
-    /// Elements are extended by their signs.
+    /// Whether elements are sign-extended.
     pub(crate) signed: bool,
-    /// The registers of the elements, one, two or four.
+    /// Registers of the elements: one, two or four.
     pub(crate) registers: ArrayVec<Register, 4>,
     pub(crate) address: u16,
-    /// The address has 64 bits.
+    /// Whether the address register has 64 bits.
     pub(crate) wide_address: bool,
     pub(crate) offset: i64,
-    /// Other blocks may use the same memory at the same time.
+    /// Whether other blocks may access the same memory concurrently.
     pub(crate) strong: bool,
     pub(crate) atomic: Option<Atomics>,
 }
 
-/// What an atomic operation does.
+/// Operation and operands of an atomic access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Atomics {
     pub(crate) operation: AtomicOperation,
-    /// Registers of the operand, and of the new value of `cas`.
+    /// Register of the operand.
     pub(crate) operand: u16,
     pub(crate) swap: u16,
-    /// There is a register for the old value.
+    /// Whether the old value is written to a register.
     pub(crate) returns: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum AtomicOperation {
     CompareAndSwap,
 }
 
-/// What an opcode's modifiers say.
+/// Parsed modifiers of an opcode.
 struct Modifiers<'m> {
     space: Space,
     strong: bool,
@@ -69,7 +69,8 @@ struct Modifiers<'m> {
     kind: &'m str,
 }
 
-/// Modifiers that change the order or the place of what is cached; here, everything is in order and nothing is cached.
+/// Returns whether a modifier affects only ordering or caching, which the emulator does not need:
+/// accesses are in order and uncached.
 fn is_order_or_cache(modifier: &str) -> bool {
     matches!(
         modifier,
@@ -115,7 +116,7 @@ fn modifiers(text: &str) -> Option<Modifiers<'_>> {
     Some(found)
 }
 
-/// Types of elements: their sizes, and whether they are signed.
+/// Element types with their size and signedness.
 pub(super) const ELEMENTS: [(&str, (u32, bool)); 16] = [
     ("b8", (1, false)),
     ("u8", (1, false)),
@@ -135,7 +136,7 @@ pub(super) const ELEMENTS: [(&str, (u32, bool)); 16] = [
     ("f64", (8, false)),
 ];
 
-/// Names and types of atomic operations.
+/// Atomic operations by name and type.
 pub(super) const ATOMICS: [(&str, &str, AtomicOperation); 26] = {
     use AtomicOperation as Is;
     [
@@ -169,7 +170,7 @@ pub(super) const ATOMICS: [(&str, &str, AtomicOperation); 26] = {
 };
 
 impl AtomicOperation {
-    /// Whether it changes a value without a need for the old one: `red`.
+    /// Returns whether the operation has a form without a result (`red`).
     pub(super) fn reduces(self) -> bool {
         !matches!(self, Self::Exchange | Self::CompareAndSwap)
     }

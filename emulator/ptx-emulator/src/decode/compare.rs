@@ -1,4 +1,5 @@
-//! `setp`: one of a few comparisons, of the operands or of the swapped operands, perhaps inverted.
+//! Decoder of `setp`. It is reduced to a few comparisons with optionally swapped operands and an
+//! optionally inverted result.
 
 use super::{Instruction, function::Decoder};
 use crate::{
@@ -7,7 +8,7 @@ use crate::{
     parse::Written,
 };
 
-/// What the modifiers of `setp` say.
+/// Parsed modifiers of `setp`.
 pub(super) struct Compared {
     op: Op,
     shape: Shape,
@@ -16,14 +17,14 @@ pub(super) struct Compared {
     combine: Combine,
 }
 
-/// The names of comparisons.
+/// Names of the comparisons.
 pub(super) const COMPARISONS: [&str; 18] = [
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu",
     "num", "nan",
 ];
 
 impl Compared {
-    /// None for what is not supported.
+    /// Parses modifiers. Returns `None` if they are not supported.
     pub(super) fn parse(modifiers: &str) -> Option<Self> {
         let mut parts = modifiers.split('.');
         let comparison = parts.next()?;

@@ -1,4 +1,4 @@
-//! `cvt`: from one type to another.
+//! Decoder of `cvt`.
 
 use super::{Instruction, function::Decoder};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     parse::Written,
 };
 
-/// A type of numbers.
+/// Number type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Number {
     U8,
@@ -62,23 +62,23 @@ impl Number {
     }
 }
 
-/// Modifiers of `cvt` that round, to whole numbers the second half.
+/// Rounding modifiers of `cvt`. The second half rounds to integral values.
 pub(super) const ROUNDINGS: [&str; 8] = ["rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi"];
 
-/// What a conversion does.
+/// Parsed conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Conversion {
     pub(crate) from: Number,
     pub(crate) to: Number,
     pub(crate) rounding: Rounding,
-    /// The result is a whole number (`.rni` and its like).
+    /// Whether to round to an integral value (`.rni` and similar).
     pub(crate) whole: bool,
     pub(crate) saturate: bool,
     pub(crate) flush: bool,
 }
 
 impl Conversion {
-    /// What the modifiers of `cvt` say. None for what is not supported.
+    /// Parses the modifiers of `cvt`. Returns `None` if they are not supported.
     pub(crate) fn parse(modifiers: &str) -> Option<Self> {
         let mut parts: Vec<_> = modifiers.split('.').collect();
         let (from, to) = (Number::find(parts.pop()?)?, Number::find(parts.pop()?)?);
@@ -105,7 +105,8 @@ impl Conversion {
         let (narrows, same) = (from.bits() > to.bits(), from == to);
         let supported = match (from.is_float(), to.is_float()) {
             (false, false) => !rounded && !found.flush,
-            // A rounding is asked for where one may be needed, and refused elsewhere, as by the assembler.
+            // As in `ptxas`, a rounding modifier is required where rounding may occur and an error
+            // elsewhere.
             (false, true) => rounded && !found.whole && !found.flush && nearest_for_halves(found),
             (true, false) => rounded && found.whole,
             (true, true) if narrows => rounded && !found.whole && nearest_for_halves(found),
@@ -115,7 +116,7 @@ impl Conversion {
         supported.then_some(found)
     }
 
-    /// As an instruction's extra word.
+    /// Packs the conversion into an instruction's extra word.
     fn pack(self) -> u32 {
         let index = |number: Number| number as u32;
         index(self.from)
@@ -140,7 +141,7 @@ impl Conversion {
     }
 }
 
-/// Half precision is rounded to the nearest only.
+/// Returns whether the rounding is supported: half precision supports only rounding to nearest.
 fn nearest_for_halves(conversion: Conversion) -> bool {
     !matches!(conversion.to, Number::F16 | Number::Bf16) || conversion.rounding == Rounding::Nearest
 }
@@ -151,7 +152,8 @@ impl<'a> Decoder<'_, 'a> {
         let [to, from] = self.take::<2>(written)?;
         let from = self.operands.wide_value(&from, conversion.from.bits())?;
         let to = self.operands.wide_result(&to, conversion.to.bits())?;
-        // Whether the two registers have 64 bits, and whether the result has 16.
+        // Bit 0: 64-bit source register. Bit 1: 64-bit result register. Bit 2: 16-bit result
+        // register.
         let e = u16::from(from.kind == Kind::D)
             | u16::from(to.kind == Kind::D) << 1
             | u16::from(to.kind == Kind::H) << 2;

@@ -1,4 +1,4 @@
-//! A kernel's statements, one after the other.
+//! Decoder of a kernel's statements.
 
 use super::{
     Globals, Instruction, Place, Program,
@@ -13,12 +13,12 @@ use crate::{
     parse::{Entry, File, Operand, Space, Statement, Variable, Written},
 };
 
-/// The most local memory that a thread may have, as on GPUs.
+/// Maximum local memory of a thread in bytes, as on GPUs.
 const LOCAL_LIMIT: u64 = 512 << 10;
-/// The most bytes of parameters, as on GPUs.
+/// Maximum size of the parameters in bytes, as on GPUs.
 const PARAMETERS_LIMIT: u64 = 32764;
 
-/// A branch whose label is not known yet.
+/// Branch to a label that is not resolved yet.
 struct Jump<'a> {
     at: usize,
     label: &'a str,
@@ -34,13 +34,13 @@ pub(super) struct Decoder<'n, 'a> {
     jumps: &'n mut Vec<Jump<'a>>,
 }
 
-/// Decodes a kernel of a file whose variables have these addresses.
+/// Decodes a kernel of a file. `globals` holds the addresses of the file's variables.
 pub(crate) fn program<'a>(
     file: &File<'a>,
     entry: &Entry<'a>,
     globals: &Globals<'a>,
 ) -> Result<Program, LoadError> {
-    // How registers are used is known at the end.
+    // The first pass collects the live ranges of registers, the second shares slots between them.
     let mut names = Names::new();
     decode(file, entry, globals, &mut names)?;
     decode(file, entry, globals, &mut names.sharing())
@@ -74,7 +74,7 @@ fn decode<'a>(
     for variable in &file.shared {
         add_variable(&mut program, names, variable)?;
     }
-    // Shared variables of all scopes come first, so that those without a size begin behind them.
+    // Shared variables of all scopes come first; those without a size start after them.
     let declared = entry.body.iter().filter_map(|statement| match statement {
         Statement::Variable(variable) if variable.space == Space::Shared => Some(variable),
         _ => None,
@@ -91,7 +91,7 @@ fn decode<'a>(
             Statement::Registers { line, kind, name, count } => names.declare(*line, *kind, name, *count)?,
             Statement::Variable(variable) => add_variable(&mut program, names, variable)?,
             Statement::Label { line, name } => names.set_label(*line, name, program.code.len() as u32)?,
-            // Line 0 is code that no line is meant for.
+            // Line 0 marks code without a source line.
             Statement::Location { file, line } if *line > 0 => source = Some((*file, *line as u32)),
             Statement::Location { .. } => {}
             Statement::Instruction(written) => {
@@ -182,7 +182,7 @@ impl<'a> Decoder<'_, 'a> {
         LoadError::unsupported(self.operands.line, written.opcode)
     }
 
-    /// The operands, which have to be `N`.
+    /// Returns the operands, of which there must be `N`.
     pub(super) fn take<const N: usize>(&self, written: &Written<'a>) -> Result<[Operand<'a>; N], LoadError> {
         written.operands.clone().try_into().map_err(|given: Vec<_>| {
             self.operands.wrong(format!("`{}` takes {N} operands, not {}", written.opcode, given.len()))
@@ -218,7 +218,7 @@ impl<'a> Decoder<'_, 'a> {
             "bar" | "barrier" | "shfl" | "vote" | "match" | "redux" | "activemask" => {
                 return self.warp_or_block(written, base, modifiers);
             }
-            // All accesses are in one order, and nothing is kept elsewhere.
+            // Memory accesses are in program order and uncached.
             "membar" | "fence" | "prefetch" | "prefetchu" | "discard" | "nanosleep" | "pmevent"
             | "griddepcontrol" => {
                 return Ok(());
@@ -234,7 +234,7 @@ impl<'a> Decoder<'_, 'a> {
         Err(self.unsupported(written))
     }
 
-    /// An operation of the table.
+    /// Emits a table operation.
     fn table(&mut self, written: &Written<'a>, op: Op, to: Kind, from: &[Kind]) -> Result<(), LoadError> {
         if written.operands.len() != from.len() + 1 {
             let (takes, given) = (from.len() + 1, written.operands.len());
@@ -248,7 +248,7 @@ impl<'a> Decoder<'_, 'a> {
         }
         let d = self.operands.result(&written.operands[0], to)?;
         let [a, b, c, e] = slots;
-        // What is not used otherwise says whether the carry flag is set.
+        // The extra word says whether the carry flag is set.
         let extra = u32::from(written.opcode.contains(".cc."));
         self.emit(Instruction { d, a, b, c, e, extra, ..Instruction::new(op) });
         Ok(())
@@ -265,9 +265,10 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    /// `mov.b64 {lo, hi}, d` and `mov.b64 d, {lo, hi}`, and the same for halves of words.
+    /// Decodes `mov.b64 {lo, hi}, d` and `mov.b64 d, {lo, hi}`, and the same for halves of 32-bit
+    /// words.
     fn pack_or_unpack(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
-        // No opcode is written with a blank.
+        // Names with a blank cannot collide with opcodes.
         let forms = match modifiers {
             "b32" => ["pack b32", "unpack low b32", "unpack high b32"],
             "b64" => ["pack b64", "unpack low b64", "unpack high b64"],

@@ -1,4 +1,4 @@
-//! A kernel's statements as instructions whose operands are numbered registers.
+//! Decoder: translates a parsed kernel into instructions with numbered registers.
 
 mod access;
 mod compare;
@@ -21,11 +21,12 @@ pub(crate) use warp::{NEGATED, ReduceOperation, ShuffleMode, VoteMode};
 
 use crate::execute::Op;
 
-/// An instruction. What `a` to `e` and `extra` mean depends on the operation; most often they are numbers of registers.
+/// Instruction. The meaning of `a` to `e` and `extra` depends on the operation; most are register
+/// numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction {
     pub(crate) op: Op,
-    /// The predicate of its guard, with [`NEGATED`](Self::NEGATED).
+    /// Register of the guard predicate, combined with [`NEGATED`](Self::NEGATED).
     pub(crate) guard: u16,
     pub(crate) d: u16,
     pub(crate) a: u16,
@@ -36,9 +37,9 @@ pub(crate) struct Instruction {
 }
 
 impl Instruction {
-    /// The bit of a guard that is negated.
+    /// Bit of a negated guard.
     pub(crate) const NEGATED: u16 = 1 << 15;
-    /// In place of a register that is not there.
+    /// Placeholder for an absent register.
     pub(crate) const NONE: u16 = u16::MAX;
 
     pub(crate) fn new(op: Op) -> Self {
@@ -46,29 +47,29 @@ impl Instruction {
     }
 }
 
-/// Where an instruction comes from.
+/// Location of an instruction in the PTX text and in the source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) line: u32,
-    /// The source file's number and the line in it.
+    /// Number of the source file and line in it.
     pub(crate) source: Option<(u64, u32)>,
 }
 
-/// A kernel, ready to be executed.
+/// Decoded kernel.
 pub(crate) struct Program {
     pub(crate) code: Vec<Instruction>,
-    /// As many as there are instructions.
+    /// Location of each instruction.
     pub(crate) places: Vec<Place>,
     pub(crate) accesses: Vec<Access>,
     pub(crate) words: usize,
     pub(crate) doubles: usize,
     pub(crate) predicates: usize,
-    /// Registers that hold constants.
+    /// Registers with constants.
     pub(crate) constant_words: Vec<(u16, u32)>,
     pub(crate) constant_doubles: Vec<(u16, u64)>,
-    /// Registers that hold what differs by thread or launch.
+    /// Registers initialised with values of the thread or the launch.
     pub(crate) specials: Vec<(u16, Special)>,
-    /// Offset and size of each parameter.
+    /// Offset and size of each parameter in bytes.
     pub(crate) parameters: Vec<(usize, usize)>,
     pub(crate) shared_bytes: u64,
     pub(crate) local_bytes: u64,

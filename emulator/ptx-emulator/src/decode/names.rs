@@ -1,4 +1,4 @@
-//! What names mean: registers, variables and labels, by scope.
+//! Symbol table: registers, variables and labels by scope.
 
 use super::{
     Program, Special,
@@ -7,41 +7,41 @@ use super::{
 use crate::{LoadError, execute::Kind, execute::Registers};
 use std::collections::HashMap;
 
-/// Addresses of the module's variables in global and constant memory, by their names.
+/// Addresses of the module's variables in global and constant memory, by name.
 pub(crate) type Globals<'a> = HashMap<&'a str, u64>;
 
-/// A register of a kernel.
+/// Register of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Register {
     pub(crate) kind: Kind,
     pub(crate) slot: u16,
 }
 
-/// What a name of a variable or a parameter stands for.
+/// Meaning of a variable's or parameter's name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
-    /// An address in its own memory.
+    /// Address in the memory of its state space.
     Address(u64),
-    /// The same, behind all shared variables whose sizes are known.
+    /// Address after all shared variables of known size.
     DynamicShared,
-    /// An offset in the parameters.
+    /// Offset in parameter memory.
     Parameter(u64),
 }
 
-/// Where a label is looked for: a scope and those around it.
+/// Index of a scope. Labels are looked up in a scope and its ancestors.
 pub(crate) type ScopeIndex = usize;
 
 #[derive(Default)]
 struct Scope<'a> {
     parent: Option<ScopeIndex>,
     registers: HashMap<&'a str, Register>,
-    /// `%r<10>` by `%r`.
+    /// Declarations such as `%r<10>`, by prefix `%r`.
     families: HashMap<&'a str, (Kind, u64)>,
     symbols: HashMap<&'a str, Symbol>,
     labels: HashMap<&'a str, u32>,
 }
 
-/// The names of a kernel, and the registers that were given out.
+/// Names of a kernel, and its allocated registers.
 pub(crate) struct Names<'a> {
     scopes: Vec<Scope<'a>>,
     current: ScopeIndex,
@@ -55,12 +55,13 @@ pub(crate) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// No names, and registers each of which has a slot of its own.
+    /// Creates an empty table in which each register has its own slot.
     pub(crate) fn new() -> Self {
         Self::with_files(RegisterFile::default(), RegisterFile::default())
     }
 
-    /// No names again, to read the same kernel once more, with registers that share slots by what is known of them now.
+    /// Creates an empty table for the second pass, in which registers share slots by the live
+    /// ranges of the first pass.
     pub(crate) fn sharing(self) -> Self {
         Self::with_files(self.words.sharing(), self.doubles.sharing())
     }
@@ -92,7 +93,7 @@ impl<'a> Names<'a> {
         self.current
     }
 
-    /// The scopes from `from` outwards.
+    /// Returns the scopes from `from` outwards.
     fn outwards(&self, from: ScopeIndex) -> impl Iterator<Item = &Scope<'a>> {
         std::iter::successors(Some(from), |&index| self.scopes[index].parent).map(|index| &self.scopes[index])
     }
@@ -113,7 +114,7 @@ impl<'a> Names<'a> {
         Ok(())
     }
 
-    /// A register that no name stands for yet.
+    /// Allocates an unnamed register.
     fn new_register(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
         let (count, limit) = match kind {
             Kind::P => (self.predicates, 1 << 15),
@@ -134,17 +135,17 @@ impl<'a> Names<'a> {
         Ok(Register { kind, slot })
     }
 
-    /// Goes on to the next instruction.
+    /// Advances to the next instruction.
     pub(crate) fn next_instruction(&mut self) {
         self.position.at += 1;
     }
 
-    /// Lanes come here from elsewhere, or go elsewhere from here.
+    /// Starts a new basic block: lanes arrive here from elsewhere or leave to elsewhere.
     pub(crate) fn jump(&mut self) {
         self.position.stretch += 1;
     }
 
-    /// A register as the instruction uses it.
+    /// Records a use of a register and returns it.
     fn used(&mut self, register: Register, usage: Use) -> Register {
         match register.kind {
             Kind::P => {}
@@ -154,13 +155,14 @@ impl<'a> Names<'a> {
         register
     }
 
-    /// A register for a result that nobody wants.
+    /// Allocates a register for an unused result.
     pub(crate) fn nowhere(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
         let register = self.new_register(line, kind)?;
         Ok(self.used(register, Use::Write))
     }
 
-    /// The register of this name, which the instruction uses; those of a family are given out when they are first used.
+    /// Returns the register with the given name and records its use. Registers of a numbered family
+    /// are allocated on first use.
     pub(crate) fn register(
         &mut self,
         line: u32,
@@ -192,13 +194,13 @@ impl<'a> Names<'a> {
         Ok(None)
     }
 
-    /// A register whose value is there before the kernel begins.
+    /// Allocates a register that is initialised before the kernel starts.
     fn preset(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
         let register = self.new_register(line, kind)?;
         Ok(self.used(register, Use::Read))
     }
 
-    /// A word register with this constant in all lanes.
+    /// Returns a 32-bit register that holds a constant in all lanes.
     pub(crate) fn constant32(&mut self, line: u32, value: u32) -> Result<u16, LoadError> {
         if let Some(slot) = self.constant_words.get(&value) {
             return Ok(*slot);
@@ -208,7 +210,7 @@ impl<'a> Names<'a> {
         Ok(slot)
     }
 
-    /// A double register with this constant in all lanes.
+    /// Returns a 64-bit register that holds a constant in all lanes.
     pub(crate) fn constant64(&mut self, line: u32, value: u64) -> Result<u16, LoadError> {
         if let Some(slot) = self.constant_doubles.get(&value) {
             return Ok(*slot);
@@ -218,7 +220,7 @@ impl<'a> Names<'a> {
         Ok(slot)
     }
 
-    /// The register of a special register, which is set before the kernel begins.
+    /// Returns the register of a special register, which is initialised before the kernel starts.
     pub(crate) fn special(&mut self, line: u32, special: Special) -> Result<Register, LoadError> {
         let kind = special.kind();
         if let Some((_, slot)) = self.specials.iter().find(|(other, _)| *other == special) {
@@ -249,7 +251,7 @@ impl<'a> Names<'a> {
         self.outwards(from).find_map(|scope| scope.labels.get(name)).copied()
     }
 
-    /// Writes the registers' numbers and constants into a program.
+    /// Writes register counts, constants and special registers into a program.
     pub(crate) fn finish(&self, program: &mut Program) {
         program.words = self.words.slots();
         program.doubles = self.doubles.slots();

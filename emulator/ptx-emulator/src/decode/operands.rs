@@ -1,4 +1,4 @@
-//! Operands as registers: constants have registers of their own.
+//! Decoder of operands: resolves them to registers. Constants are held in registers.
 
 use super::{
     Globals, Special,
@@ -11,14 +11,14 @@ use crate::{
     parse::Operand,
 };
 
-/// What operands are resolved by.
+/// Context in which operands are resolved.
 pub(crate) struct Operands<'n, 'a> {
     pub(crate) names: &'n mut Names<'a>,
     pub(crate) globals: &'n Globals<'a>,
-    /// Where the shared variables without a size begin.
+    /// Address of the shared variables without a size.
     pub(crate) dynamic_shared: u64,
     pub(crate) line: u32,
-    /// What the instruction does to the registers of its results.
+    /// Use of the result registers by the current instruction.
     pub(crate) result_usage: Use,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Operands<'_, 'a> {
         LoadError::syntax(self.line, what)
     }
 
-    /// A register that takes a result.
+    /// Returns the register of a result.
     pub(crate) fn result(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
         match operand {
             Operand::Name("_", 0) if kind == Kind::P => Ok(Registers::NOWHERE as u16),
@@ -41,7 +41,7 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// A register that takes a result of any width that holds `kind`.
+    /// Returns the register of a result of any width with at least `bits` bits.
     pub(crate) fn wide_result(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         match operand {
             Operand::Name("_", 0) => self.names.nowhere(self.line, if bits > 32 { Kind::D } else { Kind::W }),
@@ -72,7 +72,7 @@ impl<'a> Operands<'_, 'a> {
         )))
     }
 
-    /// A register with a value of this kind.
+    /// Returns a register with a value of the given kind.
     pub(crate) fn value(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
         if let Operand::Name(name, 0) = operand {
             let register = match Special::find(name) {
@@ -80,7 +80,7 @@ impl<'a> Operands<'_, 'a> {
                 None => self.names.register(self.line, name, Use::Read)?,
             };
             if let Some(register) = register {
-                // Special registers of 32 bits are moved to 16 and 64 bits by compilers of old.
+                // Older compilers move 32-bit special registers to 16-bit and 64-bit registers.
                 self.fits(register, kind, name)?;
                 return Ok(register.slot);
             }
@@ -98,7 +98,7 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// A register of its own width, for what takes a value of `bits` bits from a register of as many or more.
+    /// Returns a register of any width that holds a value of at least `bits` bits.
     pub(crate) fn wide_value(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         if let Operand::Name(name, 0) = operand {
             if let Some(register) = self.names.register(self.line, name, Use::Read)? {
@@ -112,7 +112,7 @@ impl<'a> Operands<'_, 'a> {
         Ok(Register { kind, slot: self.value(operand, kind)? })
     }
 
-    /// A number that is known before the kernel runs.
+    /// Evaluates an operand that is constant.
     fn constant(&self, operand: &Operand<'a>, kind: Kind) -> Result<u64, LoadError> {
         match operand {
             Operand::Integer(value) => Ok(*value),
@@ -128,7 +128,7 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// The address of a variable.
+    /// Returns the address of a variable.
     pub(crate) fn symbol(&self, name: &str) -> Result<u64, LoadError> {
         match self.names.symbol(name) {
             Some(Symbol::Address(address)) => Ok(address),
@@ -142,7 +142,7 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// A predicate, and whether it is negated.
+    /// Returns a predicate and whether it is negated.
     pub(crate) fn predicate(&mut self, operand: &Operand<'a>) -> Result<(u16, bool), LoadError> {
         match operand {
             Operand::Not(name) => Ok((self.value(&Operand::Name(name, 0), Kind::P)?, true)),
@@ -151,7 +151,7 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// A register and perhaps a predicate: `r` or `r|p`.
+    /// Returns the registers of `r` or `r|p`.
     pub(crate) fn with_predicate(
         &mut self,
         operand: &Operand<'a>,
@@ -166,7 +166,7 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// A register that holds an address, of 32 or 64 bits, and what is added to it.
+    /// Returns the register of an address, with 32 or 64 bits, and the offset.
     pub(crate) fn address(&mut self, operand: &Operand<'a>) -> Result<(Register, i64), LoadError> {
         match operand {
             Operand::Address(Some(name), offset) => {
@@ -187,7 +187,7 @@ impl<'a> Operands<'_, 'a> {
     }
 }
 
-/// How many bits a register of this kind has.
+/// Returns the number of bits of a register kind.
 pub(crate) fn width(kind: Kind) -> u32 {
     match kind {
         Kind::P => 1,

@@ -1,44 +1,47 @@
-//! Where a warp keeps its registers: those that are only used between two jumps share their slots.
+//! Allocation of register slots. Registers that are only used inside one basic block share slots.
 //!
-//! Compilers give each value a register of its own. A warp's registers of an unrolled loop would not fit into the processor's cache,
-//! though a few of them hold values at any time.
+//! Compilers give each value its own register. In an unrolled loop, the registers of a warp would
+//! exceed the processor's cache, though only a few of them are live at any time.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// How an instruction uses a register.
+/// Use of a register by an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     Read,
-    /// Its guard holds for all lanes that are there, or it has none.
+    /// Write of all active lanes: the instruction has no guard.
     Write,
-    /// A lane whose guard does not hold keeps what it had.
+    /// Write under a guard: lanes whose guard is false keep the old value.
     GuardedWrite,
 }
 
-/// An instruction's place in a kernel.
+/// Position of an instruction in a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Position {
-    /// The number of the instruction.
+    /// Index of the instruction.
     pub(crate) at: u32,
-    /// Instructions between the same two labels or jumps: a lane that executes one of them has executed all before it.
+    /// Index of the basic block. A lane that executes one of its instructions has executed all
+    /// earlier ones.
     pub(crate) stretch: u32,
 }
 
-/// From a register's first use to its last one.
+/// Live range of a register, from its first to its last use.
 #[derive(Clone, Copy)]
 struct Life {
     first: Position,
     last: u32,
-    /// It is written before it is read, and all in one stretch, so that nothing is kept before and after.
+    /// Whether the register is written before it is read and used in one basic block only, so that
+    /// no value is kept before or after.
     passing: bool,
 }
 
-/// The registers of one width.
+/// Registers of one width.
 #[derive(Default)]
 pub(crate) struct RegisterFile {
-    /// By the registers' numbers, where they are used.
+    /// Live ranges by register number; `None` if the register is unused.
     lives: Vec<Option<Life>>,
-    /// The slots by the registers' numbers, if they are known already; else each register has its own.
+    /// Slots by register number in the second pass. In the first pass each register has its own
+    /// slot.
     slots: Option<Slots>,
 }
 
@@ -48,24 +51,24 @@ struct Slots {
 }
 
 impl RegisterFile {
-    /// How many registers there are.
+    /// Returns the number of registers.
     pub(crate) fn len(&self) -> usize {
         self.lives.len()
     }
 
-    /// How many slots a warp needs for them.
+    /// Returns the number of slots that a warp needs.
     pub(crate) fn slots(&self) -> usize {
         self.slots.as_ref().map_or(self.len(), |slots| slots.count)
     }
 
-    /// Adds a register, and gives its slot.
+    /// Adds a register and returns its slot.
     pub(crate) fn add(&mut self) -> u16 {
         let number = self.len();
         self.lives.push(None);
         self.slots.as_ref().map_or(number as u16, |slots| slots.by_number[number])
     }
 
-    /// Notes a use, by the register's slot. Where slots are shared, all is known already.
+    /// Records a use of the register in a slot. Ignored in the second pass.
     pub(crate) fn note(&mut self, slot: u16, position: Position, usage: Use) {
         if self.slots.is_some() {
             return;
@@ -77,7 +80,7 @@ impl RegisterFile {
                 *life = Some(Life { first: position, last: position.at, passing });
             }
             Some(life) => {
-                // What an instruction reads was there before what it writes.
+                // An instruction reads its operands before it writes its result.
                 let read_first = usage == Use::Read && life.first.at == position.at;
                 life.passing &= !read_first && life.first.stretch == position.stretch;
                 life.last = position.at;
@@ -85,7 +88,8 @@ impl RegisterFile {
         }
     }
 
-    /// An empty file in which the same registers, added in the same order, share slots.
+    /// Returns an empty file for the second pass, in which the same registers, added in the same
+    /// order, share slots.
     pub(crate) fn sharing(self) -> Self {
         let mut slots = Slots { by_number: vec![0; self.lives.len()], count: 0 };
         let mut passing = Vec::new();
@@ -99,7 +103,8 @@ impl RegisterFile {
         passing.sort_unstable();
         let (mut taken, mut free) = (BinaryHeap::new(), Vec::new());
         for (first, last, number) in passing {
-            // A slot that an instruction reads is not one that it writes: it may write a lane before it reads the next one.
+            // An instruction's result must not share a slot with its operands, because it may write
+            // one lane before it reads the next.
             while taken.peek().is_some_and(|Reverse((end, _))| *end < first) {
                 free.extend(taken.pop().map(|Reverse((_, slot))| slot));
             }

@@ -1,8 +1,8 @@
-//! Special registers, and other values that a launch sets.
+//! Special registers and other values initialised at launch.
 
 use crate::execute::Kind;
 
-/// What a register holds from the beginning, by thread or for the whole launch.
+/// Initial value of a register, by thread or for the whole launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Special {
     Thread(usize),
@@ -25,7 +25,7 @@ pub(crate) enum Special {
 }
 
 impl Special {
-    /// The special register of this name.
+    /// Returns the special register with the given name.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let axis = |name: &str| ["x", "y", "z"].iter().position(|axis| *axis == name);
         if let Some((register, side)) = name.split_once('.') {

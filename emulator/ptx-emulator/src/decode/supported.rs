@@ -1,4 +1,4 @@
-//! The list of the instructions that are supported.
+//! List of supported instructions.
 
 use super::{
     access::{ATOMICS, ELEMENTS},
@@ -8,8 +8,9 @@ use super::{
 };
 use crate::execute::{find, names};
 
-/// The opcodes, with their modifiers, of all instructions by which values are computed, moved and exchanged. Left out are modifiers
-/// that change nothing in the emulator: those of order, of scope and of caches.
+/// Returns the opcodes, with modifiers, of all supported instructions that compute, move or
+/// exchange values. Modifiers without effect in the emulator are omitted: memory ordering, scope
+/// and cache operators.
 ///
 /// ```
 /// let forms = ptx_emulator::instruction_forms();
@@ -31,7 +32,8 @@ pub fn instruction_forms() -> Vec<String> {
     forms
 }
 
-/// Not a comparison without its `setp`, or a part of an instruction.
+/// Returns whether a table entry is a complete opcode: neither a comparison without `setp` nor a
+/// part of an instruction.
 fn is_opcode(name: &str) -> bool {
     !name.contains(' ') && find(name).is_some_and(|(_, shape)| !shape.compares)
 }
@@ -56,7 +58,7 @@ fn conversions() -> impl Iterator<Item = String> {
             rest.map(|rest| format!("{rounding}{rest}{to}.{from}"))
         })
     });
-    // Some are in the table of the operations.
+    // Some conversions are table operations.
     all.filter(|modifiers| Conversion::parse(modifiers).is_some())
         .map(|modifiers| format!("cvt.{modifiers}"))
         .filter(|form| find(form).is_none())

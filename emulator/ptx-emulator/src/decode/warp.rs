@@ -1,4 +1,4 @@
-//! Instructions by which the threads of a warp or a block meet.
+//! Decoder of instructions that exchange values between threads of a warp or synchronise a block.
 
 use super::{Instruction, function::Decoder};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     parse::{Operand, Written},
 };
 
-/// Which lane `shfl` reads.
+/// Lane selection of `shfl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShuffleMode {
     Up,
@@ -16,17 +16,17 @@ pub(crate) enum ShuffleMode {
     Index,
 }
 
-/// What `vote` asks, and what barriers that reduce do.
+/// Mode of `vote` and of barriers with a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VoteMode {
     All,
     Any,
     Uniform,
-    /// The lanes, or the number of threads.
+    /// Mask of lanes, or number of threads.
     Count,
 }
 
-/// What `redux` does.
+/// Operation of `redux`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReduceOperation {
     Add,
@@ -42,7 +42,7 @@ pub(crate) enum ReduceOperation {
 macro_rules! packed {
     ($name:ident: $($variant:ident),*) => {
         impl $name {
-            /// From an instruction's extra word.
+            /// Unpacks the value from an instruction's extra word.
             pub(crate) fn unpack(extra: u32) -> Self {
                 let all = [$(Self::$variant),*];
                 all[(extra & 15) as usize % all.len()]
@@ -55,7 +55,7 @@ packed!(ShuffleMode: Up, Down, Butterfly, Index);
 packed!(VoteMode: All, Any, Uniform, Count);
 packed!(ReduceOperation: Add, Minimum, MinimumSigned, Maximum, MaximumSigned, And, Or, Xor);
 
-/// The bit of an extra word that says that the operand is negated.
+/// Bit of an extra word for a negated operand.
 pub(crate) const NEGATED: u32 = 16;
 
 /// Modifiers of `shfl`.
@@ -74,7 +74,7 @@ pub(super) const VOTES: [(&str, VoteMode); 4] = [
     ("sync.ballot.b32", VoteMode::Count),
 ];
 
-/// Modifiers of `match`: whether all lanes have to be equal, and what is compared.
+/// Modifiers of `match`: whether all lanes must be equal, and the kind of the operand.
 pub(super) const MATCHES: [(&str, (bool, Kind)); 4] = [
     ("any.sync.b32", (false, Kind::W)),
     ("any.sync.b64", (false, Kind::D)),
@@ -95,7 +95,7 @@ pub(super) const REDUCTIONS: [(&str, ReduceOperation); 9] = [
     ("sync.xor.b32", ReduceOperation::Xor),
 ];
 
-/// Modifiers of `bar` and `barrier`, beside `cta` and `aligned`, by which a predicate is reduced.
+/// Modifiers of `bar` and `barrier` that reduce a predicate, without `cta` and `aligned`.
 pub(super) const BARRIER_REDUCTIONS: [(&str, VoteMode); 3] =
     [("red.popc.u32", VoteMode::Count), ("red.and.pred", VoteMode::All), ("red.or.pred", VoteMode::Any)];
 
@@ -202,7 +202,7 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    /// `match.any` and `match.all`, whose second result is a predicate.
+    /// Decodes `match.any` and `match.all`. The second result is a predicate.
     fn matching(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
         let Some((all, kind)) = lookup(&MATCHES, modifiers) else { return Err(self.unsupported(written)) };
         let [to, value, mask] = self.take::<3>(written)?;

@@ -1,4 +1,4 @@
-//! Accesses to memory, lane by lane, with all checks.
+//! Memory accesses lane by lane, with all checks.
 
 use super::{
     forms::Kind,
@@ -13,7 +13,7 @@ use crate::{
     parse::Space,
 };
 
-/// Where an access is, after the checks.
+/// Location of an access after the checks.
 #[derive(Clone, Copy)]
 pub(crate) enum Spot {
     Global { block: usize, offset: u64 },
@@ -31,11 +31,11 @@ impl Spot {
     }
 }
 
-/// The access of one lane.
+/// Access of one lane.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneAccess<'a> {
     pub(crate) access: &'a Access,
-    /// Its number among the kernel's accesses.
+    /// Index among the kernel's accesses.
     pub(crate) index: usize,
     pub(crate) lane: usize,
     pub(crate) at: usize,
@@ -67,7 +67,7 @@ impl LaneAccess<'_> {
         }
     }
 
-    /// Where the access is, if it is inside of what there is, and aligned.
+    /// Resolves the address. It must be aligned and inside its memory.
     pub(crate) fn spot(&self, warp: &Warp, context: &mut Context<'_>) -> Result<Spot, Stop> {
         let (address, bytes, write) = (self.address(warp), self.bytes(), self.write);
         let (space, offset, size) = match self.access.space {
@@ -123,7 +123,7 @@ impl LaneAccess<'_> {
         self.stop(FaultKind::Race { offset, write: self.write, other, other_ptx_line: place.line })
     }
 
-    /// Reads an element.
+    /// Loads an element.
     fn load(&self, warp: &Warp, context: &mut Context<'_>, spot: Spot) -> Result<u64, Stop> {
         let bytes = self.access.bytes;
         let memory = context.environment.memory;
@@ -135,7 +135,7 @@ impl LaneAccess<'_> {
                     return Err(unwritten(MemorySpace::Global, block.start + offset));
                 }
                 block.note_access(AccessKind::Read, offset, bytes);
-                // Halves of 64 bits that are written together are read together, where others may write.
+                // If other threads may write, the halves of a 64-bit word must be read together.
                 let _held = (self.access.strong && bytes == 8).then(|| memory.lock(block.start + offset));
                 Ok(block.load(offset, bytes))
             }
@@ -154,7 +154,7 @@ impl LaneAccess<'_> {
         }
     }
 
-    /// Writes an element.
+    /// Stores an element.
     fn store(&self, warp: &Warp, context: &mut Context<'_>, spot: Spot, value: u64) -> Result<(), Stop> {
         let bytes = self.access.bytes;
         let memory = context.environment.memory;
@@ -183,14 +183,14 @@ impl LaneAccess<'_> {
     }
 }
 
-/// A number as its register takes it.
+/// Extends a value to the width of its register.
 fn extend(access: &Access, value: u64, kind: Kind) -> u64 {
     let unused = 64 - 8 * access.bytes;
     let value = if access.signed { ((value << unused) as i64 >> unused) as u64 } else { value };
     if kind == Kind::H { value & 0xffff } else { value }
 }
 
-/// Writes a lane of the register of an element.
+/// Writes an element to a lane of its register.
 pub(super) fn set_lane(warp: &mut Warp, access: &Access, index: usize, lane: usize, value: u64) {
     let register = access.registers[index];
     let value = extend(access, value, register.kind);
@@ -243,7 +243,7 @@ pub(crate) fn store(
     Ok(())
 }
 
-/// The same value for all lanes, from bytes that the decoder has checked.
+/// Loads the same value into all lanes. The decoder has checked the bounds.
 pub(crate) fn load_parameter(warp: &mut Warp, context: &Context<'_>, i: &Instruction, mask: u32) {
     let access = &context.accesses[i.extra as usize];
     for (element, register) in access.registers.iter().enumerate() {

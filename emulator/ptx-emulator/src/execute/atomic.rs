@@ -10,7 +10,7 @@ use crate::{
     decode::{AtomicOperation, Atomics, Instruction},
 };
 
-/// Does the operation for one lane after the other.
+/// Executes the operation for each lane in turn.
 #[inline(never)]
 pub(crate) fn atomic(
     warp: &mut Warp,
@@ -36,7 +36,7 @@ pub(crate) fn atomic(
     Ok(())
 }
 
-/// Changes what is at a spot, and returns what was there.
+/// Updates a location and returns the old value.
 fn update(
     one: &LaneAccess<'_>,
     warp: &Warp,
@@ -86,7 +86,7 @@ fn update(
 
 fn new_value(atomics: Atomics, wide: bool, old: u64, operand: u64, swap: u64) -> u64 {
     use AtomicOperation as Is;
-    // Numbers of 32 bits are extended by zeros: their signs are where those of 64 bits are not.
+    // 32-bit values are zero-extended: their sign bit is bit 31.
     let signed = |value: u64| if wide { value as i64 } else { i64::from(value as u32 as i32) };
     match atomics.operation {
         Is::Add => old.wrapping_add(operand),

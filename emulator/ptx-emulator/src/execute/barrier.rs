@@ -1,4 +1,4 @@
-//! The barriers of a block.
+//! Barriers of a block.
 
 use super::warp::{Waiting, Warp, first, lanes};
 use crate::{
@@ -7,24 +7,25 @@ use crate::{
     execute::Op,
 };
 
-/// As many as PTX has.
+/// Number of barriers, as in PTX.
 const COUNT: usize = 16;
 
 #[derive(Clone, Copy, Default)]
 struct Barrier {
     arrived: u32,
-    /// How many threads are to arrive, if not all that have not ended.
+    /// Number of threads that should arrive. `None`: all that have not exited.
     expected: Option<u32>,
-    /// Of the predicates of those that reduce: how many there are, and how many hold.
-    asked: u32,
-    hold: u32,
+    /// Number of threads that take part in a reduction.
+    voters: u32,
+    /// Number of those threads whose predicate is true.
+    true_votes: u32,
 }
 
-/// All barriers of the block that is being executed.
+/// Barriers of the block being executed.
 #[derive(Default)]
 pub(crate) struct Barriers {
     all: [Barrier; COUNT],
-    /// How often one was passed.
+    /// Number of completed barriers.
     pub(crate) epoch: u32,
 }
 
@@ -33,7 +34,8 @@ impl Barriers {
         *self = Self::default();
     }
 
-    /// Lanes arrive; unless they only arrive, they wait, and go on at `at`.
+    /// Lanes arrive at a barrier. They wait and later resume at `at`, unless the instruction only
+    /// arrives.
     pub(crate) fn arrive(
         &mut self,
         warp: &mut Warp,
@@ -60,8 +62,8 @@ impl Barriers {
         if i.op == Op::BarrierReduce {
             let predicate = warp.registers.predicates[usize::from(i.c)];
             let predicate = if i.extra & NEGATED != 0 { !predicate } else { predicate };
-            barrier.asked += mask.count_ones();
-            barrier.hold += (predicate & mask).count_ones();
+            barrier.voters += mask.count_ones();
+            barrier.true_votes += (predicate & mask).count_ones();
         }
         if i.op == Op::BarrierArrive {
             warp.put(at, mask);
@@ -71,7 +73,7 @@ impl Barriers {
         Ok(())
     }
 
-    /// Lets threads go on whose barrier has all that it waits for; false if there are none.
+    /// Releases the threads of complete barriers. Returns whether there were any.
     pub(crate) fn release(&mut self, warps: &mut [Warp]) -> bool {
         let live: u32 = warps.iter().map(|warp| warp.live.count_ones()).sum();
         let mut released = false;
@@ -104,11 +106,13 @@ impl Barrier {
         }
         let truth = |holds: bool| if holds { u32::MAX } else { 0 };
         match VoteMode::unpack(i.extra) {
-            VoteMode::All => warp.registers.set_predicate(i.d, truth(self.hold == self.asked), waiting.lanes),
-            VoteMode::Any => warp.registers.set_predicate(i.d, truth(self.hold > 0), waiting.lanes),
+            VoteMode::All => {
+                warp.registers.set_predicate(i.d, truth(self.true_votes == self.voters), waiting.lanes)
+            }
+            VoteMode::Any => warp.registers.set_predicate(i.d, truth(self.true_votes > 0), waiting.lanes),
             VoteMode::Uniform | VoteMode::Count => {
                 for lane in lanes(waiting.lanes) {
-                    warp.registers.words[usize::from(i.d)][lane] = self.hold;
+                    warp.registers.words[usize::from(i.d)][lane] = self.true_votes;
                 }
             }
         }

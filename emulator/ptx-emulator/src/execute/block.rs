@@ -1,4 +1,4 @@
-//! A block of threads: its warps, one after the other, until all have ended.
+//! Execution of one block of threads.
 
 use super::{
     barrier::Barriers,
@@ -13,10 +13,11 @@ use super::{
 };
 use crate::{Fault, FaultKind, decode::Special};
 
-/// Instructions of a warp before another one has its turn: it may wait for what the other does.
+/// Number of instructions in the time slice of a warp. Another warp may wait for it, so slices are
+/// finite.
 const TURN: u64 = 1 << 14;
 
-/// What executes blocks, one after the other, on one thread of the host.
+/// Executor of blocks, one at a time, on one host thread.
 pub(crate) struct Executor<'l> {
     environment: &'l Environment<'l>,
     warps: Vec<Warp>,
@@ -51,7 +52,7 @@ impl<'l> Executor<'l> {
         Self { environment, warps, context }
     }
 
-    /// Executes one block, and gives the number of instructions.
+    /// Executes one block and returns the number of executed warp instructions.
     pub(crate) fn run(&mut self, block: [u32; 3], number: u64) -> Result<u64, Box<Fault>> {
         let threads = self.environment.threads();
         self.context.shared.reset();
@@ -74,7 +75,7 @@ impl<'l> Executor<'l> {
                 if self.warps[index].live == 0 {
                     continue;
                 }
-                // Turns of different lengths, so that one warp is not always as far as the others.
+                // Slices of different lengths, so that warps do not stay in step.
                 let turn = shuffle.as_mut().map_or(TURN, |shuffle| 16 + shuffle.below(TURN));
                 let executed: u64 = self.warps.iter().map(|warp| warp.executed).sum();
                 let limit = self.environment.options.instructions;
@@ -100,7 +101,7 @@ impl<'l> Executor<'l> {
         }
     }
 
-    /// An instruction at which lanes of a warp are.
+    /// Returns an instruction that lanes of a warp are at.
     fn place(&self, index: usize) -> usize {
         let warp = &self.warps[index];
         warp.waiting.first().map_or_else(|| warp.farthest(), |waiting| waiting.at.saturating_sub(1))

@@ -1,4 +1,4 @@
-//! `cvt`, lane by lane.
+//! Execution of `cvt`, lane by lane.
 
 use super::{
     float::{Rounding, ftz, narrow, next_down32, next_down64, next_up32, next_up64, saturate},
@@ -19,7 +19,7 @@ pub(crate) fn convert(registers: &mut Registers, i: &Instruction, mask: u32) {
     registers.set(to_wide, i.d, &result, mask);
 }
 
-/// The bits of a number, converted; a signed number is extended by its sign.
+/// Converts the bits of one number.
 fn number(conversion: Conversion, bits: u64) -> u64 {
     let Conversion { from, to, .. } = conversion;
     match (from.is_float(), to.is_float()) {
@@ -34,7 +34,7 @@ fn number(conversion: Conversion, bits: u64) -> u64 {
     }
 }
 
-/// An integer of a register's low bits.
+/// Returns the integer in the low bits of a register.
 fn whole(kind: Number, bits: u64) -> i128 {
     let unused = 64 - kind.bits();
     if kind.is_signed() {
@@ -44,7 +44,7 @@ fn whole(kind: Number, bits: u64) -> i128 {
     }
 }
 
-/// The smallest and the largest number of an integer type.
+/// Returns the minimum and maximum of an integer type.
 fn limits(kind: Number) -> (i128, i128) {
     if kind.is_signed() {
         (-(1 << (kind.bits() - 1)), (1 << (kind.bits() - 1)) - 1)
@@ -59,8 +59,9 @@ fn integer(value: i128, to: Number, saturates: bool) -> u64 {
     whole(to, value as u64) as u64
 }
 
-/// Of single precision for results of single precision and less, so that there is one rounding. In double precision, what
-/// rounding to single precision gives is exact.
+/// Converts an integer to floating point: to single precision for results of at most single
+/// precision, so that it is rounded once. A result of single precision is exact in double
+/// precision.
 fn of_integer(value: i128, to: Number, rounding: Rounding) -> f64 {
     if to == Number::F64 {
         let near = value as f64;
@@ -78,7 +79,7 @@ fn of_integer(value: i128, to: Number, rounding: Rounding) -> f64 {
     })
 }
 
-/// Whether a number is rounded up; None for to the nearest.
+/// Returns whether rounding is upwards, or `None` for rounding to nearest.
 fn direction(value: i128, rounding: Rounding) -> Option<bool> {
     match rounding {
         Rounding::Nearest => None,
@@ -109,7 +110,8 @@ fn round(value: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// Too large numbers become the largest one. NaN becomes 0, but in 64 bits or from double precision only the highest bit is set.
+/// Converts to an integer. Values out of range are clamped. NaN becomes 0, but from double
+/// precision or to 64 bits only the highest bit is set.
 fn to_integer(value: f64, from: Number, to: Number, rounding: Rounding) -> u64 {
     if value.is_nan() {
         let highest = from == Number::F64 || to.bits() == 64;

@@ -1,4 +1,4 @@
-//! Instructions by which lanes of a warp exchange values.
+//! Instructions that exchange values between lanes of a warp.
 
 use super::{
     lanes::{LANES, Words, merge},
@@ -10,8 +10,10 @@ use crate::{
     execute::Op,
 };
 
-/// Whether lanes that the instruction names have still to come, so that those that are here wait. A lane that is not in its own
-/// mask is an error.
+/// Returns whether the executing lanes must wait for other lanes named by the instruction.
+///
+/// # Errors
+/// [`FaultKind::LaneMask`] if a lane is not in its own mask.
 pub(crate) fn waits(warp: &Warp, i: &Instruction, mask: u32) -> Result<bool, FaultKind> {
     let slot = match i.op {
         Op::Shuffle => i.e,
@@ -30,14 +32,14 @@ pub(crate) fn waits(warp: &Warp, i: &Instruction, mask: u32) -> Result<bool, Fau
     Ok(waits)
 }
 
-/// Does the exchange among the lanes of `mask`, all of which are here.
+/// Executes the exchange for the lanes of `mask`, all of which have arrived.
 pub(crate) fn exchange(warp: &mut Warp, i: &Instruction, mask: u32) {
     match i.op {
         Op::Shuffle => shuffle(warp, i, mask),
         Op::Vote => vote(warp, i, mask),
         Op::Match => matching(warp, i, mask),
         Op::ReduceWarp => reduce(warp, i, mask),
-        // What a barrier orders is the memory, and the exchanges above do not order it.
+        // A warp barrier orders memory accesses; the exchanges above do not.
         _ => warp.epoch += 1,
     }
 }
@@ -61,7 +63,7 @@ fn shuffle(warp: &mut Warp, i: &Instruction, mask: u32) {
             }
         };
         let from = if valid { from } else { lane };
-        // The value of a lane that does not take part is undefined; this is its register's.
+        // The value of an inactive lane is undefined; its register is used.
         result[lane as usize] = values[from as usize % LANES];
         inside |= u32::from(valid) << lane;
     }
@@ -69,7 +71,7 @@ fn shuffle(warp: &mut Warp, i: &Instruction, mask: u32) {
     set_second(warp, i, inside, mask);
 }
 
-/// The predicate of `d|p`, where there is one.
+/// Writes the predicate of `d|p`, if there is one.
 fn set_second(warp: &mut Warp, i: &Instruction, bits: u32, mask: u32) {
     let slot = (i.extra >> 16) as u16;
     if slot != Instruction::NONE {
@@ -77,7 +79,7 @@ fn set_second(warp: &mut Warp, i: &Instruction, bits: u32, mask: u32) {
     }
 }
 
-/// For each lane of `mask`, a result made of the lanes that its mask names and that are here.
+/// Computes a result for each lane of `mask` from the active lanes in its mask.
 fn by_mask(masks: &Words, mask: u32, mut make: impl FnMut(u32) -> u32) -> Words {
     let mut result = [0; LANES];
     let mut left = mask;
@@ -93,7 +95,7 @@ fn by_mask(masks: &Words, mask: u32, mut make: impl FnMut(u32) -> u32) -> Words 
     result
 }
 
-/// The lanes whose word is not 0.
+/// Returns the mask of lanes whose word is not 0.
 fn truths(words: &Words) -> u32 {
     words.iter().enumerate().fold(0, |bits, (lane, &word)| bits | u32::from(word != 0) << lane)
 }

@@ -1,7 +1,10 @@
-//! Accesses to words of shared and global memory, all lanes at once: what kernels do most. Each says whether it was done; what is
-//! more than bounds and alignment of words to check, or is wrong, is left to the accesses lane by lane.
+//! Fast path for accesses to words of shared and global memory, for all lanes at once.
+//!
+//! Each function returns `Some` if it executed the access. Accesses that need more than the checks
+//! of bounds and alignment, or that fail these, are left to the slow path in
+//! [`access`](super::access).
 
-// The shape of loop that becomes vector instructions.
+// The compiler vectorises this form of loop.
 #![allow(clippy::needless_range_loop)]
 
 use super::{
@@ -17,15 +20,16 @@ use crate::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The numbers of the words that lanes access first, in a memory.
+/// Indices of the first word accessed by each lane.
 enum Places<'p> {
-    /// The same for all lanes.
+    /// The same index for all lanes.
     One(u64),
-    /// Each lane's; lanes that do not take part have that of one which does.
+    /// One index for each lane; inactive lanes have the index of an active one.
     Each(&'p mut Doubles),
 }
 
-/// Where the lanes of `mask` access a memory of `size` bytes from the address `start` on, if all of them are inside and aligned.
+/// Computes the word indices of the lanes in `mask` in a memory of `size` bytes at address `start`.
+/// Returns `None` unless all accesses are aligned and inside.
 #[inline(always)]
 fn places<'p>(
     registers: &Registers,
@@ -35,7 +39,7 @@ fn places<'p>(
     places: &'p mut Doubles,
 ) -> Option<Places<'p>> {
     let bytes = 4 * access.registers.len() as u64;
-    // What is aligned is at the last multiple or before it.
+    // Maximum offset of an aligned access.
     let last = size.checked_sub(bytes)? & !(bytes - 1);
     let slot = usize::from(access.address);
     let mut addresses = [0; LANES];
@@ -55,8 +59,8 @@ fn places<'p>(
     };
     let one = addresses[0];
     let add = (access.offset as u64).wrapping_sub(start);
-    // The highest bit is set where an offset or the distance from it to the last one is negative, one below the alignment where
-    // either is not aligned.
+    // The highest bit is set if an offset, or the distance from it to the maximum, is negative. A
+    // bit below the alignment is set if either is not aligned.
     let (mut wrong, mut different) = (0, 0);
     for lane in 0..LANES {
         different |= addresses[lane] ^ one;
@@ -70,7 +74,7 @@ fn places<'p>(
     Some(if different == 0 { Places::One(one.wrapping_add(add) / 4) } else { Places::Each(places) })
 }
 
-/// Loads each register's words from a memory where `word` reads.
+/// Loads the words of each register. `word` reads a word by index.
 #[inline(always)]
 fn load(
     registers: &mut Registers,
@@ -103,7 +107,7 @@ fn load(
     }
 }
 
-/// The places of the next words.
+/// Advances to the next words.
 #[inline(always)]
 fn next(places: &mut Doubles) {
     for place in places {
@@ -111,7 +115,7 @@ fn next(places: &mut Doubles) {
     }
 }
 
-/// Stores each register's words by `set`, lane after lane.
+/// Stores the words of each register by `set`, in order of the lanes.
 #[inline(always)]
 fn store(
     registers: &Registers,
@@ -123,7 +127,7 @@ fn store(
     match places {
         Places::One(place) => {
             for (register, place) in access.registers.iter().zip(place..) {
-                // The last lane's stays.
+                // The last lane's value remains.
                 let last = 31 - mask.leading_zeros() as usize % 32;
                 set(place, registers.words[usize::from(register.slot)][last]);
             }
@@ -140,13 +144,14 @@ fn store(
     }
 }
 
-/// Shared memory, if nothing but bounds is to be checked.
+/// Returns the bounds of shared memory if nothing else must be checked.
 #[inline(always)]
 fn shared(context: &Context<'_>) -> Option<(u64, u64)> {
     context.shared.is_plain().then_some((0, context.shared.bytes))
 }
 
-/// The allocation that the access was to before, if nothing but bounds is to be checked.
+/// Returns the allocation of the instruction's previous access if nothing but bounds must be
+/// checked.
 #[inline(always)]
 fn block<'l>(context: &Context<'l>, i: &Instruction) -> Option<&'l Block> {
     let blocks = context.environment.memory.blocks();
@@ -195,7 +200,7 @@ pub(crate) fn load_global(
     let mut each = [0; LANES];
     let places = places(registers, access, mask, (block.start, block.bytes), &mut each)?;
     let words = block.words();
-    // Never outside, after the check.
+    // Always inside after the check.
     let word = |place| words.get(place as usize).map_or(0, |word| word.load(Relaxed));
     load(registers, access, mask, places, word);
     Some(())
@@ -214,7 +219,7 @@ pub(crate) fn store_global(
     let places = places(registers, access, mask, (block.start, block.bytes), &mut each)?;
     let words = block.words();
     store(registers, access, mask, places, |place, value| {
-        // Never outside, after the check.
+        // Always inside after the check.
         if let Some(word) = words.get(place as usize) {
             word.store(value, Relaxed);
         }

@@ -1,13 +1,13 @@
-//! Floating-point operations in PTX's rules, where Rust has others.
+//! Floating-point operations whose rules differ between PTX and Rust.
 
-/// `.ftz`: a subnormal number becomes a zero of its sign.
+/// Flushes a subnormal number to zero of the same sign (`.ftz`).
 #[inline(always)]
 pub(crate) fn ftz(value: f32) -> f32 {
     let bits = value.to_bits();
     if bits & 0x7f80_0000 == 0 { f32::from_bits(bits & 0x8000_0000) } else { value }
 }
 
-/// `.sat`: between 0 and 1; NaN becomes 0.
+/// Clamps to 0..=1; NaN becomes 0 (`.sat`).
 #[inline(always)]
 pub(crate) fn saturate(value: f32) -> f32 {
     // The comparison is false for NaN and for -0.
@@ -16,7 +16,7 @@ pub(crate) fn saturate(value: f32) -> f32 {
 
 macro_rules! smallest_and_largest {
     ($min:ident, $max:ident, $float:ty) => {
-        /// The smaller one, -0 below 0; the number if one is NaN.
+        /// Returns the minimum, where -0 is less than 0, or the other number if one is NaN.
         #[inline(always)]
         pub(crate) fn $min(a: $float, b: $float) -> $float {
             let equal = <$float>::from_bits(a.to_bits() | b.to_bits());
@@ -33,7 +33,7 @@ macro_rules! smallest_and_largest {
             }
         }
 
-        /// The larger one, 0 above -0; the number if one is NaN.
+        /// Returns the maximum, where 0 is greater than -0, or the other number if one is NaN.
         #[inline(always)]
         pub(crate) fn $max(a: $float, b: $float) -> $float {
             let equal = <$float>::from_bits(a.to_bits() & b.to_bits());
@@ -57,7 +57,7 @@ smallest_and_largest!(min64, max64, f64);
 
 macro_rules! neighbours {
     ($up:ident, $down:ident, $float:ty) => {
-        /// The next larger number; infinity and NaN stay.
+        /// Returns the next larger number. Infinity and NaN are unchanged.
         pub(crate) fn $up(value: $float) -> $float {
             if value.is_nan() || value == <$float>::INFINITY {
                 value
@@ -70,18 +70,18 @@ macro_rules! neighbours {
             }
         }
 
-        /// The next smaller number; minus infinity and NaN stay.
+        /// Returns the next smaller number. Minus infinity and NaN are unchanged.
         pub(crate) fn $down(value: $float) -> $float {
             -$up(-value)
         }
     };
 }
 
-// The standard library has them from Rust 1.86 on.
+// In the standard library since Rust 1.86.
 neighbours!(next_up32, next_down32, f32);
 neighbours!(next_up64, next_down64, f64);
 
-/// Which of the two neighbours of an inexact result is taken.
+/// Rounding of inexact results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
     Nearest,
@@ -90,13 +90,13 @@ pub(crate) enum Rounding {
     Up,
 }
 
-/// The value of `high + low`, rounded to `f32`. `low` is smaller than half a unit in the last place of `high`.
+/// Rounds `high + low` to `f32`. `low` is less than half a unit in the last place of `high`.
 fn round_sum(high: f64, low: f64, rounding: Rounding) -> f32 {
     let near = high as f32;
     if !high.is_finite() || rounding == Rounding::Nearest {
         return near;
     }
-    // Exact, since `near` is next to `high`; where `near` is infinite, it is right by its sign.
+    // Exact, since `near` is adjacent to `high`. If `near` is infinite, the sign is still right.
     let left = high - f64::from(near);
     let sign = if left == 0.0 { low } else { left };
     let towards_zero = if high > 0.0 { Rounding::Down } else { Rounding::Up };
@@ -107,24 +107,26 @@ fn round_sum(high: f64, low: f64, rounding: Rounding) -> f32 {
     }
 }
 
-/// A number of double precision in single precision.
+/// Rounds a double-precision number to single precision.
 pub(crate) fn narrow(value: f64, rounding: Rounding) -> f32 {
     round_sum(value, 0.0, rounding)
 }
 
-/// `a + b` exactly, as the rounded sum and what it lacks (Knuth's two-sum).
+/// Returns `a + b` exactly, as the rounded sum and its error (Knuth's two-sum).
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let part = sum - a;
     (sum, (a - (sum - part)) + (b - part))
 }
 
-/// `a * b + c`, rounded once. The product is exact in double precision, and so are the sum and what rounding took from it.
+/// Computes `a * b + c` with one rounding. The product is exact in double precision, and so are the
+/// sum and its error together.
 pub(crate) fn fma32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     let product = f64::from(a) * f64::from(b);
     let (sum, rest) = two_sum(product, f64::from(c));
     if sum == 0.0 && rest == 0.0 {
-        // Zeros of the same sign keep it; others, and numbers that cancel, are -0 when rounding down.
+        // The sum of zeros with equal signs keeps the sign. Other exact zeros are -0 when rounding
+        // down and 0 otherwise.
         let same = product == 0.0 && product.is_sign_negative() == c.is_sign_negative();
         return match (same, rounding) {
             (true, _) => c,
@@ -135,12 +137,12 @@ pub(crate) fn fma32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     if rounding == Rounding::Nearest { a.mul_add(b, c) } else { round_sum(sum, rest, rounding) }
 }
 
-/// `a + b`, rounded once.
+/// Computes `a + b` with one rounding.
 pub(crate) fn add32(a: f32, b: f32, rounding: Rounding) -> f32 {
     fma32(a, 1.0, b, rounding)
 }
 
-/// `a * b`, rounded once: the product is exact in double precision.
+/// Computes `a * b` with one rounding. The product is exact in double precision.
 pub(crate) fn mul32(a: f32, b: f32, rounding: Rounding) -> f32 {
     round_sum(f64::from(a) * f64::from(b), 0.0, rounding)
 }

@@ -1,84 +1,85 @@
-//! Integer operations in PTX's rules, where Rust has others or none.
+//! Integer operations whose rules differ between PTX and Rust.
 
-/// A shift by the width or more leaves nothing.
+/// Shifts left. A shift by the width or more gives 0.
 #[inline(always)]
 pub(crate) fn shl32(value: u32, by: u32) -> u32 {
     if by < 32 { value << by } else { 0 }
 }
 
-/// A shift by the width or more leaves nothing.
+/// Shifts right. A shift by the width or more gives 0.
 #[inline(always)]
 pub(crate) fn shr32(value: u32, by: u32) -> u32 {
     if by < 32 { value >> by } else { 0 }
 }
 
-/// A shift by the width or more leaves the sign.
+/// Shifts right arithmetically. A shift by the width or more leaves the sign.
 #[inline(always)]
 pub(crate) fn shr_i32(value: i32, by: u32) -> i32 {
     value >> by.min(31)
 }
 
-/// A shift by the width or more leaves nothing.
+/// Shifts left. A shift by the width or more gives 0.
 #[inline(always)]
 pub(crate) fn shl64(value: u64, by: u32) -> u64 {
     if by < 64 { value << by } else { 0 }
 }
 
-/// A shift by the width or more leaves nothing.
+/// Shifts right. A shift by the width or more gives 0.
 #[inline(always)]
 pub(crate) fn shr64(value: u64, by: u32) -> u64 {
     if by < 64 { value >> by } else { 0 }
 }
 
-/// A shift by the width or more leaves the sign.
+/// Shifts right arithmetically. A shift by the width or more leaves the sign.
 #[inline(always)]
 pub(crate) fn shr_i64(value: i64, by: u32) -> i64 {
     value >> by.min(63)
 }
 
-/// A division by zero, which PTX leaves open, gives all ones, as GPUs do.
+/// Divides. Division by zero, undefined in PTX, gives all ones as on GPUs.
 #[inline(always)]
 pub(crate) fn div_i32(a: i32, b: i32) -> i32 {
     if b == 0 { -1 } else { a.wrapping_div(b) }
 }
 
-/// A division by zero, which PTX leaves open, gives all ones, as GPUs do.
+/// Divides. Division by zero, undefined in PTX, gives all ones as on GPUs.
 #[inline(always)]
 pub(crate) fn div_i64(a: i64, b: i64) -> i64 {
     if b == 0 { -1 } else { a.wrapping_div(b) }
 }
 
-/// The remainder of a division by zero, which PTX leaves open, is the dividend.
+/// Returns the remainder. The remainder of a division by zero, undefined in PTX, is the dividend.
 #[inline(always)]
 pub(crate) fn rem_i32(a: i32, b: i32) -> i32 {
     if b == 0 { a } else { a.wrapping_rem(b) }
 }
 
-/// The remainder of a division by zero, which PTX leaves open, is the dividend.
+/// Returns the remainder. The remainder of a division by zero, undefined in PTX, is the dividend.
 #[inline(always)]
 pub(crate) fn rem_i64(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { a.wrapping_rem(b) }
 }
 
-/// `bfind`: the place of the highest one, or all ones where there is none.
+/// `bfind`: returns the index of the highest set bit, or all ones if there is none.
 #[inline(always)]
 pub(crate) fn bfind(value: u64) -> u32 {
     value.checked_ilog2().unwrap_or(u32::MAX)
 }
 
-/// `bmsk.clamp`: `length` ones from the bit `start` on.
+/// `bmsk.clamp`: returns a mask of `length` ones starting at bit `start`.
 #[inline(always)]
 pub(crate) fn bmsk(start: u32, length: u32) -> u32 {
     shl32(if length < 32 { (1 << length) - 1 } else { u32::MAX }, start)
 }
 
-/// `bfe`: `length` bits from `start` on, with the sign of the last one that there is.
+/// `bfe.b32`: extracts `length` bits starting at `start`; if signed, extends the highest extracted
+/// bit.
 #[inline(always)]
 pub(crate) fn bfe32(value: u32, start: u32, length: u32, signed: bool) -> u32 {
     bfe(value.into(), start, length, signed, 32) as u32
 }
 
-/// `bfe` on 64 bits.
+/// `bfe.b64`: extracts bits of a 64-bit value.
 #[inline(always)]
 pub(crate) fn bfe64(value: u64, start: u32, length: u32, signed: bool) -> u64 {
     bfe(value, start, length, signed, 64)
@@ -94,13 +95,13 @@ fn bfe(value: u64, start: u32, length: u32, signed: bool, width: u32) -> u64 {
     shr64(value, start) & kept | if negative { !kept } else { 0 }
 }
 
-/// `bfi.b32`: the low `length` bits of `a` in the place of those of `b` from `start` on.
+/// `bfi.b32`: inserts the low `length` bits of `a` into `b` at bit `start`.
 #[inline(always)]
 pub(crate) fn bfi32(a: u32, b: u32, start: u32, length: u32) -> u32 {
     bfi64(a.into(), b.into(), start, length) as u32
 }
 
-/// `bfi.b64`.
+/// `bfi.b64`: inserts bits into a 64-bit value.
 #[inline(always)]
 pub(crate) fn bfi64(a: u64, b: u64, start: u32, length: u32) -> u64 {
     let (start, length) = (start & 0xff, length & 0xff);
@@ -109,7 +110,7 @@ pub(crate) fn bfi64(a: u64, b: u64, start: u32, length: u32) -> u64 {
     shl64(a, start) & field | b & !field
 }
 
-/// `lop3`: each bit by the table `table` of what three bits give.
+/// `lop3`: computes each bit from three bits by a truth table.
 #[inline(always)]
 pub(crate) fn lop3(a: u32, b: u32, c: u32, table: u32) -> u32 {
     (0..8).filter(|row| table >> row & 1 != 0).fold(0, |all, row| {
@@ -118,7 +119,7 @@ pub(crate) fn lop3(a: u32, b: u32, c: u32, table: u32) -> u32 {
     })
 }
 
-/// `prmt.b32`: four bytes chosen of eight, or their signs.
+/// `prmt.b32`: selects four of eight bytes, or their signs.
 #[inline(always)]
 pub(crate) fn prmt(a: u32, b: u32, selector: u32) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);

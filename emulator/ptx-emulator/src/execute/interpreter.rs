@@ -1,4 +1,4 @@
-//! Executes a warp until it has to wait.
+//! Interpreter: executes a warp until it must wait or its time slice ends.
 
 use super::{
     access, atomic,
@@ -20,35 +20,35 @@ use crate::{
 };
 use pulp::{Simd, WithSimd};
 
-/// What the warps of a block share while they are executed.
+/// State shared by the warps of a block during execution.
 pub(crate) struct Context<'l> {
     pub(crate) environment: &'l Environment<'l>,
-    /// The program's.
+    /// Accesses of the program.
     pub(crate) accesses: &'l [Access],
     pub(crate) shared: Shared,
     pub(crate) local: Local,
     pub(crate) barriers: Barriers,
-    /// For each access, the allocation that it was to before.
+    /// For each access, the index of the allocation it accessed last.
     pub(crate) hints: Vec<u32>,
 }
 
-/// An error of a warp: what, at which instruction, and the lane of the first thread.
+/// Fault of a warp: its kind, the instruction, and the first lane concerned.
 pub(crate) struct Stop {
     pub(crate) kind: FaultKind,
     pub(crate) at: usize,
     pub(crate) lane: usize,
 }
 
-/// Why a warp does not go on for now.
+/// Reason why a warp is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// It has executed as many instructions as it may at once.
+    /// Its time slice has ended.
     Turn,
-    /// All its lanes wait, or have ended.
+    /// All its lanes wait or have exited.
     Waits,
 }
 
-/// A warp's turn of so many instructions, compiled for what the processor can do.
+/// Time slice of a warp, dispatched to the vector instructions of the processor.
 pub(crate) struct Turn<'t, 'l> {
     pub(crate) warp: &'t mut Warp,
     pub(crate) context: &'t mut Context<'l>,
@@ -58,7 +58,7 @@ pub(crate) struct Turn<'t, 'l> {
 impl WithSimd for Turn<'_, '_> {
     type Output = Result<Pause, Stop>;
 
-    // Everything that is to use the processor's vectors has to be inlined into this.
+    // Code that uses vector instructions must be inlined into this function.
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
         interpret(simd, self.warp, self.context, self.instructions)
@@ -98,7 +98,7 @@ fn interpret<S: Simd>(
             match i.op {
                 Op::Branch if mask == active => {
                     at = i.extra as usize;
-                    // Lanes that are elsewhere may be less far.
+                    // Other lanes may be at earlier instructions.
                     if others {
                         warp.put(at, active);
                         break;
@@ -156,16 +156,16 @@ fn interpret<S: Simd>(
     Ok(pause)
 }
 
-/// How lanes go on after an instruction.
+/// Continuation of the lanes after an instruction.
 enum Flow {
     On,
-    /// Not here any more: they are at a barrier.
+    /// The lanes wait at a barrier.
     Waits,
-    /// The instruction is not done yet, since lanes that it names have still to come.
+    /// The instruction waits for other lanes and is executed again.
     Stalls,
 }
 
-/// What is rare or takes long anyway.
+/// Executes an instruction that is rare or expensive, outside the main loop.
 #[inline(never)]
 fn other<S: Simd>(
     simd: S,

@@ -1,36 +1,38 @@
-//! An operation on all lanes of a warp, by the kinds of its operands.
+//! Application of operations to all lanes of a warp, by the kinds of their operands.
 //!
-//! The lanes are a loop over arrays of 32, which the compiler turns into vector instructions. An operation is done on all
-//! lanes; only those in `mask` take the result.
+//! Each operation is a loop over arrays of 32 lanes, which the compiler vectorises. It computes all
+//! lanes; only those in `mask` are written.
 
-// The shape of loop that becomes vector instructions.
+// The compiler vectorises this form of loop.
 #![allow(clippy::needless_range_loop)]
 
 use super::registers::Registers;
 use crate::decode::Instruction;
 
-/// Lanes of a warp.
+/// Number of lanes of a warp.
 pub(crate) const LANES: usize = 32;
 
-/// The 32-bit registers of a warp's lanes.
+/// 32-bit register of a warp: one value for each lane.
 pub(crate) type Words = [u32; LANES];
 
-/// The 64-bit registers of a warp's lanes.
+/// 64-bit register of a warp: one value for each lane.
 pub(crate) type Doubles = [u64; LANES];
 
-/// The lanes in `mask` of `to` become those of `from`.
+/// Copies the lanes in `mask` from `from` to `to`.
 #[inline(always)]
 pub(crate) fn merge<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
     if mask == u32::MAX {
         *to = *from;
     } else {
-        // A copy, since what a function is given the address of is not kept in vector registers.
+        // A local copy, because a value whose address is passed to a function is not kept in vector
+        // registers.
         let from = *from;
         merge_some(to, &from, mask);
     }
 }
 
-/// Apart, so that the lanes' bits are not made of the mask before it is known that they are needed.
+/// Returns a separate function, so that the mask is not expanded to lanes before it is known to be
+/// needed.
 #[inline(never)]
 fn merge_some<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
     for lane in 0..LANES {
@@ -38,9 +40,10 @@ fn merge_some<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
     }
 }
 
-/// A lane of a register.
+/// Value of one lane of a register.
 pub(crate) trait Lane: Copy {
-    /// `yes` if `bit` is 1, `no` if it is 0. Branches would be one a lane; this becomes vector instructions.
+    /// Returns `yes` if `bit` is 1 and `no` if it is 0. Written without branches so that it is
+    /// vectorised.
     fn choose(bit: u32, yes: Self, no: Self) -> Self;
 }
 
@@ -58,8 +61,9 @@ impl Lane for u64 {
     }
 }
 
-/// Operations on registers, by the widths of the result and the operands: `w` is 32 bits (or 16, in the low half), `d` 64, `f`
-/// and `g` the same as floating-point numbers.
+/// Operations on registers. Their names give the kinds of the result and of the operands: `w` is 32
+/// bits (or 16 in the low half), `d` 64 bits, `f` and `g` are floating-point numbers of 32 and 64
+/// bits.
 macro_rules! shapes {
     ($($name:ident: $file:ident $to:ty = ($($operand:ident: $source:ident $from:ty),+) by $convert_to:expr, ($($convert:expr),+);)*) => {$(
         #[inline(always)]
@@ -102,7 +106,7 @@ shapes! {
     g_ggg: doubles f64 = (a: doubles f64, b: doubles f64, c: doubles f64) by f64::to_bits, (f64::from_bits, f64::from_bits, f64::from_bits);
 }
 
-/// `selp`: `a` where the predicate `c` holds, else `b`.
+/// `selp`: selects `a` in lanes where the predicate is true and `b` elsewhere.
 #[inline(always)]
 fn select<T: Lane>(file: &mut [[T; LANES]], i: &Instruction, mask: u32, chosen: u32) {
     let mut result = file[usize::from(i.b)];
@@ -134,7 +138,7 @@ pub(crate) fn p_pp(registers: &mut Registers, i: &Instruction, mask: u32, f: imp
     registers.set_predicate(i.d, result, mask);
 }
 
-/// Comparisons: the predicate in which the bit of each lane says whether `f` holds.
+/// Comparisons: return the predicate of lanes for which `f` is true.
 macro_rules! comparisons {
     ($($name:ident: $source:ident $from:ty => $convert:expr;)*) => {$(
         #[inline(always)]
@@ -156,8 +160,8 @@ comparisons! {
     q_gg: doubles f64 => f64::from_bits;
 }
 
-/// Operations with the carry flag, which those with `.cc` in their names set. The closure has the flag as its last argument,
-/// and gives the new one.
+/// Operations with the carry flag. The closure takes the flag as its last argument and returns the
+/// new one, which is stored if the opcode has `.cc`.
 macro_rules! carrying {
     ($($name:ident: $file:ident $number:ty = ($($operand:ident),+);)*) => {$(
         #[inline(always)]

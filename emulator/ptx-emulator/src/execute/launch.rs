@@ -1,22 +1,22 @@
-//! A launch: all blocks of a grid, in parallel on the host's cores.
+//! Execution of a launch: all blocks of a grid, in parallel on the host's cores.
 
 use super::{block::Executor, order::Shuffle};
 use crate::{Dimensions, Fault, LaunchError, Memory, Options, decode::Program, memory::SHARED_LIMIT};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What is launched, and how.
+/// Launch request: the kernel, its arguments and options.
 pub(crate) struct Launching<'l> {
     pub(crate) name: &'l str,
     pub(crate) program: &'l Program,
-    /// Source files by their numbers.
+    /// Names of the source files by number.
     pub(crate) sources: &'l [(u64, String)],
     pub(crate) dimensions: Dimensions,
     pub(crate) parameters: &'l [u8],
     pub(crate) options: &'l Options,
 }
 
-/// What is the same for all blocks of a launch.
+/// State shared by all blocks of a launch.
 pub(crate) struct Environment<'l> {
     pub(crate) name: &'l str,
     pub(crate) program: &'l Program,
@@ -32,12 +32,12 @@ pub(crate) struct Environment<'l> {
 }
 
 impl Environment<'_> {
-    /// In a block.
+    /// Returns the number of threads in a block.
     pub(crate) fn threads(&self) -> u32 {
         self.block.iter().product()
     }
 
-    /// The index along each axis of a thread of a block.
+    /// Returns the index of a thread along each axis.
     pub(crate) fn thread(&self, number: u32) -> [u32; 3] {
         split(number.into(), self.block)
     }
@@ -55,8 +55,10 @@ fn split(number: u64, sides: [u32; 3]) -> [u32; 3] {
     [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
 }
 
-/// Executes all blocks, and gives the number of instructions, each of a warp. Of several faults, that of the first block in the
-/// order of the launch is the result.
+/// Executes all blocks and returns the number of executed warp instructions.
+///
+/// # Errors
+/// Of several faults, that of the first block in launch order.
 pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, LaunchError> {
     let &Launching { name, program, sources, dimensions, parameters, options } = launching;
     let shared_bytes = check(name, program, dimensions)?;
@@ -106,7 +108,7 @@ pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, 
     result.map_err(|(_, fault)| LaunchError::Fault(fault))
 }
 
-/// Refuses launches that a device refuses, and gives the bytes of a block's shared memory.
+/// Checks the limits of a device and returns the shared memory of a block in bytes.
 pub(crate) fn check(name: &str, program: &Program, dimensions: Dimensions) -> Result<u64, LaunchError> {
     let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
     let wrong = |why: String| Err(LaunchError::Dimensions { grid, block, why });

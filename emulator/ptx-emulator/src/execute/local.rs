@@ -1,9 +1,9 @@
-//! The local memory of a block's threads.
+//! Local memory of a block's threads.
 
-/// A stretch of bytes for each thread.
+/// Local memory: consecutive bytes for each thread.
 pub(crate) struct Local {
     bytes: Vec<u8>,
-    /// Of a thread.
+    /// Size for each thread in bytes.
     pub(crate) size: u64,
 }
 
@@ -12,7 +12,7 @@ impl Local {
         Self { bytes: vec![0; threads * size as usize], size }
     }
 
-    /// A number of 1, 2, 4 or 8 bytes, inside.
+    /// Loads 1, 2, 4 or 8 bytes inside the memory.
     pub(crate) fn load(&self, thread: usize, offset: u64, bytes: u32) -> u64 {
         let start = thread * self.size as usize + offset as usize;
         let mut number = [0; 8];
@@ -20,7 +20,7 @@ impl Local {
         u64::from_le_bytes(number)
     }
 
-    /// A number of 1, 2, 4 or 8 bytes, inside.
+    /// Stores 1, 2, 4 or 8 bytes inside the memory.
     pub(crate) fn store(&mut self, thread: usize, offset: u64, bytes: u32, value: u64) {
         let start = thread * self.size as usize + offset as usize;
         self.bytes[start..start + bytes as usize].copy_from_slice(&value.to_le_bytes()[..bytes as usize]);

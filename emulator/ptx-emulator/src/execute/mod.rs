@@ -1,4 +1,4 @@
-//! Instructions executed, a warp at a time.
+//! Execution of decoded kernels, one warp at a time.
 
 mod access;
 mod atomic;

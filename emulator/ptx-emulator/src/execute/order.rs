@@ -1,6 +1,6 @@
-//! The order in which warps and blocks take their turns.
+//! Pseudo-random order of warps and blocks.
 
-/// Numbers by a seed (`SplitMix64`).
+/// Random number generator (`SplitMix64`).
 #[derive(Clone)]
 pub(crate) struct Shuffle {
     state: u64,
@@ -18,12 +18,12 @@ impl Shuffle {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Another order (Fisher and Yates).
+    /// Shuffles the items (Fisher-Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

@@ -1,12 +1,12 @@
-//! Whether two threads use the same shared memory with nothing between that orders them.
+//! Detection of races on shared memory.
 
-/// An access of a thread to a byte.
+/// Access of a thread to a byte.
 #[derive(Clone, Copy)]
 pub(crate) struct Use {
-    /// The thread's index in the block.
+    /// Index of the thread in the block.
     pub(crate) thread: u32,
     pub(crate) instruction: u32,
-    /// Barriers that the block, and synchronisations that the warp, had passed.
+    /// Number of barriers that the block and the warp had completed.
     pub(crate) block_epoch: u32,
     pub(crate) warp_epoch: u32,
     pub(crate) atomic: bool,
@@ -15,14 +15,16 @@ pub(crate) struct Use {
 #[derive(Clone, Copy, Default)]
 struct Byte {
     write: Option<Use>,
-    /// The first read since the last write, and the first one of another thread: whoever writes next, one of these is
-    /// somebody else.
+    /// First read since the last write, and the first one by another thread: one of them is by a
+    /// thread other than the next writer.
     reads: [Option<Use>; 2],
 }
 
-/// What is known of each byte of shared memory. Accesses of two warps are ordered by a barrier of the block between them, those
-/// of two lanes of a warp by a synchronisation of the warp as well. Any barrier counts for the whole block, also one that
-/// only some of its warps meet at, so a race beside such a barrier may be missed.
+/// Race detector: the last accesses to each byte of shared memory.
+///
+/// Accesses of two warps are ordered by a block barrier between them, those of two lanes of a warp
+/// also by a warp barrier. Every barrier counts for the whole block, even if only some warps take
+/// part, so races beside such a barrier may be missed.
 pub(crate) struct RaceCheck {
     bytes: Vec<Byte>,
 }
@@ -36,7 +38,7 @@ impl RaceCheck {
         self.bytes.fill(Byte::default());
     }
 
-    /// Notes a read, and gives the write that it is not ordered with.
+    /// Records a read. Returns an unordered write, if there is one.
     pub(crate) fn read(&mut self, offset: u64, bytes: u32, by: Use) -> Option<Use> {
         let mut found = None;
         for byte in &mut self.bytes[offset as usize..][..bytes as usize] {
@@ -56,8 +58,8 @@ impl RaceCheck {
         found
     }
 
-    /// Notes a write, and gives the read or write that it is not ordered with. Several threads may write what is there
-    /// already.
+    /// Records a write. Returns an unordered read or write, if there is one. Writes of the value
+    /// that is already there do not conflict with other writes.
     pub(crate) fn write(&mut self, offset: u64, bytes: u32, by: Use, same_value: bool) -> Option<Use> {
         let mut found = None;
         for byte in &mut self.bytes[offset as usize..][..bytes as usize] {

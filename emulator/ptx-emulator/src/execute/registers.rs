@@ -1,10 +1,10 @@
-//! The registers of one warp.
+//! Registers of one warp.
 
 use super::lanes::{Doubles, LANES, Words, merge};
 use crate::decode::Instruction;
 
-/// All registers of a warp: each is one value a lane, a predicate one bit a lane. 16-bit registers are words whose upper
-/// half is zero.
+/// Registers of a warp: one value for each lane, one bit for a predicate. 16-bit registers are
+/// 32-bit words with a zero upper half.
 pub(crate) struct Registers {
     pub(crate) words: Vec<Words>,
     pub(crate) doubles: Vec<Doubles>,
@@ -12,16 +12,16 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// The predicate that always holds.
+    /// Predicate that is always true.
     pub(crate) const ALWAYS: usize = 0;
-    /// The carry flag of `add.cc` and its like.
+    /// Carry flag of `add.cc` and similar.
     pub(crate) const CARRY: usize = 1;
-    /// A predicate for results that nobody wants, written `_`.
+    /// Predicate for unused results, written `_`.
     pub(crate) const NOWHERE: usize = 2;
-    /// Predicates that a kernel does not declare.
+    /// Number of predicates reserved by the emulator.
     pub(crate) const OWN_PREDICATES: usize = 3;
 
-    /// Zeros, but for [`ALWAYS`](Self::ALWAYS).
+    /// Creates zeroed registers, except [`ALWAYS`](Self::ALWAYS).
     pub(crate) fn new(words: usize, doubles: usize, predicates: usize) -> Self {
         let mut new = Self {
             words: vec![[0; LANES]; words],
@@ -32,14 +32,15 @@ impl Registers {
         new
     }
 
-    /// The lanes in `mask` of a predicate become those of `bits`.
+    /// Sets the lanes in `mask` of a predicate to those of `bits`.
     #[inline(always)]
     pub(crate) fn set_predicate(&mut self, slot: u16, bits: u32, mask: u32) {
         let predicate = &mut self.predicates[usize::from(slot)];
         *predicate = *predicate & !mask | bits & mask;
     }
 
-    /// The end of a comparison: inverted, combined with a predicate, and written to one or two.
+    /// Completes a comparison: inverts it, combines it with a predicate, and writes one or two
+    /// results.
     #[inline(always)]
     pub(crate) fn set_compared(&mut self, i: &Instruction, bits: u32, mask: u32) {
         let Comparison { inverted, combine, second } = Comparison::unpack(i.extra);
@@ -58,7 +59,7 @@ impl Registers {
         }
     }
 
-    /// Sets the lanes in `mask` of a register of either width, cut or extended by zeros.
+    /// Sets the lanes in `mask` of a register, truncated or zero-extended to its width.
     pub(crate) fn set(&mut self, wide: bool, slot: u16, values: &Doubles, mask: u32) {
         if wide {
             merge(&mut self.doubles[usize::from(slot)], values, mask);
@@ -68,22 +69,22 @@ impl Registers {
         }
     }
 
-    /// A lane of a register of either width.
+    /// Returns one lane of a register.
     #[inline(always)]
     pub(crate) fn get(&self, wide: bool, slot: u16, lane: usize) -> u64 {
         if wide { self.doubles[usize::from(slot)][lane] } else { self.words[usize::from(slot)][lane].into() }
     }
 }
 
-/// What `setp` does with the result of its comparison.
+/// Completion of a comparison by `setp`.
 pub(crate) struct Comparison {
     pub(crate) inverted: bool,
     pub(crate) combine: Combine,
-    /// The predicate that takes the opposite.
+    /// Predicate that receives the negated result.
     pub(crate) second: Option<u16>,
 }
 
-/// How `setp` joins a comparison with a predicate.
+/// Combination of a comparison with a predicate by `setp`.
 #[derive(Clone, Copy)]
 pub(crate) enum Combine {
     None,
@@ -93,7 +94,7 @@ pub(crate) enum Combine {
 }
 
 impl Comparison {
-    /// As an instruction's extra word.
+    /// Packs the value into an instruction's extra word.
     pub(crate) fn pack(&self) -> u32 {
         u32::from(self.inverted)
             | (self.combine as u32) << 1

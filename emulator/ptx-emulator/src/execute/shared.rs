@@ -1,15 +1,15 @@
-//! A block's shared memory.
+//! Shared memory of a block.
 
 use super::race::RaceCheck;
 
-/// As many words as a block can have, a power of two: an index that is cut to it needs no check.
+/// Maximum number of words, a power of two: indices masked to it need no bounds check.
 pub(crate) const WORDS: usize = 1 << 16;
 
-/// The shared memory of the block that is being executed.
+/// Shared memory of the block being executed.
 pub(crate) struct Shared {
     words: Box<[u32; WORDS]>,
     pub(crate) bytes: u64,
-    /// A bit for each byte that was written, where that is checked.
+    /// One bit for each written byte, if uninitialised reads are checked.
     written: Option<Vec<u32>>,
     pub(crate) races: Option<RaceCheck>,
 }
@@ -21,7 +21,8 @@ impl Shared {
         Self { words, bytes, written, races: races.then(|| RaceCheck::new(bytes)) }
     }
 
-    /// For another block. A GPU leaves what was there; zeros keep results the same in any order of blocks.
+    /// Clears the memory for the next block. A GPU keeps the old contents; zeros make results
+    /// independent of the order of blocks.
     pub(crate) fn reset(&mut self) {
         self.words[..(self.bytes.div_ceil(4) as usize).min(WORDS)].fill(0);
         if let Some(written) = &mut self.written {
@@ -32,7 +33,7 @@ impl Shared {
         }
     }
 
-    /// Nothing but bounds and alignment is checked.
+    /// Returns whether only bounds and alignment are checked.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.written.is_none() && self.races.is_none()
@@ -48,7 +49,7 @@ impl Shared {
         &mut self.words
     }
 
-    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    /// Loads 1, 2, 4 or 8 aligned bytes inside the memory.
     pub(crate) fn load(&self, offset: u64, bytes: u32) -> u64 {
         let index = (offset / 4) as usize;
         let word = u64::from(self.words[index % WORDS]);
@@ -60,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    /// Stores 1, 2, 4 or 8 aligned bytes inside the memory.
     pub(crate) fn store(&mut self, offset: u64, bytes: u32, value: u64) {
         let index = (offset / 4) as usize % WORDS;
         match bytes {
@@ -81,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// Whether all these bytes were written, or that is not checked.
+    /// Returns whether all given bytes were written, or `true` if that is not checked.
     pub(crate) fn is_written(&self, offset: u64, bytes: u32) -> bool {
         let is = |written: &Vec<u32>, byte: u64| written[(byte / 32) as usize] >> (byte % 32) & 1 != 0;
         self.written

@@ -1,14 +1,15 @@
-//! How code is compiled for the vectors of the processor at hand.
+//! Compilation of operations for the vector instructions of the processor.
 
 use pulp::{Simd, WithSimd};
 
-/// In a function of its own: one function of all operations would take minutes to compile, and would keep what it works on in memory.
+/// Runs `work` in a separate function. A single function of all operations would take minutes to
+/// compile and would spill its values to memory.
 #[inline(never)]
 pub(crate) fn apart<S: Simd, T>(simd: S, work: impl FnOnce() -> T) -> T {
     simd.vectorize(Work(work))
 }
 
-/// In the function that it stands in, which has to be compiled for vectors itself.
+/// Runs `work` inline. The surrounding function must be compiled for vector instructions.
 #[inline(always)]
 pub(crate) fn inlined<S: Simd, T>(_: S, work: impl FnOnce() -> T) -> T {
     work()

@@ -1,23 +1,25 @@
-//! A warp: its registers, and where its lanes are.
+//! State of a warp: its registers and the positions of its lanes.
 
 use super::registers::Registers;
 use crate::decode::Instruction;
 
-/// Every so many turns, the lanes that are farthest go first: they may be what the others wait for.
+/// Number of selections after which the lanes farthest ahead run first, since the others may wait
+/// for them.
 const TURNS: u32 = 4096;
 
-/// 32 threads.
+/// Warp of 32 threads.
 pub(crate) struct Warp {
     pub(crate) registers: Registers,
-    /// Its number in the block.
+    /// Index in the block.
     pub(crate) index: u32,
-    /// Lanes whose threads have not ended.
+    /// Lanes whose threads have not exited.
     pub(crate) live: u32,
-    /// How often lanes of this warp have synchronised.
+    /// Number of warp barriers that the lanes have completed.
     pub(crate) epoch: u32,
-    /// Instructions that it has executed.
+    /// Number of executed instructions.
     pub(crate) executed: u64,
-    /// Lanes that go on, each in one group; no two groups are at the same instruction.
+    /// Groups of runnable or stalled lanes. Each lane is in one group; no two groups are at the
+    /// same instruction.
     groups: Vec<Group>,
     pub(crate) waiting: Vec<Waiting>,
     turns: u32,
@@ -28,15 +30,15 @@ pub(crate) struct Warp {
 pub(crate) struct Group {
     pub(crate) at: usize,
     pub(crate) lanes: u32,
-    /// They wait for other lanes of the warp to come here.
+    /// Whether the lanes wait for other lanes of the warp to arrive.
     pub(crate) stalled: bool,
 }
 
-/// Lanes at a barrier of the block.
+/// Lanes that wait at a barrier of the block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     pub(crate) instruction: Instruction,
-    /// Where they go on.
+    /// Instruction at which they resume.
     pub(crate) at: usize,
     pub(crate) lanes: u32,
     pub(crate) barrier: usize,
@@ -48,7 +50,7 @@ impl Warp {
         Self { registers, index, live: 0, epoch: 0, executed: 0, groups, waiting, turns: 0 }
     }
 
-    /// Lets these lanes begin.
+    /// Starts the given lanes at the first instruction.
     pub(crate) fn start(&mut self, lanes: u32) {
         (self.live, self.epoch, self.executed, self.turns) = (lanes, 0, 0, 0);
         self.groups.clear();
@@ -56,7 +58,8 @@ impl Warp {
         self.put(0, lanes);
     }
 
-    /// Takes the lanes whose turn it is: those that are least far, so that the others are met where the ways join.
+    /// Removes and returns the next group to run: the one farthest behind, so that diverged lanes
+    /// reconverge.
     pub(crate) fn choose(&mut self) -> Option<Group> {
         if let [group] = self.groups.as_slice() {
             if group.stalled {
@@ -72,22 +75,22 @@ impl Warp {
         Some(self.groups.swap_remove(index))
     }
 
-    /// Whether there are lanes elsewhere.
+    /// Returns whether other groups are runnable or stalled.
     pub(crate) fn has_others(&self) -> bool {
         !self.groups.is_empty()
     }
 
-    /// The next place behind `at` where other lanes are.
+    /// Returns the next instruction after `at` where another group is.
     pub(crate) fn next_meeting(&self, at: usize) -> usize {
         self.groups.iter().map(|group| group.at).filter(|&other| other > at).min().unwrap_or(usize::MAX)
     }
 
-    /// Lanes that go on at `at`, together with those that are there.
+    /// Makes lanes runnable at `at`, merged with the group that is there.
     pub(crate) fn put(&mut self, at: usize, lanes: u32) {
         self.insert(Group { at, lanes, stalled: false });
     }
 
-    /// Lanes that wait at `at` for others to come.
+    /// Stalls lanes at `at` until others arrive.
     pub(crate) fn stall(&mut self, at: usize, lanes: u32) {
         self.insert(Group { at, lanes, stalled: true });
     }
@@ -105,7 +108,7 @@ impl Warp {
         }
     }
 
-    /// These lanes' threads end, which may be what others wait for.
+    /// Marks lanes as exited. Stalled groups are woken, since they may have waited for these lanes.
     pub(crate) fn end(&mut self, lanes: u32) {
         self.live &= !lanes;
         for group in &mut self.groups {
@@ -113,23 +116,23 @@ impl Warp {
         }
     }
 
-    /// The farthest place where lanes are that go on.
+    /// Returns the position of the group farthest ahead.
     pub(crate) fn farthest(&self) -> usize {
         self.groups.iter().map(|group| group.at).max().unwrap_or(0)
     }
 
-    /// Lanes that wait for lanes of the warp.
+    /// Returns a stalled group, if there is one.
     pub(crate) fn stalled(&self) -> Option<Group> {
         self.groups.iter().find(|group| group.stalled).copied()
     }
 }
 
-/// The number of the lowest lane of a mask.
+/// Returns the lowest lane of a mask.
 pub(crate) fn first(mask: u32) -> usize {
     mask.trailing_zeros() as usize % 32
 }
 
-/// The lanes of a mask, from the lowest on.
+/// Iterates over the lanes of a mask in ascending order.
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     let mut left = mask;
     std::iter::from_fn(move || {

@@ -1,55 +1,56 @@
-//! Which bytes of an allocation kernels have used.
+//! Tracking of the bytes that kernels access.
 
 use bytemuck::allocation::try_zeroed_slice_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// How a kernel has used memory.
+/// Kind of an access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AccessKind {
-    /// By a load.
+    /// Load.
     Read,
-    /// By a store.
+    /// Store.
     Write,
-    /// By an atomic operation.
+    /// Atomic operation.
     Atomic,
 }
 
-/// Contiguous bytes of an allocation that kernels have used in one way.
+/// Contiguous bytes of an allocation that kernels accessed in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessedRange {
-    /// How they were used. What was used in several ways is in a range of each.
+    /// Kind of the accesses. Bytes accessed in several ways are in a range of each kind.
     pub kind: AccessKind,
-    /// The address of the first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// A bit for each byte and each way to use it.
+/// Bit set with one bit for each byte and kind of access.
 pub(super) struct Accesses {
     bits: [Box<[AtomicU32]>; 3],
     any: AtomicBool,
 }
 
 impl Accesses {
-    /// Of so many bytes, none of which was used. None where there is no memory.
+    /// Creates an empty set for an allocation. Returns `None` if host memory is exhausted.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         let bits = || try_zeroed_slice_box(bytes.div_ceil(32)).ok();
         Some(Self { bits: [bits()?, bits()?, bits()?], any: AtomicBool::new(false) })
     }
 
-    /// Bytes that are aligned to their number, a power of two up to 8.
+    /// Records an access. `offset` is a multiple of `bytes`, a power of two up to 8.
     pub(super) fn note(&self, kind: AccessKind, offset: u64, bytes: u32) {
         let bits = (u32::MAX >> (32 - bytes)) << (offset % 32);
         let word = &self.bits[kind as usize][(offset / 32) as usize];
-        // Most bytes are used by many threads, at the same time.
+        // Most bytes are accessed by many threads at the same time, so test before writing.
         if word.load(Relaxed) & bits != bits {
             word.fetch_or(bits, Relaxed);
             self.any.store(true, Relaxed);
         }
     }
 
-    /// Gives first byte and length of all that was used, way by way in the order of the bytes, and forgets it.
+    /// Calls `each` with kind, first byte and length of every accessed range, ordered by kind and
+    /// offset, and clears the set.
     pub(super) fn take(&mut self, mut each: impl FnMut(AccessKind, u64, u64)) {
         if !std::mem::take(self.any.get_mut()) {
             return;

@@ -1,25 +1,25 @@
-//! One allocation.
+//! Allocations of device memory.
 
 use super::accesses::{AccessKind, Accesses};
 use bytemuck::allocation::try_zeroed_slice_box;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// An allocation. Several blocks of threads use it at once, so each word is atomic; in device code without data races, no
-/// more order is needed than each word's own.
+/// Allocation of device memory. Several blocks of threads access it concurrently, so each word is
+/// atomic. Relaxed ordering suffices for device code without data races.
 pub(crate) struct Block {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     words: Box<[AtomicU32]>,
-    /// A bit for each byte that was written, where that is tracked.
+    /// One bit for each written byte, if writes are tracked.
     written: Option<Box<[AtomicU32]>>,
-    /// What kernels use, where that is tracked.
+    /// Bytes accessed by kernels, if accesses are tracked.
     accesses: Option<Accesses>,
-    /// Nothing is tracked.
+    /// Whether nothing is tracked.
     plain: bool,
 }
 
 impl Block {
-    /// Zeros. None where there is no memory, or for no bytes.
+    /// Creates a zeroed allocation. Returns `None` if host memory is exhausted, or for 0 bytes.
     pub(super) fn new(start: u64, bytes: u64, tracks_writes: bool, tracks_accesses: bool) -> Option<Self> {
         let length = usize::try_from(bytes.div_ceil(4)).ok().filter(|length| *length > 0)?;
         let words = try_zeroed_slice_box(length).ok()?;
@@ -28,19 +28,20 @@ impl Block {
         Some(Self { start, bytes, words, written, accesses, plain: !tracks_writes && !tracks_accesses })
     }
 
-    /// Whether an access has nothing to tell, and may be done by [`words`](Self::words).
+    /// Returns whether nothing is tracked, so that accesses may use [`words`](Self::words)
+    /// directly.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// The words, for accesses that were checked.
+    /// Returns the words, for accesses whose bounds were checked.
     #[inline(always)]
     pub(crate) fn words(&self) -> &[AtomicU32] {
         &self.words
     }
 
-    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    /// Loads 1, 2, 4 or 8 aligned bytes inside the allocation.
     #[inline(always)]
     pub(crate) fn load(&self, offset: u64, bytes: u32) -> u64 {
         let index = (offset / 4) as usize;
@@ -53,7 +54,7 @@ impl Block {
         }
     }
 
-    /// A number of 1, 2, 4 or 8 bytes, aligned and inside.
+    /// Stores 1, 2, 4 or 8 aligned bytes inside the allocation.
     #[inline(always)]
     pub(crate) fn store(&self, offset: u64, bytes: u32, value: u64) {
         let index = (offset / 4) as usize;
@@ -66,19 +67,19 @@ impl Block {
             _ => {
                 let (shift, ones) = (offset % 4 * 8, if bytes == 2 { 0xffff_u32 } else { 0xff });
                 let (mask, value) = (ones << shift, (value as u32 & ones) << shift);
-                // Other blocks may write the word's other bytes at the same time.
+                // Other blocks may write the other bytes of the word at the same time.
                 self.update(offset, |old| Some(old & !mask | value));
             }
         }
     }
 
-    /// Changes a word at once, unless `change` gives none, and returns the old one.
+    /// Updates a word atomically unless `change` returns `None`. Returns the old value.
     pub(crate) fn update(&self, offset: u64, change: impl FnMut(u32) -> Option<u32>) -> u32 {
         let word = &self.words[(offset / 4) as usize];
         word.fetch_update(Relaxed, Relaxed, change).unwrap_or_else(|old| old)
     }
 
-    /// Remembers that bytes were written.
+    /// Records that bytes were written.
     pub(crate) fn note_written(&self, offset: u64, bytes: u64) {
         let Some(written) = &self.written else { return };
         for byte in offset..offset + bytes {
@@ -86,7 +87,7 @@ impl Block {
         }
     }
 
-    /// Remembers that a kernel uses bytes, aligned to their number.
+    /// Records that a kernel accessed bytes. `offset` is a multiple of `bytes`.
     pub(crate) fn note_access(&self, kind: AccessKind, offset: u64, bytes: u32) {
         if let Some(accesses) = &self.accesses {
             accesses.note(kind, offset, bytes);
@@ -99,21 +100,21 @@ impl Block {
         }
     }
 
-    /// Whether all these bytes were written, or that is not tracked.
+    /// Returns whether all given bytes were written, or `true` if writes are not tracked.
     pub(crate) fn is_written(&self, offset: u64, bytes: u64) -> bool {
         let Some(written) = &self.written else { return true };
         (offset..offset + bytes)
             .all(|byte| written[(byte / 32) as usize].load(Relaxed) >> (byte % 32) & 1 != 0)
     }
 
-    /// Bytes for the host, inside of the allocation.
+    /// Copies bytes to the host. The range is inside the allocation.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
         self.pieces(offset, into.len(), |word, from, part| {
             into[part.clone()].copy_from_slice(&word.load(Relaxed).to_le_bytes()[from..from + part.len()]);
         });
     }
 
-    /// Bytes from the host, inside of the allocation.
+    /// Copies bytes from the host. The range is inside the allocation.
     pub(super) fn write(&self, offset: u64, from: &[u8]) {
         self.pieces(offset, from.len(), |word, to, part| {
             let mut bytes = word.load(Relaxed).to_le_bytes();
@@ -123,7 +124,8 @@ impl Block {
         self.note_written(offset, from.len() as u64);
     }
 
-    /// Each word under `bytes` bytes from `offset` on: the word, the first byte in it, the range of the bytes.
+    /// Calls `each` for every word of a byte range with the word, the first byte in it, and the
+    /// part of the range it holds.
     fn pieces(
         &self,
         offset: u64,

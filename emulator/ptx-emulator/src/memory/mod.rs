@@ -1,4 +1,4 @@
-//! A device's memory.
+//! Memory of a device.
 
 mod accesses;
 mod block;
@@ -13,17 +13,18 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Addresses of the device begin here, where no host has memory.
+/// Lowest device address. No host memory has such addresses.
 const FIRST_ADDRESS: u64 = 0x0d00_0000_0000;
 const ALIGNMENT: u64 = 512;
 
-/// The most shared memory that a block may have, as on an H100.
+/// Maximum shared memory of a block in bytes, as on an H100.
 pub(crate) const SHARED_LIMIT: u64 = 227 << 10;
 
-/// The memory of one device: allocations of contiguous bytes, each of which begins as zeros.
+/// Memory of one device: zero-initialised allocations of contiguous bytes.
 ///
-/// An address is given out once: what is behind one that was freed is known to be freed. Between two allocations are bytes
-/// that belong to none. Memory that was not written takes no memory of the host, as far as the system goes about it so.
+/// Addresses are never reused, so an access to freed memory is recognised. Unallocated bytes
+/// separate neighbouring allocations. Pages that were never written take no host memory if the
+/// operating system allocates them lazily.
 ///
 /// ```
 /// let mut memory = ptx_emulator::Memory::new();
@@ -37,16 +38,16 @@ pub(crate) const SHARED_LIMIT: u64 = 227 << 10;
 /// # Ok::<(), ptx_emulator::MemoryError>(())
 /// ```
 pub struct Memory {
-    /// Where the first allocation begins.
+    /// Address of the first allocation.
     first_address: u64,
-    /// In the order of their addresses.
+    /// Allocations ordered by address.
     blocks: Vec<Block>,
-    /// Lengths of allocations that were freed, by their addresses.
+    /// Lengths of freed allocations by address.
     freed: BTreeMap<u64, u64>,
     given_bytes: u64,
     tracks_writes: bool,
     tracks_accesses: bool,
-    /// 64-bit accesses that may meet others take one, by their addresses.
+    /// Locks of 64-bit accesses that may be concurrent with others, selected by address.
     locks: [Mutex<()>; 16],
 }
 
@@ -57,14 +58,15 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Memory of a device, with nothing in it.
+    /// Creates an empty memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Memory whose first allocation begins at an address, a multiple of 512 and at least 0xd0000000000: several devices have
-    /// no address in common if there is room enough between them.
+    /// Creates a memory whose first allocation has the given address, rounded up to a multiple of
+    /// 512 and at least 0xd0000000000. With sufficiently distant addresses, the memories of several
+    /// devices are disjoint.
     #[must_use]
     pub fn starting_at(first_address: u64) -> Self {
         Self {
@@ -78,8 +80,9 @@ impl Memory {
         }
     }
 
-    /// Memory that remembers which bytes were written, for
-    /// [`Options::uninitialised`](crate::Options::uninitialised). It takes an eighth more of the host's memory.
+    /// Creates a memory that tracks written bytes, for
+    /// [`Options::check_uninitialised`](crate::Options::check_uninitialised). It takes an eighth
+    /// more host memory.
     #[must_use]
     pub fn tracking_writes() -> Self {
         let mut memory = Self::default();
@@ -87,19 +90,22 @@ impl Memory {
         memory
     }
 
-    /// Remembers from now on which bytes of a new allocation were written, as [`tracking_writes`](Self::tracking_writes).
+    /// Tracks written bytes in new allocations, as
+    /// [`with_write_tracking`](Self::with_write_tracking) does.
     pub fn track_writes(&mut self) {
         self.tracks_writes = true;
     }
 
-    /// Remembers from now on which bytes of a new allocation kernels use, for [`take_accesses`](Self::take_accesses). It takes three
-    /// eighths more of the host's memory, and launches take longer.
+    /// Tracks the bytes that kernels access in new allocations, for
+    /// [`take_accesses`](Self::take_accesses). It takes three eighths more host memory, and
+    /// launches take longer.
     pub fn track_accesses(&mut self) {
         self.tracks_accesses = true;
     }
 
-    /// What kernels have used of allocations whose accesses are [tracked](Self::track_accesses), since this was asked for last:
-    /// allocation by allocation, and in each all reads, all writes, and all that atomic operations have changed.
+    /// Returns the ranges that kernels accessed since the last call, in allocations whose accesses
+    /// are [tracked](Self::track_accesses). Ranges are ordered by allocation; in each allocation,
+    /// reads come first, then writes, then atomic operations.
     ///
     /// ```
     /// use ptx_emulator::{AccessKind, Dimensions, Memory, Module, Options};
@@ -134,20 +140,20 @@ impl Memory {
         found
     }
 
-    /// Allocates `bytes` bytes, and gives the address of the first one, a multiple of 512.
+    /// Allocates `bytes` bytes and returns the address of the first one, a multiple of 512.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, MemoryError> {
         let start = self.first_address + self.given_bytes;
         let out_of_memory = || MemoryError::OutOfMemory { bytes };
         let block =
             Block::new(start, bytes, self.tracks_writes, self.tracks_accesses).ok_or_else(out_of_memory)?;
-        // One alignment more, so that what lies behind an allocation belongs to none.
+        // Add one alignment unit, so that the bytes after an allocation belong to none.
         let taken = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(out_of_memory)? + ALIGNMENT;
         self.given_bytes += taken;
         self.blocks.push(block);
         Ok(start)
     }
 
-    /// Frees an allocation by its first address.
+    /// Frees the allocation with the given first address.
     pub fn free(&mut self, address: u64) -> Result<(), MemoryError> {
         let index = self.find(address).filter(|&index| self.blocks[index].start == address);
         let Some(index) = index else {
@@ -158,28 +164,28 @@ impl Memory {
         Ok(())
     }
 
-    /// Reads from device memory. All bytes have to be in one allocation.
+    /// Copies bytes from device memory to the host. They must be inside one allocation.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MemoryError> {
         let block = self.containing(address, into.len() as u64)?;
         block.read(address - block.start, into);
         Ok(())
     }
 
-    /// Writes to device memory. All bytes have to be in one allocation.
+    /// Copies bytes from the host to device memory. They must be inside one allocation.
     pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
         let block = self.containing(address, from.len() as u64)?;
         block.write(address - block.start, from);
         Ok(())
     }
 
-    /// First address and length of the allocation that an address is in.
+    /// Returns the first address and the length of the allocation that contains an address.
     #[must_use]
     pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
         let block = &self.blocks[self.find(address)?];
         Some((block.start, block.bytes))
     }
 
-    /// The bytes that are allocated.
+    /// Returns the total size of all allocations in bytes.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.bytes).sum()
@@ -191,10 +197,10 @@ impl Memory {
         found.ok_or_else(|| MemoryError::Invalid { address, bytes, state: self.state(address) })
     }
 
-    /// Held during a 64-bit access that may meet another one.
+    /// Locks a 64-bit access that may be concurrent with another one.
     pub(crate) fn lock(&self, address: u64) -> MutexGuard<'_, ()> {
         let lock = &self.locks[(address / 8 % 16) as usize];
-        // What it guards is whole, whoever panicked.
+        // The lock guards no data, so poisoning is harmless.
         lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,14 +208,14 @@ impl Memory {
         &self.blocks
     }
 
-    /// The allocation with this byte.
+    /// Returns the index of the allocation that contains an address.
     pub(crate) fn find(&self, address: u64) -> Option<usize> {
         let index = self.blocks.partition_point(|block| block.start <= address).checked_sub(1)?;
         let block = &self.blocks[index];
         (address - block.start < block.bytes).then_some(index)
     }
 
-    /// What is at an address that was refused.
+    /// Returns the state of an invalid address.
     pub(crate) fn state(&self, address: u64) -> AddressState {
         if let Some((&start, &bytes)) = self.freed.range(..=address).next_back() {
             if address - start < bytes {
@@ -218,7 +224,7 @@ impl Memory {
         }
         let below = self.blocks.partition_point(|block| block.start <= address).checked_sub(1);
         match below.map(|index| &self.blocks[index]) {
-            // Farther away it is more probably a wrong pointer than a wrong index.
+            // At a larger distance, a wrong pointer is more likely than a wrong index.
             Some(block) if address - block.start < block.bytes.saturating_mul(2).saturating_add(1 << 20) => {
                 AddressState::PastTheEnd { start: block.start, bytes: block.bytes }
             }

@@ -1,4 +1,4 @@
-//! The body of a function: declarations, labels and instructions.
+//! Parser of a function's body: declarations, labels and instructions.
 
 use super::{
     Operand, Statement, Written,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{LoadError, execute::Kind};
 
-/// Everything up to the brace that closes the body, whose opening brace was read.
+/// Parses a body whose opening brace was read, including the closing brace.
 pub(super) fn body<'a>(reader: &mut Reader<'a>) -> Result<Vec<Statement<'a>>, LoadError> {
     let (mut statements, mut depth) = (Vec::new(), 0_usize);
     loop {

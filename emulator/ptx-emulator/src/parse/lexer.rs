@@ -1,8 +1,8 @@
-//! PTX text as tokens.
+//! Lexer of PTX text.
 
 use crate::LoadError;
 
-/// A token and the line that it is on.
+/// Token with its line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
     pub(crate) line: u32,
@@ -11,20 +11,21 @@ pub(crate) struct Token<'a> {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum TokenKind<'a> {
-    /// A name, a directive, a register or an opcode with its modifiers.
+    /// Name, directive, register, or opcode with its modifiers.
     Word(&'a str),
-    /// An integer, which may be as large as `u64::MAX`; a minus before it is a token of its own.
+    /// Integer up to `u64::MAX`. A preceding minus is a separate token.
     Integer(u64),
-    /// `0f3f800000`
+    /// Bits of a single-precision number, such as `0f3f800000`.
     Single(u32),
-    /// `0d3ff0000000000000`, or a decimal number with a point.
+    /// Bits of a double-precision number, such as `0d3ff0000000000000`, or of a decimal number with
+    /// a point.
     Double(u64),
-    /// Between quotes.
+    /// Text between quotes.
     Text(&'a str),
     Punctuation(char),
 }
 
-/// The tokens of a text.
+/// Splits a text into tokens.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, LoadError> {
     let (mut tokens, mut rest, mut line) = (Vec::new(), text, 1);
     while let Some(first) = rest.chars().next() {
@@ -67,7 +68,8 @@ fn token(rest: &str, first: char) -> Result<(TokenKind<'_>, usize), String> {
     Err(format!("the character {first:?}"))
 }
 
-/// Colons belong to a word in pairs, as in `st.shared::cta`; one alone ends a label.
+/// Returns the length of a word. Pairs of colons belong to it, as in `st.shared::cta`; a single
+/// colon ends a label.
 fn word_length(rest: &str) -> usize {
     let mut length = 0;
     loop {

@@ -1,4 +1,4 @@
-//! PTX text as the functions and variables that it declares.
+//! Parser of PTX text: functions and variables that it declares.
 
 mod body;
 mod lexer;
@@ -9,30 +9,30 @@ pub(crate) use module::parse;
 
 use crate::execute::Kind;
 
-/// What a file declares.
+/// Declarations of a file.
 #[derive(Default)]
 pub(crate) struct File<'a> {
-    /// Those in global and constant memory.
+    /// Variables in global and constant memory.
     pub(crate) globals: Vec<Variable<'a>>,
-    /// Those in shared memory, outside of functions.
+    /// Variables in shared memory that are declared outside functions.
     pub(crate) shared: Vec<Variable<'a>>,
     pub(crate) entries: Vec<Entry<'a>>,
-    /// Source files by their numbers.
+    /// Names of the source files by number.
     pub(crate) sources: Vec<(u64, &'a str)>,
 }
 
-/// A kernel.
+/// Kernel.
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
     pub(crate) parameters: Vec<Variable<'a>>,
-    /// `.maxntid`, as the number of threads.
+    /// Maximum number of threads of a block (product of `.maxntid`).
     pub(crate) max_threads: Option<u64>,
-    /// `.reqntid`
+    /// Required dimensions of a block (`.reqntid`).
     pub(crate) required_block: Option<[u64; 3]>,
     pub(crate) body: Vec<Statement<'a>>,
 }
 
-/// The state space of a variable or an access.
+/// State space of a variable or an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Space {
     Generic,
@@ -43,25 +43,25 @@ pub(crate) enum Space {
     Parameter,
 }
 
-/// A variable or a parameter.
+/// Variable or parameter.
 pub(crate) struct Variable<'a> {
     pub(crate) line: u32,
     pub(crate) space: Space,
     pub(crate) name: &'a str,
     pub(crate) align: u64,
-    /// None for `name[]`, which is as long as the launch says.
+    /// Size in bytes. `None` for `name[]`, whose size is set by the launch.
     pub(crate) bytes: Option<u64>,
-    /// The first bytes; all others are zero.
+    /// Initial bytes; the remaining ones are zero.
     pub(crate) content: Vec<u8>,
 }
 
-/// A piece of a function's body.
+/// Element of a function's body.
 pub(crate) enum Statement<'a> {
-    /// `{`, which begins a scope.
+    /// Opening brace of a scope.
     Open,
-    /// `}`
+    /// Closing brace of a scope.
     Close,
-    /// `.reg`: one register, or a family that is counted.
+    /// Declaration of one register, or of `count` numbered registers.
     Registers {
         line: u32,
         kind: Kind,
@@ -73,7 +73,7 @@ pub(crate) enum Statement<'a> {
         line: u32,
         name: &'a str,
     },
-    /// `.loc`: the source file's number and the line that what follows comes from.
+    /// `.loc`: number of the source file and line of the following instructions.
     Location {
         file: u64,
         line: u64,
@@ -81,29 +81,29 @@ pub(crate) enum Statement<'a> {
     Instruction(Written<'a>),
 }
 
-/// An instruction as it is written.
+/// Parsed instruction.
 pub(crate) struct Written<'a> {
     pub(crate) line: u32,
-    /// The predicate of its guard, and whether it is negated.
+    /// Predicate of the guard, and whether it is negated.
     pub(crate) guard: Option<(&'a str, bool)>,
     pub(crate) opcode: &'a str,
     pub(crate) operands: Vec<Operand<'a>>,
 }
 
-/// An operand as it is written.
+/// Parsed operand.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand<'a> {
-    /// A register, a variable, a label or `_`, with what is added to it.
+    /// Register, variable, label or `_`, with an offset.
     Name(&'a str, i64),
-    /// `!p`
+    /// Negated predicate `!p`.
     Not(&'a str),
     Integer(u64),
     Single(u32),
     Double(u64),
-    /// `[name + 4]`, without a name for a number alone.
+    /// Address `[name + 4]`, or a number without a name.
     Address(Option<&'a str>, i64),
-    /// `{a, b}`
+    /// Vector `{a, b}`.
     Vector(Vec<Operand<'a>>),
-    /// `a|p`
+    /// Pair `a|p`.
     Pair(&'a str, &'a str),
 }

@@ -1,9 +1,9 @@
-//! What stands outside of functions' bodies.
+//! Parser of declarations outside function bodies.
 
 use super::{Entry, File, Space, Variable, body::body, lexer::TokenKind, lexer::tokens, reader::Reader};
 use crate::LoadError;
 
-/// Reads a PTX text.
+/// Parses a PTX text.
 pub(crate) fn parse(text: &str) -> Result<File<'_>, LoadError> {
     let mut reader = Reader::new(tokens(text)?);
     let mut file = File::default();
@@ -118,7 +118,7 @@ fn entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, LoadError> {
     Ok(entry)
 }
 
-/// Functions are not called: an instruction that would is refused where it is.
+/// Skips a function. Calls are not supported; a call instruction is an error where it occurs.
 fn skip_function(reader: &mut Reader<'_>) -> Result<(), LoadError> {
     loop {
         match reader.peek() {
@@ -130,7 +130,7 @@ fn skip_function(reader: &mut Reader<'_>) -> Result<(), LoadError> {
     }
 }
 
-/// A declaration of one or more variables, after the word of its space.
+/// Parses a declaration of variables after the word of its state space.
 pub(super) fn variables<'a>(reader: &mut Reader<'a>, word: &str) -> Result<Vec<Variable<'a>>, LoadError> {
     let space = match word {
         ".global" => Space::Global,
@@ -152,7 +152,8 @@ fn variable<'a>(reader: &mut Reader<'a>, space: Space) -> Result<Variable<'a>, L
         match reader.word("a variable's name")? {
             ".align" => {
                 let given = reader.integer("an alignment")?;
-                // `.ptr .align` says how what a pointer points to is aligned, before its parameter's name.
+                // In `.ptr .align`, the alignment is that of the pointer's target, not of the
+                // parameter.
                 if element.is_none() {
                     align = Some(given);
                 }
@@ -204,7 +205,7 @@ fn too_large(line: u32, name: &str) -> LoadError {
     LoadError::TooLarge { line, what: format!("the variable `{name}`") }
 }
 
-/// A value, or values in braces, which may be nested.
+/// Parses an initial value, or values in braces, which may be nested.
 fn initial(reader: &mut Reader<'_>, element: usize, content: &mut Vec<u8>) -> Result<(), LoadError> {
     let mut depth = 0_usize;
     loop {
@@ -244,7 +245,7 @@ fn initial(reader: &mut Reader<'_>, element: usize, content: &mut Vec<u8>) -> Re
     }
 }
 
-/// The size of a type such as `.f32`.
+/// Returns the size in bytes of a type such as `.f32`.
 pub(crate) fn type_bytes(word: &str) -> Option<u64> {
     Some(match word {
         ".b8" | ".u8" | ".s8" => 1,

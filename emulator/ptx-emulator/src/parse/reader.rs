@@ -1,4 +1,4 @@
-//! Tokens, read one after the other.
+//! Sequential reader of tokens.
 
 use super::lexer::{Token, TokenKind};
 use crate::LoadError;
@@ -17,7 +17,7 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.next).map(|token| token.kind)
     }
 
-    /// The line of the next token, or of the last one at the end.
+    /// Returns the line of the next token, or of the last one at the end.
     pub(super) fn line(&self) -> u32 {
         self.tokens.get(self.next).or(self.tokens.last()).map_or(1, |token| token.line)
     }
@@ -28,14 +28,14 @@ impl<'a> Reader<'a> {
         token
     }
 
-    /// Takes the next token if it is this one.
+    /// Consumes the next token if it is the given punctuation.
     pub(super) fn skip(&mut self, character: char) -> bool {
         let found = self.peek() == Some(TokenKind::Punctuation(character));
         self.next += usize::from(found);
         found
     }
 
-    /// Takes the next token if it is this word.
+    /// Consumes the next token if it is the given word.
     pub(super) fn skip_word(&mut self, word: &str) -> bool {
         let found = self.peek() == Some(TokenKind::Word(word));
         self.next += usize::from(found);
@@ -66,14 +66,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A whole number with its sign, in two's complement.
+    /// Reads an integer with an optional minus, in two's complement.
     pub(super) fn signed(&mut self, what: &str) -> Result<i64, LoadError> {
         let negative = self.skip('-');
         let value = self.integer(what)? as i64;
         Ok(if negative { value.wrapping_neg() } else { value })
     }
 
-    /// Numbers between commas.
+    /// Reads integers separated by commas.
     pub(super) fn integers(&mut self, what: &str) -> Result<Vec<u64>, LoadError> {
         let mut values = vec![self.integer(what)?];
         while self.skip(',') {
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
         Ok(values)
     }
 
-    /// From an opening brace to the one that closes it.
+    /// Skips everything between an opening brace and its closing brace.
     pub(super) fn skip_braces(&mut self) -> Result<(), LoadError> {
         self.expect('{')?;
         let mut depth = 1_usize;

@@ -1,4 +1,4 @@
-//! Whole numbers of several words, with the carry flag.
+//! Multi-word integer operations with the carry flag.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! Comparisons, without their `setp`.
+//! Comparisons, named without `setp`.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! Floating-point numbers, by roundings, with subnormal ones flushed or results saturated.
+//! Floating-point operations, with rounding modes, flushed subnormals and saturation.
 
 use super::{
     super::{

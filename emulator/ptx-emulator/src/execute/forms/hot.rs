@@ -1,4 +1,4 @@
-//! What kernels are mostly made of: compiled into the interpreter's loop.
+//! Most frequent operations, compiled into the interpreter's loop.
 
 use super::{
     super::{

@@ -1,4 +1,4 @@
-//! Whole numbers and bits.
+//! Integer and bit operations.
 
 use super::{
     super::{

@@ -1,8 +1,9 @@
-//! The tables of the operations on registers: what they are called in PTX, the kinds of their operands, and what they do to a lane.
+//! Tables of operations on registers.
 //!
-//! Everything about such an operation is its row. What is made of it: the decoder's look-up and the interpreter's jump table.
+//! A row defines an operation completely: its PTX names, the kinds of its operands, and its effect
+//! on one lane. The decoder's lookup and the interpreter's jump table are generated from the rows.
 
-// A row reads like the others of its kind.
+// Rows are written alike, even where a shorter form exists.
 #![allow(
     clippy::cast_lossless,
     clippy::precedence,
@@ -19,10 +20,10 @@ mod moves;
 
 use {carries::Carry, comparisons::Compare, floats::Float, hot::Hot, integers::Integer, moves::Transfer};
 
-/// The kind of a register.
+/// Kind of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A predicate.
+    /// Predicate.
     P,
     /// 16 bits.
     H,
@@ -32,15 +33,15 @@ pub(crate) enum Kind {
     D,
 }
 
-/// The kinds of an operation's result and operands.
+/// Kinds of an operation's result and operands.
 pub(crate) struct Shape {
     pub(crate) to: Kind,
     pub(crate) from: &'static [Kind],
-    /// It is a comparison, which may have a second result and be combined with a predicate.
+    /// Whether it is a comparison, which may have a second result and be combined with a predicate.
     pub(crate) compares: bool,
 }
 
-/// What an instruction does.
+/// Operation of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
     Hot(Hot),
@@ -73,29 +74,30 @@ pub(crate) enum Op {
     Convert,
 }
 
-/// The operation on registers with this name in PTX.
+/// Returns the table operation with the given PTX name.
 pub(crate) fn find(form: &str) -> Option<(Op, Shape)> {
     let tables = [Hot::find, Transfer::find, Integer::find, Carry::find, Float::find, Compare::find];
     tables.into_iter().find_map(|find| find(form))
 }
 
-/// The names of all operations on registers.
+/// Returns the names of all table operations.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let tables = [Hot::FORMS, Transfer::FORMS, Integer::FORMS, Carry::FORMS, Float::FORMS, Compare::FORMS];
     tables.into_iter().flatten().copied()
 }
 
-/// A table: its name, how its operations are compiled (see [`vectors`](super::vectors)), and rows by the shapes of their operands.
+/// Defines a table: its name, the compilation of its operations (see [`vectors`](super::vectors)),
+/// and rows grouped by the kinds of their operands.
 macro_rules! table {
     ($table:ident, $how:ident $($run:ident $kinds:tt { $($name:ident: $($form:literal)+, $function:expr;)* })*) => {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum $table { $($($name,)*)* }
 
         impl $table {
-            /// The names in PTX.
+            /// Names in PTX.
             pub(super) const FORMS: &'static [&'static str] = &[$($($($form,)+)*)*];
 
-            /// The operation with this name.
+            /// Returns the operation with the given name.
             pub(super) fn find(form: &str) -> Option<(super::Op, super::Shape)> {
                 let found = match form {
                     $($($($form)|+ => (Self::$name, super::shape!($kinds)),)*)*
@@ -104,7 +106,7 @@ macro_rules! table {
                 Some((super::Op::$table(found.0), found.1))
             }
 
-            /// Does the operation for the lanes of `mask`.
+            /// Executes the operation for the lanes of `mask`.
             #[inline(always)]
             pub(crate) fn compute<S: pulp::Simd>(
                 self,
@@ -143,12 +145,12 @@ const fn signed(value: u32) -> i32 {
     value as i32
 }
 
-/// A signed 16-bit number, from a register.
+/// Returns the signed 16-bit number in a register.
 const fn short(value: u32) -> i32 {
     value as i16 as i32
 }
 
-/// A 16-bit result in its register.
+/// Returns a 16-bit result as a register value.
 const fn half(value: u32) -> u32 {
     value & 0xffff
 }

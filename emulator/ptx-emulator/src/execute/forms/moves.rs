@@ -1,4 +1,5 @@
-//! Values that are moved: widened, cut, packed, chosen, and addresses between the windows of the memories.
+//! Moves: widening, truncation, packing, selection, and conversion of addresses between memory
+//! windows.
 
 use super::{
     super::{
