@@ -5,29 +5,31 @@ use crate::queue::Queue;
 use crate::seconds::seconds;
 use crate::{Error, JobId, Tasklet, TaskletId};
 
-/// The weight of the newest tasklet in the pace, and how far from 1 it may be: one stall must not count as the rule.
+/// Weight of the newest tasklet in the pace.
 const PACE_WEIGHT: f64 = 0.1;
+/// Maximum pace and inverse of the minimum pace of a single tasklet, so that one stall does not
+/// dominate the average.
 const MOST_PACE: f64 = 4.0;
 
-/// The background jobs, and what of theirs is in flight.
+/// The background jobs and their tasklets in flight.
 ///
-/// They share what time there is by their weights: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) on
-/// the tasklets' times. A job that had nothing to run does not catch up.
+/// Jobs share the available time by weight, with start-time fair queueing (Goyal, Vin and Cheng,
+/// SIGCOMM 1996) on the tasklets' durations. A job that had nothing to run does not catch up.
 #[derive(Debug, Clone)]
 pub(crate) struct Background {
-    /// How long a tasklet should take at most.
+    /// Maximum duration of a tasklet.
     piece: Option<Duration>,
     jobs: Vec<JobQueue>,
     in_flight: usize,
     over_long_in_flight: usize,
-    /// How long what is in flight takes, by its estimates.
+    /// Sum of the estimates of the tasklets in flight.
     estimated: Duration,
-    /// When what is in flight will have finished, by its estimates.
+    /// Expected time at which all tasklets in flight have finished.
     busy_until: Duration,
-    /// What tasklets take while the foreground is away, by their estimates: a moving average. Communication of the
-    /// foreground may hold a part of the device then.
+    /// Moving average of measured time over estimate of the tasklets that ran while the foreground
+    /// did not compute. Foreground communication may occupy a part of the device then.
     pace: f64,
-    /// The service of the job that was served last, when it was.
+    /// Service of the job that was launched last, at its launch.
     served: f64,
 }
 
@@ -38,16 +40,16 @@ struct JobQueue {
     weight: NonZeroU32,
     paused: bool,
     lifecycle: Lifecycle,
-    /// Device time that it had, in seconds, by its weight.
+    /// Device time received, in seconds, divided by the weight.
     served: f64,
-    /// When something of it was last launched, or it last got something to run after it had nothing.
+    /// Last time at which a tasklet of the job was launched or the job became non-empty.
     last: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lifecycle {
     Open,
-    /// Launches what waits, and accepts nothing new.
+    /// Launches the waiting tasklets and accepts no new ones.
     Draining,
     Failed,
 }
@@ -80,23 +82,26 @@ impl Background {
         Ok(())
     }
 
-    /// The next tasklet of each job that may be launched now as far as the jobs are concerned, by its job's place.
+    /// Returns the next tasklet of each job that may be launched as far as the background's own
+    /// limits allow, with the index of its job.
     pub(crate) fn candidates(&self) -> impl Iterator<Item = (usize, &Tasklet)> {
         self.jobs
             .iter()
             .enumerate()
             .filter(|(_, job)| !job.paused)
             .filter_map(|(place, job)| Some((place, job.queue.next()?)))
-            // One tasklet that is too long at a time: the foreground never waits for two.
+            // At most one tasklet over the piece bound at a time, so that the foreground never
+            // waits for two.
             .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
     }
 
-    /// Jobs are served in rising order of this.
+    /// Returns the job's service. The job with the lowest service is launched next.
     pub(crate) fn turn(&self, place: usize) -> f64 {
         self.jobs[place].served
     }
 
-    /// When something of the job was last launched, or it last got something to run after it had nothing.
+    /// Returns the last time at which a tasklet of the job was launched or the job became
+    /// non-empty.
     pub(crate) fn last(&self, place: usize) -> Duration {
         self.jobs[place].last
     }
@@ -116,8 +121,8 @@ impl Background {
         Some(tasklet.id)
     }
 
-    /// Handles the end of a tasklet, which ran while the foreground was `away` or not; false when its job has failed and
-    /// its tasklets no longer count.
+    /// Records the end of a tasklet; `away` tells whether it ran while the foreground did not
+    /// compute. Returns `false` if the job has failed, because its tasklets no longer count.
     pub(crate) fn finish(
         &mut self,
         now: Duration,
@@ -164,14 +169,14 @@ impl Background {
         }
     }
 
-    /// Drops the job and all that is known of it, and says how much of it was in flight.
+    /// Removes the job and returns the number of its tasklets that were in flight.
     pub(crate) fn forget_job(&mut self, id: JobId, now: Duration) -> usize {
         let in_flight = self.fail(id, now);
         self.jobs.retain(|job| job.id != id);
         in_flight
     }
 
-    /// Drops all that the job has, and says how much of it was in flight.
+    /// Marks the job as failed, drops its tasklets and returns the number of those in flight.
     pub(crate) fn fail(&mut self, id: JobId, now: Duration) -> usize {
         let job = self.job_mut(id);
         job.lifecycle = Lifecycle::Failed;
@@ -193,12 +198,12 @@ impl Background {
         self.jobs.iter().find(|job| job.id == id).is_none_or(|job| job.queue.is_empty())
     }
 
-    /// When a tasklet that is launched now would begin.
+    /// Returns the expected start time of a tasklet launched at `now`.
     pub(crate) fn free_at(&self, now: Duration) -> Duration {
         if self.in_flight == 0 { now } else { self.busy_until.max(now) }
     }
 
-    /// What a tasklet is expected to take now.
+    /// Returns the expected duration of a tasklet at the current pace.
     pub(crate) fn expected(&self, tasklet: &Tasklet) -> Duration {
         at_pace(estimate(self.piece, tasklet), self.pace)
     }
@@ -213,7 +218,8 @@ impl Background {
         self.estimated = self.estimated.saturating_sub(estimate(self.piece, tasklet));
     }
 
-    /// Jobs are few, and known from their first event on.
+    /// Returns the queue of a job and creates it at the job's first event. A linear search, because
+    /// there are few jobs.
     fn job_mut(&mut self, id: JobId) -> &mut JobQueue {
         let place = self.jobs.iter().position(|job| job.id == id).unwrap_or_else(|| {
             self.jobs.push(JobQueue {
@@ -232,14 +238,15 @@ impl Background {
 }
 
 impl JobQueue {
-    /// A job that had nothing to run does not catch up, and begins to wait for its turn now.
+    /// Marks a job as non-empty again. It does not catch up on the service it missed, and its
+    /// waiting time starts now.
     fn returns(&mut self, now: Duration, served: f64) {
         self.served = self.served.max(served);
         self.last = now;
     }
 }
 
-/// What a tasklet is taken to take: without an estimate, as long as it should take at most.
+/// Returns the expected duration of a tasklet: its estimate, or the piece bound if it has none.
 fn estimate(piece: Option<Duration>, tasklet: &Tasklet) -> Duration {
     tasklet.estimate.or(piece).unwrap_or_default()
 }

@@ -2,16 +2,16 @@ use std::time::Duration;
 
 use crate::seconds::seconds;
 
-/// Sites from this on are not learned: what is remembered of a job stays bounded.
+/// Number of sites for which averages are kept, which bounds the memory for each job.
 const SITES: usize = 1 << 16;
 
-/// Moving averages of times, by the place in what a job does over and over.
+/// Moving averages of durations by [site](crate::Tasklet::site).
 #[derive(Debug, Clone)]
 pub(crate) struct BySite {
-    /// The weights, from 0 to 1, of a time that is shorter than the average, and of one that is not.
+    /// Weights, from 0 to 1, of a duration below the average and of one at or above it.
     shorter: f64,
     longer: f64,
-    /// In seconds.
+    /// Averages in seconds.
     averages: Vec<Option<f64>>,
 }
 
@@ -20,7 +20,7 @@ impl BySite {
         Self { shorter, longer, averages: Vec::new() }
     }
 
-    /// The average at a site, if there has been a time.
+    /// Returns the average at a site, or `None` if no duration has been recorded.
     pub(crate) fn get(&self, site: Option<u32>) -> Option<Duration> {
         self.averages.get(site? as usize).copied().flatten().map(seconds)
     }
@@ -34,7 +34,7 @@ impl BySite {
     }
 }
 
-/// The place of a site's average, or none for a site that is not learned.
+/// Returns the entry of a site, or `None` for a site that is not learned.
 pub(crate) fn average_at(averages: &mut Vec<Option<f64>>, site: Option<u32>) -> Option<&mut Option<f64>> {
     let site = site.map(|site| site as usize).filter(|&site| site < SITES)?;
     if averages.len() <= site {

@@ -2,27 +2,28 @@ use std::time::Duration;
 
 use crate::{Tasklet, TaskletId};
 
-/// A device that runs tasklets by itself while its host goes on: what a [`Driver`](crate::Driver) drives.
+/// A device that runs tasklets asynchronously; it is driven by a [`Driver`](crate::Driver).
 ///
-/// It keeps the order of launches of each job and lane, makes a tasklet wait for the one that it is
-/// [`after`](Tasklet::after), and gives the background the lower priority where the policy asks for it.
+/// A device runs the tasklets of each job and lane in launch order, makes a tasklet wait for the
+/// one named by [`after`](Tasklet::after), and gives the background the lower priority if the
+/// policy asks for it.
 pub trait Device {
-    /// What is launched for a tasklet.
+    /// The work that is launched for a tasklet.
     type Work;
-    /// What can go wrong.
+    /// The device's error type.
     type Error;
 
-    /// The time since the device's epoch; it never goes back.
+    /// Returns the time since the device's epoch. It never decreases.
     fn now(&self) -> Duration;
 
-    /// Launches a tasklet and does not wait for it.
+    /// Launches a tasklet without waiting for it.
     fn launch(&mut self, tasklet: &Tasklet, work: Self::Work) -> Result<(), Self::Error>;
 
-    /// A tasklet that has finished and has not been asked about before, the oldest first; `None` when there is none
-    /// yet. It does not wait.
+    /// Returns the oldest finished tasklet that has not been returned before, or `None` if there is
+    /// none yet. It does not wait.
     fn finished(&mut self) -> Result<Option<Finished>, Self::Error>;
 
-    /// Lets time pass until a tasklet may have finished, but not beyond `until`.
+    /// Waits until a tasklet may have finished, at most until `until`.
     ///
     /// It may return early. With nothing in flight and no `until` it returns at once.
     fn wait(&mut self, until: Option<Duration>) -> Result<(), Self::Error>;
@@ -31,9 +32,10 @@ pub trait Device {
 /// A tasklet that a [`Device`] has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finished {
-    /// Which one.
+    /// The tasklet.
     pub tasklet: TaskletId,
-    /// How long it occupied its lane: from its turn on its stream, with all that it waits for done, to its end. It counts
-    /// that others still have what it needs of the device.
+    /// Time for which it occupied its lane: from the moment it is first on its stream with its
+    /// dependencies complete, to its end. This includes time during which other jobs occupy the
+    /// resources it needs.
     pub took: Duration,
 }

@@ -4,36 +4,37 @@ use std::time::Duration;
 
 use crate::{Device, Error, Finished, JobId, Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet, TaskletId};
 
-/// Runs a foreground and background jobs on a [`Device`], as a [`Multiplexer`] decides.
+/// Runs a foreground and background jobs on a [`Device`] as a [`Multiplexer`] decides.
 ///
-/// It is the same loop for a GPU and for the virtual device: whatever has work, a [`Host`](crate::Host), is
-/// [run](Self::run). A program with a loop of its own [offers](Self::offer) each tasklet as soon as it may be launched,
-/// [polls](Self::poll) until nothing more has finished, and then [waits](Self::wait).
+/// The same loop drives a GPU and the virtual device: [`run`](Self::run) takes a
+/// [`Host`](crate::Host), which supplies the work. A program with its own loop
+/// [offers](Self::offer) each tasklet as soon as it may be launched, [polls](Self::poll) until
+/// nothing more has finished, and then [waits](Self::wait).
 ///
-/// What goes wrong when background is launched ends that job, and no other: see
+/// An error while launching background ends that job only; see
 /// [`background_failures`](Self::background_failures).
 #[derive(Debug)]
 pub struct Driver<D: Device> {
     mux: Multiplexer,
     device: D,
     waiting: Vec<(JobId, Waiting<D::Work>)>,
-    /// When the multiplexer wants to be asked again.
+    /// Wake-up time requested by the multiplexer.
     wake: Option<Duration>,
     failures: Vec<(JobId, D::Error)>,
-    /// Tasklets that were launched and have not finished.
+    /// Number of tasklets launched and not finished.
     in_flight: usize,
 }
 
-/// The work of a job's tasklets that wait in the multiplexer, in launch order.
+/// Tasklets of a job that wait in the multiplexer, with their work, in launch order.
 type Waiting<W> = VecDeque<(Tasklet, W)>;
 
-/// Why a [`Driver`] cannot go on.
+/// Error that stops a [`Driver`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError<E> {
-    /// The multiplexer refused an event: a tasklet was offered that it cannot take.
+    /// The multiplexer refused an event.
     #[error(transparent)]
     Refused(#[from] Error),
-    /// The device failed, other than by launching background.
+    /// The device failed, other than while launching background.
     #[error("the device failed: {0}")]
     Device(#[source] E),
 }
@@ -47,7 +48,7 @@ impl From<DriverError<Self>> for Error {
 }
 
 impl<D: Device> Driver<D> {
-    /// A driver of this device by these rules.
+    /// Creates a driver for this device and policy.
     #[must_use]
     pub fn new(policy: Policy, device: D) -> Self {
         Self {
@@ -60,9 +61,9 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Accepts a tasklet that may be launched, as [`MuxEvent::Ready`] says, with its work. It is launched by
-    /// [`poll`](Self::poll). What is offered by a job whose launch has
-    /// [failed](Self::background_failures) is dropped.
+    /// Accepts a tasklet that may be launched (see [`MuxEvent::Ready`]), with its work.
+    /// [`poll`](Self::poll) launches it. Tasklets of a job whose launch has
+    /// [failed](Self::background_failures) are dropped.
     pub fn offer(&mut self, tasklet: Tasklet, work: D::Work) -> Result<(), DriverError<D::Error>> {
         match self.tell(MuxEvent::Ready(tasklet)) {
             Err(DriverError::Refused(Error::Closed(_))) if self.has_failed(tasklet.id.job) => {}
@@ -74,15 +75,15 @@ impl<D: Device> Driver<D> {
         Ok(())
     }
 
-    /// A tasklet that has finished. When there is none: launches what may be launched, and gives `None` if nothing has
-    /// finished meanwhile.
+    /// Returns a finished tasklet. If there is none, launches everything that may be launched and
+    /// checks once more.
     ///
-    /// Whatever a finished tasklet makes ready should be offered before the next call.
+    /// Tasklets that become ready when a tasklet finishes should be offered before the next call.
     pub fn poll(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {
         if let Some(finished) = self.finished()? {
             return Ok(Some(finished));
         }
-        // Time has passed since the last event, and decisions are made by it.
+        // Decisions depend on the time, which has advanced since the last event.
         self.tell(MuxEvent::Tick)?;
         while let Some(command) = self.mux.poll_command() {
             match command {
@@ -93,9 +94,9 @@ impl<D: Device> Driver<D> {
         self.finished()
     }
 
-    /// Lets time pass until [`poll`](Self::poll) may have something to do, but not beyond `until`.
+    /// Waits until [`poll`](Self::poll) may have something to do, at most until `until`.
     ///
-    /// With nothing in flight, nothing to wake up for and no `until` it returns at once.
+    /// With nothing in flight, no wake-up requested and no `until` it returns at once.
     pub fn wait(&mut self, until: Option<Duration>) -> Result<(), DriverError<D::Error>> {
         let until = until.into_iter().chain(self.wake).min();
         self.device.wait(until).map_err(DriverError::Device)
@@ -106,54 +107,55 @@ impl<D: Device> Driver<D> {
         self.tell(MuxEvent::Pause(job))
     }
 
-    /// Lets it go on; see [`MuxEvent::Resume`].
+    /// Resumes a background job; see [`MuxEvent::Resume`].
     pub fn resume(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Resume(job))
     }
 
-    /// Lets it end; see [`MuxEvent::Drain`].
+    /// Drains a background job; see [`MuxEvent::Drain`].
     pub fn drain(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Drain(job))
     }
 
-    /// Gives it up; see [`MuxEvent::Failed`].
+    /// Marks a background job as failed; see [`MuxEvent::Failed`].
     pub fn give_up(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Failed(job))?;
         self.queue(job).clear();
         Ok(())
     }
 
-    /// Sets its share of the background's time; see [`MuxEvent::Weigh`].
+    /// Sets the weight of a background job; see [`MuxEvent::Weigh`].
     pub fn weigh(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Weigh(job, weight))
     }
 
-    /// Background jobs that ended because they could not be launched, and why.
+    /// Returns the background jobs that ended because a launch failed, with the errors.
     #[must_use]
     pub fn background_failures(&self) -> &[(JobId, D::Error)] {
         &self.failures
     }
 
-    /// The one that decides.
+    /// Returns the multiplexer.
     #[must_use]
     pub fn multiplexer(&self) -> &Multiplexer {
         &self.mux
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The device, for what the driver does not pass on. Tasklets must be launched by the driver only.
+    /// Returns the device mutably, for operations that the driver does not expose. Only the driver
+    /// may launch tasklets.
     #[must_use]
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
 
-    /// Whether nothing is in flight, and the multiplexer does not want to be asked again: only another offer, or an order
-    /// such as [`resume`](Self::resume), changes anything.
+    /// Returns whether nothing is in flight and no wake-up is requested. Only another offer, or a
+    /// call such as [`resume`](Self::resume), changes anything then.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.wake.is_none()
@@ -179,7 +181,7 @@ impl<D: Device> Driver<D> {
     }
 
     fn launch(&mut self, id: TaskletId) -> Result<(), DriverError<D::Error>> {
-        // The multiplexer launches a job's tasklets in the order in which they were offered.
+        // The multiplexer launches the tasklets of a job in the order in which they were offered.
         let Some((tasklet, work)) = self.queue(id.job).pop_front() else { return Ok(()) };
         match self.device.launch(&tasklet, work) {
             Err(error) if id.job.is_foreground() => Err(DriverError::Device(error)),
@@ -194,7 +196,8 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Jobs are few, and known from their first event on.
+    /// Returns the queue of a job and creates it at the job's first event. A linear search, because
+    /// there are few jobs.
     fn queue(&mut self, job: JobId) -> &mut Waiting<D::Work> {
         let place = self.waiting.iter().position(|(id, _)| *id == job).unwrap_or_else(|| {
             self.waiting.push((job, VecDeque::new()));

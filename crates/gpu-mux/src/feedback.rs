@@ -3,13 +3,13 @@ use std::time::Duration;
 use crate::Tasklet;
 use crate::policy::Feedback;
 
-/// How slow the foreground is at present, and whether the background is held back for it.
+/// Current slow-down of the foreground, which can withhold the background.
 #[derive(Debug, Clone)]
 pub(crate) struct Slowdown {
     rules: Feedback,
     /// Moving average of `took / estimate`.
     average: f64,
-    /// When the foreground's last tasklet finished.
+    /// End time of the foreground's last tasklet.
     last: Duration,
 }
 
@@ -18,7 +18,8 @@ impl Slowdown {
         Self { rules, average: 1.0, last: Duration::ZERO }
     }
 
-    /// A foreground compute tasklet has finished. What has no estimate, or one of zero, says nothing.
+    /// Records a finished foreground compute tasklet. A tasklet without an estimate, or with a zero
+    /// estimate, is ignored.
     pub(crate) fn finished(&mut self, now: Duration, tasklet: &Tasklet, took: Duration) {
         if let Some(alone) = tasklet.estimate.filter(|alone| !alone.is_zero()) {
             let ratio = took.as_secs_f64() / alone.as_secs_f64();
@@ -28,7 +29,8 @@ impl Slowdown {
         }
     }
 
-    /// When the background may be launched again, if it may not be launched now.
+    /// Returns the time until which the background is withheld, or `None` if it may be launched
+    /// now.
     pub(crate) fn holds_until(&self, now: Duration) -> Option<Duration> {
         let until = self.last.saturating_add(self.rules.patience);
         (self.average > self.rules.limit && now < until).then_some(until)

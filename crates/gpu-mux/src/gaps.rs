@@ -4,25 +4,25 @@ use crate::by_site::BySite;
 use crate::policy::Gaps;
 use crate::seconds::seconds;
 
-/// The least time between two looks at a budget that is too small.
+/// Minimum time between two checks of a budget that is too small.
 const PAUSE: Duration = Duration::from_micros(1);
 
-/// A debt above this is not made good before a foreground that stays away is believed to do so: one stall must not
-/// keep the background from an idle device for ever.
+/// Maximum debt that a long gap has to compensate before background runs in it. Without a limit,
+/// one stall could keep the background from an idle device indefinitely.
 const MOST_DEBT: Duration = Duration::from_millis(20);
 
-/// The smallest part of the time that counts, so that the background never waits for ever.
+/// Minimum share of time, so that the background always runs eventually.
 const LEAST_SHARE: f64 = 1e-4;
 
-/// What is known of the foreground's gaps, and what it may still be delayed.
+/// Learned lengths of the foreground's gaps, and the budget for delaying it.
 #[derive(Debug, Clone)]
 pub(crate) struct GapFitting {
-    /// How long the gap is expected to be that begins at a site.
+    /// Expected length of the gap that begins at each site.
     expected: BySite,
-    /// The gap that the foreground is in.
+    /// The current gap, if the foreground is in one.
     open: Option<Gap>,
     budget: Budget,
-    /// The foreground waits for background that was in flight when it came back.
+    /// Background that was in flight when the foreground returned, and for which it waits.
     delay: Option<Delay>,
 }
 
@@ -30,25 +30,25 @@ pub(crate) struct GapFitting {
 struct Gap {
     since: Duration,
     site: Option<u32>,
-    /// When it is expected to end.
+    /// Expected end.
     ends: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Delay {
     since: Duration,
-    /// Background tasklets that were in flight and still are.
+    /// Number of those background tasklets that are still in flight.
     tasklets: usize,
-    /// How long it took until they had ended, if they have.
+    /// Time from `since` until all of them had finished, if they have.
     blocked: Option<Duration>,
 }
 
 /// Whether a background tasklet may be launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may, and is expected to delay the foreground by this.
+    /// It may be launched, and is expected to delay the foreground by `overrun`.
     Now { overrun: Duration },
-    /// To be asked again then, if time alone can help.
+    /// Decide again at this time; `None` if waiting cannot help.
     NotBefore(Option<Duration>),
 }
 
@@ -59,25 +59,26 @@ impl GapFitting {
         Self { expected, open: None, budget: Budget::new(rules), delay: None }
     }
 
-    /// The foreground leaves the device alone; `site` is where it does so.
+    /// Records the start of a gap at `since`; `site` is the site of the last foreground tasklet.
     pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
         let ends = self.expected.get(site).map(|gap| since.saturating_add(gap));
         self.open = Some(Gap { since, site, ends });
     }
 
-    /// The foreground needs the device again.
+    /// Records the end of the gap.
     pub(crate) fn end(&mut self, now: Duration) {
         if let Some(gap) = self.open.take() {
             self.expected.learn(gap.site, now.saturating_sub(gap.since));
         }
     }
 
-    /// The foreground computes again, and finds this many background tasklets in flight.
+    /// Records that the foreground computes again while `in_flight` background tasklets are in
+    /// flight.
     pub(crate) fn find(&mut self, now: Duration, in_flight: usize) {
         self.delay = (in_flight > 0).then_some(Delay { since: now, tasklets: in_flight, blocked: None });
     }
 
-    /// A background tasklet is no longer in flight.
+    /// Records that a background tasklet is no longer in flight.
     pub(crate) fn background_ended(&mut self, now: Duration) {
         if let Some(delay) = &mut self.delay {
             delay.tasklets = delay.tasklets.saturating_sub(1);
@@ -87,9 +88,9 @@ impl GapFitting {
         }
     }
 
-    /// A foreground compute tasklet has finished: the first that may have waited tells how long. It was not delayed for
-    /// longer than it took beyond its own time, nor by more than the background that was in its way. Its own time is its
-    /// estimate, if that is not more than it took.
+    /// Charges the delay of the first foreground compute tasklet that may have waited. The delay is
+    /// at most the time beyond the tasklet's own duration, and at most the time for which
+    /// background was in its way. The own duration is the estimate, limited to the measured time.
     pub(crate) fn foreground_finished(&mut self, now: Duration, estimate: Option<Duration>, took: Duration) {
         if let Some(delay) = self.delay.take() {
             let own = estimate.unwrap_or_default().min(took);
@@ -98,12 +99,13 @@ impl GapFitting {
         }
     }
 
-    /// Whether a background tasklet may be launched that begins at `starts` and then takes `takes`, of a job that was
-    /// last served at `served`.
+    /// Decides whether a background tasklet of expected duration `takes` may be launched, which
+    /// would start at `starts`. Its job was last served at `served`.
     ///
-    /// A delay is worth its price where at least as much of the gap is used. What never fits has its turn all the
-    /// same, once in the time in which the budget is saved up. A foreground that has been away for so long that the
-    /// delay, and what the budget lacks, is within its share of the gap alone is not waited for.
+    /// A delay is acceptable if at least as much of the gap is used. A job whose tasklets never fit
+    /// runs one in each time in which the whole budget accrues. If the foreground has been away so
+    /// long that the delay plus the debt is within the gap's own share, the background is launched
+    /// without regard to the expected end.
     pub(crate) fn admit(
         &mut self,
         now: Duration,
@@ -112,7 +114,8 @@ impl GapFitting {
         served: Duration,
     ) -> Admission {
         let ends = self.open.and_then(|gap| gap.ends);
-        // A foreground that is late by no more than this may come at any moment; after that its return cannot be predicted.
+        // The foreground may return at any moment while it is late by less than `takes`. After that
+        // its return is not predictable.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);
         let overrun = match (ends, given_up) {
             (Some(ends), Some(_)) if now < ends => starts.saturating_add(takes).saturating_sub(ends),
@@ -144,7 +147,7 @@ impl GapFitting {
     }
 }
 
-/// The delay that is left to be spent, in seconds: below zero after a delay that was not covered.
+/// The remaining delay budget, in seconds; negative if a delay exceeded it.
 #[derive(Debug, Clone)]
 struct Budget {
     share: f64,
@@ -175,19 +178,19 @@ impl Budget {
         seconds(self.most)
     }
 
-    /// How long it takes to save this up.
+    /// Returns the time in which this delay accrues.
     fn saves(&self, delay: Duration) -> Duration {
         seconds(delay.as_secs_f64() / self.share)
     }
 
-    /// How long it takes to make good what it lacks.
+    /// Returns the time in which a shortfall accrues.
     fn makes_good(&self, lacking: f64) -> Duration {
-        // Rounding must not leave it short for ever.
+        // The factor keeps rounding from leaving it short indefinitely.
         seconds(lacking / self.share * (1.0 + 1e-9))
     }
 
-    /// By how many seconds what is left by now falls short of a delay, or of all that can be saved up, if that is less;
-    /// zero or less when it does not.
+    /// Updates the budget to `now` and returns the seconds by which it falls short of `delay` (or
+    /// of its maximum, if that is less); zero or negative if it suffices.
     fn lacks(&mut self, now: Duration, delay: Duration) -> f64 {
         let passed = now.saturating_sub(self.as_of).as_secs_f64();
         self.left = (self.left + self.share * passed).min(self.most);
@@ -196,7 +199,7 @@ impl Budget {
     }
 }
 
-/// A figure from 0 to 1; what is no number counts as 0.
+/// Clamps to 0..=1; NaN becomes 0.
 fn fraction(figure: f64) -> f64 {
     if figure.is_nan() { 0.0 } else { figure.clamp(0.0, 1.0) }
 }

@@ -2,16 +2,17 @@ use std::time::Duration;
 
 use crate::{Device, Driver, DriverError, Finished, JobId, Tasklet};
 
-/// What has work for a [`Driver`]: offers tasklets as they become ready, and reacts to those that have finished.
+/// The source of work for a [`Driver`]: offers tasklets as they become ready and reacts to finished
+/// ones.
 ///
-/// One host may stand for several jobs. [`Driver::run`] calls it, for a GPU as for the virtual device.
+/// One host may supply several jobs. [`Driver::run`] calls it, for a GPU as for the virtual device.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use gpu_mux::{
-///     DeviceParameters, Device, Driver, Error, Finished, Host, JobId, Kernel, Policy, Ran, Tasklet, VirtualDevice,
-///     VirtualWork,
+///     DeviceParameters, Device, Driver, Error, Finished, Host, JobId, Kernel, Policy, Ran, Tasklet,
+///     VirtualDevice, VirtualWork,
 /// };
 ///
 /// /// Launches a kernel ten times, each when the one before has finished.
@@ -50,59 +51,63 @@ use crate::{Device, Driver, DriverError, Finished, JobId, Tasklet};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Host<D: Device> {
-    /// What can go wrong.
+    /// The host's error type.
     type Error: From<DriverError<D::Error>>;
 
-    /// The next tasklet that may be launched, with its work; `None` until another one has finished.
+    /// Returns the next tasklet that may be launched, with its work, or `None` until another one
+    /// has finished.
     fn offer(&mut self) -> Option<(Tasklet, D::Work)>;
 
-    /// One of its tasklets has finished on the device, of which `driver` can be asked more.
+    /// Handles a finished tasklet. `driver` gives access to the device.
     ///
     /// # Errors
-    /// End the run.
+    /// An error ends the run.
     fn finish(&mut self, finished: Finished, driver: &mut Driver<D>) -> Result<(), Self::Error>;
 
-    /// Whether nothing more is to be done: asked when it has no more to offer, and after each tasklet that has finished.
+    /// Returns whether all work is done. Called when the host has nothing to offer and after each
+    /// finished tasklet.
     fn is_done(&self) -> bool;
 
-    /// Nothing more has finished for now: called before time passes, and before the run ends by its time.
+    /// Called when all finished tasklets have been handled: before time passes, and before the run
+    /// ends by its time limit.
     ///
     /// # Errors
-    /// End the run.
+    /// An error ends the run.
     fn caught_up(&mut self, driver: &mut Driver<D>) -> Result<(), Self::Error> {
         let _ = driver;
         Ok(())
     }
 
-    /// A background job has ended, since one of its tasklets could not be launched. By default the others go on; the
-    /// driver [keeps](Driver::background_failures) what went wrong.
+    /// Called when a background job has ended because one of its tasklets could not be launched. By
+    /// default the other jobs continue; [`Driver::background_failures`] keeps the error.
     ///
     /// # Errors
-    /// End the run.
+    /// An error ends the run.
     fn background_failed(&mut self, job: JobId, error: &D::Error) -> Result<(), Self::Error> {
         let _ = (job, error);
         Ok(())
     }
 }
 
-/// How a [run](Driver::run) ended.
+/// The outcome of a [run](Driver::run).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the host may have more to do"]
 pub enum Ran {
     /// The host [is done](Host::is_done).
     Done,
-    /// The time has come until which it was to run.
+    /// The time limit was reached.
     Until,
-    /// The host is not done, but nothing runs and nothing will: it offers nothing, or the policy launches nothing of it.
+    /// The host is not done and nothing is in flight: it offers nothing, or the policy launches
+    /// none of it.
     Stalled,
 }
 
 impl<D: Device> Driver<D> {
-    /// Launches what a host offers as the policy says, and tells it what has finished, until it is done, or time has come
-    /// to `until`, or nothing is left that could happen.
+    /// Launches the host's tasklets as the policy decides and reports finished ones to the host,
+    /// until the host is done, the time reaches `until`, or nothing more can happen.
     ///
     /// # Errors
-    /// The host's, or what the driver cannot go on from.
+    /// The host's errors, a device error, or an event that the multiplexer refuses.
     pub fn run<H: Host<D>>(&mut self, host: &mut H, until: Option<Duration>) -> Result<Ran, H::Error> {
         let mut reported = self.background_failures().len();
         loop {

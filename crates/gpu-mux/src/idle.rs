@@ -8,25 +8,26 @@ use std::time::{Duration, Instant};
 /// How a worker waits while no job has anything to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Idle {
-    /// Polls without a break: the quickest answer, and a core of its own is needed for it.
+    /// Polls continuously: the lowest latency, and it occupies a whole core.
     Spin,
-    /// Polls at growing intervals for a few microseconds, then gives the core to other threads between polls.
-    /// Right when several workers share few cores.
+    /// Polls at increasing intervals for a few microseconds, then yields the core to other threads
+    /// between polls. Suitable when several workers share few cores.
     #[default]
     Yield,
-    /// Sleeps this long between polls: little use of the core, a slow answer.
+    /// Sleeps for this time between polls: little use of the core, high latency.
     Sleep(Duration),
-    /// Sleeps until it is woken: no use of the core. Code that gives a job something to do has to call the driver's
-    /// [`waker`](crate::CpuDriver::waker) afterwards, or the job will wait for ever. While a job is
-    /// [`Communicating`](crate::JobState::Communicating), which goes on only when it is polled, it waits as
-    /// [`Yield`](Self::Yield) does.
+    /// Sleeps until it is woken: no use of the core. Code that gives a job something to do must
+    /// call the driver's [`waker`](crate::CpuDriver::waker) afterwards; otherwise the worker sleeps
+    /// indefinitely. While a job is [`Communicating`](crate::JobState::Communicating), which
+    /// progresses only when polled, the worker waits like [`Yield`](Self::Yield).
     Park,
 }
 
-/// Polls without a result before [`Idle::Yield`] begins to yield; it pauses 1, 2, 4, ... spin hints between them.
+/// Number of polls without a result before [`Idle::Yield`] starts to yield. Between them it
+/// executes 1, 2, 4, ... spin hints.
 const SPINS: u32 = 6;
 
-/// One stretch of waiting.
+/// The state of one period of waiting.
 #[derive(Debug)]
 pub(crate) struct Wait {
     idle: Idle,
@@ -38,13 +39,14 @@ impl Wait {
         Self { idle, polls: 0 }
     }
 
-    /// There was something to do: the next wait begins with spinning again.
+    /// Restarts with spinning, because there was something to do.
     pub(crate) fn reset(&mut self) {
         self.polls = 0;
     }
 
-    /// Waits until the next poll is due, but no longer than `limit` where the waiting is a sleep. `seen` is the count
-    /// of the signal before the jobs were polled; one that `communicates` goes on only when it is polled again.
+    /// Waits until the next poll is due. `limit` bounds a sleep, `seen` is the signal's count
+    /// before the jobs were polled, and `communicates` tells whether a job progresses only when
+    /// polled.
     pub(crate) fn wait(
         &mut self,
         limit: Option<Duration>,
@@ -64,17 +66,17 @@ impl Wait {
     }
 }
 
-/// Wakes a worker that is parked.
+/// Wakes a parked worker.
 #[derive(Debug, Default)]
 pub(crate) struct WakeSignal {
     count: AtomicU64,
-    /// Held while the signal is raised, and from a look at `count` until the sleep after it.
+    /// Held while the signal is raised, and from reading `count` until the following sleep begins.
     sleep: Mutex<()>,
     raised: Condvar,
 }
 
 impl WakeSignal {
-    /// How often it has been raised.
+    /// Returns the number of times the signal has been raised.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
@@ -86,7 +88,7 @@ impl WakeSignal {
         self.raised.notify_all();
     }
 
-    /// Sleeps until it has been raised more often than `seen`, but no longer than `limit`.
+    /// Sleeps until the signal's count differs from `seen`, at most for `limit`.
     fn wait(&self, seen: u64, limit: Option<Duration>) {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut sleep = self.lock();
@@ -99,7 +101,7 @@ impl WakeSignal {
         }
     }
 
-    /// The lock guards no data that a panic could leave inconsistent.
+    /// Locks the mutex. It guards no data that a panic could leave inconsistent.
     fn lock(&self) -> MutexGuard<'_, ()> {
         self.sleep.lock().unwrap_or_else(PoisonError::into_inner)
     }

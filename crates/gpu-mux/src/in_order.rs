@@ -4,17 +4,17 @@ use std::time::Duration;
 use crate::policy::Merging;
 use crate::{Lane, Tasklet, TaskletId};
 
-/// The foreground's tasklets of both lanes in the order of their launches: one leaves when it and all that were launched
-/// before it have finished.
+/// Foreground tasklets of both lanes in launch order. A tasklet is removed when it and all tasklets
+/// launched before it have finished.
 #[derive(Debug, Clone)]
 pub(crate) struct InOrder {
     merging: Merging,
     tasklets: VecDeque<Launched>,
-    /// How many tasklets are in the newest group, and how long they take together.
+    /// Number of tasklets in the newest group, and the sum of their estimates.
     newest: (usize, Duration),
     without_estimate: usize,
     estimated: Duration,
-    /// Since when the first of them has been the first.
+    /// Time since which the first tasklet has been the first.
     since: Duration,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct InOrder {
 struct Launched {
     tasklet: Tasklet,
     finished: bool,
-    /// The number of the group that counts as one.
+    /// Number of the group that counts as one tasklet.
     group: u64,
 }
 
@@ -52,15 +52,16 @@ impl InOrder {
         self.tasklets.push_back(Launched { tasklet, finished: false, group });
     }
 
-    /// A tasklet has finished, and leaves as soon as it is the first. O(log n).
+    /// Marks a tasklet as finished. O(log n).
     pub(crate) fn finish(&mut self, id: TaskletId) {
-        // A job numbers its tasklets in the order of their launches.
+        // Numbers increase in launch order.
         if let Ok(place) = self.tasklets.binary_search_by_key(&id.number, |of| of.tasklet.id.number) {
             self.tasklets[place].finished = true;
         }
     }
 
-    /// The first tasklet if it has finished, which leaves, and for how long it was the first.
+    /// Removes and returns the first tasklet if it has finished, with the time for which it was the
+    /// first.
     pub(crate) fn leave(&mut self, now: Duration) -> Option<(Tasklet, Duration)> {
         let tasklet = self.tasklets.front().filter(|first| first.finished)?.tasklet;
         self.tasklets.pop_front();
@@ -73,12 +74,12 @@ impl InOrder {
         Some((tasklet, took))
     }
 
-    /// The tasklet that the foreground is at.
+    /// Returns the foreground's current tasklet.
     pub(crate) fn first(&self) -> Option<&Tasklet> {
         self.tasklets.front().map(|first| &first.tasklet)
     }
 
-    /// Whether a tasklet would count as one with the newest.
+    /// Returns whether a tasklet would join the newest group.
     pub(crate) fn joins(&self, next: &Tasklet) -> bool {
         let (tasklets, time) = self.newest;
         let newest = self.tasklets.back().map(|last| &last.tasklet);
@@ -89,13 +90,13 @@ impl InOrder {
             && time.saturating_add(next.estimate.unwrap_or_default()) <= self.merging.most
     }
 
-    /// How many they are, those of a group as one.
+    /// Returns the number of groups.
     pub(crate) fn len(&self) -> u64 {
         let ends = self.tasklets.front().zip(self.tasklets.back());
         ends.map_or(0, |(first, last)| last.group - first.group + 1)
     }
 
-    /// How long they are estimated to take together, if all of them have an estimate.
+    /// Returns the sum of the estimates, if every tasklet has one.
     pub(crate) fn estimate(&self) -> Option<Duration> {
         (self.without_estimate == 0).then_some(self.estimated)
     }

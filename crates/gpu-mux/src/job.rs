@@ -1,58 +1,61 @@
 use std::task::Poll;
 use std::time::Duration;
 
-/// What a [`PolledJob`] has to offer.
+/// The state of a [`PolledJob`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// A tasklet can run now.
     Ready(Upcoming),
-    /// Nothing can run before communication has ended, which goes on whenever the job is polled.
+    /// Nothing can run until a communication finishes. The communication progresses only when the
+    /// job is polled.
     Communicating(Upcoming),
-    /// Nothing can run yet: input has not come.
+    /// Nothing can run until more input arrives.
     Waiting,
-    /// There will be no more tasklets.
+    /// There are no more tasklets.
     Finished,
 }
 
 impl JobState {
-    /// A tasklet can run now, of which no more is known.
+    /// A tasklet without an estimate or a site can run now.
     pub const READY: Self = Self::Ready(Upcoming { estimate: None, site: None });
 }
 
-/// What is known of a job's next tasklet, or of the communication that it waits for.
+/// Properties of a job's next tasklet, or of the communication that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Upcoming {
-    /// How long it takes on a device of its own, if that is known. Of one with a site the driver learns it otherwise.
+    /// Duration alone on a device, if known. Without it, the driver learns the duration by
+    /// site.
     pub estimate: Option<Duration>,
-    /// Its place in what the job does over and over, such as the step of a training iteration: what is learned about
-    /// a place in one round is used in the next. Places of tasklets and of communication are different.
+    /// Position in the job's repeated sequence, such as the step of a training iteration.
+    /// Statistics are learned by site and used in the next iteration. Tasklets and communications
+    /// use different sites.
     pub site: Option<u32>,
 }
 
 impl Upcoming {
-    /// What comes at this place.
+    /// Creates a description with this site and without an estimate.
     #[must_use]
     pub const fn at_site(site: u32) -> Self {
         Self { estimate: None, site: Some(site) }
     }
 }
 
-/// A job that hands out tasklets one after another and runs them on the thread that asks it to.
+/// A job that offers tasklets one after another and runs them on the thread that polls it.
 ///
-/// A foreground job that communicates does so without blocking: it starts a transfer in
-/// [`run`](Self::run), tests it in [`poll`](Self::poll), and is [`Communicating`](JobState::Communicating) until it is
-/// done. That wait is the gap in which the background runs.
+/// A foreground job communicates without blocking: it starts a transfer in [`run`](Self::run),
+/// tests it in [`poll`](Self::poll), and reports [`Communicating`](JobState::Communicating) until
+/// the transfer is complete. The background runs in that gap.
 pub trait PolledJob {
-    /// What can go wrong in it.
+    /// The job's error type.
     type Error;
 
-    /// Says whether a tasklet can run now. It must not block, since other jobs run on the same thread.
+    /// Returns the job's state. It must not block, because other jobs run on the same thread.
     ///
-    /// A tasklet that has been announced as ready stays announced: asking again before it has run gives the
-    /// same answer, also in a later run of the driver.
+    /// A tasklet that has been reported as ready stays ready: polling again before it has run
+    /// returns the same answer, also in a later run of the driver.
     fn poll(&mut self) -> Result<JobState, Self::Error>;
 
-    /// Runs the tasklet that [`poll`](Self::poll) announced, to completion.
+    /// Runs the tasklet that [`poll`](Self::poll) reported, to completion.
     fn run(&mut self) -> Result<(), Self::Error>;
 }
 
@@ -88,17 +91,19 @@ pub struct JobFn<T, N, R> {
     run: R,
 }
 
-/// Makes a [`PolledJob`] of a closure that gives the next item of work and one that does it.
+/// Creates a [`PolledJob`] from two closures: `next` returns the next item of work, and `run`
+/// processes it.
 ///
-/// `next` must not block: `Poll::Pending` means that the next item has not come yet, `Poll::Ready(None)` that
-/// there will be no more.
+/// `next` must not block. `Poll::Pending` means that the next item has not arrived yet,
+/// `Poll::Ready(None)` that there are no more items.
 ///
 /// ```
 /// use gpu_mux::{PolledJob, JobState, job_fn};
 /// use std::task::Poll;
 ///
 /// let mut items = 0..2;
-/// let mut job = job_fn(|| Poll::Ready(items.next()), |item: i32| if item == 0 { Ok(()) } else { Err("odd") });
+/// let run = |item: i32| if item == 0 { Ok(()) } else { Err("odd") };
+/// let mut job = job_fn(|| Poll::Ready(items.next()), run);
 /// assert_eq!(job.poll(), Ok(JobState::READY));
 /// assert_eq!(job.run(), Ok(()));
 /// assert_eq!(job.poll(), Ok(JobState::READY));

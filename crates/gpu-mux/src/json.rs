@@ -1,4 +1,4 @@
-//! Files: JSON with a schema, times in microseconds, and errors that say where.
+//! JSON files with a schema, times in microseconds, and errors that name the position.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,16 +8,17 @@ use serde::de::DeserializeOwned;
 
 use crate::Error;
 
-/// A file's content.
+/// Reads a file.
 pub(crate) fn read(path: &Path) -> Result<String, Error> {
     whole_file::read_to_string(path)
         .map_err(|error| Error::BadFile { file: path.display().to_string(), reason: error.to_string() })
 }
 
-/// The value of a text whose field `schema` must be `schema`.
+/// Parses a JSON text whose field `schema` must equal `schema`.
 pub(crate) fn parse<T: DeserializeOwned>(file: &str, text: &str, schema: &str) -> Result<T, Error> {
     let bad = |reason: String| Error::BadFile { file: file.to_owned(), reason };
-    // First, so that a file of another kind is refused for its kind and not for its fields.
+    // Checked first, so that the error for a file of another kind names its schema and not its
+    // fields.
     let found: Schema = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
     if found.schema != schema {
         return Err(bad(format!("expected the schema {schema:?}, got {:?}", found.schema)));
@@ -35,22 +36,24 @@ struct Schema {
 }
 
 pub(crate) fn shown(value: &impl Serialize) -> String {
-    // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
+    // Serialization to a string fails only for maps whose keys are not strings; there are none
+    // here.
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// A time as microseconds.
+/// Converts a duration to microseconds.
 pub(crate) fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// The nearest nanosecond to so many microseconds; `None` when that is no time.
+/// Converts microseconds to a duration, rounded to nanoseconds; `None` if negative, too large or
+/// not a number.
 pub(crate) fn duration(us: f64) -> Option<Duration> {
     let ns = (us * 1e3).round();
     (0.0..9e18).contains(&ns).then(|| Duration::from_nanos(ns as u64))
 }
 
-/// Durations as fields in microseconds.
+/// Serde adapter that stores a duration as a field in microseconds.
 pub(crate) mod as_micros {
     use std::time::Duration;
 

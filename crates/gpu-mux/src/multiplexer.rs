@@ -11,70 +11,73 @@ use crate::running::RunningRule;
 use crate::turn::Turn;
 use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 
-/// What a driver tells the [`Multiplexer`].
+/// An event that a driver reports to the [`Multiplexer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MuxEvent {
-    /// A tasklet may be launched: everything it depends on has finished, or has been launched where the device keeps
-    /// the order, or is what it comes [`after`](Tasklet::after).
+    /// A tasklet may be launched: every tasklet it depends on has finished, has been launched on a
+    /// device that keeps launch order, or is the one named by [`after`](Tasklet::after).
     Ready(Tasklet),
     /// A tasklet that was launched has finished.
     Finished {
-        /// Which one.
+        /// The finished tasklet.
         tasklet: TaskletId,
-        /// How long it occupied its lane.
+        /// Time for which the tasklet occupied its lane.
         took: Duration,
     },
-    /// Time has passed and nothing else has happened: the answer to [`MuxCommand::WakeAt`].
+    /// Time has passed without another event. The response to [`MuxCommand::WakeAt`].
     Tick,
-    /// A background job is paused: what is in flight finishes, and nothing more of it is launched.
+    /// Pauses a background job: its tasklets in flight finish, and no further tasklet is launched.
     Pause(JobId),
-    /// A background job is resumed. It does not catch up on what the others had meanwhile.
+    /// Resumes a background job. The job gets no compensation for the time it was paused.
     Resume(JobId),
-    /// A background job is drained: what waits is still launched, and nothing new is accepted.
+    /// Drains a background job: waiting tasklets are still launched, and new ones are refused.
     Drain(JobId),
-    /// A background job is given up: what waits is dropped, and what is in flight counts no more, whether it is ever
-    /// reported as finished or not. Nothing of it is accepted from then on.
+    /// Marks a background job as failed: waiting tasklets are dropped, tasklets in flight no longer
+    /// count (whether or not they are reported as finished), and new ones are refused.
     Failed(JobId),
-    /// As [`Failed`](Self::Failed), and the multiplexer knows nothing more of the job, so that another one may have its
-    /// id. What was in flight must not be reported as finished.
+    /// Like [`Failed`](Self::Failed), and also removes the job, so that its id can be reused.
+    /// Tasklets that were in flight must not be reported as finished afterwards.
     Forget(JobId),
-    /// A background job gets a share of the background's time in proportion to this; 1 by default.
+    /// Sets the weight of a background job. Jobs share the background's time in proportion to their
+    /// weights; the default is 1.
     Weigh(JobId, NonZeroU32),
 }
 
-/// What the [`Multiplexer`] tells its driver.
+/// A command that the [`Multiplexer`] gives to its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MuxCommand {
     /// Launch this tasklet now.
     Launch(TaskletId),
-    /// Send [`MuxEvent::Tick`] at this time, counted from the driver's epoch, unless another event comes first: then
-    /// it is asked for again if it is still needed. A tick may come early or late.
+    /// Send [`MuxEvent::Tick`] at this time, measured from the driver's epoch. Any other event
+    /// cancels the request; the multiplexer repeats it if it is still needed. A tick may be early
+    /// or late.
     WakeAt(Duration),
 }
 
-/// Decides what one device runs next: the policy, without a clock, a thread or a device.
+/// The scheduling policy of one device, as a state machine without a clock, a thread or a device.
 ///
-/// A driver feeds it events, each with its time since an epoch of the driver's choice, and then carries out its
-/// commands until there is none. All events of one instant should go in before the first command comes out: a
-/// decision is made when it is asked for, so that a foreground tasklet that becomes ready just when the one before it
-/// finishes leaves no opening for the background.
+/// The driver feeds it events, each with the time since an epoch chosen by the driver, and executes
+/// its commands until there are none. All events of one instant should be fed before the first
+/// command is polled: commands are computed on demand, so a foreground tasklet that becomes ready
+/// at the moment its predecessor finishes leaves no gap for the background.
 ///
-/// The rules, with the limits set by [`Policy`]:
-/// - every tasklet is launched once, and each job's in the order of their numbers;
-/// - the foreground goes first, as soon as it is ready, as far as it may be launched ahead;
-/// - background is launched while no more of it is in flight than may be, no second tasklet that is longer than
-///   its bound is, and no rule withholds it: for compute or communication of the foreground, for its slow-down, for
-///   the tasklet that it is at, or because the gap is too short;
-/// - background jobs share by their weights;
-/// - the same events, asked for commands at the same points, give the same commands.
+/// Rules, with the limits set by [`Policy`]:
+/// - Every tasklet is launched once, and the tasklets of a job are launched in the order of their
+///   numbers.
+/// - The foreground goes first: its ready tasklets are launched up to the launch-ahead limit.
+/// - Background is launched while fewer tasklets than its limit are in flight, no other tasklet in
+///   flight exceeds the piece bound, and no rule withholds it. The rules look at the foreground's
+///   compute, its communication, its slow-down, its current tasklet and the length of the gap.
+/// - Background jobs share by weight.
+/// - The same events, polled at the same points, give the same commands.
 ///
-/// A background job that stalls keeps its place among those in flight, and delays the background only; one that is
-/// reported as [failed](MuxEvent::Failed) loses it.
+/// A background job that stalls keeps its slot among the tasklets in flight and delays only the
+/// background. A job reported as [failed](MuxEvent::Failed) loses its slot.
 ///
-/// Handling an event and asking for a command are O(b) for b background jobs, and O(log n) more for n tasklets in
-/// flight. Nothing is allocated once the queues have reached their largest length and every job and
-/// [site](Tasklet::site) has come up.
+/// Handling an event and polling a command take O(b) time for b background jobs, plus O(log n) for
+/// n tasklets in flight. Nothing is allocated once the queues have reached their maximum length and
+/// every job and [site](Tasklet::site) has been seen.
 ///
 /// ```
 /// use gpu_mux::{MuxCommand, MuxEvent, JobId, Multiplexer, Policy, Tasklet};
@@ -97,25 +100,25 @@ pub struct Multiplexer {
     policy: Policy,
     now: Duration,
     foreground: Queue,
-    /// What of it is in flight, in the order of the launches.
+    /// Foreground tasklets in flight, in launch order.
     launched: InOrder,
     background: Background,
     slowdown: Option<Slowdown>,
     running: Option<RunningRule>,
     gaps: Option<GapFitting>,
-    /// The foreground computed when it was last looked at.
+    /// Whether the foreground was computing when it was last checked.
     computing: bool,
-    /// When the foreground's last compute tasklet finished, and where.
+    /// End time and site of the foreground's last compute tasklet.
     quiet: (Duration, Option<u32>),
-    /// Foreground communication in flight that holds the background back.
+    /// Number of foreground communication tasklets in flight that withhold the background.
     withholding: usize,
-    /// The wake-up that the driver has been asked for since the last event.
+    /// Wake-up requested from the driver since the last event.
     wake: Option<Duration>,
     over_long: u64,
 }
 
 impl Multiplexer {
-    /// An idle multiplexer at the driver's epoch.
+    /// Creates an idle multiplexer at the driver's epoch.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -138,18 +141,22 @@ impl Multiplexer {
         }
     }
 
-    /// The rules.
+    /// Returns the policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Handles what happened at `now`, counted from the driver's epoch.
+    /// Handles an event that happened at `now`, measured from the driver's epoch.
     ///
-    /// An event that is refused changes nothing: [`Error::TimeWentBack`] when `now` is before the last event,
-    /// [`Error::OutOfOrder`] for a tasklet whose number is not larger than its job's last, [`Error::Closed`] for one of
-    /// a job that takes nothing new, [`Error::NotInFlight`] for the end of a tasklet that was not launched or has ended
-    /// before, [`Error::NotBackground`] for holding back the foreground.
+    /// An event that is refused changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::TimeWentBack`] if `now` is before the last event; [`Error::OutOfOrder`] if a
+    /// tasklet's number is not larger than its job's last; [`Error::Closed`] if the job accepts no
+    /// new tasklets; [`Error::NotInFlight`] if a finished tasklet was not launched or has already
+    /// finished; [`Error::NotBackground`] if the foreground is to be paused, drained, weighted or
+    /// failed.
     pub fn handle(&mut self, now: Duration, event: MuxEvent) -> Result<(), Error> {
         if now < self.now {
             return Err(Error::TimeWentBack { now, last: self.now });
@@ -188,7 +195,8 @@ impl Multiplexer {
         Ok(())
     }
 
-    /// The next thing to do as of the last event's time; `None` when there is nothing more until another event.
+    /// Returns the next command as of the last event's time, or `None` if there is nothing to do
+    /// before another event.
     pub fn poll_command(&mut self) -> Option<MuxCommand> {
         if self.foreground_may_launch() {
             return self.launch_foreground().map(MuxCommand::Launch);
@@ -202,33 +210,37 @@ impl Multiplexer {
             Turn::Launch(place) => return self.background.launch(place, self.now).map(MuxCommand::Launch),
             Turn::NotBefore(until) => until?,
         };
-        // Asked for once: a driver drains commands until there is none.
+        // Requested once: a driver polls commands until there are none.
         (self.wake != Some(until)).then(|| {
             self.wake = Some(until);
             MuxCommand::WakeAt(until)
         })
     }
 
-    /// Background tasklets so far that took longer than [`Policy::background_piece`]. Each may have made the
-    /// foreground wait for longer than the policy promises: cut the background finer.
+    /// Returns the number of background tasklets so far that took longer than
+    /// [`Policy::background_piece`]. Each may have delayed the foreground by more than the policy
+    /// allows; cut the background into shorter pieces.
     #[must_use]
     pub fn over_long(&self) -> u64 {
         self.over_long
     }
 
-    /// Tasklets of a job that are in flight: zero for a job that has been paused once what was in flight has finished.
+    /// Returns the number of tasklets of a job in flight. It is zero for a paused job whose
+    /// tasklets have finished.
     #[must_use]
     pub fn in_flight(&self, job: JobId) -> usize {
         if job.is_foreground() { self.foreground.in_flight() } else { self.background.in_flight_of(job) }
     }
 
-    /// Whether nothing of a job waits or is in flight: for one that is drained, that it is done.
+    /// Returns whether a job has no tasklets waiting or in flight. For a drained job this means
+    /// that it is done.
     #[must_use]
     pub fn is_empty(&self, job: JobId) -> bool {
         if job.is_foreground() { self.foreground.is_empty() } else { self.background.is_empty(job) }
     }
 
-    /// The foreground's present slow-down by [`Policy::feedback`], 1 for none; `None` without that rule.
+    /// Returns the foreground's current slow-down as measured by [`Policy::feedback`] (1 is no
+    /// slow-down), or `None` if that rule is off.
     #[must_use]
     pub fn foreground_slowdown(&self) -> Option<f64> {
         self.slowdown.as_ref().map(Slowdown::average)
@@ -264,7 +276,7 @@ impl Multiplexer {
         self.withholding += usize::from(self.withholds(&tasklet));
         match tasklet.lane {
             Lane::Compute => self.computes_from(self.now),
-            // It needs the device too: one gap ends and the next begins.
+            // Communication occupies the device too: it ends one gap and begins the next.
             Lane::Communication if !self.computing => {
                 self.gap_ends(self.now);
                 self.gap_begins(self.now, tasklet.site);
@@ -274,7 +286,7 @@ impl Multiplexer {
         Some(tasklet.id)
     }
 
-    /// Something has happened at `now` after which the foreground may compute.
+    /// Checks whether an event at `now` has made the foreground start computing.
     fn computes_from(&mut self, now: Duration) {
         if !self.computing && self.foreground.computes() {
             self.computing = true;
@@ -303,7 +315,7 @@ impl Multiplexer {
         }
     }
 
-    /// Whether a foreground tasklet holds the background back as long as it is in flight.
+    /// Returns whether a foreground tasklet withholds the background while it is in flight.
     fn withholds(&self, tasklet: &Tasklet) -> bool {
         tasklet.lane == Lane::Communication
             && match self.policy.background_beside_communication {
@@ -319,7 +331,7 @@ impl Multiplexer {
             Ahead::Compute => {
                 (self.foreground.compute_in_flight() as u64, self.foreground.compute_estimate())
             }
-            // What is merged is launched as one.
+            // Merged tasklets are launched as one.
             Ahead::InOrder(_) if self.launched.joins(next) => return true,
             Ahead::InOrder(_) => (self.launched.len(), self.launched.estimate()),
         };
@@ -327,8 +339,8 @@ impl Multiplexer {
             || time.is_some_and(|time| time < self.policy.foreground_ahead_time)
     }
 
-    /// Asked only when the foreground has nothing to launch: any compute of its that still waits does so because of
-    /// compute in flight.
+    /// Decides about the background. Called only when the foreground has nothing to launch: if it
+    /// has compute waiting, other compute is in flight.
     fn background_turn(&mut self) -> Option<Turn> {
         let limit = if self.foreground.is_empty() {
             self.policy.background_in_flight_alone
@@ -348,7 +360,7 @@ impl Multiplexer {
         Some(held.map_or(turn, |until| Turn::NotBefore(Some(until))))
     }
 
-    /// Whether the tasklet that the foreground is at withholds the background.
+    /// Returns whether the foreground's current tasklet withholds the background.
     fn is_at_what_withholds(&self) -> bool {
         let rule = self.running.as_ref().zip(self.launched.first());
         rule.is_some_and(|(rule, first)| rule.withholds(first))

@@ -1,22 +1,23 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// A part of a tasklet: some of its samples.
+/// A part of a tasklet: a range of its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The samples of this part.
+    /// The samples of this piece.
     pub samples: Range<usize>,
-    /// Its share of the tasklet's time.
+    /// Its share of the tasklet's duration.
     pub takes: Duration,
 }
 
-/// Cuts a background tasklet by samples into as few pieces as take at most `bound` each.
+/// Cuts a background tasklet by samples into the smallest number of pieces that take at most
+/// `bound` each.
 ///
-/// `takes` is the time of the whole tasklet and is assumed to grow in proportion to its samples; what a real
-/// device adds for every launch is not modelled. The pieces are in order, differ by at most one sample, cover every
-/// sample once and add up to `takes` exactly. A single sample is not cut: where one alone takes longer than
-/// `bound`, the pieces are single samples and too long. A tasklet of no samples, or one that cannot be cut
-/// (say it has one sample), is one piece. Times above 584 years (2^64 ns) count as that.
+/// `takes` is the duration of the whole tasklet and is assumed to be proportional to its samples;
+/// launch overhead is not modelled. The pieces are in order, differ by at most one sample, cover
+/// every sample once and add up to `takes` exactly. A single sample is not cut: if one sample takes
+/// longer than `bound`, the pieces are single samples and exceed the bound. A tasklet of at most
+/// one sample is one piece. Durations above 584 years (2^64 ns) are clamped.
 ///
 /// O(1) to start and for each piece; nothing is allocated.
 ///
@@ -32,7 +33,7 @@ pub struct Piece {
 #[must_use]
 pub fn pieces(takes: Duration, samples: usize, bound: Duration) -> impl ExactSizeIterator<Item = Piece> {
     let (takes, bound) = (nanos(takes), nanos(bound));
-    // What cannot be cut is one unit, even if it has no samples.
+    // A tasklet without samples is one unit.
     let units = samples.max(1);
     let largest = if takes <= bound { units as u128 } else { part_of(units, bound, takes).max(1) };
     let count = (units as u128).div_ceil(largest) as usize;
@@ -47,7 +48,7 @@ pub fn pieces(takes: Duration, samples: usize, bound: Duration) -> impl ExactSiz
     })
 }
 
-/// `whole * numerator / denominator`, rounded down, without overflow on the way.
+/// Returns `whole * numerator / denominator`, rounded down, without intermediate overflow.
 fn part_of(whole: usize, numerator: u64, denominator: u64) -> u128 {
     whole as u128 * u128::from(numerator) / u128::from(denominator)
 }

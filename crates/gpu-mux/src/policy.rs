@@ -1,10 +1,12 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// The rules of sharing. Every technique is a field, so that what it is worth can be measured by switching it off.
+/// The rules for sharing a device. Every technique is a field, so that its effect can be measured
+/// by switching it off.
 ///
-/// The first four are carried out by the code that prepares and launches the work, the others by the
-/// [`Multiplexer`](crate::Multiplexer). A driver says which of them its device has.
+/// The first four are carried out by the code that prepares and launches the work, the others by
+/// the [`Multiplexer`](crate::Multiplexer). A driver's documentation lists those that its device
+/// supports.
 ///
 /// ```
 /// use gpu_mux::Policy;
@@ -15,142 +17,153 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
-    /// The foreground's streams have the highest priority and the background's the lowest, so that the device gives
-    /// what becomes free to the foreground first.
+    /// Whether the foreground's streams have the highest priority and the background's the lowest.
+    /// The device then gives free multiprocessors to the foreground first.
     pub stream_priority: bool,
-    /// A tasklet is launched as one captured graph, not kernel by kernel.
+    /// Whether a tasklet is launched as one captured graph instead of kernel by kernel.
     pub captured_graphs: bool,
-    /// How long one background tasklet should take at most; `None` when the background is not to be cut. Longer
-    /// work is cut before it is offered (see [`pieces`](crate::pieces())). What is longer all the same is
-    /// counted, not refused, and only one such tasklet is in flight at a time.
+    /// Maximum duration of a background tasklet; `None` to leave the background uncut. Longer work
+    /// is cut before it is offered (see [`pieces`](crate::pieces())). A tasklet that still exceeds
+    /// the bound is counted, not refused, and only one such tasklet is in flight at a time.
     pub background_piece: Option<Duration>,
-    /// Samples that a background kernel works on at most; `None` for the whole batch. Smaller kernels can be cut
-    /// finer, and use the device less well.
+    /// Maximum number of samples of a background kernel; `None` for the whole batch. Smaller
+    /// kernels can be cut into shorter pieces and use the device less efficiently.
     pub background_micro_batch: Option<NonZeroUsize>,
-    /// Foreground tasklets that may be in flight at once, of those that [count](Self::foreground_ahead_counts). More
-    /// than one hides the launch latency of an asynchronous device.
+    /// Maximum number of foreground tasklets in flight, as
+    /// [counted](Self::foreground_ahead_counts). A value above 1 hides the launch latency of an
+    /// asynchronous device.
     pub foreground_ahead: NonZeroUsize,
-    /// More than [`foreground_ahead`](Self::foreground_ahead) may be in flight while all of them together are
-    /// estimated to take less than this, so that the device does not run out of work during a run of short tasklets. Zero
-    /// switches the rule off.
+    /// More than [`foreground_ahead`](Self::foreground_ahead) tasklets may be in flight while the
+    /// sum of their estimates is below this time, so that the device does not run out of work
+    /// during a series of short tasklets. Zero disables the rule.
     pub foreground_ahead_time: Duration,
-    /// Which tasklets of the foreground count as in flight for these two limits.
+    /// Which foreground tasklets count towards these two limits.
     pub foreground_ahead_counts: Ahead,
-    /// Background tasklets of all jobs that may be in flight at once while the foreground has something queued or in
-    /// flight. Zero holds the background back.
+    /// Maximum number of background tasklets in flight, over all jobs, while the foreground has
+    /// tasklets queued or in flight. Zero withholds the background.
     pub background_in_flight: usize,
-    /// The same while the foreground has nothing queued or in flight. The larger of the two, with
-    /// [`background_piece`](Self::background_piece), bounds how long the foreground waits when it comes back.
+    /// The same limit while the foreground has nothing queued or in flight. The larger of the two,
+    /// times [`background_piece`](Self::background_piece), bounds the delay of a foreground that
+    /// returns.
     pub background_in_flight_alone: usize,
-    /// Whether background is launched while the foreground computes, to use what its kernels leave of the device.
+    /// Whether background is launched while the foreground computes, to use the multiprocessors
+    /// that its kernels leave free.
     pub background_beside_compute: bool,
-    /// Whether background is launched while foreground communication is in flight: runs, or is queued on the device.
+    /// Whether background is launched while foreground communication runs or is queued on the
+    /// device.
     pub background_beside_communication: BesideCommunication,
-    /// Holds the background back while the foreground is seen to be slow.
+    /// Withholds the background while the foreground as a whole is measured to be slow.
     pub feedback: Option<Feedback>,
-    /// Withholds the background by the one tasklet that the foreground is at.
+    /// Withholds the background because of the foreground's current tasklet.
     pub running: Option<Running>,
-    /// Launches background where it is expected to end before the foreground comes back.
+    /// Launches background where it is expected to finish before the foreground returns.
     pub gaps: Option<Gaps>,
 }
 
-/// Which tasklets of the foreground count as launched ahead.
+/// Which foreground tasklets count as launched ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
-    /// Compute tasklets that have not finished. Communication does not fill the compute units, and is launched at once.
+    /// Compute tasklets that have not finished. Communication is launched at once, because it
+    /// leaves the compute units free.
     Compute,
-    /// Tasklets of both lanes, in the order of their launches, as in DeepPool's runtimes: each until it and all that
-    /// were launched before it have finished.
+    /// Tasklets of both lanes in launch order, as in DeepPool's runtimes: a tasklet counts until it
+    /// and all tasklets launched before it have finished.
     InOrder(Merging),
 }
 
-/// Which compute tasklets that follow each other count as one, as if they were merged into one graph.
+/// Limits within which consecutive compute tasklets count as one, as if they were merged into one
+/// graph.
 ///
-/// With no time at all, each counts.
+/// With zero limits, every tasklet counts separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Merging {
-    /// No more are merged once they take longer than this together, by their estimates.
+    /// No tasklet is added to a group whose estimates sum to more than this.
     pub enough: Duration,
-    /// They never take longer than this together.
+    /// No tasklet is added if the sum of the group's estimates would exceed this.
     pub most: Duration,
-    /// How many are merged at most.
+    /// Maximum number of tasklets in a group.
     pub tasklets: usize,
 }
 
-/// When background is launched while foreground communication is in flight: runs, or is queued on the device.
+/// When background is launched while foreground communication runs or is queued on the device.
 ///
-/// Communication kernels need some compute units and much of the memory bandwidth, which the background takes from
-/// them.
+/// Communication kernels need some multiprocessors and much of the memory bandwidth, and background
+/// work beside them takes from both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BesideCommunication {
-    /// Not before all of it has finished.
+    /// Background waits until all foreground communication has finished.
     Never,
-    /// Communication holds no background back.
+    /// Communication does not withhold background.
     Always,
 }
 
-/// Throttling by what is measured: the background is held back while the foreground's tasklets take longer than on a
-/// device of their own.
+/// Throttling by measurement: the background is withheld while the foreground's tasklets take
+/// longer than they take alone.
 ///
-/// The measure is a moving average of `took / estimate` over the foreground's compute tasklets that have an
-/// [estimate](crate::Tasklet::estimate). As long as no foreground tasklet finishes it stays what it is, so it is
-/// believed for [`patience`](Self::patience) only.
+/// The measure is a moving average of `took / estimate` over the foreground's compute tasklets that
+/// have an [estimate](crate::Tasklet::estimate). It does not change while no foreground tasklet
+/// finishes, so it expires after [`patience`](Self::patience).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Feedback {
-    /// The background is held back above this slow-down, and let back in below it; 1 is no slow-down.
+    /// Slow-down above which the background is withheld; 1 is no slow-down.
     pub limit: f64,
-    /// The weight, from 0 to 1, of a new tasklet that is slower than the average.
+    /// Weight, from 0 to 1, of a new measurement above the average.
     pub rise: f64,
-    /// The weight, from 0 to 1, of one that is faster.
+    /// Weight, from 0 to 1, of a new measurement below the average.
     pub fall: f64,
-    /// How long after the foreground's last tasklet the average still counts.
+    /// Time after the foreground's last finished tasklet for which the average is used.
     pub patience: Duration,
 }
 
-/// The rule of DeepPool's later runtime: the background is withheld by the one tasklet that the foreground is at.
+/// The rule of DeepPool's later runtime: the background is withheld because of the foreground's
+/// current tasklet.
 ///
-/// That is the oldest tasklet, of either lane, that has been launched and has not finished; in launch order, each begins
-/// when the one before it has ended. The background is withheld while it is an
-/// [all-reduce](crate::Communication::AllReduce), or while that tasklet has lately taken more than `limit` times its
-/// [estimate](crate::Tasklet::estimate): a moving average over the rounds, by its [site](crate::Tasklet::site). One
-/// that [receives](crate::Communication::Receive) and is estimated to take longer than `long_receive` withholds
-/// nothing in any case: what it does is wait. Nothing else withholds the background either, such as compute that is
-/// not slowed, or an empty queue.
+/// The current tasklet is the oldest of either lane that has been launched and has not finished.
+/// The background is withheld while it is an [all-reduce](crate::Communication::AllReduce), or if
+/// tasklets of its [site](crate::Tasklet::site) have recently taken more than `limit` times their
+/// [estimate](crate::Tasklet::estimate) (a moving average over the iterations). A
+/// [receive](crate::Communication::Receive) whose estimate exceeds `long_receive` never withholds
+/// the background, because it mostly waits. Neither do compute that is not slowed and an empty
+/// queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Running {
-    /// The background is withheld beside a tasklet above this slow-down; 1 is no slow-down.
+    /// Slow-down above which a tasklet withholds the background; 1 is no slow-down.
     pub limit: f64,
-    /// The weight, from 0 to 1, of a round in which the tasklet was slower than the limit.
+    /// Weight, from 0 to 1, of a measurement above the limit.
     pub rise: f64,
-    /// The weight, from 0 to 1, of one in which it was not.
+    /// Weight, from 0 to 1, of a measurement at or below the limit.
     pub fall: f64,
-    /// What receives for longer than this withholds nothing.
+    /// Duration above which a receive withholds nothing.
     pub long_receive: Duration,
 }
 
-/// Gap fitting: background is launched where it is expected to end before the foreground comes back.
+/// Gap fitting: background is launched where it is expected to finish before the foreground
+/// returns.
 ///
-/// What the foreground does over and over leaves the same gaps over and over. How long a gap is, is learned for each
-/// [site](crate::Tasklet::site) at which one begins; a background tasklet that would end after the gap is launched
-/// only where it uses more of the gap than it delays the foreground, and as far as a budget covers the delay. What never
-/// fits has its turn all the same, each time that the whole budget could have been saved up.
+/// An iterative foreground leaves the same gaps in every iteration. The length of the gap is
+/// learned for each [site](crate::Tasklet::site) at which a gap begins. A background tasklet that
+/// would end after the gap is launched only if it uses more of the gap than it delays the
+/// foreground, and only if a budget covers the delay. A job whose tasklets never fit still runs one
+/// each time the whole budget could have accrued.
 ///
-/// What background takes is its estimate times what it has lately taken by its estimates: beside communication, which
-/// holds a part of the device, that is more than on a device of its own.
+/// The expected duration of a background tasklet is its estimate times a moving average of measured
+/// time over estimate. Beside communication, which occupies a part of the device, that average is
+/// above 1.
 ///
-/// The budget grows with time and shrinks by the delays that really come about, as far as the foreground's tasklets show
-/// them: by what the first tasklet after a gap took from when it could have run, without its own time. While it is
-/// spent, background runs only in gaps so long that its delay and what the budget lacks (20 ms of it at most) are within
-/// their own share. So over any time T the foreground is delayed by no more than `2 * delay_share * T + credit`, and what
-/// is in flight when that is reached; without gaps that long, by half as much.
+/// The budget grows with time and is charged with the measured delays: the time by which the first
+/// foreground tasklet after a gap ended later than its own duration after it could have started.
+/// While the budget is overdrawn, background runs only in gaps long enough that the delay plus the
+/// debt (at most 20 ms) is within the gap's own share. Over any time T, the foreground is therefore
+/// delayed by at most `2 * delay_share * T + credit`, plus the tasklets in flight when that bound
+/// is reached; without such long gaps, by half as much.
 ///
-/// Figures outside their range count as the nearest within.
+/// Values outside their range are clamped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gaps {
-    /// The part of all time, from 0.0001 to 1, by which the foreground may be delayed.
+    /// Fraction of time, from 0.0001 to 1, by which the foreground may be delayed.
     pub delay_share: f64,
-    /// How much of that may be saved up.
+    /// Maximum budget.
     pub credit: Duration,
-    /// The weight, from 0 to 1, of a gap's newest length in what is expected of the next one.
+    /// Weight, from 0 to 1, of the newest length of a gap in its expected length.
     pub weight: f64,
 }

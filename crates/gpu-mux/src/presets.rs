@@ -1,4 +1,4 @@
-//! Policies by name.
+//! Named policies.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::Policy;
 use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Running};
 
-/// A bound on pieces that no iteration reaches: each is one piece.
+/// A piece bound that no iteration reaches, so that each iteration is one piece.
 const WHOLE_ITERATION: Duration = Duration::from_secs(3_600);
 
 impl Policy {
-    /// Two jobs on two streams, and nothing done about it: kernels are launched one by one as they come.
+    /// Two jobs on two streams without any technique: kernels are launched one by one.
     #[must_use]
     pub const fn naive() -> Self {
         Self {
@@ -31,14 +31,14 @@ impl Policy {
         }
     }
 
-    /// The foreground's streams have priority, and nothing else.
+    /// Only stream priority: the foreground's streams go first.
     #[must_use]
     pub const fn priority() -> Self {
         Self { stream_priority: true, ..Self::naive() }
     }
 
-    /// DeepPool's runtime before it withheld anything (`seojinpark/DeepPool`, 7922cac): the background launches whole
-    /// iterations by itself, two of them in flight, on a stream of low priority.
+    /// DeepPool's runtime before it withheld anything (`seojinpark/DeepPool`, 7922cac): the
+    /// background launches whole iterations, two of them in flight, on a stream of low priority.
     #[must_use]
     pub const fn ungated() -> Self {
         Self {
@@ -53,10 +53,10 @@ impl Policy {
         }
     }
 
-    /// The rule of DeepPool's MLSys artifact (df866c5): one background piece in flight, beside compute of the foreground
-    /// too, but none while a send, a receive or an all-reduce of the foreground is queued on the device; of the
-    /// foreground four tasklets or 1 ms are queued, whichever is more, and layers count as merged into tasklets of more
-    /// than 500 us.
+    /// The rule of DeepPool's MLSys artifact (df866c5): one background piece in flight, also beside
+    /// foreground compute, but none while a send, a receive or an all-reduce of the foreground is
+    /// queued on the device. The foreground queues four tasklets or 1 ms of work, whichever is
+    /// more, and layers count as merged into tasklets of more than 500 us.
     ///
     /// The artifact's pieces take half a millisecond *or more*; here that is their bound.
     #[must_use]
@@ -70,11 +70,13 @@ impl Policy {
         }
     }
 
-    /// The rule of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two foreground tasklets are queued, where
-    /// layers count as merged into tasklets of more than 250 us. One background piece may be in flight, four while there is no
-    /// foreground. Only the oldest launched foreground tasklet that has not finished withholds it: see [`Running`].
+    /// The rule of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two foreground
+    /// tasklets are queued, where layers count as merged into tasklets of more than 250 us. One
+    /// background piece may be in flight, or four while there is no foreground. Only the oldest
+    /// launched foreground tasklet that has not finished withholds the background; see
+    /// [`TaskletFeedback`].
     ///
-    /// Pieces as in [`artifact`](Self::artifact).
+    /// Pieces are as in [`artifact`](Self::artifact).
     #[must_use]
     pub const fn deeppool() -> Self {
         Self {
@@ -93,9 +95,10 @@ impl Policy {
         }
     }
 
-    /// The [default](Self::default), and background is held back while the foreground as a whole is seen to be slower than
-    /// 1.1 times what it is alone: for work whose estimates the default cannot trust. Not a rule of DeepPool's, whose
-    /// later runtime looks at [one tasklet at a time](Self::deeppool).
+    /// The [default](Self::default) plus [`Feedback`]: background is withheld while the foreground
+    /// as a whole is measured to be slower than 1.1 times its time alone. For work whose estimates
+    /// are unreliable. DeepPool has no such rule; its later runtime looks at [one tasklet at a
+    /// time](Self::deeppool).
     #[must_use]
     pub fn feedback() -> Self {
         Self {
@@ -109,7 +112,7 @@ impl Policy {
         }
     }
 
-    /// The presets by name, the default last.
+    /// Returns the presets by name, the default last.
     #[must_use]
     pub fn presets() -> Vec<(&'static str, Self)> {
         vec![
@@ -123,8 +126,8 @@ impl Policy {
         ]
     }
 
-    /// The techniques one by one, each added to those before it, from [`naive`](Self::naive) to the default; and then
-    /// those that the default does without, each added to the default.
+    /// Returns an ablation: from [`naive`](Self::naive) to the default, adding one technique at a
+    /// time, and then each technique that the default omits, added to the default.
     #[must_use]
     pub fn ladder() -> Vec<(&'static str, Self)> {
         let all = Self::default();
@@ -161,7 +164,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// All policies that have a name: the presets, and then the ladder without what is a preset already.
+    /// Returns all named policies: the presets, then the steps of the ladder that are not presets.
     #[must_use]
     pub fn all() -> Vec<(&'static str, Self)> {
         let presets = Self::presets();
@@ -170,7 +173,7 @@ impl Policy {
         presets.into_iter().chain(steps).collect()
     }
 
-    /// The policy of this name among [all](Self::all); case and hyphens do not matter.
+    /// Returns the policy with this name among [all](Self::all), ignoring case and hyphens.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = Self::all();
@@ -180,8 +183,8 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// Ours: graphs, priorities and short pieces, launched only while the foreground does not compute and where they
-    /// are expected to end before it comes back.
+    /// Captured graphs, stream priorities and short pieces, launched only while the foreground does
+    /// not compute and where they are expected to end before it returns.
     fn default() -> Self {
         Self {
             captured_graphs: true,
@@ -197,7 +200,8 @@ impl Default for Policy {
     }
 }
 
-/// Compute tasklets count as one until they take longer than so many microseconds, at most twice as long, or are eleven.
+/// Counts compute tasklets as one until their estimates exceed the soft limit (given in
+/// microseconds), up to twice that time or 11 tasklets.
 const fn merged(enough_us: u64) -> Ahead {
     Ahead::InOrder(Merging {
         enough: Duration::from_micros(enough_us),
@@ -206,7 +210,7 @@ const fn merged(enough_us: u64) -> Ahead {
     })
 }
 
-/// So many foreground tasklets, at least one.
+/// Returns this number of foreground tasklets, at least one.
 const fn ahead(tasklets: usize) -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(tasklets - 1)
 }

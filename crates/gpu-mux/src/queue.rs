@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Error, Lane, Tasklet, TaskletId};
 
-/// One job's tasklets: those that wait, in launch order, and those in flight, by lane.
+/// The tasklets of one job: those waiting, in launch order, and those in flight, by lane.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Queue {
     newest: Option<u64>,
@@ -13,10 +13,11 @@ pub(crate) struct Queue {
     communication: InFlight,
 }
 
-/// What is in flight on one lane. Sums are kept, so that a decision does not have to add them up.
+/// The tasklets in flight on one lane, with running sums, so that a decision does not have to add
+/// them up.
 #[derive(Debug, Clone, Default)]
 struct InFlight {
-    /// Launched in rising order, so this stays sorted by number whatever finishes first.
+    /// Sorted by number: they are launched in increasing order, and removal keeps the order.
     tasklets: VecDeque<Tasklet>,
     without_estimate: usize,
     estimated: Duration,
@@ -33,7 +34,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The tasklet that is next to be launched.
+    /// Returns the tasklet that is launched next.
     pub(crate) fn next(&self) -> Option<&Tasklet> {
         self.waiting.front()
     }
@@ -45,38 +46,39 @@ impl Queue {
         Some(tasklet)
     }
 
-    /// Removes a tasklet that is in flight: O(log n) to find it, O(1) to remove the oldest of a lane.
+    /// Removes a tasklet in flight: O(log n) to find it, O(1) to remove the oldest of a lane.
     pub(crate) fn finish(&mut self, id: TaskletId) -> Result<Tasklet, Error> {
         let compute = self.compute.remove(id.number);
         compute.or_else(|| self.communication.remove(id.number)).ok_or(Error::NotInFlight(id))
     }
 
-    /// Nothing waits and nothing is in flight.
+    /// Returns whether nothing waits and nothing is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.in_flight() == 0
     }
 
-    /// Tasklets in flight on both lanes.
+    /// Returns the number of tasklets in flight on both lanes.
     pub(crate) fn in_flight(&self) -> usize {
         self.compute_in_flight() + self.communication.tasklets.len()
     }
 
-    /// The tasklets in flight.
+    /// Iterates over the tasklets in flight.
     pub(crate) fn all_in_flight(&self) -> impl Iterator<Item = &Tasklet> {
         self.compute.tasklets.iter().chain(&self.communication.tasklets)
     }
 
-    /// Compute tasklets in flight.
+    /// Returns the number of compute tasklets in flight.
     pub(crate) fn compute_in_flight(&self) -> usize {
         self.compute.tasklets.len()
     }
 
-    /// How long the compute tasklets in flight are estimated to take together, if all of them have an estimate.
+    /// Returns the sum of the estimates of the compute tasklets in flight, if all of them have one.
     pub(crate) fn compute_estimate(&self) -> Option<Duration> {
         (self.compute.without_estimate == 0).then_some(self.compute.estimated)
     }
 
-    /// Whether the device has compute work of this job that waits for nothing. O(log n).
+    /// Returns whether the device has compute work of this job with no unfinished dependency. O(log
+    /// n).
     pub(crate) fn computes(&self) -> bool {
         self.compute.tasklets.front().is_some_and(|first| {
             let after =
@@ -117,9 +119,9 @@ impl InFlight {
     }
 }
 
-/// Of tasklets in the order of their numbers.
+/// Returns the position of a number among tasklets sorted by number.
 fn position(tasklets: &VecDeque<Tasklet>, number: u64) -> Option<usize> {
-    // Most often it is the oldest, or one that has ended before that.
+    // The most frequent cases: it is the oldest, or it has finished before the oldest.
     match number.cmp(&tasklets.front()?.id.number) {
         Ordering::Less => None,
         Ordering::Equal => Some(0),

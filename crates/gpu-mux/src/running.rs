@@ -4,11 +4,11 @@ use crate::by_site::average_at;
 use crate::policy::Running;
 use crate::{Communication, Lane, Tasklet};
 
-/// What each of the foreground's tasklets has lately taken, and whether it withholds the background.
+/// Recent slow-down of each foreground tasklet, and whether it withholds the background.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningRule {
     rules: Running,
-    /// By site: a moving average of how much longer than its estimate a tasklet took.
+    /// Moving average of measured time over estimate, by site.
     slowdowns: Vec<Option<f64>>,
 }
 
@@ -17,8 +17,8 @@ impl RunningRule {
         Self { rules, slowdowns: Vec::new() }
     }
 
-    /// The foreground has left a tasklet, at which it was for so long. What has no estimate, or one of zero, says
-    /// nothing.
+    /// Records that the foreground was at `tasklet` for `took`. A tasklet without an estimate, or
+    /// with a zero estimate, is ignored.
     pub(crate) fn left(&mut self, tasklet: &Tasklet, took: Duration) {
         let Some(alone) = tasklet.estimate.filter(|alone| !alone.is_zero()) else { return };
         let Some(average) = average_at(&mut self.slowdowns, tasklet.site) else { return };
@@ -28,7 +28,7 @@ impl RunningRule {
         *average = Some(known + weight * (slowdown - known));
     }
 
-    /// Whether the background is withheld while the foreground is at this tasklet.
+    /// Returns whether the background is withheld while the foreground is at this tasklet.
     pub(crate) fn withholds(&self, tasklet: &Tasklet) -> bool {
         if tasklet.lane == Lane::Communication {
             match tasklet.communication {

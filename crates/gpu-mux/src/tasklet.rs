@@ -1,23 +1,24 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A job that shares the device.
+/// Identifier of a job that shares the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u32);
 
 impl JobId {
-    /// The latency-sensitive job, which is never made to wait for a decision.
+    /// The latency-sensitive job, which always goes first.
     pub const FOREGROUND: Self = Self(0);
-    /// The first of the jobs that get what the foreground leaves idle.
+    /// The first background job.
     pub const BACKGROUND: Self = Self::background(0);
 
-    /// The background job with this index, from 0 on; indices above `u32::MAX - 1` count as that.
+    /// Returns the background job with this index, from 0; an index above `u32::MAX - 1` is clamped
+    /// to it.
     #[must_use]
     pub const fn background(index: u32) -> Self {
         Self(index.saturating_add(1))
     }
 
-    /// Whether this is the job that goes first.
+    /// Returns whether this is the foreground.
     #[must_use]
     pub fn is_foreground(self) -> bool {
         self == Self::FOREGROUND
@@ -34,15 +35,16 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Names one tasklet: its job, and its number within the job.
+/// Identifier of a tasklet: its job and its number within the job.
 ///
-/// A job numbers its tasklets in the order in which it wants them launched. Numbers only have to rise, so a
-/// number is also the proof that a tasklet is new: no table of past ids is kept.
+/// A job numbers its tasklets in the order in which they are to be launched. Numbers only have to
+/// increase, so a number larger than the last one proves that the tasklet is new, and no table of
+/// past ids is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskletId {
-    /// The job it belongs to.
+    /// The job.
     pub job: JobId,
-    /// Its number: larger than that of every earlier tasklet of the job.
+    /// The number, larger than that of every earlier tasklet of the job.
     pub number: u64,
 }
 
@@ -55,22 +57,22 @@ impl fmt::Display for TaskletId {
 /// The part of the device that a tasklet occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Lane {
-    /// The compute units: what the background is after.
+    /// The compute units, which the background fills.
     #[default]
     Compute,
-    /// The links to other devices. Compute units stay (mostly) free meanwhile.
+    /// The links to other devices. The compute units stay mostly free.
     Communication,
 }
 
-/// What a tasklet on the communication lane does.
+/// The kind of a tasklet on the communication lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Communication {
-    /// It sends, and receives nothing.
+    /// Sends only.
     #[default]
     Send,
-    /// It receives, whether or not it sends as well. It is on the device while it waits for the sender.
+    /// Receives, and possibly sends as well. It occupies the device while it waits for the sender.
     Receive,
-    /// It sums up what all devices of a group have.
+    /// Sums the data of all devices of a group.
     AllReduce,
 }
 
@@ -81,33 +83,35 @@ pub enum Communication {
 /// use std::time::Duration;
 ///
 /// let receive = Tasklet::new(JobId::FOREGROUND, 6).on(Lane::Communication).receiving();
-/// let layer = Tasklet::new(JobId::FOREGROUND, 7).after(receive.id).estimated(Duration::from_micros(80)).at_site(3);
+/// let layer = Tasklet::new(JobId::FOREGROUND, 7).after(receive.id).at_site(3);
+/// let layer = layer.estimated(Duration::from_micros(80));
 /// assert_eq!(layer.after, Some(receive.id));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tasklet {
-    /// Its name.
+    /// The identifier.
     pub id: TaskletId,
-    /// What it occupies.
+    /// The lane that it occupies.
     pub lane: Lane,
-    /// How long it takes on a device of its own, if that is known: of a communication with the time for which it waits
-    /// for other devices. Background without it is taken to take
-    /// [as long as it should at most](crate::Policy::background_piece).
+    /// Duration alone on a device, if known; for communication, including the time it waits for
+    /// other devices. A background tasklet without an estimate is assumed to take
+    /// [`Policy::background_piece`](crate::Policy::background_piece).
     pub estimate: Option<Duration>,
-    /// A tasklet of the same job's other lane that the device makes it wait for, so that it may be launched before
-    /// that one has finished. Until then it does not count as computing. One of another job, or not launched before,
-    /// is not waited for.
+    /// A tasklet on the other lane of the same job that the device makes this one wait for, so that
+    /// this one may be launched before that one has finished. Until then this one does not count as
+    /// computing. A tasklet of another job, or one launched later, is ignored.
     pub after: Option<TaskletId>,
-    /// Its place in what the job does over and over, such as the step of a training iteration: what is learned
-    /// about a place in one round is used in the next. Places above 65,535 are not learned.
+    /// Position in the job's repeated sequence of tasklets, such as the step of a training
+    /// iteration. Statistics are learned by site and used in the next iteration. Sites above 65,535
+    /// are not learned.
     pub site: Option<u32>,
-    /// What it does on the communication lane; without meaning on the other.
+    /// Kind of communication; ignored on the compute lane.
     pub communication: Communication,
 }
 
 impl Tasklet {
-    /// Compute work of `job`, its `number`-th in launch order, of unknown length.
+    /// Creates the `number`-th compute tasklet of `job` in launch order, without an estimate.
     #[must_use]
     pub fn new(job: JobId, number: u64) -> Self {
         Self {
@@ -120,37 +124,37 @@ impl Tasklet {
         }
     }
 
-    /// The same tasklet on `lane`.
+    /// Sets the lane.
     #[must_use]
     pub fn on(self, lane: Lane) -> Self {
         Self { lane, ..self }
     }
 
-    /// The same tasklet with the time it takes on a device of its own.
+    /// Sets the estimated duration alone on a device.
     #[must_use]
     pub fn estimated(self, estimate: impl Into<Option<Duration>>) -> Self {
         Self { estimate: estimate.into(), ..self }
     }
 
-    /// The same tasklet, which the device makes wait for another one.
+    /// Makes the device delay this tasklet until the given one has finished.
     #[must_use]
     pub fn after(self, tasklet: impl Into<Option<TaskletId>>) -> Self {
         Self { after: tasklet.into(), ..self }
     }
 
-    /// The same tasklet with its place in what the job does over and over.
+    /// Sets the site.
     #[must_use]
     pub fn at_site(self, site: impl Into<Option<u32>>) -> Self {
         Self { site: site.into(), ..self }
     }
 
-    /// The same tasklet on the communication lane, where it does this.
+    /// Moves the tasklet to the communication lane and sets its kind.
     #[must_use]
     pub fn communicating(self, communication: Communication) -> Self {
         Self { lane: Lane::Communication, communication, ..self }
     }
 
-    /// The same tasklet on the communication lane, where it receives.
+    /// Moves the tasklet to the communication lane as a receive.
     #[must_use]
     pub fn receiving(self) -> Self {
         self.communicating(Communication::Receive)

@@ -4,21 +4,22 @@ use crate::Tasklet;
 use crate::background::Background;
 use crate::gaps::{Admission, GapFitting};
 
-/// What comes of a background that nothing but time holds back.
+/// Decision about the background when no rule except gap fitting withholds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The next tasklet of the job in this place.
+    /// Launch the next tasklet of the job at this index.
     Launch(usize),
-    /// To be asked again then, if time alone can help.
+    /// Decide again at this time; `None` if waiting cannot help.
     NotBefore(Option<Duration>),
 }
 
 impl Turn {
-    /// `None` when no job has anything that it may launch. `gaps` is none while the foreground computes, or without that
-    /// rule.
+    /// Decides which job may launch its next tasklet; `None` if no job has a tasklet to launch.
+    /// `gaps` is `None` while the foreground computes or gap fitting is off.
     ///
-    /// The job that was served least is next. Where it cannot have its turn the others may go on, but not spend what it
-    /// waits for: a job with long pieces would never see the budget full.
+    /// The job with the least service goes first. If it is not admitted, another job may run
+    /// instead, but not at the cost of the delay budget: otherwise a job with long pieces would
+    /// never find the budget full.
     pub(crate) fn of(background: &Background, gaps: Option<&mut GapFitting>, now: Duration) -> Option<Self> {
         let starts = background.free_at(now);
         let mut gaps = gaps;

@@ -3,35 +3,36 @@ use std::time::Duration;
 
 use crate::JobId;
 
-/// Where the time of one device went. Usages of consecutive runs add up with `+=`.
+/// Breakdown of a device's time over a run. Usages of consecutive runs are added with `+=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// From the start to the end of the run.
+    /// Time from the start to the end of the run.
     pub elapsed: Duration,
-    /// Spent in foreground tasklets.
+    /// Time spent in foreground tasklets.
     pub foreground_busy: Duration,
-    /// Spent in background tasklets.
+    /// Time spent in background tasklets.
     pub background_busy: Duration,
-    /// Foreground tasklets that finished.
+    /// Number of finished foreground tasklets.
     pub foreground_tasklets: u64,
-    /// Background tasklets that finished.
+    /// Number of finished background tasklets.
     pub background_tasklets: u64,
-    /// The longest background tasklet that finished: with one in flight at most, the longest that the foreground
-    /// can have waited.
+    /// Maximum duration of a finished background tasklet. With at most one in flight, this bounds
+    /// the foreground's wait.
     pub longest_background: Duration,
-    /// Background tasklets that took longer than [`Policy::background_piece`](crate::Policy::background_piece).
+    /// Number of background tasklets that took longer than
+    /// [`Policy::background_piece`](crate::Policy::background_piece).
     pub over_long: u64,
 }
 
 impl Usage {
-    /// The time that the foreground left idle.
+    /// Returns the time that the foreground left idle.
     #[must_use]
     pub fn foreground_idle(&self) -> Duration {
         self.elapsed.saturating_sub(self.foreground_busy)
     }
 
-    /// The part of [`foreground_idle`](Self::foreground_idle) that the background used, from 0 to 1; `None` when
-    /// the foreground left no time idle.
+    /// Returns the fraction (0 to 1) of [`foreground_idle`](Self::foreground_idle) that the
+    /// background used, or `None` if the foreground left no idle time.
     #[must_use]
     pub fn background_share_of_idle(&self) -> Option<f64> {
         let idle = self.foreground_idle();

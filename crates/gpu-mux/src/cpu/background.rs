@@ -8,18 +8,18 @@ use super::benchmark::Benchmarks;
 use super::control::{Asked, Control};
 use crate::{Error, JobId, JobState, Multiplexer, MuxEvent, PolledJob, Tasklet, Upcoming};
 
-/// A background job of a [`CpuDriver`](crate::CpuDriver), with what it has used and how it ended.
+/// A background job of a [`CpuDriver`](crate::CpuDriver), with its usage and outcome.
 pub struct BackgroundJob<B: PolledJob> {
     job: B,
     id: JobId,
     control: Control,
-    /// The last request that the multiplexer has been informed of.
+    /// The last request that the multiplexer has been told.
     asked: Asked,
     weight: NonZeroU32,
     next_number: u64,
-    /// A tasklet that waits in the multiplexer; the job is not asked for another.
+    /// The tasklet that waits in the multiplexer. The job is not polled while there is one.
     offered: Option<Upcoming>,
-    /// It said so when it was asked last.
+    /// Whether the job was communicating when it was last polled.
     communicates: bool,
     benchmarks: Benchmarks,
     busy: Duration,
@@ -27,18 +27,18 @@ pub struct BackgroundJob<B: PolledJob> {
     end: Option<End<B::Error>>,
 }
 
-/// How a background job ended.
+/// Outcome of a background job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End<E> {
-    /// It had no more to do.
+    /// It had no more tasklets.
     Finished,
     /// It was [drained](Control::drain).
     Drained,
     /// It failed. It is not polled or run again.
     Failed(E),
-    /// It panicked, with this message. It is not polled or run again.
+    /// It panicked with this message. It is not polled or run again.
     Panicked(String),
-    /// What it had to offer was refused. That does not happen, whatever it does.
+    /// The multiplexer refused one of its events. This indicates an error in this crate.
     Refused(Error),
 }
 
@@ -60,36 +60,36 @@ impl<B: PolledJob> BackgroundJob<B> {
         }
     }
 
-    /// The job.
+    /// Returns the job.
     #[must_use]
     pub fn job(&self) -> &B {
         &self.job
     }
 
-    /// The job, unless it has ended.
+    /// Returns the job, unless it has ended.
     pub(super) fn job_mut(&mut self) -> Option<&mut B> {
         self.end.is_none().then_some(&mut self.job)
     }
 
-    /// How long its tasklets have run, all together.
+    /// Returns the total duration of its tasklets.
     #[must_use]
     pub fn busy(&self) -> Duration {
         self.busy
     }
 
-    /// How many of its tasklets have run.
+    /// Returns the number of its tasklets that have run.
     #[must_use]
     pub fn tasklets(&self) -> u64 {
         self.tasklets
     }
 
-    /// How it ended, if it has.
+    /// Returns its outcome, or `None` if it has not ended.
     #[must_use]
     pub fn end(&self) -> Option<&End<B::Error>> {
         self.end.as_ref()
     }
 
-    /// What has been asked of the job since the last call, as events for the multiplexer.
+    /// Returns the requests made for the job since the last call, as events for the multiplexer.
     pub(super) fn take_requests(&mut self) -> impl Iterator<Item = MuxEvent> + use<B> {
         let (id, open) = (self.id, self.end.is_none());
         let (asked, weight) = (self.control.asked(), self.control.weight());
@@ -110,7 +110,8 @@ impl<B: PolledJob> BackgroundJob<B> {
         drained.into_iter().chain(held).chain(weighed).chain(ended)
     }
 
-    /// Polls the job, unless a tasklet of it waits already, and gives the event for the multiplexer, if there is one.
+    /// Polls the job, unless one of its tasklets already waits, and returns the event for the
+    /// multiplexer, if there is one.
     pub(super) fn ask(&mut self) -> Option<MuxEvent> {
         self.communicates = false;
         if self.offered.is_some() || self.end.is_some() || self.asked.pauses() || self.asked.drains() {
@@ -135,17 +136,18 @@ impl<B: PolledJob> BackgroundJob<B> {
         }
     }
 
-    /// Whether it can only go on when it is asked again.
+    /// Returns whether it progresses only when it is polled.
     pub(super) fn communicates(&self) -> bool {
         self.communicates
     }
 
-    /// Runs the tasklet that was offered. If the job has ended with it: the event for the multiplexer.
+    /// Runs the offered tasklet. Returns the event for the multiplexer if the job has ended.
     pub(super) fn run(&mut self) -> Option<MuxEvent> {
         caught(|| self.job.run()).err().map(|end| self.ended(end))
     }
 
-    /// Records that the tasklet that was offered has run, and gives how much of that time was its own work.
+    /// Records that the offered tasklet has run and returns the part of that time that was its own
+    /// work.
     pub(super) fn ran(&mut self, took: Duration, bound: Option<Duration>) -> Duration {
         let site = self.offered.take().and_then(|upcoming| upcoming.site);
         let own_part = self.benchmarks.own_part(site, took, bound);
@@ -159,7 +161,8 @@ impl<B: PolledJob> BackgroundJob<B> {
         self.id
     }
 
-    /// Tells the multiplexer something of it. What is refused ends the job, and nothing else.
+    /// Reports an event of this job to the multiplexer. If the event is refused, only this job
+    /// ends.
     pub(super) fn tell(
         &mut self,
         mux: &mut Multiplexer,
@@ -185,8 +188,8 @@ impl<B: PolledJob<Error: fmt::Debug>> fmt::Debug for BackgroundJob<B> {
     }
 }
 
-/// What a job returns, or how that ended it. After a panic the job is not touched again, so that
-/// what the panic left of it is never used.
+/// Calls a method of a job and converts an error or a panic to an outcome. After a panic the job is
+/// not used again, so its possibly inconsistent state is never observed.
 fn caught<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<T, End<E>> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(End::Failed),

@@ -3,12 +3,13 @@ use std::time::Duration;
 use crate::Upcoming;
 use crate::by_site::BySite;
 
-/// The weights of a time that is shorter than what is known of its site, and of one that is longer.
+/// Weights of a duration below the average of its site and of one at or above it.
 const WEIGHTS: (f64, f64) = (0.5, 0.01);
 
-/// How long a job's tasklets take at their best, by site.
+/// Undisturbed durations of a job's tasklets, by site.
 ///
-/// What disturbs a tasklet makes it longer, so the average follows short times quickly, and long ones slowly.
+/// Disturbances only lengthen a tasklet, so the average follows short durations quickly and long
+/// ones slowly.
 #[derive(Debug)]
 pub(super) struct Benchmarks(BySite);
 
@@ -19,13 +20,14 @@ impl Default for Benchmarks {
 }
 
 impl Benchmarks {
-    /// The job's own estimate, or else what is known of the site.
+    /// Returns the job's own estimate, or else the learned duration of the site.
     pub(super) fn estimate(&self, upcoming: Upcoming) -> Option<Duration> {
         upcoming.estimate.or_else(|| self.0.get(upcoming.site))
     }
 
-    /// How much of the time that a tasklet has taken was its own work: what it took beyond its best was spent on
-    /// something else on this core. A site that is new is taken to keep its bound.
+    /// Returns the part of a tasklet's duration that was its own work. The time beyond its
+    /// undisturbed duration was spent by other threads on this core. A site without a learned
+    /// duration is assumed to keep the piece bound.
     pub(super) fn own_part(&self, site: Option<u32>, took: Duration, bound: Option<Duration>) -> Duration {
         let best = self.0.get(site).or_else(|| bound.filter(|_| site.is_some()));
         best.map_or(took, |best| best.min(took))

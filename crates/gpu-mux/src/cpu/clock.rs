@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-/// Counts the time that is spent in runs: what comes between them is not learned from.
+/// A clock that advances only during runs, so that the time between runs is not learned.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     before: Duration,

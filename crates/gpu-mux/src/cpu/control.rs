@@ -4,36 +4,37 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::idle::WakeSignal;
 
-/// Holds a background job of a [`CpuDriver`](crate::CpuDriver) back, lets it go on or lets it end, from any thread.
+/// Pauses, resumes or drains a background job of a [`CpuDriver`](crate::CpuDriver), from any
+/// thread.
 ///
-/// What is asked for is done as soon as the tasklet that runs at the time has ended. Everything may be asked for at any
-/// time, in any order. Clones control the same job.
+/// A request takes effect when the currently running tasklet has ended. Requests may be made at any
+/// time and in any order. Clones control the same job.
 #[derive(Debug, Clone)]
 pub struct Control {
     job: Arc<ControlState>,
     worker: Arc<Worker>,
 }
 
-/// What the controls of all jobs of a driver need to know of it.
+/// State of a driver that is shared with the controls of its jobs.
 #[derive(Debug, Default)]
 pub(super) struct Worker {
     pub(super) signal: Arc<WakeSignal>,
-    /// A run is in progress.
+    /// Whether a run is in progress.
     pub(super) runs: AtomicBool,
 }
 
-/// What has been asked for, and what the worker has acknowledged.
+/// The requests for a job and the worker's acknowledgement.
 #[derive(Debug)]
 struct ControlState {
     /// An [`Asked`].
     asked: AtomicU64,
-    /// What the worker has acted upon last.
+    /// The request that the worker has last acted upon.
     seen: AtomicU64,
     ended: AtomicBool,
     weight: AtomicU32,
 }
 
-/// What a job is asked to do: two flags, and above them how often they have changed, so that the same flags at another
+/// A request: two flags, and above them the number of changes, so that the same flags at another
 /// time have another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Asked(u64);
@@ -53,34 +54,37 @@ impl Control {
         Self { job: Arc::new(job), worker }
     }
 
-    /// Pauses the job: no more of it is run until it is [resumed](Self::resume).
+    /// Pauses the job: none of its tasklets run until it is [resumed](Self::resume).
     pub fn pause(&self) {
         self.ask(|flags| flags | PAUSE);
     }
 
-    /// Lets it go on after a pause. A [drain](Self::drain) stays.
+    /// Resumes the job after a pause. A [drain](Self::drain) remains in effect.
     pub fn resume(&self) {
         self.ask(|flags| flags & !PAUSE);
     }
 
-    /// Lets it end, for good: the tasklet that it has announced still runs, and then it is not asked for more. That tasklet
-    /// of a job that is paused waits until it is resumed; a paused job that has announced none ends at once.
+    /// Ends the job permanently: the tasklet that it has announced still runs, and it is not polled
+    /// again. If the job is paused, that tasklet runs after a resume; a paused job that has
+    /// announced none ends at once.
     pub fn drain(&self) {
         self.ask(|flags| flags | DRAIN);
     }
 
-    /// Sets the job's share of the background's time: background jobs share in proportion to their weights. 1 until
-    /// another is set.
+    /// Sets the job's weight. Background jobs share time in proportion to their weights; the
+    /// default is 1.
     pub fn weigh(&self, weight: NonZeroU32) {
         self.job.weight.store(weight.get(), Ordering::SeqCst);
         self.worker.signal.notify();
     }
 
-    /// Whether nothing of the job runs, nor will before it is [resumed](Self::resume): it has ended, or it is paused and
-    /// the worker has seen that. While its driver runs no foreground there is no worker: a job that is paused is stopped then.
+    /// Returns whether no tasklet of the job runs or will run before it is [resumed](Self::resume):
+    /// it has ended, or it is paused and the worker has acknowledged that. While its driver runs no
+    /// foreground there is no worker, so a paused job counts as stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        // In this order: a run that begins after the look at `runs` finds what was asked for before it.
+        // `asked` is read before `runs`: a run that begins after `runs` was read sees every earlier
+        // request.
         let asked = self.asked();
         let acknowledged =
             self.job.seen.load(Ordering::SeqCst) == asked.0 || !self.worker.runs.load(Ordering::SeqCst);
@@ -95,7 +99,7 @@ impl Control {
         NonZeroU32::new(self.job.weight.load(Ordering::SeqCst)).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// The worker has acted upon this.
+    /// Records that the worker has acted upon a request.
     pub(super) fn acknowledge(&self, asked: Asked) {
         self.job.seen.store(asked.0, Ordering::SeqCst);
     }
@@ -107,7 +111,7 @@ impl Control {
     fn ask(&self, change: impl Fn(u64) -> u64) {
         let changed = |asked: u64| {
             let flags = asked & (PAUSE | DRAIN);
-            // What changes nothing needs no answer: a job that is stopped stays so.
+            // A request that changes no flag needs no acknowledgement: a stopped job stays stopped.
             (change(flags) != flags).then(|| (asked - flags).wrapping_add(CHANGE) | change(flags))
         };
         if self.job.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed).is_ok() {
@@ -142,7 +146,7 @@ mod tests {
         control.acknowledge(control.asked());
         control.pause();
         assert!(control.is_stopped(), "it was paused before");
-        // The worker has seen the first pause, and is about to let the job go on.
+        // The worker has seen the first pause and is about to resume the job.
         control.resume();
         let asked = control.asked();
         control.pause();

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::benchmark::Benchmarks;
 use crate::{JobId, MuxEvent, Tasklet, TaskletId, Upcoming};
 
-/// The foreground as the multiplexer sees it.
+/// The foreground, translated to events for the multiplexer.
 #[derive(Debug, Default)]
 pub(super) struct Foreground {
     next_number: u64,
@@ -11,34 +11,35 @@ pub(super) struct Foreground {
     communicating: Phase,
 }
 
-/// What the foreground does on one of its lanes.
+/// The foreground's state on one lane.
 #[derive(Debug, Default)]
 struct Phase {
-    /// The tasklet that the multiplexer takes to be in flight, and when it began.
+    /// The tasklet in flight according to the multiplexer, and its start.
     open: Option<(Tasklet, Duration)>,
     benchmarks: Benchmarks,
 }
 
 impl Foreground {
-    /// A tasklet is ready.
+    /// Returns the event for a tasklet that is ready.
     pub(super) fn computes(&mut self, upcoming: Upcoming, now: Duration) -> MuxEvent {
         let tasklet = self.tasklet();
         self.computing.begin(tasklet, upcoming, now)
     }
 
-    /// It begins to run.
+    /// Records that the tasklet starts to run.
     pub(super) fn runs(&mut self, now: Duration) {
         if let Some((_, since)) = &mut self.computing.open {
             *since = now;
         }
     }
 
-    /// It has run, if there was one.
+    /// Returns the event for the tasklet that has run, if there was one.
     pub(super) fn ran(&mut self, now: Duration) -> Option<MuxEvent> {
         self.computing.end(now)
     }
 
-    /// It waits for communication: all of the wait, until the next tasklet, is one. `None` when that is known.
+    /// Returns the event for a wait for communication. The whole wait, until the next tasklet, is
+    /// one communication; `None` if it has already been reported.
     pub(super) fn communicates(&mut self, upcoming: Upcoming, now: Duration) -> Option<MuxEvent> {
         if self.communicating.open.is_some() {
             return None;
@@ -47,18 +48,19 @@ impl Foreground {
         Some(self.communicating.begin(tasklet, upcoming, now))
     }
 
-    /// It waits for communication no longer, if it did.
+    /// Returns the event for the end of a wait for communication, if there was one.
     pub(super) fn communicated(&mut self, now: Duration) -> Option<MuxEvent> {
         self.communicating.end(now)
     }
 
-    /// It has failed or panicked: what is in flight ends, and its time is not learned from.
+    /// Returns the events that end everything in flight after an error or a panic. The durations
+    /// are not learned.
     pub(super) fn aborted(&mut self, now: Duration) -> impl Iterator<Item = MuxEvent> + use<> {
         let communicating = self.communicating.abort(now);
         communicating.into_iter().chain(self.computing.abort(now))
     }
 
-    /// Whether a tasklet of the foreground is one to be run, not a wait.
+    /// Returns whether a foreground tasklet is compute to be run, as opposed to a wait.
     pub(super) fn is_compute(&self, id: TaskletId) -> bool {
         self.computing.open.is_some_and(|(open, _)| open.id == id)
     }
@@ -85,7 +87,7 @@ impl Phase {
 
     fn abort(&mut self, now: Duration) -> Option<MuxEvent> {
         let (tasklet, since) = self.open.take()?;
-        // What took as long as it was expected to changes no average.
+        // A duration equal to the estimate changes no average.
         let took = tasklet.estimate.unwrap_or(now.saturating_sub(since));
         Some(MuxEvent::Finished { tasklet: tasklet.id, took })
     }

@@ -1,4 +1,4 @@
-//! The driver of a thread.
+//! The driver that runs jobs on a thread.
 
 mod background;
 mod benchmark;
@@ -26,26 +26,29 @@ use crate::{
     Error, Idle, JobId, JobState, Multiplexer, MuxCommand, MuxEvent, Policy, PolledJob, TaskletId, Usage,
 };
 
-/// Runs a foreground and any number of background jobs on the calling thread, as a [`Multiplexer`] decides.
+/// Runs a foreground and any number of background jobs on the calling thread, as a [`Multiplexer`]
+/// decides.
 ///
-/// Tasklets run one at a time and are never interrupted. The foreground is polled after every one, so it waits for
-/// at most one background tasklet; how long that is, is up to the background job, which should cut its work to
-/// [`Policy::background_piece`]. After a background tasklet the thread yields its core: where several workers share
-/// cores, the foreground of one of them may be waiting for it.
+/// Tasklets run one at a time and are never interrupted. The foreground is polled after every
+/// tasklet, so it waits for at most one background tasklet; background jobs should cut their work
+/// to [`Policy::background_piece`]. After a background tasklet the thread yields its core, because
+/// the foreground of another worker may be waiting for it.
 ///
-/// A thread has no streams, no graphs and no launch latency, so of the [`Policy`] only the limit on background in
-/// flight (zero or more), communication, feedback and gap fitting have an effect. What the last two need to know of a
-/// [site](crate::Upcoming::site) is learned.
+/// A thread has no streams, graphs or launch latency. Of the [`Policy`], only the limit on
+/// background in flight (zero or more), the communication rule, feedback and gap fitting have an
+/// effect. Durations and gaps are learned by [site](crate::Upcoming::site).
 ///
-/// A background job never touches the foreground: one that finishes, fails or panics (unless panics abort the program)
-/// is not run again, as [`background`](Self::background) shows, and one that has nothing to do is asked
-/// again whenever the foreground has nothing to do either. A panic of the foreground is not caught.
+/// A background job does not affect the foreground. A job that finishes, fails or panics (unless
+/// panics abort the program) is not run again; [`background`](Self::background) shows its outcome.
+/// A job that has nothing to do is polled again whenever the foreground has nothing to do. A panic
+/// of the foreground is not caught.
 ///
 /// ```
 /// use gpu_mux::{CpuDriver, Error, Policy, job_fn};
 /// use std::{num::NonZeroU32, task::Poll};
 ///
-/// let mut requests = (0..100).map(|n| if n % 2 == 0 { Poll::Pending } else { Poll::Ready(Some(n)) });
+/// let request = |n| if n % 2 == 0 { Poll::Pending } else { Poll::Ready(Some(n)) };
+/// let mut requests = (0..100).map(request);
 /// let next = || requests.next().unwrap_or(Poll::Ready(None));
 /// let mut foreground = job_fn(next, |_request| Ok::<(), Error>(()));
 ///
@@ -65,15 +68,15 @@ pub struct CpuDriver<B: PolledJob> {
     clock: Clock,
     foreground: Foreground,
     background: Vec<BackgroundJob<B>>,
-    /// What has run and has not been reported to the multiplexer yet.
+    /// A background tasklet that has run and has not been reported to the multiplexer yet.
     ran: Option<Ran>,
-    /// When the multiplexer wants to be asked again.
+    /// Wake-up time requested by the multiplexer.
     wake: Option<Duration>,
     usage: Usage,
 }
 
 impl<B: PolledJob> CpuDriver<B> {
-    /// A driver with these rules that waits as [`Idle::Yield`] does, without background jobs.
+    /// Creates a driver with this policy, waiting like [`Idle::Yield`], without background jobs.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -89,23 +92,25 @@ impl<B: PolledJob> CpuDriver<B> {
         }
     }
 
-    /// The same driver that waits like this while no job has anything to run.
+    /// Sets how the driver waits while no job has anything to run.
     #[must_use]
     pub fn idle(self, idle: Idle) -> Self {
         Self { idle, ..self }
     }
 
-    /// Adds a background job, which runs in the gaps of every foreground from now on, and gives what controls it.
+    /// Adds a background job, which runs in the gaps of every later foreground, and returns its
+    /// control.
     pub fn add(&mut self, job: B) -> Control {
         let control = Control::new(Arc::clone(&self.worker));
-        // The multiplexer forgets a job when it ends, so an id that is free here is free there.
+        // The multiplexer removes a job when it ends, so an id that is free here is free there.
         let is_free = |id: &JobId| self.background.iter().all(|job| job.id() != *id);
         let id = (0..u32::MAX).map(JobId::background).find(is_free).unwrap_or(JobId::background(u32::MAX));
         self.background.push(BackgroundJob::new(job, id, control.clone()));
         control
     }
 
-    /// Takes the background jobs out that have ended, in the order in which they were added.
+    /// Removes and returns the background jobs that have ended, in the order in which they were
+    /// added.
     pub fn take_ended(&mut self) -> Vec<BackgroundJob<B>> {
         let jobs = std::mem::take(&mut self.background);
         let (ended, left) = jobs.into_iter().partition(|job| job.end().is_some());
@@ -113,29 +118,33 @@ impl<B: PolledJob> CpuDriver<B> {
         ended
     }
 
-    /// The background jobs in the order in which they were added.
+    /// Returns the background jobs in the order in which they were added.
     #[must_use]
     pub fn background(&self) -> &[BackgroundJob<B>] {
         &self.background
     }
 
-    /// The background jobs in the order in which they were added, for what is done with them between runs; `None` for one that has
-    /// ended. The next tasklet of a job may have been announced, and will be [run](PolledJob::run): it must still have one.
+    /// Iterates mutably over the background jobs in the order in which they were added, for changes
+    /// between runs; `None` for a job that has ended. If a job has announced a tasklet, that will
+    /// be [run](PolledJob::run), so the job must still have it.
     pub fn background_mut(&mut self) -> impl Iterator<Item = Option<&mut B>> {
         self.background.iter_mut().map(BackgroundJob::job_mut)
     }
 
-    /// Wakes a worker that waits as [`Idle::Park`] says.
+    /// Returns a waker for a worker that waits like [`Idle::Park`].
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.worker.signal))
     }
 
-    /// Runs a foreground until it has finished, and the background in its gaps; says where the time of this run went.
+    /// Runs a foreground until it has finished, with the background in its gaps, and returns the
+    /// breakdown of the run's time.
     ///
-    /// What has been learned stays for the next run. When the foreground fails its error is returned. `F::Error` takes
-    /// in this crate's [`Error`] for the case that the multiplexer refuses an event of the foreground; that does
-    /// not happen, whatever the jobs do.
+    /// Learned durations are kept for the next run.
+    ///
+    /// # Errors
+    /// The foreground's error. `F::Error` must accept this crate's [`Error`] for the case that the
+    /// multiplexer refuses an event of the foreground, which would be an error in this crate.
     pub fn run<F>(&mut self, foreground: &mut F) -> Result<Usage, F::Error>
     where
         F: PolledJob + ?Sized,
@@ -150,7 +159,7 @@ impl<B: PolledJob> CpuDriver<B> {
         self.worker.runs.store(false, Ordering::SeqCst);
         let ended = self.clock.now();
         self.tell_what_ran()?;
-        // A foreground that has failed or panicked leaves something open.
+        // A foreground that has failed or panicked leaves tasklets in flight.
         self.foreground.aborted(ended).try_for_each(|event| self.mux.handle(ended, event))?;
         result.unwrap_or_else(|panic| resume_unwind(panic))?;
         let elapsed = ended.saturating_sub(began);
@@ -164,9 +173,10 @@ impl<B: PolledJob> CpuDriver<B> {
     {
         let mut wait = Wait::new(self.idle);
         loop {
-            // A wake-up while the jobs are polled must not be lost.
+            // Read before polling, so that a wake-up during polling is not lost.
             let seen = self.worker.signal.count();
-            // The foreground is asked before every command: the multiplexer must know what it has to hold back.
+            // The foreground is polled before every command, because the multiplexer must know its
+            // state.
             let state = foreground.poll()?;
             let launched = self.observe(state)?;
             if state == JobState::Finished {
@@ -188,17 +198,19 @@ impl<B: PolledJob> CpuDriver<B> {
         }
     }
 
-    /// Tells the multiplexer the state of the foreground, and what has run since it was last polled. Gives the tasklet that
-    /// is ready to run.
+    /// Reports the foreground's state, and the background tasklet that has just run, to the
+    /// multiplexer. Returns the foreground tasklet that is ready to run.
     fn observe(&mut self, state: JobState) -> Result<Option<TaskletId>, Error> {
         let now = self.clock.now();
         if let JobState::Ready(upcoming) = state {
-            // When the foreground became ready while a background tasklet ran is unknown: it is taken to have waited for
-            // half of it. Where the core was taken away meanwhile, the foreground would have lost it too.
+            // It is unknown when the foreground became ready while a background tasklet ran. The
+            // estimate is the middle of that tasklet's own work. If other threads had the core in
+            // between, the foreground would have lost that time too.
             let back = self.ran.as_ref().map_or(now, |ran| ran.ended.saturating_sub(ran.own_part / 2));
             self.tell(back, |foreground| foreground.communicated(back))?;
             self.tell(back, |foreground| Some(foreground.computes(upcoming, back)))?;
-            // Launched before the end of what it had to wait for is reported, so that it counts as a delay.
+            // Launched before the end of the background tasklet is reported, so that it counts as a
+            // delay.
             let launched = self.launch();
             self.tell_what_ran()?;
             return Ok(launched);
@@ -211,7 +223,7 @@ impl<B: PolledJob> CpuDriver<B> {
         Ok(None)
     }
 
-    /// Tells the multiplexer what is asked of the background jobs, and, when `ask`, what they have to offer.
+    /// Reports requests for background jobs to the multiplexer and, if `ask`, polls the jobs.
     fn observe_background(&mut self, ask: bool) -> Result<(), Error> {
         for job in &mut self.background {
             let asked = job.take_requests();
@@ -239,7 +251,7 @@ impl<B: PolledJob> CpuDriver<B> {
         }
     }
 
-    /// What to run now, if anything.
+    /// Returns the tasklet to run now, if there is one.
     fn next(&mut self) -> Result<Option<TaskletId>, Error> {
         let now = self.clock.now();
         if self.wake.is_some_and(|wake| wake <= now) {
@@ -249,12 +261,12 @@ impl<B: PolledJob> CpuDriver<B> {
         Ok(self.launch())
     }
 
-    /// The tasklet that the multiplexer launches, if it does.
+    /// Returns the tasklet that the multiplexer launches, if it launches one.
     fn launch(&mut self) -> Option<TaskletId> {
         while let Some(command) = self.mux.poll_command() {
             match command {
                 MuxCommand::WakeAt(time) => self.wake = Some(time),
-                // Communication goes on by itself.
+                // Communication runs without the driver.
                 MuxCommand::Launch(id) if id.job.is_foreground() && !self.foreground.is_compute(id) => {}
                 MuxCommand::Launch(id) => return Some(id),
             }
@@ -289,7 +301,7 @@ impl<B: PolledJob> CpuDriver<B> {
         self.usage.record(tasklet.job, took);
         let event = end.unwrap_or(MuxEvent::Finished { tasklet, took });
         self.ran = Some(Ran { job: tasklet.job, ended, own_part, event });
-        // Where workers share cores, another one's foreground may be waiting for this core.
+        // The foreground of another worker may be waiting for this core.
         std::thread::yield_now();
     }
 }
@@ -307,7 +319,7 @@ impl<B: PolledJob<Error: fmt::Debug>> fmt::Debug for CpuDriver<B> {
 struct Ran {
     job: JobId,
     ended: Duration,
-    /// How much of its time was its own work.
+    /// The part of its duration that was its own work.
     own_part: Duration,
     event: MuxEvent,
 }

@@ -5,16 +5,16 @@ use std::task::Poll;
 use super::{CpuDriver, End};
 use crate::{Error, Policy, Usage, job_fn};
 
-/// Serves requests on this thread as soon as they come, does background work in between, and returns when every sender
-/// is gone.
+/// Serves requests on this thread as they arrive, runs background work in between, and returns when
+/// all senders have been dropped.
 ///
-/// `foreground` serves one request. `background` does one short piece of work, over and over: a request waits for no more
-/// than one of them. For more than one background job, for jobs that end, fail or communicate, or for another policy,
-/// see [`CpuDriver`].
+/// `foreground` serves one request. `background` does one short piece of work and is called
+/// repeatedly; a request waits for at most one piece. For several background jobs, for jobs that
+/// end, fail or communicate, or for another policy, see [`CpuDriver`].
 ///
 /// # Errors
-/// [`Error::BackgroundPanicked`] when the background panicked; all requests have been served all the same. A panic of the
-/// foreground is not caught.
+/// [`Error::BackgroundPanicked`] if the background panicked; all requests have been served
+/// nevertheless. A panic of the foreground is not caught.
 pub fn share<T>(
     requests: &Receiver<T>,
     mut foreground: impl FnMut(T),

@@ -1,19 +1,20 @@
-//! How kernels side by side share the memory's bandwidth.
+//! Sharing of memory bandwidth by concurrent kernels.
 
-/// What a kernel asks of the memory: the bandwidth it would use, and the part of its time that is spent on it.
+/// The memory demand of a kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
-    /// Fraction of the bandwidth, at the speed that its multiprocessors allow.
+    /// Fraction of the bandwidth used, at the speed that its multiprocessors allow.
     pub(super) bandwidth: f64,
-    /// Fraction of its time that grows when bandwidth is short.
+    /// Fraction of its time that is spent on memory accesses, and grows when bandwidth is short.
     pub(super) bound: f64,
 }
 
-/// How much longer memory accesses take than alone: 1 while the bandwidth suffices for all, and otherwise as much as
-/// makes what is used exactly the bandwidth there is.
+/// Returns the factor by which memory accesses are slower than alone: 1 if the bandwidth suffices
+/// for all kernels, and otherwise the factor at which the total used is exactly the bandwidth.
 ///
-/// A kernel that spends the fraction m of its time on memory takes (1 - m) + m x as long. The x that we look for is
-/// the root of a falling, convex function; Newton's method comes to it from below and never passes it.
+/// A kernel that spends the fraction m of its time on memory takes (1 - m) + m x as long at the
+/// factor x. The wanted x is the root of a decreasing convex function. Newton's method approaches
+/// it from below and never overshoots.
 pub(super) fn memory_slowdown(demands: &(impl Iterator<Item = Demand> + Clone)) -> f64 {
     let mut slowdown = 1.0_f64;
     for _ in 0..NEWTON_STEPS {
@@ -31,14 +32,16 @@ pub(super) fn memory_slowdown(demands: &(impl Iterator<Item = Demand> + Clone)) 
     slowdown
 }
 
-/// How much longer a kernel takes.
+/// Returns the factor by which a kernel takes longer.
 pub(super) fn stretch(bound: f64, slowdown: f64) -> f64 {
     1.0 - bound + bound * slowdown
 }
 
-/// Rounding of the sums. Kernels that end at the same time must still do so after many microseconds at this slowdown.
+/// Tolerance for rounding of the sums. It is small enough that kernels that end at the same time
+/// still do so after many microseconds at this slowdown.
 const TOLERANCE: f64 = 1e-12;
-/// It squares its error: six or seven are enough for a handful of kernels.
+/// Maximum number of Newton steps. Convergence is quadratic: six or seven suffice for a handful of
+/// kernels.
 const NEWTON_STEPS: usize = 30;
 
 #[cfg(test)]

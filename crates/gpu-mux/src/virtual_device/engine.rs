@@ -6,7 +6,7 @@ use super::{Awaits, Exchange};
 use crate::{Error, JobId, Lane, TaskletId};
 use std::time::Duration;
 
-/// What is fixed about the device, in its own units.
+/// Constants of the device, in multiprocessors and nanoseconds.
 #[derive(Debug, Clone)]
 pub(super) struct Hardware {
     pub(super) multiprocessors: u32,
@@ -14,7 +14,7 @@ pub(super) struct Hardware {
     pub(super) kernel_gap: u64,
     pub(super) communication_multiprocessors: u32,
     pub(super) communication_memory: f64,
-    /// The foreground's streams go first.
+    /// Whether the foreground's streams have priority.
     pub(super) priorities: bool,
 }
 
@@ -26,7 +26,8 @@ pub(super) struct Ended {
     pub(super) at: u64,
 }
 
-/// The device without its host: streams, kernels that run, and what they get. Times are nanoseconds since its epoch.
+/// The device without its host: streams, running kernels, and their resources. Times are
+/// nanoseconds since the device's epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
     pub(super) hardware: Hardware,
@@ -34,15 +35,15 @@ pub(super) struct Engine {
     pub(super) streams: Vec<Stream>,
     launches: u64,
     pub(super) free: u32,
-    /// The first of those that have less than they want.
+    /// Dispatch priority of the first stream that has fewer multiprocessors than it wants.
     pub(super) first_short: Option<DispatchPriority>,
-    /// Something has changed that no event tells.
+    /// Whether the state has changed outside an event.
     pub(super) unsettled: bool,
-    /// In the order in which they ended.
+    /// Ended tasklets that the host has not seen, in the order in which they ended.
     pub(super) ended: VecDeque<Ended>,
     pub(super) exchanges: VecDeque<Exchange>,
     pub(super) occupancy: Occupancy,
-    /// Kept between calls so that nothing is allocated.
+    /// Scratch space, kept so that dispatching allocates nothing.
     pub(super) order: Vec<usize>,
 }
 
@@ -79,7 +80,7 @@ impl Engine {
         self.unsettled = true;
     }
 
-    /// A tasklet that has not ended.
+    /// Returns a tasklet that has not ended.
     fn find(&mut self, tasklet: TaskletId) -> Option<&mut Launch> {
         self.streams.iter_mut().find_map(|stream| {
             let place = stream.find(tasklet)?;
@@ -106,7 +107,7 @@ impl Engine {
         })
     }
 
-    /// When something happens next; `None` when nothing does by itself.
+    /// Returns the time of the next event, or `None` if nothing happens without another call.
     pub(super) fn next_event(&self) -> Option<u64> {
         if self.unsettled {
             return Some(self.now);
@@ -115,7 +116,7 @@ impl Engine {
         next.filter(|&time| time < NEVER)
     }
 
-    /// Lets time pass, with everything that happens until then.
+    /// Advances time to `to` and processes all events until then.
     pub(super) fn advance(&mut self, to: u64) {
         while let Some(event) = self.next_event().filter(|&event| event <= to) {
             self.pass(event);
@@ -149,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Carries out everything that is due now: first all ends, then what starts because of them.
+    /// Processes everything that is due now: first all ends, then the starts that they allow.
     fn settle(&mut self) {
         loop {
             self.unsettled = false;
@@ -232,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Tells a communication when its partners come or end.
+    /// Sets when the external partners of a communication arrive or finish.
     pub(super) fn tell(&mut self, tasklet: TaskletId, awaits: Awaits, at: u64) -> Result<(), Error> {
         let at = at.max(self.now);
         let found = self.streams.iter_mut().find_map(|stream| Some((stream.find(tasklet)?, stream)));
@@ -251,7 +252,7 @@ impl Engine {
                 Phase::Ending
             }
         };
-        // Only the first of a stream runs.
+        // Only the head of a stream runs.
         if let Some(running) = stream.running.as_mut().filter(|running| place == 0 && running.phase == phase)
         {
             running.until = at;

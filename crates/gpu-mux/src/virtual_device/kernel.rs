@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// The longest time of a kernel or a parameter: as many as fit into memory can be added up.
+/// Maximum duration of a kernel or a parameter, so that sums do not overflow.
 pub(super) const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// A kernel as a [`VirtualDevice`](crate::VirtualDevice) sees it: what it asks of the device.
+/// The resources that a kernel needs on a [`VirtualDevice`](crate::VirtualDevice).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kernel {
     time: Duration,
@@ -16,10 +16,14 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel that takes `time` (at most an hour) on a device of its own, has blocks for the fraction `share` of the device's streaming
-    /// multiprocessors (above 0, at most 1), and meanwhile uses the fraction `memory` of the memory's bandwidth (0 to 1).
+    /// Creates a kernel in one wave.
     ///
-    /// [`Error::BadFigure`] for a figure outside its range.
+    /// `time` is its duration alone on a device (at most an hour), `share` the fraction of the
+    /// streaming multiprocessors that it has blocks for (above 0, at most 1), and `memory` the
+    /// fraction of the memory bandwidth that it uses meanwhile (0 to 1).
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`] for a value outside its range.
     pub fn new(time: Duration, share: f64, memory: f64) -> Result<Self, Error> {
         if time > LONGEST {
             let expected = "at most an hour";
@@ -41,44 +45,46 @@ impl Kernel {
         Ok(Self { time, share, memory, waves: NonZeroU32::MIN })
     }
 
-    /// The same kernel in so many waves instead of one: its thread blocks by those that the device holds at a time,
-    /// rounded up.
+    /// Sets the number of waves: its thread blocks divided by the number that the device holds at a
+    /// time, rounded up.
     ///
-    /// Blocks that run are not interrupted, so a kernel can only lose multiprocessors between two waves: they are then
-    /// given to a kernel of higher priority if there is one. In one wave, a kernel keeps what it has got until its end.
+    /// Running blocks are not interrupted, so a kernel can lose multiprocessors only between two
+    /// waves, to a kernel of higher priority. A kernel in one wave keeps its multiprocessors until
+    /// its end.
     #[must_use]
     pub fn in_waves(self, waves: NonZeroU32) -> Self {
         Self { waves, ..self }
     }
 
-    /// How long it takes on a device of its own.
+    /// Returns the duration alone on a device.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.time
     }
 
-    /// The fraction of the device's streaming multiprocessors that it has blocks for.
+    /// Returns the fraction of the device's streaming multiprocessors that it has blocks for.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.share
     }
 
-    /// The fraction of the memory's bandwidth that it uses on a device of its own.
+    /// Returns the fraction of the memory bandwidth that it uses alone on a device.
     #[must_use]
     pub fn memory(&self) -> f64 {
         self.memory
     }
 
-    /// In how many waves its blocks run, one after another, on a device of its own.
+    /// Returns the number of waves in which its blocks run alone on a device.
     #[must_use]
     pub fn waves(&self) -> NonZeroU32 {
         self.waves
     }
 
-    /// The same kernel with a part (0 to 1) of its samples, and so of its blocks.
+    /// Returns the same kernel for a fraction (0 to 1) of its samples, and so of its blocks.
     ///
-    /// One that fills the device takes that part of the time, in that part of the waves. One that does not has a single wave of blocks: it takes
-    /// as long as before, and fills that much less of the device.
+    /// A kernel that fills the device takes that fraction of the time and of the waves. A smaller
+    /// kernel has a single wave of blocks: it takes the same time and occupies that fraction of its
+    /// share of the device.
     #[must_use]
     pub fn part(self, part: f64) -> Self {
         let part = part.clamp(f64::MIN_POSITIVE, 1.0);

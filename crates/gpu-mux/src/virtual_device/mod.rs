@@ -26,32 +26,39 @@ use crate::{Device, Error, Finished, Tasklet, TaskletId};
 use engine::Engine;
 use stream::{Launch, nanos};
 
-/// A model of a GPU and the thread that launches on it, in virtual time: a [`Device`] for tests and simulators.
+/// A discrete-event model of a GPU and of the thread that launches on it, in virtual time: a
+/// [`Device`] for tests and simulators.
 ///
-/// **What is modelled**, by the figures of [`DeviceParameters`]:
-/// - Each lane of each job is a stream: its kernels run in launch order, one after another, with a gap between them.
-///   A tasklet waits for the one that it is [`after`](Tasklet::after), on whatever stream that is.
-/// - Launching takes time of the host, launch after launch, and each reaches the device a little later. A captured
-///   graph is one launch. The host sees an end a little after it, and not while it launches.
-/// - A kernel starts when it is at the head of its stream and some multiprocessors are free. It is given as many as it
-///   has blocks for, or those that are free, and more when others end. Free ones go to the streams with the higher
-///   priority first, then by the order of launches. With half of what it wants it takes twice as long.
-/// - Blocks are not interrupted, but kernels are handed out block by block: after each of its [waves](Kernel::in_waves),
-///   and never before, a kernel's multiprocessors are distributed again. A kernel in one wave keeps them until its end.
-/// - Streams are spread over the hardware queues in the order of their first launch; on one hardware queue nothing
-///   passes a launch that has not begun.
-/// - When kernels side by side ask for more memory bandwidth than there is, each is slowed in the part of its time that
-///   it spends on memory, so far that all together use exactly what there is.
-/// - A communication kernel holds its multiprocessors while it waits for its [`Partners`], and then uses bandwidth while
-///   it transfers.
+/// **Modelled**, with the values of [`DeviceParameters`]:
+/// - Each lane of each job is a stream. Its kernels run one after another in launch order, with a
+///   gap between them. A tasklet waits for the one that it is [`after`](Tasklet::after), on any
+///   stream.
+/// - Launches take host time, one after another, and reach the device after a latency. A captured
+///   graph is one launch. The host sees the end of a tasklet after a latency, and not while it
+///   launches.
+/// - A kernel starts when it is at the head of its stream and at least one multiprocessor is free.
+///   It gets as many as it has blocks for, or all free ones, and more when others become free. Free
+///   multiprocessors go to the streams with higher priority first, then in launch order. With half
+///   of the multiprocessors that it wants, a kernel takes twice as long.
+/// - Blocks are not interrupted. After each of its [waves](Kernel::in_waves), and at no other time,
+///   the multiprocessors of a kernel are distributed again. A kernel in one wave keeps them until
+///   its end.
+/// - Streams are mapped to the hardware queues round robin, in the order of their first launch. On
+///   one hardware queue, no launch passes an earlier one that has not started.
+/// - If concurrent kernels need more memory bandwidth than there is, each is slowed in the fraction
+///   of its time that it spends on memory, so that together they use exactly the bandwidth.
+/// - A communication kernel holds its multiprocessors while it waits for its [`Partners`], and uses
+///   bandwidth while it transfers.
 ///
-/// **What is not**: single blocks (those of a wave end together, and later where the kernel has less than it wants; the
-/// last wave is as full as the others); how blocks of several kernels share a multiprocessor; caches; clock and power; copies between host and device; memory capacity; contention on links; noise of the host. Times are
-/// modelled, not measured.
+/// **Not modelled**: single blocks (those of a wave end together, and later if the kernel has less
+/// than it wants; the last wave is as full as the others); how blocks of several kernels share a
+/// multiprocessor; caches; clock rates and power; copies between host and device; memory capacity;
+/// contention on links; jitter of the host. Times are modelled, not measured.
 ///
-/// The same calls give the same times. They are whole nanoseconds: what happens between two happens at the later.
+/// The model is deterministic. Times are whole nanoseconds, rounded up.
 ///
-/// An event costs O(streams), whatever is queued; the end of a tasklet O(tasklets in flight).
+/// An event takes O(streams) time, independent of the queue lengths; the end of a tasklet
+/// O(tasklets in flight).
 ///
 /// ```
 /// use gpu_mux::{Device, DeviceParameters, JobId, Kernel, Tasklet, VirtualDevice, VirtualWork};
@@ -71,71 +78,78 @@ use stream::{Launch, nanos};
 pub struct VirtualDevice {
     parameters: DeviceParameters,
     engine: Engine,
-    /// When the host has done the launches so far.
+    /// Time at which the host has finished the launches so far.
     host_free: u64,
-    /// The exchange for whose sake the last wait ended, if it has not been asked about.
+    /// The exchange that ended the last wait, until it is polled.
     shown: Option<TaskletId>,
 }
 
 impl VirtualDevice {
-    /// An idle device at its epoch that gives the foreground's streams priority.
+    /// Creates an idle device at its epoch that gives the foreground's streams priority.
     ///
+    /// # Errors
     /// [`Error::BadFigure`] for a parameter outside its range.
     pub fn new(parameters: DeviceParameters) -> Result<Self, Error> {
         Self::with_priorities(parameters, true)
     }
 
-    /// The same, with or without [stream priorities](crate::Policy::stream_priority).
+    /// Creates a device with or without [stream priorities](crate::Policy::stream_priority); see
+    /// [`new`](Self::new).
     pub fn with_priorities(parameters: DeviceParameters, stream_priority: bool) -> Result<Self, Error> {
         let engine = Engine::new(parameters.hardware(stream_priority)?);
         Ok(Self { parameters, engine, host_free: 0, shown: None })
     }
 
-    /// Its parameters.
+    /// Returns the parameters.
     #[must_use]
     pub fn parameters(&self) -> &DeviceParameters {
         &self.parameters
     }
 
-    /// Where the time went so far.
+    /// Returns the breakdown of the time so far.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.engine.occupancy
     }
 
-    /// When something happens next without another call; `None` when nothing does.
+    /// Returns the time of the next event, or `None` if nothing happens without another call.
     ///
-    /// Several devices are kept at one time by letting all of them [wait](Device::wait) until the earliest.
+    /// To keep several devices at one time, let all of them [wait](Device::wait) until the earliest
+    /// event.
     #[must_use]
     pub fn next_event(&self) -> Option<Duration> {
         self.engine.next_event().into_iter().chain(self.next_seen()).min().map(Duration::from_nanos)
     }
 
-    /// The oldest step of a communication with [`Partners::External`] that has not been given yet. A
-    /// [wait](Device::wait) ends when there is one; the next wait is [`Error::ExchangeNotPolled`] if it still is there.
+    /// Returns the oldest step of a communication with [`Partners::External`] that has not been
+    /// returned yet. A [wait](Device::wait) ends when there is one; the next wait fails with
+    /// [`Error::ExchangeNotPolled`] if it has not been polled.
     pub fn exchange(&mut self) -> Option<Exchange> {
         self.shown = None;
         self.engine.exchanges.pop_front()
     }
 
-    /// Says that the partners of a communication come at this time, or now if it has passed.
+    /// Sets the time at which the partners of a communication arrive; a time in the past counts as
+    /// now.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::PartnersNotExternal`] when its work is not of
-    /// that kind.
+    /// # Errors
+    /// [`Error::NotInFlight`] if the tasklet has not been launched or has ended,
+    /// [`Error::PartnersNotExternal`] if its partners are not [`Partners::External`].
     pub fn partners_arrive(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::Partners, nanos(at))
     }
 
-    /// Says that the transfers of all partners end at this time, or now if it has passed; the communication ends then
-    /// if its own is done, and otherwise with it.
+    /// Sets the time at which the transfers of all partners end; a time in the past counts as now.
+    /// The communication ends at that time or when its own transfer ends, whichever is later.
     ///
-    /// [`Error::NotInFlight`] when it has not been launched or has ended, [`Error::PartnersNotExternal`] when its work is not of
-    /// that kind.
+    /// # Errors
+    /// [`Error::NotInFlight`] if the tasklet has not been launched or has ended,
+    /// [`Error::PartnersNotExternal`] if its partners are not [`Partners::External`].
     pub fn partners_finish(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
         self.engine.tell(tasklet, Awaits::End, nanos(at))
     }
 
-    /// When the host sees the oldest end that it has not seen yet.
+    /// Returns the time at which the host sees the oldest end that it has not seen yet.
     fn next_seen(&self) -> Option<u64> {
         let latency = nanos(self.parameters.completion_latency);
         let oldest = self.engine.ended.front()?;
@@ -219,7 +233,7 @@ impl Device for VirtualDevice {
             let next = self.engine.next_event().into_iter().chain(seen).chain(until).min();
             let Some(next) = next else { return Ok(()) };
             if until.is_some_and(|until| until <= now) {
-                // What is due now still happens.
+                // Events that are due now are still processed.
                 self.engine.advance(now);
                 return Ok(());
             }

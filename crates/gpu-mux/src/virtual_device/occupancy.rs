@@ -1,24 +1,25 @@
 use std::time::Duration;
 
-/// What the foreground does on a device.
+/// Activity of the foreground on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ForegroundState {
-    /// It has compute work on the device that nothing of its own keeps back: it runs, or waits for the device.
+    /// It has compute work on the device with no unfinished dependency, running or waiting for
+    /// multiprocessors.
     Computing,
-    /// Not that, but a communication that transfers data, or waits for multiprocessors to do so.
+    /// No compute; a communication transfers data or waits for multiprocessors to do so.
     Transferring,
-    /// Not that, but a communication that waits for its partners.
+    /// No compute; a communication waits for its partners.
     Waiting,
-    /// Nothing at all.
+    /// No work on the device.
     Idle,
 }
 
 impl ForegroundState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 4] = [Self::Computing, Self::Transferring, Self::Waiting, Self::Idle];
 }
 
-/// Where the time of a [`VirtualDevice`](crate::VirtualDevice) went, by what the foreground did.
+/// Time of a [`VirtualDevice`](crate::VirtualDevice) by the state of the foreground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Occupancy {
     times: [Duration; 4],
@@ -26,19 +27,20 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// How long the foreground was in this state.
+    /// Returns the time that the foreground spent in this state.
     #[must_use]
     pub fn time(&self, state: ForegroundState) -> Duration {
         self.times[state as usize]
     }
 
-    /// How much of that time a background tasklet was on the device: started, and not ended.
+    /// Returns the part of that time in which a background tasklet was on the device (started and
+    /// not ended).
     #[must_use]
     pub fn background(&self, state: ForegroundState) -> Duration {
         self.background[state as usize]
     }
 
-    /// What has been added since `earlier`, an occupancy of the same device.
+    /// Returns the time added since `earlier`, an occupancy of the same device.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let minus = |all: [Duration; 4], before: [Duration; 4]| {

@@ -4,50 +4,52 @@ use super::engine::Hardware;
 use super::kernel::LONGEST;
 use super::stream::nanos;
 
-/// What a [`VirtualDevice`](crate::VirtualDevice) is made of.
+/// Parameters of a [`VirtualDevice`](crate::VirtualDevice).
 ///
-/// Every parameter has a unit and a source; [`a100`](Self::a100) says where its figures come from. They are meant to
-/// be fixed before a policy is tuned on the device. The command `mux-bench fit` of this
-/// repository gives those of a card at hand, in a file that `ParametersFile::load` reads (feature `json`). No time is
-/// above an hour.
+/// Each parameter has a unit and a source; see [`a100`](Self::a100). They should be fixed before a
+/// policy is tuned on the device. The command `mux-bench fit` of this repository measures those of
+/// an available card and writes a file that `ParametersFile::load` reads (feature `json`). The
+/// maximum of each time is one hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct DeviceParameters {
-    /// Streaming multiprocessors: the unit in which kernels share the device. At least 1.
+    /// Number of streaming multiprocessors, the unit in which kernels share the device. At least 1.
     pub multiprocessors: u32,
-    /// Hardware queues from the host to the device. More streams than these share them, and wait for each other.
-    /// At least 1.
+    /// Number of hardware queues from the host to the device, at least 1. If there are more
+    /// streams, streams share queues and wait for each other.
     pub hardware_queues: u32,
-    /// Time of the host for launching one kernel.
+    /// Host time to launch one kernel.
     #[cfg_attr(feature = "json", serde(rename = "launch_time_us", with = "crate::json::as_micros"))]
     pub launch_time: Duration,
-    /// Time of the host for launching a captured graph, without that for its nodes.
+    /// Host time to launch a captured graph, without the time for its nodes.
     #[cfg_attr(feature = "json", serde(rename = "graph_launch_time_us", with = "crate::json::as_micros"))]
     pub graph_launch_time: Duration,
-    /// Time of the host for each node of a captured graph that it launches.
+    /// Host time for each node of a captured graph.
     #[cfg_attr(feature = "json", serde(rename = "graph_node_time_us", with = "crate::json::as_micros"))]
     pub graph_node_time: Duration,
-    /// From the end of the host's launch until an idle device starts the kernel.
+    /// Time from the end of the host's launch until an idle device starts the kernel.
     #[cfg_attr(feature = "json", serde(rename = "launch_latency_us", with = "crate::json::as_micros"))]
     pub launch_latency: Duration,
-    /// From the end of a kernel until the next one starts that waits for it, on its stream or on another.
+    /// Time from the end of a kernel until a dependent kernel starts, on the same stream or
+    /// another.
     #[cfg_attr(feature = "json", serde(rename = "kernel_gap_us", with = "crate::json::as_micros"))]
     pub kernel_gap: Duration,
-    /// The same between two kernels of one captured graph.
+    /// The same gap between two kernels of one captured graph.
     #[cfg_attr(feature = "json", serde(rename = "graph_node_gap_us", with = "crate::json::as_micros"))]
     pub graph_node_gap: Duration,
-    /// From the end of a tasklet on the device until the host sees it.
+    /// Time from the end of a tasklet on the device until the host sees it.
     #[cfg_attr(feature = "json", serde(rename = "completion_latency_us", with = "crate::json::as_micros"))]
     pub completion_latency: Duration,
-    /// The fraction of the multiprocessors that a communication kernel holds: 0 to 1. Any above 0 is at least one
-    /// multiprocessor; with 0 it waits for none either.
+    /// Fraction of the multiprocessors that a communication kernel holds, 0 to 1. A value above 0
+    /// is at least one multiprocessor; with 0 it needs none.
     pub communication_share: f64,
-    /// The fraction of the memory's bandwidth that it uses while it transfers: 0 to 1.
+    /// Fraction of the memory bandwidth that a communication uses while it transfers, 0 to 1.
     pub communication_memory: f64,
 }
 
 impl DeviceParameters {
-    /// An NVIDIA A100-SXM4 with 40 GB in a machine with `NVSwitch`, and CUDA 12.6 or newer.
+    /// Returns the parameters of an NVIDIA A100-SXM4 with 40 GB in a machine with `NVSwitch`, and
+    /// CUDA 12.6 or newer.
     ///
     /// | parameter | value | source |
     /// |---|---|---|
@@ -77,7 +79,8 @@ impl DeviceParameters {
         }
     }
 
-    /// The same device whose host and whose gaps take no time: for work whose times contain them already.
+    /// Returns the same device with zero launch times, latencies and gaps, for work whose times
+    /// already include them.
     #[must_use]
     pub fn without_overheads(self) -> Self {
         Self {
@@ -92,7 +95,8 @@ impl DeviceParameters {
         }
     }
 
-    /// The same device with one parameter times `factor`, within its range: to see what a result owes to it.
+    /// Returns the same device with one parameter multiplied by `factor`, clamped to its range. For
+    /// sensitivity analyses.
     #[must_use]
     pub fn scaled(mut self, parameter: DeviceParameter, factor: f64) -> Self {
         let factor = factor.max(0.0);
@@ -167,7 +171,7 @@ impl DeviceParameters {
     }
 }
 
-/// A parameter of [`DeviceParameters`], for [`DeviceParameters::scaled`].
+/// Identifier of a parameter of [`DeviceParameters`], for [`DeviceParameters::scaled`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the field of the same name")]
 pub enum DeviceParameter {
@@ -185,7 +189,7 @@ pub enum DeviceParameter {
 }
 
 impl DeviceParameter {
-    /// All of them.
+    /// All parameters.
     pub const ALL: [Self; 11] = [
         Self::Multiprocessors,
         Self::HardwareQueues,
@@ -202,9 +206,9 @@ impl DeviceParameter {
 }
 
 impl Hardware {
-    /// Multiprocessors that a kernel has blocks for.
+    /// Returns the number of multiprocessors that a kernel with this share has blocks for.
     pub(super) fn share(&self, share: f64) -> u32 {
-        // Rounding of the product must not ask for one more.
+        // Subtracted so that rounding of the product does not request one more.
         ((f64::from(self.multiprocessors) * share - 1e-9).ceil() as u32).clamp(1, self.multiprocessors)
     }
 }

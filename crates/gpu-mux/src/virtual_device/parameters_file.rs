@@ -1,4 +1,4 @@
-//! The file that holds a device's parameters.
+//! The file format of device parameters.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use crate::{Error, json};
 
 const SCHEMA: &str = "deeppool/device-parameters/v1";
 
-/// The parameters of a device in a file.
+/// A file with the parameters of a device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParametersFile {
     schema: String,
-    /// Which device, and where the figures are from.
+    /// The device, and the source of the values.
     pub device: String,
-    /// The figures.
+    /// The parameters.
     pub parameters: DeviceParameters,
 }
 
 impl ParametersFile {
-    /// The parameters of this device.
+    /// Creates a file for this device.
     #[must_use]
     pub fn new(device: String, parameters: DeviceParameters) -> Self {
         Self { schema: SCHEMA.to_owned(), device, parameters }
@@ -29,13 +29,15 @@ impl ParametersFile {
 
     /// Reads a file.
     ///
-    /// [`Error::BadFile`] when there is none or it holds something else: it names the file and the place in it.
+    /// # Errors
+    /// [`Error::BadFile`] if it does not exist or has the wrong content; it names the file and the
+    /// position.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         json::parse(&path.display().to_string(), &json::read(path)?, SCHEMA)
     }
 
-    /// The file's content.
+    /// Returns the file's content.
     #[must_use]
     pub fn to_json(&self) -> String {
         json::shown(self)

@@ -1,4 +1,4 @@
-//! How multiprocessors and memory bandwidth are shared by the kernels that run.
+//! Sharing of multiprocessors and memory bandwidth by the running kernels.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Awaits, Exchange, Partners, VirtualWork};
 use crate::Lane;
 
 impl Engine {
-    /// Hands out the multiprocessors that are free: by priority, then in the order of launches.
+    /// Distributes the free multiprocessors: by priority, then in launch order.
     pub(super) fn dispatch(&mut self) {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
@@ -23,13 +23,13 @@ impl Engine {
                 self.first_short = Some(self.streams[stream].dispatch_priority());
             }
         }
-        // What stood behind one that has just begun may be first in its hardware queue now.
+        // A launch behind one that has just started may be the first in its hardware queue now.
         self.unsettled |=
             (0..self.streams.len()).any(|stream| !order.contains(&stream) && self.is_short(stream));
         self.order = order;
     }
 
-    /// Whether a stream has a use for multiprocessors, or has a kernel to start.
+    /// Returns whether a stream has a kernel that wants more multiprocessors or can start.
     fn is_short(&self, stream: usize) -> bool {
         let stream = &self.streams[stream];
         if let Some(running) = &stream.running {
@@ -40,7 +40,7 @@ impl Engine {
             && self.is_first_in_queue(stream)
     }
 
-    /// A hardware queue lets nothing pass what has not begun.
+    /// On a hardware queue, no launch passes an earlier one that has not started.
     fn is_first_in_queue(&self, stream: &Stream) -> bool {
         let own = stream.oldest_to_begin();
         self.streams
@@ -68,14 +68,16 @@ impl Engine {
         }
     }
 
-    /// Sets the speed of every kernel that runs, by its multiprocessors and by the kernels that use the memory with it.
+    /// Sets the speed of every running kernel, from its multiprocessors and the concurrent demand
+    /// for memory bandwidth.
     pub(super) fn set_rates(&mut self) {
         let slowdown = memory_slowdown(&self.streams.iter().filter_map(|stream| {
             let running = stream.running.as_ref().filter(|running| running.phase == Phase::Working)?;
             Some(Demand { bandwidth: running.memory * running.part(), bound: running.memory })
         }));
         for stream in &mut self.streams {
-            // At the end of a wave, a kernel keeps its multiprocessors unless one of greater priority waits for some.
+            // At the end of a wave a kernel keeps its multiprocessors, unless a stream of higher
+            // priority waits for some.
             let yields = self.first_short.is_some_and(|short| short < stream.dispatch_priority());
             if let Some(running) = stream.running.as_mut().filter(|running| running.phase == Phase::Working) {
                 running.set_rate(self.now, running.part() / stretch(running.memory, slowdown), yields);
@@ -84,7 +86,7 @@ impl Engine {
     }
 }
 
-/// The kernel at the head of a stream, before it has been given anything.
+/// Starts the kernel at the head of a stream, without multiprocessors yet.
 fn start(
     stream: &mut Stream,
     hardware: &Hardware,

@@ -4,14 +4,14 @@ use std::time::Duration;
 use super::{Kernel, Partners, VirtualWork};
 use crate::{JobId, Lane, TaskletId};
 
-/// Nothing is known to happen.
+/// The time of an event that is not scheduled.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Which kernel is given multiprocessors first, the smaller before the larger: its stream's priority, and then the place
-/// of its launch in the order of all launches.
+/// Dispatch order of kernels, smaller first: the stream's priority, then the sequence number of the
+/// launch.
 pub(super) type DispatchPriority = (u8, u64);
 
-/// What runs in order on the device: one lane of one job. Times are nanoseconds since the device's epoch.
+/// One lane of one job, which runs in order. Times are nanoseconds since the device's epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
     pub(super) job: JobId,
@@ -19,14 +19,14 @@ pub(super) struct Stream {
     /// Smaller goes first.
     pub(super) priority: u8,
     pub(super) hardware_queue: usize,
-    /// Launched and not ended; the first may be running.
+    /// Launches that have not ended; the first may be running.
     pub(super) launches: VecDeque<Launch>,
-    /// Whether they are in the order of their numbers.
+    /// Whether the launches are sorted by tasklet number.
     pub(super) in_order: bool,
     pub(super) running: Option<Running>,
-    /// The gap after the last kernel ends here.
+    /// End of the gap after the last kernel.
     pub(super) free_from: u64,
-    /// When the last tasklet ended.
+    /// End of the last tasklet.
     pub(super) last_end: u64,
 }
 
@@ -35,25 +35,26 @@ pub(super) struct Stream {
 pub(super) struct Launch {
     pub(super) tasklet: TaskletId,
     pub(super) work: VirtualWork,
-    /// Its place in the order of all launches.
+    /// Sequence number among all launches.
     pub(super) order: u64,
-    /// Kernels that have started.
+    /// Number of kernels that have started.
     pub(super) begun: usize,
-    /// When its first kernel reaches the device.
+    /// Time at which its first kernel reaches the device.
     pub(super) arrives: u64,
-    /// How long after it the next kernel does.
+    /// Interval between the arrivals of its kernels.
     pub(super) arrival_step: u64,
-    /// Between the end of one of its kernels and the start of the next.
+    /// Time between the end of one of its kernels and the start of the next.
     pub(super) gap: u64,
-    /// A tasklet that has not ended, and must have.
+    /// The tasklet that it waits for, until that has ended.
     pub(super) after: Option<TaskletId>,
-    /// Those that it must end before.
+    /// Tasklets that wait for this one.
     pub(super) waited_for_by: Vec<TaskletId>,
-    /// Not before this.
+    /// Earliest start.
     pub(super) ready_from: u64,
-    /// Since when it has been its turn on its stream; known when it has started.
+    /// Time at which it became first on its stream with its dependencies complete; set when it
+    /// starts.
     pub(super) opened: Option<u64>,
-    /// When external partners come and when they end, as far as it has been set.
+    /// Times at which external partners arrive and finish, if they have been set.
     pub(super) partners_at: Option<u64>,
     pub(super) partners_end: Option<u64>,
 }
@@ -61,30 +62,33 @@ pub(super) struct Launch {
 /// A kernel that holds a part of the device.
 #[derive(Debug, Clone)]
 pub(super) struct Running {
-    /// Multiprocessors that it has blocks for, and those it has got.
+    /// Multiprocessors that it has blocks for, and those it has been given.
     pub(super) wanted: u32,
     pub(super) given: u32,
     pub(super) memory: f64,
     pub(super) phase: Phase,
-    /// Since when it has run at `rate`, and what was left to do then, in nanoseconds alone.
+    /// Time since which it has run at `rate`, and the work that was left then, in nanoseconds alone
+    /// on a device.
     pub(super) since: u64,
     pub(super) left: f64,
     pub(super) rate: f64,
-    /// One of its waves, in nanoseconds alone, and those that had not ended at `since`.
+    /// Work of one wave, in nanoseconds alone on a device, and the number of waves that had not
+    /// ended at `since`.
     pub(super) wave: f64,
     pub(super) waves_left: u32,
-    /// Whether it stops at the end of its wave, because one that goes first wants multiprocessors.
+    /// Whether it stops at the end of its wave because a stream of higher priority waits for
+    /// multiprocessors.
     pub(super) yields: bool,
-    /// When its phase ends, or the wave at whose end it stops.
+    /// End of its phase, or of the wave at which it stops.
     pub(super) until: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// For its partners.
+    /// Waits for its partners.
     Waiting,
     Working,
-    /// For the end of its external partners.
+    /// Waits for the end of its external partners.
     Ending,
 }
 
@@ -96,7 +100,7 @@ impl Launch {
         }
     }
 
-    /// The compute kernel that is next; `None` for a communication.
+    /// Returns the next compute kernel, or `None` for a communication.
     pub(super) fn next_kernel(&self) -> Option<Kernel> {
         match &self.work {
             VirtualWork::Compute { kernels, .. } => kernels.get(self.begun).copied(),
@@ -118,13 +122,14 @@ impl Launch {
 }
 
 impl Stream {
-    /// When the kernel at the head could start, if nothing that has not happened yet keeps it.
+    /// Returns the earliest time at which the kernel at the head can start, given the events so
+    /// far.
     pub(super) fn head_opens(&self) -> Option<u64> {
         let head = self.launches.front().filter(|head| self.running.is_none() && head.after.is_none())?;
         Some(head.next_arrival().max(self.free_from).max(head.ready_from))
     }
 
-    /// A tasklet's place among the launches.
+    /// Returns the index of a tasklet among the launches.
     pub(super) fn find(&self, tasklet: TaskletId) -> Option<usize> {
         if tasklet.job != self.job {
             return None;
@@ -142,7 +147,7 @@ impl Stream {
         self.launches.push_back(launch);
     }
 
-    /// When something happens here by itself, after `now`.
+    /// Returns the time of this stream's next event after `now`.
     pub(super) fn next_event(&self, now: u64) -> u64 {
         if let Some(running) = &self.running {
             return running.until;
@@ -152,36 +157,36 @@ impl Stream {
         [arrives, opens].into_iter().filter(|&time| time > now).min().unwrap_or(NEVER)
     }
 
-    /// Whether work that nothing keeps back has reached the device.
+    /// Returns whether work with no unfinished dependency has reached the device.
     pub(super) fn is_busy(&self, now: u64) -> bool {
         self.launches
             .front()
             .is_some_and(|head| head.after.is_none() && (head.begun > 0 || head.arrives <= now))
     }
 
-    /// Whether a tasklet has started and not ended.
+    /// Returns whether a tasklet has started and not ended.
     pub(super) fn is_begun(&self) -> bool {
         self.launches.front().is_some_and(|head| head.opened.is_some())
     }
 
-    /// The oldest launch of which some kernel has not started; those without kernels have none.
+    /// Returns the sequence number of the oldest launch with a kernel that has not started.
     pub(super) fn oldest_to_begin(&self) -> Option<u64> {
         self.launches.iter().find(|launch| !launch.is_begun()).map(|launch| launch.order)
     }
 
-    /// Its place among the streams that wait for multiprocessors.
+    /// Returns its dispatch priority among the streams that wait for multiprocessors.
     pub(super) fn dispatch_priority(&self) -> DispatchPriority {
         (self.priority, self.launches.front().map_or(NEVER, |head| head.order))
     }
 }
 
 impl Running {
-    /// What it has been given of what it wants.
+    /// Returns the fraction of the wanted multiprocessors that it has.
     pub(super) fn part(&self) -> f64 {
         if self.wanted == 0 { 1.0 } else { f64::from(self.given) / f64::from(self.wanted) }
     }
 
-    /// Goes on at another rate from `now` on, to its end or to that of its wave.
+    /// Changes the rate from `now` on and schedules the end of the kernel or of its wave.
     pub(super) fn set_rate(&mut self, now: u64, rate: f64, yields: bool) {
         if rate.to_bits() == self.rate.to_bits() && yields == self.yields {
             return;
@@ -196,14 +201,15 @@ impl Running {
         };
     }
 
-    /// Whether it is the end of a wave that it runs to, and not its own.
+    /// Returns whether its scheduled end is that of a wave and not its own.
     pub(super) fn stops_at_a_wave(&self) -> bool {
         self.phase == Phase::Working && self.yields && self.waves_left > 1
     }
 
-    /// Ends its wave, and takes from it what it has been given: how much that was.
+    /// Ends its wave and returns the multiprocessors that it gives up.
     ///
-    /// The wave may have ended a part of a nanosecond ago. Nothing of the next has been done since.
+    /// The wave may have ended a fraction of a nanosecond ago. Nothing of the next wave has been
+    /// done since.
     pub(super) fn stop(&mut self, now: u64) -> u32 {
         self.waves_left -= 1;
         (self.since, self.left) = (now, self.wave * f64::from(self.waves_left));
@@ -211,17 +217,17 @@ impl Running {
         std::mem::take(&mut self.given)
     }
 
-    /// Accounts for what it has done by `now`.
+    /// Accounts for the work done until `now`.
     fn settle(&mut self, now: u64) {
         self.left = (self.left - (now - self.since) as f64 * self.rate).max(0.0);
         self.since = now;
-        // One that ends right now has not ended: others may be given what it had.
+        // A wave that ends exactly now has not ended: its multiprocessors may be given to others.
         let waves = ((self.left + ROUNDING) / self.wave).ceil() as u32;
         self.waves_left = self.waves_left.min(waves).max(1);
     }
 }
 
-/// Nanoseconds that are rounding, not work.
+/// Tolerance for rounding, in nanoseconds.
 const ROUNDING: f64 = 1e-6;
 
 pub(super) fn nanos(time: Duration) -> u64 {

@@ -1,4 +1,4 @@
-//! Laws that hold at every moment, seen from inside.
+//! Invariants of the device's internal state, checked after every event.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -40,12 +40,12 @@ fn work() -> impl Strategy<Value = VirtualWork> {
     prop_oneof![3 => compute, 1 => communication]
 }
 
-/// Launches with the time that passes before each, and by how many launches back each waits for another.
+/// Launches: pause before each, job, work, and how many launches of the job back it waits for.
 fn launches() -> impl Strategy<Value = Vec<(u64, JobId, VirtualWork, usize)>> {
     prop::collection::vec((0..150_u64, jobs(), work(), 0..6_usize), 1..40)
 }
 
-/// The lanes of both jobs by what the work is.
+/// Creates a tasklet on the lane of the work.
 fn tasklet(job: JobId, number: usize, work: &VirtualWork, after: Option<TaskletId>) -> Tasklet {
     let lane = match work {
         VirtualWork::Compute { .. } => Lane::Compute,
@@ -64,7 +64,7 @@ fn check(device: &VirtualDevice) {
         "multiprocessors are neither made nor lost"
     );
     assert!(running.iter().all(|running| running.given <= running.wanted));
-    // Only between two waves a kernel has nothing: all of the next is before it.
+    // A kernel has no multiprocessors only between two waves, with all of the next wave left.
     assert!(running.iter().filter(|running| running.given == 0).all(|running| {
         let waves = running.wave * f64::from(running.waves_left);
         running.waves_left > 0 && running.wave > 0.0 && (running.left - waves).abs() < 1e-6
@@ -74,7 +74,7 @@ fn check(device: &VirtualDevice) {
     let working: Vec<_> = running.iter().filter(|running| running.phase == Phase::Working).collect();
     let used: f64 = working.iter().map(|running| running.memory * running.rate).sum();
     assert!(used <= 1.0 + 1e-6, "{used} of the memory's bandwidth is used");
-    // All are slowed by the same slowness of the memory, or by none.
+    // All running kernels are slowed by the same memory factor, or by none.
     if used < 1.0 - 1e-6 {
         assert!(working.iter().all(|running| (running.rate - running.part()).abs() < 1e-9));
     }
@@ -101,7 +101,7 @@ proptest! {
                     ended.push((finished.tasklet, finished.took));
                 }
             }
-            // Only an earlier one of the same job: nothing waits in a circle.
+            // Only an earlier tasklet of the same job, so that there is no cycle.
             let after = ids.iter().rev().filter(|other| other.id.job == *job).nth(*back).map(|other| other.id);
             let tasklet = tasklet(*job, number, work, after);
             ids.push(tasklet);

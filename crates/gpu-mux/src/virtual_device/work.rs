@@ -3,41 +3,41 @@ use std::time::Duration;
 
 use super::Kernel;
 
-/// What a [`VirtualDevice`](crate::VirtualDevice) runs for a tasklet. Cheap to clone.
+/// Work that a [`VirtualDevice`](crate::VirtualDevice) runs for a tasklet. Cheap to clone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum VirtualWork {
-    /// Kernels, one after another.
+    /// Kernels that run one after another.
     Compute {
-        /// In order; none takes no time.
+        /// The kernels in order. An empty list takes no time.
         kernels: Arc<[Kernel]>,
-        /// Launched at once, as a captured graph, instead of one by one.
+        /// Whether they are launched at once as a captured graph, instead of one by one.
         captured: bool,
     },
-    /// A kernel that exchanges data with other devices. It holds its part of the device from its start to its end,
-    /// also while it waits for its partners.
+    /// A kernel that exchanges data with other devices. It holds its share of the device from its
+    /// start to its end, including the time it waits for its partners.
     Communication {
-        /// How long the exchange takes once all partners are there, on a device of its own.
+        /// Duration of the transfer alone on a device, once all partners have arrived.
         transfer: Duration,
-        /// When the exchange can begin.
+        /// When the transfer can begin.
         partners: Partners,
     },
 }
 
 impl VirtualWork {
-    /// Kernels that are launched one by one.
+    /// Creates kernels that are launched one by one.
     #[must_use]
     pub fn kernels(kernels: impl Into<Arc<[Kernel]>>) -> Self {
         Self::Compute { kernels: kernels.into(), captured: false }
     }
 
-    /// Kernels that are launched at once, as a captured graph.
+    /// Creates kernels that are launched at once, as a captured graph.
     #[must_use]
     pub fn graph(kernels: impl Into<Arc<[Kernel]>>) -> Self {
         Self::Compute { kernels: kernels.into(), captured: true }
     }
 
-    /// How long it takes on a device of its own once everything it waits for is there, without launching and
-    /// without the gaps between kernels.
+    /// Returns the duration alone on a device with all dependencies complete, without launch times
+    /// and the gaps between kernels.
     #[must_use]
     pub fn time(&self) -> Duration {
         match self {
@@ -47,17 +47,18 @@ impl VirtualWork {
     }
 }
 
-/// When the other devices that take part in a communication are there.
+/// Arrival of the other devices that take part in a communication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partners {
-    /// They are there already.
+    /// They have already arrived.
     Ready,
-    /// So long after the end of the communication before it on the same stream; for the first one, after the
-    /// device's epoch.
+    /// They arrive this long after the end of the previous communication on the same stream, or
+    /// after the device's epoch for the first one.
     After(Duration),
-    /// Simulated by the user of the device: they come when
-    /// [`VirtualDevice::partners_arrive`](crate::VirtualDevice::partners_arrive) says so, and it ends no earlier than
-    /// [`VirtualDevice::partners_finish`](crate::VirtualDevice::partners_finish) says.
+    /// They are simulated by the user of the device. They arrive at the time set with
+    /// [`VirtualDevice::partners_arrive`](crate::VirtualDevice::partners_arrive), and the
+    /// communication ends no earlier than the time set with
+    /// [`VirtualDevice::partners_finish`](crate::VirtualDevice::partners_finish).
     External,
 }
 
@@ -66,17 +67,17 @@ pub enum Partners {
 pub struct Exchange {
     /// The communication.
     pub tasklet: crate::TaskletId,
-    /// When it came to this step.
+    /// Time at which it reached this step.
     pub at: Duration,
-    /// What it waits for.
+    /// The event that it waits for.
     pub awaits: Awaits,
 }
 
-/// What a communication waits for.
+/// An event that a communication waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaits {
-    /// It is on the device, and its partners are not there yet.
+    /// The arrival of its partners; the communication is on the device.
     Partners,
-    /// Its own part of the transfer is done.
+    /// The end of its partners' transfers; its own part is done.
     End,
 }

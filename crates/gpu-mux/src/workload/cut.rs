@@ -5,19 +5,19 @@ use std::time::Duration;
 use super::Iteration;
 use crate::{Kernel, Policy};
 
-/// What is launched of a background job at once, over and over.
+/// Kernels of a background job that are launched at once.
 #[derive(Debug, Clone)]
 pub(super) struct BackgroundPiece {
     pub(super) kernels: Arc<[Kernel]>,
-    /// The time of its kernels on a device of its own, without the gaps between them.
+    /// The sum of its kernels' durations alone on a device, without the gaps between them.
     pub(super) time: Duration,
-    /// The steps of the iteration that the kernels are of.
+    /// The steps of the iteration that the kernels belong to.
     pub(super) steps: Range<usize>,
 }
 
-/// One iteration of the background as the policy wants it cut: by its steps where pieces are not bounded, and otherwise
-/// into the longest runs of kernels that keep the bound, whatever step they belong to. A kernel that is longer by
-/// itself is a piece. Between two of them there is a `gap`, which counts.
+/// Cuts one iteration of the background according to the policy: into its steps if pieces are not
+/// bounded, and otherwise greedily into maximal runs of kernels within the bound, across steps. The
+/// `gap` between two kernels counts. A kernel that exceeds the bound is a separate piece.
 pub(super) fn cut(iteration: &Iteration, policy: &Policy, gap: Duration) -> Vec<BackgroundPiece> {
     let Some(bound) = policy.background_piece else {
         let steps = (0..iteration.steps.len()).filter_map(|step| {
@@ -55,7 +55,7 @@ fn piece(kernels: Vec<Kernel>, steps: Range<usize>) -> BackgroundPiece {
     BackgroundPiece { kernels: kernels.into(), time, steps }
 }
 
-/// Each kernel of a step as often as it takes for all samples, with as many samples as the policy allows.
+/// Iterates over the kernels of a step, each repeated for every micro-batch of the policy.
 fn in_micro_batches<'a>(
     iteration: &'a Iteration,
     step: usize,

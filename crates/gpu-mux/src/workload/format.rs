@@ -1,4 +1,4 @@
-//! Workloads as JSON.
+//! The JSON format of workloads.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::{Communication, Error, Kernel};
 
 const SCHEMA: &str = "deeppool/workload/v1";
 
-/// Kernels of an iteration of the background, each as often as there are samples: a policy may cut it so finely.
+/// Maximum number of kernels of a background iteration times its samples, because a policy may cut
+/// it into single samples.
 const MOST_KERNELS: usize = 1 << 22;
 
 #[derive(Serialize, Deserialize)]
@@ -88,19 +89,21 @@ impl Workload {
     ///    {"name": "layer", "lane": "compute", "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}]}]}}
     /// ```
     ///
-    /// The fields are those of [`Workload`], [`WorkloadStep`] and [`StepWork`], with times in microseconds, and those of
-    /// [`Kernel`]. A communication is an all-reduce with `"all_reduces": true`, and sends if it does not say what it does.
-    /// `after` and `waves` (1) may be left out, too. Samples of the background
-    /// times its kernels are 4194304 (2^22) at most, since a policy may cut it so finely.
+    /// The fields are those of [`Workload`], [`WorkloadStep`], [`StepWork`] and [`Kernel`], with
+    /// times in microseconds. A communication with `"all_reduces": true` is an all-reduce, one with
+    /// `"receives": true` a receive, and otherwise a send. `after` and `waves` (default 1) are
+    /// optional. The number of samples of the background times the number of its kernels is at most
+    /// 4194304 (2^22), because a policy may cut it into single samples.
     ///
-    /// [`Error::BadFile`] when there is no such file or it holds something else: it names the file and the place in
-    /// it.
+    /// # Errors
+    /// [`Error::BadFile`] if the file does not exist or has the wrong content; it names the file
+    /// and the position.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         Self::from_json(&path.display().to_string(), &json::read(path)?)
     }
 
-    /// Reads the content of such a file; `file` is its name in errors.
+    /// Parses the content of such a file; `file` is its name in errors.
     pub fn from_json(file: &str, text: &str) -> Result<Self, Error> {
         let fields: WorkloadFile = json::parse(file, text, SCHEMA)?;
         let wrong = |of: &str, (place, reason): Wrong| Error::BadFile {
@@ -113,7 +116,7 @@ impl Workload {
         Ok(Self { name: fields.name, foreground, background })
     }
 
-    /// The file's content.
+    /// Returns the file's content.
     #[must_use]
     pub fn to_json(&self) -> String {
         json::shown(&WorkloadFile {
@@ -125,7 +128,7 @@ impl Workload {
     }
 }
 
-/// The place and the reason of what is wrong.
+/// Position and reason of an error.
 type Wrong = (String, String);
 
 fn iteration(fields: IterationFields) -> Result<Iteration, Wrong> {
@@ -151,7 +154,7 @@ fn iteration(fields: IterationFields) -> Result<Iteration, Wrong> {
     Ok(iteration)
 }
 
-/// Refuses what would take more memory than a machine has when it is cut.
+/// Refuses a background that would need too much memory when cut into single samples.
 fn can_be_cut(iteration: Iteration) -> Result<Iteration, Wrong> {
     let (samples, kernels) = (iteration.samples, iteration.kernels().count().max(1));
     let most = MOST_KERNELS / kernels;

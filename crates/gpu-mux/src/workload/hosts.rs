@@ -1,4 +1,4 @@
-//! The hosts of the two jobs: what they offer, and when.
+//! The hosts that supply the foreground's and the background's tasklets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use super::cut::{BackgroundPiece, cut};
 use super::{Iteration, StepWork, WorkloadStep};
 use crate::{DeviceParameters, JobId, Kernel, Lane, Partners, Policy, Tasklet, TaskletId, VirtualWork};
 
-/// Background pieces that its host is ahead of the device.
+/// Maximum number of background pieces offered and not finished.
 const PIECES_AHEAD: u64 = 32;
 
-/// The host of a foreground on a [`VirtualDevice`](crate::VirtualDevice): what to offer a
-/// [`Driver`](crate::Driver), and when.
+/// The source of a foreground's tasklets on a [`VirtualDevice`](crate::VirtualDevice).
 ///
-/// It offers iteration after iteration, the next one when the first step of the last one has ended. On the device an
-/// iteration begins when everything of the one before has ended. Its tasklets are numbered through: the number modulo
-/// the steps of an iteration is the step, and the [site](Tasklet::site).
+/// It offers iteration after iteration, the next one when the first step of the previous one has
+/// finished. On the device, an iteration begins when all steps of the one before have finished.
+/// Tasklets are numbered consecutively: the number modulo the number of steps is the step and the
+/// [site](Tasklet::site).
 #[derive(Debug, Clone)]
 pub struct ForegroundHost<'a> {
     iteration: &'a Iteration,
-    /// By step.
+    /// Work of each step.
     works: Vec<VirtualWork>,
     estimates: Vec<Duration>,
     /// The last step on each lane.
@@ -31,7 +31,7 @@ pub struct ForegroundHost<'a> {
 }
 
 impl<'a> ForegroundHost<'a> {
-    /// A host that runs this iteration over and over.
+    /// Creates a host that repeats this iteration.
     #[must_use]
     pub fn new(iteration: &'a Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
@@ -51,8 +51,8 @@ impl<'a> ForegroundHost<'a> {
         }
     }
 
-    /// The same host for [external](Partners::External) partners: the user of the device says when they come, not
-    /// [`StepWork::Communication::partners_after`].
+    /// Makes all partners [external](Partners::External): the user of the device sets their
+    /// arrival, and [`StepWork::Communication::partners_after`] is ignored.
     #[must_use]
     pub fn with_external_partners(mut self) -> Self {
         for work in &mut self.works {
@@ -63,10 +63,11 @@ impl<'a> ForegroundHost<'a> {
         self
     }
 
-    /// What is to be offered next, if something is by now; nothing for an iteration without steps.
+    /// Returns the next tasklet to offer, or `None` if none is due yet or the iteration has no
+    /// steps.
     pub fn offer(&mut self) -> Option<(Tasklet, VirtualWork)> {
         let steps = self.works.len() as u64;
-        // In the middle of an iteration, or when the one that was offered last has begun to end.
+        // Within an iteration, or when the first step of the last offered one has finished.
         let between_iterations = self.offered.checked_rem(steps)? == 0;
         if between_iterations && self.offered > self.finished.next_multiple_of(steps) {
             return None;
@@ -85,7 +86,8 @@ impl<'a> ForegroundHost<'a> {
         Some((tasklet, self.works[index].clone()))
     }
 
-    /// What a step waits for on the other lane: a step of its iteration, or the end of the iteration before.
+    /// Returns the tasklet on the other lane that a step waits for: its dependency, or the end of
+    /// the previous iteration.
     fn after(&self, number: u64, index: usize) -> Option<TaskletId> {
         let begin = number - index as u64;
         let before = |last: Option<usize>| {
@@ -106,25 +108,25 @@ impl<'a> ForegroundHost<'a> {
         self.finished += 1;
     }
 
-    /// Iterations of which everything has finished.
+    /// Returns the number of completed iterations.
     #[must_use]
     pub fn iterations_ended(&self) -> u64 {
         self.finished.checked_div(self.works.len() as u64).unwrap_or(0)
     }
 }
 
-/// The host of a background on a [`VirtualDevice`](crate::VirtualDevice): what to offer a
-/// [`Driver`](crate::Driver), and when.
+/// The source of a background's tasklets on a [`VirtualDevice`](crate::VirtualDevice).
 ///
-/// It cuts its iteration as the policy wants it: by its steps where [pieces](Policy::background_piece) are not bounded,
-/// and otherwise into the longest runs of kernels that keep the bound with the gaps between them, whatever step they
-/// belong to. A kernel that is longer by itself is a piece. It offers piece after piece, so that a bounded number of them waits or runs.
+/// It cuts its iteration according to the policy: into its steps if
+/// [pieces](Policy::background_piece) are not bounded, and otherwise into maximal runs of kernels
+/// within the bound, gaps included, across steps. A kernel that exceeds the bound is a separate
+/// piece. It offers piece after piece, with a bounded number of them unfinished.
 #[derive(Debug, Clone)]
 pub struct BackgroundHost {
     pieces: Vec<BackgroundPiece>,
     estimates: Vec<Duration>,
     captured: bool,
-    /// The pieces of one iteration together, and its samples.
+    /// Duration of one iteration's pieces, and its samples.
     time: Duration,
     samples: usize,
     offered: u64,
@@ -133,7 +135,7 @@ pub struct BackgroundHost {
 }
 
 impl BackgroundHost {
-    /// A host that runs this iteration over and over.
+    /// Creates a host that repeats this iteration.
     #[must_use]
     pub fn new(iteration: &Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
@@ -150,7 +152,8 @@ impl BackgroundHost {
         }
     }
 
-    /// What is to be offered next, if something is by now; nothing for an iteration without kernels.
+    /// Returns the next tasklet to offer, or `None` if none is due yet or the iteration has no
+    /// kernels.
     pub fn offer(&mut self) -> Option<(Tasklet, VirtualWork)> {
         if self.offered - self.finished >= PIECES_AHEAD || self.pieces.is_empty() {
             return None;
@@ -171,7 +174,7 @@ impl BackgroundHost {
         self.finished_time += self.pieces[self.place(tasklet.number)].time;
     }
 
-    /// The places in its iteration of the steps that a tasklet's kernels are of.
+    /// Returns the indices of the steps that a tasklet's kernels belong to.
     #[must_use]
     pub fn steps(&self, tasklet: TaskletId) -> Range<usize> {
         self.pieces[self.place(tasklet.number)].steps.clone()
@@ -181,19 +184,20 @@ impl BackgroundHost {
         (number % self.pieces.len() as u64) as usize
     }
 
-    /// Iterations of which everything has finished.
+    /// Returns the number of completed iterations.
     #[must_use]
     pub fn iterations_ended(&self) -> u64 {
         self.finished.checked_div(self.pieces.len() as u64).unwrap_or(0)
     }
 
-    /// Samples that it has trained on, by the part of its iteration's time that has finished.
+    /// Returns the number of samples trained on, in proportion to the finished part of the
+    /// iteration's duration.
     #[must_use]
     pub fn samples(&self) -> f64 {
         self.samples_in(self.finished_time)
     }
 
-    /// Samples that so much of an iteration's time trains on.
+    /// Returns the number of samples in a part of the iteration's duration.
     pub(super) fn samples_in(&self, time: Duration) -> f64 {
         if time.is_zero() {
             return 0.0;
@@ -202,13 +206,13 @@ impl BackgroundHost {
     }
 }
 
-/// Whether tasklets are captured graphs, and the gap between their kernels.
+/// Returns whether tasklets are captured graphs, and the gap between their kernels.
 fn launching(policy: &Policy, parameters: &DeviceParameters) -> (bool, Duration) {
     let captured = policy.captured_graphs;
     (captured, if captured { parameters.graph_node_gap } else { parameters.kernel_gap })
 }
 
-/// How long kernels take that follow each other with a gap between them.
+/// Returns the duration of consecutive kernels with gaps between them.
 fn estimate(time: Duration, kernels: usize, gap: Duration) -> Duration {
     time.saturating_add(gap.saturating_mul(u32::try_from(kernels.saturating_sub(1)).unwrap_or(u32::MAX)))
 }

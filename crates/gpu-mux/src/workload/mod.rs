@@ -1,4 +1,4 @@
-//! What one device does over and over, to be run on a device.
+//! Workloads: the repeated steps of the jobs on one device.
 
 mod cut;
 #[cfg(feature = "json")]
@@ -13,67 +13,68 @@ pub use simulation::{Jobs, SimulationOptions, SimulationReport};
 
 use crate::{Communication, Kernel, Lane};
 
-/// A foreground and a background job as one device sees them: the steps of one iteration of each.
+/// A foreground and a background job as seen by one device: the steps of one iteration of each.
 ///
-/// With the feature `json` it is read from and written to a file, see `Workload::load`.
+/// With the feature `json`, `Workload::load` reads it from a file and `Workload::to_json` writes
+/// it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// What it is, for people.
+    /// Name for display.
     pub name: String,
-    /// The job that goes first.
+    /// The foreground job.
     pub foreground: Iteration,
-    /// The job that fills its gaps.
+    /// The background job.
     pub background: Iteration,
 }
 
 /// One iteration of a job on one device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Iteration {
-    /// Samples that it trains on: the global batch of a job on several devices.
+    /// Samples of an iteration: the global batch of a job on several devices.
     pub samples: usize,
-    /// Its steps, in launch order.
+    /// The steps in launch order.
     pub steps: Vec<WorkloadStep>,
 }
 
-/// What is launched at once: a tasklet, over and over.
+/// A step of an iteration, launched as one tasklet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadStep {
-    /// What it is, for people.
+    /// Name for display.
     pub name: String,
-    /// What it does.
+    /// The work of the step.
     pub work: StepWork,
-    /// The index of the latest step before it on the other lane that it waits for.
+    /// The index of the last earlier step on the other lane that it waits for.
     pub after: Option<usize>,
 }
 
-/// What a [`WorkloadStep`] does.
+/// The work of a [`WorkloadStep`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepWork {
     /// Runs kernels, one after another, on the compute lane.
     Compute(Vec<Kernel>),
     /// Exchanges data with other devices, on the communication lane.
     Communication {
-        /// How long that takes once all partners are there.
+        /// Duration of the transfer once all partners have arrived.
         transfer: Duration,
-        /// How long after the end of the communication before it the last partner comes: also across the border of
-        /// iterations, because other devices see no more of this one than its communication. The first of all is
-        /// counted from the start.
+        /// Time from the end of the previous communication until the last partner arrives. It also
+        /// applies across iterations, because other devices depend on this one only through
+        /// communication. For the first communication it is measured from the start.
         partners_after: Duration,
-        /// What it does.
+        /// Kind of communication.
         communication: Communication,
     },
 }
 
 impl Iteration {
-    /// How long its kernels take, one after another.
+    /// Returns the sum of the durations of its kernels.
     #[must_use]
     pub fn compute_time(&self) -> Duration {
         self.kernels().map(Kernel::time).sum()
     }
 
-    /// How long each step takes when the job runs by itself and does one step after another, whatever their lanes: a
-    /// communication with the time for which it waits for its partners then. This is how `DeepPool`'s runtimes time
-    /// their tasklets, and know how long a gap is.
+    /// Returns the duration of each step when the job runs alone and executes one step after
+    /// another, regardless of lanes; communication includes the wait for its partners. DeepPool's
+    /// runtimes time their tasklets and gaps this way.
     #[must_use]
     pub fn in_order_times(&self) -> Vec<Duration> {
         let (mut now, mut communication_end) = (Duration::ZERO, Duration::ZERO);
@@ -92,19 +93,20 @@ impl Iteration {
             });
             times.collect()
         };
-        // In the first round the first communication's partners come by the start, and not by the round before.
+        // In the first round, the partners of the first communication arrive relative to the start
+        // and not to the previous round.
         round();
         round()
     }
 
-    /// All kernels of its compute steps, in order.
+    /// Iterates over all kernels of its compute steps, in order.
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.steps.iter().flat_map(WorkloadStep::kernels)
     }
 }
 
 impl WorkloadStep {
-    /// Its kernels, in order; none of a communication.
+    /// Returns its kernels in order; empty for a communication.
     #[must_use]
     pub fn kernels(&self) -> &[Kernel] {
         match &self.work {
@@ -113,7 +115,7 @@ impl WorkloadStep {
         }
     }
 
-    /// Where it runs.
+    /// Returns the lane on which it runs.
     #[must_use]
     pub fn lane(&self) -> Lane {
         match self.work {

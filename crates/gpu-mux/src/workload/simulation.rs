@@ -7,55 +7,56 @@ use crate::{
     VirtualWork,
 };
 
-/// How a [`Workload`] is simulated on a [`VirtualDevice`].
+/// Options for the simulation of a [`Workload`] on a [`VirtualDevice`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct SimulationOptions {
-    /// The rules of sharing.
+    /// The sharing policy.
     pub policy: Policy,
     /// The device.
     pub parameters: DeviceParameters,
-    /// Which of the jobs run.
+    /// The jobs that run.
     pub jobs: Jobs,
-    /// Iterations that are measured: of the foreground, or of the background when it runs alone. At least 1.
+    /// Number of measured iterations of the foreground, or of the background if it runs alone. At
+    /// least 1.
     pub iterations: usize,
-    /// Iterations before them that are not, in which the policy learns the workload.
+    /// Number of iterations before the measured ones, in which the policy learns the workload.
     pub warm_up: usize,
 }
 
 impl SimulationOptions {
-    /// These with other rules of sharing.
+    /// Sets the policy.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// These on another device.
+    /// Sets the device.
     #[must_use]
     pub fn with_parameters(self, parameters: DeviceParameters) -> Self {
         Self { parameters, ..self }
     }
 
-    /// These with other jobs that run.
+    /// Sets the jobs that run.
     #[must_use]
     pub fn with_jobs(self, jobs: Jobs) -> Self {
         Self { jobs, ..self }
     }
 
-    /// These with so many iterations that are measured.
+    /// Sets the number of measured iterations.
     #[must_use]
     pub fn with_iterations(self, iterations: usize) -> Self {
         Self { iterations, ..self }
     }
 
-    /// These with so many iterations before them.
+    /// Sets the number of iterations before the measured ones.
     #[must_use]
     pub fn with_warm_up(self, warm_up: usize) -> Self {
         Self { warm_up, ..self }
     }
 }
 
-/// Which jobs run.
+/// Selection of the jobs that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Jobs {
     /// Foreground and background together.
@@ -66,31 +67,32 @@ pub enum Jobs {
     Background,
 }
 
-/// The times of a simulated [`Workload`]: modelled, not measured.
+/// Results of a simulated [`Workload`]. Times are modelled, not measured.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SimulationReport {
-    /// The time of each iteration of the foreground (of the background when it ran alone), from the end of the one before
-    /// to its own, as the host saw them.
+    /// Duration of each iteration of the foreground (of the background if it ran alone), from the
+    /// end of the one before to its own, as seen by the host.
     pub iterations: Vec<Duration>,
-    /// What the device did meanwhile.
+    /// Activity of the device during the measured iterations.
     pub occupancy: Occupancy,
-    /// Samples of the background that were trained on meanwhile, by the part of its iteration's time.
+    /// Background samples during the measured iterations, in proportion to the finished part of the
+    /// iteration's duration.
     pub background_samples: f64,
-    /// Background pieces that ended meanwhile.
+    /// Number of background pieces finished during the measured iterations.
     pub background_pieces: u64,
-    /// Those of them that took longer than the policy's bound.
+    /// Number of those pieces that took longer than the policy's bound.
     pub over_long: u64,
 }
 
 impl SimulationReport {
-    /// The time of all iterations together.
+    /// Returns the total duration of the iterations.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.iterations.iter().sum()
     }
 
-    /// Samples of the background by second.
+    /// Returns the background's throughput in samples per second.
     #[must_use]
     pub fn background_samples_per_s(&self) -> f64 {
         self.background_samples / self.elapsed().as_secs_f64()
@@ -98,7 +100,7 @@ impl SimulationReport {
 }
 
 impl Default for SimulationOptions {
-    /// Both jobs by the default policy on an A100: 100 iterations after 10.
+    /// Both jobs with the default policy on an A100: 100 iterations after 10 for warm-up.
     fn default() -> Self {
         Self {
             policy: Policy::default(),
@@ -111,14 +113,18 @@ impl Default for SimulationOptions {
 }
 
 impl Workload {
-    /// Simulates the jobs in virtual time, with the [`Driver`] that runs jobs on a device.
+    /// Simulates the jobs in virtual time with a [`Driver`].
     ///
-    /// The host of the foreground is one iteration ahead of the device, that of the background some pieces; an iteration
-    /// begins when everything of the one before has ended. The background is cut between kernels to the policy's bound,
-    /// whatever step they belong to, and kernels into micro-batches if the policy says so.
+    /// The host of the foreground is one iteration ahead of the device, that of the background some
+    /// pieces. An iteration begins when the one before has finished completely. The background is
+    /// cut between kernels to the policy's bound, across steps, and into micro-batches if the
+    /// policy has them.
     ///
-    /// O(events x streams). [`Error::BadFigure`] for a device that cannot be, [`Error::Stalled`] when the policy lets
-    /// nothing run.
+    /// O(events x streams).
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`] for an invalid device, [`Error::EmptyIteration`] for a job without
+    /// compute, [`Error::Stalled`] if the policy launches nothing.
     pub fn simulate(&self, options: &SimulationOptions) -> Result<SimulationReport, Error> {
         let device = VirtualDevice::with_priorities(options.parameters, options.policy.stream_priority)?;
         let mut driver = Driver::new(options.policy, device);
@@ -130,19 +136,19 @@ impl Workload {
     }
 }
 
-/// The hosts of both jobs, and what is measured.
+/// The hosts of both jobs, and the measurements.
 struct Simulation<'a> {
     foreground: Option<ForegroundHost<'a>>,
     background: Option<BackgroundHost>,
     iterations: usize,
     warm_up: usize,
     iterations_ended: u64,
-    /// When iterations ended, from the last one of the warm-up on.
+    /// End times of iterations, beginning with the last one of the warm-up.
     ends: Vec<Duration>,
     before: Snapshot,
 }
 
-/// The state when the warm-up ended.
+/// State at the end of the warm-up.
 #[derive(Debug, Clone, Copy, Default)]
 struct Snapshot {
     occupancy: Occupancy,
