@@ -1,6 +1,6 @@
-//! What the multiplexer's decisions cost while 10,000 tasklets are queued: the mean of whole turns (a tasklet becomes
-//! ready, is launched, finishes) as criterion finds it, and percentiles of single decisions (the end of a tasklet is taken
-//! in, and the next one launched), each with the time it takes to read the clock.
+//! Cost of the multiplexer's decisions with 10,000 queued tasklets: criterion's mean for a full
+//! cycle (a tasklet becomes ready, is launched, finishes), and percentiles of single decisions (a
+//! tasklet's end is handled and the next one launched). Each includes the time to read the clock.
 #![allow(missing_docs)] // the benchmark macros define a public function without any
 #![allow(clippy::print_stdout)]
 
@@ -15,7 +15,7 @@ const TOOK: Duration = Duration::from_micros(100);
 const SITES: u64 = 100;
 const TURNS: usize = 500_000;
 
-/// A multiplexer with `QUEUED` tasklets of a job, in the middle of its run.
+/// A multiplexer with `QUEUED` tasklets of a job, in steady state.
 struct Stream {
     mux: Multiplexer,
     job: JobId,
@@ -46,7 +46,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Single decisions in nanoseconds, sorted.
+    /// Returns the durations of single decisions in nanoseconds, sorted.
     fn decisions(&mut self) -> Result<Vec<u64>, Error> {
         let mut times = Vec::with_capacity(TURNS);
         let mut launched = self.mux.poll_command();

@@ -1,4 +1,4 @@
-//! What one core gains by sharing: a foreground that is idle most of its time, alone and with a background job.
+//! Sharing a core: a foreground that is idle most of its time, alone and with a background job.
 //!
 //! `cargo run --release --example share_a_core`
 #![allow(clippy::print_stdout)]
@@ -34,7 +34,7 @@ impl PolledJob for Rank {
     }
 }
 
-/// Stands for a layer: `n` dependent additions.
+/// A stand-in for a layer: `n` dependent additions.
 fn compute(n: u32) -> f64 {
     (0..n).fold(0.0, |sum, i| sum + f64::from(i))
 }

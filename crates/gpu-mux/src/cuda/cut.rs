@@ -1,4 +1,4 @@
-//! Cutting a captured graph into pieces that are short enough.
+//! Cutting a captured graph into pieces of bounded duration.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -10,49 +10,49 @@ use super::intervals;
 use super::safe::graph::Node;
 use super::{CapturedGraph, Error, Executable, Result, Stopwatch, Stream, TimingRuns};
 
-/// A graph, cut. Run in order on one stream, the pieces do what the graph does.
+/// A graph that has been cut. Run in order on one stream, the pieces are equivalent to the graph.
 #[derive(Debug)]
 pub struct Cut {
-    /// The pieces, in order.
+    /// The pieces in order.
     pub pieces: Vec<GraphPiece>,
-    /// Nodes that take longer than the budget alone: each is a piece of its own, and longer than was asked for.
+    /// Nodes that alone exceed the budget. Each is a separate piece.
     pub over_long: Vec<OverLong>,
 }
 
 /// A part of a graph that is launched at once.
 #[derive(Debug, Clone)]
 pub struct GraphPiece {
-    /// The nodes that it has, by their places in the order that the graph was cut in.
+    /// Its nodes, as positions in the topological order of the graph.
     pub nodes: Range<usize>,
-    /// What is launched.
+    /// The executable graph.
     pub executable: Arc<Executable>,
-    /// How long it takes, measured whole.
+    /// Measured duration of the piece.
     pub took: Duration,
 }
 
-/// A node that cannot be cut and takes longer than the budget.
+/// A node that exceeds the budget and cannot be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverLong {
-    /// Its place in the order that the graph was cut in.
+    /// Its position in the topological order of the graph.
     pub node: usize,
-    /// How long it takes.
+    /// Measured duration of the node.
     pub took: Duration,
 }
 
 impl CapturedGraph {
-    /// Cuts the graph, before a piece would take longer than `budget`, into intervals of a topological order: the
-    /// order in which CUDA lists its nodes, as far as that keeps its edges.
+    /// Cuts the graph into pieces of at most `budget`, which are intervals of a topological order.
+    /// The order is that in which CUDA lists the nodes, as far as the edges permit.
     ///
-    /// Its nodes and then its pieces are timed by executing each of them once more than `runs` says, on `stream`,
-    /// which should have nothing else to do: [`TimingRuns`] says what happens to the memory that they write. A node is
-    /// timed as a graph of one node, with the launch that costs some microseconds, so that pieces of many short nodes
-    /// come out shorter than the budget, not longer. Priorities of nodes are kept.
+    /// The nodes and then the pieces are timed by executing each of them `runs` + 1 times on
+    /// `stream`, which should be idle; see [`TimingRuns`] for the memory that they write. A node is
+    /// timed as a graph of one node, including some microseconds of launch overhead, so pieces of
+    /// many short nodes are shorter than the budget, not longer. Priorities of nodes are kept.
     ///
-    /// O(n log n) calls of CUDA for n nodes, besides the executions.
+    /// O(n log n) CUDA calls for n nodes, plus the executions.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; what CUDA reports, as for edges that let a
-    /// kernel start before the one that it depends on has ended.
+    /// [`Error::MemoryNodes`] if the graph allocates or frees memory; CUDA errors, for example for
+    /// programmatic edges, which let a kernel start before its predecessor has ended.
     pub fn cut(&self, stream: &Stream, budget: Duration, runs: TimingRuns<'_>) -> Result<Cut> {
         runs.around(stream, || self.cut_by_times(stream, budget, runs.runs()))
     }
@@ -81,7 +81,7 @@ impl CapturedGraph {
         Ok(Cut { pieces, over_long })
     }
 
-    /// Its nodes in a topological order.
+    /// Returns the nodes in a topological order.
     fn in_order(&self) -> Result<Vec<Node>> {
         self.refuse_memory_nodes()?;
         let nodes = self.nodes()?;
@@ -103,8 +103,9 @@ impl CapturedGraph {
         }
     }
 
-    /// Calls `visit` with the parts that `ranges`, which cover the nodes in order, are. Halving again and again costs O(n
-    /// log n) copies of nodes; a copy of the whole for each part would cost O(n^2).
+    /// Calls `visit` for each of `ranges`, which partition the nodes, with the graph of that range.
+    /// Repeated halving copies O(n log n) nodes; a copy of the whole graph for each range would
+    /// copy O(n^2).
     fn divide(
         &self,
         nodes: &[Node],

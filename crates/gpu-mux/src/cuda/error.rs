@@ -1,71 +1,73 @@
-//! What can go wrong on CUDA.
+//! Errors of the CUDA part.
 
 use super::sys;
 
-/// What CUDA, or this crate's use of it, refuses.
+/// Errors of CUDA, or of this crate's use of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// CUDA's driver cannot be used: one line that says what was looked for, where, and what to do.
+    /// The CUDA driver is not available. The message names what was looked for, where, and the
+    /// remedy.
     #[error("CUDA is not available: {0}")]
     Unavailable(String),
-    /// A call failed.
+    /// A CUDA call failed.
     #[error("{call}: {name} ({code}): {text}")]
     Call {
-        /// The function of CUDA's driver.
+        /// The function of the CUDA driver.
         call: &'static str,
-        /// Its result, as a number.
+        /// The result code.
         code: u32,
-        /// The name of that result.
+        /// The name of the result code.
         name: String,
-        /// What it means, in CUDA's words.
+        /// CUDA's description of the result.
         text: String,
     },
-    /// A technique was asked for that this driver, or this device, does not have.
+    /// A requested technique is not supported by this driver or device.
     #[error("{technique} cannot be used here: {reason}")]
     Lacking {
         /// The technique.
         technique: &'static str,
-        /// What is missing.
+        /// The missing requirement.
         reason: String,
     },
-    /// A value that makes no sense, or that the device does not have.
+    /// An invalid value.
     #[error("{0}")]
     Invalid(String),
-    /// A graph that is to be cut or merged allocates or frees memory: CUDA neither clones such a graph nor takes nodes
-    /// out of it. Allocate before the capture begins, and free after it has ended.
+    /// A graph to be cut or merged allocates or frees memory. CUDA neither clones such a graph nor
+    /// removes nodes from it. Allocate before the capture begins, and free after it has ended.
     #[error(
         "the graph has {nodes} nodes that allocate or free memory, and such a graph cannot be cut: allocate before the \
          capture begins"
     )]
     MemoryNodes {
-        /// How many such nodes there are, also inside graphs of the graph.
+        /// Number of such nodes, including those of child graphs.
         nodes: usize,
     },
     /// The edges of a graph form a cycle.
     #[error("the graph's edges form a cycle")]
     Cycle,
-    /// A context was to be closed while something that belongs to it is still there.
+    /// A context was closed while objects created in it still exist.
     #[error(
         "the context cannot be closed: {owners} of its streams, events, graphs, modules or buffers are still there"
     )]
     StillInUse {
-        /// How many other owners it has.
+        /// Number of remaining references.
         owners: usize,
     },
 }
 
 impl Error {
-    /// Whether this error has left the device's context in an inconsistent state, as a kernel that reads an invalid
-    /// address does: CUDA returns it from every later call of the process, the foreground's too, and the process has to
-    /// be restarted.
+    /// Returns whether this error has left the device's context in an inconsistent state, for
+    /// example after a kernel has accessed an invalid address. CUDA then returns the error from
+    /// every later call of the process, including the foreground's, and the process must be
+    /// restarted.
     #[must_use]
     pub fn is_sticky(&self) -> bool {
         matches!(self, Self::Call { code, .. } if sys::STICKY.contains(code))
     }
 
-    /// The same error, unless it says that a green context's stream does not take events, kernels or graphs of the
-    /// device's own context: then that names the technique.
+    /// Converts an error that says that a stream of a green context does not accept events, kernels
+    /// or graphs of the device's context to [`Lacking`](Self::Lacking).
     pub(super) fn in_green_context(self) -> Self {
         match self {
             Self::Call { call, code: sys::INVALID_HANDLE | sys::INVALID_CONTEXT, name, .. } => {
@@ -81,7 +83,8 @@ impl Error {
         }
     }
 
-    /// The same error, unless it says that the driver does not have what was tried: then that names the technique.
+    /// Converts an error that says that an operation is not supported to [`Lacking`](Self::Lacking)
+    /// with this technique.
     pub(super) fn of(self, technique: &'static str) -> Self {
         match self {
             Self::Call { call, code: sys::NOT_SUPPORTED, .. } => {
@@ -93,5 +96,5 @@ impl Error {
     }
 }
 
-/// A result on CUDA.
+/// Result of a CUDA operation.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -2,20 +2,20 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The clock of the host that drives a [`CudaDevice`](super::CudaDevice): the system's, unless the device is
-/// [given another one](super::CudaDevice::with_host_clock).
+/// The host's clock for a [`CudaDevice`](super::CudaDevice). The default is the system's monotonic
+/// clock; see [`with_host_clock`](super::CudaDevice::with_host_clock).
 pub trait HostClock: fmt::Debug + Send + Sync {
-    /// The time since some moment that stays the same; it never goes back.
+    /// Returns the time since a fixed moment. It never decreases.
     fn now(&self) -> Duration;
 
-    /// Lets about so much time pass.
+    /// Sleeps for about this time.
     fn sleep(&self, time: Duration);
 
-    /// Lets others run between two polls of the device, without much time passing.
+    /// Yields to other threads between two polls of the device.
     fn yield_now(&self);
 }
 
-/// The system's clock.
+/// The system's monotonic clock.
 #[derive(Debug)]
 pub(super) struct SystemClock(Instant);
 

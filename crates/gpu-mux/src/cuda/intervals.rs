@@ -1,4 +1,5 @@
-//! Topological orders, and intervals of a sequence: the arithmetic of cutting and merging graphs, without CUDA.
+//! Topological orders and intervals of a sequence: the algorithms for cutting and merging graphs,
+//! without CUDA.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,10 +7,11 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Duration;
 
-/// An order in which every node comes after those that it waits for: of those that could come next, always the one
-/// with the smallest number. `None` if the edges form a cycle.
+/// Returns the topological order that is lexicographically smallest, or `None` if the edges form a
+/// cycle.
 ///
-/// An edge is (before, after). Time O((n + e) log n) for n nodes and e edges (Kahn's algorithm with a heap).
+/// An edge is (before, after). O((n + e) log n) time for n nodes and e edges (Kahn's algorithm with
+/// a heap).
 pub(super) fn order(nodes: usize, edges: &[(usize, usize)]) -> Option<Vec<usize>> {
     let (mut waits_for, mut followers) = (vec![0_usize; nodes], vec![Vec::new(); nodes]);
     for &(before, after) in edges {
@@ -30,13 +32,14 @@ pub(super) fn order(nodes: usize, edges: &[(usize, usize)]) -> Option<Vec<usize>
     (order.len() == nodes).then_some(order)
 }
 
-/// Cuts a sequence, in order, before a piece would take longer than `budget`. What takes longer alone is a piece alone.
+/// Cuts a sequence greedily into intervals of at most `budget`. An element that exceeds the budget
+/// is a separate interval.
 pub(super) fn pieces(times: &[Duration], budget: Duration) -> Vec<Range<usize>> {
     split(times, |whole, _| whole > budget, |_, _| false)
 }
 
-/// Puts neighbours of a sequence together until they take longer than `enough` or are `count`, never longer than
-/// `at_most` unless one takes longer alone.
+/// Groups consecutive elements until a group exceeds `enough` or has `count` elements. A group
+/// exceeds `at_most` only if it is a single element.
 pub(super) fn groups(
     times: &[Duration],
     enough: Duration,
@@ -46,8 +49,8 @@ pub(super) fn groups(
     split(times, |whole, _| whole > at_most, |whole, members| whole > enough || members >= count.get())
 }
 
-/// Intervals of a sequence: `too_much` is asked with an element more and refuses it, `full` is asked after it was
-/// taken in.
+/// Cuts a sequence into intervals. `too_much` is called with the next element included and refuses
+/// it; `full` is called after an element was added and closes the interval.
 fn split(
     times: &[Duration],
     too_much: impl Fn(Duration, usize) -> bool,
@@ -82,7 +85,8 @@ mod tests {
         times.iter().sum()
     }
 
-    /// Any graph without a cycle: edges lead from smaller numbers to larger ones, and then the numbers are shuffled.
+    /// Strategy for acyclic graphs: edges lead from smaller to larger numbers, and then the numbers
+    /// are shuffled.
     fn graph() -> impl Strategy<Value = (usize, Vec<(usize, usize)>)> {
         (1_usize..40).prop_flat_map(|nodes| {
             let edges = proptest::collection::vec((0..nodes, 0..nodes), 0..80);
@@ -131,7 +135,7 @@ mod tests {
             prop_assert!(pieces.iter().cloned().flatten().eq(0..times.len()));
             for (index, piece) in pieces.iter().enumerate() {
                 prop_assert!(piece.len() == 1 || sum(&times[piece.clone()]) <= budget);
-                // It was not cut without need.
+                // The cut was necessary.
                 if let Some(next) = pieces.get(index + 1) {
                     prop_assert!(sum(&times[piece.start..=next.start]) > budget);
                 }
@@ -147,7 +151,7 @@ mod tests {
                 let whole = sum(&times[group.clone()]);
                 prop_assert!(group.len() <= count);
                 prop_assert!(group.len() == 1 || whole <= at_most);
-                // Every member but the last left room for another.
+                // Without its last element, a group is within the limit.
                 prop_assert!(sum(&times[group.start..group.end - 1]) <= enough);
                 let next = groups.get(index + 1).map(|next| times[next.start]);
                 let closed = whole > enough || group.len() == count;

@@ -1,4 +1,4 @@
-//! Finding and opening CUDA's driver.
+//! Locating and opening the CUDA driver.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -12,24 +12,25 @@ use super::error::{Error, Result};
 use super::result::{Driver, written};
 use super::sys::Functions;
 
-/// The variable that names the driver's file.
+/// Environment variable with the path of the driver.
 const PATH_VARIABLE: &str = "GPU_MUX_CUDA";
 
-/// How the loader says that there is no file.
+/// Part of the dynamic loader's message for a missing file.
 const NOT_FOUND: &str = "No such file";
 
-/// CUDA's driver, opened, initialised and never closed.
+/// The opened and initialized CUDA driver. It is never closed.
 #[derive(Debug, Clone)]
 pub struct CudaLibrary {
     pub(super) driver: Arc<Driver>,
 }
 
 impl CudaLibrary {
-    /// Opens the file that the variable `GPU_MUX_CUDA` names, and no other if it is set; or else the emulated driver, if
-    /// `DEEPPOOL_EMULATED_GPUS` asks for it; or else `libcuda.so.1`, or `libcuda.so`, where the loader looks.
+    /// Opens the file named by the variable `GPU_MUX_CUDA`, and no other if it is set; otherwise
+    /// the emulated driver, if `DEEPPOOL_EMULATED_GPUS` requests it; otherwise `libcuda.so.1` or
+    /// `libcuda.so` on the loader's search path.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], in one line: what was looked for, where, and what to do.
+    /// [`Error::Unavailable`], which names what was looked for, where, and the remedy.
     pub fn open() -> Result<Self> {
         if let Some(path) = env::var_os(PATH_VARIABLE) {
             return Self::open_first_of(&[PathBuf::from(path)]);
@@ -40,19 +41,22 @@ impl CudaLibrary {
         }
     }
 
-    /// Opens the first of these files that there is. A name without a folder is looked for where the loader looks.
+    /// Opens the first of these files that exists. A name without a directory is looked for on the
+    /// loader's search path.
     ///
     /// # Errors
-    /// As [`open`](Self::open). A file that is there but cannot be used ends the search.
+    /// [`Error::Unavailable`]. A file that exists but cannot be used ends the search.
     pub fn open_first_of(candidates: &[PathBuf]) -> Result<Self> {
         for path in candidates {
-            // SAFETY: the initialisers of a library that calls itself CUDA's driver are taken to be the driver's.
+            // SAFETY: a library with the driver's name is trusted to have the driver's
+            // initializers.
             match unsafe { Library::new(path) } {
                 Ok(library) => return Self::from_library(&ManuallyDrop::new(library), path),
                 Err(error) => {
                     let error = std::error::Error::source(&error)
                         .map_or_else(|| error.to_string(), ToString::to_string);
-                    // Not there, or there and without something that it needs: the loader names what it misses.
+                    // The file may exist and lack a dependency; then the loader's message names the
+                    // dependency.
                     if path.exists()
                         || !(error.starts_with(&*path.to_string_lossy()) && error.contains(NOT_FOUND))
                     {
@@ -69,25 +73,25 @@ impl CudaLibrary {
         )))
     }
 
-    /// The driver's threads outlive any context, which is why it is not closed.
+    /// Initializes the driver. It is not closed, because its threads outlive any context.
     fn from_library(library: &ManuallyDrop<Library>, path: &Path) -> Result<Self> {
         // SAFETY: it has the driver's name, and is never dropped.
         let functions = unsafe { Functions::load(library) }
             .map_err(|lacking| unusable(path, &format!("it has no {}", lacking.join(", "))))?;
         let driver = Driver::new(functions);
-        // SAFETY: the only flags that there are.
+        // SAFETY: zero is the only valid value of the flags.
         unsafe { driver.init(0) }.map_err(|error| Error::Unavailable(error.to_string()))?;
         Ok(Self { driver: Arc::new(driver) })
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     pub fn devices(&self) -> Result<usize> {
         // SAFETY: the count is written.
         let count = written(|count| unsafe { self.driver.device_count(count) })?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// The driver's release, as CUDA writes it: 13000 is 13.0.
+    /// Returns the driver's CUDA version: 13000 is 13.0.
     pub fn version(&self) -> Result<u32> {
         // SAFETY: the version is written.
         let version = written(|version| unsafe { self.driver.driver_version(version) })?;

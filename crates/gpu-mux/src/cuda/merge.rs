@@ -1,4 +1,4 @@
-//! Merging short graphs, so that the host has less to launch.
+//! Merging of short graphs, to reduce the number of launches.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::intervals;
 use super::{CapturedGraph, Error, Executable, Result};
 
-/// How far neighbours are merged. The default is that of DeepPool's published runtime.
+/// Limits for merging consecutive graphs. The defaults are those of DeepPool's published runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeLimits {
-    /// Nothing more is added to what takes longer than this. Default 500 us.
+    /// No graph is added to a group that takes longer than this. Default 500 us.
     pub enough: Duration,
-    /// Nothing is added by which the whole would take longer than this. Default 1 ms.
+    /// No graph is added if the group would take longer than this. Default 1 ms.
     pub at_most: Duration,
-    /// How many graphs are merged at most. Default 10.
+    /// Maximum number of graphs in a group. Default 10.
     pub count: NonZeroUsize,
 }
 
@@ -26,23 +26,23 @@ impl Default for MergeLimits {
     }
 }
 
-/// Neighbours that are launched at once.
+/// Consecutive graphs that are launched as one.
 #[derive(Debug, Clone)]
 pub struct Merged {
-    /// Which of the graphs they were.
+    /// The indices of the graphs.
     pub graphs: Range<usize>,
-    /// What is launched.
+    /// The executable graph.
     pub executable: Arc<Executable>,
-    /// How long the graphs take together, by the times that were given.
+    /// The sum of the given durations.
     pub estimate: Duration,
 }
 
 impl Merged {
-    /// Merges graphs that run one after another, each with the time that it takes, into fewer that do the same: every
-    /// graph becomes a node of the one that it is part of. Priorities of nodes are kept.
+    /// Merges consecutive graphs, each given with its duration, into fewer graphs that are
+    /// equivalent. Each graph becomes a child graph node. Priorities of nodes are kept.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if a graph that is merged allocates or frees memory; what CUDA reports.
+    /// [`Error::MemoryNodes`] if a merged graph allocates or frees memory; CUDA errors.
     pub fn from_neighbours(graphs: &[(CapturedGraph, Duration)], limits: MergeLimits) -> Result<Vec<Self>> {
         let times: Vec<_> = graphs.iter().map(|(_, time)| *time).collect();
         let ranges = intervals::groups(&times, limits.enough, limits.at_most, limits.count);
@@ -59,11 +59,12 @@ impl Merged {
 }
 
 impl CapturedGraph {
-    /// A graph whose nodes are copies of these graphs, which run one after another. Priorities of nodes are kept.
+    /// Creates a graph that runs copies of these graphs one after another. Priorities of nodes are
+    /// kept.
     ///
     /// # Errors
-    /// [`Error::MemoryNodes`] if one of them allocates or frees memory; [`Error::Invalid`] for no graphs; what CUDA
-    /// says.
+    /// [`Error::MemoryNodes`] if a graph allocates or frees memory; [`Error::Invalid`] for no
+    /// graphs; CUDA errors.
     pub fn chain<'a>(graphs: impl IntoIterator<Item = &'a Self>) -> Result<Self> {
         let (mut whole, mut last) = (None, None);
         for graph in graphs {

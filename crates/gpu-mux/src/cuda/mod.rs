@@ -1,9 +1,9 @@
-//! Work on an NVIDIA GPU, by CUDA's driver (feature `cuda`).
+//! Work on an NVIDIA GPU through the CUDA driver (feature `cuda`).
 //!
-//! A [`CudaDevice`] is what a [`Driver`](crate::Driver) drives. Its work is captured from streams,
-//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel. What driver and device can do
-//! is queried ([`Context::capabilities`]); a technique that they do not have is an error that names it, and never
-//! silently left out.
+//! A [`Driver`](crate::Driver) drives a [`CudaDevice`]. Work is captured from streams and
+//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel.
+//! [`Context::capabilities`] returns what the driver and the device support. A technique that they
+//! lack is an error that names it; it is never skipped silently.
 //!
 //! ```no_run
 //! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, LaunchShape, Module, TimingRuns};
@@ -51,8 +51,8 @@
 //! # }
 //! ```
 //!
-//! Three layers. `sys` has the driver's functions, opened at run time; `result` turns what they return into errors
-//! that name the call; `safe` owns streams, events, graphs, modules and memory.
+//! Three layers: `sys` has the driver's functions, opened at run time; `result` converts return
+//! codes to errors that name the call; `safe` owns streams, events, graphs, modules and memory.
 
 mod cut;
 mod device;

@@ -1,6 +1,6 @@
-//! The driver's functions as `Result`s, with errors that name the call and what CUDA reports of it.
+//! The driver's functions with `Result`s and errors that name the call.
 #![allow(unsafe_code)]
-// CUDA's own.
+// The signatures are those of CUDA.
 #![allow(clippy::too_many_arguments)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -14,7 +14,7 @@ use super::sys::{
     StreamOf, for_each_function,
 };
 
-/// CUDA's driver, opened.
+/// The opened CUDA driver.
 pub(super) struct Driver {
     functions: Functions,
 }
@@ -25,8 +25,8 @@ macro_rules! results {
         asking { $($asked:ident = $asked_symbol:literal ($($asked_argument:ident: $asked_type:ty),*);)* }
         optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ident: $maybe_type:ty),*);)* }
     ) => {
-        /// Each method is as safe as CUDA's function of that name: handles are alive, pointers are valid for what is
-        /// read and written.
+        /// Each method has the safety conditions of the CUDA function: handles are valid, and
+        /// pointers are valid for the data read and written.
         impl Driver {
             $(pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<()> {
                 // SAFETY: as the caller promises.
@@ -71,15 +71,15 @@ impl Driver {
     }
 }
 
-/// What CUDA calls a result.
+/// Returns CUDA's name or description of a result code.
 fn words(ask: unsafe extern "C" fn(Code, *mut *const c_char) -> Code, code: Code) -> Option<String> {
     let mut words = std::ptr::null();
-    // SAFETY: `words` is written with a string that lives for ever, or left alone for an unknown code.
+    // SAFETY: `words` is set to a static string, or left unchanged for an unknown code.
     let answer = unsafe { ask(code, &raw mut words) };
     if answer != SUCCESS || words.is_null() {
         return None;
     }
-    // SAFETY: not null, so a C string.
+    // SAFETY: it is not null and therefore a C string.
     let words = unsafe { CStr::from_ptr(words) }.to_string_lossy();
     Some(words.split_whitespace().collect::<Vec<_>>().join(" "))
 }
@@ -90,13 +90,14 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// What may be handed to C to be written: it is valid also when nothing is written.
+/// Output types of C functions that are valid when nothing is written.
 ///
 /// # Safety
-/// All bits zero is a value of the type.
+/// All bits zero must be a valid value of the type.
 pub(super) unsafe trait Written {}
 
-// SAFETY: numbers, pointers, and plain structures of numbers whose only enumeration has a zero.
+// SAFETY: numbers, pointers, and plain structures of numbers whose only enumeration has a zero
+// value.
 unsafe impl Written for c_int {}
 unsafe impl Written for c_uint {}
 unsafe impl Written for Address {}
@@ -106,10 +107,10 @@ unsafe impl Written for DeviceResource {}
 unsafe impl Written for AttributeValue {}
 unsafe impl<T> Written for *mut T {}
 
-/// What a call writes.
+/// Returns the output value of a call.
 pub(super) fn written<T: Written>(call: impl FnOnce(*mut T) -> Result<()>) -> Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     call(value.as_mut_ptr())?;
-    // SAFETY: all zero, if the call has written nothing.
+    // SAFETY: if the call wrote nothing, the value is all zero.
     Ok(unsafe { value.assume_init() })
 }

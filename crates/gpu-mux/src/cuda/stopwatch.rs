@@ -1,15 +1,15 @@
-//! How long work takes on the device, found out by executing it.
+//! Timing of work on the device by executing it.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::{DeviceBuffer, Event, Result, Stream};
 
-/// How often work is executed to be timed, and what happens to the memory that it writes.
+/// Number of timing executions, and the treatment of the memory that they write.
 ///
-/// Timing executes the work. A graph that ends in an optimizer step changes the weights each time, one with a dropout
-/// layer advances its random state, and one that sends waits for a receiver. The caller therefore declares that
-/// the work has no side effects, or names the memory that is to be restored.
+/// Timing executes the work. A graph with an optimizer step changes the weights each time, one with
+/// a dropout layer advances its random state, and one with a send waits for a receiver. The caller
+/// therefore declares that the work has no side effects, or names the memory to restore.
 #[derive(Debug, Clone, Copy)]
 pub struct TimingRuns<'a> {
     runs: NonZeroUsize,
@@ -17,9 +17,10 @@ pub struct TimingRuns<'a> {
 }
 
 impl TimingRuns<'static> {
-    /// For work without side effects: it may be executed any number of times, whole and in part, because nothing reads
-    /// what it has written before that is written again. The forward pass of an inference request is such work; a
-    /// training iteration, a random number generator and a send or receive are not.
+    /// Declares work without side effects: it may be executed any number of times, as a whole and
+    /// in part, because no execution reads what an earlier one has written. The forward pass of an
+    /// inference request is such work; a training iteration, a random number generator and a send
+    /// or receive are not.
     #[must_use]
     pub const fn without_side_effects(runs: NonZeroUsize) -> Self {
         Self { runs, restored: &[] }
@@ -27,20 +28,20 @@ impl TimingRuns<'static> {
 }
 
 impl<'a> TimingRuns<'a> {
-    /// For work whose only side effects are changes of these buffers, such as weights and optimizer states. They are
-    /// copied to the host before the work is executed and back afterwards, also when it fails. Nothing else may use
-    /// them meanwhile.
+    /// Declares work whose only side effects are changes of these buffers, such as weights and
+    /// optimizer states. They are copied to the host before the work is executed and restored
+    /// afterwards, also after an error. Nothing else may use them meanwhile.
     #[must_use]
     pub const fn restoring(runs: NonZeroUsize, buffers: &'a [&'a DeviceBuffer]) -> Self {
         Self { runs, restored: buffers }
     }
 
-    /// Executions that are timed; one more comes before them.
+    /// Returns the number of timed executions. One more precedes them.
     pub(super) fn runs(&self) -> NonZeroUsize {
         self.runs
     }
 
-    /// Calls `time` and then restores what is to be restored.
+    /// Calls `time` and then restores the buffers.
     pub(super) fn around<T>(&self, stream: &Stream, time: impl FnOnce() -> Result<T>) -> Result<T> {
         let copies = self.restored.iter().map(|buffer| {
             let mut bytes = vec![0; buffer.size_bytes()];
@@ -55,7 +56,7 @@ impl<'a> TimingRuns<'a> {
     }
 }
 
-/// Times work in a stream, by an event before and an event after it.
+/// A timer for work in a stream, with one event before the work and one after it.
 #[derive(Debug)]
 pub struct Stopwatch<'a> {
     stream: &'a Stream,
@@ -64,16 +65,16 @@ pub struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    /// A stopwatch for work in this stream.
+    /// Creates a timer for work in this stream.
     pub fn new(stream: &'a Stream) -> Result<Self> {
         Ok(Self { stream, start: Event::timed(stream)?, end: Event::timed(stream)? })
     }
 
-    /// The device's time for what `enqueue` puts into the stream: the median of `runs` executions, after one that is
-    /// not counted. It waits for them.
+    /// Returns the device time of the work that `enqueue` puts into the stream: the median of
+    /// `runs` executions after one for warm-up. It blocks.
     ///
     /// # Errors
-    /// What `enqueue` returns; what CUDA reports.
+    /// Errors of `enqueue`; CUDA errors.
     pub fn median(
         &self,
         runs: NonZeroUsize,

@@ -1,6 +1,7 @@
-//! The functions of CUDA's driver that this crate uses, as the library exports them.
+//! Bindings to the functions of the CUDA driver that this crate uses.
 //!
-//! Result codes and the values of enumerations are plain integers: a newer driver has some that cudarc does not know.
+//! Result codes and enumerations are plain integers, because newer drivers return values that
+//! cudarc's enumerations lack.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -15,17 +16,17 @@ pub(super) use cuda::{
     CUmod_st as ModuleOf, CUstream_st as StreamOf,
 };
 
-/// A function's result: `SUCCESS`, or what went wrong.
+/// Result code of a function.
 pub(super) type Code = c_uint;
 
-/// A device, as CUDA counts them.
+/// Device handle.
 pub(super) type DeviceNumber = c_int;
 
-/// An address in the device's memory.
+/// Device address.
 pub(super) type Address = c_ulonglong;
 
-/// Names every function once, for each of the layers that are made from the list: those that every driver has, those of
-/// them that answer yes or not yet, and those that only newer drivers have.
+/// Lists every function once, for each of the layers generated from the list: functions of every
+/// driver, those of them that return ready or not ready, and functions of newer drivers only.
 macro_rules! for_each_function {
     ($then:ident) => {
         $then! {
@@ -130,7 +131,7 @@ macro_rules! table {
         asking { $($asked:ident = $asked_symbol:literal ($($asked_argument:ident: $asked_type:ty),*);)* }
         optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ident: $maybe_type:ty),*);)* }
     ) => {
-        /// The driver's functions, and those that only newer drivers have.
+        /// The driver's functions; those of newer drivers are optional.
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Code,)*
             $(pub(super) $asked: unsafe extern "C" fn($($asked_type),*) -> Code,)*
@@ -140,10 +141,10 @@ macro_rules! table {
         }
 
         impl Functions {
-            /// Looks all functions up; an error lists those that the library should have and has not.
+            /// Looks up all functions. An error lists the missing ones.
             ///
             /// # Safety
-            /// `library` is CUDA's driver, and is never closed.
+            /// `library` is the CUDA driver and is never closed.
             pub(super) unsafe fn load(library: &Library) -> Result<Self, Vec<&'static str>> {
                 let mut lacking = Vec::new();
                 // SAFETY: here and below, the signatures are those of cuda.h.
@@ -177,8 +178,10 @@ macro_rules! table {
 }
 for_each_function!(table);
 
+/// Looks up a function.
+///
 /// # Safety
-/// `F` is the type of the function of that name.
+/// `F` is the type of the function with that name.
 unsafe fn find<F: Copy>(library: &Library, symbol: &str) -> Option<F> {
     // SAFETY: as the caller promises.
     unsafe { library.get(symbol) }.ok().map(|function| *function)
@@ -190,11 +193,11 @@ pub(super) const NOT_SUPPORTED: Code = cuda::CUresult::CUDA_ERROR_NOT_SUPPORTED 
 pub(super) const INVALID_HANDLE: Code = cuda::CUresult::CUDA_ERROR_INVALID_HANDLE as Code;
 pub(super) const INVALID_CONTEXT: Code = cuda::CUresult::CUDA_ERROR_INVALID_CONTEXT as Code;
 
-/// What an error calls the technique.
+/// Name of the technique in errors.
 pub(super) const GREEN_CONTEXT: &str = "a green context";
 
-/// Errors after which nothing more can be done: those that, in the words of cuda.h, leave the process in an inconsistent
-/// state, those of hardware, and the end of the context or of the driver.
+/// Errors after which the context or process is unusable: those that, according to cuda.h, leave
+/// the process in an inconsistent state, hardware errors, and the end of the context or the driver.
 pub(super) const STICKY: [Code; 17] = [
     cuda::CUresult::CUDA_ERROR_DEINITIALIZED as Code,
     cuda::CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as Code,

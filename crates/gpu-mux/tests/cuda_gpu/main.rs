@@ -1,6 +1,8 @@
-//! The CUDA driver on a real device. Without one these tests say `SKIPPED`; with `GPU_REQUIRED=1` they fail instead.
+//! The CUDA driver on a real device. Without one these tests print `SKIPPED`; with `GPU_REQUIRED=1`
+//! they fail.
 //!
-//! A program of its own, since it looks for CUDA's driver by name: beside the tests on an emulated driver it would find that one.
+//! It is a separate program because it opens CUDA's driver by name: in the process of the tests on
+//! an emulated driver, the loader would return that one.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -13,7 +15,7 @@ use gpu_mux::cuda::{
 };
 use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 
-/// Each test begins with its memory cleared.
+/// Each test starts by clearing its memory.
 const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(2));
 
 /// Runs a test on the first device.
@@ -50,12 +52,12 @@ impl Steps {
         }
     }
 
-    /// Steps 1 to `count`.
+    /// Enqueues steps 1 to `count`.
     fn steps(&self, stream: &Stream, count: u64, time: Duration) -> Result<()> {
         (1..=count).try_for_each(|number| self.step(stream, number, time))
     }
 
-    /// The word, which is then 0 again.
+    /// Returns the word and resets it to 0.
     fn take(&self, stream: &Stream) -> Result<u64> {
         let mut bytes = [0; 8];
         self.word.download(stream, &mut bytes)?;
@@ -64,7 +66,7 @@ impl Steps {
     }
 }
 
-/// The word after steps 1 to `count`.
+/// Returns the word after steps 1 to `count`.
 fn after(count: u64) -> u64 {
     (1..=count).fold(0, |word: u64, number| word.wrapping_mul(31).wrapping_add(number))
 }
@@ -112,7 +114,7 @@ fn merged_graphs_do_what_the_graphs_do() {
     });
 }
 
-/// A foreground and a background with all that the device has.
+/// Runs a foreground and a background with all options of the device.
 fn share(context: &Context, options: DeviceOptions) -> Result<()> {
     let policy = Policy::default();
     let (foreground, background) = (Steps::new(context)?, Steps::new(context)?);

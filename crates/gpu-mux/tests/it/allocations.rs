@@ -1,4 +1,4 @@
-//! Deciding allocates nothing once the queues have grown.
+//! Decisions allocate nothing once the queues have reached their maximum length.
 #![allow(unsafe_code)] // a counting allocator cannot be written without
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -14,7 +14,7 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator as it came; only a counter is kept beside it.
+// SAFETY: every call is forwarded unchanged to the system's allocator; only a counter is added.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A host with everything it needs, so that it allocates nothing itself.
+/// A host with preallocated storage.
 struct Host {
     mux: Multiplexer,
     now: Duration,
@@ -57,7 +57,8 @@ impl Host {
         tasklet.id
     }
 
-    /// Tasklets of all jobs and lanes become ready, jobs are paused and resumed, and everything is run.
+    /// Tasklets of all jobs and lanes become ready, jobs are paused and resumed, and everything is
+    /// run.
     fn round(&mut self) {
         const STEPS: u32 = 50;
         let us = Duration::from_micros;
@@ -81,7 +82,7 @@ impl Host {
             } else {
                 self.now += us(7);
                 let id = self.in_flight.swap_remove(turns % self.in_flight.len());
-                // Slower than expected now and then, for feedback.
+                // Sometimes slower than expected, for feedback.
                 self.tell(MuxEvent::Finished { tasklet: id, took: us(15 + turns as u64 % 20) });
             }
             turns += 1;
@@ -113,7 +114,7 @@ impl Host {
 fn none_after_warm_up() {
     for (name, policy) in Policy::presets().into_iter().chain(Policy::ladder()) {
         let mut host = Host::new(policy);
-        // The gap after the last site of a round ends in the next.
+        // The gap after the last site of a round ends in the next round.
         (0..3).for_each(|_| host.round());
         let before = ALLOCATIONS.with(Cell::get);
         (0..20).for_each(|_| host.round());

@@ -1,4 +1,4 @@
-//! How a run of a host ends, and what the host is told meanwhile.
+//! The outcomes of a run, and the callbacks of the host.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use gpu_mux::{
     VirtualDevice, VirtualWork,
 };
 
-/// A virtual device that launches nothing of the background.
+/// A virtual device that fails to launch background.
 struct NoBackground(VirtualDevice);
 
 impl Device for NoBackground {
@@ -31,7 +31,7 @@ impl Device for NoBackground {
     }
 }
 
-/// Offers three kernels of each of two jobs, all at once.
+/// Offers three kernels of each of two jobs at once.
 #[derive(Default)]
 struct Both {
     offered: u64,

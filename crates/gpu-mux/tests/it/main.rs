@@ -1,7 +1,8 @@
-//! The scheduling policy and its drivers: on the virtual device, on the CPU, and on an emulated CUDA driver.
+//! The scheduling policy and its drivers on the virtual device, on the CPU, and on an emulated CUDA
+//! driver.
 //!
-//! What needs CUDA's own libraries is the program `cuda_gpu`: here they would find the emulated driver, which the process has
-//! open.
+//! Tests that need a real CUDA driver are in the program `cuda_gpu`, because in this process the
+//! dynamic loader would return the emulated driver.
 
 mod allocations;
 mod cpu;

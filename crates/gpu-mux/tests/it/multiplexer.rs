@@ -1,4 +1,4 @@
-//! Each rule by itself, and what the multiplexer says to a driver that breaks its contract.
+//! Each rule in isolation, and the errors for a driver that breaks its contract.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Tells it what happened, and gives the commands that it answers with.
+/// Reports an event and returns the commands that follow.
 fn tell(mux: &mut Multiplexer, now: u64, event: MuxEvent) -> Vec<MuxCommand> {
     mux.handle(us(now), event).unwrap();
     std::iter::from_fn(|| mux.poll_command()).collect()
@@ -91,7 +91,7 @@ fn errors_say_which_tasklet() {
     );
 }
 
-/// Only what is named holds the background back.
+/// A policy in which only the rule under test withholds the background.
 fn without_gaps() -> Policy {
     Policy { gaps: None, ..Policy::default() }
 }
@@ -155,7 +155,8 @@ fn feedback_is_believed_for_a_while_only() {
     assert_eq!(tell(&mut mux, 1300, MuxEvent::Tick), [launch(piece(0))]);
 }
 
-/// A foreground that has been away for `gap` after its only site, with these rules for gaps, and is away again.
+/// A multiplexer with these gap rules whose foreground has left a gap of this length after its only
+/// site, and is in the next gap.
 fn after_a_gap_of(gap: u64, gaps: Gaps) -> Multiplexer {
     let mut mux = Multiplexer::new(Policy { gaps: Some(gaps), ..Policy::default() });
     for (number, now) in [(0, 0), (1, 100 + gap)] {
@@ -174,7 +175,8 @@ fn a_piece_that_fits_into_the_gap_is_launched_and_a_longer_one_waits() {
     assert_eq!(tell(&mut mux, 1200, MuxEvent::Ready(fits)), [launch(fits)]);
     tell(&mut mux, 2000, finished(fits, 800));
     let longer = piece(1).estimated(us(600));
-    // It would end 400 us late, which is not worth it: when the foreground is 600 us late, its return cannot be predicted any more.
+    // It would end 400 us late, which is not worth it. When the foreground is 600 us late, its
+    // return is no longer predictable.
     assert_eq!(tell(&mut mux, 2000, MuxEvent::Ready(longer)), [MuxCommand::WakeAt(us(2800))]);
     assert_eq!(tell(&mut mux, 2799, MuxEvent::Tick), [MuxCommand::WakeAt(us(2800))], "an early tick");
     assert_eq!(tell(&mut mux, 2800, MuxEvent::Tick), [launch(longer)]);
@@ -186,7 +188,7 @@ fn a_delay_is_charged_as_it_comes_about() {
     let mut mux = after_a_gap_of(1000, gaps);
     let wrong = piece(0).estimated(us(900));
     assert_eq!(tell(&mut mux, 1200, MuxEvent::Ready(wrong)), [launch(wrong)]);
-    // The foreground is back at 2200 and waits for another 500 us: four fifths of that are not covered.
+    // The foreground returns at 2200 and waits for another 500 us, of which 400 us are not covered.
     tell(&mut mux, 2200, MuxEvent::Ready(layer(2).at_site(0)));
     tell(&mut mux, 2700, finished(wrong, 1500));
     tell(&mut mux, 2800, finished(layer(2), 100));
@@ -229,7 +231,7 @@ fn communication_ends_one_gap_and_begins_another() {
     let (layer, sends) = (next(0), next(1).on(Lane::Communication));
     tell(&mut mux, 2000, MuxEvent::Ready(layer));
     tell(&mut mux, 2100, finished(layer, 100));
-    // 200 us until the communication, and 700 from then on.
+    // 200 us until the communication, and 700 us from then on.
     let long = piece(0).estimated(us(500));
     assert_eq!(tell(&mut mux, 2100, MuxEvent::Ready(long)), [MuxCommand::WakeAt(us(2800))]);
     assert_eq!(tell(&mut mux, 2300, MuxEvent::Ready(sends)), [launch(sends), launch(long)]);
@@ -242,7 +244,7 @@ fn a_foreground_that_stays_away_is_not_waited_for_whatever_it_was_delayed() {
     let stalls = piece(0).estimated(us(900));
     tell(&mut mux, 1200, MuxEvent::Ready(stalls));
     tell(&mut mux, 2200, MuxEvent::Ready(layer(2).at_site(0)));
-    // Ten seconds late, which would take a thousand to make good.
+    // A delay of ten seconds, which would accrue in a thousand seconds.
     tell(&mut mux, 10_002_200, finished(stalls, 10_001_000));
     tell(&mut mux, 10_002_300, finished(layer(2), 100));
     let next = piece(1).estimated(us(250));
@@ -296,7 +298,7 @@ fn only_another_lane_of_the_same_job_is_waited_for() {
         tell(&mut mux, 0, MuxEvent::Ready(receive));
         tell(&mut mux, 0, MuxEvent::Ready(layer(1).after(after)));
         let commands = tell(&mut mux, 0, MuxEvent::Ready(piece(0)));
-        // Itself, or what is of another job, keeps nothing from computing.
+        // A dependency on itself or on a tasklet of another job does not prevent computing.
         assert_eq!(commands.is_empty(), after != receive.id, "{after}");
     }
 }

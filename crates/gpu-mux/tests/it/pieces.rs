@@ -20,7 +20,8 @@ proptest! {
         prop_assert_eq!(covered, samples);
         let sizes = || cut.iter().map(|piece| piece.samples.len());
         prop_assert!(sizes().max().unwrap() - sizes().min().unwrap() <= 1);
-        // One fewer would not do: its largest piece would be too long.
+        // The number of pieces is minimal: with one fewer, the largest piece would exceed the
+        // bound.
         if cut.len() > 1 {
             let larger = samples.div_ceil(cut.len() - 1) as u128;
             prop_assert!(takes.as_nanos() * larger > bound.as_nanos() * samples as u128);

@@ -1,4 +1,4 @@
-//! The rules of DeepPool's runtimes, as its code has them.
+//! The rules of DeepPool's runtimes, as in its code.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ fn piece(number: u64) -> Tasklet {
     Tasklet::new(JobId::BACKGROUND, number).estimated(us(500))
 }
 
-/// Offers tasklets, and gives what is launched.
+/// Offers tasklets and returns those that are launched.
 fn offer(mux: &mut Multiplexer, now: u64, tasklets: impl IntoIterator<Item = Tasklet>) -> Vec<TaskletId> {
     tasklets.into_iter().for_each(|tasklet| mux.handle(us(now), MuxEvent::Ready(tasklet)).unwrap());
     launched(mux)
 }
 
-/// A tasklet finishes, and what is launched then.
+/// Finishes a tasklet and returns those that are launched then.
 fn finish(mux: &mut Multiplexer, now: u64, tasklet: Tasklet) -> Vec<TaskletId> {
     mux.handle(us(now), MuxEvent::Finished { tasklet: tasklet.id, took: us(1) }).unwrap();
     launched(mux)
@@ -37,7 +37,7 @@ fn ids(tasklets: impl IntoIterator<Item = Tasklet>) -> Vec<TaskletId> {
     tasklets.into_iter().map(|tasklet| tasklet.id).collect()
 }
 
-/// Whether a background piece is launched beside this alone.
+/// Returns whether a background piece is launched beside this tasklet alone.
 fn runs_beside(policy: Policy, tasklet: Tasklet) -> bool {
     let mut mux = Multiplexer::new(policy);
     offer(&mut mux, 0, [tasklet]);
@@ -53,7 +53,7 @@ fn the_artifact_queues_four_tasklets_or_a_millisecond_whichever_is_more() {
     // Communication counts.
     assert_eq!(queued(&|number| layer(number).receiving()), 10);
     assert_eq!(queued(&|number| layer(number).estimated(us(2000))), 4);
-    // Six of 100 us are more than 500 us and merged; of shorter ones not more than eleven are.
+    // Six tasklets of 100 us exceed 500 us and are merged; of shorter ones, at most eleven are.
     assert_eq!(queued(&layer), 4 * 6);
     assert_eq!(queued(&|number| layer(number).estimated(us(30))), 4 * 11);
 }
@@ -64,7 +64,7 @@ fn the_artifact_runs_background_beside_compute_and_not_beside_any_queued_communi
     for communication in [Communication::Send, Communication::Receive, Communication::AllReduce] {
         assert!(!runs_beside(Policy::artifact(), layer(0).communicating(communication).estimated(us(5000))));
     }
-    // Also if it is behind compute that runs.
+    // Also if the communication is queued behind running compute.
     let mut mux = Multiplexer::new(Policy::artifact());
     offer(&mut mux, 0, [layer(0), layer(1).receiving()]);
     assert_eq!(offer(&mut mux, 0, [piece(0)]), []);
@@ -87,7 +87,7 @@ fn the_later_runtime_queues_two_tasklets_and_lets_them_go_in_order() {
 #[test]
 fn layers_that_follow_each_other_count_as_one_until_the_last_of_them_has_left() {
     let mut mux = Multiplexer::new(Policy::deeppool());
-    // Three of 100 us are more than 250 us.
+    // Three tasklets of 100 us exceed 250 us.
     assert_eq!(offer(&mut mux, 0, (0..12).map(layer)), ids((0..6).map(layer)));
     assert_eq!(finish(&mut mux, 100, layer(0)), []);
     assert_eq!(finish(&mut mux, 200, layer(1)), []);
@@ -118,7 +118,7 @@ fn the_later_runtime_withholds_beside_what_was_slowed_until_that_is_forgotten_an
     for (tasklet, withholds) in cases {
         let mut mux = Multiplexer::new(Policy::deeppool());
         let mut now = 0;
-        // Twice as long as alone, once.
+        // A slow-down of 2, once.
         let mut round = |number: u64, slowdown: u32| {
             let tasklet = tasklet(number);
             offer(&mut mux, now, [tasklet]);
@@ -129,7 +129,7 @@ fn the_later_runtime_withholds_beside_what_was_slowed_until_that_is_forgotten_an
             runs
         };
         assert!(round(0, 2), "nothing is known yet");
-        // 2, 1.9, 1.81, ...: 1 + 0.9^n is not above 1.1 from n = 22 on.
+        // 2, 1.9, 1.81, ...: 1 + 0.9^n is at most 1.1 from n = 22 on.
         let runs: Vec<bool> = (1..30).map(|number| round(10 * number, 1)).collect();
         let held = runs.iter().take_while(|runs| !**runs).count();
         assert_eq!(held, if withholds { 22 } else { 0 });

@@ -1,4 +1,4 @@
-//! What the default policy keeps on the virtual device: VGG-16 on one of 8 GPUs, beside another VGG-16.
+//! The default policy on the virtual device: VGG-16 on one of 8 GPUs beside another VGG-16.
 
 use std::time::Duration;
 
@@ -9,17 +9,18 @@ use gpu_mux::{
 
 const VGG16: &str = include_str!("../../workloads/vgg16-8-gpus-rank-1.json");
 
-/// What came of sharing a device.
+/// Results of sharing a device.
 struct Shared {
-    /// The foreground's iterations together, by alone, and the middle one.
+    /// Slow-down of the foreground's total time, and of its median iteration, relative to running
+    /// alone.
     slowdown: f64,
     median_slowdown: f64,
-    /// The part of the foreground's compute-idle time (nothing to compute, and no transfer, which is counted apart) in
-    /// which the background was on the device; and of what that is made of the part while communication waits for
-    /// its partners. `None` without any.
+    /// Fraction of the foreground's idle time (neither compute nor transfer) in which background
+    /// was on the device, and the same fraction of the time in which communication waits for its
+    /// partners (`None` if there is none).
     share_of_idle: f64,
     share_of_waiting: Option<f64>,
-    /// What the background did, in the time that it takes alone, by the compute-idle time.
+    /// Time that the background's work takes alone, divided by the foreground's idle time.
     worth_of_idle: f64,
 }
 
@@ -71,7 +72,7 @@ fn show(shared: &Shared, what: &str) {
 fn check(shared: &Shared, slowdown: f64, of_idle: f64, device: &str) {
     show(shared, device);
     assert!(shared.slowdown.max(shared.median_slowdown) <= slowdown, "{device}");
-    // By the time that it is there, and by what it does.
+    // Both the time for which background is on the device and the work it does.
     assert!(shared.share_of_idle.min(shared.worth_of_idle) >= of_idle, "{device}");
     assert!(shared.share_of_waiting.is_none_or(|share| share >= of_idle), "{device}");
 }
@@ -81,8 +82,8 @@ fn the_default_keeps_the_foreground_within_3_percent_and_fills_80_percent_of_its
     check(&share(&vgg16(), &SimulationOptions::default()), 1.03, 0.8, "A100");
 }
 
-/// What the rules of DeepPool's runtimes come to on this rank, and that the default costs the foreground less than any that
-/// fills the idle time.
+/// The presets use the idle time as their rules imply, and the default slows the foreground less
+/// than every preset that fills the idle time.
 #[test]
 fn presets_use_the_idle_time_as_their_rules_say() {
     let of = |name: &str, policy: Policy| {
@@ -123,7 +124,7 @@ fn it_stays_within_5_and_70_percent_when_parameters_are_half_as_large_again_or_h
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for combination in 0..24 {
         let device = DeviceParameter::ALL.into_iter().fold(a100, |device, parameter| {
-            // Numerical Recipes' generator; its upper bits are good enough.
+            // The generator of Numerical Recipes; its upper bits are sufficiently random.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             device.scaled(parameter, 0.5 + (random >> 11) as f64 / (1_u64 << 53) as f64)
         });

@@ -1,4 +1,4 @@
-//! The virtual device as a driver sees it.
+//! The virtual device through the `Device` interface.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -32,7 +32,8 @@ fn foreground(number: u64) -> Tasklet {
     Tasklet::new(JobId::FOREGROUND, number)
 }
 
-/// Runs until nothing happens any more: what ended when the host saw it, and how long it took.
+/// Runs until there are no more events. Returns each finished tasklet, the time at which the host
+/// saw it, and its duration.
 fn run(device: &mut VirtualDevice) -> Vec<(TaskletId, Duration, Duration)> {
     let mut ends = Vec::new();
     while device.next_event().is_some() {
@@ -83,7 +84,7 @@ fn the_host_launches_one_after_another_and_sees_nothing_meanwhile() {
 fn priority_decides_who_gets_what_becomes_free() {
     for (priorities, first) in [(true, foreground(0)), (false, background(1))] {
         let mut device = VirtualDevice::with_priorities(bare(), priorities).unwrap();
-        // One that runs, one behind it, and the foreground that comes last.
+        // One that runs, one queued behind it, and the foreground, launched last.
         device.launch(&background(0), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
         device.wait(Some(us(1))).unwrap();
         device.launch(&background(1), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
@@ -124,10 +125,11 @@ fn a_kernel_gets_what_is_left_and_more_when_others_end() {
     let mut device = VirtualDevice::new(DeviceParameters { multiprocessors: 100, ..bare() }).unwrap();
     device.launch(&background(0), VirtualWork::graph([kernel(50, 0.75)])).unwrap();
     device.launch(&foreground(0), VirtualWork::graph([kernel(50, 0.5)])).unwrap();
-    // The background is dispatched second: half of the device for the foreground, half of three quarters for it.
+    // The foreground is dispatched first with half of the device; the background gets half of the
+    // device of the three quarters that it wants.
     let ends = run(&mut device);
     assert_eq!((ends[0].0, ends[0].1), (foreground(0).id, us(50)));
-    // 50 us at two thirds of its speed, and the rest at full speed.
+    // 50 us at two thirds of its speed, and the remainder at full speed.
     let left = Duration::from_nanos((50_000.0 * (1.0 - 2.0 / 3.0_f64)).ceil() as u64);
     assert_eq!((ends[1].0, ends[1].1), (background(0).id, us(50) + left));
 }
@@ -179,7 +181,7 @@ fn between_two_tasklets_of_a_stream_there_is_a_gap() {
     let parameters = DeviceParameters { kernel_gap: us(7), ..bare() };
     let mut device = VirtualDevice::new(parameters).unwrap();
     for number in 0..3 {
-        // What has no kernels has no gap after it.
+        // A tasklet without kernels has no gap after it.
         let kernels = if number == 1 { Vec::new() } else { vec![kernel(10, 1.0)] };
         device.launch(&background(number), VirtualWork::graph(kernels)).unwrap();
     }
@@ -193,7 +195,7 @@ fn among_streams_of_equal_priority_the_older_launch_goes_first() {
         let work = VirtualWork::graph([kernel(time, share)]);
         device.launch(&Tasklet::new(JobId::background(job), number), work).unwrap();
     };
-    // The stream of job 0 is the older one; what it launches second is younger.
+    // The stream of job 0 is older, but its second launch is later.
     launch(&mut device, 0, 0, 10, 0.1);
     launch(&mut device, 1, 0, 10, 0.9);
     launch(&mut device, 1, 1, 30, 1.0);
@@ -207,7 +209,7 @@ fn among_streams_of_equal_priority_the_older_launch_goes_first() {
 fn a_share_is_rounded_up_to_whole_multiprocessors() {
     let parameters = DeviceParameters { multiprocessors: 10, ..bare() };
     let mut device = VirtualDevice::new(parameters).unwrap();
-    // Of 10: 6 and then the 4 that are left of the 5 that 0.41 asks for.
+    // Of 10 multiprocessors: 6, and then the remaining 4 of the 5 that a share of 0.41 requests.
     device.launch(&foreground(0), VirtualWork::graph([kernel(50, 0.6)])).unwrap();
     device.launch(&background(0), VirtualWork::graph([kernel(40, 0.41)])).unwrap();
     assert_eq!(run(&mut device).iter().map(|end| end.1).collect::<Vec<_>>(), [us(50), us(50)]);
@@ -238,7 +240,7 @@ fn a_tasklet_waits_for_the_one_that_it_is_after() {
     let ends = run(&mut device);
     let end = us(220) + parameters.kernel_gap + us(30) + parameters.completion_latency;
     assert_eq!((ends[1].0, ends[1].1, ends[1].2), (layer.id, end, us(30)));
-    // It holds its part of the device while it waits.
+    // It holds its share of the device while it waits.
     assert_eq!(ends[0].2, us(220).saturating_sub(parameters.launch_time + parameters.launch_latency));
     assert_eq!(device.occupancy().time(ForegroundState::Transferring), us(20));
 }
@@ -290,7 +292,7 @@ fn a_driver_that_does_not_ask_for_exchanges_is_told_so() {
     driver.wait(None).unwrap();
     assert_eq!(driver.poll().unwrap(), None);
     assert_eq!(driver.wait(None), Err(DriverError::Device(Error::ExchangeNotPolled(receive.id))));
-    // The way out that it names.
+    // The remedy named in the error.
     while driver.device_mut().exchange().is_some() {}
     driver.device_mut().partners_arrive(receive.id, us(5)).unwrap();
     driver.wait(None).unwrap();

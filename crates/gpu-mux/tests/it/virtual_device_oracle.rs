@@ -1,4 +1,4 @@
-//! The virtual device against a simulation that goes on nanosecond by nanosecond.
+//! The virtual device against a simulation in steps of one nanosecond.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,27 +9,30 @@ use proptest::prelude::*;
 const MULTIPROCESSORS: u32 = 12;
 const GAP: u64 = 3;
 
-/// A kernel: nanoseconds alone, multiprocessors that it wants, tenths of the memory's bandwidth, waves.
+/// A kernel: nanoseconds alone, multiprocessors wanted, tenths of the memory bandwidth, waves.
 type Plain = (u64, u32, u32, u32);
 
-/// Nanoseconds of work that are rounding: all sums here, and the device's, are more exact.
+/// Work in nanoseconds that is regarded as rounding. All sums here and in the device are more
+/// exact.
 const SAME: f64 = 1e-8;
-/// Nanoseconds of work that are not. The device takes 1e-6 ns, of work or of time, for rounding: for every kernel here
-/// that is between the two, as none is more than 48 times as slow as alone.
+/// Work in nanoseconds that is not rounding. The device's tolerance of 1e-6 ns, in work or time, is
+/// between the two for every kernel here, because none is slowed more than 48 times.
 const APART: f64 = 1e-5;
 
-/// When the stream of each job ends; the first job goes first, and the others in the order of their launches.
+/// Returns the end time of each job's stream. The first job has priority, the others are served in
+/// launch order.
 ///
-/// What happens between two nanoseconds does so at the later. `None` where something happens so near to a nanosecond,
-/// but not at it, that rounding says which is the later: from there on, everything may go another way.
+/// An event between two nanoseconds happens at the later one. Returns `None` if an event is so
+/// close to a nanosecond that rounding decides which one is the later, since the results may differ
+/// from there on.
 fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Option<Vec<u64>> {
     struct Stream<'a> {
         kernels: std::slice::Iter<'a, Plain>,
-        /// The kernel that runs, what is left of it, and the multiprocessors that it has.
+        /// The running kernel, its remaining work, and its multiprocessors.
         running: Option<(Plain, f64, u32)>,
-        /// Waves of it that have not ended.
+        /// Number of its waves that have not ended.
         waves: u32,
-        /// Whether one that goes first wants multiprocessors.
+        /// Whether a stream of higher precedence wants multiprocessors.
         yields: bool,
         idle_until: u64,
         end: Option<u64>,
@@ -50,7 +53,7 @@ fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Option<Vec<u64>> {
         for stream in &mut streams {
             let Some(((ns, _, _, waves), left, given)) = &mut stream.running else { continue };
             let wave = *ns as f64 / f64::from(*waves);
-            // One that has stopped at the end of a wave has all of the next before it.
+            // A kernel that has stopped at the end of a wave has all of the next wave left.
             loop {
                 let left_after = wave * f64::from(stream.waves - 1);
                 let over = left_after - *left;
@@ -61,7 +64,7 @@ fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Option<Vec<u64>> {
                     break;
                 }
                 stream.waves -= 1;
-                // Where nobody waited for its multiprocessors, it has taken them again at once.
+                // If no stream waited for its multiprocessors, it has taken them again at once.
                 if stream.yields || over <= SAME {
                     (*left, *given) = (left_after, 0);
                     break;
@@ -157,11 +160,12 @@ fn cases() -> u32 {
     std::env::var("GPU_MUX_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
 }
 
-/// Two waves of the last kernel end within a nanosecond, the second of them being its last.
+/// Two waves of the last kernel end within one nanosecond, and the second of them is its last wave.
 ///
-/// It begins at 477 on 4 of the 8 multiprocessors that it wants: its waves end at 477.8, 478.6, 479.4, 480.2 and 481.
-/// At 480 the last kernel of the job before it comes and finds none free, so at 480.2, which is 481, it is given those
-/// 4, for 257 ns. The fifth wave waits until those of the first job are free at 722, and takes 0.4 ns.
+/// It begins at 477 on 4 of the 8 multiprocessors that it wants: its waves end at 477.8, 478.6,
+/// 479.4, 480.2 and 481. At 480 the last kernel of the preceding job arrives and finds no free
+/// multiprocessor. At 480.2, rounded to 481, it gets those 4 for 257 ns. The fifth wave waits until
+/// the first job's are free at 722, and takes 0.4 ns.
 #[test]
 fn who_stops_at_a_wave_does_not_end_in_the_same_nanosecond() {
     let jobs = [

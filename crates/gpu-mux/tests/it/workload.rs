@@ -93,7 +93,8 @@ fn the_foreground_alone_takes_what_its_steps_take() {
         .with_iterations(5)
         .with_warm_up(2);
     let report = two_layers().simulate(&options).unwrap();
-    // 300 us for the partners, 20 to receive, 80.5 to compute, 20 to send to partners that are there.
+    // 300 us until the partners arrive, 20 to receive, 80.5 to compute, 20 to send to partners that
+    // have arrived.
     assert_eq!(report.iterations, vec![Duration::from_nanos(420_500); 5]);
     let state = |state| report.occupancy.time(state);
     assert_eq!(state(ForegroundState::Waiting), us(300) * 5);
@@ -137,7 +138,8 @@ fn the_background_is_cut_between_kernels_and_by_samples() {
     assert_eq!(pieces(Some(us(200)), 0), (1, false, us(200)));
     assert_eq!(pieces(Some(us(199)), 0), (2, false, us(200)));
     assert_eq!(pieces(Some(us(100)), 0), (2, true, us(200)), "a kernel is not cut");
-    // Halves: of one wave, which takes as long as before; and of many, 75 us each.
+    // Halves: of the kernel with one wave, which takes as long as before, and of that with several,
+    // 75 us each.
     assert_eq!(pieces(Some(us(125)), 4), (3, false, us(250)));
 }
 
@@ -174,9 +176,11 @@ fn an_iteration_waits_for_all_of_the_one_before() {
             host.finish();
         }
     }
-    // Receive, layer and send, twice: the second receive waits for the first layer, what is computed for the receive.
+    // Receive, layer and send, twice: the second receive waits for the first layer, the other
+    // lane's last step.
     assert_eq!(after, [None, Some(0), Some(1), Some(1), Some(3), Some(4)]);
-    // A step that waits for nothing of its own iteration waits for what the one before did on the other lane.
+    // A step without a dependency in its iteration waits for the last step of the previous
+    // iteration on the other lane.
     let layer = WorkloadStep { after: None, ..workload.foreground.steps[1].clone() };
     let send = WorkloadStep { after: Some(0), ..workload.foreground.steps[2].clone() };
     let two = Iteration { samples: 1, steps: vec![layer, send] };

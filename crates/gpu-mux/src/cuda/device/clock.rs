@@ -3,20 +3,22 @@ use std::time::Duration;
 use super::queue::DeviceQueue;
 use crate::cuda::{Event, Result};
 
-/// How long an event serves as the reference. CUDA measures in milliseconds of single precision: up to here to some
-/// nanoseconds, better than its timer ticks.
+/// Time after which the reference event is replaced. CUDA returns milliseconds in single precision:
+/// below this time the rounding error is a few nanoseconds, less than the resolution of its timer.
 const RENEWED_AFTER: Duration = Duration::from_millis(20);
 
-/// When events of all streams completed, on one time axis.
+/// Converts the completion of events on all streams to one time axis.
 ///
-/// The reference is a complete event, and a later one takes its place from time to time; nothing is recorded for it.
+/// The reference is a completed event, which a later one replaces from time to time; no extra
+/// events are recorded.
 #[derive(Debug, Default)]
 pub(super) struct DeviceClock {
     reference: Option<(Event, Duration)>,
 }
 
 impl DeviceClock {
-    /// When the tasklet that was taken out of `queue` last had ended. The first is taken to have ended `now`.
+    /// Returns the end time of the tasklet that was last removed from `queue`. The first one is
+    /// assumed to have ended `now`.
     pub(super) fn last_end(&mut self, queue: &mut DeviceQueue, now: Duration) -> Result<Option<Duration>> {
         let Some(end) = queue.last_end() else { return Ok(None) };
         let Some((reference, base)) = &self.reference else {

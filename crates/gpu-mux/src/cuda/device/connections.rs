@@ -1,10 +1,11 @@
 use crate::cuda::safe::gate::TECHNIQUE as GATE;
 use crate::cuda::{Error, Result};
 
-/// Streams that a process may have besides those of a [`CudaDevice`](super::CudaDevice): its own to copy with, and CUDA's default one.
+/// Streams that a process may have besides those of a [`CudaDevice`](super::CudaDevice): one for
+/// copies and CUDA's default stream.
 const SPARE_QUEUES: usize = 2;
 
-/// Refuses a gate between more streams than the device has hardware queues.
+/// Returns an error if a gate would need more streams than the device has hardware queues.
 pub(super) fn enough_hardware_queues(streams: usize) -> Result<()> {
     let variable = "CUDA_DEVICE_MAX_CONNECTIONS";
     let there = std::env::var(variable).ok().and_then(|queues| queues.trim().parse().ok());

@@ -20,77 +20,84 @@ use clock::DeviceClock;
 use connections::enough_hardware_queues;
 use queue::DeviceQueue;
 
-/// Where the foreground's streams are among the queues.
+/// Indices of the foreground's queues.
 const COMPUTE: usize = 0;
 const COMMUNICATION: usize = 1;
 
-/// For how long a wait yields to other threads between polls, since tasklets end some microseconds apart; after that it
-/// sleeps for so long between polls.
+/// Time for which a wait yields between polls, because tasklets end some microseconds apart.
 const YIELD_FOR: Duration = Duration::from_millis(2);
+/// Time between polls after that.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// What a [`CudaDevice`] does besides what a [`Policy`] asks for.
+/// Options of a [`CudaDevice`] beyond the [`Policy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceOptions {
-    /// The foreground's stream itself holds back background that is in flight: a [`Gate`] is shut while it computes,
-    /// and open while it waits for communication or has nothing to do. Kernels that have started run on.
+    /// Whether the foreground's stream withholds background that is already in flight: a [`Gate`]
+    /// is shut while the foreground computes, and open while it waits for communication or has
+    /// nothing to do. Kernels that have started are not interrupted.
     ///
-    /// Streams that share a hardware queue wait for each other: one that waits for the gate could then block the one
-    /// that opens it, for ever. There are as many queues as the variable `CUDA_DEVICE_MAX_CONNECTIONS`
-    /// said when CUDA was opened, 8 by default and 32 at most. The streams of this device are counted against them, with
-    /// two to spare; those of other libraries in the process (libtorch, NCCL) have to be added.
+    /// Streams that share a hardware queue wait for each other, so a stream that waits for the gate
+    /// could block the stream that opens it: a deadlock. The number of hardware queues is the value
+    /// of `CUDA_DEVICE_MAX_CONNECTIONS` when CUDA was opened (default 8, maximum 32). The streams
+    /// of this device plus two are checked against it; streams of other libraries in the process
+    /// (libtorch, NCCL) must be added.
     ///
-    /// While it is shut, the thread that drives the device must not wait for all of it, as freeing memory, unloading a
-    /// module and synchronising the context do: it is the one that opens the gate. [`CudaDevice::synchronize`] opens it.
+    /// While the gate is shut, the thread that drives the device must not wait for the whole
+    /// device, which includes freeing memory, unloading a module and synchronizing the context,
+    /// because that thread opens the gate. [`CudaDevice::synchronize`] opens it.
     pub gate: bool,
-    /// The background runs on at most about this many multiprocessors, in a [`GreenContext`].
+    /// Approximate maximum number of multiprocessors for the background, enforced with a
+    /// [`GreenContext`].
     pub background_multiprocessors: Option<u32>,
 }
 
-/// A GPU that runs tasklets of a foreground job and of background jobs, for [`Driver`](crate::Driver).
+/// A GPU that runs the tasklets of a foreground job and of background jobs for a
+/// [`Driver`](crate::Driver).
 ///
-/// The foreground has a stream for compute and one for communication, and every background job one of its own, all of
-/// which run beside each other. With [`Policy::stream_priority`] the foreground's have the greatest priority. A
-/// tasklet that is to run [after](Tasklet::after) another waits for it on the device. How long a tasklet took is what
-/// the device measured between the events before and after it; with an empty stream that includes what the host needs
-/// to launch it.
+/// The foreground has one stream for compute and one for communication, and every background job
+/// has one stream; all of them run concurrently. With [`Policy::stream_priority`] the foreground's
+/// streams have the greatest priority. A tasklet that runs [after](Tasklet::after) another waits
+/// for it on the device. The duration of a tasklet is measured by the device between the events
+/// before and after it; on an empty stream it includes launch overhead of the host.
 ///
-/// Nothing here waits for the device but [`wait`](Device::wait), [`synchronize`](Self::synchronize), the preparations and the drop;
-/// and a launch into a stream that is full, as CUDA takes in about a thousand launches and then lets the host wait.
-/// What work was the last to hold, such as memory, is freed where waiting is allowed. Once the queues have reached
-/// their largest length, nothing is allocated.
+/// Only [`wait`](Device::wait), [`synchronize`](Self::synchronize), the `prepare` methods and the
+/// destructor wait for the device, and a launch into a full stream: CUDA accepts about a thousand
+/// launches and then blocks the host. Objects whose last reference was held by finished work are
+/// freed where blocking is allowed. Nothing is allocated once the queues have reached their maximum
+/// length.
 ///
-/// A background launch that fails leaves the foreground alone. It is different with a kernel that fails while it
-/// runs, by a wrong address for example: CUDA then answers every call of the process with that error
-/// ([`Error::is_sticky`]).
+/// A background launch that fails does not affect the foreground. A kernel that fails while it
+/// runs, for example because of an invalid address, does: CUDA then returns that error from every
+/// call of the process ([`Error::is_sticky`]).
 #[derive(Debug)]
 pub struct CudaDevice {
     context: Context,
     policy: Policy,
-    /// The foreground's two streams, and then the background's.
+    /// The foreground's two streams, followed by the background's.
     queues: Vec<DeviceQueue>,
-    /// The jobs of the queues behind the foreground's.
+    /// Jobs of the queues after the foreground's.
     background: Vec<JobId>,
     green: Option<GreenContext>,
     gate: Option<Gate>,
     gate_is_open: bool,
     launches: u64,
     clock: DeviceClock,
-    /// The queue of the tasklet that has finished last, until the next launch.
+    /// Queue of the tasklet returned last by `finished`, until the next launch.
     last_finished: Option<usize>,
     host: Arc<dyn HostClock>,
-    /// By the host's clock.
+    /// Start of the epoch, by the host's clock.
     epoch: Duration,
 }
 
 impl CudaDevice {
-    /// A device, from now on in its epoch.
+    /// Creates a device whose epoch is now.
     ///
-    /// Of the policy it carries out the stream priorities and, where work is prepared here, the captured graphs and
-    /// bounded pieces.
+    /// It implements the policy's stream priorities and, where work is prepared here, its captured
+    /// graphs and bounded pieces.
     ///
     /// # Errors
-    /// [`Error::Lacking`] names a technique that was asked for and that device or driver do not have; what CUDA reports.
+    /// [`Error::Lacking`] names a requested technique that the device or driver does not support;
+    /// CUDA errors.
     pub fn new(context: &Context, policy: Policy, options: DeviceOptions) -> Result<Self> {
         let capabilities = context.capabilities()?;
         let lacking = |technique, reason: String| Err(Error::Lacking { technique, reason });
@@ -113,7 +120,7 @@ impl CudaDevice {
         let green = options.background_multiprocessors;
         let green = green.map(|count| GreenContext::new(context, count)).transpose()?;
         if options.gate {
-            // One for the background, or a gate would be of no use.
+            // One queue for the background, without which a gate is useless.
             enough_hardware_queues(queues.len() + 1)?;
         }
         let gate = options.gate.then(|| Gate::new(context, &queues[COMPUTE].stream)).transpose()?;
@@ -133,8 +140,8 @@ impl CudaDevice {
         })
     }
 
-    /// The same device, driven by another clock of the host, and from now on in its epoch: an emulated driver has a time of its
-    /// own, and with that the host's and the device's are one.
+    /// Uses another host clock and restarts the epoch. An emulated driver has a virtual clock,
+    /// which then serves the host as well.
     #[must_use]
     pub fn with_host_clock(mut self, clock: Arc<dyn HostClock>) -> Self {
         self.epoch = clock.now();
@@ -142,28 +149,31 @@ impl CudaDevice {
         self
     }
 
-    /// The context of its streams.
+    /// Returns the context of its streams.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The multiprocessors that the background is kept to, if it is.
+    /// Returns the number of multiprocessors to which the background is limited, or `None` without
+    /// a limit.
     #[must_use]
     pub fn background_multiprocessors(&self) -> Option<u32> {
         self.green.as_ref().map(GreenContext::multiprocessors)
     }
 
-    /// The stream that a job's tasklets of a lane are put into, for what has to be captured there or to be in order with them.
+    /// Returns the stream for a job's tasklets on a lane, for captures and for work that must be
+    /// ordered with them.
     ///
     /// # Errors
-    /// What CUDA reports, where a background job's stream is made now.
+    /// CUDA errors if the stream of a background job is created by this call.
     pub fn stream(&mut self, job: JobId, lane: Lane) -> Result<&Stream> {
         let place = self.queue(job, lane)?;
         Ok(&self.queues[place].stream)
     }
 
-    /// The queue for a job's lane. A background job's is made when it is first asked for.
+    /// Returns the index of the queue for a job's lane. The queue of a background job is created on
+    /// first use.
     fn queue(&mut self, job: JobId, lane: Lane) -> Result<usize> {
         if job.is_foreground() {
             return Ok(if lane == Lane::Compute { COMPUTE } else { COMMUNICATION });
@@ -183,18 +193,19 @@ impl CudaDevice {
         Ok(self.queues.len() - 1)
     }
 
-    /// When the tasklet that [`finished`](Device::finished) has given last had ended, by the device's own clock: about
-    /// the [time](Device::now) when the first one was asked about, and exact from each to the next. `None` when a
-    /// tasklet has been launched since.
+    /// Returns the end time of the tasklet that [`finished`](Device::finished) returned last, by
+    /// the device's clock. The first end time is approximate (the [time](Device::now) of this
+    /// call), the differences between end times are exact. `None` if a tasklet has been launched
+    /// since.
     ///
     /// # Errors
-    /// What CUDA reports.
+    /// CUDA errors.
     pub fn last_end(&mut self) -> Result<Option<Duration>> {
         let now = self.now();
         self.last_finished.map_or(Ok(None), |place| self.clock.last_end(&mut self.queues[place], now))
     }
 
-    /// Makes what is launched into a queue from now on wait for a tasklet, unless that has finished.
+    /// Makes later launches into a queue wait for a tasklet, unless it has finished.
     fn make_wait(&mut self, place: usize, after: TaskletId) -> Result<()> {
         let Some(other) = self.queues.iter().position(|queue| queue.end_of(after).is_some()) else {
             let launched = self.queues.iter().filter_map(|queue| queue.latest(after.job)).max();
@@ -220,7 +231,8 @@ impl CudaDevice {
         Ok(())
     }
 
-    /// The queue whose oldest tasklet has finished, and was launched before all others of which that is so.
+    /// Returns the queue whose oldest tasklet has finished; if there are several, that with the
+    /// earliest launch.
     fn first_finished(&self) -> Result<Option<usize>> {
         let mut first = None;
         for (place, queue) in self.queues.iter().enumerate() {
@@ -236,15 +248,16 @@ impl CudaDevice {
         self.queues.iter().all(|queue| queue.len() == 0)
     }
 
-    /// Waits until everything that was launched is complete, and frees what only finished work still held. It blocks, and
-    /// opens the gate, if there is one. [`finished`](Device::finished) still gives the tasklets that have finished.
+    /// Blocks until all launched work is complete, and frees objects held only by finished work. It
+    /// opens the gate, if there is one. [`finished`](Device::finished) still returns the finished
+    /// tasklets.
     ///
     /// # Errors
-    /// What CUDA reports.
+    /// CUDA errors.
     pub fn synchronize(&mut self) -> Result<()> {
         let opened = self.set_gate(true);
         if let (Err(_), Some(gate)) = (&opened, &self.gate) {
-            // Background that waits for a gate that stays shut would never end.
+            // Background that waits for a shut gate would never end.
             gate.force_open(&self.queues[COMMUNICATION].stream)?;
             self.gate_is_open = true;
         }
@@ -281,8 +294,8 @@ impl Device for CudaDevice {
         let launched = place.and_then(|place| self.try_launch(place, tasklet, &work));
         if launched.is_err() {
             self.queues[COMPUTE].refuse(work);
-            // The job is given up, and what it owns may be freed now, which waits for all work, also for what waits for the
-            // gate.
+            // The job is failed, and freeing what it owns waits for all work, including work that
+            // waits for the gate.
             let opened = self.set_gate(true);
             self.context.keep(opened);
         }

@@ -4,23 +4,24 @@ use super::{CudaDevice, Prepared, Work};
 use crate::cuda::{CapturedGraph, Error, OverLong, Priority, Result, Stopwatch, Stream, TimingRuns};
 use crate::{JobId, Lane};
 
-/// A round of a background job's work, as the policy wants it launched.
+/// One iteration of a background job's work, cut as the policy requires.
 #[derive(Debug, Clone)]
 pub struct PreparedBackground {
-    /// The tasklets of a round, in order.
+    /// The tasklets of an iteration, in order.
     pub pieces: Vec<Prepared>,
-    /// Nodes that could not be cut and take longer than [`Policy::background_piece`](crate::Policy::background_piece).
+    /// Nodes that could not be cut and take longer than
+    /// [`Policy::background_piece`](crate::Policy::background_piece).
     pub over_long: Vec<OverLong>,
 }
 
 impl CudaDevice {
-    /// Makes foreground work launchable, as a graph where the policy has [captured
-    /// graphs](crate::Policy::captured_graphs), and times it by executing it once more than `runs` says; see
-    /// [`TimingRuns`] for what that does to the memory that it writes. It [synchronizes](Self::synchronize) the device
-    /// first and waits for the executions. `enqueue`, and what it owns, is kept as long as the work.
+    /// Prepares foreground work for launching, as a graph if the policy has [captured
+    /// graphs](crate::Policy::captured_graphs), and times it by executing it `runs` + 1 times; see
+    /// [`TimingRuns`] for the memory that it writes. It [synchronizes](Self::synchronize) the
+    /// device first and waits for the executions. The work owns `enqueue`.
     ///
     /// # Errors
-    /// What `enqueue` returns; what CUDA reports.
+    /// Errors of `enqueue`; CUDA errors.
     pub fn prepare_foreground(
         &mut self,
         lane: Lane,
@@ -32,14 +33,15 @@ impl CudaDevice {
         self.whole(place, Priority::Foreground, runs, Work::enqueue(enqueue))
     }
 
-    /// Makes a round of a background job's work launchable, in pieces where the policy
-    /// [bounds](crate::Policy::background_piece) them, and times it by executing it, twice as often where it is cut; see
-    /// [`TimingRuns`] for what that does to the memory that it writes. It [synchronizes](Self::synchronize) the device
-    /// first and waits for the executions. `enqueue`, and what it owns, is kept as long as the work.
+    /// Prepares one iteration of a background job's work for launching, in pieces if the policy
+    /// [bounds](crate::Policy::background_piece) them, and times it by executing it (twice as often
+    /// if it is cut); see [`TimingRuns`] for the memory that it writes. It
+    /// [synchronizes](Self::synchronize) the device first and waits for the executions. The pieces
+    /// own `enqueue`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the policy bounds pieces and has no captured graphs: only graphs can be cut here. Those of
-    /// [`CapturedGraph::cut`]; what `enqueue` returns; what CUDA reports.
+    /// [`Error::Invalid`] if the policy bounds pieces and has no captured graphs, because only
+    /// graphs can be cut; errors of [`CapturedGraph::cut`] and of `enqueue`; CUDA errors.
     pub fn prepare_background(
         &mut self,
         job: JobId,
@@ -68,7 +70,7 @@ impl CudaDevice {
         Ok(PreparedBackground { pieces: pieces.collect(), over_long: cut.over_long })
     }
 
-    /// Work that is launched at once.
+    /// Prepares work that is launched without being cut.
     fn whole(&self, place: usize, priority: Priority, runs: TimingRuns<'_>, work: Work) -> Result<Prepared> {
         let stream = &self.queues[place].stream;
         let work = if self.policy.captured_graphs {

@@ -6,17 +6,18 @@ use crate::Finished;
 use crate::cuda::{Event, Result, Stream};
 use crate::{JobId, TaskletId};
 
-/// A stream with the tasklets that are in it.
+/// A stream with its tasklets.
 #[derive(Debug)]
 pub(super) struct DeviceQueue {
     pub(super) stream: Stream,
     in_flight: VecDeque<InFlight>,
     latest: Option<TaskletId>,
-    /// Pairs of events to be used again, so that a launch creates none.
+    /// Pairs of events for reuse, so that a launch creates none.
     spare: Vec<EventPair>,
-    /// Work that was put in, at least in part, without an event at its end: it is kept until the stream is idle.
+    /// Work that was launched, at least in part, without an event at its end. It is kept until the
+    /// stream is idle.
     unmarked: Vec<Work>,
-    /// What finished work was the last to hold.
+    /// Objects whose last reference was held by finished work.
     deferred_drops: Vec<DeferredDrop>,
 }
 
@@ -29,10 +30,10 @@ struct EventPair {
 #[derive(Debug)]
 struct InFlight {
     tasklet: TaskletId,
-    /// Its place in the order of all launches.
+    /// Sequence number among all launches.
     launch: u64,
     events: EventPair,
-    /// Stays as long as it runs.
+    /// Kept alive while it runs.
     work: Work,
 }
 
@@ -48,7 +49,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Puts a tasklet into the stream, between two events.
+    /// Launches a tasklet into the stream, between two events.
     pub(super) fn launch(&mut self, tasklet: TaskletId, launch: u64, work: &Work) -> Result<()> {
         let events = match self.spare.pop() {
             Some(events) => events,
@@ -69,12 +70,13 @@ impl DeviceQueue {
         launched
     }
 
-    /// The place in the order of launches of the oldest that is in flight.
+    /// Returns the sequence number of the oldest tasklet in flight.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.in_flight.front().map(|oldest| oldest.launch)
     }
 
-    /// The number of the latest tasklet of a job that was launched into it, in flight or not.
+    /// Returns the number of the latest tasklet of a job that was launched into this queue, in
+    /// flight or not.
     pub(super) fn latest(&self, job: JobId) -> Option<u64> {
         self.latest.filter(|latest| latest.job == job).map(|latest| latest.number)
     }
@@ -83,12 +85,12 @@ impl DeviceQueue {
         self.in_flight.len()
     }
 
-    /// Whether the oldest that is in flight has finished.
+    /// Returns whether the oldest tasklet in flight has finished.
     pub(super) fn oldest_is_finished(&self) -> Result<bool> {
         self.in_flight.front().map_or(Ok(false), |oldest| oldest.events.end.is_complete())
     }
 
-    /// Takes out the oldest, which has finished. It stays in if its time cannot be queried.
+    /// Removes the oldest tasklet, which has finished. It stays if its duration cannot be queried.
     pub(super) fn take_oldest(&mut self) -> Result<Option<Finished>> {
         let Some(oldest) = self.in_flight.front() else { return Ok(None) };
         let took = oldest.events.end.since(&oldest.events.start)?;
@@ -99,34 +101,35 @@ impl DeviceQueue {
         }))
     }
 
-    /// Keeps work that was not launched, or only in part, until waiting is allowed.
+    /// Keeps work that was not launched, or only in part, until blocking is allowed.
     pub(super) fn refuse(&mut self, work: Work) {
         self.deferred_drops.extend(work.deferred_drops());
     }
 
-    /// Drops what finished work was the last to hold, which can wait for the whole device.
+    /// Drops the deferred objects, which can block until the device is idle.
     pub(super) fn clear(&mut self) {
         self.deferred_drops.clear();
     }
 
-    /// The same, and work without an event at its end: for a stream that is idle.
+    /// Drops the deferred objects and the work without an event at its end. The stream must be
+    /// idle.
     pub(super) fn clear_all(&mut self) {
         self.unmarked.clear();
         self.clear();
     }
 
-    /// The event at the end of the tasklet that was taken out last, until the next launch.
+    /// Returns the end event of the tasklet that was removed last, until the next launch.
     pub(super) fn last_end(&self) -> Option<&Event> {
         self.spare.last().map(|events| &events.end)
     }
 
-    /// Takes that event, and puts another in its place.
+    /// Takes that event and replaces it.
     pub(super) fn exchange_last_end(&mut self, other: Event) -> Option<Event> {
         let events = self.spare.last_mut()?;
         Some(std::mem::replace(&mut events.end, other))
     }
 
-    /// The event at the end of a tasklet, if it is still in flight.
+    /// Returns the end event of a tasklet in flight.
     pub(super) fn end_of(&self, tasklet: TaskletId) -> Option<&Event> {
         let found = self.in_flight.iter().rev().find(|in_flight| in_flight.tasklet == tasklet);
         found.map(|in_flight| &in_flight.events.end)

@@ -4,49 +4,50 @@ use std::time::Duration;
 
 use crate::cuda::{Executable, Merged, Result, Stream};
 
-/// Puts work into a stream.
+/// A function that enqueues work into a stream.
 pub type EnqueueFn = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 
-/// What is launched for a tasklet. A clone is the same work, to be launched again.
+/// The work that is launched for a tasklet. A clone is the same work, which can be launched again.
 #[derive(Clone)]
 pub struct Work {
     graph: Option<Arc<Executable>>,
-    /// What is launched where there is no graph; and what a graph was captured from, because that has the kernels and
-    /// the memory.
+    /// The function that is called if there is no graph. With a graph, it is the function that the
+    /// graph was captured from, which owns the kernels and the memory.
     enqueue: Option<Arc<Box<EnqueueFn>>>,
 }
 
-/// What finished work was the last to hold. Dropping it can make the host wait for the whole device, as memory and modules
-/// are freed with it: that is deferred until waiting is allowed.
+/// Objects whose last reference was held by finished work. Dropping them frees memory and unloads
+/// modules, which can block until the device is idle, so the drop is deferred until blocking is
+/// allowed.
 pub(super) enum DeferredDrop {
     Graph(#[expect(dead_code, reason = "it is there to be dropped")] Executable),
     Enqueue(#[expect(dead_code, reason = "it is there to be dropped")] Box<EnqueueFn>),
 }
 
 impl Work {
-    /// A graph, which is launched in one call. What it was captured from has to stay as long as it.
+    /// Creates work from an executable graph. Everything that the graph uses must outlive it.
     #[must_use]
     pub fn graph(executable: Arc<Executable>) -> Self {
         Self { graph: Some(executable), enqueue: None }
     }
 
-    /// Whatever this puts into the stream that it is given: kernels, one by one. It must not wait.
+    /// Creates work from a function that enqueues kernels into the given stream. It must not block.
     pub fn enqueue(enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static) -> Self {
         Self { graph: None, enqueue: Some(Arc::new(Box::new(enqueue))) }
     }
 
-    /// The same work as a graph.
+    /// Returns the same work as a graph.
     pub(super) fn captured(&self, executable: Arc<Executable>) -> Self {
         Self { graph: Some(executable), enqueue: self.enqueue.clone() }
     }
 
-    /// Whether it is a graph.
+    /// Returns whether it is a graph.
     #[must_use]
     pub fn is_graph(&self) -> bool {
         self.graph.is_some()
     }
 
-    /// Drops this handle, and gives what it was the last one of.
+    /// Drops this handle and returns the objects of which it was the last reference.
     pub(super) fn deferred_drops(self) -> impl Iterator<Item = DeferredDrop> {
         let graph = self.graph.and_then(Arc::into_inner).map(DeferredDrop::Graph);
         let enqueue = self.enqueue.and_then(Arc::into_inner).map(DeferredDrop::Enqueue);
@@ -74,12 +75,12 @@ impl fmt::Debug for DeferredDrop {
     }
 }
 
-/// Work with the time that it takes on a device of its own.
+/// Work with its duration alone on a device.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// What is launched.
+    /// The work.
     pub work: Work,
-    /// How long it took, measured (or for merged graphs: how long they took together).
+    /// Measured duration; for merged graphs, the sum of their durations.
     pub estimate: Duration,
 }
 

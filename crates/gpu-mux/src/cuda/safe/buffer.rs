@@ -6,18 +6,18 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::Address;
 
-/// Memory on the device. Its drop waits until all work in its context is complete.
+/// A device memory allocation. Dropping it waits until all work in its context is complete.
 #[derive(Debug)]
 pub struct DeviceBuffer {
     context: Context,
     address: Address,
     bytes: usize,
-    /// Another library frees it.
+    /// Whether another library owns it and frees it.
     borrowed: bool,
 }
 
 impl DeviceBuffer {
-    /// Allocates memory, of any content. Not to be done while a stream is captured.
+    /// Allocates uninitialized memory. Do not call this while a stream is being captured.
     pub fn new(context: &Context, bytes: usize) -> Result<Self> {
         context.bind()?;
         // SAFETY: the address is written; the context is current.
@@ -25,57 +25,59 @@ impl DeviceBuffer {
         Ok(Self { context: context.clone(), address, bytes, borrowed: false })
     }
 
-    /// Memory that another library has allocated in the device's primary context, and which that one frees.
+    /// Wraps memory that another library has allocated in the device's primary context and will
+    /// free.
     ///
     /// # Safety
-    /// It is so many bytes of memory of this context, and lives as long as this.
+    /// `address` must be the start of `bytes` bytes of memory of this context that outlive the
+    /// returned value.
     #[must_use]
     pub unsafe fn borrow(context: &Context, address: u64, bytes: usize) -> Self {
         Self { context: context.clone(), address, bytes, borrowed: true }
     }
 
-    /// Its address on the device, for kernels.
+    /// Returns the device address, for kernels.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Copies from the host, and waits until it is done and everything before it in the stream.
+    /// Copies from the host. Waits until the copy and all earlier work in the stream are complete.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless the lengths are equal; what CUDA reports.
+    /// [`Error::Invalid`] if the lengths differ; CUDA errors.
     pub fn upload(&self, stream: &Stream, from: &[u8]) -> Result<()> {
         self.same_length(from.len())?;
         self.context.bind()?;
-        // SAFETY: both are as long; `from` stays, since the copy is waited for.
+        // SAFETY: both have the same length; `from` outlives the copy, which is waited for.
         unsafe {
             stream.driver().memory_upload(self.address, from.as_ptr().cast(), self.bytes, stream.raw())
         }?;
         stream.synchronize()
     }
 
-    /// Copies to the host, and waits until it is done and everything before it in the stream.
+    /// Copies to the host. Waits until the copy and all earlier work in the stream are complete.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless the lengths are equal; what CUDA reports.
+    /// [`Error::Invalid`] if the lengths differ; CUDA errors.
     pub fn download(&self, stream: &Stream, to: &mut [u8]) -> Result<()> {
         self.same_length(to.len())?;
         self.context.bind()?;
-        // SAFETY: both are as long; `to` stays, since the copy is waited for.
+        // SAFETY: both have the same length; `to` outlives the copy, which is waited for.
         unsafe {
             stream.driver().memory_download(to.as_mut_ptr().cast(), self.address, self.bytes, stream.raw())
         }?;
         stream.synchronize()
     }
 
-    /// Sets every four bytes to `value`, in the order of the stream. It does not wait; bytes beyond a multiple of four
-    /// are not written.
+    /// Sets each 4-byte word to `value` in stream order, without waiting. Up to three trailing
+    /// bytes are not written.
     pub fn fill(&self, stream: &Stream, value: u32) -> Result<()> {
         stream.context().bind()?;
         // SAFETY: the address has that length.
@@ -99,7 +101,7 @@ impl Drop for DeviceBuffer {
         let synchronized = self.context.synchronize();
         self.context.keep(synchronized);
         let driver = self.context.driver();
-        // SAFETY: it is freed once, and nothing that is in flight uses it.
+        // SAFETY: it is freed once, and no work in flight uses it.
         self.context.destroy(|| unsafe { driver.memory_free(self.address) });
     }
 }

@@ -7,29 +7,31 @@ use crate::cuda::error::Result;
 use crate::cuda::result::written;
 use crate::cuda::sys;
 
-/// What a device and its driver can do, as far as sharing is concerned.
+/// Capabilities of a device and its driver that are relevant to sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The latest CUDA version that the driver supports, as `cuDriverGetVersion` gives it: 13000 is CUDA 13.0.
+    /// Latest CUDA version that the driver supports, as `cuDriverGetVersion` encodes it: 13000 is
+    /// CUDA 13.0.
     pub driver_version: u32,
-    /// The device's architecture: (9, 0) is Hopper.
+    /// Compute capability of the device: (9, 0) is Hopper.
     pub architecture: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Levels of stream priority: 1 if all streams are equal.
+    /// Number of stream priority levels; 1 if all streams are equal.
     pub priority_levels: u32,
-    /// Whether kernels in a graph keep a priority of their own: from CUDA 11.7 on.
+    /// Whether kernels in a graph have priorities (CUDA 11.7 and later).
     pub node_priority: bool,
-    /// Whether streams can use `cuStreamWriteValue32` and `cuStreamWaitValue32`, by which one stream waits for a value that
-    /// another has written. From CUDA 11.7 on: before, they had to be enabled in the driver's kernel module.
+    /// Whether streams support `cuStreamWriteValue32` and `cuStreamWaitValue32`, with which one
+    /// stream waits for a value written by another. CUDA 11.7 and later; before, they had to be
+    /// enabled in the kernel module.
     pub stream_memory_operations: bool,
-    /// Whether multiprocessors can be set apart in green contexts: from CUDA 12.4 on, where the device has it.
+    /// Whether green contexts are available (CUDA 12.4 and later, depending on the device).
     pub green_contexts: bool,
 }
 
 impl Context {
-    /// Queries what the device and its driver can do.
+    /// Queries the capabilities of the device and its driver.
     pub fn capabilities(&self) -> Result<Capabilities> {
         let driver = self.driver();
         let version = self.driver_version();
@@ -49,7 +51,7 @@ impl Context {
         })
     }
 
-    /// Whether kernels in a graph have a priority of their own.
+    /// Returns whether kernels in a graph have priorities.
     pub(super) fn has_node_priority(&self) -> bool {
         self.driver_version() >= 11_070 && self.driver().functions().node_set_attribute.is_some()
     }
@@ -61,7 +63,7 @@ impl Context {
         Ok(value.unsigned_abs())
     }
 
-    /// The numbers of the greatest and the least priority: smaller is greater.
+    /// Returns the numerical values of the greatest and the least priority. Smaller is greater.
     pub(super) fn priorities(&self) -> Result<(i32, i32)> {
         self.bind()?;
         let mut greatest = 0;
@@ -81,12 +83,12 @@ impl Context {
         match self.multiprocessors_as_resource() {
             Ok(_) => Ok(all),
             Err(error) if error.is_sticky() => Err(error),
-            // Whatever the reason: none has been asked for yet. `GreenContext::new` reports it.
+            // No green context has been requested yet; `GreenContext::new` reports the reason.
             Err(_) => Ok(false),
         }
     }
 
-    /// The device's multiprocessors as what green contexts are made of.
+    /// Returns the device's multiprocessors as a resource for green contexts.
     pub(super) fn multiprocessors_as_resource(&self) -> Result<sys::DeviceResource> {
         let (device, kind) = (self.device(), sys::RESOURCE_MULTIPROCESSORS);
         // SAFETY: the resource is written.

@@ -9,14 +9,14 @@ use crate::cuda::library::CudaLibrary;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{ContextOf, DeviceNumber};
 
-/// A device's primary context: the one that libraries on CUDA's runtime (libtorch, NCCL) use too, so that streams,
-/// events and memory can be shared with them.
+/// A device's primary context, shared with libraries on the CUDA runtime (libtorch, NCCL), so that
+/// streams, events and memory can be exchanged with them.
 ///
-/// A clone is another handle to the same context. What is made in a context keeps it; it is released with the last of
-/// them.
+/// A clone is another handle to the same context. Objects created in a context hold a reference to
+/// it; it is released with the last reference.
 ///
-/// An error in a drop cannot be returned. It is kept here, and returned by the next [`check`](Self::check) or by
-/// [`close`](Self::close).
+/// An error in a destructor cannot be returned. It is stored and returned by the next
+/// [`check`](Self::check) or by [`close`](Self::close).
 #[derive(Debug, Clone)]
 pub struct Context(Arc<Primary>);
 
@@ -31,10 +31,10 @@ struct Primary {
 }
 
 impl Context {
-    /// Opens a device, counted from 0.
+    /// Opens the device with this index, from 0.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such device; what CUDA reports.
+    /// [`Error::Invalid`] if there is no such device; CUDA errors.
     pub fn open(library: &CudaLibrary, ordinal: usize) -> Result<Self> {
         let driver = Arc::clone(&library.driver);
         let devices = library.devices()?;
@@ -55,40 +55,41 @@ impl Context {
         }
     }
 
-    /// The device's name, as NVIDIA gives it.
+    /// Returns the device's name.
     pub fn device_name(&self) -> Result<String> {
         let mut name: [c_char; 256] = [0; 256];
-        // SAFETY: the name is written with at most 255 characters and a zero.
+        // SAFETY: at most 255 characters and a terminating zero are written.
         unsafe { self.driver().device_name(name.as_mut_ptr(), 256, self.device()) }?;
         name[255] = 0;
-        // SAFETY: it ends with a zero.
+        // SAFETY: the string is zero-terminated.
         Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// CUDA's `CUcontext`, for other libraries. It lives as long as this.
+    /// Returns the `CUcontext` for other libraries, valid as long as this context.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.0.raw.0.cast()
     }
 
-    /// Waits until all work in this context is complete. It blocks.
+    /// Blocks until all work in this context is complete.
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: the context is current.
         unsafe { self.driver().context_synchronize() }
     }
 
-    /// The first error of a drop since the last call.
+    /// Returns the first destructor error since the last call.
     pub fn check(&self) -> Result<()> {
         let late = self.0.late.lock().unwrap_or_else(PoisonError::into_inner).take();
         late.map_or(Ok(()), Err)
     }
 
-    /// Releases the context, and says what went wrong in a drop.
+    /// Releases the context and returns an earlier destructor error.
     ///
     /// # Errors
-    /// [`Error::StillInUse`] if something that was made in the context, or another handle to it, is still there; it
-    /// is then released with the last of them. An error of an earlier drop; what CUDA reports to the release.
+    /// [`Error::StillInUse`] if another handle to the context or an object created in it still
+    /// exists (the context is then released with the last of them); an earlier destructor error;
+    /// CUDA errors of the release.
     pub fn close(self) -> Result<()> {
         let late = self.check();
         let owners = Arc::strong_count(&self.0) - 1;
@@ -102,7 +103,7 @@ impl Context {
         &self.0.driver
     }
 
-    /// The driver's release, as CUDA writes it.
+    /// Returns the driver's CUDA version, as `cuDriverGetVersion` encodes it.
     pub(super) fn driver_version(&self) -> u32 {
         self.0.driver_version
     }
@@ -111,7 +112,7 @@ impl Context {
         self.0.device
     }
 
-    /// Makes it this thread's current context, which most of CUDA's functions work in.
+    /// Makes this the calling thread's current context.
     pub(super) fn bind(&self) -> Result<()> {
         // SAFETY: the context is written.
         let current = written(|current| unsafe { self.driver().context_current(current) })?;
@@ -122,15 +123,16 @@ impl Context {
         unsafe { self.driver().context_set_current(self.0.raw.0) }
     }
 
-    /// Destroys something that was made in it; an error is kept for later.
+    /// Destroys an object of this context; an error is stored.
     pub(super) fn destroy(&self, destroy: impl FnOnce() -> Result<()>) {
-        // Also when the context could not be made current: most objects know their own.
+        // The object is destroyed even if the context could not be made current: most objects know
+        // their context.
         let bound = self.bind();
         let destroyed = destroy();
         self.keep(bound.and(destroyed));
     }
 
-    /// Keeps the error of a drop, if it is the first.
+    /// Stores a destructor error, if none is stored yet.
     pub(in crate::cuda) fn keep(&self, result: Result<()>) {
         if let Err(error) = result {
             self.0.late.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -143,7 +145,7 @@ impl Primary {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        // SAFETY: it was retained once, and nothing is left that was made in it.
+        // SAFETY: it was retained once, and no object created in it is left.
         unsafe { self.driver.primary_release(self.device) }
     }
 }

@@ -10,23 +10,23 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::{EVENT_DISABLE_TIMING, EVENT_TIMED, EventOf};
 
-/// A CUDA event: a marker in a stream whose completion can be queried without waiting. It can be recorded again and
-/// again.
+/// A CUDA event: a marker in a stream whose completion can be queried without waiting. It can be
+/// recorded repeatedly.
 #[derive(Debug)]
 pub struct Event {
     context: Context,
     raw: Raw<EventOf>,
-    /// Another library destroys it.
+    /// Whether another library owns it and destroys it.
     borrowed: bool,
 }
 
 impl Event {
-    /// An event that also records the time, for the streams of `stream`'s context.
+    /// Creates an event with timing for the streams of a context.
     pub fn timed(stream: &Stream) -> Result<Self> {
         Self::new(stream, EVENT_TIMED)
     }
 
-    /// An event without timing, which costs less.
+    /// Creates an event without timing, which costs less.
     pub fn untimed(stream: &Stream) -> Result<Self> {
         Self::new(stream, EVENT_DISABLE_TIMING)
     }
@@ -39,35 +39,36 @@ impl Event {
         Ok(Self { context, raw: Raw(raw), borrowed: false })
     }
 
-    /// An event that another library has made in the device's primary context, and which that one destroys: a `CUevent` or
-    /// `cudaEvent_t`.
+    /// Wraps a `CUevent` or `cudaEvent_t` that another library has created in the device's primary
+    /// context and will destroy.
     ///
     /// # Safety
-    /// It is an event of this context, and lives as long as this.
+    /// `raw` must be an event of this context and outlive the returned value.
     #[must_use]
     pub unsafe fn borrow(context: &Context, raw: *mut c_void) -> Self {
         Self { context: context.clone(), raw: Raw(raw.cast()), borrowed: true }
     }
 
-    /// CUDA's `CUevent` or `cudaEvent_t`, for other libraries. It lives as long as this event.
+    /// Returns the `CUevent` (`cudaEvent_t`) for other libraries, valid as long as this event.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.raw.0.cast()
     }
 
-    /// Whether the stream has completed all work before the event. It does not wait; an event that was never recorded is
-    /// complete.
+    /// Returns whether the stream has completed all work before the event, without waiting. An
+    /// event that was never recorded is complete.
     pub fn is_complete(&self) -> Result<bool> {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.context.driver().event_is_reached(self.raw.0) }
     }
 
-    /// The device's time between two complete events, as CUDA measures it: to about half a microsecond.
+    /// Returns the time between two completed events as measured by the device, with a resolution
+    /// of about half a microsecond.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if this event is the earlier one; what CUDA reports, if one of them is not complete, was never
-    /// recorded or has no timing.
+    /// [`Error::Invalid`] if this event is the earlier one; CUDA errors if an event is not
+    /// complete, was never recorded or has no timing.
     pub fn since(&self, start: &Event) -> Result<Duration> {
         let milliseconds = self.milliseconds_since(start)?;
         Duration::try_from_secs_f64(milliseconds * 1e-3).map_err(|_| {
@@ -75,7 +76,7 @@ impl Event {
         })
     }
 
-    /// The same, below zero if this event is the earlier one.
+    /// Returns the same time in milliseconds, negative if this event is the earlier one.
     pub(in crate::cuda) fn milliseconds_since(&self, start: &Event) -> Result<f64> {
         self.context.bind()?;
         let driver = self.context.driver();

@@ -11,21 +11,21 @@ pub(in crate::cuda) const TECHNIQUE: &str = "a gate (stream memory operations)";
 const OPEN: u32 = 1;
 const SHUT: u32 = 0;
 
-/// A gate between streams: one opens and shuts it, in the order of its work, and others wait until it is open. The host is not needed for
-/// that.
+/// A gate between streams: one stream opens and shuts it in stream order, and other streams wait
+/// until it is open, without the host.
 ///
-/// CUDA does not see that one stream waits for another: a gate that is never opened blocks the streams that wait for it for ever, and so
-/// [`Context::synchronize`].
+/// CUDA does not know about this dependency. A gate that is never opened blocks the waiting
+/// streams, and [`Context::synchronize`], forever.
 #[derive(Debug)]
 pub struct Gate {
     word: DeviceBuffer,
 }
 
 impl Gate {
-    /// An open gate. It is opened by way of `stream`, for which the host waits.
+    /// Creates an open gate. The host waits for `stream`, which opens it.
     ///
     /// # Errors
-    /// [`Error::Lacking`] where driver or device have no stream memory operations; what CUDA reports.
+    /// [`Error::Lacking`] if the driver or the device has no stream memory operations; CUDA errors.
     pub fn new(context: &Context, stream: &Stream) -> Result<Self> {
         let capabilities = context.capabilities()?;
         if !capabilities.stream_memory_operations {
@@ -39,33 +39,33 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Puts the opening of the gate into `stream`, and returns at once.
+    /// Enqueues the opening of the gate into `stream` without waiting.
     pub fn open(&self, stream: &Stream) -> Result<()> {
         self.write(stream, OPEN)
     }
 
-    /// Puts the shutting of the gate into `stream`, and returns at once.
+    /// Enqueues the shutting of the gate into `stream` without waiting.
     pub fn shut(&self, stream: &Stream) -> Result<()> {
         self.write(stream, SHUT)
     }
 
-    /// Work that is put into `stream` from now on waits until the gate is open. The host does not wait. A gate that opens only for a moment
-    /// may be missed.
+    /// Makes later work in `stream` wait until the gate is open. The host does not wait. A gate
+    /// that is open only briefly may be missed.
     pub fn wait(&self, stream: &Stream) -> Result<()> {
         stream.context().bind()?;
-        // SAFETY: the address is that of a word, which stays until streams are idle.
+        // SAFETY: the address is that of a word that outlives the work in the streams.
         unsafe { stream.driver().stream_wait_value(stream.raw(), self.word.address(), OPEN, WAIT_EQUAL) }
             .map_err(|error| error.of(TECHNIQUE))
     }
 
-    /// Opens the gate by another way, for when the first has failed.
+    /// Opens the gate with a memory fill, for use after a failed stream memory operation.
     pub(in crate::cuda) fn force_open(&self, stream: &Stream) -> Result<()> {
         self.word.fill(stream, OPEN)
     }
 
     fn write(&self, stream: &Stream, value: u32) -> Result<()> {
         stream.context().bind()?;
-        // SAFETY: the address is that of a word, which stays until streams are idle.
+        // SAFETY: the address is that of a word that outlives the work in the streams.
         unsafe { stream.driver().stream_write_value(stream.raw(), self.word.address(), value, 0) }
             .map_err(|error| error.of(TECHNIQUE))
     }

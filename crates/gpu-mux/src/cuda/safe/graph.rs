@@ -10,10 +10,10 @@ use crate::cuda::error::Result;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{self, ExecutableOf, GraphOf, NodeOf};
 
-/// Captured work that has not been executed: nodes (kernels, copies, graphs) and the dependencies between them.
+/// Captured work that has not been executed: nodes (kernels, copies, graphs) and the dependencies
+/// between them.
 ///
-/// It is for one thread at a time, which CUDA demands of graphs even where they are only read:
-///
+/// It is used by one thread at a time, which CUDA requires even for reading a graph:
 /// ```compile_fail,E0277
 /// fn shared_by_threads<T: Sync>() {}
 /// shared_by_threads::<gpu_mux::cuda::CapturedGraph>();
@@ -28,11 +28,11 @@ pub struct CapturedGraph {
 pub(in crate::cuda) type Node = Raw<NodeOf>;
 
 impl CapturedGraph {
-    /// Takes over a graph that another library has captured, a `CUgraph` or `cudaGraph_t`.
+    /// Takes ownership of a graph that another library has captured, a `CUgraph` (`cudaGraph_t`).
     ///
     /// # Safety
-    /// The graph is alive, was captured in this context, and has no other owner. What its nodes use has to stay
-    /// as long as the graph and what is made from it.
+    /// The graph must be valid, captured in this context, and have no other owner. Everything that
+    /// its nodes use must outlive the graph and the graphs made from it.
     #[must_use]
     pub unsafe fn from_raw(context: &Context, graph: *mut c_void) -> Self {
         // SAFETY: as the caller promises.
@@ -45,7 +45,7 @@ impl CapturedGraph {
         Self { context, raw: Raw(graph) }
     }
 
-    /// An empty graph.
+    /// Creates an empty graph.
     pub(in crate::cuda) fn empty(context: &Context) -> Result<Self> {
         context.bind()?;
         // SAFETY: the graph is written.
@@ -54,17 +54,17 @@ impl CapturedGraph {
         Ok(unsafe { Self::own(context.clone(), raw) })
     }
 
-    /// How many nodes it has; a graph inside counts as one.
+    /// Returns the number of nodes; a child graph counts as one.
     pub fn node_count(&self) -> Result<usize> {
-        // SAFETY: there is no place for nodes, so that they are counted.
+        // SAFETY: with a null array, the nodes are only counted.
         written(|count| unsafe { self.driver().graph_nodes(self.raw.0, std::ptr::null_mut(), count) })
     }
 
-    /// Makes it launchable. Its kernels run with the priorities that they were captured with or have been
-    /// [given](Self::set_priority).
+    /// Instantiates the graph for launching. Its kernels run with the priorities that they were
+    /// captured with or [given](Self::set_priority).
     pub fn instantiate(&self) -> Result<Executable> {
         self.context.bind()?;
-        // Older drivers refuse the flag, and have no priorities of nodes.
+        // Older drivers refuse the flag and have no node priorities.
         let flags = if self.context.has_node_priority() { sys::USE_NODE_PRIORITY } else { 0 };
         // SAFETY: the executable graph is written; this graph is alive.
         let raw =
@@ -72,10 +72,11 @@ impl CapturedGraph {
         Ok(Executable { context: self.context.clone(), raw: Mutex::new(Raw(raw)) })
     }
 
-    /// Gives all kernels of the graph a priority of their own; those of graphs inside it too.
+    /// Sets the priority of all kernels of the graph, including those of child graphs.
     ///
     /// # Errors
-    /// [`Error::Lacking`](crate::cuda::Error::Lacking) where the driver has no priorities of nodes; what CUDA reports.
+    /// [`Error::Lacking`](crate::cuda::Error::Lacking) if the driver has no node priorities; CUDA
+    /// errors.
     pub fn set_priority(&self, priority: Priority) -> Result<()> {
         let number = priority.number(self.context())?;
         // SAFETY: the graph is alive.
@@ -86,32 +87,32 @@ impl CapturedGraph {
         &self.context
     }
 
-    /// Its nodes, in CUDA's order.
+    /// Returns the nodes in CUDA's order.
     pub(in crate::cuda) fn nodes(&self) -> Result<Vec<Node>> {
         // SAFETY: the graph is alive.
         unsafe { nodes(self.driver(), self.raw.0) }
     }
 
-    /// Pairs of nodes of which the second has to wait for the first.
+    /// Returns the edges; the second node of a pair depends on the first.
     pub(in crate::cuda) fn edges(&self) -> Result<Vec<(Node, Node)>> {
         let (driver, graph, none) = (self.driver(), self.raw.0, std::ptr::null_mut());
-        // SAFETY: there is no place for edges, so that they are counted.
+        // SAFETY: with null arrays, the edges are only counted.
         let mut count = written(|count| unsafe { driver.graph_edges(graph, none, none, count) })?;
         let (mut from, mut to) = (vec![std::ptr::null_mut(); count], vec![std::ptr::null_mut(); count]);
         if count > 0 {
-            // SAFETY: there is place for as many as were counted.
+            // SAFETY: the arrays have room for as many edges as were counted.
             unsafe { driver.graph_edges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &raw mut count) }?;
         }
         Ok(from.into_iter().map(Raw).zip(to.into_iter().map(Raw)).collect())
     }
 
-    /// How many nodes allocate or free memory, also in graphs inside it.
+    /// Returns the number of nodes that allocate or free memory, including those of child graphs.
     pub(in crate::cuda) fn memory_nodes(&self) -> Result<usize> {
         // SAFETY: the graph is alive.
         unsafe { memory_nodes(self.driver(), self.raw.0) }
     }
 
-    /// A copy without the nodes that are not in `kept`; the second value has the copies of `kept`, in its order.
+    /// Returns a copy that contains only the nodes `kept`, and the copies of those nodes in order.
     pub(in crate::cuda) fn part(
         &self,
         nodes: &[Node],
@@ -137,7 +138,7 @@ impl CapturedGraph {
         Ok((clone, copies))
     }
 
-    /// Adds a graph as one node, which waits for `after`. The graph is copied.
+    /// Adds a copy of a graph as one node that depends on `after`.
     pub(in crate::cuda) fn append(&self, child: &Self, after: Option<Node>) -> Result<Node> {
         self.context.bind()?;
         let after: &[*mut NodeOf] = &after.map_or_else(Vec::new, |node| vec![node.0]);
@@ -156,11 +157,11 @@ impl CapturedGraph {
 /// # Safety
 /// The graph is alive.
 unsafe fn nodes(driver: &Driver, graph: *mut GraphOf) -> Result<Vec<Node>> {
-    // SAFETY: there is no place for nodes, so that they are counted.
+    // SAFETY: with a null array, the nodes are only counted.
     let mut count = written(|count| unsafe { driver.graph_nodes(graph, std::ptr::null_mut(), count) })?;
     let mut nodes = vec![std::ptr::null_mut(); count];
     if count > 0 {
-        // SAFETY: there is place for as many as were counted.
+        // SAFETY: the array has room for as many nodes as were counted.
         unsafe { driver.graph_nodes(graph, nodes.as_mut_ptr(), &raw mut count) }?;
     }
     Ok(nodes.into_iter().map(Raw).collect())
@@ -173,10 +174,10 @@ unsafe fn kind(driver: &Driver, node: Node) -> Result<u32> {
     written(|kind| unsafe { driver.node_type(node.0, kind) })
 }
 
-/// The graph inside a node. It belongs to the node.
+/// Returns the child graph of a node. The node owns it.
 ///
 /// # Safety
-/// The node is alive, and a graph's.
+/// The node is alive and is a child graph node.
 unsafe fn child(driver: &Driver, node: Node) -> Result<*mut GraphOf> {
     // SAFETY: the graph is written.
     written(|graph| unsafe { driver.node_child(node.0, graph) })
@@ -217,21 +218,22 @@ unsafe fn set_priority(driver: &Driver, graph: *mut GraphOf, priority: i32) -> R
 
 impl Drop for CapturedGraph {
     fn drop(&mut self) {
-        // SAFETY: it is destroyed once; what was made from it has copies.
+        // SAFETY: it is destroyed once; graphs made from it are copies.
         self.context.destroy(|| unsafe { self.driver().graph_destroy(self.raw.0) });
     }
 }
 
-/// A graph that can be launched, again and again: one call of the host for all its nodes.
+/// An instantiated graph. Each launch is one host call for all its nodes.
 #[derive(Debug)]
 pub struct Executable {
     context: Context,
-    /// For one thread at a time.
+    /// Used by one thread at a time.
     raw: Mutex<Raw<ExecutableOf>>,
 }
 
 impl Executable {
-    /// Puts the graph into a stream. It does not run beside itself: a second launch waits for the first.
+    /// Launches the graph into a stream. Launches of the same graph do not overlap: a second one
+    /// waits for the first.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         stream.context().bind()?;
         let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +246,7 @@ impl Drop for Executable {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let raw = self.raw.get_mut().unwrap_or_else(PoisonError::into_inner).0;
-        // SAFETY: it is destroyed once; CUDA puts it off while it runs.
+        // SAFETY: it is destroyed once; CUDA defers the destruction while the graph runs.
         self.context.destroy(|| unsafe { driver.executable_destroy(raw) });
     }
 }

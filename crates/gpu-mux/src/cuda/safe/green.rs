@@ -8,35 +8,37 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::{self, GreenOf, StreamOf};
 
-/// Some of a device's multiprocessors, set apart: what is launched into its streams runs on them and on no others.
+/// A fixed subset of a device's multiprocessors: kernels launched into its streams run on these and
+/// on no others.
 ///
-/// It is entered by its streams alone and never made a thread's current context, which CUDA allows to one thread at a
-/// time: kernels, graphs and events are those of the device's [`Context`].
+/// It is used through its streams alone and never made current, which CUDA permits for one thread
+/// at a time. Kernels, graphs and events belong to the device's [`Context`].
 ///
-/// Caches and memory bandwidth stay shared. Other streams may still run on these multiprocessors: it caps, and does
-/// not reserve.
+/// Caches and memory bandwidth are shared. Other streams may also run on these multiprocessors: it
+/// is a cap, not a reservation.
 #[derive(Debug, Clone)]
 pub struct GreenContext(pub(super) Arc<Green>);
 
 #[derive(Debug)]
 pub(in crate::cuda) struct Green {
     context: Context,
-    /// For one thread at a time.
+    /// Used by one thread at a time.
     raw: Mutex<Raw<GreenOf>>,
     multiprocessors: u32,
 }
 
 impl GreenContext {
-    /// Sets at least `multiprocessors` apart. CUDA rounds up to what the architecture can divide (8 on Hopper).
+    /// Creates a green context of at least `multiprocessors` multiprocessors. CUDA rounds up to the
+    /// granularity of the architecture (8 on Hopper).
     ///
     /// # Errors
-    /// [`Error::Lacking`] where driver or device have no green contexts; [`Error::Invalid`] for none or more
-    /// multiprocessors than there are; what CUDA reports.
+    /// [`Error::Lacking`] if the driver or the device has no green contexts; [`Error::Invalid`] if
+    /// `multiprocessors` is zero or larger than the device's number; CUDA errors.
     pub fn new(context: &Context, multiprocessors: u32) -> Result<Self> {
         context.bind()?;
         let driver = context.driver();
         let whole = context.multiprocessors_as_resource()?;
-        // SAFETY: multiprocessors were asked for, so these are counted.
+        // SAFETY: the resource was requested as multiprocessors, so the `sm` field is valid.
         let there = unsafe { whole.__bindgen_anon_1.sm.smCount };
         if multiprocessors == 0 || multiprocessors > there {
             return Err(Error::Invalid(format!(
@@ -45,12 +47,12 @@ impl GreenContext {
         }
         let mut groups = 1;
         let rest = std::ptr::null_mut();
-        // SAFETY: one group is written, and how many there are; there is no place for the rest.
+        // SAFETY: one group and the number of groups are written; the null remainder is permitted.
         let mut part = written(|part| unsafe {
             driver.resource_split(part, &raw mut groups, &raw const whole, rest, 0, multiprocessors)
         })
         .map_err(|error| error.of(sys::GREEN_CONTEXT))?;
-        // SAFETY: a part of multiprocessors are multiprocessors.
+        // SAFETY: a part of an SM resource is an SM resource.
         let multiprocessors = unsafe { part.__bindgen_anon_1.sm.smCount };
         // SAFETY: the description is written; the resource was made by CUDA.
         let description =
@@ -67,7 +69,7 @@ impl GreenContext {
         Ok(Self(Arc::new(green)))
     }
 
-    /// How many multiprocessors it has got.
+    /// Returns the number of multiprocessors that CUDA has assigned.
     #[must_use]
     pub fn multiprocessors(&self) -> u32 {
         self.0.multiprocessors
@@ -79,8 +81,9 @@ impl Green {
         &self.context
     }
 
-    /// Asks for the context that stands for it. Nothing uses that; but before it has been asked for, CUDA refuses to change
-    /// kernels that were captured in its streams (`CUDA_ERROR_INVALID_CONTEXT`, seen on an H200 with driver 580).
+    /// Requests the `CUcontext` of this green context. It is not used, but without this call CUDA
+    /// refuses to change kernels that were captured in its streams (`CUDA_ERROR_INVALID_CONTEXT`,
+    /// observed on an H200 with driver 580).
     fn convert(&self) -> Result<()> {
         let green = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the context is written; the green context is alive, and no other thread uses it.
@@ -89,7 +92,7 @@ impl Green {
             .map_err(|error| error.of(sys::GREEN_CONTEXT))
     }
 
-    /// A stream that runs in it, and does not wait for the default stream.
+    /// Creates a stream in this green context that does not synchronize with the default stream.
     pub(super) fn stream(&self, priority: i32) -> Result<Raw<StreamOf>> {
         let green = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, flags) = (self.context.driver(), sys::STREAM_NON_BLOCKING);
@@ -104,7 +107,7 @@ impl Drop for Green {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let raw = self.raw.get_mut().unwrap_or_else(PoisonError::into_inner).0;
-        // SAFETY: it is destroyed once, and its streams, which keep it, are gone.
+        // SAFETY: it is destroyed once, and its streams, which hold a reference to it, are gone.
         self.context.destroy(|| unsafe { driver.green_destroy(raw) });
     }
 }

@@ -1,4 +1,5 @@
-//! What owns the driver's objects: each is destroyed once, in the context that it belongs to, and no drop panics.
+//! Owners of the driver's objects. Each object is destroyed once, in its context, and no destructor
+//! panics.
 
 pub(super) mod buffer;
 pub(super) mod capabilities;
@@ -11,8 +12,8 @@ pub(super) mod green;
 pub(super) mod module;
 pub(super) mod stream;
 
-/// A handle of the driver's: it may be used from any thread, with the right context current. Whether several threads may
-/// use it at once is for [`threads`] to say, kind by kind.
+/// A handle of the driver. It may be used from any thread with its context current. Module
+/// [`threads`] defines which kinds several threads may use at once.
 pub(super) struct Raw<T>(pub(super) *mut T);
 
 impl<T> Clone for Raw<T> {
@@ -35,26 +36,27 @@ mod threads {
     use super::Raw;
     use crate::cuda::sys::{ContextOf, EventOf, FunctionOf, ModuleOf, StreamOf};
 
-    // SAFETY: no object of CUDA's driver belongs to a thread: a handle only names one.
+    // SAFETY: no object of the CUDA driver belongs to a thread; a handle is only a reference.
     unsafe impl<T> Send for Raw<T> {}
 
-    // Graphs, their nodes, executable graphs and green contexts are not among the following: CUDA does not synchronise
-    // graph objects, in calls that look like mere questions neither (its manual, "Graphs thread safety"), and promises
-    // nothing for the others. They are used by one thread at a time, behind `!Sync` or a lock.
+    // Graphs, graph nodes, executable graphs and green contexts are not listed here. CUDA does not
+    // synchronize access to graph objects, even for queries (CUDA manual, "Graph object thread
+    // safety"), and guarantees nothing for the others. They are used by one thread at a time,
+    // enforced by `!Sync` or a lock.
 
-    // SAFETY: the driver guards contexts against use by several threads at once.
+    // SAFETY: contexts are thread-safe in the driver.
     unsafe impl Sync for Raw<ContextOf> {}
-    // SAFETY: the driver guards streams, into which any thread may put work.
+    // SAFETY: streams are thread-safe in the driver.
     unsafe impl Sync for Raw<StreamOf> {}
-    // SAFETY: the driver guards events.
+    // SAFETY: events are thread-safe in the driver.
     unsafe impl Sync for Raw<EventOf> {}
-    // SAFETY: a module that is loaded is only read, until it is unloaded by its one owner.
+    // SAFETY: a loaded module is only read until its only owner unloads it.
     unsafe impl Sync for Raw<ModuleOf> {}
     // SAFETY: a kernel is only read.
     unsafe impl Sync for Raw<FunctionOf> {}
 }
 
-/// What users may rely on; that a captured graph is not `Sync` is checked in its documentation.
+/// Thread-safety guarantees for users. A doc test of `CapturedGraph` checks that it is not `Sync`.
 const _: () = {
     const fn moves_between_threads<T: Send>() {}
     const fn is_shared_by_threads<T: Send + Sync>() {}

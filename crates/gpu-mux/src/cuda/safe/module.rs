@@ -10,10 +10,10 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::{FunctionOf, ModuleOf};
 
-/// The most arguments that a kernel may have here.
+/// Maximum number of kernel arguments.
 const ARGUMENTS: usize = 16;
 
-/// Device code, loaded.
+/// A loaded module of device code.
 #[derive(Debug, Clone)]
 pub struct Module(Arc<Loaded>);
 
@@ -27,7 +27,7 @@ impl Module {
     /// Loads PTX text, which the driver compiles for its device.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is a zero in the text; what CUDA reports.
+    /// [`Error::Invalid`] if the text contains a zero byte; CUDA errors.
     pub fn load(context: &Context, ptx: &str) -> Result<Self> {
         let image =
             CString::new(ptx).map_err(|_| Error::Invalid("PTX text has no zeros in it".to_owned()))?;
@@ -37,7 +37,7 @@ impl Module {
         Ok(Self(Arc::new(Loaded { context: context.clone(), raw: Raw(raw) })))
     }
 
-    /// A kernel of this module, by its name (with C linkage).
+    /// Returns the kernel of this name (with C linkage).
     pub fn function(&self, name: &str) -> Result<Function> {
         let wanted =
             CString::new(name).map_err(|_| Error::Invalid("no kernel has a zero in its name".to_owned()))?;
@@ -53,30 +53,30 @@ impl Module {
 impl Drop for Loaded {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        // SAFETY: it is unloaded once, and its functions, which keep it, are gone.
+        // SAFETY: it is unloaded once, and its functions, which hold a reference to it, are gone.
         self.context.destroy(|| unsafe { driver.module_unload(self.raw.0) });
     }
 }
 
-/// A kernel. It keeps the module that it comes from.
+/// A kernel. It holds a reference to its module.
 #[derive(Debug, Clone)]
 pub struct Function {
     raw: Raw<FunctionOf>,
     _module: Module,
 }
 
-/// How many threads a kernel is run by.
+/// The launch configuration of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchShape {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads in each block.
+    /// Number of threads in a block.
     pub threads: u32,
-    /// Shared memory of each block, besides what the kernel declares.
+    /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
 }
 
-/// A kernel's argument.
+/// A kernel argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Argument {
     /// An `unsigned int` or an `int`.
@@ -98,15 +98,15 @@ impl Argument {
 }
 
 impl Function {
-    /// Puts the kernel into a stream. Arguments are copied; nothing is allocated.
+    /// Launches the kernel into a stream. Arguments are copied; nothing is allocated.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than 16 arguments; what CUDA reports.
+    /// [`Error::Invalid`] for more than 16 arguments; CUDA errors.
     ///
     /// # Safety
-    /// The arguments are those that the kernel takes, and it may write where they point. Kernel and memory have to
-    /// stay until the kernel has run; and, if the stream is being captured, as long as the graph and what is made
-    /// from it.
+    /// The arguments must match the kernel's parameters, and the kernel must be allowed to write
+    /// where they point. The module and the memory must outlive the kernel's execution, or the
+    /// graph and the graphs made from it if the stream is being captured.
     pub unsafe fn launch(&self, stream: &Stream, shape: LaunchShape, arguments: &[Argument]) -> Result<()> {
         let mut pointers = [std::ptr::null_mut(); ARGUMENTS];
         let given = arguments.len();

@@ -10,13 +10,13 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{STREAM_NON_BLOCKING, StreamOf};
 
-/// How urgent a stream's kernels, or a graph's, are to the device's scheduler: blocks that wait are started in this
-/// order. It is a hint, it does not interrupt what runs, and it is for kernels only.
+/// Scheduling priority of the kernels of a stream or a graph. Waiting blocks are started in
+/// priority order. It is a hint, does not preempt running blocks, and applies to kernels only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
-    /// The greatest that the device has.
+    /// The greatest priority of the device.
     Foreground,
-    /// The least that the device has, which is CUDA's default.
+    /// The least priority of the device, CUDA's default.
     #[default]
     Background,
 }
@@ -28,21 +28,21 @@ impl Priority {
     }
 }
 
-/// A queue of work on the device: what is put in runs in order, beside what is in other streams.
+/// A queue of work on the device: its work runs in order, concurrently with that of other streams.
 ///
-/// It does not wait for CUDA's default stream, nor that for it. Work that is in it when it is dropped runs to its end.
+/// It does not synchronize with CUDA's default stream. Dropping it does not cancel its work.
 #[derive(Debug)]
 pub struct Stream {
     context: Context,
     raw: Raw<StreamOf>,
-    /// What it runs in, where that is not the whole device.
+    /// The green context that it runs in, if it does not use the whole device.
     green: Option<GreenContext>,
-    /// Another library destroys it.
+    /// Whether another library owns it and destroys it.
     borrowed: bool,
 }
 
 impl Stream {
-    /// A stream of the whole device.
+    /// Creates a stream that uses the whole device.
     pub fn new(context: &Context, priority: Priority) -> Result<Self> {
         let number = priority.number(context)?;
         let driver = context.driver();
@@ -51,7 +51,7 @@ impl Stream {
         Ok(Self { context: context.clone(), raw: Raw(raw), green: None, borrowed: false })
     }
 
-    /// A stream whose kernels run on the multiprocessors of `green` only.
+    /// Creates a stream whose kernels run only on the multiprocessors of `green`.
     pub fn within(green: &GreenContext, priority: Priority) -> Result<Self> {
         let context = green.0.context();
         let number = priority.number(context)?;
@@ -59,58 +59,60 @@ impl Stream {
         Ok(Self { context: context.clone(), raw, green: Some(green.clone()), borrowed: false })
     }
 
-    /// A stream that another library has made in the device's primary context, and which that one destroys: a `CUstream` or
-    /// `cudaStream_t`.
+    /// Wraps a `CUstream` (`cudaStream_t`) that another library has created in the device's primary
+    /// context and will destroy.
     ///
     /// # Safety
-    /// It is a stream of this context, and lives as long as this and as the work that is put into it.
+    /// `raw` must be a stream of this context and outlive the returned value and the work that is
+    /// put into it.
     #[must_use]
     pub unsafe fn borrow(context: &Context, raw: *mut c_void) -> Self {
         Self { context: context.clone(), raw: Raw(raw.cast()), green: None, borrowed: true }
     }
 
-    /// The context it belongs to.
+    /// Returns the stream's context.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// CUDA's `CUstream` or `cudaStream_t`, for other libraries. It lives as long as this stream.
+    /// Returns the `CUstream` (`cudaStream_t`) for other libraries, valid as long as this stream.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.raw.0.cast()
     }
 
-    /// Records an event, which [`Event::is_complete`] queries.
+    /// Records an event; [`Event::is_complete`] queries it.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
         // SAFETY: both are alive.
         self.named(unsafe { self.driver().event_record(event.raw(), self.raw.0) })
     }
 
-    /// Work that is put in from now on waits until `event`, as it was last recorded, is complete; the caller does not wait.
+    /// Makes later work in this stream wait until `event`, as last recorded, is complete. The host
+    /// does not wait.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.context.bind()?;
-        // SAFETY: both are alive, and the event may be recorded again or destroyed afterwards.
+        // SAFETY: both are alive; the event may be recorded again or destroyed afterwards.
         self.named(unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) })
     }
 
-    /// Whether all work in the stream is complete.
+    /// Returns whether all work in the stream is complete.
     pub fn is_idle(&self) -> Result<bool> {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.driver().stream_is_idle(self.raw.0) }
     }
 
-    /// Waits until all work in the stream is complete. It blocks.
+    /// Blocks until all work in the stream is complete.
     pub fn synchronize(&self) -> Result<()> {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.driver().stream_synchronize(self.raw.0) }
     }
 
-    /// The same result, but for a driver that cannot use objects of the device's context in a green context's stream: an
-    /// error that names what it lacks.
+    /// Converts the error of a driver that cannot use objects of the device's context in a stream
+    /// of a green context to one that names the technique.
     pub(super) fn named(&self, result: Result<()>) -> Result<()> {
         match self.green {
             Some(_) => result.map_err(Error::in_green_context),

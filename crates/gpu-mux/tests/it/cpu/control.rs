@@ -1,4 +1,4 @@
-//! Background jobs held back from another thread.
+//! Background jobs controlled from another thread.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use gpu_mux::{CpuDriver, End, Error, Idle, Policy, job_fn};
 use super::jobs::ScriptStep::{self, Communicate, Go, Wait};
 use super::jobs::Scripted;
 
-/// Waits until something is so, but not for ever.
+/// Waits until a condition holds, with a time limit.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {

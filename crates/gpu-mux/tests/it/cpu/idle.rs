@@ -7,7 +7,7 @@ use std::{fs, thread};
 
 use gpu_mux::{CpuDriver, Error, Idle, Policy, job_fn};
 
-/// How long this thread has been on a core.
+/// Returns the time that this thread has spent on a core.
 fn cpu_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
@@ -25,7 +25,7 @@ fn a_parked_worker_uses_no_cpu_and_wakes_up_for_work() {
         served.fetch_add(1, Ordering::SeqCst);
         Ok::<(), Error>(())
     });
-    // It stalls, and has to be asked again when there may be something.
+    // It stalls, and must be polled again when work may have arrived.
     let background = job_fn(|| Poll::<Option<()>>::Pending, |()| Ok::<(), Error>(()));
     let mut driver = CpuDriver::new(Policy::default()).idle(Idle::Park);
     driver.add(background);

@@ -1,20 +1,20 @@
-//! Jobs that do as they are told, and write down what happened.
+//! Jobs that follow a script and log what they run.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use gpu_mux::{Error, JobState, PolledJob, Upcoming};
 
-/// What a scripted job does next.
+/// A step of a scripted job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ScriptStep {
-    /// Has a tasklet, and runs it.
+    /// Has a tasklet and runs it.
     Go,
-    /// One poll in vain.
+    /// Is not ready for one poll.
     Wait,
-    /// One poll in vain, for communication.
+    /// Communicates for one poll.
     Communicate,
-    /// Has a tasklet, at a place in the program.
+    /// Has a tasklet with this site and estimate.
     At(Upcoming),
     FailToPoll,
     FailToRun,
@@ -34,7 +34,7 @@ impl From<Error> for JobError {
     }
 }
 
-/// Follows its script, and is finished at the end of it, or repeats a step for ever.
+/// A job that follows its script and then finishes, or repeats one step forever.
 pub(crate) struct Scripted<'a> {
     name: char,
     steps: VecDeque<ScriptStep>,

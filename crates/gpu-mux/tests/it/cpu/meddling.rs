@@ -1,4 +1,4 @@
-//! Background jobs held back by whoever is called, whenever that is.
+//! Background jobs controlled from within the callbacks of any job.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use super::jobs::ScriptStep::{self, Communicate, Go, Wait};
 use super::jobs::{JobError, Scripted};
 use super::scripted;
 
-/// What is asked of a job.
+/// A request for a job.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Pause,
@@ -32,17 +32,18 @@ impl Call {
     }
 }
 
-/// The controls of all background jobs, and who is asked for what in the next callbacks of any job.
+/// The controls of all background jobs, and the requests for the next callbacks.
 struct Meddling {
     controls: RefCell<Vec<Control>>,
     calls: RefCell<VecDeque<Option<(usize, Call)>>>,
-    /// The jobs that are paused or drained after all calls.
+    /// The jobs that are paused or drained after all requests.
     to_stop: Vec<usize>,
     begun: Instant,
 }
 
 impl Meddling {
-    /// Whether every call has been made, and every job that was last told to stop has stopped. Gives up after a while.
+    /// Returns whether every request has been made and every job that should be stopped is stopped,
+    /// or the time limit has passed.
     fn is_settled(&self) -> bool {
         let stopped = |place: &usize| self.controls.borrow()[*place].is_stopped();
         let waited = self.begun.elapsed() > Duration::from_secs(20);
@@ -50,10 +51,10 @@ impl Meddling {
     }
 }
 
-/// A job that meddles with the background whenever it is called.
+/// A job that makes one request in each callback.
 struct Meddler<'a> {
     job: Scripted<'a>,
-    /// Its own place among the controls.
+    /// Its own index among the controls.
     place: Option<usize>,
     meddling: &'a Meddling,
 }
@@ -71,8 +72,8 @@ impl Meddler<'_> {
 impl PolledJob for Meddler<'_> {
     type Error = JobError;
 
-    /// The foreground waits at its end until all calls are made and have taken effect. How many tasklets that takes depends
-    /// on the clock: jobs share time.
+    /// The foreground waits at its end until all requests have been made and have taken effect. The
+    /// number of tasklets until then depends on the clock, because jobs share time.
     fn poll(&mut self) -> Result<JobState, JobError> {
         self.meddle();
         match self.job.poll()? {
@@ -89,7 +90,7 @@ impl PolledJob for Meddler<'_> {
     }
 }
 
-/// Whether these calls leave a job paused, and whether they drain it.
+/// Returns whether these requests leave a job paused, and whether they drain it.
 fn paused_and_drained(place: usize, calls: &[Option<(usize, Call)>]) -> (bool, bool) {
     let of_it = calls.iter().flatten().filter(|(of, _)| *of == place).map(|(_, call)| call);
     of_it.fold((false, false), |(paused, drained), call| match call {
@@ -100,15 +101,14 @@ fn paused_and_drained(place: usize, calls: &[Option<(usize, Call)>]) -> (bool, b
     })
 }
 
-/// What came of it.
+/// Results of a run with requests.
 struct Meddled {
     result: Result<String, JobError>,
     ends: [Option<End<JobError>>; 2],
     stopped: [bool; 2],
 }
 
-/// Runs two background jobs while these calls are made, one a callback; says what ran, how each job ended, and whether it
-/// is stopped.
+/// Runs two background jobs while these requests are made, one in each callback.
 fn meddled(foreground: &[ScriptStep], calls: &[Option<(usize, Call)>]) -> Meddled {
     let log = RefCell::new(String::new());
     let is_to_stop = |place: &usize| matches!(paused_and_drained(*place, calls), (true, _) | (_, true));
@@ -139,7 +139,7 @@ fn a_drain_is_final_and_a_pause_is_not() {
             .map(|callback| calls.iter().find(|call| call.0 == callback).map(|&(_, call)| (1, call)))
             .collect()
     };
-    // The name, calls by callback, the end of the second job, and whether it stopped.
+    // Name, requests by callback, the second job's outcome, and whether it is stopped.
     for (name, calls, end, stopped) in [
         (
             "drain, then resume while it is drained",

@@ -1,4 +1,4 @@
-//! The CPU driver, with jobs that follow a script and write down what happened.
+//! The CPU driver, with jobs that follow a script.
 
 mod control;
 mod idle;
@@ -18,7 +18,8 @@ use proptest::prelude::*;
 use jobs::ScriptStep::{At, Communicate, FailToPoll, FailToRun, Go, PanicInPoll, PanicInRun, Wait};
 use jobs::{JobError, ScriptStep, Scripted};
 
-/// Runs scripts with a policy: what happened in which order, and how it ended.
+/// Results of a scripted run: the order of tasklets, the result, and the outcomes of the background
+/// jobs.
 struct Ran {
     log: String,
     result: Result<Usage, JobError>,
@@ -40,7 +41,7 @@ fn run(foreground: &[ScriptStep], background: &[ScriptStep]) -> Ran {
     run_by(scripted(), foreground, &[background])
 }
 
-/// The default, but that no clock has a say in it.
+/// The default without gap fitting, so that results do not depend on the clock.
 fn scripted() -> Policy {
     Policy { gaps: None, ..Policy::default() }
 }
@@ -136,7 +137,7 @@ fn jobs_that_have_ended_are_taken_out_and_others_take_their_place() {
 fn the_background_goes_on_in_the_next_run() {
     let log = RefCell::new(String::new());
     let mut background = Scripted::new('a', &[Go; 3], &log);
-    // What it announced to a driver that holds it back is still there for the next.
+    // A tasklet announced to a driver that withholds it is still announced to the next driver.
     let held = Policy { background_in_flight: 0, background_in_flight_alone: 0, ..Policy::default() };
     let mut driver = CpuDriver::new(held);
     driver.add(&mut background);
@@ -196,7 +197,7 @@ fn background_jobs_share_by_their_weights() {
     driver.add(Box::new(job_fn(endless, busy(50)))).weigh(NonZeroU32::new(weight).unwrap());
     let usage = driver.run(&mut foreground).unwrap();
     let [one, three] = [0, 1].map(|job| driver.background()[job].busy().as_secs_f64());
-    // Whatever disturbs them, neither gets ahead by more than a tasklet.
+    // Regardless of disturbances, neither gets ahead by more than a tasklet.
     let longest = usage.longest_background.as_secs_f64();
     let ahead = (one - three / f64::from(weight)).abs();
     assert!(ahead <= longest * (1.0 + 1.0 / f64::from(weight)), "{one} s and {three} s, longest {longest} s");
@@ -207,7 +208,8 @@ fn background_jobs_share_by_their_weights() {
 fn every_way_of_waiting_sees_the_work_that_comes() {
     let sleep = Idle::Sleep(Duration::from_micros(10));
     let (send, seen) = mpsc::channel();
-    // Who parks polls again only while something communicates: see the tests of the waker for the rest.
+    // A parked worker polls again only while a job communicates. The test of the waker covers the
+    // other cases.
     let ways = [(Idle::Spin, Wait), (Idle::Yield, Wait), (sleep, Wait), (Idle::Park, Communicate)];
     std::thread::spawn(move || {
         for (idle, in_vain) in ways {
@@ -230,7 +232,7 @@ fn a_background_that_communicates_is_not_slept_over() {
     let (send, seen) = mpsc::channel();
     std::thread::spawn(move || {
         let log = RefCell::new(String::new());
-        // It ends when the background has got through its communication, and nothing wakes the worker.
+        // It ends when the background's communication is complete, and nothing wakes the worker.
         let next = || if log.borrow().contains('a') { Poll::Ready(None::<()>) } else { Poll::Pending };
         let mut foreground = job_fn(next, |()| Ok::<(), Error>(()));
         let mut driver = CpuDriver::new(scripted()).idle(Idle::Park);
@@ -292,7 +294,7 @@ proptest! {
         foreground in prop::collection::vec(prop_oneof![Just(Go), Just(Wait), Just(Communicate)], 0..60),
         background in prop::collection::vec(prop_oneof![Just(Go), Just(Wait)], 0..60),
     ) {
-        // Every poll of the foreground in vain is one step of the background.
+        // Every poll of the foreground that is not ready allows one step of the background.
         let mut steps = background.iter();
         let expected: String = foreground
             .iter()

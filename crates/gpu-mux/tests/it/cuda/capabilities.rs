@@ -1,4 +1,4 @@
-//! What is found out by asking, and what is said when something is lacking.
+//! Queries of capabilities, and the errors for missing ones.
 
 use std::num::NonZeroUsize;
 
@@ -24,7 +24,7 @@ fn a_new_driver_has_everything() {
     });
 }
 
-/// Without the technique, asking for it is an error with its name, and nothing is left behind.
+/// Requests a technique that is missing, and returns the error. Nothing is leaked.
 fn lacks(prepare: impl FnOnce(&Emulator), ask: impl FnOnce(&Context) -> Result<()>) -> String {
     let emulator = Emulator::new().unwrap();
     prepare(&emulator);
@@ -62,7 +62,7 @@ fn a_technique_that_the_driver_lacks_is_an_error_that_names_it() {
     assert!(lacks(old(11_060), default_device).starts_with("priority in captured graphs"));
 }
 
-/// What no policy has asked for does not take the device away.
+/// A failing query of a technique that no policy requests does not make the device unusable.
 #[test]
 fn a_probe_that_fails_is_a_technique_that_is_not_there() {
     for code in [1, 101, 800, 914, 915] {
@@ -81,7 +81,7 @@ fn a_probe_that_fails_is_a_technique_that_is_not_there() {
     }
 }
 
-/// 11.6 has graphs, and no priorities in them, which are asked for by a flag that it refuses.
+/// CUDA 11.6 has graphs but no node priorities, and refuses the flag that requests them.
 #[test]
 fn graphs_without_priorities_run_on_a_driver_that_has_none() {
     on_emulated_device(|emulator, _| {
@@ -145,11 +145,11 @@ fn no_driver_is_one_line_that_says_what_to_do() {
     std::fs::remove_file(&file[0]).unwrap();
     assert!(unusable.contains("cannot be used as CUDA's driver"), "{unusable}");
 
-    // What is there and is no file: the loader's reason is kept.
+    // A path that exists and is not a file: the loader's reason is kept.
     let folder = line(CudaLibrary::open_first_of(&[std::env::temp_dir()]).unwrap_err());
     assert!(folder.contains("cannot be used as CUDA's driver"), "{folder}");
 
-    // A library that is another one: all that it lacks is named.
+    // A different library: all missing functions are named.
     let another = line(CudaLibrary::open_first_of(&["libc.so.6".into()]).unwrap_err());
     assert!(another.contains("cuInit") && another.contains("cuGetErrorName"), "{another}");
 }
@@ -180,7 +180,7 @@ fn the_error_of_a_drop_comes_out_later() {
     let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
     let stream = Stream::new(&context, Priority::Background).unwrap();
-    // The context is current: nothing but the destruction is called.
+    // The context is current, so only the destroy function is called.
     emulator.fail_call(emulator.calls() + 2, 999);
     drop(stream);
     let Err(Error::Call { call, code, .. }) = context.check() else { panic!("the error is lost") };

@@ -1,4 +1,4 @@
-//! The device by itself: order, waiting, times, failures.
+//! The device: order, dependencies, durations, failures.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn nothing_waits_but_wait() {
         let long = kernel(context, "long_900ms")?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&long))?;
         assert_eq!(device.finished()?, None);
-        // The host's clock is a real one, and a wait does not outlast it.
+        // The host's clock is real, and a wait does not exceed its time limit.
         device.wait(Some(device.now() + us(100)))?;
         assert_eq!(device.finished()?, None);
         assert!(emulator.now() < Duration::from_millis(900));
@@ -60,7 +60,7 @@ fn a_tasklet_waits_on_the_device_for_the_one_it_is_after() {
         let run = emulator.kernels();
         assert!(run[0].name == "receive_80us" && run[1].started >= run[0].ended, "{run:?}");
 
-        // What has finished already is not waited for.
+        // A finished tasklet is not waited for.
         device.launch(&Tasklet::new(JobId::FOREGROUND, 2).after(first.id), work(&layer))?;
         all_finished(&mut device, 1).map(drop)
     });
@@ -112,7 +112,7 @@ fn nothing_is_created_once_the_queues_have_been_filled() {
 #[test]
 fn a_device_that_is_dropped_waits_for_its_work() {
     on_emulated_device(|emulator, context| {
-        // Without a gate, whose memory is freed with the device: that would wait too.
+        // Without a gate: freeing its memory with the device would also wait.
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
@@ -251,7 +251,8 @@ fn the_device_says_when_what_has_finished_had_ended() {
                 None => device.wait(None)?,
             }
         }
-        // What the host was told late has not ended late; events of several streams are on one scale.
+        // A late report to the host does not change the end time; events of several streams are on
+        // one time axis.
         ends.sort_unstable_by_key(|(_, end)| *end);
         let run = emulator.kernels();
         let gaps = run.windows(2).map(|run| run[1].ended.abs_diff(run[0].ended));
@@ -262,7 +263,7 @@ fn the_device_says_when_what_has_finished_had_ended() {
     });
 }
 
-/// CUDA gives times in single precision, which is no longer exact after a while.
+/// CUDA returns times in single precision, whose rounding error grows with time.
 #[test]
 fn the_devices_clock_is_as_exact_after_a_long_time() {
     on_emulated_device(|emulator, context| {
@@ -284,7 +285,7 @@ fn the_devices_clock_is_as_exact_after_a_long_time() {
     });
 }
 
-/// Time goes on, or it is an error.
+/// A negative duration is an error.
 #[test]
 fn a_time_between_marks_in_the_wrong_order_is_an_error() {
     on_emulated_device(|emulator, context| {

@@ -1,4 +1,4 @@
-//! Work that fails.
+//! Failing work.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn work_that_was_launched_in_part_stays_until_it_is_through() {
             Err(Error::Invalid("broken".to_owned()))
         });
         assert!(device.launch(&Tasklet::new(JobId::BACKGROUND, 0), broken).is_err());
-        // Nothing is in flight that the device could be asked about, and yet a kernel runs.
+        // Nothing is in flight as far as the device knows, but a kernel runs.
         device.wait(None)?;
         assert!(still_there.upgrade().is_some() && emulator.kernels().is_empty());
         device.synchronize()?;
@@ -32,7 +32,8 @@ fn work_that_was_launched_in_part_stays_until_it_is_through() {
     });
 }
 
-/// A background kernel that reads a wrong address, say: it takes the foreground with it, and nothing hangs.
+/// A background kernel that, for example, reads an invalid address. The foreground fails too, and
+/// nothing hangs.
 #[test]
 fn a_kernel_that_crashes_ends_everything_with_an_error_that_says_so() {
     let emulator = Emulator::new().unwrap();
@@ -54,8 +55,9 @@ fn a_kernel_that_crashes_ends_everything_with_an_error_that_says_so() {
 
 #[test]
 fn errors_that_spoil_the_context_are_told_from_others() {
-    // As cuda.h numbers them: out of memory, a wrong handle, unknown; then ECC, NVLink, contained, a wrong address, a
-    // timeout, a destroyed context, an assertion, a failed launch, leaked tensor memory, MPS' end, another device's.
+    // The codes of cuda.h: out of memory, invalid handle, unknown; then ECC, NVLink, contained,
+    // illegal address, launch timeout, context destroyed, assertion, launch failed, tensor memory
+    // leak, MPS terminated, external device.
     let codes = [2, 400, 999, 214, 220, 226, 700, 702, 709, 710, 719, 721, 810, 911];
     let spoilt = codes.into_iter().filter(|&code| {
         let emulator = Emulator::new().unwrap();
@@ -79,7 +81,7 @@ fn a_driver_whose_green_contexts_take_no_foreign_events_is_said_to_lack_them() {
         let Err(Error::Lacking { technique, reason }) = refused else { panic!("{refused:?}") };
         assert_eq!(technique, "a green context");
         assert!(reason.contains("cuEventRecord"), "{reason}");
-        // The foreground's streams are the device's own.
+        // The foreground's streams belong to the device's own context.
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
         all_finished(&mut device, 1)?;
         let green = GreenContext::new(context, 16)?;

@@ -1,4 +1,4 @@
-//! An error at every single call, one after another.
+//! Fault injection: an error at every single call in turn.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -12,7 +12,7 @@ use super::{library, nothing_amiss};
 
 const UNKNOWN: u32 = 999;
 
-/// Much longer than it takes.
+/// Time limit, much longer than the test takes.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
@@ -43,7 +43,7 @@ fn every_call_fails_once() {
         emulator.fail_call(call, UNKNOWN);
         let result = opened_and_used();
         if emulator.calls() < call {
-            // Beyond the last call of all.
+            // Past the last call.
             assert!(call > calls, "{call} of {calls}");
             break;
         }
@@ -57,14 +57,14 @@ fn every_call_fails_once() {
             Err(Error::Unavailable(line)) if line.contains("cuInit") => {
                 seen.insert("cuInit");
             }
-            // No more than a question whether there are green contexts; who makes one is told.
+            // Only a query whether there are green contexts; creating one reports the error.
             Ok(()) if failed.contains("cuDeviceGetDevResource") => {}
             other => panic!("call {call}, {failed}: {other:?}"),
         }
-        // A stream that goes while its work still runs is there until that has ended.
+        // A stream destroyed while its work runs exists until the work has ended.
         emulator.advance(Duration::from_secs(1));
         assert_eq!(emulator.leaks(), [""; 0], "call {call}, {failed}: {log:#?}");
-        // A capture that is broken off in the middle has streams that were not joined.
+        // An aborted capture has streams that were not joined.
         let mut misuse = emulator.misuse();
         misuse.retain(|line| !line.contains("CUDA_ERROR_STREAM_CAPTURE_UNJOINED"));
         assert_eq!(misuse, [""; 0], "call {call}, {failed}: {log:#?}");
@@ -73,7 +73,7 @@ fn every_call_fails_once() {
     assert!(seen.len() > 50, "{seen:?}");
 }
 
-/// Work ends after a few questions.
+/// Makes work end after a few queries.
 fn faster(emulator: &Emulator) {
     emulator.set(Setting::QueryNs, 20_000);
 }

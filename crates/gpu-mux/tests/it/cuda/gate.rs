@@ -14,7 +14,7 @@ use super::tasklets::{all_finished, device, us, work};
 
 const GATE: DeviceOptions = DeviceOptions { gate: true, background_multiprocessors: None };
 
-/// A device on which nothing but the gate lets the foreground go first.
+/// A device on which only the gate gives the foreground precedence.
 fn without_priorities(context: &Context) -> Result<CudaDevice> {
     CudaDevice::new(context, Policy { stream_priority: false, ..Policy::default() }, GATE)
 }
@@ -95,7 +95,7 @@ fn a_preparation_opens_the_gate_for_what_waits_in_front_of_it() {
     });
 }
 
-/// Work of one kernel that is the last owner of memory.
+/// Work of one kernel that holds the last reference to a memory allocation.
 fn owner(context: &Context, kernel: &gpu_mux::cuda::Function) -> Result<Work> {
     let (kernel, memory) = (kernel.clone(), Arc::new(DeviceBuffer::new(context, 64)?));
     Ok(Work::enqueue(move |stream| {
@@ -116,7 +116,7 @@ fn what_finished_work_owned_is_not_freed_behind_a_shut_gate() {
         assert!(device.finished()?.is_some());
         assert!(!freed(emulator));
         all_finished(&mut device, 2)?;
-        // Now the device is idle, and a wait may take its time.
+        // The device is idle now, and a wait may block.
         device.wait(None)?;
         assert!(freed(emulator));
         Ok(())
@@ -154,7 +154,7 @@ fn after_a_launch_that_failed_memory_can_be_freed_at_once() {
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
         let broken = Work::enqueue(|_| Err(Error::Invalid("broken".to_owned())));
         assert!(device.launch(&Tasklet::new(JobId::BACKGROUND, 1), broken).is_err());
-        // This waits for what is in front of the gate.
+        // This waits for the work in front of the gate.
         drop(memory);
         all_finished(&mut device, 2).map(drop)
     });

@@ -22,7 +22,7 @@ fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// The names of the kernels that have run since there were `before`.
+/// Returns the names of the kernels that have run after the first `before`.
 fn run_since(emulator: &Emulator, before: usize) -> Vec<String> {
     emulator.kernels().into_iter().skip(before).map(|kernel| kernel.name).collect()
 }
@@ -75,7 +75,7 @@ fn a_wait_for_an_event_outside_the_capture_is_an_error_that_names_the_call() {
     assert_eq!(emulator.leaks(), [""; 0]);
 }
 
-/// a; then b, c and d beside e and f; then g.
+/// a; then b, c and d concurrently with e and f; then g.
 fn forked(context: &Context, stream: &Stream) -> Result<(CapturedGraph, Vec<gpu_mux::cuda::Function>)> {
     let side = Stream::new(context, Priority::Background)?;
     let (fork, join) = (Event::untimed(stream)?, Event::untimed(stream)?);
@@ -178,7 +178,7 @@ fn weights_are_restored_after_a_graph_that_changes_them_was_timed() {
         cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
         assert_eq!(content(&stream)?, [7, 0, 0, 0, 7, 0, 0, 0]);
 
-        // What the declaration is for: a graph that is wrongly said to have no side effects has them.
+        // The declaration matters: a graph wrongly declared to have no side effects has them.
         weights.upload(&stream, &[1; 8])?;
         graph.cut(&stream, us(30), ONCE)?;
         assert_eq!(content(&stream)?, [7, 0, 0, 0, 7, 0, 0, 0]);
@@ -250,9 +250,10 @@ fn a_chained_graph_is_a_node_that_is_looked_into() {
     });
 }
 
-/// What the crate has no call for, since it is what must not be in a graph that is cut.
+/// Allocates and frees memory in a stream. The crate has no such call, because a graph that is cut
+/// must not contain it.
 fn allocate_and_free(stream: &Stream) {
-    // SAFETY: the library is open already; the signatures are those of cuda.h.
+    // SAFETY: the library is already open; the signatures are those of cuda.h.
     unsafe {
         let library = Library::new(Emulator::library().unwrap()).unwrap();
         let allocate = library
@@ -291,7 +292,7 @@ fn short_neighbours_are_merged_and_run_in_order() {
     });
 }
 
-/// The time in a kernel's name.
+/// Returns the duration in a kernel's name.
 fn fake_time(
     names: &[&str],
     layer: &gpu_mux::cuda::Function,
@@ -302,7 +303,7 @@ fn fake_time(
     us(digits.parse().unwrap())
 }
 
-/// Two graphs of the same kernels, one of which is given priority, beside each other on equal streams.
+/// Two graphs of the same kernels, one of them with priority, run concurrently on equal streams.
 #[test]
 fn a_priority_that_a_graph_was_given_is_kept_by_its_pieces() {
     on_emulated_device(|emulator, context| {
@@ -322,13 +323,13 @@ fn a_priority_that_a_graph_was_given_is_kept_by_its_pieces() {
         }
         streams.iter().try_for_each(Stream::synchronize)?;
         let run = run_since(emulator, before);
-        // The first to come has begun before anything else is there; from then on what is urgent goes first.
+        // The first kernel starts before any other work arrives; from then on the priority decides.
         assert_eq!(run, ["late_10us", "urgent_10us", "urgent_11us", "late_11us"]);
         Ok(())
     });
 }
 
-/// What comes later has the priority, and has to wait all the same.
+/// The last graph has the priority and still waits.
 #[test]
 fn chained_graphs_run_one_after_another_whatever_their_priorities() {
     on_emulated_device(|emulator, context| {
@@ -347,7 +348,7 @@ fn chained_graphs_run_one_after_another_whatever_their_priorities() {
     });
 }
 
-/// As for a graph of kernels, and here the kernels are in graphs of the graph.
+/// As for a graph of kernels, but the kernels are in child graphs.
 #[test]
 fn a_priority_that_a_chain_is_given_is_that_of_the_graphs_in_it() {
     on_emulated_device(|emulator, context| {

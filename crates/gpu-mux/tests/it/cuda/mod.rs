@@ -1,5 +1,5 @@
-//! The CUDA driver, unmodified, against an emulated driver (`cuda-emulator`): it checks every call, runs kernels in
-//! virtual time and says what was left behind.
+//! The CUDA driver of this crate, unmodified, on an emulated CUDA driver (`cuda-emulator`), which
+//! checks every call, runs kernels in virtual time and reports leaks.
 
 mod capabilities;
 mod device;
@@ -16,7 +16,7 @@ mod tasklets;
 use cuda_emulator::Emulator;
 use gpu_mux::cuda::{Context, CudaLibrary, Result};
 
-/// Runs a test on a new emulated device, and then looks whether it was misused or something was left behind.
+/// Runs a test on a new emulated device and checks for misuse and leaks.
 fn on_emulated_device(test: impl FnOnce(&Emulator, &Context) -> Result<()>) {
     let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
@@ -25,7 +25,7 @@ fn on_emulated_device(test: impl FnOnce(&Emulator, &Context) -> Result<()>) {
     nothing_amiss(&emulator);
 }
 
-/// The library that the emulated driver is.
+/// Opens the emulated driver.
 fn library() -> CudaLibrary {
     CudaLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap()
 }

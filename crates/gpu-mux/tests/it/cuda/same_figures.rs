@@ -1,8 +1,10 @@
-//! The same kernels under the same policies take on the emulated driver what they take on the virtual device.
+//! The same kernels under the same policies take the same time on the emulated driver and on the
+//! virtual device.
 //!
-//! Both run in virtual time, by models of their own: the emulated device runs a kernel at a time, the virtual one shares
-//! multiprocessors between kernels. For kernels that use the whole device, as these do, that is the same. What differs is
-//! the host: on the emulated driver it sees an end when it asks the next time, some microseconds later at most.
+//! Both run in virtual time with independent models: the emulated device runs one kernel at a time,
+//! the virtual one shares multiprocessors between kernels. For kernels that use the whole device,
+//! as these do, the results agree. The hosts differ: on the emulated driver, the host sees an end
+//! at its next query, up to some microseconds later.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use gpu_mux::{
 use super::kernels::{kernels, launch_all};
 use super::on_emulated_device;
 
-/// How often the foreground has an iteration, and how many there are.
+/// Period of the foreground's iterations, and their number.
 const PERIOD: Duration = Duration::from_micros(700);
 const PERIODS: u32 = 40;
 const FOREGROUND_KERNELS: [&str; 3] = ["a_60us", "b_40us", "c_100us"];
@@ -26,7 +28,7 @@ const FOREGROUND: [u64; 3] = [60, 40, 100];
 const BACKGROUND_KERNELS: usize = 5;
 const BACKGROUND: Duration = Duration::from_micros(70);
 
-/// The emulated driver's time, in which asking whether something has finished takes half a microsecond.
+/// The emulated driver's clock, in which a completion query takes half a microsecond.
 #[derive(Debug)]
 struct EmulatedTime(VirtualClock);
 
@@ -42,16 +44,16 @@ impl HostClock for EmulatedTime {
     fn yield_now(&self) {}
 }
 
-/// A foreground that has an iteration every now and then, beside a background that always has work.
+/// A periodic foreground beside a background that always has work.
 struct Jobs<W> {
     foreground: (W, Duration),
-    /// The pieces of a round, with how many kernels they are.
+    /// The pieces of a round: work, estimate and number of kernels.
     background: Vec<(W, Duration, usize)>,
-    /// Iterations whose time has come, those that were offered, and how long it took from the one to their ends.
+    /// Iterations that are due, iterations that were offered, and the time from due to end.
     due: u64,
     offered: u64,
     latencies: Vec<Duration>,
-    /// Pieces that were offered, and that have ended, and their kernels.
+    /// Pieces offered, pieces ended, and their kernels.
     pieces_offered: u64,
     pieces: u64,
     kernels: usize,
@@ -94,7 +96,8 @@ impl<W: Clone, D: Device<Work = W>> Host<D> for Jobs<W> {
     }
 }
 
-/// How long an iteration took on average, us, and how many kernels of the background ended by period.
+/// Returns the average latency of an iteration in us, and the number of background kernels that
+/// ended in a period.
 fn figures<W: Clone, D: Device<Work = W>>(
     policy: Policy,
     device: D,
@@ -173,8 +176,8 @@ fn whole_device_kernels_take_the_same_on_the_emulated_driver_and_the_virtual_dev
             println!(
                 "{name}: us an iteration, and background kernels: {emulated:.2?}, virtual {modelled:.2?}"
             );
-            // A policy that learns gaps decides by when its host sees ends, which is what differs: how much background it lets
-            // run is not compared.
+            // A policy that learns gaps depends on when its host sees ends, which differs; its
+            // amount of background is therefore not compared.
             let compared = if policy.gaps.is_some() { 1 } else { 2 };
             for (emulated, modelled) in emulated.into_iter().zip(modelled).take(compared) {
                 assert!((emulated / modelled - 1.0).abs() < 0.05, "{name}: {emulated} and {modelled}");

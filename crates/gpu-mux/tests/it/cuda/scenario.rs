@@ -1,4 +1,4 @@
-//! Everything that the driver can do, once.
+//! A scenario that uses every function of the driver once.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn use_everything(context: &Context) -> Result<()> {
     assert_eq!(back, [7, 0, 0, 0, 7, 0, 0, 0]);
     drop(buffer);
 
-    // A graph that forks, and one that a part of is merged with.
+    // A forked graph, and one merged with it.
     let layers = kernels(context, &["a_10us", "b_20us", "c_30us"])?;
     let side = Stream::new(context, Priority::Background)?;
     let (fork, join) = (Event::untimed(&stream)?, Event::untimed(&side)?);
@@ -71,7 +71,7 @@ fn use_everything(context: &Context) -> Result<()> {
     share(Driver::new(policy, device), &compute, &receive, &background.pieces)
 }
 
-/// Two iterations of a foreground beside a round of background.
+/// Runs two iterations of a foreground beside a round of background.
 fn share(
     mut driver: Driver<CudaDevice>,
     compute: &Prepared,

@@ -1,4 +1,4 @@
-//! A foreground and a background through the crate's one driver loop.
+//! A foreground and a background in the crate's driver loop.
 
 use cuda_emulator::Emulator;
 

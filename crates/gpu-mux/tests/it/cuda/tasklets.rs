@@ -1,4 +1,4 @@
-//! Devices, and work for them.
+//! Devices and work for tests.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) fn work(kernel: &Function) -> Work {
     Work::enqueue(move |stream| launch(&kernel, stream))
 }
 
-/// Waits until everything is through.
+/// Waits until `count` tasklets have finished.
 pub(crate) fn all_finished(device: &mut CudaDevice, count: usize) -> Result<Vec<Finished>> {
     let mut all = Vec::new();
     while all.len() < count {

@@ -1,4 +1,4 @@
-//! The laws of the policy, over random event sequences and random policies.
+//! Properties of the policy for random event sequences and random policies.
 
 mod world;
 
@@ -13,12 +13,13 @@ fn background_jobs() -> impl Iterator<Item = JobId> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// While they run, every launch is judged: its order, the limit in flight, what withholds background, and
-    /// that the foreground waits for no decision.
+    /// While the events are processed, every launch is checked: its order, the limit in flight, the
+    /// rules that withhold background, and that no decision delays the foreground.
     #[test]
     fn everything_is_launched_once_in_order(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);
-        // All jobs are resumed, no more foreground: all that is left must get its turn.
+        // All jobs are resumed and no more foreground arrives, so every remaining tasklet must be
+        // launched.
         (0..JOBS).for_each(|job| world.resume(job));
         for _ in 0..=4 * world.tasklets.len() {
             world.obey();
@@ -44,10 +45,11 @@ proptest! {
         prop_assert_eq!(World::after(policy, &actions).commands, World::after(policy, &actions).commands);
     }
 
-    /// Whatever the background does, offers, or fails to do, the foreground is launched as without it.
+    /// The launches of the foreground do not depend on what the background offers, or whether it
+    /// finishes.
     #[test]
     fn the_foreground_does_not_notice_the_background(policy in policies(), actions in actions()) {
-        // Only foreground tasklets finish: the background stalls, too.
+        // Only foreground tasklets finish, so the background stalls.
         let simulate = |with_background: bool| {
             let mut world = World::new(policy);
             for action in &actions {
@@ -83,8 +85,8 @@ proptest! {
         prop_assert!(background_jobs().all(|job| world.mux.in_flight(job) == 0));
     }
 
-    /// With the foreground idle, something of the background that waits is in flight, at the latest when the wake-up
-    /// that was asked for has come often enough.
+    /// With the foreground idle, a waiting background tasklet is launched after a bounded number of
+    /// the requested wake-ups.
     #[test]
     fn background_progresses_while_the_foreground_is_idle(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);
@@ -110,7 +112,7 @@ proptest! {
         prop_assert!(false, "never launched");
     }
 
-    /// No wake-up is asked for when there is nothing that could be launched then.
+    /// No wake-up is requested if nothing could be launched then.
     #[test]
     fn an_idle_multiplexer_asks_for_nothing(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);

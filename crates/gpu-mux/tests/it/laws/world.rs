@@ -1,4 +1,4 @@
-//! Random histories of a multiplexer, kept as plain lists from which every command is judged.
+//! Random histories of a multiplexer, kept as plain lists against which every command is checked.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -22,14 +22,14 @@ pub(super) enum Action {
         estimate: Option<Duration>,
         communication: Communication,
         site: Option<u32>,
-        /// Whether it comes after the newest tasklet of the other lane.
+        /// Whether it depends on the newest tasklet of the other lane.
         after: bool,
     },
     Background(u32, Option<Duration>),
-    /// Finish one of the tasklets in flight.
+    /// Finishes one of the tasklets in flight.
     Finish(prop::sample::Index, Duration),
     Advance(Duration),
-    /// Ask for commands until there is none.
+    /// Polls commands until there are none.
     Obey,
     Pause(u32),
     Resume(u32),
@@ -133,7 +133,7 @@ pub(super) enum State {
     Waiting,
     InFlight,
     Done,
-    /// Its job failed.
+    /// The job of the tasklet has failed.
     Lost,
 }
 
@@ -150,7 +150,7 @@ pub(super) struct Job {
     pub(super) lifecycle: Lifecycle,
 }
 
-/// A multiplexer and everything that has happened to it.
+/// A multiplexer and its history.
 pub(super) struct World {
     pub(super) mux: Multiplexer,
     pub(super) policy: Policy,
@@ -159,7 +159,7 @@ pub(super) struct World {
     pub(super) jobs: [Job; JOBS as usize],
     pub(super) wake: Option<Duration>,
     pub(super) commands: Vec<MuxCommand>,
-    /// The foreground's tasklets in the order of their launches, by those that count as one.
+    /// The foreground's tasklets in launch order, grouped into those that count as one.
     groups: Vec<Vec<TaskletId>>,
 }
 
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Runs the actions, and checks every command.
+    /// Executes the actions and checks every command.
     pub(super) fn after(policy: Policy, actions: &[Action]) -> Self {
         let mut world = Self::new(policy);
         for action in actions {
@@ -251,7 +251,7 @@ impl World {
         self.tell(MuxEvent::Finished { tasklet: id, took });
     }
 
-    /// A driver may be late: every tick comes with the first event after the time it was asked for.
+    /// A driver may be late: a tick is sent with the first event at or after the requested time.
     pub(super) fn advance(&mut self, time: Duration) {
         self.now += time;
         if self.wake.is_some_and(|wake| wake <= self.now) {
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// Obeys until there is no command, and judges each.
+    /// Executes commands until there are none, and checks each.
     pub(super) fn obey(&mut self) {
         while let Some(command) = self.mux.poll_command() {
             self.commands.push(command);
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// The foreground tasklet that the rules say must be launched now.
+    /// Returns the foreground tasklet that must be launched now according to the rules.
     fn foreground_due(&self) -> Option<TaskletId> {
         let next = self.select(JobId::FOREGROUND, State::Waiting).next()?;
         let (ahead, free): (Vec<&Tasklet>, bool) = match self.policy.foreground_ahead_counts {
@@ -319,7 +319,7 @@ impl World {
         self.select(JobId::FOREGROUND, state).filter(|t| t.lane == Lane::Compute)
     }
 
-    /// Whether a tasklet of the foreground counts as one with the newest that was launched.
+    /// Returns whether a foreground tasklet counts as one with the newest launched group.
     fn joins(&self, next: &Tasklet) -> bool {
         let Ahead::InOrder(merging) = self.policy.foreground_ahead_counts else { return false };
         let Some(newest) = self.groups.last().filter(|_| !self.launched_in_order().is_empty()) else {
@@ -341,7 +341,7 @@ impl World {
         }
     }
 
-    /// The foreground's tasklets from the oldest that is in flight to the newest that has been launched.
+    /// Returns the foreground's tasklets from the oldest in flight to the newest launched.
     fn launched_in_order(&self) -> Vec<&Tasklet> {
         let of_foreground = self.tasklets.iter().filter(|(t, _)| t.id.job.is_foreground());
         let unfinished = of_foreground.skip_while(|(_, s)| *s != State::InFlight);
@@ -416,7 +416,7 @@ impl World {
 
     pub(super) fn tell(&mut self, event: MuxEvent) {
         self.mux.handle(self.now, event).unwrap();
-        // A wake-up that is still needed is asked for again.
+        // The multiplexer requests a wake-up again if it still needs it.
         self.wake = None;
     }
 

@@ -1,4 +1,4 @@
-//! The simplest device there is: what has been launched runs one after another, in the order of launches.
+//! A device that runs tasklets one after another in launch order.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use gpu_mux::{Device, Finished, Tasklet, TaskletId};
 
-/// A tasklet's work is how long it takes.
+/// The work of a tasklet is its duration.
 #[derive(Debug, Default)]
 pub(super) struct SerialDevice {
     now: Duration,
     queue: VecDeque<Run>,
-    /// Everything that was launched.
+    /// Every launched tasklet.
     pub(super) runs: Vec<Run>,
 }
 

@@ -1,4 +1,5 @@
-//! How long the foreground waits, and how the background fares, on a device that runs one tasklet at a time.
+//! Waiting time of the foreground and share of the background on a device that runs one tasklet at
+//! a time.
 
 mod device;
 
@@ -13,18 +14,18 @@ const fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// A foreground that goes round: it is away for a time, and then computes for a time.
+/// One iteration of the foreground: it is away, and then computes.
 #[derive(Debug, Clone)]
 struct Round {
     away: Duration,
     computes: Duration,
 }
 
-/// What the background pieces take and what they are said to take, over and over.
+/// Actual and estimated durations of the background pieces, repeated.
 type Pieces = Vec<(Duration, Option<Duration>)>;
 
 struct Outcome {
-    /// When each foreground tasklet was ready.
+    /// The time at which each foreground tasklet was ready.
     ready: Vec<Duration>,
     runs: Vec<Run>,
     end: Duration,
@@ -39,12 +40,12 @@ impl Outcome {
         self.runs.iter().filter(move |run| run.id.job == job)
     }
 
-    /// How long each foreground tasklet waited for background.
+    /// Returns the time for which each foreground tasklet waited for background.
     fn waits(&self) -> Vec<Duration> {
         self.foreground().zip(&self.ready).map(|(run, &ready)| run.start.saturating_sub(ready)).collect()
     }
 
-    /// The part of the time in which the foreground is away that the background had.
+    /// Returns the fraction of the foreground's idle time that the background used.
     fn share_of_idle(&self) -> f64 {
         let busy = |run: &Run| run.end.min(self.end).saturating_sub(run.start);
         let foreground: Duration = self.foreground().map(busy).sum();
@@ -53,10 +54,11 @@ impl Outcome {
     }
 }
 
-/// A foreground's estimates, as parts of what its tasklets take.
+/// The foreground's estimates, relative to the actual durations.
 const ESTIMATES: [f64; 4] = [1.0, 0.7, 1.3, 2.0];
 
-/// Simulates the rounds this often; each is away from the end of the one before.
+/// Simulates `laps` repetitions of the rounds. The foreground is away from the end of the previous
+/// tasklet.
 fn simulate(policy: Policy, rounds: &[Round], laps: usize, jobs: &[(Pieces, u32)]) -> Outcome {
     play_estimated(policy, rounds, laps, jobs, 1.0)
 }
@@ -128,7 +130,7 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
     prop::collection::vec(round, 1..6)
 }
 
-/// With true estimates, false ones, and none.
+/// Pieces with correct, wrong and missing estimates.
 fn pieces(longest: u64) -> impl Strategy<Value = Pieces> {
     let piece = (1..=longest, prop::option::of(1..=longest), any::<bool>())
         .prop_map(|(takes, other, honest)| (us(takes), if honest { Some(us(takes)) } else { other.map(us) }));
@@ -160,7 +162,7 @@ proptest! {
     fn the_foreground_waits_for_what_may_be_in_flight_at_most(
         policy in policies(), rounds in rounds(), pieces in pieces(PIECE), long in 1..5000_u64,
     ) {
-        // One piece that cannot be cut, and says so.
+        // One piece that cannot be cut and has a correct estimate.
         let pieces: Pieces = pieces.into_iter().chain([(us(long), Some(us(long)))]).collect();
         let waits = simulate(policy, &rounds, 10, &[(pieces, 1)]).waits();
         let longest = us(PIECE * policy.background_in_flight as u64 + long);
@@ -176,7 +178,7 @@ proptest! {
         let policy = Policy { gaps: Some(gaps), background_beside_compute: false, ..policy };
         let outcome = play_estimated(policy, &rounds, 20, &[(pieces, 1)], estimate);
         let in_flight = us(4 * PIECE * policy.background_in_flight as u64);
-        // From any time on: a window that begins anywhere.
+        // For a window that begins at any time.
         let waits: Vec<_> = outcome.foreground().map(|run| run.start).zip(outcome.waits()).collect();
         for (first, &(begin, _)) in waits.iter().enumerate() {
             let mut waited = Duration::ZERO;
@@ -188,7 +190,7 @@ proptest! {
         }
     }
 
-    /// Nothing is wasted while there is no other job: the device is never idle.
+    /// Without another job, the device is never idle.
     #[test]
     fn without_a_foreground_the_background_has_the_device(policy in policies(), pieces in pieces(PIECE)) {
         let once = [Round { away: us(100_000), computes: us(1) }];
@@ -197,7 +199,7 @@ proptest! {
     }
 }
 
-/// A foreground that does the same over and over, with gaps of 1 and 3 ms, and pieces of 200 us.
+/// A periodic foreground with gaps of 1 and 3 ms, and pieces of 190 us.
 fn regular() -> (Vec<Round>, Pieces) {
     let round = |away| Round { away: us(away), computes: us(1000) };
     (vec![round(1000), round(3000)], vec![(us(190), Some(us(190)))])
@@ -208,7 +210,8 @@ fn gap_fitting_delays_only_where_it_gains_more() {
     let (rounds, pieces) = regular();
     let outcome = simulate(Policy::default(), &rounds, 100, &[(pieces.clone(), 1)]);
     let waited: Duration = outcome.waits().iter().sum();
-    // Five pieces fit into the short gap. Of the long one 150 us are left: a sixteenth piece is worth 40 us.
+    // Five pieces fit into the short gap. In the long gap 150 us remain: a sixteenth piece is worth
+    // a delay of 40 us.
     assert!(waited < us(50 * 100), "{waited:?} of {:?}", outcome.end);
     assert!(outcome.share_of_idle() > 0.93, "{}", outcome.share_of_idle());
 
@@ -217,7 +220,7 @@ fn gap_fitting_delays_only_where_it_gains_more() {
     assert!(waited > without.end.mul_f64(0.05), "{waited:?} of {:?}", without.end);
 }
 
-/// Foreground estimates that are wrong hide nothing from the budget.
+/// Wrong foreground estimates do not affect the charges to the budget.
 #[test]
 fn the_budget_is_kept_whatever_the_foreground_was_expected_to_take() {
     let away = |us_away| Round { away: us(us_away), computes: us(900) };
@@ -232,7 +235,8 @@ fn the_budget_is_kept_whatever_the_foreground_was_expected_to_take() {
     }
 }
 
-/// Background that takes longer by habit than it was said to, as beside communication, is expected to.
+/// Background that regularly takes longer than its estimate, as it does beside communication, is
+/// expected to.
 #[test]
 fn estimates_that_are_wrong_by_habit_are_corrected() {
     let gap = [Round { away: us(1000), computes: us(500) }];
@@ -245,7 +249,7 @@ fn estimates_that_are_wrong_by_habit_are_corrected() {
     assert!(waited(&hasty) < hasty.end.mul_f64(0.005), "{:?} of {:?}", waited(&hasty), hasty.end);
 }
 
-/// In gaps that one job's pieces fit into and the other's do not, both have their turn.
+/// In gaps that fit one job's pieces and not the other's, both jobs make progress.
 #[test]
 fn long_pieces_are_not_starved_by_short_ones() {
     let short_gaps = [Round { away: us(150), computes: us(300) }];
@@ -258,7 +262,7 @@ fn long_pieces_are_not_starved_by_short_ones() {
     }
 }
 
-/// Whatever keeps a job away, its return is no reason to hold the others back.
+/// A job that returns does not delay the other jobs.
 #[test]
 fn a_job_that_was_away_does_not_catch_up() {
     for paused in [true, false] {
@@ -293,7 +297,7 @@ fn a_job_that_was_away_does_not_catch_up() {
     }
 }
 
-/// The loop wakes up for what only time can bring.
+/// The driver loop wakes up when only the passing of time allows a launch.
 #[test]
 fn the_driver_wakes_up_by_itself() {
     let feedback = Feedback { limit: 1.1, rise: 1.0, fall: 0.1, patience: us(5000) };
