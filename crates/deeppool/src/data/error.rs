@@ -3,14 +3,15 @@ use std::path::PathBuf;
 
 use layer_graph::Shape;
 
-use super::source;
+/// The notations of all data sources, for error messages.
+const KNOWN_SOURCES: &str = "digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED";
 
 /// What can be wrong with training data. Every message is one line that names the file or the data set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// There is no data set of this name.
-    #[error("unknown data set `{spec}`; known data sets: {}", source::KNOWN)]
+    #[error("unknown data set `{spec}`; known data sets: {}", KNOWN_SOURCES)]
     UnknownSource {
         /// What was asked for.
         spec: String,

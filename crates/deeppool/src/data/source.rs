@@ -4,9 +4,6 @@ use std::str::FromStr;
 
 use super::DataError;
 
-/// What can be asked for, as an error message lists it.
-pub(super) const KNOWN: &str = "digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED";
-
 /// Where training data come from. Written, and read with [`str::parse`], as `digits`, `mnist:DIR`, `cifar10:DIR`,
 /// `safetensors:FILE`, `synthetic` (seed 0) or `synthetic:SEED`.
 #[derive(Debug, Clone, PartialEq, Eq)]

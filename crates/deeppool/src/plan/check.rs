@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{ExecutionPlan, PlanMode, PlannedLayer};
+use super::{ExecutionPlan, PlanMode, PlannedLayer, PlannedWorker};
 use crate::Error;
 
 /// No plan has more GPUs.
@@ -50,14 +50,43 @@ impl ExecutionPlan {
             })?;
         }
         self.check_layers_alone()?;
-        if let Some((path, problem)) = self.worker.as_ref().and_then(|worker| worker.problem(self)) {
-            return Err(document(path, problem));
-        }
+        self.worker.iter().try_for_each(|worker| self.check_worker(worker))?;
         self.check_order()?;
         self.check_signs()?;
         self.check_sums()?;
         self.check_memory()?;
         self.check_question()
+    }
+
+    /// Checks that each worker runs the same layers on the same ranks, shifted by its first GPU. Linear in the plan's size.
+    fn check_worker(&self, worker: &PlannedWorker) -> Result<(), Error> {
+        let PlannedWorker { gpus, replicas, .. } = *worker;
+        ensure(gpus.checked_mul(replicas) == Some(self.gpus), "worker.gpus", || {
+            format!("{replicas} workers of {gpus} GPUs are not {} GPUs", self.gpus)
+        })?;
+        ensure(self.batch % replicas == 0, "worker.replicas", || {
+            format!("{replicas} workers cannot share {} samples evenly", self.batch)
+        })?;
+        for (path, value) in
+            [("worker.iteration_us", worker.iteration_us), ("worker.single_gpu_us", worker.single_gpu_us)]
+        {
+            ensure(value > 0.0 && value.is_finite(), path, || {
+                format!("expected a finite number above 0, found {value}")
+            })?;
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            let each = layer.ranks.len() / replicas;
+            let is_of_worker = |(place, &rank): (usize, &usize)| {
+                let (worker, place) = (place / each, place % each);
+                layer.ranks[place] < gpus && rank == layer.ranks[place] + worker * gpus
+            };
+            let are_replicas =
+                layer.ranks.len() % replicas == 0 && layer.ranks.iter().enumerate().all(is_of_worker);
+            ensure(are_replicas, &format!("layers[{index}].ranks"), || {
+                format!("layer `{}` does not run alike on {replicas} workers", layer.name)
+            })?;
+        }
+        Ok(())
     }
 
     fn check_layers_alone(&self) -> Result<(), Error> {

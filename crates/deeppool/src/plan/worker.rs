@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ExecutionPlan;
-
 /// The workers of a plan of equal workers: replicas of each other, each with its GPUs and its part of the batch.
 ///
 /// Worker w has the GPUs from w x `gpus` on, and the samples from w x (batch / `replicas`) on. Only gradients go from one to
@@ -38,40 +36,5 @@ impl PlannedWorker {
             host(first) != host(first.saturating_add(self.gpus.saturating_sub(1)))
         };
         (0..self.replicas).filter(is_across).count()
-    }
-
-    /// What is wrong with it as the workers of a plan, if anything is: the path of the field inside it, and the problem. Time linear in the
-    /// plan's size.
-    pub(super) fn problem(&self, plan: &ExecutionPlan) -> Option<(String, String)> {
-        let Self { gpus, replicas, .. } = *self;
-        let wrong = |path: &str, problem: String| Some((path.to_owned(), problem));
-        if gpus.checked_mul(replicas) != Some(plan.gpus) {
-            return wrong(
-                "worker.gpus",
-                format!("{replicas} workers of {gpus} GPUs are not {} GPUs", plan.gpus),
-            );
-        }
-        if plan.batch % replicas != 0 {
-            let problem = format!("{replicas} workers cannot share {} samples evenly", plan.batch);
-            return wrong("worker.replicas", problem);
-        }
-        for (path, value) in
-            [("worker.iteration_us", self.iteration_us), ("worker.single_gpu_us", self.single_gpu_us)]
-        {
-            if !(value > 0.0 && value.is_finite()) {
-                return wrong(path, format!("expected a finite number above 0, found {value}"));
-            }
-        }
-        plan.layers.iter().enumerate().find_map(|(index, layer)| {
-            let each = layer.ranks.len() / replicas;
-            let is_of_worker = |(place, &rank): (usize, &usize)| {
-                let (worker, place) = (place / each, place % each);
-                layer.ranks[place] < gpus && rank == layer.ranks[place] + worker * gpus
-            };
-            let are_replicas =
-                layer.ranks.len() % replicas == 0 && layer.ranks.iter().enumerate().all(is_of_worker);
-            let problem = format!("layer `{}` does not run alike on {replicas} workers", layer.name);
-            (!are_replicas).then(|| (format!("layers[{index}].ranks"), problem))
-        })
     }
 }

@@ -1,10 +1,8 @@
 use std::marker::PhantomData;
 
 use collectives::{Communicator, Group, ThreadCommunicator};
-use gpu_mux::CpuDriver;
 use layer_engine::{CpuEngine, Engine};
 
-use super::{BatchSource, Iterations, Observer, RankDriver};
 use crate::Error;
 use crate::program::ELEMENT_BYTES;
 
@@ -16,11 +14,6 @@ pub trait Backend: Sized {
     type Engine: Engine<Scalar = f32, Buffer = Self::Buffer> + Clone;
     /// Connects the ranks.
     type Communicator: Communicator<f32, Buffer = Self::Buffer>;
-
-    /// Runs training iterations, and a background job beside them.
-    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a>: RankDriver<'a, Self, S, O>
-    where
-        Self: 'a;
 
     /// A queue for collectives on the engine's device, beside which its kernels go on.
     ///
@@ -97,11 +90,6 @@ impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Backend for Cpu<C> {
     type Buffer = Vec<f32>;
     type Engine = CpuEngine<f32>;
     type Communicator = C;
-    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a>
-        = CpuDriver<Iterations<'a, Self, S, O>>
-    where
-        Self: 'a;
-
     fn communication_queue(_: &CpuEngine<f32>) -> Result<(), Error> {
         Ok(())
     }

@@ -1,10 +1,26 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
+use collectives::Communicator;
 use gpu_mux::{BackgroundJob, CpuDriver, End, Policy, Usage};
 
-use super::{Backend, BatchSource, Iterations, Observer};
+use super::{Backend, BatchSource, Cpu, Iterations, Observer};
 use crate::Error;
+
+/// A backend with a driver, which runs training iterations and background jobs beside them.
+pub trait TrainingBackend: Backend {
+    /// The driver of one rank.
+    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a>: RankDriver<'a, Self, S, O>
+    where
+        Self: 'a;
+}
+
+impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> TrainingBackend for Cpu<C> {
+    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a>
+        = CpuDriver<Iterations<'a, Self, S, O>>
+    where
+        Self: 'a;
+}
 
 /// Runs a rank's iterations, and its background jobs in the time that they leave.
 ///

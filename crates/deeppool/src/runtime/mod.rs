@@ -13,7 +13,7 @@ mod memory;
 mod pending;
 
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
-pub use driver::{BackgroundStatus, JobsMut, RankDriver};
+pub use driver::{BackgroundStatus, JobsMut, RankDriver, TrainingBackend};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, Ran};

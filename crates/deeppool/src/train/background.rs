@@ -5,9 +5,9 @@ use std::time::Instant;
 use layer_engine::LaunchContext;
 
 use super::background_state::BackgroundState;
-use super::checkpoint::Checkpoint;
-use super::rank::{Programs, context};
-use super::trace::StepTimes;
+use super::checkpoint_files::Checkpoint;
+use super::programs::{Programs, context};
+use super::step_times::StepTimes;
 use super::{BackgroundConfig, Epochs, TrainConfig};
 use crate::Error;
 use crate::program::StepId;

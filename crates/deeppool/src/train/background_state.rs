@@ -5,12 +5,11 @@ use std::fs;
 use layer_graph::LayerGraph;
 use safetensors::SafeTensors;
 
-use super::background::BackgroundIterations;
-use super::checkpoint::{Checkpoint, failed};
+use super::checkpoint_files::{Checkpoint, failed};
 use super::tensors::{self, Tensors};
 use super::{BackgroundConfig, TrainConfig};
 use crate::Error;
-use crate::runtime::{Backend, LoadedProgram, RankDevice, RankState};
+use crate::runtime::{Backend, BatchSource, Iterations, LoadedProgram, Observer, RankDevice, RankState};
 
 const NETWORK: &str = "model";
 const ITERATIONS: &str = "iterations";
@@ -60,9 +59,9 @@ impl BackgroundState {
 }
 
 /// The files of a rank's jobs, by name. Of a job that has ended, or whose numbers are not finite, there is none.
-pub(super) fn files<B: Backend>(
+pub(super) fn files<B: Backend, S: BatchSource, O: Observer>(
     config: &TrainConfig<'_>,
-    jobs: Vec<Option<&mut BackgroundIterations<'_, B>>>,
+    jobs: Vec<Option<&mut Iterations<'_, B, S, O>>>,
     rank: usize,
 ) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let mut files = Vec::new();

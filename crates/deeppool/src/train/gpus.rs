@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use collectives::{Group, NcclCommunicator, NcclWorld, WaitStrategy};
 
-use super::rank::{Programs, Rank};
+use super::programs::Programs;
+use super::rank::Rank;
 use super::session::{run_rank, train_rank};
 use super::threads::{of_first, of_weights};
 use super::{Progress, TrainConfig, TrainReport, checkpoint};

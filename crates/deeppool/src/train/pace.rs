@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::rank::Rank;
 use super::{CheckpointEvery, TrainConfig};
 use crate::Error;
-use crate::runtime::Backend;
+use crate::runtime::TrainingBackend;
 
 /// How long ranks train before they look whether to stop or to save, about.
 const STRETCH: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ impl Pace {
 
     /// Agrees with the other ranks, after a stretch of so many iterations, which took so long, beside so many background samples: rank 0
     /// has the time, and any rank may be told to stop.
-    pub(super) fn agree<B: Backend>(
+    pub(super) fn agree<B: TrainingBackend>(
         &mut self,
         config: &TrainConfig<'_>,
         rank: &mut Rank<'_, B>,

@@ -4,55 +4,18 @@ use std::time::{Duration, Instant};
 
 use collectives::{Communicator, Group, ReduceOp};
 use gpu_mux::{CpuDriver, Policy, Usage};
-use layer_engine::{Engine, LaunchContext};
+use layer_engine::Engine;
 
 use super::background::{BackgroundIterations, BackgroundRecord};
-use super::trace::{RankTrace, StepTimes};
+use super::programs::{Programs, context};
+use super::step_times::StepTimes;
+use super::trace::RankTrace;
 use super::{EmulatedTimes, Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
-use crate::program::{
-    LowerOptions, PartialBackpropagation, Placement, Program, StepId, Turns, lower_evaluation,
-    lower_rotation, lower_training,
+use crate::program::{Program, StepId};
+use crate::runtime::{
+    Iterations, LoadedProgram, Observer, Ran, RankDevice, RankDriver, RankState, TrainingBackend,
 };
-use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevice, RankDriver, RankState};
-
-/// The programs of a run, lowered once for all ranks.
-pub(super) struct Programs {
-    /// Iteration by iteration, until they come again.
-    pub(super) training: Vec<Program>,
-    /// Which of them an iteration is.
-    turns: Turns,
-    evaluation: Program,
-    /// For the test samples that are left after whole batches.
-    remainder: Option<Program>,
-    /// By background job.
-    pub(super) background: Vec<Program>,
-}
-
-impl Programs {
-    pub(super) fn new(config: &TrainConfig<'_>) -> Result<Self, Error> {
-        let evaluation = |samples| lower_evaluation(config.network, config.placement, samples);
-        let background = config.background.iter().map(|job| {
-            let options =
-                LowerOptions { micro_batches: job.micro_batches, partial: None, ..config.lowering.clone() };
-            lower_training(job.network, &Placement::single(job.network)?, job.batch, &options)
-        });
-        let rest = config.dataset.test().len() % config.batch;
-        let turns_of = |partial: &PartialBackpropagation| partial.turns(config.seed);
-        Ok(Self {
-            training: lower_rotation(config.network, config.placement, config.batch, &config.lowering)?,
-            turns: config.lowering.partial.as_ref().map_or(Turns::in_order(1), turns_of),
-            evaluation: evaluation(config.batch)?,
-            remainder: (rest > 0).then(|| evaluation(rest)).transpose()?,
-            background: background.collect::<Result<_, Error>>()?,
-        })
-    }
-
-    /// The training program of an iteration.
-    pub(super) fn of_iteration(&self, iteration: u64) -> &Program {
-        &self.training[self.turns.of(iteration)]
-    }
-}
 
 /// What a stretch of training gave on one rank.
 #[derive(Default)]
@@ -87,7 +50,7 @@ impl RankRecord {
 }
 
 /// A rank with everything loaded.
-pub(super) struct Rank<'a, B: Backend> {
+pub(super) struct Rank<'a, B: TrainingBackend> {
     config: &'a TrainConfig<'a>,
     communicator: B::Communicator,
     device: RankDevice<B>,
@@ -99,7 +62,7 @@ pub(super) struct Rank<'a, B: Backend> {
     steps: StepTimes,
 }
 
-impl<'a, B: Backend> Rank<'a, B> {
+impl<'a, B: TrainingBackend> Rank<'a, B> {
     pub(super) fn new(
         config: &'a TrainConfig<'a>,
         programs: &Programs,
@@ -115,7 +78,7 @@ impl<'a, B: Backend> Rank<'a, B> {
             times.training.iter().map(|times| times.get(rank).cloned().unwrap_or_default()).collect()
         };
         let times = config.emulated_times.map(of_rank);
-        let training = load(&programs.training)?.in_order_of(programs.turns)?.with_step_times(times);
+        let training = load(&programs.training)?.in_order_of(programs.turns())?.with_step_times(times);
         let mut load = |program| load(std::slice::from_ref(program));
         let evaluation = load(&programs.evaluation)?;
         let remainder = programs.remainder.as_ref().map(load).transpose()?;
@@ -260,11 +223,7 @@ impl<'a, B: Backend> Rank<'a, B> {
 }
 
 /// What runs a rank's training, and its background jobs.
-pub(super) type TrainingDriver<'a, B> = <B as Backend>::Driver<'a, Epochs<'a>, BackgroundRecord>;
-
-pub(super) fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
-    LaunchContext { seed: config.seed, iteration, learning_rate: config.learning_rate }
-}
+pub(super) type TrainingDriver<'a, B> = <B as TrainingBackend>::Driver<'a, Epochs<'a>, BackgroundRecord>;
 
 /// Writes down what the foreground does.
 struct Recorder<'a> {

@@ -8,15 +8,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::background::BackgroundParts;
-use super::checkpoint::Found;
+use super::checkpoint_files::{self, Found};
 use super::pace::Pace;
-use super::rank::{Programs, Rank, Stretch, TrainingDriver};
+use super::programs::Programs;
+use super::rank::{Rank, Stretch, TrainingDriver};
 use super::{
     BackgroundReport, CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig,
     TrainReport, agreement, background_state, checkpoint, exchange, trace,
 };
 use crate::Error;
-use crate::runtime::{Backend, RankDevice, RankDriver};
+use crate::runtime::{RankDevice, RankDriver, TrainingBackend};
 
 /// Trains as one rank; every rank of the communicator calls it with the same configuration.
 ///
@@ -27,7 +28,7 @@ use crate::runtime::{Backend, RankDevice, RankDriver};
 /// # Errors
 /// When the configuration is wrong ([`Error::OtherWorld`] and [`Error::RankDiffers`] on every rank), a checkpoint cannot be used, or
 /// a rank fails: that one with its own error, the others with a collective's that names it.
-pub fn train_rank<B: Backend>(
+pub fn train_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     engine: &B::Engine,
     communicator: B::Communicator,
@@ -40,7 +41,7 @@ pub fn train_rank<B: Backend>(
 }
 
 /// Makes sure that all ranks were given the same, and are as many as the placement is for.
-fn agree<B: Backend>(
+fn agree<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     engine: &B::Engine,
     communicator: &B::Communicator,
@@ -54,7 +55,7 @@ fn agree<B: Backend>(
 }
 
 /// As [`train_rank`], once all ranks are known to have the same.
-pub(super) fn run_rank<B: Backend>(
+pub(super) fn run_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     programs: &Programs,
     found: &Found,
@@ -85,10 +86,10 @@ pub(super) fn run_rank<B: Backend>(
     }
     let mut report = TrainReport::default();
     if let Some(weights) = config.initial {
-        weights.put_into(config.network, &mut rank)?;
+        weights.write_to(config.network, rank.state())?;
     }
     if let Some(checkpoint) = &found.checkpoint {
-        checkpoint.restore(config, &mut rank)?;
+        checkpoint::restore(checkpoint, config, &mut rank)?;
         background.iter_mut().try_for_each(|parts| parts.restore(checkpoint, number))?;
         report.first_iteration = found.iteration();
         report_progress(Progress::Resumed(report.first_iteration));
@@ -116,7 +117,7 @@ pub(super) fn run_rank<B: Backend>(
 
 /// Trains from where the report begins to the end of the run, or until it is told to stop. Returns how long this rank trained, and how many
 /// samples of each background job beside it.
-fn train_to_end<B: Backend>(
+fn train_to_end<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
     driver: &mut TrainingDriver<'_, B>,
@@ -183,7 +184,7 @@ fn train_to_end<B: Backend>(
 }
 
 /// Adds what all ranks know at the end. `elapsed` is for how long this rank trained.
-fn summarise<B: Backend>(
+fn summarise<B: TrainingBackend>(
     report: &mut TrainReport,
     rank: &mut Rank<'_, B>,
     config: &TrainConfig<'_>,
@@ -206,18 +207,19 @@ fn summarise<B: Backend>(
 
 /// The highest test accuracy of the checkpoints that there are, as rank 0 sees them; none is higher than what is returned where the
 /// best one is not to be kept.
-fn best_so_far<B: Backend>(config: &TrainConfig<'_>, rank: &mut Rank<'_, B>) -> Result<f64, Error> {
+fn best_so_far<B: TrainingBackend>(config: &TrainConfig<'_>, rank: &mut Rank<'_, B>) -> Result<f64, Error> {
     let Some(checkpoint) = config.checkpoint.as_ref().filter(|checkpoint| checkpoint.keep_best) else {
         return Ok(f64::INFINITY);
     };
-    let best = checkpoint::best(&checkpoint.folder)?.map_or(f64::NEG_INFINITY, |(_, accuracy)| accuracy);
+    let best =
+        checkpoint_files::best(&checkpoint.folder)?.map_or(f64::NEG_INFINITY, |(_, accuracy)| accuracy);
     let of_first = rank.gather(&best.to_le_bytes())?.into_iter().next();
     let bytes = of_first.and_then(|bytes| bytes.try_into().ok());
     Ok(bytes.map_or(best, f64::from_le_bytes))
 }
 
 /// What every rank has to say, by rank.
-fn tell<B: Backend, T: Serialize + DeserializeOwned>(
+fn tell<B: TrainingBackend, T: Serialize + DeserializeOwned>(
     rank: &mut Rank<'_, B>,
     own: &T,
 ) -> Result<Vec<T>, Error> {
@@ -295,7 +297,7 @@ impl EpochSoFar {
         self.background_samples += stretch.background_samples.iter().sum::<f64>();
     }
 
-    fn report<B: Backend>(
+    fn report<B: TrainingBackend>(
         &self,
         config: &TrainConfig<'_>,
         rank: &mut Rank<'_, B>,

@@ -5,11 +5,12 @@ use std::time::Duration;
 use collectives::ThreadWorld;
 use layer_engine::{CpuEngine, ThreadPool};
 
-use super::rank::{Programs, Rank};
+use super::programs::Programs;
+use super::rank::Rank;
 use super::session::run_rank;
 use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
-use crate::runtime::{Backend, CpuThreads};
+use crate::runtime::{CpuThreads, TrainingBackend};
 
 /// How long ranks wait for each other before they give up: longer than any layer computes.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -47,9 +48,12 @@ pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
 }
 
 /// The part of the held-out samples that a rank's network classifies right, with the parameters that the configuration begins with.
-pub(super) fn of_weights<B: Backend>(config: &TrainConfig<'_>, mut rank: Rank<'_, B>) -> Result<f64, Error> {
+pub(super) fn of_weights<B: TrainingBackend>(
+    config: &TrainConfig<'_>,
+    mut rank: Rank<'_, B>,
+) -> Result<f64, Error> {
     if let Some(weights) = config.initial {
-        weights.put_into(config.network, &mut rank)?;
+        weights.write_to(config.network, rank.state())?;
     }
     rank.evaluate()
 }

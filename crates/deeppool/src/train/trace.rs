@@ -1,66 +1,15 @@
 //! When the steps of the last iterations ran, on all ranks.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use layer_graph::LayerGraph;
 use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
-use super::rank::Programs;
-use crate::Error;
+use super::programs::Programs;
+use super::step_times::{Launched, StepTimes};
 use crate::program::{Op, Program, RankProgram, Step, StepId};
-use crate::runtime::{Observer, Ran};
 use crate::timeline::{Origin, Timeline, TimelineEvent, TimelineWork};
-
-/// Steps that were launched as one, and when they ran.
-type Launched = (Vec<StepId>, Ran);
-
-/// Remembers the steps of the last iterations of one job.
-pub(super) struct StepTimes {
-    iterations: usize,
-    /// With the iterations' numbers.
-    done: VecDeque<(u64, Vec<Launched>)>,
-    current: Vec<Launched>,
-}
-
-impl StepTimes {
-    /// Of so many iterations.
-    pub(super) fn new(iterations: usize) -> Self {
-        Self { iterations, done: VecDeque::new(), current: Vec::new() }
-    }
-
-    /// Each with its iteration's number.
-    fn all(&self) -> impl Iterator<Item = (u64, &Launched)> {
-        let next = self.done.back().map_or(0, |(iteration, _)| iteration + 1);
-        let done =
-            self.done.iter().flat_map(|(iteration, launched)| launched.iter().map(|of| (*iteration, of)));
-        done.chain(self.current.iter().map(move |of| (next, of)))
-    }
-}
-
-impl Observer for StepTimes {
-    fn ended(&mut self, steps: &[StepId], ran: Ran) {
-        if self.iterations > 0 {
-            self.current.push((steps.to_vec(), ran));
-        }
-    }
-
-    fn finished_iteration(
-        &mut self,
-        iteration: u64,
-        _metrics: Option<[f32; 2]>,
-        _at: Instant,
-    ) -> Result<(), Error> {
-        if self.iterations > 0 {
-            if self.done.len() == self.iterations {
-                self.done.pop_front();
-            }
-            self.done.push_back((iteration, std::mem::take(&mut self.current)));
-        }
-        Ok(())
-    }
-}
 
 /// What a rank tells the others of its steps: those of a launch with their iteration, when they began before a moment that all ranks share,
 /// and for how long they ran.

@@ -6,9 +6,8 @@ use collectives::ThreadCommunicator;
 use layer_engine::CpuEngine;
 use layer_graph::LayerGraph;
 
-use super::rank::Rank;
-use super::tensors::{Tensors, VELOCITY};
-use super::{checkpoint, tensors};
+use super::checkpoint_files::{best_whole, newest_whole};
+use super::tensors::{self, Tensors, VELOCITY};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_training};
 use crate::runtime::{Backend, Cpu, LoadedProgram, RankDevice, RankState};
@@ -54,7 +53,7 @@ impl Weights {
     /// When there is none.
     pub fn of_checkpoint(folder: &Path, damaged: impl FnMut(&Error)) -> Result<Self, Error> {
         let none = || Error::Checkpoint { path: folder.into(), problem: "there is no checkpoint".into() };
-        let found = checkpoint::newest_whole(folder)?;
+        let found = newest_whole(folder)?;
         found.damaged.iter().for_each(damaged);
         let checkpoint = found.checkpoint.ok_or_else(none)?;
         Ok(Self { origin: folder.into(), tensors: without_velocities(checkpoint.read(None)?) })
@@ -69,7 +68,7 @@ impl Weights {
             path: folder.into(),
             problem: "no checkpoint was written with a test accuracy: train with --checkpoint-best".into(),
         };
-        let checkpoint = checkpoint::best_whole(folder)?.ok_or_else(none)?;
+        let checkpoint = best_whole(folder)?.ok_or_else(none)?;
         Ok(Self { origin: folder.into(), tensors: without_velocities(checkpoint.read(None)?) })
     }
 
@@ -121,13 +120,12 @@ impl Weights {
         tensors::serialize(&self.tensors, []).unwrap_or_default()
     }
 
-    /// Puts them into a rank's state.
-    pub(super) fn put_into<B: Backend>(
+    /// Copies them to a rank's state.
+    pub(super) fn write_to<B: Backend>(
         &self,
         network: &LayerGraph,
-        rank: &mut Rank<'_, B>,
+        (state, device, loaded): (&mut RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>),
     ) -> Result<(), Error> {
-        let (state, device, loaded) = rank.state();
         tensors::write(network, loaded.program(), (state, device), &self.tensors)
     }
 }

@@ -87,7 +87,6 @@ impl Backend for CountingThreads {
     type Buffer = Vec<f32>;
     type Engine = Counting;
     type Communicator = ThreadCommunicator;
-    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a> = CpuDriver<Iterations<'a, Self, S, O>>;
 
     fn communication_queue(_: &Counting) -> Result<(), Error> {
         Ok(())

@@ -18,7 +18,7 @@ use layer_engine::CudaQueue;
 pub use driver::GpuDriver;
 pub use engine::GpuEngine;
 
-use super::{Backend, BatchSource, Observer};
+use super::{Backend, BatchSource, Observer, TrainingBackend};
 use crate::Error;
 
 /// Ranks that each have an NVIDIA GPU, connected by NCCL.
@@ -29,7 +29,6 @@ impl Backend for Gpu {
     type Buffer = NcclBuffer<f32>;
     type Engine = GpuEngine;
     type Communicator = NcclCommunicator;
-    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a> = GpuDriver<'a, S, O>;
 
     fn communication_queue(engine: &GpuEngine) -> Result<NcclStream, Error> {
         Ok(NcclStream::on_device(engine.device())?)
@@ -38,4 +37,8 @@ impl Backend for Gpu {
     fn communicate_after(compute: &mut CudaQueue, communication: &mut NcclStream) -> Result<(), Error> {
         engine::order(compute, communication)
     }
+}
+
+impl TrainingBackend for Gpu {
+    type Driver<'a, S: BatchSource + 'a, O: Observer + 'a> = GpuDriver<'a, S, O>;
 }

@@ -1,0 +1,57 @@
+//! When the steps of a job's last iterations ran on one rank.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::Error;
+use crate::program::StepId;
+use crate::runtime::{Observer, Ran};
+
+/// Steps that were launched as one, and when they ran.
+pub(super) type Launched = (Vec<StepId>, Ran);
+
+/// Remembers the steps of the last iterations of one job.
+pub(super) struct StepTimes {
+    iterations: usize,
+    /// With the iterations' numbers.
+    done: VecDeque<(u64, Vec<Launched>)>,
+    current: Vec<Launched>,
+}
+
+impl StepTimes {
+    /// Of so many iterations.
+    pub(super) fn new(iterations: usize) -> Self {
+        Self { iterations, done: VecDeque::new(), current: Vec::new() }
+    }
+
+    /// Each with its iteration's number.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Launched)> {
+        let next = self.done.back().map_or(0, |(iteration, _)| iteration + 1);
+        let done =
+            self.done.iter().flat_map(|(iteration, launched)| launched.iter().map(|of| (*iteration, of)));
+        done.chain(self.current.iter().map(move |of| (next, of)))
+    }
+}
+
+impl Observer for StepTimes {
+    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+        if self.iterations > 0 {
+            self.current.push((steps.to_vec(), ran));
+        }
+    }
+
+    fn finished_iteration(
+        &mut self,
+        iteration: u64,
+        _metrics: Option<[f32; 2]>,
+        _at: Instant,
+    ) -> Result<(), Error> {
+        if self.iterations > 0 {
+            if self.done.len() == self.iterations {
+                self.done.pop_front();
+            }
+            self.done.push_back((iteration, std::mem::take(&mut self.current)));
+        }
+        Ok(())
+    }
+}
