@@ -4,8 +4,9 @@ use deeppool::compare::Comparison;
 use deeppool::costs::Costs;
 use deeppool::gpu_mux::{DeviceParameters, Policy};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::planning::{find_frontier, find_plan};
 use deeppool::program::LowerOptions;
-use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, undisturbed};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan, undisturbed};
 use layer_profile::{DataSheet, ProfileTable};
 
 use crate::testbed::Testbed;
@@ -46,12 +47,12 @@ impl<'a> ForegroundJob<'a> {
     /// search, which does not depend on the limit.
     pub(crate) fn bursts(&self) -> anyhow::Result<[Foreground; 2]> {
         let job = self.job(true);
-        let frontier = job.frontier(&self.request(self.testbed.gpus, self.testbed.burst())?)?;
+        let frontier = find_frontier(&job, &self.request(self.testbed.gpus, self.testbed.burst())?)?;
         let asked = frontier.plan(self.testbed.burst())?;
         // On few GPUs rounding may leave it a trace below 1, which is no limit.
         let amplification = asked.dp.amplification.max(1.0);
         let as_dp = frontier.plan(Mode::Burst { amplification })?;
-        Ok([Foreground { plan: asked }, Foreground { plan: as_dp }])
+        Ok([Foreground { plan: asked.into_plan() }, Foreground { plan: as_dp.into_plan() }])
     }
 
     /// All ways to share the GPUs, simulated.
@@ -69,12 +70,12 @@ impl<'a> ForegroundJob<'a> {
     pub(crate) fn bursts_under(&self, limits: &[f64]) -> anyhow::Result<Vec<Foreground>> {
         let mode = |amplification| Mode::Burst { amplification };
         let job = self.job(true);
-        let frontier = job.frontier(&self.request(self.testbed.gpus, mode(f64::INFINITY))?)?;
+        let frontier = find_frontier(&job, &self.request(self.testbed.gpus, mode(f64::INFINITY))?)?;
         let mut plans = Vec::with_capacity(limits.len());
         for &limit in limits {
             match frontier.plan(mode(limit)) {
                 Err(Error::Planner(Unplanned::LimitUnreachable { .. })) => {}
-                plan => plans.push(Foreground { plan: plan? }),
+                plan => plans.push(Foreground { plan: plan?.into_plan() }),
             }
         }
         Ok(plans)
@@ -84,21 +85,22 @@ impl<'a> ForegroundJob<'a> {
     pub(crate) fn frontier(&self, most: usize) -> anyhow::Result<Vec<Foreground>> {
         let mode = Mode::Burst { amplification: f64::INFINITY };
         let job = self.job(true);
-        let frontier = job.frontier(&self.request(self.testbed.gpus, mode)?)?;
-        Ok(frontier.plans(most)?.into_iter().map(|plan| Foreground { plan }).collect())
+        let frontier = find_frontier(&job, &self.request(self.testbed.gpus, mode)?)?;
+        Ok(frontier.plans(most)?.into_iter().map(|plan| Foreground { plan: plan.into_plan() }).collect())
     }
 
     /// Plans the foreground on the first `gpus` GPUs.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
-        Ok(Foreground { plan: self.job(overlap).plan(&self.request(gpus, mode)?)? })
+        let plan = find_plan(&self.job(overlap), &self.request(gpus, mode)?)?.into_plan();
+        Ok(Foreground { plan })
     }
 
     /// Data parallelism on the first `gpus` GPUs, which have no background job; `None` where they have no room for it.
     pub(crate) fn part(&self, gpus: usize) -> anyhow::Result<Option<Foreground>> {
         let request = PlanRequest::new(gpus, Mode::DataParallel).with_memory_limit(self.usable_bytes());
-        match self.job(true).plan(&request) {
+        match find_plan(&self.job(true), &request) {
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => Ok(None),
-            plan => Ok(Some(Foreground { plan: plan? })),
+            plan => Ok(Some(Foreground { plan: plan?.into_plan() })),
         }
     }
 
@@ -119,7 +121,8 @@ impl<'a> ForegroundJob<'a> {
         options: &SimulateOptions,
     ) -> anyhow::Result<Simulation> {
         let plan = &foreground.plan;
-        Ok(self.job(plan.lowering.overlap_all_reduce).simulate(plan, options)?)
+        let job = self.job(plan.lowering.overlap_all_reduce);
+        Ok(simulate_plan(&job, &job.lower(plan.clone())?, options)?)
     }
 
     /// Simulates the foreground by itself.

@@ -5,6 +5,7 @@ use deeppool::costs::Costs;
 use deeppool::job::Job;
 use deeppool::layer_graph::LayerGraph;
 use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::planning::{find_frontier, plan_within_memory};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{SimulateOptions, SimulationReport, contended, policy_named, undisturbed};
 use deeppool::{Error, burst_planner::Stop};
@@ -110,7 +111,8 @@ impl Question {
 pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<String> {
     let question: Question = parse(question)?;
     interruptible(py, |stop| {
-        let found = question.ask(network, stop, |job, request, _| job.plan_with_room(request)?.1.to_json());
+        let found =
+            question.ask(network, stop, |job, request, _| plan_within_memory(job, request)?.1.to_json());
         found.map_err(exception)
     })
 }
@@ -121,7 +123,7 @@ pub(crate) fn frontier(py: Python<'_>, network: &str, question: &str, most: usiz
     let question: Question = parse(question)?;
     interruptible(py, |stop| {
         let found = question.ask(network, stop, |job, request, _| {
-            job.frontier(request)?.plans(most)?.iter().map(ExecutionPlan::to_json).collect()
+            find_frontier(job, request)?.plans(most)?.iter().map(|plan| plan.to_json()).collect()
         });
         found.map_err(exception)
     })
@@ -184,7 +186,7 @@ fn simulated(
         .with_policy(policy_named(&question.policy)?)
         .with_device(if question.contention { contended() } else { undisturbed() })
         .with_timeline(question.timeline);
-    let (report, simulation) = SimulationReport::new(&job, &plan, &options)?;
+    let (report, simulation) = SimulationReport::new(&job, &job.lower(plan)?, &options)?;
     let report: Value = serde_json::to_value(report).unwrap_or_default();
     Ok((report.to_string(), simulation.timeline.map(|timeline| timeline.to_chrome_trace().to_string())))
 }

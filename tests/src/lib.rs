@@ -6,7 +6,8 @@ use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
-use deeppool::program::{LowerOptions, Placement, possible_checkpoints};
+use deeppool::planning::find_plan;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement, possible_checkpoints};
 use deeppool::train::{BackgroundConfig, Length, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, LayerId};
@@ -20,7 +21,7 @@ pub fn planned(network: &LayerGraph, batch: usize, ranks: usize, mode: Mode) -> 
     let profile = DeviceModel::named("cpu-core")?.profile(network, &shard_sizes(batch, ranks))?;
     let link = LinkModel::threads_of_one_host();
     let job = Job::new(Costs::new(network, &profile, &link), batch, LowerOptions::default());
-    job.plan(&PlanRequest::new(ranks, mode))?.placement(network)
+    find_plan(&job, &PlanRequest::new(ranks, mode))?.placement(network)
 }
 
 /// A placement that no planner would find: each layer on ranks of its own, in any order.
@@ -114,9 +115,9 @@ impl Run<'_> {
         // Cut as far as it goes.
         let job = |batch| BackgroundConfig::new(network, dataset, batch).with_micro_batches(batch);
         let background = self.background.map(job);
-        let config = TrainConfig::new(network, dataset, placement, self.batch)
+        let training = LoweredTraining::new(network, placement.clone(), self.batch, self.lowering.clone());
+        let config = TrainConfig::new(dataset, &training)
             .with_length(Length::Epochs(self.epochs))
-            .with_lowering(self.lowering.clone())
             .with_background(background);
         train(&config, &|_| {})
     }

@@ -7,8 +7,9 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
-use deeppool::job::Job;
+use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MOST_GPUS, Mode, PlanRequest, ProfileOrigin};
+use deeppool::planning::plan_within_memory;
 use deeppool::program::LowerOptions;
 use layer_engine::Sgd;
 use layer_graph::LayerGraph;
@@ -239,13 +240,15 @@ pub(crate) fn job_and_plan<'a>(
     mode: &ModeArgs,
     memory_limit_bytes: Option<u64>,
     optimizer: Sgd,
-) -> Result<(Job<'a>, ExecutionPlan), deeppool::Error> {
+) -> Result<(Job<'a>, LoweredPlan<'a>), deeppool::Error> {
     if let Some(plan) = read {
-        return Ok((Job::of_plan(costs, &plan, optimizer)?, plan));
+        let job = Job::of_plan(costs, &plan, optimizer)?;
+        let lowered = job.lower(plan)?;
+        return Ok((job, lowered));
     }
     let request = mode.request(gpus).with_memory_limit(memory_limit_bytes);
     let job = mode.job(costs, batch, optimizer)?;
-    while_showing("searching for a plan", || job.plan_with_room(&request))
+    while_showing("searching for a plan", || plan_within_memory(&job, &request))
 }
 
 /// Names the plan's file in what was found wrong with it when it met the network.

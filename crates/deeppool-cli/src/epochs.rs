@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use deeppool::Error;
 use deeppool::accuracy::{MeasuredCurve, Outcome, TargetRun, check_target, epoch_curve, train_to_target};
 use deeppool::data::{DataSource, Dataset};
-use deeppool::program::{LowerOptions, Placement};
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::time_to_accuracy::EpochCurve;
 use deeppool::train::{Length, Progress, TrainConfig};
 use indicatif::ProgressBar;
@@ -161,12 +161,13 @@ impl Epochs {
     ) -> anyhow::Result<TargetRun> {
         let placement = Placement::single(session.network)?;
         let optimizer = Sgd { momentum: self.momentum, weight_decay: 0.0, clip_norm: None };
-        let config = TrainConfig::new(session.network, session.dataset, &placement, batch)
+        let lowering = LowerOptions::default().with_optimizer(optimizer);
+        let training = LoweredTraining::new(session.network, placement, batch, lowering);
+        let config = TrainConfig::new(session.dataset, &training)
             .with_length(Length::Epochs(self.most))
             .with_learning_rate(rate)
             .with_seed(seed)
             .with_threads_per_rank(self.threads)
-            .with_lowering(LowerOptions::default().with_optimizer(optimizer))
             .with_stop(session.stop);
         let bar = &session.bar;
         bar.set_message(format!("batch {batch}, seed {seed}"));

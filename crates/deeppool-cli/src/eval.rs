@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use deeppool::data::{DataSource, Dataset};
-use deeppool::program::Placement;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{TrainConfig, Weights};
 use serde_json::json;
 
@@ -60,8 +60,8 @@ impl Eval {
             (None, None) => bail!("give --weights FILE or --checkpoint DIR"),
         };
         let placement = Placement::single(&network)?;
-        let config =
-            TrainConfig::new(&network, &dataset, &placement, self.batch).with_initial(Some(&weights));
+        let training = LoweredTraining::new(&network, placement, self.batch, LowerOptions::default());
+        let config = TrainConfig::new(&dataset, &training).with_initial(Some(&weights));
         let accuracy = evaluate_on(self.on.engine, &config, TIMEOUT)?;
         let samples = dataset.test().len();
         if self.json {

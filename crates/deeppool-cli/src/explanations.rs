@@ -1,7 +1,7 @@
 //! Why each layer has its GPU count, as a table.
 
 use burst_planner::{Alternative, Explanation};
-use deeppool::job::{Instead, RunExplanation};
+use deeppool::planning::{RunAlternative, RunExplanation};
 
 use super::output::{micros, say, table};
 
@@ -69,7 +69,7 @@ pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
     let mut shown = table(&header);
     for run in runs {
         let name = if run.layers == 1 { run.first.clone() } else { format!("{} .. {}", run.first, run.last) };
-        let cells = |instead: Option<Instead>| {
+        let cells = |instead: Option<RunAlternative>| {
             instead.map_or(["-".into(), String::new(), String::new()], |one| {
                 [one.gpus.to_string(), signed(one.iteration_delta_us), signed(one.gpu_time_delta_us)]
             })

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use deeppool::job::PlannerNodes;
 use deeppool::plan::ExecutionPlan;
 use layer_graph::LayerGraph;
 
@@ -29,10 +30,11 @@ pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
             ranks(&layer.ranks)
         );
     }
-    for (id, _) in network.layers().skip(1) {
-        let from = id.index() - 1;
+    let nodes = PlannerNodes::new(network);
+    for &id in nodes.layers() {
+        let from = nodes.node(id).0;
         let mut consumers: Vec<usize> =
-            network.consumers(id).iter().map(|(consumer, _)| consumer.index() - 1).collect();
+            network.consumers(id).iter().map(|&(consumer, _)| nodes.node(consumer).0).collect();
         consumers.dedup();
         for to in consumers {
             let moves = plan.layers[from].ranks != plan.layers[to].ranks;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use deeppool::plan::ExecutionPlan;
-use deeppool::program::{LowerOptions, lower_rotation};
+use deeppool::program::{LowerOptions, LoweredTraining};
 use serde_json::json;
 
 use super::costs::in_plan;
@@ -47,8 +47,9 @@ impl Lower {
         let plan = ExecutionPlan::load(&self.plan)?;
         let placement = in_plan(Some(&self.plan), plan.placement(&network))?;
         let options = plan.lowering.options(LowerOptions::default().optimizer);
-        let programs = lower_rotation(&network, &placement, plan.batch, &options)?;
-        let program = match (self.iteration, &programs[..]) {
+        let training = LoweredTraining::new(&network, placement, plan.batch, options);
+        let programs = training.programs()?;
+        let program = match (self.iteration, programs) {
             (Some(iteration), _) => &programs[iteration % programs.len()],
             (None, [only]) => only,
             (None, several) => bail!(

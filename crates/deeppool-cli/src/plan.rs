@@ -5,11 +5,12 @@ use burst_planner::LimitRule;
 use clap::{Args, ValueEnum};
 use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
-use deeppool::job::{Job, PlanFrontier, RunExplanation};
+use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{Capacity, ExecutionPlan, MOST_GPUS, Mode, PlanRequest};
+use deeppool::planning::{PlanAnalysis, PlanFrontier, RunExplanation, find_frontier, plan_within_memory};
 use deeppool::problem::{ProblemQuestion, points};
 use deeppool::program::LowerOptions;
-use deeppool::simulate::{BackgroundCosts, SimulateOptions};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
@@ -235,9 +236,12 @@ impl Plan {
                 "--foreground and --background are for --objective total (and --background for --compare): leave them out"
             );
         }
-        let (job, plan) = while_showing("searching for a plan", || job.plan_with_room(&request))?;
-        let frontier = self.pareto.then(|| job.frontier(&request)).transpose()?;
-        let runs = self.explain.then(|| job.explain(&plan, &self.mode.gpu_counts)).transpose()?;
+        let (job, plan) = while_showing("searching for a plan", || plan_within_memory(&job, &request))?;
+        let frontier = self.pareto.then(|| find_frontier(&job, &request)).transpose()?;
+        let runs = self
+            .explain
+            .then(|| PlanAnalysis::new(&job, &plan)?.explain(&self.mode.gpu_counts))
+            .transpose()?;
         self.write(&job, &plan)?;
         if self.json {
             print_json(&report(&network, &plan, frontier.as_ref(), runs.as_deref())?);
@@ -283,7 +287,8 @@ impl Plan {
             most_total(job, request, foreground, &background.costs, &options)
         })?;
         let Total { plan, simulation, fastest_us, .. } = &total;
-        let runs = self.explain.then(|| job.explain(plan, &self.mode.gpu_counts)).transpose()?;
+        let runs =
+            self.explain.then(|| PlanAnalysis::new(job, plan)?.explain(&self.mode.gpu_counts)).transpose()?;
         self.write(job, plan)?;
         let CostedBackground { spec, .. } = background;
         if self.json {
@@ -317,13 +322,13 @@ impl Plan {
         Ok(())
     }
 
-    fn write(&self, job: &Job<'_>, plan: &ExecutionPlan) -> anyhow::Result<()> {
+    fn write(&self, job: &Job<'_>, plan: &LoweredPlan<'_>) -> anyhow::Result<()> {
         if let Some(path) = &self.dot {
             command_line::files::write(path, super::graph::dot(job.costs().network(), plan))?;
         }
         if let Some(path) = &self.trace {
             let options = SimulateOptions::default().with_timeline(true);
-            if let Some(timeline) = job.simulate(plan, &options)?.timeline {
+            if let Some(timeline) = simulate_plan(job, plan, &options)?.timeline {
                 save_json(path, &timeline.to_chrome_trace())?;
             }
         }

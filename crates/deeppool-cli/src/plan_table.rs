@@ -1,10 +1,11 @@
 //! A plan as text.
 
 use comfy_table::Table;
-use deeppool::job::{Job, PathKind, PathStep};
+use deeppool::job::Job;
 use std::collections::BTreeSet;
 
 use deeppool::plan::{ExecutionPlan, PlanMode, PlannedWorker};
+use deeppool::planning::{PathKind, PathStep, PlanAnalysis};
 use deeppool::program::PartialBackpropagation;
 
 use super::network::opaque_line;
@@ -92,7 +93,10 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         lines.push(partial_line(partial));
         lines.push(format!("\nWhere layers run\n{}", places(plan)));
     } else {
-        lines.push(format!("\nWhat an iteration waits for\n{}", rows(plan, &job.path(plan)?)));
+        lines.push(format!(
+            "\nWhat an iteration waits for\n{}",
+            rows(plan, &PlanAnalysis::new(job, plan)?.critical_path()?)
+        ));
     }
     Ok(lines.join("\n"))
 }

@@ -117,7 +117,7 @@ impl Simulate {
             .with_device(if self.contention { contended() } else { undisturbed() })
             .with_timeline(self.trace.is_some());
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
-            let workload = workload(&job.lower_for_simulation(&plan)?, job.costs(), rank, background)?;
+            let workload = workload(plan.training().for_simulation()?, job.costs(), rank, background)?;
             command_line::files::write(path, workload.to_json() + "\n")?;
         }
         let simulated = while_showing("simulating", || SimulationReport::new(&job, &plan, &options));

@@ -9,8 +9,7 @@ use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
-use deeppool::program::rotation_memory;
-use deeppool::simulate::{SimulateOptions, Simulation, policy_named};
+use deeppool::simulate::{SimulateOptions, Simulation, policy_named, simulate_plan};
 use deeppool::train::{EmulatedTimes, HeldMemory, Length, TrainConfig, TrainReport, Weights};
 use gpu_mux::Policy;
 use layer_engine::Sgd;
@@ -171,11 +170,10 @@ impl Train {
         let options = SimulateOptions::default().with_background(beside).with_policy(policy);
         // The simulator has one background job a GPU.
         let is_simulated = is_known && background.len() <= 1;
-        let simulated = is_simulated.then(|| job.simulate(&plan, &options)).transpose()?;
+        let simulated = is_simulated.then(|| simulate_plan(&job, &plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
-        let placement = job.placement(&plan)?;
-        let programs = job.lower_rotation(&plan)?;
-        let of_ranks = (0..plan.gpus).map(|rank| Ok(rotation_memory(&programs, rank)?.total_bytes()));
+        let training = plan.training();
+        let of_ranks = (0..plan.gpus).map(|rank| Ok(training.memory(rank)?.total_bytes()));
         let of_ranks: Vec<u64> = of_ranks.collect::<Result<_, deeppool::Error>>()?;
         check_free_memory(match launched {
             None => of_ranks.iter().sum(),
@@ -185,7 +183,8 @@ impl Train {
         let emulated = engine.emulated_gpus();
         let times = match emulated.as_ref().filter(|_| is_known) {
             Some(_) => Some(EmulatedTimes {
-                training: programs
+                training: training
+                    .programs()?
                     .iter()
                     .map(|program| job.costs().step_times(program))
                     .collect::<Result<_, _>>()?,
@@ -196,14 +195,13 @@ impl Train {
             }),
             None => None,
         };
-        let config = TrainConfig::new(&network, &dataset, &placement, batch)
+        let config = TrainConfig::new(&dataset, training)
             .with_initial(initial.as_ref())
             .with_length(self.length())
             .with_learning_rate(self.lr)
             .with_seed(self.seed)
             .with_shuffle(!self.no_shuffle)
             .with_threads_per_rank(self.threads_per_rank)
-            .with_lowering(job.lowering().clone())
             .with_traced_iterations(if self.trace.is_some() { TRACED } else { 0 })
             .with_background(background.iter().map(|job| job.job(&dataset)))
             .with_policy(policy)
@@ -342,8 +340,8 @@ impl Train {
         let times = &report.iteration_times;
         Ok(json!({
             "schema": "deeppool/report/v1", "experiment": "train", "simulated": false,
-            "model": config.network.name(), "data": config.dataset.name(), "ranks": config.placement.world(),
-            "batch": config.batch, "seed": self.seed, "first_iteration": report.first_iteration,
+            "model": config.network().name(), "data": config.dataset.name(), "ranks": config.placement().world(),
+            "batch": config.batch(), "seed": self.seed, "first_iteration": report.first_iteration,
             "losses": report.losses, "epochs": epochs, "stopped": report.is_stopped,
             "foreground_samples_per_s": report.foreground_samples_per_s,
             "background_samples_per_s": report.background_samples_per_s,

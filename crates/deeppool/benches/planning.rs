@@ -10,6 +10,7 @@ use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
+use deeppool::planning::find_frontier;
 use deeppool::program::LowerOptions;
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
@@ -24,7 +25,7 @@ fn planning(criterion: &mut Criterion) -> Result<(), Error> {
         let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
         let request = PlanRequest::new(gpus, Mode::Knee);
         group.bench_function(format!("{model}, {gpus} GPUs, batch {batch}"), |b| {
-            b.iter(|| job.frontier(black_box(&request)).map(|frontier| frontier.plan(Mode::Knee)));
+            b.iter(|| find_frontier(&job, black_box(&request)).map(|frontier| frontier.plan(Mode::Knee)));
         });
     }
     group.finish();

@@ -3,7 +3,7 @@
 //!     cargo run --release -p deeppool --example own_network
 
 use deeppool::data::Dataset;
-use deeppool::program::{LowerOptions, Placement};
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{Progress, TrainConfig, train};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Shape,
@@ -50,7 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let placement = Placement::first_ranks(&network, 2, &gpus)?;
     // Normalise over the global batch, so that what is learned does not depend on the placement.
     let lowering = LowerOptions::default().with_sync_batch_norm(true);
-    let config = TrainConfig::new(&network, &dataset, &placement, 32).with_lowering(lowering);
+    let training = LoweredTraining::new(&network, placement, 32, lowering);
+    let config = TrainConfig::new(&dataset, &training);
     println!("{} parameters", network.parameter_count());
     let report = train(&config, &|progress| {
         if let Progress::Epoch(epoch) = progress {

@@ -8,7 +8,8 @@ use burst_planner::Evaluator;
 use burst_planner::placement::{PlacementSearch, list_schedule, place};
 use collectives::LinkModel;
 use deeppool::costs::Costs;
-use deeppool::job::Job;
+use deeppool::job::{Job, JobCosts, training_problem};
+use deeppool::planning::placement_problem;
 use deeppool::program::LowerOptions;
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut alone_us, mut alone_program_us) = (0.0, 0.0);
     println!("{name}, batch {batch}, forward and backward, modelled; contention for links is left out");
     for gpus in 1..=4 {
-        let joined = job.placement_problem(gpus)?;
+        let joined = placement_problem(&job, gpus)?;
         let problem = &joined.problem;
         let begun = Instant::now();
         let listed = list_schedule(problem)?;
@@ -33,9 +34,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let found = place(problem, &search)?;
         let took = begun.elapsed();
         // What the program takes, with transfers that wait for each other, and the optimiser's steps.
-        let whole = job.training_problem(gpus, &[1])?;
+        let whole = training_problem(&job, gpus, &[1])?;
         let arrangement = joined.expanded(&found).arrangement();
-        let program_us = Evaluator::new(&whole, job.training_costs())?.evaluate(&arrangement)?.iteration_us;
+        let program_us = Evaluator::new(&whole, JobCosts::new(&job))?.evaluate(&arrangement)?.iteration_us;
         if gpus == 1 {
             (alone_us, alone_program_us) = (found.makespan_us, program_us);
         }

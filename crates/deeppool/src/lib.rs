@@ -7,6 +7,7 @@ pub mod data;
 mod error;
 pub mod job;
 pub mod plan;
+pub mod planning;
 pub mod problem;
 pub mod program;
 pub mod runtime;

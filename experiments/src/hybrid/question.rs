@@ -5,6 +5,7 @@ use collectives::LinkModel;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
 use deeppool::plan::{GpuCounts, Mode, PlanRequest};
+use deeppool::planning::{find_plan, placement_problem};
 use deeppool::program::LowerOptions;
 use serde::{Deserialize, Serialize};
 use time_to_accuracy::Comparison;
@@ -71,7 +72,7 @@ impl Worker {
         let job = Job::new(Costs::new(&case.network, &profile, link), samples, LowerOptions::default());
         let of = |way, on| iteration_us(&job, way, on, on);
         let single_gpu_us = of(Way::DataParallel, 1)?;
-        let problem = job.placement_problem(gpus)?.problem;
+        let problem = placement_problem(&job, gpus)?.problem;
         let alone_us: f64 = problem.operations.iter().map(|one| one.forward_us + one.backward_us).sum();
         let placed =
             place(&problem, &PlacementSearch::default().with_tolerance(1e-3).with_branches(2_000_000))?;
@@ -240,5 +241,5 @@ fn iteration_us(job: &Job<'_>, way: Way, gpus: usize, worker_gpus: usize) -> any
             .with_worker_gpus(Some(worker_gpus)),
         Way::Burst => PlanRequest::new(gpus, burst).with_worker_gpus(Some(worker_gpus)),
     };
-    Ok(job.plan(&request)?.iteration_us)
+    Ok(find_plan(job, &request)?.iteration_us)
 }

@@ -6,6 +6,7 @@ use anyhow::bail;
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::LowerOptions;
 use layer_graph::zoo;
 use layer_profile::{DataSheet, DeviceModel};
@@ -82,9 +83,9 @@ impl Question {
         let mut found: Option<ExecutionPlan> = None;
         for _ in 0..runs {
             let begin = Instant::now();
-            let plan = job.plan(&request)?;
+            let plan = find_plan(&job, &request)?;
             seconds.push(begin.elapsed().as_secs_f64());
-            found = Some(plan);
+            found = Some(plan.into_plan());
             done();
         }
         let Some(plan) = found else { bail!("at least one run is needed") };

@@ -7,7 +7,7 @@ use anyhow::bail;
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::{DataSource, Dataset};
-use deeppool::program::{LowerOptions, Placement, lower_rotation};
+use deeppool::program::{LowerOptions, LoweredTraining, Placement, lower_rotation};
 use deeppool::train::{Length, Progress, TrainConfig, train};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, zoo,
@@ -180,11 +180,11 @@ impl Learns {
     pub(super) fn learn(&self, way: &Way, seed: u64, epochs: u64) -> anyhow::Result<Learned> {
         let placement = Placement::single(&self.network)?;
         let lowering = LowerOptions::default().with_partial(way.partial(&self.network)?);
-        let config = TrainConfig::new(&self.network, &self.dataset, &placement, BATCH)
+        let training = LoweredTraining::new(&self.network, placement, BATCH, lowering);
+        let config = TrainConfig::new(&self.dataset, &training)
             .with_length(Length::Epochs(epochs))
             .with_learning_rate(self.learning_rate)
-            .with_seed(seed)
-            .with_lowering(lowering);
+            .with_seed(seed);
         let of_epochs = Mutex::new(Vec::new());
         train(&config, &|progress| {
             if let (Progress::Epoch(epoch), Ok(mut of_epochs)) = (progress, of_epochs.lock()) {

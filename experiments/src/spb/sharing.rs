@@ -4,8 +4,9 @@ use collectives::LinkModel;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::LowerOptions;
-use deeppool::simulate::{BackgroundCosts, SimulateOptions};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use serde::{Deserialize, Serialize};
 
 use super::{GPUS, Way};
@@ -66,8 +67,9 @@ pub(super) fn compare(
             let lowering = LowerOptions::default().with_partial(way.partial(&workload.network)?);
             let job = Job::new(costs.clone(), workload.batch, lowering);
             let mode = if is_burst { Mode::Burst { amplification: LIMIT } } else { Mode::DataParallel };
-            let plan = job.plan(&PlanRequest::new(GPUS, mode))?;
-            let (by_itself, shared) = (job.simulate(&plan, &alone)?, job.simulate(&plan, &beside)?);
+            let plan = find_plan(&job, &PlanRequest::new(GPUS, mode))?;
+            let (by_itself, shared) =
+                (simulate_plan(&job, &plan, &alone)?, simulate_plan(&job, &plan, &beside)?);
             let computing_us = by_itself.activity.computing.as_secs_f64() * 1e6;
             all.push(Shared {
                 is_burst,

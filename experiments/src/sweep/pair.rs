@@ -3,10 +3,11 @@
 use deeppool::Error;
 use deeppool::burst_planner::Error as PlannerError;
 use deeppool::costs::Costs;
-use deeppool::job::Job;
+use deeppool::job::{Job, JobCosts, LoweredPlan, training_problem};
 use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::planning::find_frontier;
 use deeppool::program::LowerOptions;
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{SimulateOptions, simulate_plan};
 use serde::{Deserialize, Serialize};
 
 use super::grid::{Grid, Link, Workload};
@@ -77,23 +78,23 @@ pub(super) fn pairs(
 ) -> Result<(Vec<Pair>, usize), Error> {
     let &Workload { model, batch, ref network, ref profile } = workload;
     let job = Job::new(Costs::new(network, profile, &link.model), batch, LowerOptions::default());
-    let frontier = job.frontier(&PlanRequest::new(gpus, Mode::Knee))?;
+    let frontier = find_frontier(&job, &PlanRequest::new(gpus, Mode::Knee))?;
     let dp = frontier.plan(Mode::DataParallel)?;
-    let simulated_us = |plan: &ExecutionPlan| -> Result<f64, Error> {
-        let simulation = job.simulate(plan, &SimulateOptions::default())?;
+    let simulated_us = |plan: &LoweredPlan<'_>| -> Result<f64, Error> {
+        let simulation = simulate_plan(&job, plan, &SimulateOptions::default())?;
         Ok(simulation.iteration.as_nanos() as f64 / 1e3)
     };
     let dp_us = simulated_us(&dp)?;
 
     let counts = GpuCounts::default().for_batch(batch, gpus);
-    let problem = job.training_problem(gpus, &counts)?;
+    let problem = training_problem(&job, gpus, &counts)?;
     // Nodes are the layers but the input.
     let needs_gradient = network.needs_gradient().split_off(1);
-    let older = OlderPlans::search(&problem, &needs_gradient, job.training_costs(), &grid.limits)?;
+    let older = OlderPlans::search(&problem, &needs_gradient, JobCosts::new(&job), &grid.limits)?;
 
     let mut pairs: Vec<Pair> = Vec::new();
     // Under several limits the plan may be the same.
-    let mut last: Option<(ExecutionPlan, f64)> = None;
+    let mut last: Option<(LoweredPlan<'_>, f64)> = None;
     for &limit in &grid.limits {
         let plan = match frontier.plan(Mode::Burst { amplification: limit }) {
             Ok(plan) => Some(plan),
@@ -111,7 +112,7 @@ pub(super) fn pairs(
         };
         let budget_us = limit * dp.single_gpu_us * (1.0 + 1e-9);
         let older_plan = older.fastest_within(budget_us);
-        let of_plan = |figure: fn(&ExecutionPlan) -> f64| plan.as_ref().map(figure);
+        let of_plan = |figure: fn(&ExecutionPlan) -> f64| plan.as_ref().map(|plan| figure(plan.plan()));
         pairs.push(Pair {
             model: model.into(),
             batch,

@@ -7,8 +7,9 @@ use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::layer_engine::Sgd;
 use deeppool::plan::{ExecutionPlan, Mode as PlanMode, PlanRequest};
+use deeppool::planning::find_frontier;
 use deeppool::program::LowerOptions;
-use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan};
 use deeppool::train::{BackgroundConfig, Length, TrainConfig, train};
 use layer_profile::ProfileTable;
 
@@ -77,7 +78,7 @@ impl Comparison<'_> {
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
         let lowering = LowerOptions::default().with_optimizer(optimizer);
         let job = Job::new(subject.costs(self.link), subject.workload.batch, lowering);
-        let frontier = job.frontier(&PlanRequest::new(self.question.ranks, PlanMode::Knee))?;
+        let frontier = find_frontier(&job, &PlanRequest::new(self.question.ranks, PlanMode::Knee))?;
         let dp = frontier.plan(PlanMode::DataParallel)?;
         let burst = frontier.plan(PlanMode::Burst { amplification: tight(dp.amplification) })?;
         let background =
@@ -86,8 +87,8 @@ impl Comparison<'_> {
             let plan = if mode.is_burst() { burst.clone() } else { dp.clone() };
             let background = mode.has_background().then(|| background.clone());
             let options = SimulateOptions::default().with_background(background);
-            let simulation = job.simulate(&plan, &options)?;
-            Ok(Candidate { mode, plan, simulation, runs: Vec::new() })
+            let simulation = simulate_plan(&job, &plan, &options)?;
+            Ok(Candidate { mode, plan: plan.into_plan(), simulation, runs: Vec::new() })
         };
         let mut candidates = Mode::ALL.into_iter().map(candidate).collect::<anyhow::Result<Vec<_>>>()?;
         for _ in 0..self.question.runs {
@@ -107,17 +108,15 @@ impl Comparison<'_> {
 
     fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<Run> {
         let background = self.background;
-        let placement = job.placement(&candidate.plan)?;
+        let lowered = job.lower(candidate.plan.clone())?;
         let Workload { network, batch } = &background.workload;
         let beside = BackgroundConfig::new(network, &background.dataset, *batch);
         let beside = candidate.mode.has_background().then_some(beside);
-        let workload = &subject.workload;
-        let config = TrainConfig::new(&workload.network, &subject.dataset, &placement, workload.batch)
+        let config = TrainConfig::new(&subject.dataset, lowered.training())
             .with_length(Length::Epochs(1))
             // What is learned from made-up data does not matter, but numbers that grow without end would.
             .with_learning_rate(1e-4)
             .with_threads_per_rank(THREADS)
-            .with_lowering(job.lowering().clone())
             .with_background(beside);
         let report = train(&config, &|_| {})?;
         if let Some((rank, error)) = report.background.iter().find_map(|job| job.errors.first()) {

@@ -1,14 +1,14 @@
 //! Equal workers of several GPUs each: what their plans take, and that they learn the same.
 
-use burst_planner::Arrangement;
 use collectives::LinkModel;
 use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::data::Dataset;
-use deeppool::job::Job;
+use deeppool::job::{Job, LoweredPlan, PlannerNodes};
 use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::planning::{find_frontier, find_plan};
 use deeppool::program::{LowerOptions, Placement};
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{SimulateOptions, simulate_plan};
 use deeppool_tests::{Run, scattered};
 use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
@@ -64,8 +64,8 @@ fn links(index: usize) -> LinkModel {
 }
 
 /// What a plan predicts is what its program takes in virtual time, to 0.1%.
-fn is_simulated(job: &Job<'_>, plan: &ExecutionPlan) -> Result<(), Error> {
-    let simulated = job.simulate(plan, &SimulateOptions::default().with_iterations(40))?;
+fn is_simulated(job: &Job<'_>, plan: &LoweredPlan<'_>) -> Result<(), Error> {
+    let simulated = simulate_plan(job, plan, &SimulateOptions::default().with_iterations(40))?;
     let off = plan.iteration_us / (1e6 * simulated.iteration.as_secs_f64()) - 1.0;
     assert!(off.abs() < 1e-3, "{:?}: {} us, {off:+.4}", plan.worker, plan.iteration_us);
     Ok(())
@@ -93,7 +93,7 @@ proptest! {
         let request = PlanRequest::new(gpus, Mode::Knee).with_gpu_counts(counts).with_effort(0.1);
         let request = request.with_worker_gpus(Some(worker_gpus));
         with_job(&network, ("a100", &link), (gpus, batch), |job| {
-            let frontier = job.frontier(&request)?;
+            let frontier = find_frontier(job, &request)?;
             for plan in frontier.plans(4)? {
                 let worker = plan.worker.unwrap();
                 assert_eq!((worker.gpus, worker.replicas), (worker_gpus, replicas));
@@ -114,12 +114,12 @@ fn workers_of_one_gpu_are_data_parallelism() -> Result<(), Error> {
     for (model, link) in [("inception-v3", 0), ("gpt2", 2), ("digits-cnn", 1)] {
         let (network, link) = (zoo::model(model)?, links(link));
         with_job(&network, ("a100", &link), (6, 24), |job| {
-            let data_parallel = job.plan(&PlanRequest::new(6, Mode::DataParallel))?;
-            let of_workers = job.plan(&PlanRequest::new(6, FREE).with_worker_gpus(Some(1)))?;
-            assert_eq!(job.lower(&of_workers)?, job.lower(&data_parallel)?, "{model}");
+            let data_parallel = find_plan(job, &PlanRequest::new(6, Mode::DataParallel))?;
+            let of_workers = find_plan(job, &PlanRequest::new(6, FREE).with_worker_gpus(Some(1)))?;
+            assert_eq!(of_workers.training().programs()?, data_parallel.training().programs()?, "{model}");
             assert_eq!(of_workers.iteration_us.to_bits(), data_parallel.iteration_us.to_bits());
-            let also = job.plan(&PlanRequest::new(6, Mode::DataParallel).with_worker_gpus(Some(1)))?;
-            assert_eq!(also, data_parallel);
+            let also = find_plan(job, &PlanRequest::new(6, Mode::DataParallel).with_worker_gpus(Some(1)))?;
+            assert_eq!(also.plan(), data_parallel.plan());
             Ok(())
         })?;
     }
@@ -132,11 +132,11 @@ fn workers_are_as_fast_as_what_they_include() -> Result<(), Error> {
     let (network, link) = (zoo::model("resnet-18")?, links(0));
     with_job(&network, ("a100", &link), (4, 32), |job| {
         let free = PlanRequest::new(4, FREE);
-        let [burst, one] = [None, Some(4)].map(|gpus| job.plan(&free.clone().with_worker_gpus(gpus)));
+        let [burst, one] = [None, Some(4)].map(|gpus| find_plan(job, &free.clone().with_worker_gpus(gpus)));
         let (burst, one) = (burst?, one?);
         assert_eq!(burst.layers, one.layers);
         assert_eq!(one.worker.unwrap().iteration_us.to_bits(), burst.iteration_us.to_bits());
-        let two = job.plan(&free.with_worker_gpus(Some(2)))?;
+        let two = find_plan(job, &free.with_worker_gpus(Some(2)))?;
         assert!(two.iteration_us <= two.dp.iteration_us * (1.0 + 1e-9), "{two:?}");
         Ok(())
     })
@@ -154,11 +154,11 @@ fn workers_that_cannot_be_are_refused() -> Result<(), Error> {
             (3, "all", Mode::DataParallel, "1 with data parallelism, got 3"),
         ] {
             let request = PlanRequest::new(6, mode).with_gpu_counts(counts.parse()?);
-            let error = job.plan(&request.with_worker_gpus(Some(gpus))).unwrap_err().to_string();
+            let error = find_plan(job, &request.with_worker_gpus(Some(gpus))).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
         let partial = job.with_partial(2, false)?;
-        let error = partial.plan(&PlanRequest::new(6, FREE).with_worker_gpus(Some(3))).unwrap_err();
+        let error = find_plan(&partial, &PlanRequest::new(6, FREE).with_worker_gpus(Some(3))).unwrap_err();
         assert!(error.to_string().contains("none with workers"), "{error}");
         Ok(())
     })
@@ -166,11 +166,9 @@ fn workers_that_cannot_be_are_refused() -> Result<(), Error> {
 
 /// Ranks of each layer of a worker, repeated for all workers.
 fn repeated(network: &LayerGraph, worker: &Placement, gpus: usize, replicas: usize) -> Placement {
-    let one = Arrangement {
-        ranks: network.layers().skip(1).map(|(id, _)| worker.ranks(id).to_vec()).collect(),
-        order: (0..network.len() - 1).collect(),
-    };
-    Placement::new(network, gpus * replicas, one.replicated(gpus, replicas).unwrap().ranks).unwrap()
+    let nodes = PlannerNodes::new(network);
+    let all = nodes.arrangement(worker).replicated(gpus, replicas).unwrap();
+    nodes.placement(gpus * replicas, &all).unwrap()
 }
 
 /// Workers beside each other learn what one rank learns: by plans, by placements of one layer after another on the GPUs in turns, and by any burst
@@ -188,8 +186,9 @@ fn workers_learn_what_one_rank_learns() -> Result<(), Error> {
         assert!(alone.losses.len() > 100);
         for (replicas, gpus) in [(2, 2), (2, 1), (1, 2), (4, 1), (1, 4)] {
             let request = PlanRequest::new(replicas * gpus, FREE).with_worker_gpus(Some(gpus));
-            let plan =
-                with_job(&network, ("cpu-core", &link), (replicas * gpus, 32), |job| job.plan(&request))?;
+            let plan = with_job(&network, ("cpu-core", &link), (replicas * gpus, 32), |job| {
+                Ok(find_plan(job, &request)?.into_plan())
+            })?;
             let in_turns = (0..network.len() - 1).map(|layer| vec![layer % gpus]).collect();
             let in_turns = Placement::new(&network, gpus, in_turns)?;
             for (how, placement) in [

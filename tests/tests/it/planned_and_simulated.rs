@@ -5,10 +5,11 @@ use std::time::Duration;
 use collectives::LinkModel;
 use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::job::Job;
-use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::job::{Job, LoweredPlan};
+use deeppool::plan::{Mode, PlanRequest};
+use deeppool::planning::{PlanAnalysis, find_plan};
 use deeppool::program::LowerOptions;
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{SimulateOptions, simulate_plan};
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
@@ -27,8 +28,8 @@ fn us(time: Duration) -> f64 {
 }
 
 /// Within 0.1%: iteration, and where the time of all GPUs goes.
-fn agrees(job: &Job<'_>, plan: &ExecutionPlan) -> Result<(), Error> {
-    let simulated = job.simulate(plan, &SimulateOptions::default())?;
+fn agrees(job: &Job<'_>, plan: &LoweredPlan<'_>) -> Result<(), Error> {
+    let simulated = simulate_plan(job, plan, &SimulateOptions::default())?;
     let of_all = plan.iteration_us * GPUS as f64;
     for (what, planned_us, simulated_us, of_us) in [
         ("iteration", plan.iteration_us, us(simulated.iteration), plan.iteration_us),
@@ -48,7 +49,7 @@ fn every_plan_takes_what_it_predicts() -> Result<(), Error> {
     for model in ["vgg16", "resnet-18", "digits-cnn"] {
         with_job(model, |job| {
             for mode in [Mode::DataParallel, Mode::Burst { amplification: 1.5 }, Mode::Knee] {
-                agrees(job, &job.plan(&PlanRequest::new(GPUS, mode))?)?;
+                agrees(job, &find_plan(job, &PlanRequest::new(GPUS, mode))?)?;
             }
             Ok(())
         })?;
@@ -60,8 +61,9 @@ fn every_plan_takes_what_it_predicts() -> Result<(), Error> {
 fn the_steps_that_an_iteration_waits_for_add_up_to_it() -> Result<(), Error> {
     with_job("vgg16", |job| {
         for mode in [Mode::DataParallel, Mode::Burst { amplification: 1.5 }] {
-            let plan = job.plan(&PlanRequest::new(GPUS, mode))?;
-            let sum: f64 = job.path(&plan)?.iter().map(|step| step.time_us).sum();
+            let plan = find_plan(job, &PlanRequest::new(GPUS, mode))?;
+            let sum: f64 =
+                PlanAnalysis::new(job, &plan)?.critical_path()?.iter().map(|step| step.time_us).sum();
             assert!((sum / plan.iteration_us - 1.0).abs() < 1e-6, "{sum} us of {} us", plan.iteration_us);
         }
         Ok(())
@@ -72,10 +74,10 @@ fn the_steps_that_an_iteration_waits_for_add_up_to_it() -> Result<(), Error> {
 #[test]
 fn burst_plans_are_never_slower_than_data_parallelism_within_the_limit() -> Result<(), Error> {
     with_job("vgg16", |job| {
-        let plan = job.plan(&PlanRequest::new(GPUS, Mode::DataParallel))?;
+        let plan = find_plan(job, &PlanRequest::new(GPUS, Mode::DataParallel))?;
         assert_eq!((plan.dp.iteration_us, plan.dp.amplification), (plan.iteration_us, plan.amplification));
         let limit = Mode::Burst { amplification: plan.amplification };
-        let burst = job.plan(&PlanRequest::new(GPUS, limit))?;
+        let burst = find_plan(job, &PlanRequest::new(GPUS, limit))?;
         assert!(burst.iteration_us <= plan.iteration_us * (1.0 + 1e-9));
         assert!(burst.lower_bound_us.is_some_and(|bound_us| bound_us <= burst.iteration_us));
         Ok(())

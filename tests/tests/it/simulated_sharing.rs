@@ -5,8 +5,9 @@ use std::time::Duration;
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::gpu_mux::{Policy, Workload};
-use deeppool::job::Job;
+use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::{LowerOptions, Program};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, contended, simulate, workload};
 use layer_graph::zoo;
@@ -15,13 +16,13 @@ use layer_profile::DeviceModel;
 /// The burst plan of a network on 8 GPUs under the limit 2, and a background of the same network with batch 8.
 fn with_burst_plan(model: &str, check: impl Fn(&Program, &Costs<'_>, &BackgroundCosts)) {
     let request = PlanRequest::new(8, Mode::Burst { amplification: 2.0 });
-    with_plan(model, |job| job.plan(&request).unwrap(), check);
+    with_plan(model, |job| find_plan(job, &request).unwrap(), check);
 }
 
 /// Some plan of a network on 8 GPUs, and a background of the same network with batch 8.
 fn with_plan(
     model: &str,
-    plan: impl Fn(&Job<'_>) -> ExecutionPlan,
+    plan: impl for<'a> Fn(&Job<'a>) -> LoweredPlan<'a>,
     check: impl Fn(&Program, &Costs<'_>, &BackgroundCosts),
 ) {
     let network = zoo::model(model).unwrap();
@@ -29,8 +30,8 @@ fn with_plan(
     let link = LinkModel::dgx_a100();
     let costs = Costs::new(&network, &profile, &link);
     let job = Job::new(costs.clone(), 32, LowerOptions::default());
-    let program = job.lower(&plan(&job)).unwrap();
-    check(&program, &costs, &BackgroundCosts::new(&costs, 8).unwrap());
+    let lowered = plan(&job);
+    check(lowered.training().first_program().unwrap(), &costs, &BackgroundCosts::new(&costs, 8).unwrap());
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn the_workload_of_mux_bench_is_what_the_simulator_writes() {
     let committed = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
     with_plan(
         "vgg16",
-        |_| plan.clone(),
+        |job| job.lower(plan.clone()).unwrap(),
         |program, costs, background| {
             let written = workload(program, costs, 1, background).unwrap();
             assert_eq!(written, Workload::from_json("the committed file", committed).unwrap());

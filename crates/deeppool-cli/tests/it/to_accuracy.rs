@@ -8,8 +8,9 @@ use deeppool::accuracy::{LayerTimes, PlannedSteps};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::LowerOptions;
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{SimulateOptions, simulate_plan};
 use deeppool::time_to_accuracy::{Configuration, StepTimes};
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
@@ -58,8 +59,8 @@ fn a_step_is_an_iteration_of_its_plan() {
             Some(amplification) => Mode::Burst { amplification },
         };
         let of_worker = Some(gpus_per_worker).filter(|&gpus| gpus > 1);
-        let plan = job.plan(&PlanRequest::new(gpus, mode).with_worker_gpus(of_worker)).unwrap();
-        let simulated = job.simulate(&plan, &SimulateOptions::default()).unwrap();
+        let plan = find_plan(&job, &PlanRequest::new(gpus, mode).with_worker_gpus(of_worker)).unwrap();
+        let simulated = simulate_plan(&job, &plan, &SimulateOptions::default()).unwrap();
         let step = steps.step(&configuration).expect("planned");
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-4;
         assert!(near(step.iteration.as_secs_f64() * 1e6, plan.iteration_us), "{configuration}");

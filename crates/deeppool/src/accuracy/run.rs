@@ -95,7 +95,7 @@ pub fn train_to_target(
         (None, Err(error)) => return Err(error),
     };
     Ok(TargetRun {
-        batch: config.batch,
+        batch: config.batch(),
         seed: config.seed,
         learning_rate: config.learning_rate,
         best_accuracy: seen.best,

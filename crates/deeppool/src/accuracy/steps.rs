@@ -13,6 +13,7 @@ use crate::Error;
 use crate::costs::{Costs, default_link, shard_sizes};
 use crate::job::Job;
 use crate::plan::{ExecutionPlan, Mode, PlanRequest};
+use crate::planning::plan_within_memory;
 use crate::program::LowerOptions;
 
 /// Where the times of layers come from.
@@ -72,7 +73,7 @@ impl<'a> PlannedSteps<'a> {
     /// The plan of a configuration.
     ///
     /// # Errors
-    /// Those of [`Job::plan_with_room`].
+    /// Those of [`plan_within_memory`].
     pub fn plan(&self, configuration: &Configuration) -> Result<ExecutionPlan, Error> {
         let request = self.request_of(configuration);
         request.check()?;
@@ -89,7 +90,7 @@ impl<'a> PlannedSteps<'a> {
         };
         link.check_ranks(gpus)?;
         let job = Job::new(Costs::new(self.network, &profile, &link), batch, self.lowering.clone());
-        Ok(job.plan_with_room(&request)?.1)
+        Ok(plan_within_memory(&job, &request)?.1.into_plan())
     }
 
     /// What the planner is asked for a configuration.

@@ -4,9 +4,10 @@ use super::{Envelope, Point, Way};
 use burst_planner::Error as Unplanned;
 
 use crate::Error;
-use crate::job::Job;
+use crate::job::{Job, LoweredPlan};
 use crate::plan::{ExecutionPlan, PlanRequest};
-use crate::simulate::{BackgroundCosts, SimulateOptions};
+use crate::planning::{PlanAnalysis, data_parallel_times, find_frontier};
+use crate::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 
 /// Burst plans that are compared, at most: spread over the Pareto frontier.
 const PLANS: usize = 14;
@@ -56,9 +57,9 @@ impl Comparison {
         job.check_whole()?;
         let gpus = request.gpus;
         let beside = request.clone().with_memory_limit(background.room_beside(request.memory_limit_bytes)?);
-        let frontier = match job.frontier(&beside) {
+        let frontier = match find_frontier(job, &beside) {
             // Without a background job the foreground may fit.
-            Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => job.frontier(request)?,
+            Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => find_frontier(job, request)?,
             found => found?,
         };
         progress(0.2);
@@ -66,7 +67,7 @@ impl Comparison {
         match frontier.point(request.mode) {
             Ok(Some(asked)) => {
                 let plan = frontier.unbounded_plan_of(asked)?;
-                if !bursts.contains(&plan) {
+                if !bursts.iter().any(|burst| burst.plan() == plan.plan()) {
                     bursts.push(plan);
                 }
             }
@@ -77,7 +78,7 @@ impl Comparison {
             )) => {}
             Err(error) => return Err(error),
         }
-        let mut runs: Vec<(ExecutionPlan, &[Way])> = Vec::new();
+        let mut runs: Vec<(LoweredPlan<'_>, &[Way])> = Vec::new();
         for part in worthwhile_parts(job, request, background)? {
             let is_all = part == gpus.min(job.batch());
             runs.push((frontier.data_parallel_on(part)?, if is_all { &OF_ALL } else { &OF_A_PART }));
@@ -162,7 +163,7 @@ fn worthwhile_parts(
     let most = gpus.min(job.batch());
     let mut rates: Vec<(usize, (f64, f64))> = Vec::with_capacity(most);
     for part in 1..=most {
-        let times = job.data_parallel_times(part)?;
+        let times = data_parallel_times(job, part)?;
         if fits(times.memory_peak_bytes, request.memory_limit_bytes) {
             let foreground = job.batch() as f64 * 1e6 / times.iteration_us;
             let total = foreground + (gpus - part) as f64 * background.samples_per_s();
@@ -180,7 +181,7 @@ fn worthwhile_parts(
 /// What a plan gives in some ways: simulated once alone and once with a background job on each GPU, if those have room.
 fn simulated(
     job: &Job<'_>,
-    plan: &ExecutionPlan,
+    plan: &LoweredPlan<'_>,
     ways: &[Way],
     (background, has_room): (&BackgroundCosts, bool),
     options: &SimulateOptions,
@@ -189,7 +190,7 @@ fn simulated(
     let mut points = Vec::with_capacity(ways.len());
     for background_job in std::iter::once(None).chain(has_room.then_some(Some(background))) {
         let options = SimulateOptions { background: background_job.cloned(), ..options.clone() };
-        let result = job.simulate(plan, &options)?;
+        let result = simulate_plan(job, plan, &options)?;
         let is_shared = background_job.is_some();
         points.extend(ways.iter().filter(|way| way.is_collocated() == is_shared).map(|&way| Point {
             way,
@@ -234,8 +235,9 @@ impl Errors {
             return Ok(None);
         }
         let (layers, links) = (self.layers(), self.links.unwrap_or(0.0).min(0.9));
-        let fastest_us = job.iteration_us_if(plan, 1.0 - layers, 1.0 - links)?;
-        let slowest_us = job.iteration_us_if(plan, 1.0 + layers, 1.0 + links)?;
+        let analysis = PlanAnalysis::new(job, plan)?;
+        let fastest_us = analysis.scaled_iteration_us(1.0 - layers, 1.0 - links)?;
+        let slowest_us = analysis.scaled_iteration_us(1.0 + layers, 1.0 + links)?;
         Ok(Some([plan.iteration_us / slowest_us, plan.iteration_us / fastest_us]))
     }
 

@@ -1,16 +1,17 @@
 //! The plan that leaves the background most.
 
 use crate::Error;
-use crate::job::Job;
-use crate::plan::{ExecutionPlan, Mode, PlanRequest};
-use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation};
+use crate::job::{Job, LoweredPlan};
+use crate::plan::{Mode, PlanRequest};
+use crate::planning::find_frontier;
+use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan};
 
 /// The plan that was asked for, and what it gives.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Total {
+pub struct Total<'a> {
     /// The plan.
-    pub plan: ExecutionPlan,
+    pub plan: LoweredPlan<'a>,
     /// It with a background job on each GPU.
     pub simulation: Simulation,
     /// Iteration time of the fastest plan, microseconds.
@@ -24,14 +25,14 @@ pub struct Total {
 /// worth anything. Where GPUs have a limit on memory, plans leave room for a background job. All plans of the frontier that are fast enough are simulated. O(search + plans x simulation).
 ///
 /// # Errors
-/// A foreground that is not above 0 and at most 1, and those of [`Job::plan`].
-pub fn most_total(
-    job: &Job<'_>,
+/// A foreground that is not above 0 and at most 1, and those of [`find_plan`](crate::planning::find_plan).
+pub fn most_total<'a>(
+    job: &Job<'a>,
     request: &PlanRequest,
     foreground: f64,
     background: &BackgroundCosts,
     options: &SimulateOptions,
-) -> Result<Total, Error> {
+) -> Result<Total<'a>, Error> {
     if !(foreground > 0.0 && foreground <= 1.0) {
         let (setting, expected) = ("the foreground's part of its fastest speed", "above 0, at most 1");
         return Err(Error::Setting { setting, expected, got: foreground.to_string() });
@@ -42,7 +43,7 @@ pub fn most_total(
         _ => f64::INFINITY,
     };
     let room = background.room_beside(request.memory_limit_bytes)?;
-    let frontier = job.frontier(&request.clone().with_memory_limit(room))?;
+    let frontier = find_frontier(job, &request.clone().with_memory_limit(room))?;
     let fastest_us = frontier.arrangements().fastest_within(amplification)?.time.iteration_us;
     let slowest_us = fastest_us / foreground * (1.0 + 1e-9);
     let points = frontier.arrangements().points().iter().map(|point| (point.time.iteration_us, point));
@@ -51,7 +52,7 @@ pub fn most_total(
     // From the fastest on: of equals the faster one is taken.
     for (_, point) in fast_enough {
         let options = SimulateOptions { background: Some(background.clone()), ..options.clone() };
-        let simulation = job.simulate(&frontier.unbounded_plan_of(point)?, &options)?;
+        let simulation = simulate_plan(job, &frontier.unbounded_plan_of(point)?, &options)?;
         let total = simulation.foreground_samples_per_s + simulation.background_samples_per_s;
         if best.as_ref().is_none_or(|(most, ..): &(f64, _, _)| total > *most) {
             best = Some((total, point, simulation));

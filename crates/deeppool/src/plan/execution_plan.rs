@@ -11,7 +11,7 @@ use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory
 /// lowered; what it was decided from, and what it should take.
 ///
 /// A plan file is this value as JSON (`deeppool/plan/v2`), and [`Job::lower`](crate::job::Job::lower) is the one way from it
-/// to a program. It is made by [`Job::plan`](crate::job::Job::plan), and [checked](Self::from_json) when it is read.
+/// to a program. It is made by [`find_plan`](crate::planning::find_plan), and [checked](Self::from_json) when it is read.
 ///
 /// Times are by the planner's evaluation, which is what the simulator takes for the job alone. A rank is *active* while it
 /// computes, and while a collective that it belongs to transfers, all of whose ranks have arrived; while it waits for others it

@@ -40,7 +40,7 @@ impl Mode {
     }
 }
 
-/// A question to [`Job::plan`](crate::job::Job::plan).
+/// A question to [`find_plan`](crate::planning::find_plan).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlanRequest {

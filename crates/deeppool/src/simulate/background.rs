@@ -6,7 +6,7 @@ use layer_graph::LayerId;
 use super::steps::kernels;
 use crate::Error;
 use crate::costs::{Costs, LayerKernels};
-use crate::job::Job;
+use crate::job::{Job, single_gpu_memory_bytes};
 use crate::program::LowerOptions;
 
 /// What one training iteration of a background job costs on a device of its own.
@@ -50,7 +50,7 @@ impl BackgroundCosts {
             }
         }
         let job = Job::new(costs.clone(), batch, LowerOptions::default());
-        let memory_bytes = job.single_gpu_memory_bytes()?;
+        let memory_bytes = single_gpu_memory_bytes(&job)?;
         Ok(Self {
             name: costs.network().name().into(),
             iteration: Iteration { samples: batch, steps },

@@ -16,6 +16,7 @@ use std::time::Duration;
 use gpu_mux::{DeviceParameters, Policy};
 
 pub use background::BackgroundCosts;
+pub use plan::simulate_plan;
 pub use report::{BackgroundWhile, RankIteration, RankTime, SimulationReport};
 pub use result::{BackgroundRates, SimulatedActivity, Simulation};
 pub use workload::workload;

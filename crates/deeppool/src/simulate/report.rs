@@ -5,11 +5,11 @@ use std::time::Duration;
 use layer_profile::{ModelAccuracy, Origin};
 use serde::Serialize;
 
-use super::{SimulateOptions, SimulatedActivity, Simulation};
+use super::{SimulateOptions, SimulatedActivity, Simulation, simulate_plan};
 use crate::Error;
 use crate::costs::micros;
-use crate::job::Job;
-use crate::plan::{ExecutionPlan, PlanMode};
+use crate::job::{Job, LoweredPlan, single_gpu_us};
+use crate::plan::PlanMode;
 use crate::program::RankProgram;
 
 /// What a plan takes in virtual time, alone and with what shares its GPUs, as `deeppool simulate --json` prints it.
@@ -109,16 +109,17 @@ impl SimulationReport {
     /// Simulates a plan of a job with these options, and once more without background; the simulation itself comes with it.
     ///
     /// # Errors
-    /// As [`Job::simulate`].
+    /// As [`simulate_plan`].
     pub fn new(
         job: &Job<'_>,
-        plan: &ExecutionPlan,
+        plan: &LoweredPlan<'_>,
         options: &SimulateOptions,
     ) -> Result<(Self, Simulation), Error> {
-        let result = job.simulate(plan, options)?;
+        let result = simulate_plan(job, plan, options)?;
         let alone = match &options.background {
             Some(_) => {
-                job.simulate(plan, &options.clone().with_background(None).with_timeline(false))?.iteration
+                let alone = options.clone().with_background(None).with_timeline(false);
+                simulate_plan(job, plan, &alone)?.iteration
             }
             None => result.iteration,
         };
@@ -138,7 +139,7 @@ impl SimulationReport {
             link: job.costs().link().name().into(),
             iteration_us: micros(result.iteration),
             planned_iteration_us: plan.iteration_us,
-            amplification: micros(activity.active()) / job.single_gpu_us()?,
+            amplification: micros(activity.active()) / single_gpu_us(job)?,
             computing_us: micros(activity.computing),
             communicating_us: micros(activity.communicating),
             idle_us: micros(activity.idle),
@@ -160,8 +161,8 @@ impl SimulationReport {
 }
 
 /// Each rank's time, by iteration of the rotation where there is one.
-fn by_rank(job: &Job<'_>, plan: &ExecutionPlan, result: &Simulation) -> Result<Vec<RankTime>, Error> {
-    let programs = if plan.lowering.partial.is_some() { job.lower_rotation(plan)? } else { Vec::new() };
+fn by_rank(job: &Job<'_>, plan: &LoweredPlan<'_>, result: &Simulation) -> Result<Vec<RankTime>, Error> {
+    let programs = if plan.lowering.partial.is_some() { plan.training().programs()? } else { &[] };
     let of_iteration = |program: &RankProgram| {
         let times = program.steps.iter().map(|step| job.costs().compute(&step.op));
         let computing: Duration = times.sum::<Result<_, Error>>()?;

@@ -22,13 +22,13 @@ const HASH_BYTES: usize = 32;
 /// What this rank was given, a hash for each of [`NAMES`]. `iteration` is where its checkpoint leaves off.
 pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     let options = (
-        config.batch,
+        config.batch(),
         config.length,
         config.learning_rate,
         config.seed,
         config.shuffle,
         config.traced_iterations,
-        config.lowering.optimizer,
+        config.lowering().optimizer,
     );
     let checkpoint = config.checkpoint.as_ref().map(|checkpoint| (checkpoint.every, checkpoint.keep_best));
     let of_background = config.background.iter().flat_map(|job| {
@@ -41,9 +41,9 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     });
     let hashes: [[u8; HASH_BYTES]; NAMES.len()] = [
         hash(env!("CARGO_PKG_VERSION")),
-        hash(config.network.to_json()),
+        hash(config.network().to_json()),
         of_data(config.dataset),
-        hash(format!("{:?} {:?}", config.placement, config.lowering)),
+        hash(format!("{:?} {:?}", config.placement(), config.lowering())),
         hash(format!("{options:?} {checkpoint:?}")),
         hash(config.initial.map(Weights::to_bytes).unwrap_or_default()),
         hash(of_background.collect::<Vec<u8>>()),

@@ -32,7 +32,7 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
     /// Those of all jobs.
     pub(super) fn of_all(
         config: &'a TrainConfig<'a>,
-        programs: &Programs,
+        programs: &Programs<'_>,
         engine: &B::Engine,
     ) -> Result<Vec<Self>, Error> {
         let jobs = config.background.iter().zip(&programs.background).enumerate();

@@ -49,8 +49,8 @@ pub(super) fn save<B: TrainingBackend>(
     fs::create_dir_all(&unfinished).map_err(|error| failed(&unfinished, error))?;
     let number = rank.rank();
     let (state, device, loaded) = rank.state();
-    let is_own = |layer| config.placement.ranks(layer).first() == Some(&number);
-    let tensors = tensors::read(config.network, loaded.program(), (&*state, device), is_own)?;
+    let is_own = |layer| config.placement().ranks(layer).first() == Some(&number);
+    let tensors = tensors::read(config.network(), loaded.program(), (&*state, device), is_own)?;
     if let Some(tensor) = tensors::first_not_finite(&tensors) {
         return Err(Error::StateNotFinite { iteration, rank: number, tensor: tensor.to_owned() });
     }
@@ -108,8 +108,8 @@ fn identity(config: &TrainConfig<'_>, iteration: u64) -> Identity {
     let entry = |name: &str, value: String| (name.to_owned(), value);
     [
         entry("schema", SCHEMA.into()),
-        entry("model", config.network.name().into()),
-        entry("batch", config.batch.to_string()),
+        entry("model", config.network().name().into()),
+        entry("batch", config.batch().to_string()),
         entry("seed", config.seed.to_string()),
         entry("iteration", iteration.to_string()),
     ]
@@ -123,8 +123,8 @@ pub(super) fn restore<B: TrainingBackend>(
 ) -> Result<(), Error> {
     let tensors = checkpoint.read(Some(&identity(config, checkpoint.iteration)))?;
     let (state, device, loaded) = rank.state();
-    if let Some(problem) = tensors::misfit(config.network, loaded.program(), &tensors, true) {
+    if let Some(problem) = tensors::misfit(config.network(), loaded.program(), &tensors, true) {
         return Err(failed(&checkpoint.path, problem));
     }
-    tensors::write(config.network, loaded.program(), (state, device), &tensors)
+    tensors::write(config.network(), loaded.program(), (state, device), &tensors)
 }

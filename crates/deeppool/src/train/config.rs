@@ -10,20 +10,16 @@ use layer_graph::LayerGraph;
 use super::Weights;
 use crate::Error;
 use crate::data::Dataset;
-use crate::program::{LowerOptions, Placement};
+use crate::program::{LowerOptions, LoweredTraining, Placement};
 
 /// What is trained, on what, and how.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TrainConfig<'a> {
-    /// The network.
-    pub network: &'a LayerGraph,
-    /// Its data.
+    /// The network, the ranks of its layers, the batch, and the programs of the iterations; the optimiser's rule is in the options of these.
+    pub training: &'a LoweredTraining<'a>,
+    /// The network's data.
     pub dataset: &'a Dataset,
-    /// Where each layer runs.
-    pub placement: &'a Placement,
-    /// Samples of the global batch.
-    pub batch: usize,
     /// For how long.
     pub length: Length,
     /// The learning rate.
@@ -37,8 +33,6 @@ pub struct TrainConfig<'a> {
     /// Threads that a rank may compute with. With one, a rank computes on its own thread; with more, all ranks share a pool
     /// of as many threads as they may use together, and no more than the machine has.
     pub threads_per_rank: usize,
-    /// How an iteration is lowered; the optimiser's rule is in there.
-    pub lowering: LowerOptions,
     /// Of how many iterations, the last ones, the report has a [timeline](super::TrainReport::timeline); of none, usually.
     pub traced_iterations: usize,
     /// Jobs that every rank trains by itself in its gaps.
@@ -173,24 +167,16 @@ pub enum CheckpointEvery {
 impl<'a> TrainConfig<'a> {
     /// Five epochs with learning rate 0.03 and seed 0, on one thread a rank, with plain SGD, and without background jobs or checkpoints.
     #[must_use]
-    pub fn new(
-        network: &'a LayerGraph,
-        dataset: &'a Dataset,
-        placement: &'a Placement,
-        batch: usize,
-    ) -> Self {
+    pub fn new(dataset: &'a Dataset, training: &'a LoweredTraining<'a>) -> Self {
         Self {
-            network,
             dataset,
-            placement,
-            batch,
+            training,
             length: Length::Epochs(5),
             learning_rate: 0.03,
             seed: 0,
             shuffle: true,
             initial: None,
             threads_per_rank: 1,
-            lowering: LowerOptions::default(),
             traced_iterations: 0,
             background: Vec::new(),
             checkpoint: None,
@@ -236,12 +222,6 @@ impl<'a> TrainConfig<'a> {
         Self { threads_per_rank, ..self }
     }
 
-    /// Sets how an iteration is lowered.
-    #[must_use]
-    pub fn with_lowering(self, lowering: LowerOptions) -> Self {
-        Self { lowering, ..self }
-    }
-
     /// Sets of how many iterations there is a timeline.
     #[must_use]
     pub fn with_traced_iterations(self, traced_iterations: usize) -> Self {
@@ -278,10 +258,34 @@ impl<'a> TrainConfig<'a> {
         Self { stop: Some(stop), ..self }
     }
 
+    /// The network.
+    #[must_use]
+    pub fn network(&self) -> &'a LayerGraph {
+        self.training.network()
+    }
+
+    /// Number of samples of the global batch.
+    #[must_use]
+    pub fn batch(&self) -> usize {
+        self.training.batch()
+    }
+
+    /// The ranks and the order of the layers.
+    #[must_use]
+    pub fn placement(&self) -> &'a Placement {
+        self.training.placement()
+    }
+
+    /// The options with which iterations are lowered.
+    #[must_use]
+    pub fn lowering(&self) -> &'a LowerOptions {
+        self.training.options()
+    }
+
     /// Iterations of an epoch.
     #[must_use]
     pub fn iterations_per_epoch(&self) -> u64 {
-        (self.dataset.train().len() / self.batch.max(1)) as u64
+        (self.dataset.train().len() / self.batch().max(1)) as u64
     }
 
     /// Iterations of the whole run.
@@ -295,18 +299,18 @@ impl<'a> TrainConfig<'a> {
 
     /// The rank that knows the loss and reports it.
     pub(super) fn reporter(&self) -> usize {
-        let loss = self.network.layers().map(|(id, _)| id).next_back();
-        loss.and_then(|id| self.placement.ranks(id).first().copied()).unwrap_or(0)
+        let loss = self.network().layers().map(|(id, _)| id).next_back();
+        loss.and_then(|id| self.placement().ranks(id).first().copied()).unwrap_or(0)
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.batch == 0 {
+        if self.batch() == 0 {
             return Err(Error::EmptyBatch);
         }
-        if self.placement.world() > self.batch {
-            return Err(Error::MoreRanksThanSamples { ranks: self.placement.world(), batch: self.batch });
+        if self.placement().world() > self.batch() {
+            return Err(Error::MoreRanksThanSamples { ranks: self.placement().world(), batch: self.batch() });
         }
-        let Sgd { momentum, weight_decay, clip_norm } = self.lowering.optimizer;
+        let Sgd { momentum, weight_decay, clip_norm } = self.lowering().optimizer;
         let positive = |value: f64| value > 0.0 && value.is_finite();
         let every = self.checkpoint.as_ref().map(|checkpoint| checkpoint.every);
         let (Length::Epochs(length) | Length::Iterations(length)) = self.length;
@@ -352,8 +356,8 @@ impl<'a> TrainConfig<'a> {
         if let Some((setting, expected, _, got)) = settings.into_iter().find(|(_, _, fits, _)| !fits) {
             return Err(Error::Setting { setting, expected, got });
         }
-        check_data(self.network, self.dataset, self.batch)?;
-        self.initial.map_or(Ok(()), |weights| weights.check(self.network))?;
+        check_data(self.network(), self.dataset, self.batch())?;
+        self.initial.map_or(Ok(()), |weights| weights.check(self.network()))?;
         self.background.iter().try_for_each(|job| check_data(job.network, job.dataset, job.batch))
     }
 }

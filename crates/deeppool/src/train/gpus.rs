@@ -30,7 +30,7 @@ pub fn train_on_gpus(
 ) -> Result<TrainReport, Error> {
     config.check()?;
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
-    of_first(on_gpus(config.placement.world(), timeout, |engine, communicator| {
+    of_first(on_gpus(config.placement().world(), timeout, |engine, communicator| {
         run_rank::<Gpu>(config, &programs, &found, engine, communicator, &|at| progress(at))
     })?)
 }
@@ -42,7 +42,7 @@ pub fn train_on_gpus(
 pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f64, Error> {
     config.check()?;
     let programs = Programs::new(config)?;
-    of_first(on_gpus(config.placement.world(), timeout, |engine, communicator| {
+    of_first(on_gpus(config.placement().world(), timeout, |engine, communicator| {
         of_weights(config, Rank::<Gpu>::new(config, &programs, engine.clone(), communicator)?)
     })?)
 }

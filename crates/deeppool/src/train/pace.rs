@@ -74,7 +74,7 @@ impl Pace {
         Ok(Agreed {
             stop: stop > 0.0,
             save: save > 0.0,
-            foreground_samples_per_s: (iterations * config.batch as u64) as f64 / seconds,
+            foreground_samples_per_s: (iterations * config.batch() as u64) as f64 / seconds,
             background_samples_per_s: f64::from(background_samples) / seconds,
         })
     }

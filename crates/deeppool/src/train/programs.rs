@@ -4,15 +4,12 @@ use layer_engine::LaunchContext;
 
 use super::TrainConfig;
 use crate::Error;
-use crate::program::{
-    LowerOptions, PartialBackpropagation, Placement, Program, Turns, lower_evaluation, lower_rotation,
-    lower_training,
-};
+use crate::program::{LowerOptions, Placement, Program, Turns, lower_evaluation, lower_training};
 
 /// The programs of a run, lowered once for all ranks.
-pub(super) struct Programs {
+pub(super) struct Programs<'a> {
     /// Iteration by iteration, until they come again.
-    pub(super) training: Vec<Program>,
+    pub(super) training: &'a [Program],
     /// Which of them an iteration is.
     turns: Turns,
     pub(super) evaluation: Program,
@@ -22,20 +19,19 @@ pub(super) struct Programs {
     pub(super) background: Vec<Program>,
 }
 
-impl Programs {
-    pub(super) fn new(config: &TrainConfig<'_>) -> Result<Self, Error> {
-        let evaluation = |samples| lower_evaluation(config.network, config.placement, samples);
+impl<'a> Programs<'a> {
+    pub(super) fn new(config: &TrainConfig<'a>) -> Result<Self, Error> {
+        let evaluation = |samples| lower_evaluation(config.network(), config.placement(), samples);
         let background = config.background.iter().map(|job| {
             let options =
-                LowerOptions { micro_batches: job.micro_batches, partial: None, ..config.lowering.clone() };
+                LowerOptions { micro_batches: job.micro_batches, partial: None, ..config.lowering().clone() };
             lower_training(job.network, &Placement::single(job.network)?, job.batch, &options)
         });
-        let rest = config.dataset.test().len() % config.batch;
-        let turns_of = |partial: &PartialBackpropagation| partial.turns(config.seed);
+        let rest = config.dataset.test().len() % config.batch();
         Ok(Self {
-            training: lower_rotation(config.network, config.placement, config.batch, &config.lowering)?,
-            turns: config.lowering.partial.as_ref().map_or(Turns::in_order(1), turns_of),
-            evaluation: evaluation(config.batch)?,
+            training: config.training.programs()?,
+            turns: config.training.turns(config.seed),
+            evaluation: evaluation(config.batch())?,
             remainder: (rest > 0).then(|| evaluation(rest)).transpose()?,
             background: background.collect::<Result<_, Error>>()?,
         })

@@ -65,24 +65,24 @@ pub(super) struct Rank<'a, B: TrainingBackend> {
 impl<'a, B: TrainingBackend> Rank<'a, B> {
     pub(super) fn new(
         config: &'a TrainConfig<'a>,
-        programs: &Programs,
+        programs: &Programs<'_>,
         engine: B::Engine,
         communicator: B::Communicator,
     ) -> Result<Self, Error> {
         let rank = communicator.rank();
         let mut device = RankDevice::<B>::new(engine)?;
         let mut load = |programs: &[Program]| {
-            LoadedProgram::rotation(&mut device, Some(&communicator), config.network, programs, rank)
+            LoadedProgram::rotation(&mut device, Some(&communicator), config.network(), programs, rank)
         };
         let of_rank = |times: &EmulatedTimes| {
             times.training.iter().map(|times| times.get(rank).cloned().unwrap_or_default()).collect()
         };
         let times = config.emulated_times.map(of_rank);
-        let training = load(&programs.training)?.in_order_of(programs.turns())?.with_step_times(times);
+        let training = load(programs.training)?.in_order_of(programs.turns())?.with_step_times(times);
         let mut load = |program| load(std::slice::from_ref(program));
         let evaluation = load(&programs.evaluation)?;
         let remainder = programs.remainder.as_ref().map(load).transpose()?;
-        let state = RankState::new(&mut device, config.network, training.program(), config.seed)?;
+        let state = RankState::new(&mut device, config.network(), training.program(), config.seed)?;
         let record = RankRecord::default();
         let steps = StepTimes::new(config.traced_iterations);
         Ok(Self { config, communicator, device, state, training, evaluation, remainder, record, steps })
@@ -159,12 +159,12 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             // Other ranks add nothing to the sum.
             losses: if self.communicator.rank() == config.reporter() { &mut losses } else { &mut [] },
             first: begin,
-            batch: config.batch,
+            batch: config.batch(),
             rank: self.communicator.rank(),
             rotation: u32::try_from(self.training.iterations()).unwrap_or(u32::MAX),
             began: driver.now(),
         };
-        let samples = Epochs::new(config.dataset.train(), config.batch);
+        let samples = Epochs::new(config.dataset.train(), config.batch());
         let foreground = Iterations::new(
             &mut self.device,
             &mut self.training,
@@ -182,7 +182,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         let background_samples =
             background.map(|(job, (before, after))| (after.iterations - before) * job.batch as f64).collect();
         self.sum_over_ranks(&mut losses)?;
-        let losses = losses.into_iter().map(|loss| f64::from(loss) / config.batch as f64).collect();
+        let losses = losses.into_iter().map(|loss| f64::from(loss) / config.batch() as f64).collect();
         Ok(Stretch { losses, elapsed: usage.elapsed, background_samples })
     }
 
@@ -191,7 +191,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         let Error::NotFinite { iteration, loss, rank, layer: None } = error else { return error };
         match self.training.first_not_finite(&mut self.device) {
             Ok(layer) => {
-                let layer = layer.map(|layer| self.config.network.layer(layer).name().to_owned());
+                let layer = layer.map(|layer| self.config.network().layer(layer).name().to_owned());
                 Error::NotFinite { iteration, loss, rank, layer }
             }
             Err(error) => error,
@@ -201,7 +201,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     /// The part of the held-out samples that are classified right.
     pub(super) fn evaluate(&mut self) -> Result<f64, Error> {
         let test = self.config.dataset.test();
-        let whole = (test.len() / self.config.batch) as u64;
+        let whole = (test.len() / self.config.batch()) as u64;
         let mut correct = Correct(0.0);
         let rest = self.remainder.as_mut().map(|program| (program, whole, whole + 1));
         for (program, begin, end) in std::iter::once((&mut self.evaluation, 0, whole)).chain(rest) {
@@ -209,7 +209,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
                 &mut self.device,
                 program,
                 &mut self.state,
-                InOrder::new(test, self.config.batch),
+                InOrder::new(test, self.config.batch()),
                 &mut correct,
                 context(self.config, begin),
                 end,

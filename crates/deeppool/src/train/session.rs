@@ -50,14 +50,14 @@ fn agree<B: TrainingBackend>(
     let mut device = RankDevice::<B>::new(engine.clone())?;
     let fingerprint = agreement::fingerprint(config, iteration);
     agreement::check(&exchange::gather(&mut device, communicator, &fingerprint)?)?;
-    let (planned, ranks) = (config.placement.world(), communicator.size());
+    let (planned, ranks) = (config.placement().world(), communicator.size());
     if planned == ranks { Ok(()) } else { Err(Error::OtherWorld { planned, ranks }) }
 }
 
 /// As [`train_rank`], once all ranks are known to have the same.
 pub(super) fn run_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
-    programs: &Programs,
+    programs: &Programs<'_>,
     found: &Found,
     engine: &B::Engine,
     communicator: B::Communicator,
@@ -86,7 +86,7 @@ pub(super) fn run_rank<B: TrainingBackend>(
     }
     let mut report = TrainReport::default();
     if let Some(weights) = config.initial {
-        weights.write_to(config.network, rank.state())?;
+        weights.write_to(config.network(), rank.state())?;
     }
     if let Some(checkpoint) = &found.checkpoint {
         checkpoint::restore(checkpoint, config, &mut rank)?;
@@ -200,7 +200,7 @@ fn summarise<B: TrainingBackend>(
         .collect();
     let own = RankSummary { memory, usage: record.usage, background, elapsed };
     for (number, summary) in tell::<B, RankSummary>(rank, &own)?.into_iter().enumerate() {
-        summary.add_to(report, number, config.batch);
+        summary.add_to(report, number, config.batch());
     }
     Ok(())
 }
@@ -311,7 +311,7 @@ impl EpochSoFar {
             epoch,
             train_loss: self.loss / self.iterations as f64,
             test_accuracy,
-            foreground_samples_per_s: (self.iterations * config.batch as u64) as f64 / seconds,
+            foreground_samples_per_s: (self.iterations * config.batch() as u64) as f64 / seconds,
             background_samples_per_s: f64::from(sum[0]) / seconds,
         })
     }

@@ -27,7 +27,7 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     config.check()?;
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
     let engine = engine(config)?;
-    let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
+    let world = ThreadWorld::new(config.placement().world()).with_timeout(PATIENCE);
     let outcomes = world.run(|communicator| {
         run_rank::<CpuThreads>(config, &programs, &found, &engine, communicator, &|at| progress(at))
     });
@@ -41,7 +41,7 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
 pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     config.check()?;
     let (programs, engine) = (Programs::new(config)?, engine(config)?);
-    let world = ThreadWorld::new(config.placement.world()).with_timeout(PATIENCE);
+    let world = ThreadWorld::new(config.placement().world()).with_timeout(PATIENCE);
     of_first(world.run(|communicator| {
         of_weights(config, Rank::<CpuThreads>::new(config, &programs, engine.clone(), communicator)?)
     }))
@@ -53,7 +53,7 @@ pub(super) fn of_weights<B: TrainingBackend>(
     mut rank: Rank<'_, B>,
 ) -> Result<f64, Error> {
     if let Some(weights) = config.initial {
-        weights.write_to(config.network, rank.state())?;
+        weights.write_to(config.network(), rank.state())?;
     }
     rank.evaluate()
 }
@@ -63,7 +63,7 @@ fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
     if config.threads_per_rank == 1 {
         return Ok(CpuEngine::new());
     }
-    let wanted = config.placement.world().saturating_mul(config.threads_per_rank);
+    let wanted = config.placement().world().saturating_mul(config.threads_per_rank);
     // Where the system does not say how many cores there are, as many threads as one rank may use.
     let cores = std::thread::available_parallelism().map_or(config.threads_per_rank, std::num::NonZero::get);
     Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))

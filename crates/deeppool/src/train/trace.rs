@@ -43,7 +43,7 @@ impl RankTrace {
 }
 
 /// The timeline of all ranks.
-pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs, traces: &[RankTrace]) -> Timeline {
+pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs<'_>, traces: &[RankTrace]) -> Timeline {
     let foreground = traces.iter().flat_map(|trace| &trace.foreground);
     let first = foreground.map(|&(_, _, before, _)| before).max().unwrap_or_default();
     let mut events = Vec::new();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use deeppool::Error;
 use deeppool::data::Dataset;
-use deeppool::program::Placement;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{CheckpointConfig, CheckpointEvery, Length, TrainConfig, TrainReport, train};
 use layer_graph::{LayerGraph, zoo};
 use rand_chacha::ChaCha8Rng;
@@ -29,7 +29,8 @@ fn run(
     let checkpoint = checkpoint.map(|(folder, resume)| {
         CheckpointConfig::new(folder).with_every(CheckpointEvery::Iterations(7)).with_resume(resume)
     });
-    let config = TrainConfig::new(network, &dataset, &placement, BATCH)
+    let training = LoweredTraining::new(network, placement, BATCH, LowerOptions::default());
+    let config = TrainConfig::new(&dataset, &training)
         .with_length(Length::Epochs(epochs))
         .with_seed(seed)
         .with_checkpoint(checkpoint);

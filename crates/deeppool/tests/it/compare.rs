@@ -5,8 +5,9 @@ use deeppool::compare::{Comparison, Way, most_total};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
+use deeppool::planning::{find_frontier, find_plan};
 use deeppool::program::LowerOptions;
-use deeppool::simulate::{BackgroundCosts, SimulateOptions};
+use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
@@ -42,7 +43,7 @@ fn the_best_partition_is_what_can_be_worked_out_by_hand() {
         let partitions: Vec<_> = compared.points.iter().filter(|point| point.way == Way::Partition).collect();
         assert!(partitions.len() >= 4);
         for point in partitions {
-            let plan = job.plan(&PlanRequest::new(point.gpus, Mode::DataParallel)).unwrap();
+            let plan = find_plan(job, &PlanRequest::new(point.gpus, Mode::DataParallel)).unwrap();
             let foreground = 32.0 * 1e6 / plan.iteration_us;
             assert!((point.foreground_samples_per_s / foreground - 1.0).abs() < 1e-6, "{}", point.gpus);
             let others = (8 - point.gpus) as f64 * 8.0 / background.iteration_time().as_secs_f64();
@@ -51,7 +52,7 @@ fn the_best_partition_is_what_can_be_worked_out_by_hand() {
         // Nothing in between is better by the planner's times than taking turns between those that were simulated.
         let envelope = compared.envelope(&[Way::Partition]);
         for gpus in 1..=8 {
-            let plan = job.plan(&PlanRequest::new(gpus, Mode::DataParallel)).unwrap();
+            let plan = find_plan(job, &PlanRequest::new(gpus, Mode::DataParallel)).unwrap();
             let foreground = 32.0 * 1e6 / plan.iteration_us;
             let total = foreground + (8 - gpus) as f64 * background.samples_per_s();
             let best = envelope.total_at(foreground * (1.0 - 1e-6)).unwrap();
@@ -96,10 +97,11 @@ fn free_gpus_are_given_away_whole() {
     with_job(("vgg16", 32, 16), &LinkModel::dgx_a100_pod(), |job, background| {
         for gpus in [1, 8] {
             let request = PlanRequest::new(gpus, Mode::DataParallel);
-            let mut plan = job.plan(&request).unwrap();
+            let mut plan = find_plan(job, &request).unwrap().into_plan();
             plan.gpus = 16;
+            let plan = job.lower(plan).unwrap();
             let options = SimulateOptions::default().with_background(Some(background.clone()));
-            let shared = job.simulate(&plan, &options).unwrap().background_samples_per_s;
+            let shared = simulate_plan(job, &plan, &options).unwrap().background_samples_per_s;
             let free = (16 - gpus) as f64 * background.samples_per_s();
             assert!(shared >= free * 0.999, "{gpus} GPUs used: {shared} of {free}");
         }
@@ -116,7 +118,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
         with_job(question, &link, |job, background| {
             let options = SimulateOptions::default().with_iterations(8);
             let request = PlanRequest::new(question.2, FREE);
-            let frontier = job.frontier(&request).unwrap();
+            let frontier = find_frontier(job, &request).unwrap();
             let fastest_us = frontier.plan(FREE).unwrap().iteration_us;
             let total = |simulation: &deeppool::simulate::Simulation| {
                 simulation.foreground_samples_per_s + simulation.background_samples_per_s
@@ -127,7 +129,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
             plans.dedup_by(|one, other| one.layers == other.layers);
             let shared = options.clone().with_background(Some(background.clone()));
             let totals: Vec<f64> =
-                plans.iter().map(|plan| total(&job.simulate(plan, &shared).unwrap())).collect();
+                plans.iter().map(|plan| total(&simulate_plan(job, plan, &shared).unwrap())).collect();
             for foreground in [0.5, 0.9, 0.95] {
                 let found = most_total(job, &request, foreground, background, &options).unwrap();
                 assert!(found.plan.iteration_us <= fastest_us / foreground * (1.0 + 1e-9));
@@ -145,7 +147,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
             for amplification in [1.5, 2.0, f64::INFINITY] {
                 let request = PlanRequest::new(question.2, Mode::Burst { amplification });
                 let found = most_total(job, &request, 1.0, background, &options).unwrap();
-                assert_eq!(found.plan, job.plan(&request).unwrap());
+                assert_eq!(found.plan.plan(), find_plan(job, &request).unwrap().plan());
             }
         });
     }

@@ -2,10 +2,11 @@
 
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::job::Job;
-use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::job::{Job, LoweredPlan};
+use deeppool::plan::{GpuCounts, Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::LowerOptions;
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{SimulateOptions, simulate_plan};
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
@@ -19,9 +20,9 @@ fn with_job<T>(model: &str, gpus: usize, with: impl FnOnce(&Job<'_>) -> T) -> T 
     with(&Job::new(Costs::new(&network, &profile, &link), BATCH, LowerOptions::default()))
 }
 
-fn plan(job: &Job<'_>, gpus: usize, limit: f64, counts: GpuCounts) -> ExecutionPlan {
+fn plan<'a>(job: &Job<'a>, gpus: usize, limit: f64, counts: GpuCounts) -> LoweredPlan<'a> {
     let request = PlanRequest::new(gpus, Mode::Burst { amplification: limit }).with_gpu_counts(counts);
-    job.plan(&request).unwrap()
+    find_plan(job, &request).unwrap()
 }
 
 #[test]
@@ -30,7 +31,7 @@ fn a_batch_of_32_runs_on_3_5_and_6_gpus() {
         with_job("vgg16", count, |job| {
             let plan = plan(job, count, f64::INFINITY, GpuCounts::List(vec![1, count]));
             assert!(plan.layers.iter().any(|layer| layer.gpus == count));
-            let simulated = job.simulate(&plan, &SimulateOptions::default()).unwrap();
+            let simulated = simulate_plan(job, &plan, &SimulateOptions::default()).unwrap();
             let simulated_us = simulated.iteration.as_secs_f64() * 1e6;
             println!("{count} GPUs: planned {:.0} us, simulated {simulated_us:.0} us", plan.iteration_us);
             assert!((simulated_us / plan.iteration_us - 1.0).abs() < 1e-3, "{count} GPUs");
@@ -66,7 +67,7 @@ fn counts_for_more_gpus_contain_those_for_fewer() {
 #[test]
 fn questions_out_of_proportion_are_refused_at_once() {
     with_job("vgg16", 1, |job| {
-        let refused = |request: PlanRequest| job.plan(&request).unwrap_err().to_string();
+        let refused = |request: PlanRequest| find_plan(job, &request).unwrap_err().to_string();
         let limit = Mode::Burst { amplification: 2.0 };
         assert!(refused(PlanRequest::new(100_000, limit)).contains("16384"));
         assert!(refused(PlanRequest::new(0, Mode::DataParallel)).contains("from 1"));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cuda_emulator::{Emulator, Setting};
 use deeppool::Error;
 use deeppool::data::Dataset;
-use deeppool::program::Placement;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{
     BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig, TrainReport, train_on_gpus,
 };
@@ -40,7 +40,8 @@ fn network(name: &str, activation: LayerKind) -> LayerGraph {
 
 /// The first layers on both ranks, the last ones on one of them, so that gradients are summed and samples move; and a background job.
 fn run(net: &LayerGraph, data: &Dataset, placement: &Placement) -> Result<TrainReport, Error> {
-    let config = TrainConfig::new(net, data, placement, 4)
+    let training = LoweredTraining::new(net, placement.clone(), 4, LowerOptions::default());
+    let config = TrainConfig::new(data, &training)
         .with_length(Length::Iterations(5))
         .with_background(Some(BackgroundConfig::new(net, data, 2)));
     train_on_gpus(&config, Duration::from_secs(1), &|_| {})
@@ -63,10 +64,11 @@ fn an_illegal_access_of_a_background_job_ends_the_run_with_its_name() {
         let beside = network("beside", LayerKind::Relu);
         let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
         let placement = Placement::first_ranks(&net, RANKS, &[RANKS; 4]).unwrap();
+        let training = LoweredTraining::new(&net, placement, 4, LowerOptions::default());
         let folder = TempDir::new().unwrap();
         let run = |resume| {
             let kept = CheckpointConfig::new(folder.path()).with_every(CheckpointEvery::Iterations(1));
-            let config = TrainConfig::new(&net, &data, &placement, 4)
+            let config = TrainConfig::new(&data, &training)
                 .with_length(Length::Iterations(8))
                 .with_checkpoint(Some(kept.with_resume(resume)))
                 .with_background([BackgroundConfig::new(&beside, &data, 2)]);

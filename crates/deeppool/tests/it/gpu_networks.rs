@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deeppool::data::Dataset;
-use deeppool::program::{LowerOptions, Placement};
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{Length, TrainConfig, train, train_on_gpus};
 use gpu_mux::Policy;
 use layer_graph::{LayerGraph, LayerKind};
@@ -29,13 +29,14 @@ fn by_turns(net: &LayerGraph) -> Placement {
 /// on one rank, which is what rounding does to them. Normalisations are over the global batch.
 fn distances(net: &LayerGraph, policy: Policy) -> (f64, f64) {
     let data = Dataset::synthetic_for(net, 64, 0).unwrap();
-    let (both, alone) = (by_turns(net), Placement::single(net).unwrap());
-    let config = |placement| {
-        TrainConfig::new(net, &data, placement, BATCH)
+    let lowering = LowerOptions::default().with_sync_batch_norm(true);
+    let lowered = |placement| LoweredTraining::new(net, placement, BATCH, lowering.clone());
+    let (both, alone) = (lowered(by_turns(net)), lowered(Placement::single(net).unwrap()));
+    let config = |training| {
+        TrainConfig::new(&data, training)
             .with_length(Length::Iterations(3))
             // Steps so small that rounding is not amplified by norms of few values.
             .with_learning_rate(1e-4)
-            .with_lowering(LowerOptions::default().with_sync_batch_norm(true))
             .with_policy(policy)
     };
     let processors = train(&config(&both), &|_| {}).unwrap().losses;

@@ -9,7 +9,8 @@ use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
-use deeppool::program::{LowerOptions, Placement};
+use deeppool::planning::find_plan;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{
     BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig, train_on_gpus,
 };
@@ -97,8 +98,8 @@ fn searched(net: &LayerGraph, world: usize, lowering: &LowerOptions) -> Placemen
     let link = default_link("a100", world).unwrap();
     let costs = Costs::new(net, &profile, &link);
     let job = Job::new(costs, BATCH, lowering.clone());
-    let plan = job.plan(&PlanRequest::new(world, Mode::Burst { amplification: 3.0 })).unwrap();
-    job.placement(&plan).unwrap()
+    let plan = find_plan(&job, &PlanRequest::new(world, Mode::Burst { amplification: 3.0 })).unwrap();
+    plan.training().placement().clone()
 }
 
 fn random_run(net: &LayerGraph, world: usize, number: usize) -> Run {
@@ -132,9 +133,9 @@ fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, forgotten: usize) {
     let data = Dataset::synthetic_for(net, SAMPLES, 0).unwrap();
     let folder = TempDir::new().unwrap();
     let kept = || CheckpointConfig::new(folder.path()).with_every(CheckpointEvery::Iterations(3));
-    let config = TrainConfig::new(net, &data, &run.placement, BATCH)
+    let training = LoweredTraining::new(net, run.placement.clone(), BATCH, run.lowering.clone());
+    let config = TrainConfig::new(&data, &training)
         .with_length(Length::Epochs(2))
-        .with_lowering(run.lowering.clone())
         .with_policy(run.policy)
         .with_background((0..run.background).map(|_| BackgroundConfig::new(net, &data, 4)))
         .with_checkpoint(run.checkpoint.then(kept));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cuda_emulator::{Emulator, KernelRun, Setting};
 use deeppool::data::Dataset;
-use deeppool::program::{LowerOptions, Op, Placement, lower_training};
+use deeppool::program::{LowerOptions, LoweredTraining, Op, Placement, lower_training};
 use deeppool::train::{BackgroundConfig, EmulatedTimes, Length, TrainConfig, train_on_gpus};
 use gpu_mux::Policy;
 use layer_graph::{LayerGraph, LayerKind, Linear, Shape};
@@ -54,9 +54,9 @@ fn kernels(emulator: &Emulator, policy: Policy) -> Vec<KernelRun> {
     let times =
         EmulatedTimes { training: vec![times(&net, &everywhere, BATCH)], background: vec![background] };
     let [data, other_data] = [&net, &beside].map(|net| Dataset::synthetic_for(net, 64, 0).unwrap());
-    let config = TrainConfig::new(&net, &data, &everywhere, BATCH)
+    let training = LoweredTraining::new(&net, everywhere, BATCH, lowering);
+    let config = TrainConfig::new(&data, &training)
         .with_length(Length::Iterations(8))
-        .with_lowering(lowering.clone())
         .with_policy(policy)
         .with_emulated_times(Some(&times))
         .with_background(Some(BackgroundConfig::new(&beside, &other_data, 1)));

@@ -11,9 +11,7 @@ use deeppool::program::{
     BatchPart, LowerOptions, PartialBackpropagation, PartialDepth, Placement, RankMemory, lower_rotation,
     lower_training, possible_checkpoints,
 };
-use deeppool::runtime::{
-    Backend, BatchSource, CpuThreads, Iterations, LoadedProgram, Observer, RankDevice, RankState,
-};
+use deeppool::runtime::{Backend, BatchSource, CpuThreads, Iterations, LoadedProgram, RankDevice, RankState};
 use gpu_mux::{CpuDriver, Policy};
 use layer_engine::{
     CpuEngine, DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Sgd,

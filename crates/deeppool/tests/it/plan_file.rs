@@ -5,6 +5,7 @@ use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::{LowerOptions, Op};
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::DeviceModel;
@@ -22,7 +23,7 @@ fn with_job<T>(model: &str, with: impl FnOnce(&LayerGraph, &Job<'_>) -> T) -> T 
 }
 
 fn burst(job: &Job<'_>) -> ExecutionPlan {
-    job.plan(&PlanRequest::new(GPUS, Mode::Burst { amplification: 1.3 })).unwrap()
+    find_plan(job, &PlanRequest::new(GPUS, Mode::Burst { amplification: 1.3 })).unwrap().into_plan()
 }
 
 fn edited(plan: &ExecutionPlan, edit: impl FnOnce(&mut Value)) -> Result<ExecutionPlan, Error> {
@@ -43,7 +44,7 @@ fn what_is_written_is_read_back() {
             Mode::Deadline { iteration_us: 1e9 },
             Mode::Knee,
         ] {
-            let plan = job.plan(&PlanRequest::new(GPUS, mode)).unwrap();
+            let plan = find_plan(job, &PlanRequest::new(GPUS, mode)).unwrap();
             plan.save(&path).unwrap();
             let read = ExecutionPlan::load(&path).unwrap();
             assert_eq!(read.layers, plan.layers);
@@ -121,7 +122,9 @@ fn workers_that_do_not_fit_the_plan_are_refused() {
     let plan = with_job("vgg11", |_, job| {
         let request = PlanRequest::new(GPUS, Mode::Burst { amplification: f64::INFINITY });
         // Every layer on all GPUs.
-        job.plan(&request.with_gpu_counts("2".parse().unwrap()).with_worker_gpus(Some(2))).unwrap()
+        find_plan(job, &request.with_gpu_counts("2".parse().unwrap()).with_worker_gpus(Some(2)))
+            .unwrap()
+            .into_plan()
     });
     assert_eq!(edited(&plan, |_| {}).unwrap().worker.unwrap().replicas, 2);
     let cases = [
@@ -165,16 +168,16 @@ fn a_plan_meets_only_its_own_job() {
     });
     with_job("vgg11", |_, job| {
         let twice = Job::new(job.costs().clone(), 2 * BATCH, LowerOptions::default());
-        assert!(twice.lower(&plan).unwrap_err().to_string().contains("16 samples a batch, not 32"));
+        assert!(twice.lower(plan.clone()).unwrap_err().to_string().contains("16 samples a batch, not 32"));
         let serial = LowerOptions::default().with_overlap_all_reduce(false);
-        assert!(Job::new(job.costs().clone(), BATCH, serial).lower(&plan).is_err());
+        assert!(Job::new(job.costs().clone(), BATCH, serial).lower(plan.clone()).is_err());
     });
 }
 
 #[test]
 fn a_program_keeps_the_order_of_its_plan() {
     with_job("inception-v3", |network, job| {
-        let plan = job.plan(&PlanRequest::new(GPUS, Mode::DataParallel)).unwrap();
+        let plan = find_plan(job, &PlanRequest::new(GPUS, Mode::DataParallel)).unwrap().into_plan();
         assert_eq!(plan.order, None);
         // Swaps the first two neighbours that do not depend on each other.
         let mut names: Vec<String> = plan.layers.iter().map(|layer| layer.name.clone()).collect();
@@ -182,7 +185,8 @@ fn a_program_keeps_the_order_of_its_plan() {
         let at = (1..ids.len()).find(|&at| !network.producers(ids[at]).contains(&ids[at - 1])).unwrap();
         names.swap(at - 1, at);
         let swapped = edited(&plan, |document| document["order"] = json!(names)).unwrap();
-        let program = job.lower(&swapped).unwrap();
+        let lowered = job.lower(swapped).unwrap();
+        let program = lowered.training().first_program().unwrap();
         for rank in &program.ranks {
             let forward = rank.steps.iter().filter_map(|step| match step.op {
                 Op::Forward { layer, .. } => Some(network.layer(layer).name().to_owned()),
@@ -195,6 +199,6 @@ fn a_program_keeps_the_order_of_its_plan() {
         }
         names.swap(0, 5);
         let wrong = edited(&plan, |document| document["order"] = json!(names)).unwrap();
-        assert!(job.lower(&wrong).unwrap_err().to_string().contains("order of the layers"));
+        assert!(job.lower(wrong).unwrap_err().to_string().contains("order of the layers"));
     });
 }

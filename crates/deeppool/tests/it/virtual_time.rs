@@ -6,7 +6,8 @@ use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
-use deeppool::program::{LowerOptions, Placement, lower_training};
+use deeppool::planning::find_plan;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement, lower_training};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate};
 use deeppool::train::{BackgroundConfig, EmulatedTimes, Length, TrainConfig, TrainReport, train_on_gpus};
 use layer_graph::zoo;
@@ -26,22 +27,22 @@ fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulati
     let link = default_link("a100", gpus).unwrap();
     let costs = Costs::new(&full, &profile, &link);
     let job = Job::new(costs.clone(), BATCH, lowering.clone());
-    let plan = job.plan(&PlanRequest::new(gpus, Mode::Burst { amplification })).unwrap();
-    let program = job.lower(&plan).unwrap();
+    let plan = find_plan(&job, &PlanRequest::new(gpus, Mode::Burst { amplification })).unwrap();
+    let program = plan.training().first_program().unwrap();
     let beside = background.map(|batch| BackgroundCosts::new(&costs, batch).unwrap());
     let options = SimulateOptions::default().with_background(beside);
-    let simulated = simulate(&program, &costs, &options).unwrap();
+    let simulated = simulate(program, &costs, &options).unwrap();
 
     let alone = |batch| lower_training(&full, &Placement::single(&full).unwrap(), batch, &lowering).unwrap();
     let of_background = background.map(|batch| costs.step_times(&alone(batch)).unwrap().remove(0));
     let times = EmulatedTimes {
-        training: vec![costs.step_times(&program).unwrap()],
+        training: vec![costs.step_times(program).unwrap()],
         background: of_background.into_iter().collect(),
     };
-    let (data, placement) = (Dataset::synthetic_for(&small, 1024, 0).unwrap(), job.placement(&plan).unwrap());
-    let config = TrainConfig::new(&small, &data, &placement, BATCH)
+    let data = Dataset::synthetic_for(&small, 1024, 0).unwrap();
+    let training = LoweredTraining::new(&small, plan.training().placement().clone(), BATCH, lowering);
+    let config = TrainConfig::new(&data, &training)
         .with_length(Length::Iterations(6))
-        .with_lowering(lowering)
         .with_emulated_times(Some(&times))
         .with_background(background.map(|batch| BackgroundConfig::new(&small, &data, batch)));
     let trained = train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();

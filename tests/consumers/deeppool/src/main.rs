@@ -6,8 +6,9 @@ use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::LowerOptions;
-use deeppool::simulate::SimulateOptions;
+use deeppool::simulate::{SimulateOptions, simulate_plan};
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
@@ -20,8 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut simulated = Vec::new();
     for mode in [Mode::Burst { amplification: 1.0 }, Mode::Burst { amplification: 2.0 }] {
-        let plan = job.plan(&PlanRequest::new(gpus, mode))?;
-        let simulation = job.simulate(&plan, &SimulateOptions::default())?;
+        let plan = find_plan(&job, &PlanRequest::new(gpus, mode))?;
+        let simulation = simulate_plan(&job, &plan, &SimulateOptions::default())?;
         println!("{mode:?}: planned {:.1} us, simulated {:?}", plan.iteration_us, simulation.iteration);
         for layer in &plan.layers {
             println!("  {:12} {} GPUs", layer.name, layer.gpus);

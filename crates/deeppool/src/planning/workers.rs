@@ -2,9 +2,9 @@
 
 use burst_planner::{Arrangement, Evaluator, TrainingFrontier, TrainingProblem, evaluate_arrangements};
 
-use super::Job;
-use super::frontier::check_size;
+use super::search::{check_size, search};
 use crate::Error;
+use crate::job::{Job, JobCosts, training_problem};
 use crate::plan::{PlanRequest, PlannedWorker};
 
 /// The workers that share a job.
@@ -26,42 +26,42 @@ impl<'a> Workers<'a> {
         let replicas = request.gpus / gpus;
         let samples = job.micro_batch()?;
         if samples % replicas != 0 {
-            let cut = if samples < job.batch { " in a micro-batch" } else { "" };
+            let cut = if samples < job.batch() { " in a micro-batch" } else { "" };
             return Err(Error::Setting {
                 setting: "the batch",
                 expected: "a multiple of the number of workers",
                 got: format!("{samples} samples{cut} for {replicas} of them"),
             });
         }
-        if let Some(partial) = &job.lowering.partial {
+        if let Some(partial) = &job.lowering().partial {
             return Err(Error::Setting {
                 setting: "partial backpropagation",
                 expected: "none with workers",
                 got: format!("{} parts", partial.parts()),
             });
         }
-        let job = Job { batch: job.batch / replicas, ..job.clone() };
+        let job = job.with_batch(job.batch() / replicas);
         Ok(Some(Self { job, gpus, replicas }))
     }
 
     /// The Pareto-optimal ones of all that is found for a worker, as all workers do it, with the problem that they solve together.
     ///
     /// # Errors
-    /// As [`Job::frontier`].
+    /// As [`find_frontier`](super::find_frontier).
     pub(super) fn frontier(
         &self,
         whole: &Job<'a>,
         request: &PlanRequest,
     ) -> Result<(TrainingProblem, TrainingFrontier), Error> {
         let counts = self.counts(request)?;
-        check_size(self.job.costs.network().len(), counts.len(), request.gpus)?;
+        check_size(self.job.costs().network().len(), counts.len(), request.gpus)?;
         let of_all: Vec<usize> = counts.iter().map(|count| count * self.replicas).collect();
-        let mut problem = whole.training_problem(request.gpus, &of_all)?;
+        let mut problem = training_problem(whole, request.gpus, &of_all)?;
         problem.memory_limit_bytes = request.memory_limit_bytes;
         let found = self.of_a_worker(request, &counts)?;
         let found = found.iter().map(|found| found.replicated(self.gpus, self.replicas));
         let found = found.collect::<Result<Vec<_>, _>>()?;
-        let frontier = evaluate_arrangements(&problem, whole.training_costs(), found, &request.stop)?;
+        let frontier = evaluate_arrangements(&problem, JobCosts::new(whole), found, &request.stop)?;
         Ok((problem, frontier))
     }
 
@@ -93,15 +93,15 @@ impl<'a> Workers<'a> {
         // One GPU leaves nothing to decide.
         let replicas = [self.replicas, 1].into_iter().take(if self.replicas > 1 { 2 } else { 1 });
         for replicas in replicas.filter(|_| self.gpus > 1) {
-            let costs = self.job.training_costs_on(counts.to_vec()).replicated(self.gpus, replicas);
-            let searched = super::frontier::search(&problem, costs, request)?;
+            let costs = JobCosts::new(&self.job).on_counts(counts.to_vec()).replicated(self.gpus, replicas);
+            let searched = search(&problem, costs, request)?;
             found.extend(searched.points().iter().map(|point| point.arrangement.clone()));
         }
         Ok(found)
     }
 
     fn problem(&self, counts: &[usize], memory_limit_bytes: Option<u64>) -> Result<TrainingProblem, Error> {
-        let mut problem = self.job.training_problem(self.gpus, counts)?;
+        let mut problem = training_problem(&self.job, self.gpus, counts)?;
         problem.memory_limit_bytes = memory_limit_bytes;
         Ok(problem)
     }
@@ -115,7 +115,7 @@ impl<'a> Workers<'a> {
         counts.sort_unstable();
         counts.dedup();
         let problem = self.problem(&counts, None)?;
-        let mut evaluator = Evaluator::new(&problem, self.job.training_costs())?;
+        let mut evaluator = Evaluator::new(&problem, JobCosts::new(&self.job))?;
         Ok(PlannedWorker {
             gpus: self.gpus,
             replicas: self.replicas,

@@ -1,0 +1,128 @@
+//! A job as a planning problem.
+
+use std::num::NonZeroUsize;
+
+use burst_planner::{
+    Arrangement, Evaluator, GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem,
+};
+use layer_engine::{Pass, Role};
+use layer_graph::LayerId;
+
+use super::{Job, JobCosts, PlannerNodes};
+use crate::Error;
+use crate::program::{ELEMENT_BYTES, LowerOptions, backward_reads, checkpoints, is_read_once};
+
+/// Elements of the metrics: the loss, and the samples that were classified right.
+const METRICS: u64 = 2;
+
+/// The planning problem on up to `gpus` GPUs, where each layer may run on any of the GPU counts (those above the batch
+/// or `gpus` are left out). Nodes are the layers but the input, in topological order.
+///
+/// # Errors
+/// When there is no GPU count left, or the profile lacks a time for one of them.
+pub fn training_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<TrainingProblem, Error> {
+    let network = job.costs.network();
+    let most = gpus.min(job.micro_batch()?);
+    let counts: Vec<usize> = gpu_counts.iter().copied().filter(|count| (1..=most).contains(count)).collect();
+    if counts.is_empty() {
+        return Err(Error::Setting {
+            setting: "GPU counts",
+            expected: "at most the number of GPUs and of samples",
+            got: "none that is".into(),
+        });
+    }
+    check_times(job, &counts)?;
+    let mut problem = TrainingProblem::new(gpus);
+    problem.gradients = gradient_options(&job.lowering);
+    if let Some(cut) = NonZeroUsize::new(job.lowering.micro_batches).filter(|cut| cut.get() > 1) {
+        problem.micro_batches = cut;
+        problem.single_gpu_us = Some(single_gpu_us(&job.uncut())?);
+    }
+    let (nodes, needs_gradient) = (PlannerNodes::new(network), network.needs_gradient());
+    let checkpoints = checkpoints(network, &job.lowering.checkpoints)?;
+    problem.checkpoints = checkpoints.into_iter().map(|id| nodes.node(id)).collect();
+    for &id in nodes.layers() {
+        problem.add_node(node(job, &nodes, id, &counts, &needs_gradient));
+    }
+    for &id in nodes.layers() {
+        let mut consumers: Vec<LayerId> =
+            network.consumers(id).into_iter().map(|(consumer, _)| consumer).collect();
+        // A consumer may take the same output twice: it is moved once.
+        consumers.dedup();
+        for consumer in consumers {
+            problem.add_edge(nodes.node(id), nodes.node(consumer));
+        }
+    }
+    Ok(problem)
+}
+
+/// Whether there are the times of all shards on these GPU counts, and of the whole batch.
+pub(crate) fn check_times(job: &Job<'_>, counts: &[usize]) -> Result<(), Error> {
+    let samples = job.micro_batch()?;
+    let shards = counts.iter().flat_map(|&count| [samples.div_ceil(count), samples / count]);
+    let mut sizes: Vec<usize> = shards.chain([job.batch]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for (id, _) in job.costs.network().layers().skip(1) {
+        for &samples in &sizes {
+            job.costs.layer_time(id, samples)?;
+        }
+    }
+    Ok(())
+}
+
+/// Computes the iteration time on one GPU in microseconds, of which amplification is a multiple.
+///
+/// # Errors
+/// [`Error::Profile`] if the profile lacks the times of the whole batch.
+pub fn single_gpu_us(job: &Job<'_>) -> Result<f64, Error> {
+    let problem = training_problem(job, 1, &[1])?;
+    Ok(Evaluator::new(&problem, JobCosts::new(job))?.single_gpu_us()?)
+}
+
+/// Computes the memory that one GPU needs to train alone, in bytes.
+pub(crate) fn single_gpu_memory_bytes(job: &Job<'_>) -> Result<u64, Error> {
+    let problem = training_problem(job, 1, &[1])?;
+    let alone = Arrangement::data_parallel(&problem, 1)?;
+    let held = Evaluator::new(&problem, JobCosts::new(job))?.memory(&alone)?;
+    Ok(held.into_iter().max().unwrap_or(0))
+}
+
+fn gradient_options(lowering: &LowerOptions) -> GradientOptions {
+    GradientOptions {
+        bucket_bytes: lowering.bucket_bytes,
+        overlap: lowering.overlap_all_reduce,
+        clip_norm: lowering.optimizer.clip_norm.is_some(),
+        metrics_bytes: METRICS * ELEMENT_BYTES,
+    }
+}
+
+fn node(
+    job: &Job<'_>,
+    nodes: &PlannerNodes<'_>,
+    id: LayerId,
+    counts: &[usize],
+    needs_gradient: &[bool],
+) -> TrainingNode {
+    let network = job.costs.network();
+    let layer = network.layer(id);
+    let owner = network.parameter_owner(id);
+    let bytes = |role: Role| role.elements(layer, 0) as u64 * ELEMENT_BYTES;
+    let input_gradient = network.producers(id).iter().any(|producer| needs_gradient[producer.index()]);
+    let forward = Pass::forward(layer).contains(&Pass::ForwardMoments);
+    let backward = input_gradient && Pass::backward(layer, true).contains(&Pass::BackwardMoments);
+    let synchronized = SynchronizedBytes {
+        forward: if forward { bytes(Role::Moments) } else { 0 },
+        backward: if backward { bytes(Role::GradientMoments) } else { 0 },
+    };
+    let gradient_bytes = network.own_parameter_count(id) as u64 * ELEMENT_BYTES;
+    let mut node = TrainingNode::new(layer.name(), counts.iter().copied());
+    node.gradient_bytes = gradient_bytes;
+    // Parameters and velocities.
+    node.state_bytes = 2 * gradient_bytes;
+    node.parameters_of = (owner != id).then(|| nodes.node(owner));
+    node.synchronized = (job.lowering.sync_batch_norm && forward).then_some(synchronized);
+    node.backward_reads = backward_reads(network, id, needs_gradient);
+    node.is_kept = !is_read_once(network, id);
+    node
+}

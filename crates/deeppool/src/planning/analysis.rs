@@ -1,0 +1,69 @@
+//! Questions about a plan, by the planner's evaluation.
+
+use burst_planner::{Arrangement, Evaluator, PathStep, TrainingProblem};
+
+use super::explain::{RunExplanation, explain};
+use super::scaled_costs::ScaledCosts;
+use crate::Error;
+use crate::job::{Job, JobCosts, PlannerNodes, check_times, training_problem};
+use crate::plan::{ExecutionPlan, GpuCounts};
+
+/// A plan of a job as the planner sees it: the problem that it solves and its arrangement, made once for all questions about it.
+#[derive(Debug, Clone)]
+pub struct PlanAnalysis<'p> {
+    job: &'p Job<'p>,
+    plan: &'p ExecutionPlan,
+    problem: TrainingProblem,
+    arrangement: Arrangement,
+}
+
+impl<'p> PlanAnalysis<'p> {
+    /// Returns the analysis of a plan of this job.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if the plan is of another job, [`Error::Profile`] if the profile lacks a time.
+    pub fn new(job: &'p Job<'p>, plan: &'p ExecutionPlan) -> Result<Self, Error> {
+        let placement = job.placement(plan)?;
+        let mut counts: Vec<usize> = plan.layers.iter().map(|layer| layer.ranks.len()).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let problem = training_problem(job, plan.gpus, &counts)?;
+        let arrangement = PlannerNodes::new(job.costs().network()).arrangement(&placement);
+        Ok(Self { job, plan, problem, arrangement })
+    }
+
+    fn evaluator(&self) -> Result<Evaluator<'_>, Error> {
+        Ok(Evaluator::new(&self.problem, JobCosts::new(self.job))?)
+    }
+
+    /// The steps on the critical path of an iteration, which add up to its time. Nodes are the plan's layers, by index. With
+    /// [partial backpropagation](crate::program::LowerOptions::partial) they are those of an iteration without that.
+    ///
+    /// # Errors
+    /// When the plan is of another job, or the profile lacks a time.
+    pub fn critical_path(&self) -> Result<Vec<PathStep>, Error> {
+        Ok(self.evaluator()?.path(&self.arrangement)?)
+    }
+
+    /// Computes what each run of layers on the same ranks would gain or lose by the next larger and the next smaller of the GPU counts,
+    /// on ranks from 0. Two evaluations a run.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] with partial backpropagation, [`Error::Profile`] if the profile lacks a time.
+    pub fn explain(&self, counts: &GpuCounts) -> Result<Vec<RunExplanation>, Error> {
+        self.job.check_whole()?;
+        let counts = counts.for_batch(self.job.micro_batch()?, self.plan.gpus);
+        check_times(self.job, &counts)?;
+        explain(&mut self.evaluator()?, &self.arrangement, self.plan, &counts)
+    }
+
+    /// How long a plan's iteration would take, microseconds, if all steps took `layers` times as long as they are said to, and all
+    /// collectives `links` times.
+    ///
+    /// # Errors
+    /// When the plan is of another job, or the profile lacks a time.
+    pub fn scaled_iteration_us(&self, layers: f64, links: f64) -> Result<f64, Error> {
+        let costs = ScaledCosts { costs: JobCosts::new(self.job), steps: layers, collectives: links };
+        Ok(Evaluator::new(&self.problem, costs)?.evaluate(&self.arrangement)?.iteration_us)
+    }
+}

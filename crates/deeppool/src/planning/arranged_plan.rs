@@ -1,0 +1,139 @@
+//! An arrangement of the planner as a plan, with its predicted times and memory.
+
+use burst_planner::{Activity, Arrangement, Evaluator, TrainingProblem};
+
+use crate::Error;
+use crate::costs::micros;
+use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, single_gpu_memory_bytes};
+use crate::plan::{
+    DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, ProfileOrigin,
+};
+use crate::program::LoweredTraining;
+use crate::simulate::{SimulateOptions, simulate};
+
+/// What an iteration takes.
+struct Predicted {
+    iteration_us: f64,
+    gpu_time_us: f64,
+    single_gpu_us: f64,
+    /// Of all ranks together.
+    activity: Activity,
+}
+
+/// The plan of an arrangement.
+pub(super) fn arranged_plan<'a>(
+    job: &Job<'a>,
+    problem: &TrainingProblem,
+    arrangement: &Arrangement,
+    request: &PlanRequest,
+    mode: Mode,
+    lower_bound_us: Option<f64>,
+    data_parallel: DataParallelTimes,
+) -> Result<LoweredPlan<'a>, Error> {
+    let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, arrangement)?;
+    let training = job.training(placement);
+    let Predicted { iteration_us, gpu_time_us, single_gpu_us, activity } =
+        times(job, problem, arrangement, &training)?;
+    // A bound of nothing says nothing.
+    let lower_bound_us = lower_bound_us.filter(|&bound_us| bound_us > 0.0);
+    let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
+        name: node.name.clone(),
+        gpus: ranks.len(),
+        ranks: ranks.clone(),
+        split: None,
+    });
+    let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
+    let profile = job.costs().profile();
+    let memory = training.for_simulation()?.memory_peak();
+    if job.lowering().partial.is_some() {
+        // The planner's own model of memory is of the whole.
+        check_memory(memory.total_bytes(), request.memory_limit_bytes)?;
+    }
+    let plan = ExecutionPlan {
+        schema: crate::plan::SCHEMA.into(),
+        model: job.costs().network().name().into(),
+        batch: job.batch(),
+        gpus: request.gpus,
+        mode: mode.plan_mode(),
+        worker: None,
+        amplification_limit: match mode {
+            // Without a limit there is no figure to write.
+            Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
+            _ => None,
+        },
+        deadline_us: match mode {
+            Mode::Deadline { iteration_us } => Some(iteration_us).filter(|limit| limit.is_finite()),
+            _ => None,
+        },
+        profile: ProfileOrigin {
+            device: profile.device().into(),
+            origin: profile.origin(),
+            accuracy: profile.accuracy().cloned(),
+            measurement: profile.measurement().cloned(),
+        },
+        link: job.costs().link().name().into(),
+        lowering: PlannedLowering::from(job.lowering()),
+        iteration_us,
+        gpu_time_us,
+        single_gpu_us,
+        amplification: gpu_time_us / single_gpu_us,
+        lower_bound_us,
+        gap: lower_bound_us.map(|bound_us| iteration_us / bound_us - 1.0),
+        computing_us: activity.computing_us,
+        communicating_us: activity.communicating_us,
+        idle_us: activity.idle_us,
+        memory_peak_bytes: Some(memory.total_bytes()),
+        memory: Some(memory),
+        memory_limit_bytes: request.memory_limit_bytes,
+        single_gpu_memory_bytes: Some(single_gpu_memory_bytes(&job.uncut())?),
+        dp: data_parallel,
+        layers: layers.collect(),
+        order: (!arrangement.order.is_sorted()).then(names),
+    };
+    Ok(LoweredPlan::with_programs(plan, training))
+}
+
+/// The times of an arrangement: by the planner's evaluation, or where something is partial by its program in virtual time.
+fn times(
+    job: &Job<'_>,
+    problem: &TrainingProblem,
+    arrangement: &Arrangement,
+    training: &LoweredTraining<'_>,
+) -> Result<Predicted, Error> {
+    let mut evaluator = Evaluator::new(problem, JobCosts::new(job))?;
+    let single_gpu_us = evaluator.single_gpu_us()?;
+    if job.lowering().partial.is_some() {
+        let simulated = simulate(training.for_simulation()?, job.costs(), &SimulateOptions::default())?;
+        let of = &simulated.activity;
+        let [computing_us, communicating_us, idle_us] = [of.computing, of.communicating, of.idle].map(micros);
+        return Ok(Predicted {
+            iteration_us: micros(simulated.iteration),
+            gpu_time_us: micros(of.active()),
+            single_gpu_us,
+            activity: Activity { computing_us, communicating_us, idle_us },
+        });
+    }
+    let time = evaluator.evaluate(arrangement)?;
+    let of_ranks = evaluator.activity(arrangement)?;
+    let of_all = |part: fn(&Activity) -> f64| of_ranks.iter().map(part).sum::<f64>();
+    Ok(Predicted {
+        iteration_us: time.iteration_us,
+        gpu_time_us: time.gpu_time_us,
+        single_gpu_us,
+        activity: Activity {
+            computing_us: of_all(|rank| rank.computing_us),
+            communicating_us: of_all(|rank| rank.communicating_us),
+            idle_us: of_all(|rank| rank.idle_us),
+        },
+    })
+}
+
+/// An error where a rank would hold more than it may.
+fn check_memory(needed_bytes: u64, limit_bytes: Option<u64>) -> Result<(), Error> {
+    match limit_bytes {
+        Some(limit_bytes) if needed_bytes > limit_bytes => {
+            Err(burst_planner::Error::MemoryExceeded { limit_bytes, needed_bytes, nodes: Vec::new() }.into())
+        }
+        _ => Ok(()),
+    }
+}

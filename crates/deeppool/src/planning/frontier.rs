@@ -1,0 +1,235 @@
+//! The Pareto frontier of plans.
+
+use burst_planner::{Arrangement, Evaluator, TrainingFrontier, TrainingPoint, TrainingProblem};
+
+use super::arranged_plan::arranged_plan;
+use super::partial::{best_partial, simulated_data_parallel};
+use super::search::{check_size, search};
+use super::workers::Workers;
+use crate::Error;
+use crate::job::{Job, JobCosts, LoweredPlan, training_problem};
+use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest};
+use crate::program::PartialBackpropagation;
+
+/// The Pareto-optimal ones of the burst plans of a [`Job`] that were evaluated: none of them is at least as good in iteration time and
+/// GPU time, and better in one.
+#[derive(Debug, Clone)]
+pub struct PlanFrontier<'a> {
+    job: Job<'a>,
+    request: PlanRequest,
+    problem: TrainingProblem,
+    found: TrainingFrontier,
+    data_parallel: DataParallelTimes,
+    workers: Option<Workers<'a>>,
+}
+
+/// Finds the plan that is asked for. The same question has the same answer.
+///
+/// Data parallelism is not searched for: it is `min(gpus, batch)` GPUs for every layer, whatever the GPU counts of the
+/// request.
+///
+/// # Errors
+/// When no plan keeps the limits on amplification and memory, the question is out of proportion, or the profile lacks a time.
+pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
+    match request.mode {
+        Mode::DataParallel => data_parallel(job, request),
+        mode => find_frontier(job, request)?.plan(mode),
+    }
+}
+
+/// Searches for the Pareto frontier of burst plans; the request's mode does not matter. For [workers](PlanRequest::with_worker_gpus) it
+/// is that of everything that is found for one of them, as all of them do it, by the time of the whole program.
+///
+/// # Errors
+/// When no plan keeps the limit on memory, the question is out of proportion, or the profile lacks a time.
+pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFrontier<'a>, Error> {
+    check(job, request)?;
+    if let Some(workers) = Workers::of(job, request)? {
+        let (problem, found) = workers.frontier(job, request)?;
+        let data_parallel = data_parallel_times(job, request.gpus)?;
+        let (request, workers) = (request.clone(), Some(workers));
+        return Ok(PlanFrontier { job: job.clone(), request, problem, found, data_parallel, workers });
+    }
+    let gpus = request.gpus;
+    let counts = request.gpu_counts.for_batch(job.micro_batch()?, gpus);
+    let parts = job.lowering().partial.as_ref().map_or(1, PartialBackpropagation::parts);
+    check_size(job.costs().network().len().saturating_mul(parts), counts.len(), gpus)?;
+    let mut problem = training_problem(job, gpus, &counts)?;
+    problem.memory_limit_bytes = request.memory_limit_bytes;
+    let data_parallel = data_parallel_times(job, gpus)?;
+    // Unless the counts were listed, the search may also try data parallelism on any number of GPUs.
+    let costs = match request.gpu_counts {
+        GpuCounts::List(_) => JobCosts::new(job).on_counts(counts),
+        _ => JobCosts::new(job),
+    };
+    let found = search(&problem, costs, request)?;
+    Ok(PlanFrontier {
+        job: job.clone(),
+        request: request.clone(),
+        problem,
+        found,
+        data_parallel,
+        workers: None,
+    })
+}
+
+/// The plan of data parallelism.
+fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
+    check(job, request)?;
+    let count = request.gpus.min(job.micro_batch()?);
+    let mut problem = training_problem(job, request.gpus, &[count])?;
+    problem.memory_limit_bytes = request.memory_limit_bytes;
+    let arrangement = Arrangement::data_parallel(&problem, count)?;
+    Evaluator::new(&problem, JobCosts::new(job))?.check_memory(&arrangement)?;
+    let times = data_parallel_times(job, request.gpus)?;
+    arranged_plan(job, &problem, &arrangement, request, Mode::DataParallel, None, times)
+}
+
+/// The times and the memory of data parallelism on up to `gpus` GPUs.
+pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
+    let count = gpus.min(job.micro_batch()?);
+    let problem = training_problem(job, gpus, &[count])?;
+    let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
+    let arrangement = Arrangement::data_parallel(&problem, count)?;
+    let memory_peak_bytes = evaluator.memory(&arrangement)?.into_iter().max();
+    if job.lowering().partial.is_some() {
+        return simulated_data_parallel(job, &problem, &arrangement, memory_peak_bytes);
+    }
+    let time = evaluator.evaluate(&arrangement)?;
+    let amplification = time.gpu_time_us / evaluator.single_gpu_us()?;
+    Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification, memory_peak_bytes })
+}
+
+/// Checks a request in proportion to the job, before anything is searched.
+fn check(job: &Job<'_>, request: &PlanRequest) -> Result<(), Error> {
+    request.check()?;
+    job.costs().link().check_ranks(request.gpus)?;
+    if job.batch() == 0 {
+        return Err(Error::EmptyBatch);
+    }
+    job.micro_batch()?;
+    Workers::of(job, request)?;
+    let effort = request.effort;
+    if !(effort > 0.0 && effort <= 1e6) {
+        let (setting, expected) = ("the effort of a search", "above 0, at most 1e6");
+        return Err(Error::Setting { setting, expected, got: effort.to_string() });
+    }
+    Ok(())
+}
+
+impl<'a> PlanFrontier<'a> {
+    /// The arrangements, by rising iteration time and falling GPU time.
+    #[must_use]
+    pub fn arrangements(&self) -> &TrainingFrontier {
+        &self.found
+    }
+
+    /// One of the plans; or the data-parallel one, which need not be among them.
+    ///
+    /// # Errors
+    /// When none keeps the limit.
+    pub fn plan(&self, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
+        if self.job.lowering().partial.is_some() && mode != Mode::DataParallel {
+            let found = (&self.problem, self.found.points());
+            return best_partial(&self.job, found, &self.request, mode, self.data_parallel);
+        }
+        match self.point(mode)? {
+            Some(point) => self.plan_of(point, mode),
+            None => data_parallel(&self.job, &self.request),
+        }
+    }
+
+    /// The arrangement that a mode asks for; `None` for data parallelism.
+    pub(crate) fn point(&self, mode: Mode) -> Result<Option<&TrainingPoint>, Error> {
+        Ok(Some(match mode {
+            Mode::DataParallel => return Ok(None),
+            Mode::Burst { amplification } => self.found.fastest_within(amplification)?,
+            Mode::Deadline { iteration_us } => self.found.cheapest_within(iteration_us)?,
+            Mode::Knee => self.found.knee().ok_or(burst_planner::Error::NoNodes)?,
+        }))
+    }
+
+    /// Every layer on the first `part` of the GPUs, whether or not it has room there.
+    pub(crate) fn data_parallel_on(&self, part: usize) -> Result<LoweredPlan<'a>, Error> {
+        let problem = training_problem(&self.job, self.request.gpus, &[part])?;
+        self.unbounded(&problem, &Arrangement::data_parallel(&problem, part)?)
+    }
+
+    /// At most so many of the plans, spread evenly over the logarithms of their times; the fastest is the first.
+    ///
+    /// # Errors
+    /// When the profile lacks a time.
+    pub fn plans(&self, max: usize) -> Result<Vec<LoweredPlan<'a>>, Error> {
+        let points = self.found.points();
+        let logarithm = |point: &TrainingPoint| point.time.iteration_us.ln();
+        let (Some(first), Some(last)) = (points.first().map(logarithm), points.last().map(logarithm)) else {
+            return Ok(Vec::new());
+        };
+        let step = (last - first) / max.saturating_sub(1).max(1) as f64;
+        let mut plans = Vec::new();
+        let mut next = first;
+        for point in points {
+            if plans.len() < max && logarithm(point) >= next - 1e-12 {
+                next = (logarithm(point) + step).max(next);
+                plans.push(self.unbounded_plan_of(point)?);
+            }
+        }
+        Ok(plans)
+    }
+
+    /// The plan of one of the [arrangements](Self::arrangements), without a bound: much faster to have.
+    ///
+    /// # Errors
+    /// When the profile lacks a time.
+    pub fn unbounded_plan_of(&self, point: &TrainingPoint) -> Result<LoweredPlan<'a>, Error> {
+        self.with_worker(point, self.unbounded(&self.problem, &point.arrangement)?)
+    }
+
+    /// A plan that says what its workers take alone, if it is one of workers.
+    fn with_worker(
+        &self,
+        point: &TrainingPoint,
+        mut plan: LoweredPlan<'a>,
+    ) -> Result<LoweredPlan<'a>, Error> {
+        plan.plan_mut().worker =
+            self.workers.as_ref().map(|workers| workers.planned(&point.arrangement)).transpose()?;
+        Ok(plan)
+    }
+
+    fn unbounded(
+        &self,
+        problem: &TrainingProblem,
+        arrangement: &Arrangement,
+    ) -> Result<LoweredPlan<'a>, Error> {
+        let mode = Mode::Burst { amplification: f64::INFINITY };
+        arranged_plan(&self.job, problem, arrangement, &self.request, mode, None, self.data_parallel)
+    }
+
+    /// The plan of one of the [arrangements](Self::arrangements), as the answer to a request for this mode.
+    ///
+    /// # Errors
+    /// When the profile lacks a time.
+    pub fn plan_of(&self, point: &TrainingPoint, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
+        let bound_us = self.lower_bound_us(mode, point);
+        let plan = arranged_plan(
+            &self.job,
+            &self.problem,
+            &point.arrangement,
+            &self.request,
+            mode,
+            // What is known of one micro-batch says little about all of them, and what is known of the whole nothing about a part.
+            (self.job.lowering().micro_batches == 1 && self.job.lowering().partial.is_none())
+                .then_some(bound_us),
+            self.data_parallel,
+        )?;
+        self.with_worker(point, plan)
+    }
+
+    /// No plan that keeps the limit, or takes no more GPU time than this one where there is none, is faster.
+    fn lower_bound_us(&self, mode: Mode, point: &TrainingPoint) -> f64 {
+        self.found.lower_bound_us(match mode {
+            Mode::Burst { amplification } => amplification,
+            _ => point.time.gpu_time_us / self.found.single_gpu_us(),
+        })
+    }
+}

@@ -1,0 +1,23 @@
+//! Plans of a job: the search for them, and what is asked about one.
+
+mod analysis;
+mod arranged_plan;
+mod device_placement;
+mod explain;
+mod frontier;
+mod micro_batches;
+mod partial;
+mod recompute;
+mod scaled_costs;
+mod search;
+mod within_memory;
+mod workers;
+
+pub use burst_planner::{PathKind, PathStep};
+
+pub use analysis::PlanAnalysis;
+pub use device_placement::placement_problem;
+pub use explain::{RunAlternative, RunExplanation};
+pub(crate) use frontier::data_parallel_times;
+pub use frontier::{PlanFrontier, find_frontier, find_plan};
+pub use within_memory::plan_within_memory;

@@ -1,0 +1,92 @@
+//! Plans with partial backpropagation, which are judged by their programs in virtual time.
+
+use burst_planner::{Arrangement, Error as Unplanned, TrainingPoint, TrainingProblem};
+
+use super::arranged_plan::arranged_plan;
+use crate::Error;
+use crate::costs::micros;
+use crate::job::{Job, LoweredPlan, PlannerNodes, single_gpu_us};
+use crate::plan::{DataParallelTimes, Mode, PlanRequest};
+use crate::simulate::{SimulateOptions, simulate};
+
+/// So many plans are run in virtual time at most.
+const MAX_CANDIDATES: usize = 24;
+/// Amplification and deadlines are kept at this, relatively.
+const SAME: f64 = 1e-9;
+
+/// What data parallelism takes in virtual time.
+pub(super) fn simulated_data_parallel(
+    job: &Job<'_>,
+    problem: &TrainingProblem,
+    arrangement: &Arrangement,
+    memory_peak_bytes: Option<u64>,
+) -> Result<DataParallelTimes, Error> {
+    let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, arrangement)?;
+    let training = job.training(placement);
+    let simulated = simulate(training.for_simulation()?, job.costs(), &SimulateOptions::default())?;
+    let amplification = micros(simulated.activity.active()) / single_gpu_us(job)?;
+    Ok(DataParallelTimes { iteration_us: micros(simulated.iteration), amplification, memory_peak_bytes })
+}
+
+/// Of the plans that are Pareto-optimal where everything is backpropagated, some where there are many, and data parallelism, the best one
+/// for a mode with what is partial about them. More GPUs may give another choice, so that more of them may be slower; times are those of their programs in virtual time.
+pub(super) fn best_partial<'a>(
+    job: &Job<'a>,
+    (problem, points): (&TrainingProblem, &[TrainingPoint]),
+    request: &PlanRequest,
+    mode: Mode,
+    data_parallel: DataParallelTimes,
+) -> Result<LoweredPlan<'a>, Error> {
+    let most = MAX_CANDIDATES.min(points.len());
+    // The first, the last, and others as far from each other as possible.
+    let place = |index: usize| index * (points.len() - 1) / most.saturating_sub(1).max(1);
+    let points = (0..most).map(|index| &points[place(index)].arrangement);
+    let mut exceeded = None;
+    let mut plans = Vec::new();
+    for arrangement in points.chain(data_parallel_candidate(job, problem, request)?.iter()) {
+        request.stop.check()?;
+        let plan = arranged_plan(job, problem, arrangement, request, mode, None, data_parallel);
+        match plan {
+            Err(error @ Error::Planner(Unplanned::MemoryExceeded { .. })) => exceeded = Some(error),
+            plan => plans.push(plan?),
+        }
+    }
+    if let (true, Some(error)) = (plans.is_empty(), exceeded) {
+        return Err(error);
+    }
+    let least = |value: fn(&LoweredPlan<'a>) -> f64| plans.iter().map(value).fold(f64::INFINITY, f64::min);
+    let (least_amplification, least_us) = (least(|plan| plan.amplification), least(|plan| plan.iteration_us));
+    let best = match mode {
+        Mode::Deadline { iteration_us } => plans
+            .iter()
+            .filter(|plan| plan.iteration_us <= iteration_us * (1.0 + SAME))
+            .min_by(|a, b| a.gpu_time_us.total_cmp(&b.gpu_time_us))
+            .ok_or(Unplanned::DeadlineUnreachable { deadline_us: iteration_us, smallest_us: least_us }),
+        Mode::Burst { amplification } => plans
+            .iter()
+            .filter(|plan| plan.amplification <= amplification * (1.0 + SAME))
+            .min_by(|a, b| a.iteration_us.total_cmp(&b.iteration_us))
+            .ok_or(Unplanned::LimitUnreachable { limit: amplification, smallest: least_amplification }),
+        // The point where a little more of one costs as much of the other: the least product.
+        _ => plans
+            .iter()
+            .min_by(|a, b| {
+                let product = |plan: &LoweredPlan<'a>| plan.iteration_us * plan.gpu_time_us;
+                product(a).total_cmp(&product(b))
+            })
+            .ok_or(Unplanned::NoNodes),
+    };
+    Ok(best?.clone())
+}
+
+/// Every layer on all GPUs, if that is one of the GPU counts.
+fn data_parallel_candidate(
+    job: &Job<'_>,
+    problem: &TrainingProblem,
+    request: &PlanRequest,
+) -> Result<Option<Arrangement>, Error> {
+    let most = job.micro_batch()?;
+    let count = request.gpus.min(most);
+    let is_allowed = request.gpu_counts.for_batch(most, request.gpus).contains(&count);
+    Ok(if is_allowed { Some(Arrangement::data_parallel(problem, count)?) } else { None })
+}

@@ -1,0 +1,71 @@
+//! Which activations to compute again.
+
+use std::collections::HashSet;
+
+use layer_engine::Role;
+use layer_graph::LayerId;
+
+use crate::Error;
+use crate::job::{Job, single_gpu_memory_bytes};
+use crate::program::{LowerOptions, possible_checkpoints};
+
+/// Up to these parts of all activations, from the first layer on, are computed again.
+const PARTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
+/// Between checkpoints are such parts of all activations, one in so many.
+const SEGMENTS: [f64; 13] = [1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, f64::INFINITY];
+
+/// The same job with more and more activations [computed again](LowerOptions::checkpoints), each with the checkpoints with which
+/// one GPU would hold least of those that are tried. None where that holds no less, or some are computed again already.
+///
+/// # Errors
+/// When the profile lacks a time.
+pub(super) fn recomputing<'a>(job: &Job<'a>) -> Result<Vec<Job<'a>>, Error> {
+    if !job.lowering().checkpoints.is_empty() {
+        return Ok(Vec::new());
+    }
+    let possible: HashSet<LayerId> = possible_checkpoints(job.costs().network()).into_iter().collect();
+    let mut least_bytes = single_gpu_memory_bytes(job)?;
+    let mut found = Vec::new();
+    for part in PARTS {
+        let mut best = None;
+        for checkpoints in checkpoints_up_to(job, part, &possible) {
+            let job = job.with_lowering(LowerOptions { checkpoints, ..job.lowering().clone() });
+            let bytes = single_gpu_memory_bytes(&job)?;
+            if bytes < least_bytes {
+                least_bytes = bytes;
+                best = Some(job);
+            }
+        }
+        found.extend(best);
+    }
+    Ok(found)
+}
+
+/// Lists of checkpoints with about as many activations between two of them, and none after the first `part` of all activations.
+fn checkpoints_up_to(job: &Job<'_>, part: f64, possible: &HashSet<LayerId>) -> Vec<Vec<String>> {
+    let network = job.costs().network();
+    let left_by = |id: LayerId| {
+        let layer = network.layer(id);
+        (Role::Output.elements(layer, 1) + Role::Saved.elements(layer, 1)) as f64
+    };
+    let all: f64 = network.layers().skip(1).map(|(id, _)| left_by(id)).sum();
+    let mut lists = Vec::new();
+    for segments in SEGMENTS {
+        let (mut checkpoints, mut so_far, mut since) = (Vec::new(), 0.0, 0.0);
+        for (id, layer) in network.layers().skip(1) {
+            so_far += left_by(id);
+            since += left_by(id);
+            if so_far > part * all {
+                break;
+            }
+            if since >= all / segments && possible.contains(&id) {
+                checkpoints.push(layer.name().to_owned());
+                since = 0.0;
+            }
+        }
+        if !checkpoints.is_empty() && lists.last() != Some(&checkpoints) {
+            lists.push(checkpoints);
+        }
+    }
+    lists
+}

@@ -1,0 +1,33 @@
+//! The planner's search, as a request asks for it.
+
+use burst_planner::{TrainingFrontier, TrainingProblem, TrainingSearch, search_training};
+
+use crate::Error;
+use crate::job::JobCosts;
+use crate::plan::PlanRequest;
+
+/// Tables of layers x GPU counts x GPUs are no larger.
+const MAX_TABLE_ENTRIES: usize = 200_000_000;
+
+/// Searches as long as is asked for.
+pub(super) fn search(
+    problem: &TrainingProblem,
+    costs: JobCosts<'_>,
+    request: &PlanRequest,
+) -> Result<TrainingFrontier, Error> {
+    let mut options = TrainingSearch::default();
+    options.effort = request.effort;
+    options.stop = request.stop.clone();
+    Ok(search_training(problem, costs, &options)?)
+}
+
+pub(super) fn check_size(layers: usize, counts: usize, gpus: usize) -> Result<(), Error> {
+    if layers.saturating_mul(counts).saturating_mul(gpus) <= MAX_TABLE_ENTRIES {
+        return Ok(());
+    }
+    Err(Error::Setting {
+        setting: "the size of a plan, layers x GPU counts x GPUs,",
+        expected: "at most 200,000,000: give fewer GPUs or fewer GPU counts",
+        got: format!("{layers} x {counts} x {gpus}"),
+    })
+}

@@ -1,0 +1,107 @@
+//! Training by a placement, lowered.
+
+use std::sync::OnceLock;
+
+use layer_graph::LayerGraph;
+
+use super::{
+    LowerOptions, Placement, Program, RankMemory, Turns, lower_for_simulation, lower_rotation,
+    rotation_memory,
+};
+use crate::Error;
+
+/// A placement with the programs that its training iterations are lowered to. Each form is lowered when it is asked for first, and kept.
+#[derive(Debug, Clone)]
+pub struct LoweredTraining<'n> {
+    network: &'n LayerGraph,
+    placement: Placement,
+    batch: usize,
+    options: LowerOptions,
+    programs: OnceLock<Vec<Program>>,
+    for_simulation: OnceLock<Program>,
+}
+
+impl<'n> LoweredTraining<'n> {
+    /// Training of a network by this placement, with this global batch. Nothing is lowered yet.
+    #[must_use]
+    pub fn new(network: &'n LayerGraph, placement: Placement, batch: usize, options: LowerOptions) -> Self {
+        let (programs, for_simulation) = (OnceLock::new(), OnceLock::new());
+        Self { network, placement, batch, options, programs, for_simulation }
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn network(&self) -> &'n LayerGraph {
+        self.network
+    }
+
+    /// The ranks and the order of the layers.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Number of samples of the global batch.
+    #[must_use]
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The options with which iterations are lowered.
+    #[must_use]
+    pub fn options(&self) -> &LowerOptions {
+        &self.options
+    }
+
+    /// Returns the programs of the iterations, for execution, until they repeat: see [`lower_rotation`].
+    ///
+    /// # Errors
+    /// As [`lower_rotation`].
+    pub fn programs(&self) -> Result<&[Program], Error> {
+        get_or_lower(&self.programs, || {
+            lower_rotation(self.network, &self.placement, self.batch, &self.options)
+        })
+        .map(Vec::as_slice)
+    }
+
+    /// Returns the program of the first iteration, for execution.
+    ///
+    /// # Errors
+    /// As [`lower_rotation`].
+    pub fn first_program(&self) -> Result<&Program, Error> {
+        Ok(&self.programs()?[0])
+    }
+
+    /// Returns the program for the simulator: see [`lower_for_simulation`].
+    ///
+    /// # Errors
+    /// As [`lower_rotation`].
+    pub fn for_simulation(&self) -> Result<&Program, Error> {
+        get_or_lower(&self.for_simulation, || {
+            lower_for_simulation(self.network, &self.placement, self.batch, &self.options)
+        })
+    }
+
+    /// Returns the memory that a rank allocates for the [programs](Self::programs), besides its kernels' workspaces.
+    ///
+    /// # Errors
+    /// As [`lower_rotation`], and [`Error::NoSuchRank`].
+    pub fn memory(&self, rank: usize) -> Result<RankMemory, Error> {
+        rotation_memory(self.programs()?, rank)
+    }
+
+    /// Returns the order in which a run with this seed executes the [programs](Self::programs).
+    #[must_use]
+    pub fn turns(&self, seed: u64) -> Turns {
+        self.options.partial.as_ref().map_or(Turns::in_order(1), |partial| partial.turns(seed))
+    }
+}
+
+/// Returns the content of a cell, which is filled first if it is empty.
+fn get_or_lower<T>(cell: &OnceLock<T>, lower: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
+    if let Some(lowered) = cell.get() {
+        return Ok(lowered);
+    }
+    let lowered = lower()?;
+    Ok(cell.get_or_init(|| lowered))
+}
