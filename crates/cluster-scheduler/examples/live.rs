@@ -1,8 +1,10 @@
-//! Drives four real `deeppool train` of this machine: they arrive one after another, and share two cores by the iteration.
+//! Schedules four real `deeppool train` processes on this machine: they arrive one after another
+//! and share two cores at iteration granularity.
 //!
-//! `cargo run --release -p cluster-scheduler --example live -- target/release/deeppool`, with the path of the command. What the
-//! scheduler takes for an iteration are 50 iterations of training here: a process each, which goes on from the checkpoint of the one
-//! before. A GPU is a core, and a job on two of them is data parallel on two ranks.
+//! `cargo run --release -p cluster-scheduler --example live -- target/release/deeppool`, with the
+//! path of the command. One iteration of the scheduler is a process with 50 training iterations,
+//! which resumes from the previous checkpoint. A GPU is a core, and a job on two of them is data
+//! parallel on two ranks.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,12 +19,12 @@ use cluster_scheduler::{
     Table,
 };
 
-/// Iterations of training that are one for the scheduler.
+/// Training iterations in one iteration of the scheduler.
 const AT_ONCE: u64 = 50;
-/// When each job arrives, in milliseconds, what it has to do, and on how many cores.
+/// Arrival time in milliseconds, number of iterations, and number of cores of each job.
 const JOBS: [(u64, u64, usize); 4] = [(0, 6, 1), (200, 4, 2), (400, 2, 1), (600, 3, 2)];
 
-/// What a process has come to.
+/// The result of a process.
 struct Exited {
     job: JobId,
     result: Result<(), String>,
@@ -42,13 +44,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs all jobs to their ends, and gives the iterations of training that each has done.
+/// Runs all jobs to completion and returns the training iterations of each.
 fn drive(deeppool: &Path, folder: &Path) -> Result<Vec<(JobId, u64)>, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut table = Table::new();
     let kind = table.kind("digits-cnn");
     for cores in [1, 2] {
-        // What it takes is only expected: least attained service counts with it, and nothing waits for it.
+        // The time is only an expectation: attained service is computed from it, and nothing waits
+        // for it.
         table.set(kind, GpuType(0), Mode::DataParallel, Execution::full(cores, Duration::from_millis(400))?);
     }
     let cluster = Cluster::uniform("core", 1, 2)?;
@@ -79,7 +82,8 @@ fn drive(deeppool: &Path, folder: &Path) -> Result<Vec<(JobId, u64)>, Box<dyn Er
                     let until = (done[&placement.job] + 1) * AT_ONCE;
                     run(deeppool, folder, &placement, until, exits.clone());
                 }
-                // A process is one iteration: after it, whoever was told to stop is not placed again.
+                // A process is one iteration. After it, a job that was told to stop is not placed
+                // again.
                 Decision::Stop(job) => println!("{:6.2} s: {job} stops", start.elapsed().as_secs_f64()),
             }
         }
@@ -97,7 +101,7 @@ fn drive(deeppool: &Path, folder: &Path) -> Result<Vec<(JobId, u64)>, Box<dyn Er
     Ok(done)
 }
 
-/// The next process that exits, if one does so within a time.
+/// Returns the next process that exits within a time limit.
 fn next(exited: &Receiver<Exited>, patience: Duration) -> Result<Option<Exited>, Box<dyn Error>> {
     match exited.recv_timeout(patience) {
         Ok(exited) => Ok(Some(exited)),
@@ -106,7 +110,7 @@ fn next(exited: &Receiver<Exited>, patience: Duration) -> Result<Option<Exited>,
     }
 }
 
-/// Starts a job's next process, which trains from its last checkpoint up to an iteration.
+/// Starts the next process of a job, which trains from its last checkpoint to an iteration.
 fn run(deeppool: &Path, folder: &Path, placement: &Placement, until: u64, exits: Sender<Exited>) {
     let job = placement.job;
     let mut command = Command::new(deeppool);
@@ -130,7 +134,7 @@ fn run(deeppool: &Path, folder: &Path, placement: &Placement, until: u64, exits:
             Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
             Err(error) => Err(format!("{}: {error}", command.get_program().to_string_lossy())),
         };
-        // Who no longer listens does not want to know.
+        // The receiver is gone if the program is ending.
         let _ = exits.send(Exited { job, result });
     });
 }

@@ -1,8 +1,8 @@
-//! How fast the scheduler is: 10,000 jobs of Philly's on 2,048 GPUs under each policy, and single decisions with 1,000 running
-//! jobs.
+//! Speed of the scheduler: 10,000 jobs of Philly on 2,048 GPUs under each policy, and single
+//! decisions with 1,000 running jobs.
 //!
-//! `cargo run --release -p cluster-scheduler --example philly -- philly_jobs.csv`, where the file is Philly's jobs as
-//! [`cluster_scheduler::trace::philly`] reads them; without a file, jobs like Philly's are drawn.
+//! `cargo run --release -p cluster-scheduler --example philly -- philly_jobs.csv`, with a file in
+//! the format of [`cluster_scheduler::trace::philly`]; without a file, similar jobs are generated.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -15,14 +15,14 @@ use cluster_scheduler::{
 };
 
 const JOBS: usize = 10_000;
-/// Jobs that are there at once when decisions are timed: more than run.
+/// Number of jobs present while decisions are timed, more than can run.
 const AT_ONCE: usize = 1400;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (from, jobs) = match std::env::args().nth(1) {
         Some(file) => {
             let jobs = philly(&file, File::open(&file)?)?;
-            // From where on the cluster was in full use.
+            // The cluster was fully used from here on.
             let skipped = jobs.len().saturating_sub(JOBS).min(13_127);
             (file, jobs[skipped..].iter().take(JOBS).copied().collect())
         }
@@ -80,21 +80,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Numbers of GPUs of the table.
+/// Numbers of GPUs in the table.
 const COUNTS: [usize; 10] = [1, 2, 4, 8, 12, 16, 24, 32, 64, 128];
 
-/// What elastic policies may run a job on as well.
+/// Other numbers of GPUs on which elastic policies may run a job.
 fn fewer(gpus: usize) -> Vec<usize> {
     COUNTS.into_iter().filter(|&count| count < gpus).collect()
 }
 
-/// Three kinds of jobs, that synchronize a little, with slots by SPB and gaps by burst plans.
+/// Creates three kinds of jobs with little synchronization, slots from SPB and gaps from burst
+/// plans.
 fn table() -> Result<Table, cluster_scheduler::Error> {
     let mut table = Table::new();
     for (name, ms) in [("small", 20), ("medium", 100), ("large", 300)] {
         let kind = table.kind(name);
         for gpus in COUNTS {
-            // A batch that is split over more GPUs, which are used a little worse for it.
+            // A batch split over more GPUs, which are used slightly less efficiently.
             let compute = Duration::from_millis(ms).mul_f64((gpus as f64).powf(-0.8));
             let synchronize = if gpus > 1 { compute / 10 } else { Duration::ZERO };
             let iteration = compute + synchronize;
@@ -105,7 +106,7 @@ fn table() -> Result<Table, cluster_scheduler::Error> {
             let busy: Vec<Duration> =
                 (0..gpus).map(|gpu| compute.mul_f64(1.0 - gpu as f64 / (2 * gpus) as f64)).collect();
             set(Mode::Burst(0), Execution::parts(iteration, &busy)?);
-            // A slower plan that leaves more.
+            // A slower plan that leaves larger gaps.
             let busy: Vec<Duration> = busy.into_iter().map(|busy| busy.mul_f64(0.8)).collect();
             set(Mode::Burst(1), Execution::parts(iteration.mul_f64(1.1), &busy)?);
         }
@@ -113,7 +114,7 @@ fn table() -> Result<Table, cluster_scheduler::Error> {
     Ok(table)
 }
 
-/// How many jobs run at the end, and how long each of 200 decisions takes.
+/// Returns the number of jobs running at the end, and the duration of each of 200 decisions.
 fn decisions(
     cluster: &Cluster,
     table: &Table,
@@ -146,7 +147,7 @@ fn decisions(
         let commands = scheduler.decide()?;
         times.push(start.elapsed());
         for command in &commands {
-            // Whoever is told to stop is at the end of its iteration at once.
+            // A job that is told to stop ends its iteration at once.
             if let Command::Stop(job) = command {
                 scheduler.handle(now, Event::Ended(*job, 1))?;
                 running.retain(|other| other != job);
@@ -166,17 +167,18 @@ fn started(commands: &[Command]) -> Vec<JobId> {
     commands.iter().filter_map(job).collect()
 }
 
-/// Processor time of the process, which others on the machine make no longer; not a number where the system does not say.
+/// Returns the CPU time of the process, which is independent of other processes; NaN if the system
+/// does not report it.
 fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let ticks: Vec<f64> =
         fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse().ok()).collect();
-    // Linux counts a hundred ticks a second.
+    // Linux counts 100 ticks per second.
     if let [user, system] = ticks[..] { (user + system) / 100.0 } else { f64::NAN }
 }
 
-/// The most memory that the process has had, where the system says so.
+/// Returns the peak memory of the process, if the system reports it.
 fn peak_mib() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::Error;
 
-/// A GPU of a cluster, numbered host by host.
+/// Index of a GPU of a cluster, counted host by host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuId(pub u32);
 
@@ -18,7 +18,7 @@ impl fmt::Display for GpuId {
     }
 }
 
-/// A type of GPU, numbered as the cluster first names it.
+/// Index of a GPU type, in the order in which the cluster first names the types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuType(pub u16);
 
@@ -28,7 +28,7 @@ impl GpuType {
     }
 }
 
-/// GPUs in hosts. The GPUs of a host are of one type.
+/// GPUs in hosts. All GPUs of a host have the same type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     types: Vec<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Host {
 }
 
 impl Cluster {
-    /// A cluster of hosts, each with a type of GPU and a number of them.
+    /// Creates a cluster of hosts, each given as a GPU type and a number of GPUs.
     ///
     /// ```
     /// let cluster = cluster_scheduler::Cluster::new([("v100", 8), ("v100", 8), ("k80", 4)])?;
@@ -55,7 +55,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`Error::NoGpus`] without a single GPU, [`Error::BadFigure`] above 2^31 GPUs or 2^15 types of them.
+    /// [`Error::NoGpus`] without GPUs, [`Error::BadFigure`] for 2^31 GPUs or 2^15 types or more.
     pub fn new<'a>(hosts: impl IntoIterator<Item = (&'a str, usize)>) -> Result<Self, Error> {
         let mut cluster = Self { types: Vec::new(), hosts: Vec::new(), host_of: Vec::new() };
         for (name, gpus) in hosts {
@@ -84,48 +84,48 @@ impl Cluster {
         if cluster.host_of.is_empty() { Err(Error::NoGpus) } else { Ok(cluster) }
     }
 
-    /// Hosts that are all the same.
+    /// Creates a cluster of identical hosts.
     ///
     /// # Errors
     ///
-    /// As [`Cluster::new`].
+    /// See [`Cluster::new`].
     pub fn uniform(gpu_type: &str, hosts: usize, gpus_per_host: usize) -> Result<Self, Error> {
         Self::new(std::iter::repeat_n((gpu_type, gpus_per_host), hosts))
     }
 
-    /// How many GPUs there are.
+    /// Returns the number of GPUs.
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.host_of.len()
     }
 
-    /// The names of the types of GPUs.
+    /// Returns the names of the GPU types.
     #[must_use]
     pub fn types(&self) -> &[String] {
         &self.types
     }
 
-    /// How many GPUs of a type there are.
+    /// Returns the number of GPUs of a type.
     #[must_use]
     pub fn gpus_of(&self, gpu_type: GpuType) -> usize {
         self.hosts.iter().filter(|host| host.gpu_type == gpu_type).map(|host| host.gpus as usize).sum()
     }
 
-    /// The type of a GPU.
+    /// Returns the type of a GPU.
     ///
     /// # Panics
     ///
-    /// For a GPU that the cluster does not have.
+    /// If the cluster does not have this GPU.
     #[must_use]
     pub fn type_of(&self, gpu: GpuId) -> GpuType {
         self.hosts[self.host_of(gpu)].gpu_type
     }
 
-    /// The host of a GPU.
+    /// Returns the index of the host of a GPU.
     ///
     /// # Panics
     ///
-    /// For a GPU that the cluster does not have.
+    /// If the cluster does not have this GPU.
     #[must_use]
     pub fn host_of(&self, gpu: GpuId) -> usize {
         self.host_of[gpu.index()] as usize

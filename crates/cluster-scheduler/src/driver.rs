@@ -1,4 +1,4 @@
-//! Virtual time.
+//! The simulation driver: a scheduler in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,46 +13,50 @@ use crate::{
     Table,
 };
 
-/// What happens to a job besides.
+/// An external event that affects a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disturbance {
-    /// It fails: what it has done of its iteration is lost. Nothing happens if it does not run.
+    /// The job fails, and its unfinished iteration is lost. Ignored if the job does not run.
     Failure(JobId),
-    /// It is no longer wanted. Nothing happens if it is not in the cluster.
+    /// The job is cancelled. Ignored if it is not in the cluster.
     Cancel(JobId),
 }
 
-/// How far virtual time is advanced at once.
+/// Granularity of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Step {
-    /// To the next event on which a decision depends: iterations in between are counted, not gone through.
+    /// Advances to the next event on which a decision depends. Iterations in between are counted,
+    /// not simulated one by one.
     #[default]
     FastForward,
-    /// From the end of one iteration to the next. The report is the same, to the bit, but for the number of events.
+    /// Advances from the end of one iteration to the next. The report is identical except for the
+    /// number of events.
     EveryIteration,
 }
 
-/// How to simulate.
+/// Options of a simulation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimulationOptions {
-    /// How far virtual time is advanced at once.
+    /// Granularity.
     pub step: Step,
-    /// Whether to record who ran where and when.
+    /// Whether to record the placements over time.
     pub record: bool,
-    /// What happens to jobs besides, each at a time.
+    /// Failures and cancellations, each with its time.
     pub disturbances: Vec<(Duration, Disturbance)>,
 }
 
-/// Simulates a cluster whose jobs arrive as in a trace, until all have left.
+/// Simulates a cluster whose jobs arrive as in a trace, until all jobs have left.
 ///
-/// Iterations take what the table says, preempting a job and moving it takes nothing, and jobs are
-/// preempted at the ends of iterations. All times are whole nanoseconds, and exact.
+/// Iterations take the times of the table. Preempting and moving a job takes no time, and jobs are
+/// preempted at the ends of iterations. All times are exact, in whole nanoseconds.
 ///
-/// Takes a decision's time for each arrival, end and change of priority, and nothing for the iterations in between.
+/// The running time is one decision for each arrival, end and change of priority, independent of
+/// the number of iterations in between.
 ///
 /// # Errors
 ///
-/// For a job that could never run, and where a fair policy's solver gives up.
+/// [`Error::Impossible`] for a job that can never run, [`Error::Unsolved`] if the solver of a fair
+/// policy fails.
 pub fn simulate(
     cluster: &Cluster,
     table: &Table,
@@ -84,17 +88,17 @@ enum Outside<'a> {
     Disturbance(Disturbance),
 }
 
-/// A placement that is carried out.
+/// A placement in execution.
 struct Run {
     placement: Placement,
     iteration: u64,
-    /// When the iteration began that it is in.
+    /// Start of the current iteration.
     from: u64,
-    /// The iterations that it does from then on.
+    /// Number of iterations left from then on.
     left: u64,
-    /// When it was placed.
+    /// Time at which it was placed.
     placed: u64,
-    /// By which an end in the queue is known to be out of date.
+    /// Identifies the entry in the queue of ends; entries with other numbers are outdated.
     number: u64,
 }
 
@@ -144,7 +148,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The time of the next event, if there will be one.
+    /// Returns the time of the next event, or `None` if there is none.
     fn next(&mut self, outside: Option<u64>) -> Option<u64> {
         while let Some(Reverse((_, job, number))) = self.ends.peek() {
             if self.runs.get(job).is_some_and(|run| run.number == *number) {
@@ -157,7 +161,7 @@ impl<'a> World<'a> {
         [outside, end, wake].into_iter().flatten().min()
     }
 
-    /// Goes to a time, and tells the scheduler what ends then.
+    /// Advances to a time and reports the ends of iterations at that time to the scheduler.
     fn advance(&mut self, now: u64) -> Result<(), Error> {
         self.jobs_in_system += u128::from(self.in_system) * u128::from(now - self.now);
         self.now = now;
@@ -173,7 +177,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Tells the scheduler what a job has done until now.
+    /// Reports a job's progress until now to the scheduler.
     fn catch_up(&mut self, job: JobId) -> Result<(), Error> {
         let Some(run) = self.runs.get_mut(&job) else { return Ok(()) };
         let iterations = ((self.now - run.from) / run.iteration).min(run.left);
@@ -275,7 +279,7 @@ impl<'a> World<'a> {
         self.runs.insert(job, Run { placement, iteration, from, left, placed: from, number });
     }
 
-    /// The job no longer runs.
+    /// Frees the GPUs of a job that no longer runs.
     fn stop(&mut self, job: JobId) {
         let Some(run) = self.runs.remove(&job) else { return };
         self.held.give(self.now, &run.placement.gpus);
@@ -284,7 +288,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What goes on where it was is one segment.
+    /// Records a run. Consecutive runs of a job at the same place are one segment.
     fn record(&mut self, run: Run) {
         let Placement { job, gpus, beside, .. } = run.placement;
         let (from, to) = (Duration::from_nanos(run.placed), Duration::from_nanos(self.now));

@@ -2,93 +2,93 @@ use std::time::Duration;
 
 use crate::JobId;
 
-/// What this crate refuses.
+/// Errors of this crate.
 ///
-/// What a [`Scheduler`](crate::Scheduler) refuses means that whoever feeds it broke its contract; the event that was refused has
-/// changed nothing.
+/// An event that a [`Scheduler`](crate::Scheduler) refuses means that its driver broke the
+/// contract. A refused event changes nothing.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A cluster without a GPU.
+    /// A cluster has no GPUs.
     #[error("a cluster needs at least one GPU")]
     NoGpus,
-    /// A figure is outside its range.
+    /// A value is outside its range.
     #[error("{name} is {value}, expected {expected}")]
     BadFigure {
-        /// What it is a figure of.
+        /// The quantity.
         name: &'static str,
-        /// What it is.
+        /// The given value.
         value: String,
-        /// What it may be.
+        /// The permitted range.
         expected: &'static str,
     },
-    /// A GPU type that the cluster or the table does not name.
+    /// A GPU type is unknown to the cluster or the table.
     #[error("no GPU type is called `{name}`; there are: {known}")]
     UnknownGpuType {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
-    /// A kind of job that the table does not have.
+    /// The table has no kind of job with this name.
     #[error("the table of execution times has no kind of job called `{0}`")]
     UnknownKind(String),
-    /// A job that could never run: the table has no time for it on GPUs that the cluster has.
+    /// A job can never run: the table has no time for it on GPUs that the cluster has.
     #[error("{job} ({kind} on {gpus} GPUs) cannot run: {reason}")]
     Impossible {
         /// The job.
         job: JobId,
-        /// What kind of job it is.
+        /// The kind of the job.
         kind: String,
-        /// The GPUs that it wants.
+        /// The number of GPUs that it wants.
         gpus: usize,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
-    /// A job arrived whose number was used before.
+    /// A job arrived with the number of an earlier job.
     #[error("{0} has arrived before: each job has a number of its own")]
     Twice(JobId),
-    /// An event about a job that never arrived, or has left.
+    /// An event about a job that never arrived or has left.
     #[error("{0} is not in the cluster: it has not arrived, or has left")]
     UnknownJob(JobId),
-    /// Iterations were reported of a job that does not run, or more of them than it was given.
+    /// Iterations were reported for a job that does not run, or more than its placement allows.
     #[error("{job} reports {reported} iterations, but was given {given}")]
     TooManyIterations {
         /// The job.
         job: JobId,
-        /// What was reported.
+        /// The reported number.
         reported: u64,
-        /// What it may still do by its placement.
+        /// The number that its placement still allows.
         given: u64,
     },
-    /// An event is older than the one before it.
+    /// An event is older than the event before it.
     #[error("an event at {now:?} follows one at {last:?}: events are fed in the order of their times")]
     TimeWentBack {
-        /// The time of the event that was refused.
+        /// The time of the refused event.
         now: Duration,
         /// The time of the newest event.
         last: Duration,
     },
-    /// A line of a trace or a table that does not hold what it should.
+    /// A trace or table file has an invalid line.
     #[error("{file}: line {line}, column {column} (`{name}`): {reason}")]
     BadTrace {
-        /// The file, as the caller named it.
+        /// The file, as named by the caller.
         file: String,
-        /// The line, from 1, comments counted.
+        /// The line, from 1, including comment lines.
         line: u64,
         /// The column, from 1.
         column: usize,
-        /// The column's name.
+        /// The name of the column.
         name: String,
-        /// What is there, and what was expected.
+        /// The value found and the expected one.
         reason: String,
     },
-    /// The linear program of a fair policy could not be solved.
+    /// The program of a fair policy could not be solved.
     #[error("the solver gave no allocation for {jobs} jobs: {status}")]
     Unsolved {
-        /// How many jobs it was to share the cluster between.
+        /// The number of jobs among which the cluster was to be shared.
         jobs: usize,
-        /// What the solver says.
+        /// The solver's status.
         status: String,
     },
 }

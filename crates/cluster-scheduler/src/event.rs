@@ -2,48 +2,49 @@ use std::time::Duration;
 
 use crate::{GpuId, Job, JobId, Mode};
 
-/// What a [`Scheduler`](crate::Scheduler) is told.
+/// An event that is reported to a [`Scheduler`](crate::Scheduler).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A job has come.
+    /// A job has arrived.
     Arrived(JobId, Job),
-    /// A running job has ended so many iterations since it was last heard of, and is in the middle of the next one.
+    /// A running job has completed this number of iterations since its last report and is in the
+    /// middle of the next one.
     Progressed(JobId, u64),
-    /// A running job has ended so many iterations since it was last heard of, and its GPUs are free: it waits to be placed
-    /// again, unless it has done all.
+    /// A running job has completed this number of iterations since its last report and has released
+    /// its GPUs. It waits for a new placement unless all its iterations are done.
     Ended(JobId, u64),
-    /// A running job has failed after so many whole iterations: what it did of the next one is lost, its GPUs are free, and it is placed
-    /// again.
+    /// A running job has failed after completing this number of iterations since its last report.
+    /// Its unfinished iteration is lost, its GPUs are free, and it will be placed again.
     Failed(JobId, u64),
-    /// A job is no longer wanted. If it runs, it is stopped at once.
+    /// A job is cancelled. If it runs, it is stopped at once.
     Cancelled(JobId),
-    /// It is the time that was asked for by [`wake_at`](crate::Scheduler::wake_at).
+    /// The time requested by [`wake_at`](crate::Scheduler::wake_at) has come.
     Woke,
 }
 
-/// What a [`Scheduler`](crate::Scheduler) wants to be done.
+/// A command of a [`Scheduler`](crate::Scheduler).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Run iterations of a job that waits.
+    /// Run iterations of a waiting job.
     Run(Placement),
-    /// A running job is to stop after the iteration that it is in.
+    /// Stop a running job at the end of its current iteration.
     Stop(JobId),
 }
 
-/// Where a job's next iterations run.
+/// The placement of a job's next iterations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     /// The job.
     pub job: JobId,
-    /// Its GPUs, in rising order.
+    /// Its GPUs in increasing order.
     pub gpus: Vec<GpuId>,
-    /// How it is parallelised.
+    /// The parallelization mode.
     pub mode: Mode,
-    /// The job in whose slots or gaps it runs, if it shares its GPUs so.
+    /// The job in whose slots or gaps it runs, if it shares GPUs.
     pub beside: Option<JobId>,
-    /// How long each iteration is expected to take, with what shares the GPUs.
+    /// Expected duration of an iteration, including the effect of jobs that share the GPUs.
     pub iteration: Duration,
-    /// How many iterations it may do before it has to be placed again, if nothing is said meanwhile: after them it has done all, or
-    /// has another priority.
+    /// Maximum number of iterations before a new decision: after them the job is done or has
+    /// another priority.
     pub iterations: u64,
 }

@@ -3,48 +3,52 @@ use std::time::Duration;
 use crate::nanos::nanos;
 use crate::{Error, spb};
 
-/// How an iteration of a job is executed on some number of GPUs: how long it takes, and how long each GPU computes in it.
+/// Execution of one iteration on a number of GPUs: its duration, and the time that each GPU
+/// computes.
 ///
-/// What a GPU does not compute is a slot in which another job's iteration fits: it waits for others, or for
-/// communication.
+/// The time that a GPU does not compute, because it waits for other GPUs or for communication, is a
+/// slot in which another job can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
-    /// How long an iteration takes, in nanoseconds.
+    /// Duration of an iteration in nanoseconds.
     pub(crate) iteration: u64,
-    /// How long each GPU computes in it, the longest first.
+    /// Computing time of each GPU in nanoseconds, in decreasing order.
     pub(crate) busy: Vec<u64>,
-    /// Whether the GPUs take turns with these times from iteration to iteration, as SPB's parts do.
+    /// Whether the computing times rotate among the GPUs from iteration to iteration, as with SPB.
     pub(crate) rotates: bool,
 }
 
 impl Execution {
-    /// All GPUs compute for the whole iteration.
+    /// Creates an execution in which all GPUs compute for the whole iteration.
     ///
     /// # Errors
-    ///
+    /// [`Error::BadFigure`] for zero GPUs or a zero duration.
     /// [`Error::BadFigure`] without GPUs, or for an iteration that takes no time.
     pub fn full(gpus: usize, iteration: Duration) -> Result<Self, Error> {
         Self::new(iteration, &vec![iteration; gpus], false)
     }
 
-    /// Each GPU has a part of its own in every iteration: `busy` is for how long it computes, as in a burst plan.
+    /// Creates an execution with a fixed computing time for each GPU, as in a burst plan.
     ///
     /// # Errors
     ///
-    /// [`Error::BadFigure`] without GPUs, for an iteration that takes no time, or where a GPU computes for longer than that.
+    /// [`Error::BadFigure`] for zero GPUs, a zero duration, or a computing time longer than the
+    /// iteration.
     pub fn parts(iteration: Duration, busy: &[Duration]) -> Result<Self, Error> {
         Self::new(iteration, busy, false)
     }
 
-    /// Data parallelism under structured partial backpropagation with `parts` parts: see [`spb`].
+    /// Creates a data-parallel execution with structured partial backpropagation in `parts` parts;
+    /// see [`spb`].
     ///
-    /// `layers` are each layer's forward and backward times on one of the GPUs, from the input to the loss, and
-    /// `synchronization` is what an iteration takes beyond computing. GPU `g` has part `g mod parts`, and the parts rotate. On one GPU,
-    /// and with one part, every layer is backpropagated.
+    /// `layers` are the forward and backward times of each layer on one GPU, from the input to the
+    /// loss. `synchronization` is the time of an iteration beyond computing. GPU `g` has part `g
+    /// mod parts`, and the parts rotate. On one GPU, or with one part, every layer is
+    /// backpropagated.
     ///
     /// # Errors
     ///
-    /// [`Error::BadFigure`] without GPUs, or where nothing takes time.
+    /// [`Error::BadFigure`] for zero GPUs or a zero total time.
     pub fn spb(
         gpus: usize,
         layers: &[(Duration, Duration)],
@@ -75,19 +79,19 @@ impl Execution {
         Ok(Self { iteration: nanos(iteration), busy, rotates })
     }
 
-    /// How long an iteration takes.
+    /// Returns the duration of an iteration.
     #[must_use]
     pub fn iteration(&self) -> Duration {
         Duration::from_nanos(self.iteration)
     }
 
-    /// The GPUs.
+    /// Returns the number of GPUs.
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.busy.len()
     }
 
-    /// What the GPUs leave of an iteration, the shortest first.
+    /// Returns the time that each GPU leaves idle in an iteration, in increasing order.
     pub fn slots(&self) -> impl Iterator<Item = Duration> {
         self.slot_nanos().map(Duration::from_nanos)
     }

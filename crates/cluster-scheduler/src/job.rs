@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::KindId;
 
-/// A job's number.
+/// The number of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
@@ -13,36 +13,36 @@ impl fmt::Display for JobId {
     }
 }
 
-/// What is to be done: so many iterations of a kind.
+/// A training job: a number of iterations of a kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Which times of the table are its own.
+    /// The kind, which determines its times in the table.
     pub kind: KindId,
-    /// The iterations to do; at least 1.
+    /// Number of iterations, at least 1.
     pub iterations: u64,
-    /// The GPUs that it wants.
+    /// Number of GPUs that it wants.
     pub gpus: usize,
-    /// Numbers of GPUs on which it may run as well, for [elastic](crate::Elastic) policies.
+    /// Other numbers of GPUs on which it may run, for [elastic](crate::Elastic) policies.
     pub also: Vec<usize>,
-    /// Its share under the fair policies, by that of others; 1 as a rule.
+    /// Weight under the fair policies; the default is 1.
     pub weight: f64,
 }
 
 impl Job {
-    /// A job that runs on one number of GPUs, with weight 1.
+    /// Creates a job that runs on one number of GPUs, with weight 1.
     #[must_use]
     pub fn new(kind: KindId, iterations: u64, gpus: usize) -> Self {
         Self { kind, iterations, gpus, also: Vec::new(), weight: 1.0 }
     }
 }
 
-/// A job that arrives at a time: what traces are made of.
+/// A job and its arrival time, an entry of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrival {
-    /// When it arrives, from the trace's beginning.
+    /// Arrival time from the start of the trace.
     pub at: Duration,
-    /// Its number.
+    /// The number of the job.
     pub id: JobId,
-    /// What it is.
+    /// The job.
     pub job: Job,
 }

@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use crate::{Error, Mode};
 
-/// Which jobs run, on how many GPUs, and what shares them. A value: each rule is a field.
+/// A scheduling policy: which jobs run, on how many GPUs, and which jobs share GPUs. Each rule is a
+/// field.
 ///
 /// ```
 /// use cluster_scheduler::Policy;
@@ -12,108 +13,118 @@ use crate::{Error, Mode};
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// What it is called in reports.
+    /// Name in reports.
     pub name: String,
-    /// Who goes first.
+    /// Order of jobs.
     pub order: Order,
-    /// Whether a job that does not fit holds up all that come after it. Otherwise those that fit go ahead.
+    /// Whether a job that does not fit blocks all jobs after it. Otherwise jobs that fit may run
+    /// before it.
     pub blocking: bool,
-    /// How jobs may be parallelised: the first of these that the table has on an allocation, or for an elastic policy any of them.
+    /// Permitted modes, in order of preference. An elastic policy chooses any of them, others the
+    /// first one that the table has for the allocation.
     pub modes: Vec<Mode>,
-    /// Whether jobs may share GPUs, and how.
+    /// Whether and how jobs share GPUs.
     pub sharing: Sharing,
-    /// What a job may change at the end of an iteration.
+    /// Properties of a job that the policy may change at the end of an iteration.
     pub elastic: Elastic,
 }
 
-/// What a job may change at the end of an iteration, beside its place.
+/// Properties that a policy may change at the end of an iteration, beyond the placement.
 ///
-/// Of its executions a job takes that with the smallest t + p n t / g, where t is an iteration's time on n of the cluster's g GPUs. The price p is the smallest at
-/// which as few jobs wait as possible: 0, and the fastest executions, where all jobs fit with those. GPUs that are left then make jobs faster. On the
-/// GPUs that it has, a job takes the execution with the smallest t + w c / g, where w jobs wait, and c is n t without the part of gaps that others can have:
-/// GPU time that it takes from others delays each of them by a g-th of it.
+/// A job takes the execution that minimizes t + p n t / g, where t is the duration of an iteration
+/// on n of the cluster's g GPUs. The price p is the smallest one for which the number of waiting
+/// jobs is minimal; it is 0, which selects the fastest executions, if all jobs fit with those.
+/// Remaining GPUs are then used to make jobs faster. On its GPUs, a job takes the execution that
+/// minimizes t + w c / g, where w is the number of waiting jobs, and c is n t without the part of
+/// gaps that others can use: GPU time that it takes from others delays each of them by 1/g of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elastic {
-    /// Nothing: it runs on the GPUs that it wants, in the first of the modes that the table has.
+    /// Nothing: a job runs on the GPUs that it wants, in the first mode that the table has.
     No,
-    /// Its mode, on the GPUs that it wants.
+    /// The mode, on the GPUs that the job wants.
     Modes,
-    /// Its mode and its number of GPUs, of those that it allows ([`Job::also`](crate::Job::also)).
+    /// The mode and the number of GPUs, among those that the job allows
+    /// ([`Job::also`](crate::Job::also)).
     ModesAndGpus,
 }
 
-/// Who goes first.
+/// The order of jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Order {
-    /// Who came first.
+    /// By arrival time.
     Arrival,
-    /// Who has the least to do: remaining iterations times their time, on the fastest GPUs for it.
+    /// By remaining work: remaining iterations times their duration on the fastest GPUs, the least
+    /// first.
     RemainingTime,
-    /// Who has had the least GPU time, in levels: who has had less than the first is before all others, who has had less than the
-    /// second before the rest, and so on. Within a level, who came first.
+    /// By attained GPU time, in levels: jobs below the first level precede those below the second,
+    /// and so on. Within a level, by arrival.
     AttainedService {
-        /// GPU time at which a job goes from a level to the next, in rising order.
+        /// GPU times at which a job moves to the next level, in increasing order.
         levels: Vec<Duration>,
     },
-    /// Who has had the least of a fair share, which a solver finds.
+    /// By the deficit to a fair share, which a solver computes.
     Fair(Fair),
 }
 
-/// Fair shares, which are found by a solver and realised in rounds.
+/// Parameters of fair shares, which are computed by a solver and realized in rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fair {
-    /// What is fair.
+    /// The objective.
     pub objective: Objective,
-    /// How often jobs take turns, where not all can run.
+    /// Interval at which jobs take turns if not all can run.
     pub round: Duration,
-    /// How long shares hold at least, also when jobs come and go: until then a new job gets what others leave.
+    /// Minimum time for which shares remain valid when jobs arrive or leave. Until then a new job
+    /// gets GPUs that others leave.
     pub hold: Duration,
 }
 
-/// What is fair, after Gavel (Narayanan et al., OSDI 2020).
+/// The objective of a fair policy, after Gavel (Narayanan et al., OSDI 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
-    /// The smallest share of GPU time is the largest possible (section 4.1).
+    /// Maximizes the minimum share of GPU time (section 4.1).
     MaxMin,
-    /// The largest ratio between the time that a job takes and what it would take on its own 1/n of the cluster is the
-    /// smallest possible (section 4.2, after Themis, Mahajan et al., NSDI 2020).
+    /// Minimizes the maximum ratio of a job's completion time to its time on 1/n of the cluster
+    /// (section 4.2, after Themis, Mahajan et al., NSDI 2020).
     FinishTime,
 }
 
-/// How jobs share GPUs. What shares, and how, follows from the [executions](crate::Execution) of a table.
+/// Sharing of GPUs by jobs. The [executions](crate::Execution) of a table determine which jobs fit
+/// together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sharing {
-    /// A GPU is one job's.
+    /// Every GPU runs one job.
     None,
-    /// Whole iterations of others go where a job's GPUs have nothing to compute: two jobs on the same GPUs, the long parts of one
-    /// beside the short parts of the other, or jobs on one GPU each, in slots that are long enough for whole iterations of theirs.
+    /// Whole iterations of other jobs run while a job's GPUs have nothing to compute: two jobs on
+    /// the same GPUs, with the long parts of one beside the short parts of the other, or one-GPU
+    /// jobs in slots that are long enough for whole iterations.
     Iterations {
-        /// The part by which work gets slower on GPUs that are shared; an assumption.
+        /// Relative slow-down of work on shared GPUs; an assumption.
         overlap: f64,
     },
-    /// Two jobs on one GPU each run on the same one, at the speeds that were [measured](crate::Table::set_together) of such pairs, as Gavel's packing has it.
+    /// Two one-GPU jobs run on the same GPU, at [measured](crate::Table::set_together) speeds,
+    /// as in Gavel's packing.
     Pairs {
-        /// What the parts of their speeds alone add up to at least; 1 is no better than taking turns.
+        /// Minimum sum of the two relative speeds; 1 is no better than taking turns.
         least: f64,
     },
-    /// Work of jobs on one GPU goes in the gaps of those on several, in pieces that fit whatever their iterations take.
+    /// Work of one-GPU jobs runs in the gaps of jobs on several GPUs, in pieces of any length.
     Gaps {
-        /// The part of a gap that the job in it gets.
+        /// Fraction of a gap that the job in it can use.
         efficiency: f64,
-        /// The part by which iterations get slower whose gaps are used.
+        /// Relative slow-down of iterations whose gaps are used.
         overlap: f64,
     },
 }
 
-/// Levels of attained service: an hour of GPU time, and a day.
+/// Levels of attained service: one hour and one day of GPU time.
 const LEVELS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(86_400)];
 
-/// Burst plans of a frontier that are looked for.
+/// Maximum number of burst plans of a frontier.
 const FRONTIER: u16 = 64;
 
 impl Policy {
-    /// First come, first served, each job on all its GPUs at once or not at all; who does not fit blocks those behind. The
-    /// common default of batch systems.
+    /// First come, first served. A job gets all its GPUs at once, and a job that does not fit
+    /// blocks those behind it. The common default of batch systems.
     #[must_use]
     pub fn fifo() -> Self {
         Self {
@@ -126,15 +137,17 @@ impl Policy {
         }
     }
 
-    /// Shortest remaining time first, preempting at the end of an iteration (Schrage, "A proof of the optimality of the shortest
-    /// remaining processing time discipline", Operations Research 1968, for one server). It knows how long jobs will take.
+    /// Shortest remaining time first, with preemption at the end of an iteration (Schrage, "A proof
+    /// of the optimality of the shortest remaining processing time discipline", Operations Research
+    /// 1968, for one server). It knows the durations of jobs in advance.
     #[must_use]
     pub fn srtf() -> Self {
         Self { name: "srtf".into(), order: Order::RemainingTime, blocking: false, ..Self::fifo() }
     }
 
-    /// Least attained service first, in levels, preempting at the end of an iteration: Tiresias' discretised two-dimensional
-    /// LAS (Gu et al., NSDI 2019, section 3.3), with levels at an hour and a day of GPU time. It knows nothing of the future.
+    /// Least attained service first, in levels, with preemption at the end of an iteration:
+    /// Tiresias' discretized two-dimensional LAS (Gu et al., NSDI 2019, section 3.3), with levels
+    /// at one hour and one day of GPU time. It needs no knowledge of durations.
     #[must_use]
     pub fn least_attained_service() -> Self {
         Self {
@@ -145,8 +158,8 @@ impl Policy {
         }
     }
 
-    /// Max-min fairness, after Gavel (Narayanan et al., OSDI 2020, section 4.1): the least that a job gets of the GPUs' time
-    /// is the most possible.
+    /// Max-min fairness, after Gavel (Narayanan et al., OSDI 2020, section 4.1): maximizes the
+    /// minimum share of GPU time.
     #[must_use]
     pub fn max_min_fairness() -> Self {
         Self::fair("max-min", Objective::MaxMin)
@@ -159,14 +172,15 @@ impl Policy {
     }
 
     fn fair(name: &str, objective: Objective) -> Self {
-        // As Gavel has them.
+        // The values of Gavel.
         let (round, hold) = (Duration::from_secs(360), Duration::from_secs(1920));
         let order = Order::Fair(Fair { objective, round, hold });
         Self { name: name.into(), order, blocking: false, ..Self::fifo() }
     }
 
-    /// Scheduling by the iteration without SPB: as [least attained service](Self::least_attained_service), and other jobs'
-    /// iterations run while a job's GPUs wait for its communication.
+    /// Iteration-level scheduling without SPB: [least attained
+    /// service](Self::least_attained_service), with iterations of other jobs while a job's GPUs
+    /// wait for communication.
     #[must_use]
     pub fn iteration_level() -> Self {
         Self {
@@ -176,25 +190,28 @@ impl Policy {
         }
     }
 
-    /// `JigSaw` (arXiv 2111.10672), in our reading of its abstract: as [`iteration_level`](Self::iteration_level), with jobs under
-    /// structured partial backpropagation with so many parts, and other jobs' iterations in the slots that it leaves.
+    /// `JigSaw` (arXiv 2111.10672), as inferred from its abstract:
+    /// [`iteration_level`](Self::iteration_level) with structured partial backpropagation in
+    /// `parts` parts, and iterations of other jobs in the slots that it leaves.
     #[must_use]
     pub fn jigsaw(parts: u16) -> Self {
         let modes = vec![Mode::Spb(parts), Mode::DataParallel];
         Self { name: "jigsaw".into(), modes, ..Self::iteration_level() }
     }
 
-    /// Pairs of jobs on one GPU, as Gavel packs them (OSDI 2020, section 3.1): as [least attained service](Self::least_attained_service), and who has no GPU
-    /// runs beside another, where what was measured of both adds up to at least 1.5 of their speeds alone.
+    /// Pairs of one-GPU jobs, as in Gavel's packing (OSDI 2020, section 3.1): [least attained
+    /// service](Self::least_attained_service), where a job without a GPU runs beside another one if
+    /// their measured relative speeds sum to at least 1.5.
     #[must_use]
     pub fn measured_pairs() -> Self {
         let sharing = Sharing::Pairs { least: 1.5 };
         Self { name: "pairs".into(), sharing, ..Self::least_attained_service() }
     }
 
-    /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): jobs take the burst plan that pays of those on the frontiers for each number of GPUs (the
-    /// first 64 points of each), or data parallelism where that is better, and jobs on one GPU run in their gaps, or on GPUs of their own where there are
-    /// any. What pays is in [`Elastic`].
+    /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): a job takes the best burst plan of
+    /// the frontiers of all permitted numbers of GPUs (the first 64 points of each), or data
+    /// parallelism if that is better. One-GPU jobs run in the gaps, or on separate GPUs if
+    /// available. [`Elastic`] defines the criterion.
     #[must_use]
     pub fn burst() -> Self {
         Self {
@@ -206,20 +223,20 @@ impl Policy {
         }
     }
 
-    /// The same with every job on the GPUs that it wants: what is chosen is the plan.
+    /// [`burst`](Self::burst) with every job on the GPUs that it wants: only the plan is chosen.
     #[must_use]
     pub fn burst_fixed() -> Self {
         Self { name: "burst-fixed".into(), elastic: Elastic::Modes, ..Self::burst() }
     }
 
-    /// Static partitions: as [`burst`](Self::burst), by data parallelism and without sharing: jobs on as many GPUs as pay, and each GPU one
-    /// job's.
+    /// Static partitions: [`burst`](Self::burst) with data parallelism only and without sharing.
+    /// The number of GPUs of each job is chosen, and each GPU runs one job.
     #[must_use]
     pub fn partition() -> Self {
         Self { name: "partition".into(), elastic: Elastic::ModesAndGpus, ..Self::least_attained_service() }
     }
 
-    /// The same policy where sharing a GPU slows work down by another part, if that is not measured.
+    /// Sets the relative slow-down of shared GPUs, if the policy has one that is not measured.
     #[must_use]
     pub fn with_overlap(mut self, part: f64) -> Self {
         match &mut self.sharing {
@@ -229,7 +246,7 @@ impl Policy {
         self
     }
 
-    /// The same policy where jobs take turns at another pace and shares hold for so long, if it is a fair one.
+    /// Sets the interval of turns and the minimum validity of shares, if the policy is a fair one.
     #[must_use]
     pub fn with_rounds(mut self, round: Duration, hold: Duration) -> Self {
         if let Order::Fair(fair) = &mut self.order {

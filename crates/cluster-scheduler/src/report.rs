@@ -3,70 +3,71 @@ use std::time::Duration;
 use crate::nanos::duration;
 use crate::{GpuId, JobId};
 
-/// What became of the jobs of a simulation.
+/// Results of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Each job that arrived, in the order of arrivals.
+    /// All jobs that arrived, in order of arrival.
     pub jobs: Vec<JobRecord>,
-    /// When the last job left, from time 0.
+    /// Time at which the last job left, from time 0.
     pub makespan: Duration,
-    /// The GPUs of the cluster.
+    /// Number of GPUs of the cluster.
     pub gpus: usize,
-    /// GPU time held by at least one job, added up over GPUs.
+    /// GPU time held by at least one job, summed over GPUs.
     pub held: Duration,
-    /// Jobs in the cluster by the time for which they were, added up as they came and went: the integral of the number of jobs.
+    /// Integral of the number of jobs in the cluster over time.
     pub jobs_in_system: Duration,
-    /// How many events the scheduler was told of.
+    /// Number of events reported to the scheduler.
     pub events: u64,
-    /// Who ran where and when, if that was [asked for](crate::SimulationOptions::record).
+    /// Placements over time, if [requested](crate::SimulationOptions::record).
     pub segments: Vec<Segment>,
 }
 
-/// What became of a job.
+/// Results for one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobRecord {
     /// The job.
     pub id: JobId,
-    /// When it arrived.
+    /// Arrival time.
     pub arrived: Duration,
-    /// When its first iteration began.
+    /// Start of its first iteration.
     pub started: Option<Duration>,
-    /// When and how it left, if it has.
+    /// Time and reason of its departure, if it has left.
     pub left: Option<(Duration, End)>,
-    /// The iterations that it has done.
+    /// Number of completed iterations.
     pub iterations: u64,
-    /// The GPUs that it wanted.
+    /// Number of GPUs that it wanted.
     pub gpus: usize,
-    /// What it takes by data parallelism alone on those, of the type on which it is fastest.
+    /// Its duration alone with data parallelism on that number of GPUs, of the type on which it is
+    /// fastest.
     pub alone: Duration,
 }
 
-/// How a job left.
+/// The reason for which a job left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It did all that it had to do.
+    /// It completed all iterations.
     Finished,
     /// It was cancelled.
     Cancelled,
 }
 
-/// A stretch of time in which a job's iterations followed each other on the same GPUs.
+/// A period in which a job's iterations followed each other on the same GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     /// The job.
     pub job: JobId,
     /// Its GPUs.
     pub gpus: Vec<GpuId>,
-    /// The job in whose slots or gaps it was.
+    /// The job in whose slots or gaps it ran.
     pub beside: Option<JobId>,
-    /// From when.
+    /// Start.
     pub from: Duration,
-    /// Until when.
+    /// End.
     pub to: Duration,
 }
 
 impl JobRecord {
-    /// From arrival to the end, if it has finished.
+    /// Returns the time from arrival to completion, if it has finished.
     #[must_use]
     pub fn completion(&self) -> Option<Duration> {
         match self.left {
@@ -77,12 +78,12 @@ impl JobRecord {
 }
 
 impl Report {
-    /// The jobs that have finished.
+    /// Iterates over the jobs that have finished.
     pub fn finished(&self) -> impl Iterator<Item = &JobRecord> {
         self.jobs.iter().filter(|job| job.completion().is_some())
     }
 
-    /// Completion times in seconds, the shortest first.
+    /// Returns the completion times in seconds, in increasing order.
     pub fn completions(&self) -> Vec<f64> {
         let mut all: Vec<f64> =
             self.jobs.iter().filter_map(JobRecord::completion).map(|time| time.as_secs_f64()).collect();
@@ -90,40 +91,42 @@ impl Report {
         all
     }
 
-    /// The mean completion time in seconds; NaN if nothing has finished.
+    /// Returns the mean completion time in seconds; NaN if no job has finished.
     #[must_use]
     pub fn mean_completion(&self) -> f64 {
         let all = self.completions();
         all.iter().sum::<f64>() / all.len() as f64
     }
 
-    /// A quantile from 0 to 1 of completion times in seconds, interpolated; NaN if nothing has finished.
+    /// Returns a quantile (0 to 1) of the completion times in seconds, interpolated; NaN if no job
+    /// has finished.
     #[must_use]
     pub fn completion_quantile(&self, quantile: f64) -> f64 {
         quantile_of(&self.completions(), quantile)
     }
 
-    /// GPU hours that were held, for each finished job.
+    /// Returns the GPU hours held, divided by the number of finished jobs.
     #[must_use]
     pub fn gpu_hours_per_job(&self) -> f64 {
         self.held.as_secs_f64() / 3600.0 / self.finished().count() as f64
     }
 
-    /// GPU time that finished jobs take by data parallelism alone, by the GPU time that was held: more than 1 where sharing makes more of
-    /// GPUs than their jobs would alone.
+    /// Returns the GPU time that the finished jobs take alone with data parallelism, divided by the
+    /// GPU time held. It exceeds 1 if sharing gains more than it costs.
     #[must_use]
     pub fn efficiency(&self) -> f64 {
         let work = |job: &JobRecord| job.alone.as_secs_f64() * job.gpus as f64;
         self.finished().map(work).sum::<f64>() / self.held.as_secs_f64()
     }
 
-    /// The part of the GPUs' time until the makespan that was held.
+    /// Returns the fraction of the GPU time until the makespan that was held.
     #[must_use]
     pub fn utilization(&self) -> f64 {
         self.held.as_secs_f64() / (self.makespan.as_secs_f64() * self.gpus as f64)
     }
 
-    /// Jain's index of the speeds of finished jobs by what they have alone, from 1/n to 1: 1 if all were slowed alike.
+    /// Returns Jain's index of the finished jobs' speeds relative to running alone, from 1/n to 1:
+    /// 1 if all are slowed equally.
     #[must_use]
     pub fn fairness(&self) -> f64 {
         let speeds: Vec<f64> = self
@@ -134,10 +137,12 @@ impl Report {
         sum * sum / (speeds.len() as f64 * squares)
     }
 
-    /// Finish-time fairness: of each finished job, its completion time by what it would take alone on its own 1/n of the cluster's GPUs, the smallest first.
+    /// Returns the finish-time fairness of each finished job, in increasing order: its completion
+    /// time divided by its time on 1/n of the cluster's GPUs.
     ///
-    /// n is the mean number of jobs in the cluster while it was there, and it scales linearly below the GPUs that it wants. It is Themis' rho (Mahajan et al., NSDI
-    /// 2020, section 3.1), which is at most 1 for everybody where sharing is worth it for everybody.
+    /// n is the mean number of jobs in the cluster while it was there. A job is assumed to scale
+    /// linearly below the number of GPUs that it wants. This is Themis' rho (Mahajan et al., NSDI
+    /// 2020, section 3.1), which is at most 1 for every job if sharing benefits every job.
     #[must_use]
     pub fn finish_time_ratios(&self) -> Vec<f64> {
         let left = |job: &JobRecord| job.left.map_or(self.makespan, |(at, _)| at);
@@ -165,14 +170,15 @@ impl Report {
         ratios
     }
 
-    /// The mean number of jobs in the cluster until the makespan.
+    /// Returns the mean number of jobs in the cluster until the makespan.
     #[must_use]
     pub fn mean_jobs(&self) -> f64 {
         self.jobs_in_system.as_secs_f64() / self.makespan.as_secs_f64()
     }
 }
 
-/// A quantile of figures in rising order, interpolated between neighbours; NaN for none.
+/// Returns a quantile of values in increasing order, interpolated between neighbours; NaN without
+/// values.
 pub(crate) fn quantile_of(sorted: &[f64], quantile: f64) -> f64 {
     let position = quantile.clamp(0.0, 1.0) * (sorted.len().saturating_sub(1)) as f64;
     let (below, above) = (position.floor() as usize, position.ceil() as usize);
@@ -182,7 +188,7 @@ pub(crate) fn quantile_of(sorted: &[f64], quantile: f64) -> f64 {
     }
 }
 
-/// GPU time as it is held, GPU by GPU.
+/// Accumulator for the GPU time held by at least one job.
 #[derive(Debug)]
 pub(crate) struct Held {
     holders: Vec<u8>,

@@ -1,9 +1,12 @@
-//! The simulator of Gavel's scheduling rounds (Narayanan et al., OSDI 2020, section 5), with the rules of its own simulator, to compare with
-//! it: <https://github.com/stanford-futuredata/gavel>.
+//! A simulator of Gavel's scheduling rounds (Narayanan et al., OSDI 2020, section 5) with the rules
+//! of Gavel's own simulator, for comparison with it:
+//! <https://github.com/stanford-futuredata/gavel>.
 //!
-//! A round is nominally 360 s. Jobs join at the beginning of a round, hold their GPUs until the round's end, and do whole steps. Shares
-//! are found anew when jobs have come or gone and 1,920 s have passed; who has had the least of its share runs first. Preempting and
-//! moving jobs takes no time, and placement makes no difference. Where Gavel's simulator has faults, they are reproduced, or an option.
+//! A round is nominally 360 s. Jobs join at the beginning of a round, hold their GPUs until its
+//! end, and execute whole steps. Shares are recomputed when jobs have arrived or left and 1,920 s
+//! have passed. The job with the largest deficit to its share runs first. Preempting and moving
+//! jobs takes no time, and placement has no effect. Faults of Gavel's simulator are reproduced or
+//! optional.
 
 mod fifo;
 mod shares;
@@ -19,72 +22,74 @@ use fifo::Fifo;
 pub use fifo::FifoFaults;
 use shares::Shares;
 
-/// Who gets which share of the cluster.
+/// The policy that assigns shares of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundsPolicy {
-    /// Jobs in order while they fit; the first that does not fit blocks the rest. With the faults of Gavel's simulator, if so asked.
+    /// Jobs in order while they fit; the first one that does not fit blocks the others. Optionally
+    /// with the faults of Gavel's simulator.
     Fifo(FifoFaults),
-    /// [`fair::max_min`](crate::fair::max_min), whatever the jobs' speeds.
+    /// [`fair::max_min`](crate::fair::max_min), independent of the jobs' speeds.
     MaxMinFairness,
-    /// [`fair::finish_time`](crate::fair::finish_time) by the solver of cone programs, also on one type of GPU, with the first type's speeds on
-    /// all types, as Gavel has it without the suffix `_perf`.
+    /// [`fair::finish_time`](crate::fair::finish_time) with the cone-program solver, also on one
+    /// type of GPU, and with the first type's speeds on all types, as Gavel's variant without the
+    /// suffix `_perf`.
     FinishTimeFairness,
 }
 
-/// How rounds are made.
+/// Options of the rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundsOptions {
-    /// The length of a round in seconds, nominally.
+    /// Nominal length of a round in seconds.
     pub round: f64,
-    /// Seconds that pass at least before shares are found anew.
+    /// Minimum time between two computations of shares, in seconds.
     pub between_shares: f64,
-    /// The order in which types of GPU are gone through is shuffled in each round.
+    /// Whether the order of GPU types is shuffled in each round.
     pub shuffle_types: bool,
-    /// What the order of types is drawn from, and what [`FifoFaults::misplaces`] strikes off.
+    /// Seed for the order of types and for [`FifoFaults::misplaces`].
     pub seed: u64,
 }
 
 impl Default for RoundsOptions {
-    /// Rounds of 360 s and 1,920 s between shares, as in Gavel's experiments.
+    /// Rounds of 360 s, and 1,920 s between computations of shares, as in Gavel's experiments.
     fn default() -> Self {
         Self { round: 360.0, between_shares: 1920.0, shuffle_types: true, seed: 0 }
     }
 }
 
-/// A job for rounds.
+/// A job for the simulation of rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundsJob {
-    /// When it arrives, in seconds. Jobs are in the order of arrivals.
+    /// Arrival time in seconds. Jobs are given in order of arrival.
     pub arrival: f64,
-    /// The GPUs that it runs on.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// The steps that it does.
+    /// Number of steps.
     pub steps: u64,
-    /// Steps a second on each type of GPU; 0 where it does not run.
+    /// Steps per second on each type of GPU; 0 if it does not run there.
     pub speeds: Vec<f64>,
 }
 
-/// What came of it.
+/// Results of the simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundsReport {
-    /// The completion time of each job, in seconds.
+    /// Completion time of each job, in seconds.
     pub completions: Vec<f64>,
-    /// The end of the last round, in seconds.
+    /// End of the last round, in seconds.
     pub makespan: f64,
-    /// The part of the GPUs' time that they were given to jobs.
+    /// Fraction of the GPU time that was given to jobs.
     pub utilization: f64,
-    /// How often shares were found.
+    /// Number of computations of shares.
     pub allocations: usize,
 }
 
 impl RoundsReport {
-    /// The mean completion time in seconds.
+    /// Returns the mean completion time in seconds.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.completions.iter().sum::<f64>() / self.completions.len() as f64
     }
 
-    /// The 99th percentile of completion times in seconds, interpolated.
+    /// Returns the 99th percentile of the completion times in seconds, interpolated.
     pub fn p99(&self) -> f64 {
         let mut sorted = self.completions.clone();
         sorted.sort_by(f64::total_cmp);
@@ -92,12 +97,13 @@ impl RoundsReport {
     }
 }
 
-/// Simulates jobs on GPUs of each type, round by round, until all have ended.
+/// Simulates jobs on the given number of GPUs of each type, round by round, until all jobs have
+/// ended.
 ///
 /// # Errors
 ///
-/// [`Error::BadFigure`] for jobs that are not in the order of arrivals, that fit on no type of GPU, or have no steps;
-/// [`Error::Unsolved`] where the solver gives up.
+/// [`Error::BadFigure`] for jobs that are not in order of arrival, fit on no type of GPU, or have
+/// no steps; [`Error::Unsolved`] if the solver fails.
 pub fn simulate(
     jobs: &[RoundsJob],
     gpus: &[usize],
@@ -139,7 +145,7 @@ fn check(jobs: &[RoundsJob], gpus: &[usize], options: &RoundsOptions) -> Result<
     Ok(())
 }
 
-/// What a job has had since shares were found, by type of GPU.
+/// GPU time of a job since the last computation of shares, and its deficits, by type of GPU.
 #[derive(Debug, Clone)]
 struct Turn {
     had: Vec<f64>,
@@ -156,15 +162,15 @@ struct Rounds<'a> {
     random: ChaCha8Rng,
     types: Vec<usize>,
     now: f64,
-    /// From when the times of the round are counted.
+    /// Start of the current round.
     began: f64,
     ended: Option<f64>,
     next_arrival: usize,
     remaining: Vec<u64>,
     completions: Vec<Option<f64>>,
-    /// The jobs that have come and not ended.
+    /// The jobs that have arrived and not ended.
     turns: BTreeMap<usize, Turn>,
-    /// The shares that were found last.
+    /// The current shares.
     allocation: BTreeMap<usize, Vec<f64>>,
     is_outdated: bool,
     found_at: f64,
@@ -203,7 +209,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Arrivals, shares, a round, and what ends in it; or a jump to the next arrival.
+    /// Processes arrivals, shares, a round and its ends, or jumps to the next arrival.
     fn round(&mut self) -> Result<(), Error> {
         self.arrive();
         let waited = self.now - self.found_at >= self.options.between_shares || self.found_at == 0.0;
@@ -216,7 +222,8 @@ impl<'a> Rounds<'a> {
             running = self.select();
         }
         if running.is_empty() {
-            // All jobs fit alone, so that an empty round means that nobody is there, or nobody has a share yet.
+            // Every job fits on an empty cluster, so in an empty round no job is present or no job
+            // has a share yet.
             match self.jobs.get(self.next_arrival) {
                 Some(next) => self.now = next.arrival,
                 None => {
@@ -262,7 +269,7 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// The jobs that run in the round that begins, and the type of GPU of each.
+    /// Returns the jobs that run in the next round, with the type of GPU of each.
     fn select(&mut self) -> Vec<(usize, usize)> {
         if self.options.shuffle_types {
             for last in (1..self.types.len()).rev() {
@@ -293,7 +300,7 @@ impl<'a> Rounds<'a> {
                 }
                 left -= gpus;
                 is_placed[job] = true;
-                // Without a share it takes GPUs, and does not run.
+                // A job without a share occupies GPUs and does not run.
                 if self.allocation.contains_key(&job) {
                     running.push((job, of_type));
                 }

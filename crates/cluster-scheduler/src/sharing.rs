@@ -1,14 +1,14 @@
-//! What becomes of iterations that share GPUs.
+//! Durations of iterations that share GPUs.
 
 use crate::Execution;
 use crate::nanos::stretched;
 
-/// The least part of its speed at which a job is worth placing beside another.
+/// Minimum relative speed at which a job is placed beside another.
 const LEAST_SPEED: f64 = 0.05;
 
-/// Two jobs on the same GPUs, each of which does an iteration in every cycle: on each GPU a long part of one runs beside a short
-/// part of the other, and one's communication beside the other's computing. How long a cycle takes, where that is shorter than
-/// one iteration after the other.
+/// Returns the duration of a cycle in which two jobs on the same GPUs execute one iteration each:
+/// on each GPU a long part of one runs beside a short part of the other, and communication of one
+/// beside computing of the other. `None` if it is not shorter than the two iterations in sequence.
 pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<u64> {
     let together = one.busy.iter().zip(other.busy.iter().rev()).map(|(long, short)| long + short);
     let longest = together.max()?.max(one.iteration).max(other.iteration);
@@ -16,10 +16,10 @@ pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<
     (cycle < one.iteration + other.iteration).then_some(cycle)
 }
 
-/// A job on one GPU in the slots of another job's GPU at a place: whole iterations only. How long one takes on
-/// average, where any fit.
+/// Returns the mean duration of an iteration of a one-GPU job in the slots of a host's GPU at an
+/// index, which hold whole iterations only. `None` if none fits.
 ///
-/// Where the host's parts rotate, each GPU has each part in turn.
+/// If the host's parts rotate, each GPU has each part in turn.
 pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64) -> Option<u64> {
     let iteration = u128::from(hosting(host, overlap));
     let fitting = |slot: u64| u128::from(slot / stretched(guest, overlap));
@@ -31,7 +31,8 @@ pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64)
     worth((iterations * iteration).checked_div(fit)? as u64 + 1, guest)
 }
 
-/// A job on one GPU in the gaps of another job's GPU at a place, in pieces. How long an iteration of it takes on average.
+/// Returns the mean duration of an iteration of a one-GPU job that runs in pieces in the gaps of a
+/// host's GPU at an index.
 pub(crate) fn in_gaps(
     host: &Execution,
     place: usize,
@@ -47,17 +48,17 @@ pub(crate) fn in_gaps(
     worth((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
 }
 
-/// How long an iteration takes at a part of its speed.
+/// Returns the duration of an iteration at a relative speed.
 pub(crate) fn slowed(iteration: u64, part: f64) -> u64 {
     (iteration as f64 / part).ceil() as u64
 }
 
-/// How long an iteration of a host takes whose slots or gaps are used.
+/// Returns the duration of a host's iteration whose slots or gaps are used.
 pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
     stretched(host.iteration, overlap)
 }
 
-/// Whether anything is placed in a gap of an iteration.
+/// Returns whether a gap of an iteration is long enough to be used.
 pub(crate) fn is_worth_filling(gap: u64, iteration: u64) -> bool {
     gap as f64 >= iteration as f64 * LEAST_SPEED
 }
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn long_parts_run_beside_short_ones() {
-        // 12, 10, 8, 6 beside 6, 8, 10, 12: 18 instead of 24, which is what 4 parts save.
+        // 12, 10, 8, 6 beside 6, 8, 10, 12: 18 instead of 24, the saving of 4 parts.
         assert_eq!(cycle(&spb(4), &spb(4), 0.0), Some(18 * MS));
         assert_eq!(cycle(&spb(1), &spb(1), 0.0), None, "nothing is saved without SPB");
         assert_eq!(cycle(&spb(4), &spb(4), 1.0 / 3.0), None, "nor where sharing costs as much");
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn whole_iterations_fit_in_slots_that_are_long_enough() {
-        // Slots of 0, 2, 4 and 6 ms in turn: of 4 ms there fits one in 4 iterations' 2 longest, of 7 ms none.
+        // Slots of 0, 2, 4 and 6 ms in rotation: an iteration of 4 ms fits in the two longest of
+        // four, one of 7 ms in none.
         assert_eq!(in_slots(&spb(4), 0, 4 * MS, 0.0), Some(48 * MS / 2 + 1));
         assert_eq!(in_slots(&spb(4), 0, 7 * MS, 0.0), None);
     }

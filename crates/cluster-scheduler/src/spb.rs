@@ -1,14 +1,16 @@
-//! Structured partial backpropagation (SPB, arXiv 2111.10672): each worker of a data-parallel job backpropagates a part of the
-//! layers only.
+//! Structured partial backpropagation (SPB, arXiv 2111.10672): each worker of a data-parallel job
+//! backpropagates only a part of the layers.
 //!
-//! Only the abstract of the paper was at hand, so what a part is, is our reading: part i of K (from 1) backpropagates
-//! the last ceil(i L / K) of L layers, and the parts rotate from iteration to iteration. With layers that are equal and a backward pass
-//! that takes twice the forward pass, that saves (K - 1) / (3 K) of the computing. One part still goes all the way, so that a
-//! synchronous iteration is hardly shorter: what is saved are slots at its end.
+//! Only the abstract of the paper was available, so the definition of a part is an interpretation:
+//! part i of K (from 1) backpropagates the last ceil(i L / K) of L layers, and the parts rotate
+//! from iteration to iteration. With equal layers and a backward pass that takes twice the forward
+//! pass, this saves (K - 1) / (3 K) of the computation. One part still covers all layers, so a
+//! synchronous iteration is hardly shorter; the saving consists of slots at its end.
 
 use std::time::Duration;
 
-/// How long each part of `parts` computes, the whole one first: all of the forward pass, and the backward pass of its layers.
+/// Returns the computing time of each of `parts` parts, the whole one first: the forward pass of
+/// all layers and the backward pass of the part's layers.
 ///
 /// `layers` are forward and backward times from the input to the loss.
 ///

@@ -2,56 +2,57 @@ use rustc_hash::FxHashMap;
 
 use crate::{Error, Execution, GpuType};
 
-/// A kind of job of a [`Table`]: jobs of a kind have the same iterations.
+/// Index of a kind of job in a [`Table`]. Jobs of a kind have the same iteration times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub(crate) u32);
 
-/// How a job is parallelised, by which a [`Table`] distinguishes executions on the same GPUs.
+/// Parallelization mode of a job. A [`Table`] has an execution for each mode on the same GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// Data parallelism: every GPU has the same part.
+    /// Data parallelism: every GPU has the same work.
     DataParallel,
-    /// Structured partial backpropagation with so many parts.
+    /// Structured partial backpropagation with this number of parts.
     Spb(u16),
-    /// A burst plan, in which each layer has its own number of GPUs: a point of the frontier of plans for so many GPUs, by its number.
+    /// A burst plan, in which each layer has its own number of GPUs: the index of a point on the
+    /// frontier of plans for a number of GPUs.
     Burst(u16),
 }
 
-/// Where a job runs, as far as its time depends on it.
+/// The properties of a placement that affect a job's iteration time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Allocation {
-    /// The type of its GPUs.
+    /// The type of the GPUs.
     pub gpu_type: GpuType,
-    /// How many GPUs.
+    /// The number of GPUs.
     pub gpus: usize,
-    /// Whether they are on more hosts than so many GPUs need.
+    /// Whether the GPUs are on more hosts than necessary.
     pub spread: bool,
 }
 
-/// An execution of a table.
+/// Index of an execution in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RowId(u32);
 
-/// How long iterations take: for each kind of job, on each allocation, in each mode.
+/// Executions by kind of job, allocation and mode.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     kinds: Vec<String>,
     rows: Vec<Execution>,
-    /// Whose they are.
+    /// The kind of each row.
     row_kinds: Vec<KindId>,
-    /// The parts of their speeds that the first and the second have on one GPU of a type.
+    /// Relative speeds of the first and the second kind when they share one GPU of a type.
     together: FxHashMap<(GpuType, KindId, KindId), [f64; 2]>,
     by: FxHashMap<(KindId, Allocation, Mode), RowId>,
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The kind of that name, which is new if there is none yet.
+    /// Returns the kind of this name, and creates it if it does not exist.
     pub fn kind(&mut self, name: &str) -> KindId {
         self.find(name).unwrap_or_else(|_| {
             self.kinds.push(name.to_owned());
@@ -59,37 +60,39 @@ impl Table {
         })
     }
 
-    /// The kind of that name.
+    /// Returns the kind of this name.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownKind`] if there is none.
+    /// [`Error::UnknownKind`] if it does not exist.
     pub fn find(&self, name: &str) -> Result<KindId, Error> {
         let index = self.kinds.iter().position(|kind| kind == name);
         index.map(|index| KindId(index as u32)).ok_or_else(|| Error::UnknownKind(name.to_owned()))
     }
 
-    /// The name of a kind of this table.
+    /// Returns the name of a kind.
     ///
     /// # Panics
     ///
-    /// For a kind of another table.
+    /// If the kind belongs to another table.
     #[must_use]
     pub fn name(&self, kind: KindId) -> &str {
         &self.kinds[kind.0 as usize]
     }
 
-    /// All kinds, in the order in which they were made.
+    /// Iterates over all kinds in the order of their creation.
     pub fn kinds(&self) -> impl Iterator<Item = KindId> + use<> {
         (0..self.kinds.len() as u32).map(KindId)
     }
 
-    /// Sets how a kind of job is executed in a mode on GPUs of a type, in place of what was set before.
+    /// Sets the execution of a kind of job in a mode on GPUs of a type, and replaces an earlier
+    /// one.
     pub fn set(&mut self, kind: KindId, gpu_type: GpuType, mode: Mode, execution: Execution) {
         self.insert(kind, gpu_type, false, mode, execution);
     }
 
-    /// The same, where the GPUs are on more hosts than they need. Without it, being spread makes no difference.
+    /// Sets the execution for GPUs on more hosts than necessary. Without it, the execution of
+    /// [`set`](Self::set) applies there too.
     pub fn set_spread(&mut self, kind: KindId, gpu_type: GpuType, mode: Mode, execution: Execution) {
         self.insert(kind, gpu_type, true, mode, execution);
     }
@@ -102,12 +105,12 @@ impl Table {
         self.by.insert((kind, allocation, mode), row);
     }
 
-    /// Sets what was measured of two jobs on one GPU of a type that run at the same time: the part of its speed alone that each has, up to 1. What is more counts
-    /// as 1.
+    /// Sets the measured relative speeds (speed beside the other / speed alone) of two jobs that
+    /// share one GPU of a type. Values above 1 count as 1.
     ///
     /// # Errors
     ///
-    /// [`Error::BadFigure`] for parts that are not more than 0.
+    /// [`Error::BadFigure`] for values that are not positive.
     pub fn set_together(
         &mut self,
         gpu_type: GpuType,
@@ -124,7 +127,8 @@ impl Table {
         Ok(())
     }
 
-    /// What was set of two kinds of jobs on one GPU of a type.
+    /// Returns the relative speeds of two kinds of jobs on one GPU of a type, if they have been
+    /// set.
     #[must_use]
     pub fn together(&self, gpu_type: GpuType, one: KindId, other: KindId) -> Option<[f64; 2]> {
         self.together.get(&(gpu_type, one, other)).copied()
@@ -135,7 +139,7 @@ impl Table {
         self.together(gpu_type, kind(one), kind(other))
     }
 
-    /// How a kind of job is executed on an allocation in a mode, if the table has it so.
+    /// Returns the execution of a kind of job on an allocation in a mode, if the table has it.
     #[must_use]
     pub fn execution(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<&Execution> {
         self.row(kind, allocation, mode).map(|row| self.at(row))

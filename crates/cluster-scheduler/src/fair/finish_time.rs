@@ -2,27 +2,31 @@ use super::program::Program;
 use super::{Demand, one_type};
 use crate::Error;
 
-/// How far a job has come.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Seconds since it arrived.
+    /// Seconds since its arrival.
     pub elapsed: f64,
-    /// Iterations that are left.
+    /// Remaining iterations.
     pub remaining: f64,
-    /// Seconds that it would have taken on its own 1/n of the cluster, for what it has done and what is left.
+    /// Seconds that its completed and remaining work takes on 1/n of the cluster.
     pub isolated: f64,
 }
 
-/// Shares by which the largest ratio of `elapsed + remaining / speed` to `isolated` is the smallest possible.
+/// Returns the shares that minimize the maximum of `(elapsed + remaining / speed) / isolated` over
+/// all jobs.
 ///
-/// As Gavel's `finish_time_fairness`. `gpus` are those of each type; the result has a share for each demand and type.
+/// The same objective as Gavel's `finish_time_fairness`. `gpus` is the number of GPUs of each type;
+/// the result has a share for each demand and type.
 ///
-/// With several types of GPUs, a second-order cone program with a cone for each demand. With one type, a root of one function, and where that leaves GPUs
-/// over, another one for the analytic centre of all optima, of which the program's solver would find some: about twenty passes over the demands.
+/// With several types of GPUs it solves a second-order cone program with a cone for each demand.
+/// With one type it finds the root of one function and, if GPUs remain, a second root for the
+/// analytic centre of all optima, near which the program's solver would end: about twenty passes
+/// over the demands.
 ///
 /// # Errors
 ///
-/// [`Error::Unsolved`] if the solver gives up, or a job runs on no type.
+/// [`Error::Unsolved`] if the solver fails or a job runs on no type.
 pub fn finish_time(
     demands: &[Demand],
     progress: &[Progress],
@@ -42,7 +46,7 @@ pub fn finish_time(
     }
 }
 
-/// By the solver.
+/// Solves the cone program.
 pub(crate) fn by_cones(
     demands: &[Demand],
     progress: &[Progress],
@@ -56,7 +60,7 @@ pub(crate) fn by_cones(
     let mut program = Program::of_shares(demands, gpus, 1 + demands.len());
     let largest = shares;
     program.minimize(largest, 1.0);
-    // With the speed on the fastest type as 1, figures are of like size.
+    // Speeds relative to the fastest type make the coefficients similar in size.
     let fastest = |demand: &Demand| demand.speeds.iter().copied().fold(0.0, f64::max);
     for (job, (demand, progress)) in demands.iter().zip(progress).enumerate() {
         let Progress { elapsed, remaining, isolated } = progress;
@@ -71,7 +75,8 @@ pub(crate) fn by_cones(
     program.solve(demands, types)
 }
 
-/// Iterations a second of each job on its own 1/n of the cluster, where n is the number of jobs: as Gavel's `isolated`.
+/// Returns the iterations per second of each job on 1/n of the cluster, where n is the number of
+/// jobs. The same as Gavel's `isolated`.
 #[must_use]
 pub fn proportional(demands: &[Demand], gpus: &[usize]) -> Vec<f64> {
     let jobs: usize = demands.iter().map(|demand| demand.jobs).sum();
@@ -97,7 +102,8 @@ mod tests {
         demands.iter().zip(progress).zip(shares).map(ratio).fold(0.0, f64::max)
     }
 
-    /// The barriers of all constraints where many shares are optimal, each inverse of a share at its best; see [`one_type`].
+    /// The sum of the barriers of all constraints if many shares are optimal, with each inverse of
+    /// a share at its optimum; see the module `one_type`.
     fn barrier(demands: &[Demand], needs: &[f64], shares: &[f64], gpus: usize) -> f64 {
         let taken: f64 = demands.iter().zip(shares).map(|(demand, share)| demand.gpus as f64 * share).sum();
         let of_job = |(need, share): (&f64, &f64)| (1.0 - share).ln() + 2.0 * (share - need).ln();
@@ -105,8 +111,8 @@ mod tests {
         jobs + (gpus as f64 - taken).ln()
     }
 
-    /// On one type the solver of cone programs finds the same ratio, and the same shares where there is one optimum. Where there are many, no neighbour has a
-    /// larger barrier.
+    /// On one type, the cone-program solver finds the same ratio, and the same shares if the
+    /// optimum is unique. Otherwise no neighbour has a larger barrier.
     #[test]
     fn on_one_type_it_is_the_cone_program() {
         let mut random = ChaCha8Rng::seed_from_u64(3);

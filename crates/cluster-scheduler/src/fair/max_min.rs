@@ -2,18 +2,19 @@ use super::Demand;
 use super::program::Program;
 use crate::Error;
 
-/// Shares by which the job that gets the least GPU time gets the most possible: the largest min over jobs of
-/// `gpus * sum of shares / weight`.
+/// Returns the shares that maximize the minimum of `gpus * sum of shares / weight` over all jobs.
 ///
-/// As Gavel's `max_min_fairness`, it does not look at speeds, but that a job gets no share of a type on which it does not run.
-/// `gpus` are those of each type. The result has a share for each demand and type.
+/// Like Gavel's `max_min_fairness`, it ignores speeds, except that a job gets no share of a type on
+/// which it does not run. `gpus` is the number of GPUs of each type. The result has a share for
+/// each demand and type.
 ///
-/// A linear program with a variable for each demand and type: some ten Newton steps of a sparse interior-point method.
+/// A linear program with a variable for each demand and type: about ten Newton steps of a sparse
+/// interior-point method.
 ///
 /// ```
 /// use cluster_scheduler::fair::{Demand, max_min};
 ///
-/// // Two jobs on one GPU each, and one on two, share two GPUs: each gets two thirds of a GPU's time.
+/// // Two one-GPU jobs and a two-GPU job share two GPUs: each gets 2/3 of a GPU's time.
 /// let job = |jobs, gpus| Demand { jobs, gpus, speeds: vec![1.0], weight: 1.0 };
 /// let shares = max_min(&[job(2, 1), job(1, 2)], &[2])?;
 /// assert!((shares[0][0] - 2.0 / 3.0).abs() < 1e-6 && (shares[1][0] - 1.0 / 3.0).abs() < 1e-6);
@@ -22,7 +23,7 @@ use crate::Error;
 ///
 /// # Errors
 ///
-/// [`Error::Unsolved`] if the solver gives up.
+/// [`Error::Unsolved`] if the solver fails.
 pub fn max_min(demands: &[Demand], gpus: &[usize]) -> Result<Vec<Vec<f64>>, Error> {
     if demands.is_empty() {
         return Ok(Vec::new());

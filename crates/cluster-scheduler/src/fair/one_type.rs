@@ -1,43 +1,46 @@
 //! Finish-time fairness on GPUs of one type, without a solver.
 //!
-//! With one type there is one share a job, and for a largest ratio z each job needs a share of at least n(z), which is known. So z is the root of one
-//! convex function. Where a job that runs all the time has that ratio, others may have more than they need, and there are many
-//! optima. Of these it is the analytic centre, which the central path of interior-point methods leads to (solvers stop a little beside it): the barriers
-//! of jobs are independent of each other but for one multiplier.
+//! With one type there is one share for each job, and for a maximum ratio z each job needs a share
+//! of at least n(z), in closed form. The optimal z is therefore the root of one convex function. If
+//! a job that runs all the time determines the ratio, other jobs may have more than they need, and
+//! there are many optima. The result is then the analytic centre, the limit of the central path of
+//! interior-point methods (solvers stop slightly before it). The barriers of the jobs are coupled
+//! by one multiplier only.
 
 use super::{Demand, Progress};
 
-/// The part of the GPUs that must be left over for there to be more than one optimum.
+/// Minimum fraction of GPUs left over for the optimum to count as not unique.
 const SLACK: f64 = 1e-9;
-/// Newton's method takes some ten steps to either root.
+/// Maximum number of Newton steps; about ten suffice for either root.
 const STEPS: usize = 100;
 
-/// What is known of a job, or of jobs that are alike.
+/// A group of identical jobs.
 struct Job {
-    /// GPUs of all of them.
+    /// Total number of GPUs.
     gpus: f64,
-    /// GPUs of each.
+    /// Number of GPUs of each job.
     each: f64,
     elapsed: f64,
-    /// Seconds that are left if it runs all the time.
+    /// Remaining seconds if it runs all the time.
     alone: f64,
     isolated: f64,
 }
 
 impl Job {
-    /// The ratio with a share of 1.
+    /// Returns the ratio with a share of 1.
     fn least_ratio(&self) -> f64 {
         (self.elapsed + self.alone) / self.isolated
     }
 
-    /// The share by which it has a ratio, and by how much that gets smaller with the ratio.
+    /// Returns the share needed for a ratio, and the negative derivative of the share with respect
+    /// to the ratio.
     fn need(&self, ratio: f64) -> (f64, f64) {
         let left = ratio * self.isolated - self.elapsed;
         (self.alone / left, self.alone * self.isolated / (left * left))
     }
 }
 
-/// The share of each demand, or `None` where figures are not finite.
+/// Returns the share of each demand, or `None` if a value is not finite.
 pub(super) fn shares(demands: &[Demand], progress: &[Progress], gpus: usize) -> Option<Vec<f64>> {
     let gpus = gpus as f64;
     let of_job = |(demand, progress): (&Demand, &Progress)| Job {
@@ -58,7 +61,7 @@ pub(super) fn shares(demands: &[Demand], progress: &[Progress], gpus: usize) -> 
             (sum + job.gpus * need, slope + job.gpus * less)
         })
     };
-    // The function is convex and falls, so that Newton's method stays on one side of the root.
+    // The function is convex and decreasing, so Newton's method stays on one side of the root.
     for _ in 0..STEPS {
         let (sum, slope) = wanted(ratio);
         let step = (sum - gpus) / slope;
@@ -76,10 +79,12 @@ pub(super) fn shares(demands: &[Demand], progress: &[Progress], gpus: usize) -> 
     Some(jobs.iter().zip(&needs).map(|(job, &need)| need + above(need, job.each * price).0).collect())
 }
 
-/// By how much a job's share is above its need at the analytic centre, where a share costs so much, and by how much that falls with the cost.
+/// Returns the part of a job's share above its need at the analytic centre for a given cost of a
+/// share, and the negative derivative with respect to the cost.
 ///
-/// The barriers of a job's constraints (its share from 0 to 1, its inverse by a cone, its ratio) add up to `ln(1 - x) + 2 ln(x - need)` with the best
-/// inverse, and its derivative is the cost.
+/// The barriers of a job's constraints (its share from 0 to 1, its inverse by a cone, its ratio)
+/// sum to `ln(1 - x) + 2 ln(x - need)` with the optimal inverse. The derivative of the sum equals
+/// the cost.
 fn above(need: f64, cost: f64) -> (f64, f64) {
     let room = 1.0 - need;
     if room <= SLACK {
@@ -91,7 +96,7 @@ fn above(need: f64, cost: f64) -> (f64, f64) {
     (above, 1.0 / curvature)
 }
 
-/// What a GPU's time costs at the analytic centre: 1 by what is left over.
+/// Returns the price of GPU time at the analytic centre: the inverse of the GPUs left over.
 fn price(jobs: &[Job], needs: &[f64], gpus: f64) -> f64 {
     let excess = |price: f64| {
         let start = (gpus - 1.0 / price, price.powi(-2));
@@ -100,7 +105,7 @@ fn price(jobs: &[Job], needs: &[f64], gpus: f64) -> f64 {
             (left - job.gpus * (need + above), slope + job.gpus * job.each * less)
         })
     };
-    // With less than 1 by all GPUs, more would be left over than there are.
+    // Below the inverse of all GPUs, more GPUs would be left over than there are.
     let (mut low, mut high) = (1.0 / gpus, 1.0 / gpus);
     while excess(high).0 < 0.0 && high < 1.0 / (gpus * SLACK * SLACK) {
         low = high;

@@ -1,4 +1,4 @@
-//! Programs as the solver takes them.
+//! Linear and second-order cone programs in the solver's form.
 
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{
@@ -9,21 +9,23 @@ use clarabel::solver::{
 use super::Demand;
 use crate::Error;
 
-/// A linear objective under rows of `sum of coefficients <= bound`, and cones of three such sums.
+/// A linear objective with rows `sum of coefficients <= bound`, and cones of three such sums.
 pub(super) struct Program {
     objective: Vec<f64>,
     rows: Vec<usize>,
     columns: Vec<usize>,
     values: Vec<f64>,
     bounds: Vec<f64>,
-    /// Of the rows, so many are inequalities; the rest are cones of three rows each.
+    /// Number of rows that are inequalities; the others are cones of three rows each.
     inequalities: usize,
 }
 
 impl Program {
-    /// A program over the shares of each job on each type, and `more` variables, none of which counts for the objective yet.
+    /// Creates a program over the share of each job on each type and `more` further variables, with
+    /// a zero objective.
     ///
-    /// Shares are at least 0; those of a job add up to at most 1, and those on a type to at most its GPUs.
+    /// Shares are at least 0. The shares of a job sum to at most 1, and the weighted shares of a
+    /// type to at most its GPUs.
     pub(super) fn of_shares(demands: &[Demand], gpus: &[usize], more: usize) -> Self {
         let types = gpus.len();
         let mut program = Self {
@@ -54,13 +56,14 @@ impl Program {
         self.objective[variable] = coefficient;
     }
 
-    /// A row; all of them come before the cones.
+    /// Adds an inequality. All inequalities precede the cones.
     pub(super) fn at_most(&mut self, terms: &[(usize, f64)], bound: f64) {
         self.row(terms, bound);
         self.inequalities += 1;
     }
 
-    /// The product of a variable and of a sum of terms is at least 1: the cone (v + s, v - s, 2).
+    /// Constrains the product of a variable and a sum of terms to at least 1: the cone (v + s, v -
+    /// s, 2).
     pub(super) fn product_at_least_one(&mut self, variable: usize, terms: &[(usize, f64)]) {
         for sign in [1.0, -1.0] {
             let mut row: Vec<_> = terms.iter().map(|&(column, value)| (column, -sign * value)).collect();
@@ -80,7 +83,8 @@ impl Program {
         self.bounds.push(bound);
     }
 
-    /// The shares of each job on each type: the first variables of the optimum, cut to 0 to 1.
+    /// Solves the program. Returns the share of each job on each type: the first variables of the
+    /// optimum, clamped to 0..=1.
     pub(super) fn solve(self, demands: &[Demand], types: usize) -> Result<Vec<Vec<f64>>, Error> {
         let variables = self.objective.len();
         let unsolved =

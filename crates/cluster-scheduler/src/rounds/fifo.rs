@@ -5,30 +5,35 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::RoundsJob;
 
-/// What Gavel's simulator does otherwise than first come, first served.
+/// Deviations of Gavel's simulator from first come, first served.
 ///
-/// Both faults are those of its `fifo` policy as its results have them; on one type of GPU only the first one makes a difference.
+/// Both faults affect the published results of its `fifo` policy. On one type of GPU, only the
+/// first one has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FifoFaults {
-    /// When a job has ended, the head of the queue takes its place if it fits in the GPUs not yet counted, in the order of the jobs,
-    /// so that more GPUs may be promised than there are, and jobs share time.
+    /// Whether the head of the queue replaces a job that has ended if it fits in the GPUs not yet
+    /// counted, in the order of the jobs. More GPUs may be promised than there are, and jobs then
+    /// share time.
     pub overcommits: bool,
-    /// A job goes to the first type of GPU on the list on which it runs, even if that is full, as long as any type on the list has room for it; and when a type
-    /// is filled to the last GPU, another one may be struck off the list: one that is drawn from those that had room.
+    /// Whether a job goes to the first listed type of GPU on which it runs even if that type is
+    /// full, as long as any listed type has room for it; and whether, when a type is filled to the
+    /// last GPU, a random type among those that had room is removed from the list.
     ///
-    /// Gavel's list is in reverse alphabetical order: give types so (`v100`, `p100`, `k80`) to compare with it. What is drawn depends on
-    /// [`RoundsOptions::seed`](super::RoundsOptions::seed), and is not what Python draws.
+    /// Gavel's list is in reverse alphabetical order; give the types in this order (`v100`, `p100`,
+    /// `k80`) to compare with it. The random choice depends on
+    /// [`RoundsOptions::seed`](super::RoundsOptions::seed) and differs from Python's generator.
     pub misplaces: bool,
 }
 
 impl FifoFaults {
-    /// None: jobs in order, each on the first type that has room for it; the first that does not fit blocks the rest.
+    /// No faults: jobs in order, each on the first type that has room for it; the first one that
+    /// does not fit blocks the others.
     pub const NONE: Self = Self { overcommits: false, misplaces: false };
-    /// Both.
+    /// Both faults.
     pub const GAVEL: Self = Self { overcommits: true, misplaces: true };
 }
 
-/// Jobs with a place, and the type of GPU of each.
+/// The type of GPU of each placed job.
 #[derive(Debug)]
 pub(super) struct Fifo {
     placed: BTreeMap<usize, usize>,
@@ -38,12 +43,12 @@ pub(super) struct Fifo {
 impl Fifo {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        // The order of types is drawn from the first one.
+        // The first stream draws the order of types.
         random.set_stream(1);
         Self { placed: BTreeMap::new(), random }
     }
 
-    /// A share of 1 for each job with a place, after those that have ended have been replaced.
+    /// Returns a share of 1 for each placed job, after replacing those that have ended.
     pub(super) fn allocation(
         &mut self,
         present: &[usize],
@@ -51,7 +56,7 @@ impl Fifo {
         gpus: &[usize],
         faults: FifoFaults,
     ) -> BTreeMap<usize, Vec<f64>> {
-        // Below zero where more are promised than there are.
+        // Negative if more GPUs are promised than there are.
         let mut left: Vec<i64> = gpus.iter().map(|&gpus| signed(gpus)).collect();
         let mut queue: VecDeque<usize> =
             present.iter().copied().filter(|job| !self.placed.contains_key(job)).collect();
@@ -78,7 +83,7 @@ impl Fifo {
         present.iter().map(share).collect()
     }
 
-    /// The queue's jobs in order, until one has no room.
+    /// Places the queued jobs in order, until one does not fit.
     fn place(&mut self, queue: VecDeque<usize>, jobs: &[RoundsJob], mut left: Vec<i64>, misplaces: bool) {
         let mut listed: Vec<usize> = (0..left.len()).filter(|&of_type| left[of_type] > 0).collect();
         for head in queue {
@@ -118,7 +123,7 @@ mod tests {
         gpus.iter().map(job).collect()
     }
 
-    /// The type of each job with a place.
+    /// Returns the type of each placed job.
     fn placed(wanted: &[usize], faults: FifoFaults, seed: u64) -> Vec<(usize, usize)> {
         let (jobs, mut fifo) = (jobs(wanted), Fifo::new(seed));
         let present: Vec<usize> = (0..jobs.len()).collect();
@@ -132,7 +137,8 @@ mod tests {
         assert_eq!(found, [(0, 0), (1, 1), (2, 1), (3, 2)], "the fifth has no room, and blocks the sixth");
     }
 
-    /// Wide jobs step over 0: the first type stays listed with less than nothing, and gets all jobs for which another type has room.
+    /// Wide jobs skip the value 0: the first type stays listed with a negative number of GPUs, and
+    /// gets all jobs for which another type has room.
     #[test]
     fn with_the_fault_the_first_listed_type_takes_all_even_if_full() {
         for seed in 0..20 {
@@ -141,11 +147,13 @@ mod tests {
         }
     }
 
-    /// A type that is filled exactly is not always the one that is struck off: sometimes it goes on to take jobs.
+    /// The type that is filled exactly is not always the one that is removed: sometimes it
+    /// continues to accept jobs.
     #[test]
     fn with_the_fault_a_random_type_is_struck_off() {
         let second: Vec<usize> = (0..200).map(|seed| placed(&[4, 4], FifoFaults::GAVEL, seed)[1].1).collect();
-        // The first job fills type 0. Struck off is type 0 in a third of the cases, and then the second goes to type 1.
+        // The first job fills type 0. In a third of the cases type 0 is removed, and the second job
+        // goes to type 1.
         let moved = second.iter().filter(|&&of_type| of_type == 1).count();
         assert!(second.iter().all(|&of_type| of_type < 2) && (40..95).contains(&moved), "{moved} of 200");
         assert_eq!(placed(&[4; 9], FifoFaults::GAVEL, 5), placed(&[4; 9], FifoFaults::GAVEL, 5), "seeded");

@@ -4,8 +4,8 @@ use super::RoundsJob;
 use crate::Error;
 use crate::fair::{Demand, Progress, by_cones, max_min, proportional};
 
-/// What finish-time fairness remembers of each job: seconds that what it has done would have taken alone, the steps left, and
-/// its steps a second alone.
+/// State of finish-time fairness for each job: the time that its completed work would have taken
+/// alone in seconds, its remaining steps, and its steps per second alone.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     isolated: BTreeMap<usize, (f64, u64, f64)>,
@@ -46,7 +46,7 @@ impl Shares {
                 isolated: isolated + left as f64 / speed,
             });
         }
-        // As Gavel, whose solver chooses among many optima, too.
+        // Gavel's solver also selects one of many optima, so the same method is used.
         Ok(present.iter().copied().zip(by_cones(&demands, &progress, gpus)?).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! A job in the scheduler.
+//! State of a job in the scheduler.
 
 use crate::nanos::nanos;
 use crate::policy::{Elastic, Order};
@@ -12,20 +12,21 @@ pub(super) struct Entry {
     pub(super) job: Job,
     pub(super) arrived: u64,
     pub(super) remaining: u64,
-    /// An iteration's time on the GPUs that it wants, of the type on which it is fastest, by data parallelism.
+    /// Duration of a data-parallel iteration on the GPUs that it wants, of the type on which it is
+    /// fastest.
     pub(super) iteration: u64,
-    /// The level of attained service.
+    /// Level of attained service.
     pub(super) level: usize,
-    /// Where and how it may run; on the GPUs that it wants first, faster ones before slower ones.
+    /// Permitted ways to run: the GPUs that it wants first, faster ones before slower ones.
     pub(super) options: Vec<Choice>,
-    /// Where it is to run.
+    /// Planned placement.
     pub(super) target: Option<Seat>,
-    /// Where it runs.
+    /// Current placement.
     pub(super) run: Option<Run>,
     pub(super) is_active: bool,
 }
 
-/// A number of GPUs of a type, and how they are used.
+/// A number of GPUs of a type, and the execution on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) gpu_type: GpuType,
@@ -33,20 +34,20 @@ pub(super) struct Choice {
     pub(super) mode: Mode,
     pub(super) row: RowId,
     pub(super) iteration: u64,
-    /// GPU time of an iteration that nobody else can use.
+    /// GPU time of an iteration that no other job can use.
     pub(super) cost: u64,
 }
 
-/// GPUs, and how long an iteration takes there.
+/// GPUs, and the duration of an iteration on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seat {
     pub(super) gpus: Vec<GpuId>,
     pub(super) gpu_type: GpuType,
-    /// Whether they are on more hosts than they need.
+    /// Whether the GPUs are on more hosts than necessary.
     pub(super) spread: bool,
     pub(super) mode: Mode,
     pub(super) row: RowId,
-    /// The job in whose slots or gaps it is.
+    /// The job in whose slots or gaps it runs.
     pub(super) beside: Option<usize>,
     pub(super) iteration: u64,
 }
@@ -54,9 +55,9 @@ pub(super) struct Seat {
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) seat: Seat,
-    /// The iterations that it may still do.
+    /// Number of iterations that it may still execute.
     pub(super) left: u64,
-    /// It was told to stop after the iteration that it is in.
+    /// Whether it has been told to stop at the end of its current iteration.
     pub(super) stopping: bool,
 }
 
@@ -92,7 +93,7 @@ impl Entry {
             of_count.sort_by_key(|choice| choice.iteration);
             options.extend(of_count);
         }
-        // Another one is as good in everything.
+        // Removes options that another one dominates.
         for index in (0..options.len()).rev() {
             let choice = options[index];
             let better = |(other, better): (usize, &Choice)| {
@@ -133,7 +134,7 @@ impl Entry {
         })
     }
 
-    /// GPU time of the iterations that are done.
+    /// Returns the GPU time of the completed iterations.
     fn attained(&self) -> u64 {
         (self.job.iterations - self.remaining) * self.service()
     }
@@ -142,7 +143,7 @@ impl Entry {
         self.iteration * self.job.gpus as u64
     }
 
-    /// Goes to the level of its attained service, and says whether that is another one.
+    /// Updates the level of attained service and returns whether it has changed.
     pub(super) fn rise(&mut self, order: &Order) -> bool {
         let Order::AttainedService { levels } = order else { return false };
         let attained = self.attained();
@@ -150,7 +151,7 @@ impl Entry {
         std::mem::replace(&mut self.level, level) != level
     }
 
-    /// The iterations after which it has done all, or has another priority.
+    /// Returns the number of iterations after which the job is done or has another priority.
     pub(super) fn iterations_of_this_priority(&self, order: &Order) -> u64 {
         let Order::AttainedService { levels } = order else { return self.remaining };
         let next = levels.get(self.level).map(|&level| nanos(level).saturating_sub(self.attained()));

@@ -1,8 +1,8 @@
-//! Which GPUs are held, and which are given to whom.
+//! Occupied GPUs, and free GPUs while a plan is made.
 
 use crate::{Cluster, GpuId, GpuType};
 
-/// The jobs that hold each GPU: at most two.
+/// The jobs that hold each GPU, at most two.
 #[derive(Debug)]
 pub(super) struct Gpus(Vec<[Option<usize>; 2]>);
 
@@ -33,11 +33,11 @@ impl Gpus {
     }
 }
 
-/// GPUs that nobody has yet, in one plan.
+/// GPUs that are not assigned yet in a plan.
 pub(super) struct Free<'a> {
     cluster: &'a Cluster,
     available: Vec<bool>,
-    /// By host.
+    /// Number of free GPUs on each host.
     left: Vec<u32>,
 }
 
@@ -52,8 +52,10 @@ impl<'a> Free<'a> {
         self.left[self.cluster.host_of(gpu)] -= 1;
     }
 
-    /// So many GPUs of a type, in rising order, and whether they are on more hosts than they need: on the host where the
-    /// fewest are left that are enough; otherwise on those where most are left. There must be as many.
+    /// Takes this number of GPUs of a type and returns them in increasing order, with whether they
+    /// are on more hosts than necessary. It prefers the host with the smallest sufficient number of
+    /// free GPUs; without one, it fills the hosts with the most free GPUs first. There must be
+    /// enough free GPUs.
     pub(super) fn find(&mut self, gpu_type: GpuType, gpus: usize) -> (Vec<GpuId>, bool) {
         let hosts = self.cluster.hosts();
         let of_type = |host: &usize| hosts[*host].gpu_type == gpu_type && self.left[*host] > 0;

@@ -1,4 +1,4 @@
-//! The state machine.
+//! The scheduler's state machine.
 
 mod entry;
 mod gpus;
@@ -19,15 +19,15 @@ use entry::{Entry, Run, Seat};
 use gpus::Gpus;
 use turns::Turns;
 
-/// Decides which job's iterations run where, by a [`Policy`]: events in, commands out.
+/// Decides which job's iterations run where, according to a [`Policy`]: events in, commands out.
 ///
-/// It knows no clock, no process and no network: whoever drives it, in virtual time or for real, tells it what has happened
-/// ([`handle`](Self::handle)) and carries out what it then wants ([`decide`](Self::decide)). The same events give the same
-/// commands. Between two events a running job just goes on: what it may do by itself is part of its
-/// [`Placement`](crate::Placement).
+/// It knows no clock, process or network. A driver, in virtual time or for real jobs, reports
+/// events ([`handle`](Self::handle)) and executes commands ([`decide`](Self::decide)). The same
+/// events give the same commands. Between two events a running job continues up to the number of
+/// iterations in its [`Placement`](crate::Placement).
 ///
-/// A decision looks at every job that has not ended: with n of them and g GPUs it takes O(n log n + g), and for the fair policies when
-/// jobs have come or gone a solver's time.
+/// A decision takes O(n log n + g) time for n active jobs and g GPUs, plus the solver's time for
+/// fair policies when jobs have arrived or left.
 #[derive(Debug)]
 pub struct Scheduler<'a> {
     cluster: &'a Cluster,
@@ -36,27 +36,27 @@ pub struct Scheduler<'a> {
     now: u64,
     entries: Vec<Entry>,
     by_id: FxHashMap<JobId, usize>,
-    /// Jobs that have not left, in the order in which they came.
+    /// Jobs that have not left, in order of arrival.
     active: Vec<usize>,
-    /// Of these, those that have a place, do not run, and may start.
+    /// Active jobs that have a target, do not run, and may be able to start.
     ready: BTreeSet<usize>,
-    /// Those that cannot, by the GPU that they wait for: until that is released, or there is another plan.
+    /// Jobs that wait for a GPU to be released, by GPU, until there is a new plan.
     blocked: Vec<Vec<usize>>,
     gpus: Gpus,
     turns: Option<Turns>,
-    /// Something has happened since the last plan by which another one may be better.
+    /// Whether an event since the last plan may allow a better plan.
     outdated: bool,
     wake_at: Option<u64>,
-    /// What becomes of two executions that share GPUs.
+    /// Cache of the durations of executions that share GPUs.
     pairs: places::Pairs,
 }
 
 impl<'a> Scheduler<'a> {
-    /// A scheduler of a cluster without jobs.
+    /// Creates a scheduler for a cluster, without jobs.
     ///
     /// # Errors
     ///
-    /// [`Error::BadFigure`] for a policy with figures out of their range.
+    /// [`Error::BadFigure`] for a policy with values outside their range.
     pub fn new(cluster: &'a Cluster, table: &'a Table, policy: Policy) -> Result<Self, Error> {
         policy.check()?;
         let turns = match policy.order {
@@ -81,11 +81,12 @@ impl<'a> Scheduler<'a> {
         })
     }
 
-    /// Takes note of what has happened at a time.
+    /// Records an event that happened at `now`.
     ///
     /// # Errors
     ///
-    /// Where the event cannot have happened; it has then changed nothing.
+    /// If the event is inconsistent with the state, as the variants of [`Error`] describe. A
+    /// refused event changes nothing.
     pub fn handle(&mut self, now: Duration, event: Event) -> Result<(), Error> {
         let time = nanos(now);
         if time < self.now {
@@ -126,11 +127,11 @@ impl<'a> Scheduler<'a> {
         Ok(())
     }
 
-    /// What is to be done now, after all that has been [handled](Self::handle).
+    /// Returns the commands to execute now, after all events have been [handled](Self::handle).
     ///
     /// # Errors
     ///
-    /// [`Error::Unsolved`] where a fair policy's solver gives up.
+    /// [`Error::Unsolved`] if the solver of a fair policy fails.
     pub fn decide(&mut self) -> Result<Vec<Command>, Error> {
         let mut commands = Vec::new();
         if std::mem::take(&mut self.outdated) {
@@ -168,34 +169,36 @@ impl<'a> Scheduler<'a> {
         Ok(commands)
     }
 
-    /// Whether the next [decision](Self::decide) makes a new plan, for which it should know how far running jobs
-    /// [are](Event::Progressed). Otherwise it only goes on with the last one.
+    /// Returns whether the next [decision](Self::decide) makes a new plan, for which the driver
+    /// should first report the [progress](Event::Progressed) of running jobs. Otherwise it
+    /// continues the last plan.
     #[must_use]
     pub fn wants_progress(&self) -> bool {
         self.outdated
     }
 
-    /// When the scheduler wants to be [woken](Event::Woke), if nothing else happens before.
+    /// Returns the time at which the scheduler must be [woken](Event::Woke) if no other event
+    /// happens before.
     pub fn wake_at(&self) -> Option<Duration> {
         self.wake_at.map(Duration::from_nanos)
     }
 
-    /// The iterations that a job has left, if it has not left itself.
+    /// Returns the remaining iterations of a job, or `None` if it has left.
     #[must_use]
     pub fn remaining(&self, job: JobId) -> Option<u64> {
         self.find(job).ok().map(|index| self.entries[index].remaining)
     }
 
-    /// How many jobs have come and not left.
+    /// Returns the number of jobs that have arrived and not left.
     #[must_use]
     pub fn active(&self) -> usize {
         self.active.len()
     }
 
-    /// A GPU of these that somebody holds who does not share it, if there is one.
+    /// Returns a GPU of `seat` that is held by a job that does not share it, if there is one.
     ///
-    /// Who was told to stop holds them until the end of its iteration, and keeps others waiting, but not its own host or guest: that goes
-    /// on where it is.
+    /// A job that has been told to stop holds its GPUs until the end of its iteration and blocks
+    /// other jobs, except its own host or guest, which keeps its place.
     fn blocking(&self, job: usize, seat: &Seat) -> Option<GpuId> {
         seat.gpus.iter().copied().find(|&gpu| {
             let holders = self.gpus.holders(gpu);
@@ -229,7 +232,8 @@ impl<'a> Scheduler<'a> {
         index.ok_or(Error::UnknownJob(id))
     }
 
-    /// The job, if it can have done so many iterations with at least so many left.
+    /// Returns the index of a job that can have completed this number of iterations with at least
+    /// `at_least` iterations left.
     fn check(&self, id: JobId, iterations: u64, at_least: u64) -> Result<usize, Error> {
         let index = self.find(id)?;
         let given = self.entries[index].run.as_ref().map_or(0, |run| run.left);
@@ -251,7 +255,7 @@ impl<'a> Scheduler<'a> {
         self.outdated |= entry.rise(&self.policy.order);
     }
 
-    /// The job no longer runs.
+    /// Releases the GPUs of a job that no longer runs.
     fn release(&mut self, index: usize) {
         if let Some(run) = self.entries[index].run.take() {
             self.gpus.release(&run.seat.gpus, index);

@@ -1,4 +1,4 @@
-//! Places beside other jobs, in one plan.
+//! Placement of jobs beside other jobs, while a plan is made.
 
 use rustc_hash::FxHashMap;
 
@@ -8,7 +8,7 @@ use crate::sharing::{cycle, hosting, in_gaps, in_slots, slowed};
 use crate::table::{RowId, Table};
 use crate::{GpuId, GpuType};
 
-/// What becomes of two executions that share GPUs, by host, place and guest: it is asked for again and again.
+/// Cache of the durations of executions that share GPUs, by host, position and guest.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     slots: FxHashMap<(RowId, usize, RowId), Option<Slot>>,
@@ -18,21 +18,22 @@ pub(super) struct Pairs {
 /// A job beside another on one GPU.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// How long its iterations take.
+    /// Duration of its iterations.
     iteration: u64,
-    /// By what it is compared with other places for it: the least is the best.
+    /// Cost for the comparison of slots; smaller is better.
     cost: u64,
 }
 
-/// Jobs on several GPUs by the type and number of those, and by what they run.
+/// Hosts on several GPUs, by GPU type and count, and by execution.
 type Gangs = FxHashMap<(GpuType, usize), Vec<(RowId, Vec<usize>)>>;
 
-/// GPUs with slots that are alike: of one execution, and of one place in it where its parts do not rotate.
+/// GPUs with identical slots: the same execution, and the same position in it if its parts do not
+/// rotate.
 struct Group {
     row: RowId,
     place: usize,
     gpu_type: GpuType,
-    /// A host and its GPU, the next one last; those that have been taken meanwhile are skipped.
+    /// Hosts and GPUs, the next one last. GPUs taken in the meantime are skipped.
     free: Vec<(usize, GpuId)>,
 }
 
@@ -42,15 +43,15 @@ pub(super) struct Places<'a> {
     entries: &'a mut [Entry],
     pairs: &'a mut Pairs,
     groups: Vec<Group>,
-    /// Hosts of several GPUs, by what they run and on how many GPUs, the next one last.
+    /// Hosts on several GPUs, by execution and number of GPUs, the next one last.
     gangs: Gangs,
-    /// By GPU: a second job has it, or its host shares all of its GPUs.
+    /// Whether each GPU has a second job, or its host shares all of its GPUs.
     is_taken: Vec<bool>,
-    /// By execution on one GPU: groups from the best on.
+    /// Groups in increasing order of cost, by execution on one GPU.
     best: FxHashMap<RowId, Vec<usize>>,
 }
 
-/// Whether other jobs may be placed beside a job.
+/// Returns whether other jobs may be placed beside a job.
 fn has_room(sharing: Sharing, seat: &Seat) -> bool {
     match sharing {
         Sharing::Pairs { .. } => seat.gpus.len() == 1,
@@ -113,7 +114,8 @@ impl<'a> Places<'a> {
         self.entries[index].target.is_none()
     }
 
-    /// Places a job beside another, where it was if that is possible, or where it is fastest; or nowhere.
+    /// Places a job beside another one: at its previous place if possible, otherwise where it is
+    /// fastest. It may remain without a place.
     pub(super) fn place(&mut self, guest: usize, previous: Option<&Seat>) {
         let options = self.entries[guest].options.clone();
         for choice in options {
@@ -128,7 +130,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// A job on one GPU.
+    /// Places a one-GPU job.
     fn place_alone(&mut self, guest: usize, choice: Choice, previous: Option<&Seat>) -> bool {
         if let Some((host, gpu)) = previous.and_then(|seat| Some((seat.beside?, *seat.gpus.first()?))) {
             let group = self.entries[host].target.as_ref().and_then(|seat| {
@@ -173,7 +175,7 @@ impl<'a> Places<'a> {
         false
     }
 
-    /// A job on as many GPUs as its host.
+    /// Places a job beside a host with the same number of GPUs.
     fn place_gang(&mut self, guest: usize, choice: Choice, previous: Option<&Seat>) -> bool {
         let Sharing::Iterations { .. } = self.sharing else { return false };
         let was_beside = previous.and_then(|seat| seat.beside);
@@ -185,7 +187,7 @@ impl<'a> Places<'a> {
         for (at, &row) in rows.iter().enumerate() {
             let Some(cycle) = self.cycle(row, choice.row) else { continue };
             let host = self.table.at(row).iteration;
-            // What is saved, by what the two take one after the other.
+            // The saved time relative to the two iterations in sequence.
             let saved = (host + choice.iteration - cycle) as f64 / (host + choice.iteration) as f64;
             let saved = (saved * 1e9) as u64;
             while let Some(&host) = self.hosts_of(&choice, at).last() {
@@ -269,7 +271,7 @@ impl<'a> Places<'a> {
                 }
                 Sharing::Pairs { least } => {
                     let [one, other] = table.rows_together(guest.gpu_type, host, row)?;
-                    // Both lose less in a better pair.
+                    // In a better pair, both jobs lose less.
                     let cost = ((2.0 - one - other) * 1e9) as u64;
                     (one + other >= least).then(|| Slot { iteration: slowed(time, other), cost })
                 }

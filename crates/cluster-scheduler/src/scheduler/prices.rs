@@ -1,21 +1,22 @@
-//! Elastic jobs: who runs on how many GPUs, and how, at a price of GPU time.
+//! Elastic jobs: selection of executions at a price of GPU time.
 
 use super::Scheduler;
 use super::entry::Choice;
 
-/// Prices closer than this are not told apart.
+/// Ratio below which two prices are regarded as equal.
 const PRECISION: f64 = 1.05;
-/// The smallest price above 0, and the largest, at which everybody takes what costs the least.
+/// The smallest price above 0, and the largest, at which every job takes its cheapest execution.
 const PRICES: (f64, f64) = (1e-3, 1e6);
 
 impl Scheduler<'_> {
-    /// Jobs with GPUs of their own, each by the execution that pays at the smallest price at which as few jobs wait as possible.
+    /// Returns the jobs that get GPUs, each with its best execution at the smallest price for which
+    /// the number of waiting jobs is minimal.
     ///
-    /// Some ten passes over the jobs' executions.
+    /// About ten passes over the jobs' executions.
     pub(super) fn at_a_price(&self, order: &[usize]) -> Vec<(usize, Choice)> {
         let waiting = |selected: &[Option<Choice>]| selected.iter().filter(|choice| choice.is_none()).count();
         let mut selected = self.selected(order, 0.0);
-        // What becomes of prices matters only to jobs with a choice.
+        // The price matters only if a job has a choice.
         let has_choice = order.iter().any(|&index| self.entries[index].options.len() > 1);
         if has_choice && waiting(&selected) > 0 {
             let (mut low, mut high) = PRICES;
@@ -30,7 +31,8 @@ impl Scheduler<'_> {
                     low = middle;
                 }
             }
-            // GPUs that are left go to those who would pay a little less, and then to whom they make faster.
+            // Remaining GPUs go first to jobs that would pay a slightly lower price, and then to
+            // those that they make faster.
             for price in [low, 0.0] {
                 self.widen(order, &mut selected, price);
             }
@@ -40,7 +42,7 @@ impl Scheduler<'_> {
         order.iter().zip(selected).filter_map(|(&index, choice)| Some((index, choice?))).collect()
     }
 
-    /// The choice of each job in order, at a price; none where nothing fits any more.
+    /// Returns the choice of each job in order, at a price; `None` if no choice fits.
     fn selected(&self, order: &[usize], price: f64) -> Vec<Option<Choice>> {
         let mut free = self.all_gpus();
         let mut left = self.cluster.gpus();
@@ -56,7 +58,7 @@ impl Scheduler<'_> {
         order.iter().map(&mut select).collect()
     }
 
-    /// Lets each job in order choose anew, with the GPUs that nobody has beside its own.
+    /// Lets each job in order choose again among the free GPUs and its own.
     fn widen(&self, order: &[usize], selected: &mut [Option<Choice>], price: f64) {
         let mut free = self.all_gpus();
         for choice in selected.iter().flatten() {
@@ -75,7 +77,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Lets jobs choose anew on the GPUs that they have, where others wait for gaps.
+    /// Lets jobs choose again on their GPUs while others wait for gaps.
     fn leave_gaps(&self, order: &[usize], selected: &mut [Option<Choice>], waiting: f64) {
         let of_each = waiting / self.cluster.gpus() as f64;
         for (&index, choice) in order.iter().zip(selected) {
@@ -87,7 +89,7 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The execution with the smallest time, its GPUs' time included at a price.
+    /// Returns the execution with the smallest time plus price times GPU time.
     fn best(&self, index: usize, free: &[usize], price: f64) -> Option<Choice> {
         let of_each = price / self.cluster.gpus() as f64;
         let fits = |choice: &&Choice| choice.gpus <= free[choice.gpu_type.index()];

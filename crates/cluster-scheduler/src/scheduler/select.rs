@@ -1,4 +1,4 @@
-//! A plan: who is to run where.
+//! Plans: the target placement of each job.
 
 use super::Scheduler;
 use super::entry::{Choice, Seat};
@@ -8,7 +8,7 @@ use crate::table::{Allocation, RowId};
 use crate::{Error, GpuType};
 
 impl Scheduler<'_> {
-    /// Sets each job's target anew.
+    /// Recomputes each job's target.
     pub(super) fn plan(&mut self) -> Result<(), Error> {
         let mut order = self.active.clone();
         match &self.policy.order {
@@ -33,7 +33,7 @@ impl Scheduler<'_> {
         Ok(())
     }
 
-    /// Jobs with GPUs of their own: the first that fit.
+    /// Selects the jobs that get GPUs: in order, those that fit.
     fn in_order(&self, order: &[usize]) -> Vec<(usize, Choice)> {
         let mut free = self.all_gpus();
         let mut left: usize = self.cluster.gpus();
@@ -55,7 +55,8 @@ impl Scheduler<'_> {
         selected
     }
 
-    /// Where a job is to run that fits: where it is, if it has GPUs of its own already.
+    /// Returns a choice of a job that fits, preferably on the GPUs that it already has without
+    /// sharing.
     fn choice(&self, index: usize, free: &[usize]) -> Option<Choice> {
         let entry = &self.entries[index];
         let own = entry.target.as_ref().filter(|seat| seat.beside.is_none());
@@ -64,7 +65,8 @@ impl Scheduler<'_> {
         fitting.clone().find(is_own).or_else(|| fitting.next()).copied()
     }
 
-    /// Jobs with GPUs of their own by what they have had of their fair shares; what is left goes to those that fit, in order.
+    /// Selects the jobs that get GPUs by their deficits to fair shares; remaining GPUs go to jobs
+    /// that fit, in order.
     fn by_turns(&mut self, order: &[usize]) -> Result<Vec<(usize, Choice)>, Error> {
         let mut free = self.all_gpus();
         let mut selected = Vec::new();
@@ -94,8 +96,8 @@ impl Scheduler<'_> {
         (0..self.cluster.types().len()).map(|of_type| self.cluster.gpus_of(GpuType(of_type as u16))).collect()
     }
 
-    /// Gives the selected jobs GPUs, those that they have where they have as many, and nobody else; gives the seats of the others
-    /// as they were.
+    /// Assigns GPUs to the selected jobs, keeping current GPUs where possible, and returns the
+    /// previous seats of the others.
     fn seat(&mut self, selected: &[(usize, Choice)]) -> Vec<Option<Seat>> {
         let mut free = Free::all(self.cluster);
         let mut previous: Vec<Option<Seat>> = Vec::new();
@@ -119,7 +121,7 @@ impl Scheduler<'_> {
                 _ => moving.push((*index, *choice)),
             }
         }
-        // Wide jobs first: they need whole hosts.
+        // Wide jobs first, because they need whole hosts.
         moving.sort_by_key(|(_, choice)| std::cmp::Reverse(choice.gpus));
         for (index, choice) in moving {
             let Choice { gpu_type, gpus: count, mode, .. } = choice;
@@ -139,7 +141,7 @@ impl Scheduler<'_> {
             .unwrap_or(row)
     }
 
-    /// Places jobs without GPUs of their own beside others.
+    /// Places jobs without GPUs beside others.
     fn share(&mut self, order: &[usize], selected: &[(usize, Choice)], previous: &[Option<Seat>]) {
         if self.policy.sharing == Sharing::None || selected.len() == order.len() {
             return;

@@ -1,4 +1,4 @@
-//! Fair shares, realised in turns: who has had the least of its share goes first.
+//! Fair shares, realized in rounds: the job with the largest deficit runs first.
 
 use rustc_hash::FxHashMap;
 
@@ -13,19 +13,19 @@ pub(super) struct Turns {
     fair: Fair,
     gpus: Vec<usize>,
     has_changed: bool,
-    /// When shares were found last.
+    /// Time of the last computation of shares.
     found_at: Option<u64>,
     jobs: FxHashMap<usize, Turn>,
 }
 
-/// A job's share by type of GPU, and the time that it has had there since shares were found.
+/// A job's shares by type of GPU, and its GPU time since the last computation of shares.
 #[derive(Debug, Clone)]
 struct Turn {
     shares: Vec<f64>,
     had: Vec<u64>,
-    /// Seconds that what it has done would have taken on its own part of the cluster.
+    /// Seconds that its completed work takes on 1/n of the cluster.
     isolated: f64,
-    /// What that was reckoned from last: iterations left, and iterations a second.
+    /// The basis of the last update of `isolated`: remaining iterations, and iterations per second.
     last: Option<(u64, f64)>,
 }
 
@@ -57,7 +57,8 @@ impl Turns {
         }
     }
 
-    /// Jobs with the type of GPU on which it is their turn, from the first on: by share over what they have had of it.
+    /// Returns jobs with the type of GPU on which they should run, in decreasing order of share
+    /// divided by received time.
     pub(super) fn priorities(
         &mut self,
         now: u64,
@@ -69,7 +70,7 @@ impl Turns {
             self.find_shares(now, order, entries)?;
             self.found_at = Some(now);
         }
-        // Nobody has had nothing: half a round to begin with, as in Gavel.
+        // The received time starts at half a round, as in Gavel, and is never zero.
         let start = self.round() / 2;
         let mut all = Vec::new();
         for of_type in 0..self.gpus.len() {
@@ -78,7 +79,7 @@ impl Turns {
                 .filter_map(|index| {
                     let turn = self.jobs.get(index)?;
                     let priority = turn.shares[of_type] / (start + turn.had[of_type]) as f64;
-                    // Interior-point solvers give no exact zeros.
+                    // Interior-point solvers return no exact zeros.
                     (turn.shares[of_type] > 1e-6).then_some((priority, *index, GpuType(of_type as u16)))
                 })
                 .collect();
@@ -93,7 +94,7 @@ impl Turns {
             order.iter().map(|&index| demand(&entries[index], self.gpus.len())).collect();
         let wanted: usize = demands.iter().map(|demand| demand.gpus).sum();
         let shares = match self.fair.objective {
-            // All run all the time, which no program has to find.
+            // All jobs run all the time; no program has to be solved.
             _ if self.gpus.len() == 1 && wanted <= self.gpus[0] => vec![vec![1.0]; demands.len()],
             Objective::MaxMin => self.max_min(&demands)?,
             Objective::FinishTime => self.finish_time(now, order, entries, &demands)?,
@@ -107,7 +108,7 @@ impl Turns {
         Ok(())
     }
 
-    /// Jobs that are alike are one demand: a problem as large as there are differences.
+    /// Identical jobs are one demand, so the size of the program is the number of distinct demands.
     fn max_min(&self, demands: &[Demand]) -> Result<Vec<Vec<f64>>, Error> {
         let mut classes: Vec<Demand> = Vec::new();
         let mut known: FxHashMap<(usize, u64, Vec<bool>), usize> = FxHashMap::default();

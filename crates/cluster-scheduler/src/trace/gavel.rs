@@ -6,37 +6,38 @@ use crate::Error;
 /// A job of Gavel's traces (Narayanan et al., OSDI 2020).
 #[derive(Debug, Clone, PartialEq)]
 pub struct GavelJob {
-    /// When it arrives, in seconds.
+    /// Arrival time in seconds.
     pub arrival: f64,
-    /// Its model, with the batch size where it has one: `ResNet-18 batch 64`.
+    /// Its model, with the batch size if it has one: `ResNet-18 batch 64`.
     pub kind: String,
-    /// The GPUs that it runs on.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// The steps that its workers do together.
+    /// Total number of steps of its workers.
     pub steps: u64,
 }
 
-/// How fast a kind of Gavel's jobs is.
+/// Throughput of a kind of Gavel's jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GavelSpeed {
-    /// The type of GPU: `k80`, `p100` or `v100`, with `_unconsolidated` where GPUs are spread over servers.
+    /// The type of GPU: `k80`, `p100` or `v100`, with the suffix `_unconsolidated` for GPUs spread
+    /// over servers.
     pub gpu_type: String,
-    /// As in [`GavelJob::kind`].
+    /// The kind, as in [`GavelJob::kind`].
     pub kind: String,
-    /// On how many GPUs.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// Steps a second, of all workers together; 0 where it did not run.
+    /// Steps per second of all workers together; 0 if it did not run.
     pub steps_per_s: f64,
 }
 
-/// Jobs from a CSV with the columns `arrival_s`, `model` or `job_type`, `batch` or `batch_size`, `gpus` or `scale_factor`, and `steps` or
-/// `total_steps`.
+/// Reads jobs from a CSV with the columns `arrival_s`, `model` or `job_type`, `batch` or
+/// `batch_size`, `gpus` or `scale_factor`, and `steps` or `total_steps`.
 ///
-/// `file` is what errors call it.
+/// `file` is the name in errors.
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`], with line and column.
+/// [`Error::BadTrace`] with line and column.
 pub fn gavel_jobs(file: &str, input: impl Read) -> Result<Vec<GavelJob>, Error> {
     let columns: [&[&str]; 5] = [
         &["arrival_s"],
@@ -60,13 +61,14 @@ pub fn gavel_jobs(file: &str, input: impl Read) -> Result<Vec<GavelJob>, Error> 
     Ok(jobs)
 }
 
-/// Speeds from a CSV with the columns `gpu_type`, `model`, `batch`, `gpus` and `steps_per_s`.
+/// Reads throughputs from a CSV with the columns `gpu_type`, `model`, `batch`, `gpus` and
+/// `steps_per_s`.
 ///
-/// `file` is what errors call it.
+/// `file` is the name in errors.
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`], with line and column.
+/// [`Error::BadTrace`] with line and column.
 pub fn gavel_speeds(file: &str, input: impl Read) -> Result<Vec<GavelSpeed>, Error> {
     let columns: [&[&str]; 5] = [&["gpu_type"], &["model"], &["batch"], &["gpus"], &["steps_per_s"]];
     let mut sheet = Sheet::open(file, input, &columns)?;

@@ -1,7 +1,7 @@
-//! Traces of clusters and published throughputs: readers, and a generator of jobs that is fitted to a trace.
+//! Readers for cluster traces and published throughputs, and a generator of jobs fitted to a trace.
 //!
-//! A file that does not hold what it should is refused, with its line and column. Files are text; who has them compressed decompresses them
-//! on the way.
+//! An invalid file is refused with its line and column. Files are text; decompress compressed ones
+//! while reading.
 
 mod gavel;
 mod pairs;
@@ -23,23 +23,24 @@ pub use synthetic::synthetic;
 use crate::{Allocation, Arrival, Error, GpuType, Job, JobId, KindId, Mode, Table};
 use random::Random;
 
-/// A job of a trace that says for how long it ran, and not what it did.
+/// A job of a trace that records its duration and not its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceJob {
-    /// When it arrived, from the first arrival on.
+    /// Arrival time from the first arrival.
     pub arrival: Duration,
-    /// For how long it ran.
+    /// Duration.
     pub duration: Duration,
-    /// On how many GPUs.
+    /// Number of GPUs.
     pub gpus: usize,
 }
 
-/// Makes jobs of a table's kinds of a trace's: each of a kind that is drawn from those that the table has on so many GPUs, with as
-/// many iterations as take the trace's time by data parallelism on GPUs of a type. They are numbered from 0.
+/// Converts jobs of a trace to jobs of a table. Each job gets a random kind among those that the
+/// table has for its number of GPUs, and the number of iterations that takes the trace's duration
+/// with data parallelism on GPUs of this type. Jobs are numbered from 0.
 ///
 /// # Errors
 ///
-/// [`Error::Impossible`] for a job on a number of GPUs on which the table has none of the kinds.
+/// [`Error::Impossible`] for a job with a number of GPUs for which the table has none of the kinds.
 pub fn assign(
     jobs: &[TraceJob],
     table: &Table,
@@ -66,8 +67,8 @@ pub fn assign(
     Ok(arrivals)
 }
 
-/// The same jobs, arriving faster or slower, so that they ask for a part of all GPUs' time until the last arrival: 1 is as much as
-/// there is. Jobs that want more than `gpus` are left out.
+/// Scales the arrival times so that the jobs demand the fraction `load` of all GPU time until the
+/// last arrival; 1 is exactly all of it. Jobs that want more than `gpus` are removed.
 #[must_use]
 pub fn at_load(jobs: &[TraceJob], gpus: usize, load: f64) -> Vec<TraceJob> {
     let jobs: Vec<TraceJob> = jobs.iter().copied().filter(|job| job.gpus <= gpus).collect();

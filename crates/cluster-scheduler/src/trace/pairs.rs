@@ -4,43 +4,47 @@ use super::gavel::kind;
 use super::sheet::Sheet;
 use crate::{Error, GpuType, Table};
 
-/// Two of Gavel's jobs on the same GPUs at the same time, by CUDA's multi-process service.
+/// Measured throughputs of two of Gavel's jobs that share GPUs through CUDA's multi-process
+/// service.
 ///
-/// What is published is on V100, of pairs of jobs on one GPU each. In about a fifth of the rows a job is exactly as fast as alone, which looks clipped.
+/// The published data are for V100 and pairs of one-GPU jobs. In about a fifth of the rows a job is
+/// exactly as fast as alone, which suggests clipping.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GavelPair {
-    /// On how many GPUs.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// As in [`GavelJob::kind`](super::GavelJob::kind).
+    /// The kinds, as in [`GavelJob::kind`](super::GavelJob::kind).
     pub kinds: [String; 2],
-    /// Steps a second of each alone.
+    /// Steps per second of each job alone.
     pub alone: [f64; 2],
-    /// Steps a second of each beside the other; 0 where it does not run so.
+    /// Steps per second of each job beside the other; 0 if it does not run.
     pub together: [f64; 2],
 }
 
 impl GavelPair {
-    /// The part of its speed alone that each has.
+    /// Returns the speed of each job relative to running alone.
     #[must_use]
     pub fn parts(&self) -> [f64; 2] {
         [self.together[0] / self.alone[0], self.together[1] / self.alone[1]]
     }
 
-    /// Whether one of them is not slowed down at all, so that its figure may have been clipped.
+    /// Returns whether one of them is not slowed down at all, so that its value may have been
+    /// clipped.
     #[must_use]
     pub fn looks_clipped(&self) -> bool {
-        // Both speeds were rounded alike.
+        // Both speeds are rounded in the same way.
         self.parts().iter().any(|&part| part >= 1.0)
     }
 }
 
-/// Pairs from a CSV with the columns `gpus`, `model_a`, `batch_a`, `model_b`, `batch_b`, `a_alone`, `b_alone`, `a_shared` and `b_shared`.
+/// Reads pairs from a CSV with the columns `gpus`, `model_a`, `batch_a`, `model_b`, `batch_b`,
+/// `a_alone`, `b_alone`, `a_shared` and `b_shared`.
 ///
-/// `file` is what errors call it.
+/// `file` is the name in errors.
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`], with line and column.
+/// [`Error::BadTrace`] with line and column.
 pub fn gavel_pairs(file: &str, input: impl Read) -> Result<Vec<GavelPair>, Error> {
     let columns: [&[&str]; 9] = [
         &["gpus"],
@@ -75,8 +79,9 @@ pub fn gavel_pairs(file: &str, input: impl Read) -> Result<Vec<GavelPair>, Error
     Ok(pairs)
 }
 
-/// Sets what becomes of pairs on one GPU [in a table](Table::set_together) for a type of GPU, and says how many there are: pairs of kinds that the table does not
-/// have, or that do not run together, are left out.
+/// Adds the speeds of one-GPU pairs [to a table](Table::set_together) for a type of GPU and
+/// returns their number. Pairs of kinds that the table does not have, or that do not run together,
+/// are skipped.
 pub fn add_pairs(table: &mut Table, gpu_type: GpuType, pairs: &[GavelPair]) -> usize {
     let mut added = 0;
     for pair in pairs.iter().filter(|pair| pair.gpus == 1) {

@@ -5,14 +5,15 @@ use super::TraceJob;
 use super::sheet::Sheet;
 use crate::Error;
 
-/// Jobs of Microsoft's Philly cluster (Jeon et al., USENIX ATC 2019), from a CSV with the columns `timestamp` (`2017-10-06
-/// 12:00:00`), `duration` (seconds) and `num_gpus`, in the order of time.
+/// Reads jobs of Microsoft's Philly cluster (Jeon et al., USENIX ATC 2019) from a CSV with the
+/// columns `timestamp` (`2017-10-06 12:00:00`), `duration` (seconds) and `num_gpus`, in order of
+/// time.
 ///
-/// `file` is what errors call it.
+/// `file` is the name in errors.
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`], with line and column.
+/// [`Error::BadTrace`] with line and column.
 pub fn philly(file: &str, input: impl Read) -> Result<Vec<TraceJob>, Error> {
     let mut sheet = Sheet::open(file, input, &[&["timestamp"], &["duration"], &["num_gpus"]])?;
     let mut jobs: Vec<TraceJob> = Vec::new();
@@ -36,7 +37,7 @@ pub fn philly(file: &str, input: impl Read) -> Result<Vec<TraceJob>, Error> {
     Ok(jobs)
 }
 
-/// Seconds of a date and time since 1970, without time zones.
+/// Converts a date and time to seconds since 1970, without time zones.
 fn seconds_of(text: &str) -> Option<i64> {
     let (date, time) = text.split_once(' ')?;
     let three = |text: &str, by: char| {
@@ -48,7 +49,7 @@ fn seconds_of(text: &str) -> Option<i64> {
     let is_date = (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
     let is_time = (0..24).contains(&hour) && (0..60).contains(&minute) && (0..60).contains(&second);
     (is_date && is_time).then(|| {
-        // Years that begin in March end with the leap day.
+        // With years that begin in March, the leap day is the last day.
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let leap_days = year / 4 - year / 100 + year / 400;
         let days = 365 * year + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468;

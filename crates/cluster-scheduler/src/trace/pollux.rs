@@ -4,42 +4,45 @@ use std::time::Duration;
 use super::sheet::Sheet;
 use crate::{Error, Execution, GpuType, Mode, Table};
 
-/// How long a step takes of a model of Pollux's (Qiao et al., OSDI 2021), measured on nodes of 4 T4.
+/// Duration of a step of one of Pollux's models (Qiao et al., OSDI 2021), measured on nodes with 4
+/// T4.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolluxStep {
     /// The model.
     pub model: String,
-    /// On how many GPUs.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// On how many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Samples of a GPU.
+    /// Samples per GPU.
     pub local_batch: usize,
-    /// Seconds a step.
+    /// Seconds per step.
     pub step: f64,
-    /// Seconds of it for synchronizing gradients.
+    /// Part of the step spent on synchronizing gradients, in seconds.
     pub synchronization: f64,
 }
 
-/// GPUs of a node, where it was measured.
+/// Number of GPUs of a node in the measurements.
 const NODE: usize = 4;
 
 impl PolluxStep {
-    /// Whether the GPUs are on more nodes than they need.
+    /// Returns whether the GPUs are on more nodes than necessary.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.nodes > self.gpus.div_ceil(NODE)
     }
 }
 
-/// Step times from a CSV with the columns `model`, `kind`, `placement_or_nodes`, `replicas`, `local_batch`, `step_s` and `sync_s`. A `placement`
-/// has a digit for each node, the GPUs there; of kind `scalability`, the column is the number of nodes.
+/// Reads step times from a CSV with the columns `model`, `kind`, `placement_or_nodes`, `replicas`,
+/// `local_batch`, `step_s` and `sync_s`. For the kind `placement`, the column `placement_or_nodes`
+/// has a digit for each node, its number of GPUs; for the kind `scalability` it is the number of
+/// nodes.
 ///
-/// `file` is what errors call it.
+/// `file` is the name in errors.
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`], with line and column.
+/// [`Error::BadTrace`] with line and column.
 pub fn pollux_steps(file: &str, input: impl Read) -> Result<Vec<PolluxStep>, Error> {
     let columns: [&[&str]; 7] = [
         &["model"],
@@ -83,13 +86,15 @@ pub fn pollux_steps(file: &str, input: impl Read) -> Result<Vec<PolluxStep>, Err
     Ok(steps)
 }
 
-/// A table of step times by data parallelism, each of a model's at the largest batch that was measured on one GPU and on all of `counts`: on as few nodes as possible, and
-/// [spread](Table::set_spread) over more, by the mean of all placements that were measured. The time of synchronizing is a slot. Models that were not measured on
-/// all of them are left out.
+/// Creates a table of data-parallel step times for the numbers of GPUs in `counts`. A model has the
+/// times of the largest batch that was measured on one GPU and on all of `counts`: on as few nodes
+/// as possible, and [spread](Table::set_spread) over more nodes as the mean of all measured
+/// placements. Synchronization time is a slot. Models that were not measured on all of `counts` are
+/// skipped.
 ///
 /// # Errors
 ///
-/// [`Error::BadFigure`] for times that no [`Execution`] may have.
+/// [`Error::BadFigure`] for times that no [`Execution`] can have.
 pub fn pollux_table(steps: &[PolluxStep], counts: &[usize], gpu_type: GpuType) -> Result<Table, Error> {
     let mut table = Table::new();
     let mut models: Vec<&str> = steps.iter().map(|step| step.model.as_str()).collect();

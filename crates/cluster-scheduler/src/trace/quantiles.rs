@@ -1,6 +1,7 @@
-//! Distributions by their quantiles.
+//! Distributions given by their quantiles.
 
-/// Figures by the part of all that is below each, both in rising order; between two, the logarithm of 1 more than the figure is linear.
+/// Pairs of a cumulative fraction and a value, both increasing. Between two pairs, the logarithm of
+/// 1 + value is interpolated linearly.
 pub(super) struct Quantiles(pub(super) &'static [(f64, f64)]);
 
 impl Quantiles {

@@ -1,7 +1,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// Random numbers that are the same on every machine.
+/// A random number generator with the same sequence on every machine.
 pub(super) struct Random(ChaCha8Rng);
 
 impl Random {
@@ -9,7 +9,7 @@ impl Random {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// From 0, up to 1.
+    /// Returns a uniformly distributed number in [0, 1).
     pub(super) fn part(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }

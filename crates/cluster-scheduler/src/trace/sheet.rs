@@ -1,4 +1,4 @@
-//! CSV with named columns, and lines that begin with `#` for people.
+//! CSV files with named columns, in which lines that begin with `#` are comments.
 
 use std::fmt::Display;
 use std::io::Read;
@@ -11,13 +11,13 @@ use crate::Error;
 pub(super) struct Sheet<R> {
     file: String,
     reader: Reader<R>,
-    /// The names that were asked for, and where they are.
+    /// Name and index of each requested column.
     columns: Vec<(String, usize)>,
     record: StringRecord,
 }
 
 impl<R: Read> Sheet<R> {
-    /// A sheet that has each of these columns, by one of its names.
+    /// Opens a sheet that has each of the given columns, under one of its names.
     pub(super) fn open(file: &str, input: R, columns: &[&[&str]]) -> Result<Self, Error> {
         let mut reader = ReaderBuilder::new().comment(Some(b'#')).flexible(true).from_reader(input);
         let header = reader.headers().map_err(|error| broken(file, &error))?.clone();
@@ -39,12 +39,12 @@ impl<R: Read> Sheet<R> {
         Ok(Self { file: file.to_owned(), reader, columns, record: StringRecord::new() })
     }
 
-    /// Goes to the next line, if there is one.
+    /// Reads the next line. Returns `false` at the end.
     pub(super) fn next(&mut self) -> Result<bool, Error> {
         self.reader.read_record(&mut self.record).map_err(|error| broken(&self.file, &error))
     }
 
-    /// What is in a column of the line, by its place among those that were asked for.
+    /// Returns the text of a column, given by its index among the requested ones.
     pub(super) fn text(&self, column: usize) -> Result<&str, Error> {
         let (_, at) = self.columns[column];
         self.record.get(at).map(str::trim).ok_or_else(|| self.bad(column, "the line ends before it"))
@@ -73,7 +73,7 @@ impl<R: Read> Sheet<R> {
     }
 }
 
-/// What is no CSV at all.
+/// Converts an error of the CSV reader.
 fn broken(file: &str, error: &csv::Error) -> Error {
     let line = error.position().map_or(0, csv::Position::line);
     Error::BadTrace { file: file.to_owned(), line, column: 1, name: "line".into(), reason: error.to_string() }

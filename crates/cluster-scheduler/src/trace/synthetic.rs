@@ -4,8 +4,8 @@ use super::TraceJob;
 use super::quantiles::Quantiles;
 use super::random::Random;
 
-/// Seconds between arrivals in Philly from 6 October 2017 on, when the cluster was in full use. The longest gaps, of outages, are left
-/// out.
+/// Seconds between arrivals in Philly from 6 October 2017, when the cluster was fully used. The
+/// longest gaps, which are outages, are excluded.
 const GAPS: Quantiles = Quantiles(&[
     (0.0, 0.0),
     (0.1, 1.0),
@@ -19,7 +19,7 @@ const GAPS: Quantiles = Quantiles(&[
     (1.0, 7200.0),
 ]);
 
-/// Numbers of GPUs, and the part of Philly's jobs that have at most so many.
+/// Cumulative fraction of Philly's jobs by number of GPUs.
 const SIZES: [(f64, usize); 10] = [
     (0.931_669, 1),
     (0.953_773, 2),
@@ -33,7 +33,7 @@ const SIZES: [(f64, usize); 10] = [
     (1.0, 128),
 ];
 
-/// Seconds for which Philly's jobs on one GPU ran, on 2 to 4, on 5 to 8, and on more.
+/// Durations of Philly's jobs in seconds, by maximum number of GPUs.
 const DURATIONS: [(usize, Quantiles); 4] =
     [(1, ONE_GPU), (4, UP_TO_4_GPUS), (8, UP_TO_8_GPUS), (usize::MAX, MORE_GPUS)];
 
@@ -113,9 +113,10 @@ const MORE_GPUS: Quantiles = Quantiles(&[
     (1.0, 1_710_643.0),
 ]);
 
-/// So many jobs as in Philly: gaps between arrivals, numbers of GPUs, and durations by number of GPUs are drawn from quantiles of its
-/// 82,247 jobs (CC BY 4.0, Jeon et al., USENIX ATC 2019), independently of each other. Bursts that last longer than a gap, days and
-/// weekends are not in it.
+/// Generates jobs with the distributions of Philly's 82,247 jobs (CC BY 4.0, Jeon et al., USENIX
+/// ATC 2019): gaps between arrivals, numbers of GPUs, and durations by number of GPUs are drawn
+/// independently from quantiles. Bursts longer than a gap and daily and weekly patterns are not
+/// modelled.
 ///
 /// ```
 /// let jobs = cluster_scheduler::trace::synthetic(1000, 7);

@@ -1,4 +1,4 @@
-//! Published traces and tables, where they are at hand: `shared/data/traces` beside the workspace.
+//! Published traces and tables, if available in `shared/data/traces` beside the workspace.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
-/// A file's text, decompressed; without the file a line that says that it was skipped.
+/// Opens a file and decompresses it. Prints that the test is skipped if the file does not exist.
 pub(crate) fn open(name: &str) -> Option<Box<dyn Read>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/traces").join(name);
     match File::open(&path) {

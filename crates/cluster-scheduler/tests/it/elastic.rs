@@ -1,4 +1,4 @@
-//! Which executions elastic policies choose.
+//! Executions chosen by elastic policies.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use cluster_scheduler::{
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// The first placements of so many jobs that all come at once on 8 GPUs.
+/// Returns the first placements of a number of jobs that all arrive at once on 8 GPUs.
 fn placed(table: &Table, policy: &Policy, jobs: usize, gpus: usize, also: &[usize]) -> Vec<Placement> {
     let cluster = Cluster::uniform("a", 1, 8).unwrap();
     let kind = table.find("job").unwrap();
@@ -25,7 +25,7 @@ fn placed(table: &Table, policy: &Policy, jobs: usize, gpus: usize, also: &[usiz
     scheduler.decide().unwrap().into_iter().filter_map(run).collect()
 }
 
-/// Faster on more GPUs, for more GPU time.
+/// A table of a job that is faster on more GPUs and takes more GPU time there.
 fn scaling() -> Table {
     let mut table = Table::new();
     let kind = table.kind("job");
@@ -53,7 +53,8 @@ fn jobs_are_as_wide_as_there_is_room_for() {
     assert_eq!(widths(12), [1; 8], "and four wait");
 }
 
-/// A job that wants 4 GPUs has three burst plans there, the faster the fewer gaps, and data parallelism, which is slower than the first and leaves nothing.
+/// A job on 4 GPUs with three burst plans, of which faster ones have smaller gaps, and data
+/// parallelism, which is slower than the first plan and has no gaps.
 fn frontier() -> Table {
     let mut table = Table::new();
     let kind = table.kind("job");
@@ -73,7 +74,8 @@ fn the_more_jobs_wait_the_more_gaps_their_plans_have() {
         let placed = placed(&frontier(), &whole_gaps, jobs, 4, &[]);
         placed.into_iter().map(|one| one.mode).collect::<Vec<_>>()
     };
-    // A point pays from so many that wait on: with 8 GPUs, 10 + p 40 / 8 = 11 + p 35 / 8 at 1.6, and 11 + p 35 / 8 = 14 + p 26 / 8 at 2.7.
+    // The number of waiting jobs from which a point is better: with 8 GPUs, 10 + p 40 / 8 = 11 + p
+    // 35 / 8 at 1.6, and 11 + p 35 / 8 = 14 + p 26 / 8 at 2.7.
     assert_eq!(modes(2), [Mode::Burst(0); 2], "nobody waits");
     assert_eq!(modes(3), [Mode::Burst(0); 2], "one waits");
     assert_eq!(modes(4), [Mode::Burst(1); 2], "two wait");

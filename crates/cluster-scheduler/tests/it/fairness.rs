@@ -1,4 +1,4 @@
-//! What reports say of fairness.
+//! Fairness metrics of reports.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use cluster_scheduler::{
     Arrival, Cluster, Execution, GpuType, Job, JobId, Mode, Policy, SimulationOptions, Table, simulate,
 };
 
-/// Four GPUs. From 0 s on, one job on all of them for 100 s; from 60 s on, another one for 100 s, which waits for 40 s.
+/// Four GPUs. One job uses all of them for 100 s from time 0; another one arrives at 60 s, waits
+/// for 40 s and takes 100 s.
 #[test]
 fn finish_time_ratios_are_by_each_jobs_own_part_of_the_cluster() {
     let mut table = Table::new();
@@ -25,7 +26,8 @@ fn finish_time_ratios_are_by_each_jobs_own_part_of_the_cluster() {
     };
     assert!((run(&[job(0, 0)])[0] - 1.0).abs() < 1e-12);
     let found = run(&[job(0, 0), job(1, 60)]);
-    // The first takes 100 s, in which there are 1.4 jobs: 140 s on its own part. The second takes 140 s, with 180 / 140 jobs.
+    // The first job takes 100 s with 1.4 jobs on average: 140 s on its part. The second takes 140 s
+    // with 180 / 140 jobs.
     let expected = [100.0 / 140.0, 140.0 / (100.0 * 180.0 / 140.0)];
     assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-9), "{found:?}");
 }

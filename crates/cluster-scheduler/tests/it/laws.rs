@@ -1,4 +1,4 @@
-//! What holds for every policy, over random worlds with failures and cancels.
+//! Properties of every policy, for random worlds with failures and cancellations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,8 @@ proptest! {
         }
     }
 
-    /// No job is lost, run twice at a time, or finished early; what is cancelled does no more than it had to.
+    /// No job is lost, runs twice at a time or finishes early; a cancelled job does no more than
+    /// its iterations.
     #[test]
     fn jobs_do_their_work_once(world in worlds(60)) {
         for policy in policies() {
@@ -57,7 +58,7 @@ proptest! {
         }
     }
 
-    /// A GPU has one job, or one and another that was placed beside it; never more.
+    /// A GPU holds one job, or one and another that was placed beside it.
     #[test]
     fn a_gpu_holds_no_more_than_it_has(world in worlds(60)) {
         for policy in policies() {
@@ -78,8 +79,9 @@ proptest! {
         }
     }
 
-    /// While GPUs are free for as long as stopping may take, no job waits that fits on them; and what was held is what ran.
-    /// Wide jobs wait until the last of their GPUs is free, and a plan may change meanwhile.
+    /// While GPUs are free for longer than stopping can take, no waiting job fits on them; and the
+    /// held time equals the run time. Wide jobs wait until the last of their GPUs is free, and the
+    /// plan may change meanwhile.
     #[test]
     fn work_is_conserved(mut world in worlds(40)) {
         world.disturbances.clear();
@@ -100,7 +102,7 @@ proptest! {
         }
     }
 
-    /// Who waits under a fair policy gets its part of the cluster in the end, whoever else comes.
+    /// Under a fair policy, every waiting job eventually gets its part of the cluster.
     #[test]
     fn nobody_starves_under_fair_policies(mut world in worlds(40)) {
         world.disturbances.clear();
@@ -130,7 +132,7 @@ proptest! {
     }
 }
 
-/// Segments by whatever they belong to, each list by its beginnings.
+/// Groups segments by key, each group in order of start.
 fn by(segments: &[Segment], keys: impl Fn(&Segment) -> Vec<u64>) -> BTreeMap<u64, Vec<&Segment>> {
     let mut found: BTreeMap<u64, Vec<&Segment>> = BTreeMap::new();
     for segment in segments {
@@ -141,7 +143,7 @@ fn by(segments: &[Segment], keys: impl Fn(&Segment) -> Vec<u64>) -> BTreeMap<u64
     found
 }
 
-/// Whether so many GPUs of a type are free from a time to another.
+/// Returns whether this number of GPUs of one type is free in an interval.
 fn fits(world: &World, report: &Report, from: Duration, to: Duration, gpus: usize) -> bool {
     let mut free = vec![0; world.cluster.types().len()];
     for gpu in (0..world.cluster.gpus() as u32).map(cluster_scheduler::GpuId) {

@@ -1,4 +1,5 @@
-//! The scheduler's laws, slow oracles, a peer's results, and traces.
+//! Properties of the scheduler, comparisons with slow oracles and with a peer's results, and
+//! traces.
 
 mod data;
 mod elastic;

@@ -1,4 +1,5 @@
-//! FIFO and SRTF by the book: time goes from one end of an iteration to the next, and everything is looked at again.
+//! A direct implementation of FIFO and SRTF: time advances from one end of an iteration to the
+//! next, and everything is re-evaluated.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ struct OracleJob {
     iteration: Duration,
     gpus: usize,
     left: u64,
-    /// The GPUs that it is to have.
+    /// The GPUs assigned to it.
     wants: Option<Vec<usize>>,
-    /// The GPUs on which it is, and the end of the iteration.
+    /// The GPUs on which it runs, and the end of the iteration.
     runs: Option<(Vec<usize>, Duration)>,
     end: Option<Duration>,
 }
 
-/// When each job ends on one host, by an order of those that are there.
+/// Returns the completion time of each job on one host.
 fn ends(world: &World, is_srtf: bool) -> Vec<Option<Duration>> {
     let mut jobs: Vec<OracleJob> = world
         .arrivals
@@ -73,7 +74,8 @@ fn ends(world: &World, is_srtf: bool) -> Vec<Option<Duration>> {
     jobs.into_iter().map(|job| job.end).collect()
 }
 
-/// Gives GPUs to those who are first: who has GPUs and stays keeps them, and the others get the lowest numbers, wide ones first.
+/// Assigns GPUs to the jobs that go first. A job that has GPUs and stays keeps them; the others get
+/// the lowest numbers, wide jobs first.
 fn choose(jobs: &mut [OracleJob], now: Duration, total: usize, is_srtf: bool) {
     let mut order: Vec<usize> =
         (0..jobs.len()).filter(|&job| jobs[job].arrival <= now && jobs[job].end.is_none()).collect();

@@ -1,4 +1,4 @@
-//! Jobs that share a GPU as was measured.
+//! Jobs that share a GPU at measured speeds.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn run(parts: [f64; 2]) -> Report {
     simulate(&cluster, &table, &Policy::measured_pairs(), &[job(0), job(1)], &options).unwrap()
 }
 
-/// The first runs at 1 by 1.25 s, the second at 1 by 1.25 s beside it: after 375 s the one has ended, and the other, too.
+/// Each runs at 1 / 1.25 s beside the other: both end after 375 s.
 #[test]
 fn each_runs_at_its_part_of_its_speed() {
     let report = run([0.8, 0.8]);
@@ -35,7 +35,7 @@ fn each_runs_at_its_part_of_its_speed() {
     assert!(report.segments.iter().any(|segment| segment.beside == Some(JobId(0))));
 }
 
-/// 0.8 + 0.6 is less than 1.5, so that they take turns.
+/// 0.8 + 0.6 is less than 1.5, so the jobs take turns.
 #[test]
 fn who_loses_too_much_waits() {
     let report = run([0.8, 0.6]);

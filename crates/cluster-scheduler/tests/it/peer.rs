@@ -1,11 +1,11 @@
-//! Gavel's own simulator: its results on 500 jobs that its generator drew (`gavel_reference_results.csv`).
+//! Results of Gavel's own simulator on 500 jobs from its generator (`gavel_reference_results.csv`).
 
 use cluster_scheduler::rounds::{self, FifoFaults, RoundsJob, RoundsOptions, RoundsPolicy, RoundsReport};
 use cluster_scheduler::trace;
 
 use crate::data;
 
-/// The jobs, with their speeds on these types of GPUs.
+/// Reads the jobs, with their speeds on these types of GPUs.
 pub(crate) fn jobs(types: &[&str]) -> Option<Vec<RoundsJob>> {
     let jobs = trace::gavel_jobs("jobs", data::open("gavel_reference_jobs.csv.gz")?).unwrap();
     let speeds = trace::gavel_speeds("speeds", data::open("gavel_alone.csv")?).unwrap();
@@ -61,8 +61,9 @@ fn max_min_fairness_is_gavels_on_three_types() {
 #[test]
 fn fifo_is_gavels_with_its_fault_and_without() {
     let Some(report) = run(&["v100"], &[32], RoundsPolicy::Fifo(FifoFaults::GAVEL)) else { return };
-    // Gavel's result is by throughputs at full precision, which are not at hand. By the header of its results, the same rules give a mean
-    // that is 1.3% lower with the rounded ones of `gavel_alone.csv`, which are: the figure has two digits, so a bound of half of the second one.
+    // Gavel's result uses throughputs at full precision, which are not published. According to the
+    // header of its results, the same rules give a mean that is 1.3% lower with the rounded ones of
+    // `gavel_alone.csv`. The figure has two digits, so the tolerance is half of the second one.
     assert_within("mean", report.mean(), 90_091.9 * (1.0 - 0.013), 0.0005);
     assert_within("makespan", report.makespan, 1_994_384.9, 0.01);
     let Some(strict) = run(&["v100"], &[32], RoundsPolicy::Fifo(FifoFaults::NONE)) else { return };
@@ -70,8 +71,9 @@ fn fifo_is_gavels_with_its_fault_and_without() {
     assert_within("makespan", strict.makespan, 2_034_014.0, 0.01);
 }
 
-/// On three types Gavel's second fault is drawn at random, by Python's generator: its row is one of many. Ours ends all jobs, the same for the same
-/// seed, and otherwise for another.
+/// On three types, Gavel's second fault depends on Python's random generator, so its row is one of
+/// many. Here all jobs end, the result is the same for the same seed, and it differs for another
+/// seed.
 #[test]
 fn fifo_with_both_faults_is_seeded_on_three_types() {
     let run = |seed: u64| {

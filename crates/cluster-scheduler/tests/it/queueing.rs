@@ -1,4 +1,4 @@
-//! What queueing theory says of long runs.
+//! Comparison of long runs with queueing theory.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LOAD: f64 = 0.7;
 const SERVICE: f64 = 100.0;
 const JOBS: u64 = 40_000;
 
-/// Jobs on one GPU each, with exponential gaps and times.
+/// Runs one-GPU jobs with exponential gaps and durations.
 fn run(policy: &Policy) -> Report {
     let mut table = Table::new();
     let kind = table.kind("milliseconds");
@@ -41,7 +41,7 @@ fn run(policy: &Policy) -> Report {
     simulate(&cluster, &table, policy, &arrivals, &SimulationOptions::default()).unwrap()
 }
 
-/// The mean time in an M/M/c queue, by Erlang's C formula.
+/// Returns the mean time in an M/M/c queue, by Erlang's C formula.
 fn erlang_c() -> f64 {
     let offered = SERVERS as f64 * LOAD;
     let term = |n: usize| (1..=n).fold(1.0, |term, k| term * offered / k as f64);
@@ -50,12 +50,12 @@ fn erlang_c() -> f64 {
     SERVICE + probability * SERVICE / (SERVERS as f64 * (1.0 - LOAD))
 }
 
-/// L = lambda W: the jobs that are there are those that come in the time that one stays.
+/// L = lambda W: the mean number of jobs is the arrival rate times the mean time in the cluster.
 #[test]
 fn littles_law_holds() {
     for policy in [Policy::fifo(), Policy::srtf(), Policy::least_attained_service()] {
         let report = run(&policy);
-        // Of the rate of arrivals, which is known, not of those that came.
+        // Uses the known rate of arrivals, not the realized one.
         let rate = SERVERS as f64 * LOAD / SERVICE;
         let ratio = report.mean_jobs() / (rate * report.mean_completion());
         assert!((ratio - 1.0).abs() < 0.02, "{}: L / (lambda W) is {ratio}", policy.name);

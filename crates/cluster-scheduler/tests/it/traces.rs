@@ -1,4 +1,4 @@
-//! Published traces are read, wrong ones refused, and the generator is like what it was fitted to.
+//! Published traces are read, invalid ones are refused, and the generator matches its source.
 
 use cluster_scheduler::trace::{self, TraceJob};
 use cluster_scheduler::{Allocation, GpuType, Mode, Table};
@@ -88,7 +88,7 @@ fn wrong_throughputs_are_refused_with_line_and_column() {
     }
 }
 
-/// Pairs of Gavel's, in the table of its speeds: what is faster together than by turns, and what looks clipped.
+/// Reads Gavel's pairs into a table, including clipped ones.
 #[test]
 fn gavels_pairs_are_read() {
     let (Some(pairs), Some(speeds)) = (data::open("gavel_v100_pairs.csv"), data::open("gavel_alone.csv"))
@@ -114,7 +114,8 @@ fn gavels_pairs_are_read() {
     assert!(added > 300, "{added}");
 }
 
-/// Pollux' step times: a job that is spread over more nodes than it needs is slower, where it synchronizes much.
+/// Pollux' step times: a job spread over more nodes than necessary is slower if it synchronizes
+/// much.
 #[test]
 fn pollux_step_times_are_read() {
     let Some(steps) = data::open("pollux_step_times.csv.gz") else { return };
@@ -152,7 +153,7 @@ fn gavels_trace_is_read() {
     assert_eq!(trace::gavel_jobs("gavel_msr_seed0.csv.gz", input).unwrap().len(), 15_264);
 }
 
-/// What the generator draws is like Philly's jobs: gaps, sizes, and GPU hours by size.
+/// The generated jobs match Philly's in gaps, sizes, and GPU hours by size.
 #[test]
 fn synthetic_jobs_are_like_phillys() {
     let Some(input) = data::open("philly_jobs.csv.gz") else { return };

@@ -8,7 +8,7 @@ use cluster_scheduler::{
 };
 use proptest::prelude::*;
 
-/// A cluster, how long iterations take on it, jobs, and what happens to them.
+/// A cluster, a table, jobs, and disturbances.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
@@ -30,7 +30,8 @@ impl World {
         simulate(&self.cluster, &self.table, policy, &self.arrivals, &options).unwrap()
     }
 
-    /// The least and the most that an iteration of a job takes in any mode on a type, alone.
+    /// Returns the minimum and maximum duration of an iteration of a job alone, over all modes and
+    /// types.
     pub(crate) fn extremes(&self, job: &Job) -> (Duration, Duration) {
         let all = (0..self.cluster.types().len() as u16).flat_map(|of_type| {
             let modes = [Mode::DataParallel, Mode::Spb(2), Mode::Spb(4), Mode::Burst(0), Mode::Burst(1)];
@@ -46,7 +47,7 @@ impl World {
     }
 }
 
-/// All policies, the fair ones with rounds of the length of some iterations.
+/// Returns all policies; the fair ones have rounds as long as some iterations.
 pub(crate) fn policies() -> Vec<Policy> {
     let round = Duration::from_secs(30);
     vec![
@@ -65,13 +66,13 @@ pub(crate) fn policies() -> Vec<Policy> {
     ]
 }
 
-/// With levels that short jobs reach.
+/// Sets levels that short jobs reach.
 fn tight(policy: Policy) -> Policy {
     let levels = vec![Duration::from_secs(2), Duration::from_secs(20)];
     Policy { order: cluster_scheduler::Order::AttainedService { levels }, ..policy }
 }
 
-/// Worlds with so many jobs at most.
+/// Strategy for worlds with at most this number of jobs.
 pub(crate) fn worlds(jobs: usize) -> impl Strategy<Value = World> {
     let hosts = prop_oneof![
         Just(vec![("a", 8)]),
@@ -112,7 +113,8 @@ pub(crate) fn worlds(jobs: usize) -> impl Strategy<Value = World> {
         })
 }
 
-/// Each kind computes for so long on one GPU, synchronizes for so long on several, and is slower on the second type.
+/// Creates a table: each kind has a computing time on one GPU, a synchronization time on several,
+/// and is slower on the second type.
 fn table(cluster: &Cluster, times: &[(u64, u64, u64)]) -> Table {
     let mut table = Table::new();
     for (kind, &(compute, synchronize, slower)) in times.iter().enumerate() {
@@ -142,7 +144,7 @@ fn table(cluster: &Cluster, times: &[(u64, u64, u64)]) -> Table {
     let kinds: Vec<_> = table.kinds().collect();
     for (index, &one) in kinds.iter().enumerate() {
         for (&other, &(compute, synchronize, _)) in kinds[index..].iter().zip(times) {
-            // Some add up to less than what pays.
+            // The sum of some pairs is below the threshold.
             let parts = [compute, synchronize].map(|figure| 0.3 + (figure % 8) as f64 / 10.0);
             table.set_together(GpuType(0), [one, other], parts).unwrap();
         }
