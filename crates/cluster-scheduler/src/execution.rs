@@ -22,8 +22,8 @@ impl Execution {
     /// Creates an execution in which all GPUs compute for the whole iteration.
     ///
     /// # Errors
+    ///
     /// [`Error::BadFigure`] for zero GPUs or a zero duration.
-    /// [`Error::BadFigure`] without GPUs, or for an iteration that takes no time.
     pub fn full(gpus: usize, iteration: Duration) -> Result<Self, Error> {
         Self::new(iteration, &vec![iteration; gpus], false)
     }

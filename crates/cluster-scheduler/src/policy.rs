@@ -165,7 +165,8 @@ impl Policy {
         Self::fair("max-min", Objective::MaxMin)
     }
 
-    /// Finish-time fairness, after Gavel (OSDI 2020, section 4.2) and Themis (Mahajan et al., NSDI 2020).
+    /// Finish-time fairness, after Gavel (OSDI 2020, section 4.2) and Themis (Mahajan et al., NSDI
+    /// 2020).
     #[must_use]
     pub fn finish_time_fairness() -> Self {
         Self::fair("finish-time", Objective::FinishTime)
