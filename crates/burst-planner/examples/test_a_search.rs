@@ -8,13 +8,13 @@
 //! transfer before it fastest, as long as the layer by itself wastes no more GPU time than the limit allows.
 
 use burst_planner::testing::{RandomProblem, best_by_enumeration, check_search, random_problem};
-use burst_planner::{Arrangement, Evaluator, NodeId, Share, TrainingCosts, TrainingProblem};
+use burst_planner::{Arrangement, CostModel, Evaluator, NodeId, PlanProblem, Share};
 
 const PROBLEMS: u64 = 60;
 const LIMIT: f64 = 1.5;
 
 /// The limit is a rule for each layer here, so the arrangement as a whole may be beyond it.
-fn greedy(problem: &TrainingProblem, costs: &dyn TrainingCosts, limit: f64) -> Option<Arrangement> {
+fn greedy(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Option<Arrangement> {
     let mut arrangement = Arrangement::data_parallel(problem, 1).ok()?;
     for node in arrangement.order.clone() {
         let alone_us = costs.compute(NodeId(node), 1, Share::Larger)?.total_us();
@@ -36,7 +36,7 @@ fn greedy(problem: &TrainingProblem, costs: &dyn TrainingCosts, limit: f64) -> O
 }
 
 /// Nothing rather than an arrangement beyond the limit.
-fn greedy_within(problem: &TrainingProblem, costs: &dyn TrainingCosts, limit: f64) -> Option<Arrangement> {
+fn greedy_within(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Option<Arrangement> {
     let arrangement = greedy(problem, costs, limit)?;
     let mut evaluator = Evaluator::new(problem, costs).ok()?;
     let amplification =

@@ -20,6 +20,13 @@ pub enum Error {
         /// The schema that this crate reads.
         expected: &'static str,
     },
+    /// The document is of the format `deeppool/plan-problem/v1`, which is no longer read.
+    #[error(
+        "the format deeppool/plan-problem/v1 is no longer read: write version 2, which has forward and backward steps, \
+         transfers by GPU counts, and all-reduces by size; the page of `PlanProblem::from_json` lists the fields, \
+         and crates/burst-planner/examples/plan_problem.py writes a complete problem"
+    )]
+    OldFormat,
     /// A search was told to stop before it had an answer.
     #[error("the search was stopped")]
     Stopped,
@@ -67,38 +74,10 @@ pub enum Error {
         /// The value found.
         value: f64,
     },
-    /// The backward part of an option is longer than the whole.
-    #[error("node `{node}`, option {option}: backward_us is {backward_us}, more than time_us, {time_us}")]
-    BackwardTooLong {
-        /// The node's name.
-        node: String,
-        /// Index of the option.
-        option: usize,
-        /// The backward part, microseconds.
-        backward_us: f64,
-        /// Forward and backward together, microseconds.
-        time_us: f64,
-    },
     /// Times so large that their sum is not a number any more.
     #[error("the times add up to more than a number can hold")]
     TimesOverflow,
-    /// A problem with a memory limit must say what every option takes.
-    #[error(
-        "node `{node}`, option {option}: memory_bytes is missing, and the problem has memory_limit_bytes"
-    )]
-    MissingMemory {
-        /// The node's name.
-        node: String,
-        /// Index of the option.
-        option: usize,
-    },
-    /// The single-GPU time cannot be derived.
-    #[error("node `{node}` has no option with one GPU: give single_gpu_us")]
-    MissingSingleGpuTime {
-        /// The first node without a one-GPU option.
-        node: String,
-    },
-    /// Amplification is a multiple of the single-GPU time, which therefore cannot be zero.
+    /// The time on one GPU is 0. Amplification, a multiple of it, is not defined.
     #[error("the time on a single GPU is 0: amplification is not defined")]
     ZeroSingleGpuTime,
     /// An edge that starts or ends nowhere.
@@ -130,24 +109,6 @@ pub enum Error {
         from: String,
         /// Name of the consumer.
         to: String,
-    },
-    /// A transfer matrix whose shape is not (producer's options) x (consumer's options).
-    #[error("edge {edge} (`{from}` to `{to}`): {field} {found}, expected {rows} rows of {columns}")]
-    MatrixShape {
-        /// Index of the edge.
-        edge: usize,
-        /// Name of the producer.
-        from: String,
-        /// Name of the consumer.
-        to: String,
-        /// The field's name.
-        field: &'static str,
-        /// What was found.
-        found: String,
-        /// The producer's options.
-        rows: usize,
-        /// The consumer's options.
-        columns: usize,
     },
     /// The edges form a cycle.
     #[error("the edges form a cycle through node `{node}`")]
@@ -212,47 +173,17 @@ pub enum Error {
         /// How many.
         classes: usize,
     },
-    /// A choice of another length than the problem has nodes.
-    #[error("the choice names {found} options, the problem has {nodes} nodes")]
-    ChoiceLength {
-        /// Entries of the choice.
-        found: usize,
-        /// Nodes of the problem.
-        nodes: usize,
-    },
-    /// A choice of an option that a node does not have.
-    #[error("the choice takes option {option} of node `{node}`, which has {options}")]
-    ChoiceOption {
-        /// The node's name.
-        node: String,
-        /// The option asked for.
-        option: usize,
-        /// How many there are.
-        options: usize,
-    },
     /// An amplification limit below 1, or not a number.
     #[error("the amplification limit is {limit}, expected a number that is at least 1")]
     BadLimit {
         /// The limit asked for.
         limit: f64,
     },
-    /// A budget of GPU time that is negative or not a number.
-    #[error("the budget of GPU time is {budget_us} us, expected a number that is not negative")]
-    BadBudget {
-        /// The budget asked for, microseconds.
-        budget_us: f64,
-    },
     /// A deadline that is negative or not a number.
     #[error("the deadline is {deadline_us} us, expected a number that is not negative")]
     BadDeadline {
         /// The deadline asked for, microseconds.
         deadline_us: f64,
-    },
-    /// A tolerance that is negative, infinite or not a number.
-    #[error("epsilon is {epsilon}, expected a finite number that is not negative")]
-    BadEpsilon {
-        /// The tolerance asked for.
-        epsilon: f64,
     },
     /// No plan wastes as little GPU time as was asked for.
     #[error(
@@ -287,16 +218,6 @@ pub enum Error {
         /// The node's name.
         node: String,
     },
-    /// No plan takes as little GPU time as was asked for.
-    #[error(
-        "no plan takes {budget_us} us of GPU time or less: the smallest that can be reached is {smallest_us} us"
-    )]
-    BudgetUnreachable {
-        /// The budget asked for, microseconds.
-        budget_us: f64,
-        /// The smallest GPU time of any plan, microseconds; asking for it succeeds.
-        smallest_us: f64,
-    },
     /// No plan is as fast as was asked for.
     #[error(
         "no plan takes {deadline_us} us or less: the smallest iteration time that can be reached is {smallest_us} us"
@@ -307,33 +228,6 @@ pub enum Error {
         /// The smallest iteration time of any plan, microseconds; asking for it succeeds.
         smallest_us: f64,
     },
-    /// Rank 0 holds a share of every node, and even the smallest shares do not fit.
-    #[error(
-        "nothing fits: rank 0 needs at least {needed_bytes} bytes, memory_limit_bytes is {limit_bytes}; most is taken by {}",
-        list(largest)
-    )]
-    DoesNotFit {
-        /// What rank 0 may hold.
-        limit_bytes: u64,
-        /// What it must hold with the smallest option of each node.
-        needed_bytes: u64,
-        /// The nodes whose smallest options take most, largest first, with what they take.
-        largest: Vec<(String, u64)>,
-    },
-    /// Even with branches on ranks of their own no plan keeps the memory limit.
-    #[error(
-        "nothing fits, not even with branches at the same time: memory_limit_bytes is {limit_bytes}; most is taken by {}",
-        list(largest)
-    )]
-    DoesNotFitInWaves {
-        /// What a rank may hold.
-        limit_bytes: u64,
-        /// The nodes whose smallest options take most, largest first, with what they take.
-        largest: Vec<(String, u64)>,
-    },
-    /// Data parallelism needs one GPU count that all nodes have.
-    #[error("no data-parallel plan: no GPU count is an option of every node")]
-    NoDataParallelPlan,
     /// The original's limit rule is defined along a chain.
     #[error(
         "the limit for each layer is defined for chains only, and node `{node}` is not part of one: use a limit for the whole plan"
@@ -347,118 +241,10 @@ pub enum Error {
         "the limit for each layer knows nothing of memory: leave memory_limit_bytes out, or use a limit for the whole plan"
     )]
     MemoryLimitPerLayer,
-    /// With overlap a plan is found for one limit at a time.
-    #[error(
-        "there is no frontier with overlapping all-reduces: ask for the fastest plan under each limit, or for the additive model"
-    )]
-    NoFrontierWithOverlap,
-    /// The graph is so densely connected that its tables would not fit into memory.
-    #[error(
-        "the graph is too densely connected for an exact answer: eliminating node `{node}` ties {} together ({entries} table entries); fewer options a node would help",
-        names(neighbours)
-    )]
-    TooWide {
-        /// The node whose elimination is too large.
-        node: String,
-        /// The nodes that it would tie together.
-        neighbours: Vec<String>,
-        /// Entries of all tables up to and including this one.
-        entries: u64,
-    },
-    /// A schedule names a region that the graph does not have.
-    #[error(
-        "the schedule has waves from `{fork}` to `{join}`, which are not the fork and the join of a region"
-    )]
-    NoSuchRegion {
-        /// The node that should be a fork.
-        fork: String,
-        /// The node that should be its join.
-        join: String,
-    },
-    /// The waves of a region do not hold each of its branches once.
-    #[error("the waves from `{fork}` to `{join}`: {message}")]
-    BadWaves {
-        /// The fork's name.
-        fork: String,
-        /// The join's name.
-        join: String,
-        /// What is wrong.
-        message: String,
-    },
-    /// The branches of a wave need more GPUs than their region has.
-    #[error("wave {wave} from `{fork}` to `{join}` needs {gpus} GPUs, and there are {available}")]
-    WaveTooWide {
-        /// The fork's name.
-        fork: String,
-        /// The join's name.
-        join: String,
-        /// Index of the wave.
-        wave: usize,
-        /// The widths of its branches, added up.
-        gpus: usize,
-        /// The width of the region.
-        available: usize,
-    },
-    /// A branch is placed apart from its fork and join, and it is not known what that costs.
-    #[error(
-        "the waves from `{fork}` to `{join}` place `{from}` and `{to}` on different ranks, and their edge has no transfer_disjoint_us"
-    )]
-    NoDisjointTransfer {
-        /// The fork's name.
-        fork: String,
-        /// The join's name.
-        join: String,
-        /// Name of the producer.
-        from: String,
-        /// Name of the consumer.
-        to: String,
-    },
-    /// A region has so many branches that there are too many ways to split them into waves.
-    #[error(
-        "the region from `{fork}` to `{join}` has {branches} branches, and at most {most} can be tried at the same time: run branches one after another, or leave out transfer_disjoint_us where they should not part"
-    )]
-    TooManyBranches {
-        /// The fork's name.
-        fork: String,
-        /// The join's name.
-        join: String,
-        /// How many branches there are.
-        branches: usize,
-        /// How many there may be.
-        most: usize,
-    },
-    /// With a memory limit and branches at the same time, too many partial plans differ in what some rank holds.
-    #[error(
-        "the memory limit binds, and with branches at the same time too many plans differ in what some rank holds (max_labels is {max_labels}): run branches one after another, raise memory_limit_bytes or max_labels, or give fewer options a node"
-    )]
-    TooManyLoads {
-        /// The bound in force.
-        max_labels: usize,
-    },
-    /// The search kept more partial plans than it was allowed to.
-    #[error(
-        "the search needs more than {max_labels} labels: raise epsilon (now {epsilon}) or max_labels, or give fewer options a node"
-    )]
-    TooManyLabels {
-        /// The bound in force.
-        max_labels: usize,
-        /// The tolerance in force.
-        epsilon: f64,
-    },
 }
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
-
-fn list(largest: &[(String, u64)]) -> String {
-    let items: Vec<String> = largest.iter().map(|(name, bytes)| format!("`{name}` ({bytes})")).collect();
-    items.join(", ")
-}
-
-fn names(nodes: &[String]) -> String {
-    let items: Vec<String> = nodes.iter().map(|name| format!("`{name}`")).collect();
-    items.join(", ")
-}
 
 /// Bytes in the largest decimal unit of which there is one.
 fn size(bytes: u64) -> String {
@@ -471,4 +257,12 @@ fn largest(nodes: &[(String, u64)]) -> String {
     let named: Vec<String> =
         nodes.iter().map(|(name, bytes)| format!("`{name}` ({})", size(*bytes))).collect();
     named.join(", ")
+}
+
+/// Checks that a time is finite and not negative. `place` names the value in the error.
+pub(crate) fn check_time(value: f64, field: &'static str, place: impl FnOnce() -> String) -> Result<()> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::BadTime { place: place(), field, value })
 }

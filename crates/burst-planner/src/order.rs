@@ -1,35 +1,93 @@
-//! The order in which a program does things one after another.
+//! The order of the nodes, and those that each one waits for or is waited for by, in that order.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::rc::Rc;
 
-use crate::PlanProblem;
+use crate::problem::Structure;
 
-/// The nodes of a valid problem in program order: producers before consumers, else the one that was added first.
-pub(crate) fn program_order(problem: &PlanProblem) -> Vec<usize> {
-    let mut consumers = vec![Vec::new(); problem.nodes.len()];
-    for edge in &problem.edges {
-        consumers[edge.from.0].push(edge.to.0);
-    }
-    topological(consumers.len(), |node| consumers[node].iter().copied())
+/// An order of all nodes, and what follows from it.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    pub(crate) nodes: Rc<[u32]>,
+    producers: Lists,
+    consumers: Lists,
 }
 
-/// So many nodes, each before those that come `after` it, else the smaller index first. As far as it goes: fewer if there is a cycle.
-pub(crate) fn topological<I: Iterator<Item = usize>>(count: usize, after: impl Fn(usize) -> I) -> Vec<usize> {
-    let mut waits = vec![0_usize; count];
-    for later in (0..count).flat_map(&after) {
-        waits[later] += 1;
+/// By node: some other nodes, in the order.
+#[derive(Debug)]
+struct Lists {
+    /// By node: where its list begins; and where the last one ends.
+    starts: Vec<u32>,
+    nodes: Vec<u32>,
+    /// By node: where its list ends so far.
+    ends: Vec<u32>,
+}
+
+impl Ordered {
+    pub(crate) fn new(structure: &Structure, nodes: &Rc<[u32]>) -> Self {
+        let (producers, consumers) = (Lists::new(&structure.producers), Lists::new(&structure.consumers));
+        let mut ordered = Self { nodes: Rc::clone(nodes), producers, consumers };
+        ordered.fill(structure);
+        ordered
     }
-    let mut ready: BinaryHeap<_> = (0..count).filter(|&node| waits[node] == 0).map(Reverse).collect();
-    let mut order = Vec::with_capacity(count);
-    while let Some(Reverse(node)) = ready.pop() {
-        order.push(node);
-        for later in after(node) {
-            waits[later] -= 1;
-            if waits[later] == 0 {
-                ready.push(Reverse(later));
+
+    /// Changes to another order; costs nothing if it is the current one. O(nodes + edges).
+    pub(crate) fn set(&mut self, structure: &Structure, nodes: &Rc<[u32]>) {
+        if !Rc::ptr_eq(&self.nodes, nodes) {
+            self.nodes = Rc::clone(nodes);
+            self.fill(structure);
+        }
+    }
+
+    fn fill(&mut self, structure: &Structure) {
+        self.producers.clear();
+        self.consumers.clear();
+        for &node in &*self.nodes {
+            for &consumer in &structure.consumers[node as usize] {
+                self.producers.push(consumer, node);
+            }
+            for &producer in &structure.producers[node as usize] {
+                self.consumers.push(producer, node);
             }
         }
     }
-    order
+
+    /// The producers of a node, in the order.
+    #[inline]
+    pub(crate) fn producers(&self, node: usize) -> &[u32] {
+        self.producers.of(node)
+    }
+
+    /// The consumers of a node, in the order.
+    #[inline]
+    pub(crate) fn consumers(&self, node: usize) -> &[u32] {
+        self.consumers.of(node)
+    }
+}
+
+impl Lists {
+    /// Empty lists with room for as many.
+    fn new(lists: &[Vec<usize>]) -> Self {
+        let mut starts = vec![0];
+        let mut all = 0;
+        for list in lists {
+            all += list.len() as u32;
+            starts.push(all);
+        }
+        Self { starts, nodes: vec![0; all as usize], ends: Vec::new() }
+    }
+
+    fn clear(&mut self) {
+        self.ends.clear();
+        self.ends.extend_from_slice(&self.starts[..self.starts.len() - 1]);
+    }
+
+    fn push(&mut self, to: usize, node: u32) {
+        self.nodes[self.ends[to] as usize] = node;
+        self.ends[to] += 1;
+    }
+
+    #[inline]
+    fn of(&self, node: usize) -> &[u32] {
+        &self.nodes[self.starts[node] as usize..self.starts[node + 1] as usize]
+    }
 }

@@ -1,6 +1,6 @@
 //! Branch and bound.
 
-use super::Placement;
+use super::DevicePlacement;
 use super::problem::{Pair, Structure, difference, later, sum};
 use crate::{Result, Stop};
 
@@ -16,6 +16,17 @@ pub(super) struct Memory {
     pub(super) limit: u64,
 }
 
+impl Memory {
+    /// Returns the device that needs the most memory, and that number of bytes.
+    pub(super) fn fullest(&self, placed: &[usize], devices: usize) -> (usize, u64) {
+        let mut held = vec![0_u64; devices];
+        for (&device, &bytes) in placed.iter().zip(&self.bytes) {
+            held[device] = held[device].saturating_add(bytes);
+        }
+        held.into_iter().enumerate().max_by_key(|&(_, bytes)| bytes).unwrap_or((0, 0))
+    }
+}
+
 /// Places the operations of a structure, the first of which is on device 0, in the order in which their forward steps begin.
 pub(super) struct Branch<'s> {
     structure: &'s Structure,
@@ -25,7 +36,7 @@ pub(super) struct Branch<'s> {
     /// The time of the only operation that nothing reads from, which all others come before; 0 where there are several.
     last: Pair,
     state: State,
-    best: Placement,
+    best: DevicePlacement,
     /// The least bound of branches that were left for want of time.
     left_us: f64,
     nodes: u64,
@@ -69,7 +80,7 @@ impl<'s> Branch<'s> {
         structure: &'s Structure,
         devices: usize,
         memory: Option<&'s Memory>,
-        known: Placement,
+        known: DevicePlacement,
         most_nodes: u64,
         stop: &'s Stop,
     ) -> Self {
@@ -92,7 +103,7 @@ impl<'s> Branch<'s> {
     }
 
     /// Searches, and gives the best that is known then with what bounds it.
-    pub(super) fn solve(mut self) -> Result<Placement> {
+    pub(super) fn solve(mut self) -> Result<DevicePlacement> {
         let sources = (0..self.structure.len()).filter(|&one| self.structure.producers[one].is_empty());
         self.state.ready = sources.collect();
         // Depth first, as deep as there are operations.
@@ -109,7 +120,7 @@ impl<'s> Branch<'s> {
             }
         }
         let lower_bound_us = self.left_us.min(self.best.makespan_us);
-        Ok(Placement { lower_bound_us, ..self.best })
+        Ok(DevicePlacement { lower_bound_us, ..self.best })
     }
 
     /// What may be placed next, the most promising first; nothing where all is placed, which may be the best so far.
@@ -122,7 +133,7 @@ impl<'s> Branch<'s> {
             let makespan_us: f64 = self.state.longest.iter().sum();
             if makespan_us < self.best.makespan_us {
                 let (devices, order) = (self.state.placed.clone(), self.state.order.clone());
-                self.best = Placement { devices, order, makespan_us, lower_bound_us: 0.0 };
+                self.best = DevicePlacement { devices, order, makespan_us, lower_bound_us: 0.0 };
             }
             return Ok(Vec::new().into_iter());
         }

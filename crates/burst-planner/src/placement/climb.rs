@@ -1,6 +1,6 @@
 //! The whole search.
 
-use super::Placement;
+use super::DevicePlacement;
 use super::branch::{Branch, Memory, SAME};
 use super::problem::{PlacementProblem, Structure};
 use super::repair::{names_with_room, repaired};
@@ -51,12 +51,12 @@ impl PlacementSearch {
 
 /// Searches for the placement with the shortest makespan: see [how](super). The same problem has the same answer, and
 /// with more devices, or more branches, it is never longer. Exponential at worst in the operations of a segment, as far as
-/// [`PlacementSearch::branches`] allow; [`Placement::gap`] says what is left open.
+/// [`PlacementSearch::branches`] allow; [`DevicePlacement::gap`] says what is left open.
 ///
 /// # Errors
 /// What [`PlacementProblem::validate`] reports, [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory, and
 /// [`Error::Stopped`].
-pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<Placement> {
+pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<DevicePlacement> {
     let structure = problem.structure()?;
     let mut climb = Climb::new(problem, &structure, search);
     for devices in 1..=climb.most_devices() {
@@ -75,7 +75,7 @@ pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<Pla
 pub(crate) fn place_on_each(
     problem: &PlacementProblem,
     search: &PlacementSearch,
-) -> Result<Vec<Option<Placement>>> {
+) -> Result<Vec<Option<DevicePlacement>>> {
     let structure = problem.structure()?;
     let mut climb = Climb::new(problem, &structure, search);
     let mut found = Vec::new();
@@ -92,7 +92,7 @@ struct Climb<'p> {
     structure: &'p Structure,
     search: &'p PlacementSearch,
     memory: Option<Memory>,
-    best: Option<Placement>,
+    best: Option<DevicePlacement>,
     /// Where nothing has room: what the fullest device would hold at least, and for which operations.
     closest: (u64, Vec<(String, u64)>),
 }
@@ -113,7 +113,7 @@ impl<'p> Climb<'p> {
     fn step(&mut self, devices: usize) -> Result<()> {
         let found = place_on(self.structure, devices, self.memory.as_ref(), self.best.as_ref(), self.search)?;
         if let Some(memory) = &self.memory {
-            let (fullest, bytes) = fullest(&found.devices, &memory.bytes, devices);
+            let (fullest, bytes) = memory.fullest(&found.devices, devices);
             if bytes > memory.limit {
                 if bytes < self.closest.0 {
                     self.closest = (bytes, held_on(self.problem, &found.devices, fullest));
@@ -124,18 +124,10 @@ impl<'p> Climb<'p> {
         let lower_bound_us = found.lower_bound_us;
         let before = self.best.take().filter(|before| before.makespan_us <= found.makespan_us);
         let shorter = before.unwrap_or(found);
-        self.best = Some(Placement { lower_bound_us: lower_bound_us.min(shorter.makespan_us), ..shorter });
+        self.best =
+            Some(DevicePlacement { lower_bound_us: lower_bound_us.min(shorter.makespan_us), ..shorter });
         Ok(())
     }
-}
-
-/// The device that holds most, and how much.
-pub(super) fn fullest(placed: &[usize], bytes: &[u64], devices: usize) -> (usize, u64) {
-    let mut held = vec![0_u64; devices];
-    for (&device, &bytes) in placed.iter().zip(bytes) {
-        held[device] = held[device].saturating_add(bytes);
-    }
-    held.into_iter().enumerate().max_by_key(|&(_, bytes)| bytes).unwrap_or((0, 0))
 }
 
 /// What a device holds, the largest first.
@@ -152,9 +144,9 @@ fn place_on(
     structure: &Structure,
     devices: usize,
     memory: Option<&Memory>,
-    fewer: Option<&Placement>,
+    fewer: Option<&DevicePlacement>,
     search: &PlacementSearch,
-) -> Result<Placement> {
+) -> Result<DevicePlacement> {
     let mut segments = Segment::all(structure, devices);
     let mut left = search.branches;
     // The segment that may gain most first, until little is to be gained, or all is searched.
@@ -171,23 +163,24 @@ fn place_on(
     let bound_us: f64 = segments.iter().map(|segment| segment.solved.lower_bound_us).sum();
     let (placed, order) = names_with_room(&segments, structure.len(), devices, memory);
     let makespan_us = structure.makespan_us(&placed, &order);
-    let joined = Placement { devices: placed, order, makespan_us, lower_bound_us: bound_us.min(makespan_us) };
+    let joined =
+        DevicePlacement { devices: placed, order, makespan_us, lower_bound_us: bound_us.min(makespan_us) };
     let Some(memory) = memory else { return Ok(joined) };
-    if fullest(&joined.devices, &memory.bytes, devices).1 <= memory.limit {
+    if memory.fullest(&joined.devices, devices).1 <= memory.limit {
         return Ok(joined);
     }
     // As a whole, from the best that keeps the limit.
     let repaired = repaired(structure, devices, memory, &joined);
-    let keeps = |one: &Placement| fullest(&one.devices, &memory.bytes, devices).1 <= memory.limit;
+    let keeps = |one: &DevicePlacement| memory.fullest(&one.devices, devices).1 <= memory.limit;
     let known = fewer.into_iter().chain(&repaired).filter(|one| keeps(one));
     let known = known.min_by(|a, b| a.makespan_us.total_cmp(&b.makespan_us)).cloned();
-    let none = Placement { makespan_us: f64::INFINITY, ..joined.clone() };
+    let none = DevicePlacement { makespan_us: f64::INFINITY, ..joined.clone() };
     let known = known.unwrap_or(none);
     let whole = Branch::new(structure, devices, Some(memory), known, search.branches, &search.stop);
     let solved = whole.solve()?;
     if solved.makespan_us.is_finite() {
         let lower_bound_us = solved.lower_bound_us.max(joined.lower_bound_us).min(solved.makespan_us);
-        Ok(Placement { lower_bound_us, ..solved })
+        Ok(DevicePlacement { lower_bound_us, ..solved })
     } else {
         Ok(joined)
     }

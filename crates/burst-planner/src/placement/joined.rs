@@ -1,6 +1,6 @@
 //! Operations that are placed together.
 
-use super::Placement;
+use super::DevicePlacement;
 use super::problem::{Operation, PlacementEdge, PlacementProblem};
 use crate::{NodeId, Result};
 
@@ -60,7 +60,7 @@ impl Joined {
     /// The placement of the larger problem that one of the smaller stands for. Its bound holds for placements that keep joined operations
     /// together.
     #[must_use]
-    pub fn expanded(&self, placement: &Placement) -> Placement {
+    pub fn expanded(&self, placement: &DevicePlacement) -> DevicePlacement {
         let operations = self.parts.iter().map(Vec::len).sum();
         let mut devices = vec![0; operations];
         for (part, &device) in self.parts.iter().zip(&placement.devices) {
@@ -70,6 +70,6 @@ impl Joined {
         }
         let order =
             placement.order.iter().flat_map(|&part| self.parts[part].iter().map(|operation| operation.0));
-        Placement { devices, order: order.collect(), ..placement.clone() }
+        DevicePlacement { devices, order: order.collect(), ..placement.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! List scheduling: the first answer, and what better ones are compared with.
 
-use super::Placement;
+use super::DevicePlacement;
 use super::problem::{PlacementProblem, Structure, later, sum};
 use crate::Result;
 
@@ -10,12 +10,12 @@ use crate::Result;
 ///
 /// # Errors
 /// What [`PlacementProblem::validate`] reports.
-pub fn list_schedule(problem: &PlacementProblem) -> Result<Placement> {
+pub fn list_schedule(problem: &PlacementProblem) -> Result<DevicePlacement> {
     let structure = problem.structure()?;
     let (devices, order) = list_scheduled(&structure, problem.devices);
     let makespan_us = structure.makespan_us(&devices, &order);
     let lower_bound_us = structure.simple_bound_us(problem.devices).min(makespan_us);
-    Ok(Placement { devices, order, makespan_us, lower_bound_us })
+    Ok(DevicePlacement { devices, order, makespan_us, lower_bound_us })
 }
 
 /// Devices and an order.

@@ -48,13 +48,13 @@
 
 mod branch;
 mod climb;
+mod from_problem;
 mod joined;
 mod list;
 mod paths;
 mod problem;
 mod repair;
 mod segment;
-mod training;
 
 pub(crate) use climb::place_on_each;
 pub use climb::{PlacementSearch, place};
@@ -66,7 +66,7 @@ pub use segment::cuts;
 /// Which device each operation runs on, and when.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Placement {
+pub struct DevicePlacement {
     /// By operation: its device.
     pub devices: Vec<usize>,
     /// All operations, producers first. Each device runs its own in this order, and in reverse in the backward pass.
@@ -77,7 +77,7 @@ pub struct Placement {
     pub lower_bound_us: f64,
 }
 
-impl Placement {
+impl DevicePlacement {
     /// By how much, relatively, the makespan is above the lower bound.
     #[must_use]
     pub fn gap(&self) -> f64 {

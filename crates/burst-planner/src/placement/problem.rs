@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::order::topological;
+use crate::problem::topological;
 use crate::{Error, NodeId, Result};
 
 /// The operations of one iteration on one worker, and the devices that it has.

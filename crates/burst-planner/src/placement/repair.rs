@@ -1,8 +1,7 @@
 //! Room on every device.
 
-use super::Placement;
+use super::DevicePlacement;
 use super::branch::Memory;
-use super::climb::fullest;
 use super::problem::Structure;
 use super::segment::Segment;
 
@@ -59,15 +58,15 @@ pub(super) fn repaired(
     structure: &Structure,
     devices: usize,
     memory: &Memory,
-    from: &Placement,
-) -> Option<Placement> {
+    from: &DevicePlacement,
+) -> Option<DevicePlacement> {
     let mut placed = from.devices.clone();
     let mut held = vec![0_u64; devices];
     for (&device, &bytes) in placed.iter().zip(&memory.bytes) {
         held[device] = held[device].saturating_add(bytes);
     }
     for _ in 0..structure.len() {
-        let (full, most) = fullest(&placed, &memory.bytes, devices);
+        let (full, most) = memory.fullest(&placed, devices);
         if most <= memory.limit {
             break;
         }
@@ -95,7 +94,7 @@ pub(super) fn repaired(
         held[device] += memory.bytes[operation];
         placed[operation] = device;
     }
-    if fullest(&placed, &memory.bytes, devices).1 > memory.limit {
+    if memory.fullest(&placed, devices).1 > memory.limit {
         return None;
     }
     let mut now_us = structure.makespan_us(&placed, &from.order);
@@ -120,5 +119,10 @@ pub(super) fn repaired(
             }
         }
     }
-    Some(Placement { devices: placed, order: from.order.clone(), makespan_us: now_us, lower_bound_us: 0.0 })
+    Some(DevicePlacement {
+        devices: placed,
+        order: from.order.clone(),
+        makespan_us: now_us,
+        lower_bound_us: 0.0,
+    })
 }

@@ -1,6 +1,6 @@
 //! Segments between operations that all others come before or after.
 
-use super::Placement;
+use super::DevicePlacement;
 use super::branch::Branch;
 use super::list::list_scheduled;
 use super::problem::{Neighbour, PlacementProblem, Structure};
@@ -52,7 +52,7 @@ pub(super) struct Segment {
     pub(super) operations: Vec<usize>,
     /// Whether the segment ends in a cut: its last operation.
     pub(super) ends_in_cut: bool,
-    pub(super) solved: Placement,
+    pub(super) solved: DevicePlacement,
     nodes: u64,
 }
 
@@ -98,7 +98,7 @@ impl Segment {
         let (placed, order) = list_scheduled(&structure, devices);
         let makespan_us = structure.makespan_us(&placed, &order);
         let lower_bound_us = structure.simple_bound_us(devices).min(makespan_us);
-        let solved = Placement { devices: placed, order, makespan_us, lower_bound_us };
+        let solved = DevicePlacement { devices: placed, order, makespan_us, lower_bound_us };
         Self { structure, operations, ends_in_cut, solved, nodes: 0 }
     }
 

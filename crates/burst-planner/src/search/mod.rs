@@ -1,155 +1,370 @@
-//! Optimal searches: the fastest plan under a limit, and the frontier of all Pareto-optimal plans.
+//! The search for arrangements that are fast and take little GPU time.
 
-mod budget;
-mod cost;
-mod elimination;
-mod frontier;
-mod guide;
-mod history;
-mod labels;
-mod loads;
-mod memory;
-pub(crate) mod per_layer;
-mod queries;
-mod shrink;
-mod solver;
-mod tables;
-mod window;
+mod alone;
+mod anywhere;
+mod archive;
+mod chain;
+mod coarse;
+mod given;
+mod improve;
+mod levels;
+mod mix;
+mod moves;
+mod polish;
+mod random;
+mod room;
+mod seeds;
+mod sequence;
+mod series_parallel;
+mod shape;
+mod stage;
+mod staircase;
+mod temper;
+mod together;
 
-pub(crate) use budget::{Bracket, exact};
-pub(crate) use cost::{Cost, Weights};
-pub use frontier::{Frontier, FrontierPoint, frontier, supported};
-pub(crate) use history::{Decision, History};
-pub(crate) use labels::{Slack, keep_nondominated};
-pub(crate) use solver::Solver;
-pub(crate) use window::ROUNDING;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
 
-use crate::{Error, Result, Stop};
+use crate::bound::Bound;
+use crate::costs::{CostModel, Share};
+use crate::evaluator::{Evaluator, Numbered, Plan};
+use crate::{Error, NodeId, PlanProblem, Result, Stop};
+use chain::Chain;
+use coarse::{Coarse, CoarseCosts};
+pub use given::evaluate_arrangements;
+use sequence::Sequence;
+use stage::Stage;
+use staircase::Staircase;
+
+/// How many changes are tried with 8 GPUs, about.
+const EVALUATIONS: f64 = 900.0;
+/// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
+const MORE_EVALUATIONS: f64 = 1_000_000.0;
+/// With so many blocks a third of these additional changes are made, and with half as many again next to none.
+const FEW_BLOCKS: f64 = 22.0;
+
+/// With more GPUs than this, arrangements of chains are proposed by their bound, too.
+const FEW_GPUS: usize = 8;
 
 /// Times are compared with limits at this relative tolerance.
 const LIMIT_TOLERANCE: f64 = 1e-9;
 
-/// What an amplification limit is applied to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum LimitRule {
-    /// The limit is a budget for the whole plan: its GPU time over the single-GPU time.
-    #[default]
-    Total,
-    /// The rule of the original DeepPool, to compare with it: along a chain of layers, an option of a layer is taken for being
-    /// faster only if this layer's own GPU time, incoming transfer included, is below the limit as a multiple of its time on
-    /// one GPU, or closer to it than that of the option it replaces. Layers of at most 300 us on one GPU are exempt, and the last layer is
-    /// exempt, too.
-    ///
-    /// The plan's amplification can be above the limit, and a looser limit or more GPUs can make the plan slower. There is no
-    /// certificate. Only for chains, and always with the additive model of time.
-    PerLayer,
-}
-
-/// How the time of an iteration adds up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum TimeModel {
-    /// One thing after another: the sum of all times, as [`evaluate`](crate::evaluate) adds them up.
-    Additive,
-    /// As additive, but branches between a fork and a join may run at the same time on different ranks, as
-    /// [`evaluate_schedule`](crate::evaluate_schedule) says. Which do is part of the plan. Edges have to say what a
-    /// transfer between disjoint ranks costs; without [`transfer_disjoint_us`](crate::Edge) this is the additive model.
-    #[default]
-    Waves,
-    /// The all-reduce of a node's gradients overlaps with the backward pass of nodes before it.
-    ///
-    /// Nodes run one after another in *program order*: producers before consumers, else the one that was added first. The
-    /// forward pass takes that order, the backward pass its reverse. When the backward pass of a node is over, the
-    /// all-reduce of its gradients is queued. Communication has one lane and keeps its order: all-reduces run one after
-    /// another while the backward pass goes on; a transfer waits until the queue is empty, and the backward pass waits
-    /// for the transfer; the iteration ends when both the backward pass and the queue are done.
-    ///
-    /// ```text
-    /// exposed = 0;  queue = 0
-    /// for each node, in the reverse of program order:
-    ///     if a transfer to one of its consumers takes time:  exposed += queue;  queue = 0
-    ///     queue = max(queue - backward, 0) + all-reduce
-    /// iteration time = sum of times + sum of transfers + exposed + queue
-    /// ```
-    ///
-    /// Without backward time this is the additive model. GPU time always is: an all-reduce is charged in full, hidden or
-    /// not.
-    ///
-    /// Searches are exact where few nodes are live at once (an edge joins them to nodes on the other side of a place in
-    /// program order): the work grows with the product of their numbers of options. Beyond that, and with a memory limit,
-    /// a plan is returned that another one can be faster than by at most
-    /// [`Plan::optimality_gap`](crate::Plan::optimality_gap), by a Lagrangian bound.
-    Overlap,
-}
-
-/// How to search.
+/// How long to search.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SearchOptions {
-    /// The tolerance: 0 is exact and the default. It is guaranteed for the result, not for a step on the way.
-    pub epsilon: f64,
-    /// What the amplification limit is applied to.
-    pub limit_rule: LimitRule,
-    /// How the time of an iteration adds up.
-    pub time_model: TimeModel,
-    /// How many partial plans one window of the search may keep before it gives up with
-    /// [`Error::TooManyLabels`]; one takes some 50 bytes. 20 million by default.
-    pub max_labels: usize,
+    /// How many arrangements are tried, as a multiple of the usual number. 1 by default.
+    pub effort: f64,
     /// Ends the search early, without an answer.
     pub stop: Stop,
 }
 
 impl Default for SearchOptions {
     fn default() -> Self {
-        Self {
-            epsilon: 0.0,
-            limit_rule: LimitRule::Total,
-            time_model: TimeModel::Waves,
-            max_labels: 20_000_000,
-            stop: Stop::default(),
-        }
+        Self { effort: 1.0, stop: Stop::default() }
     }
 }
 
-impl SearchOptions {
-    /// The default with a tolerance.
-    #[must_use]
-    pub fn with_epsilon(epsilon: f64) -> Self {
-        Self { epsilon, ..Self::default() }
-    }
+/// Arrangements that are Pareto-optimal among those that were evaluated: none is at least as good as one of them in iteration time and GPU
+/// time, and better in one.
+#[derive(Debug, Clone)]
+pub struct Frontier {
+    plans: Vec<Plan>,
+    single_gpu_us: f64,
+    evaluations: u64,
+    bound: Bound,
+}
 
-    /// These options with another limit rule.
-    #[must_use]
-    pub fn with_limit_rule(self, limit_rule: LimitRule) -> Self {
-        Self { limit_rule, ..self }
-    }
+/// Searches for the Pareto frontier of all arrangements, which are evaluated by the time of the program alone.
+///
+/// What is found does not depend on any limit, and what is found with some GPUs is found with more of them: a looser limit or
+/// more GPUs never give a slower arrangement. Data parallelism on any number of GPUs is among what is tried. The same problem
+/// gives the same answer.
+///
+/// # Method
+/// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
+/// of GPUs it evaluates arrangements that simpler models propose: dynamic programming along the order of the nodes, one by one or
+/// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; each node
+/// on a GPU of its own, as [placements](crate::placement) have it; what the lower bound of a chain is least for, on many GPUs; all users of the same
+/// parameters together on one GPU. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
+/// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
+/// as one node, then nodes by themselves. Where all nodes are one chain, dynamic programming over lists of ranks proposes more, by a
+/// model that is close to the program's time, and what it proposes is changed systematically by that model; the fastest are changed systematically at last. Where there are few of them, and an evaluation
+/// takes next to nothing, many more changes are tried by iterated local search, from what is in the archive and from random arrangements, and nodes may get the ranks of others in reverse order: their
+/// gradients have buckets of their own then. Where these few are no chain, the fastest of all is also searched for by parallel tempering.
+///
+/// It is a heuristic: [`Frontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
+/// evaluations grows with [`SearchOptions::effort`], but for systematic changes, which end when nothing gets faster; one takes O((nodes + edges) x classes of ranks).
+///
+/// # Errors
+/// What [`PlanProblem::validate`] reports, [`Error::NoTimes`] where a node has no times for one GPU,
+/// [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory, and [`Error::Stopped`].
+pub fn frontier(problem: &PlanProblem, costs: impl CostModel, options: &SearchOptions) -> Result<Frontier> {
+    search(problem, &costs, options)
+}
 
-    /// These options with another model of time.
-    #[must_use]
-    pub fn with_time_model(self, time_model: TimeModel) -> Self {
-        Self { time_model, ..self }
-    }
+/// Returns the fastest plan that the search finds whose amplification is at most `limit`. Use [`frontier`] to compare
+/// several limits: it searches once for all of them.
+///
+/// # Errors
+/// Those of [`frontier`], and [`Error::BadLimit`] and [`Error::LimitUnreachable`].
+pub fn plan(
+    problem: &PlanProblem,
+    costs: impl CostModel,
+    limit: f64,
+    options: &SearchOptions,
+) -> Result<Plan> {
+    check_limit(limit)?;
+    search(problem, &costs, options)?.fastest_within(limit).cloned()
+}
 
-    /// These options with another way to end the search early.
-    #[must_use]
-    pub fn with_stop(self, stop: Stop) -> Self {
-        Self { stop, ..self }
+fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions) -> Result<Frontier> {
+    let exact = Evaluator::new(problem, costs)?.stopped_by(&options.stop);
+    let single_gpu_us = exact.single_gpu_us()?;
+    let times: Vec<f64> = (0..problem.nodes.len())
+        .map(|node| costs.compute(NodeId(node), 1, Share::Larger).unwrap_or_default().total_us())
+        .collect();
+    let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
+    let coarse = Coarse::new(problem, exact.structure(), &times);
+    let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
+    let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
+    let proposed = thinned(&counts(problem));
+    let mut sequences = vec![Sequence::of_nodes(&mut evaluator, &proposed)];
+    let mut blocks = Stage::new(evaluator, single_gpu_us);
+    let last = levels::up_to(problem).last().unwrap_or(1);
+    let chain = Chain::new(&exact, &proposed, coarse.blocks.iter().map(Vec::len));
+    let alone = alone::each_alone(&mut blocks.evaluator, last, options.effort, &options.stop)?;
+    if !blocks.shape.parallels.is_empty() {
+        sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.shape));
     }
-
-    pub(crate) fn validate(&self) -> Result<()> {
-        if self.epsilon.is_finite() && self.epsilon >= 0.0 {
-            return Ok(());
+    let mut search = Search {
+        coarse: &coarse,
+        sequences,
+        proposed,
+        blocks,
+        nodes: Stage::new(exact, single_gpu_us),
+        effort: options.effort,
+        alone,
+        chain,
+    };
+    let mut fewer = 0;
+    for level in levels::up_to(problem) {
+        search.climb(fewer, level)?;
+        fewer = level;
+    }
+    for gpus in 1..=problem.gpus {
+        search.nodes.data_parallel(gpus, false)?;
+    }
+    let Search { blocks, mut nodes, chain, .. } = search;
+    let mut evaluations = blocks.evaluator.evaluations;
+    // Apart from all the rest, so that neither depends on how the other one fares.
+    if chain.is_none() {
+        let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
+        let evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
+        let mut tempered = Stage::new(evaluator, single_gpu_us);
+        for level in levels::up_to(problem) {
+            tempered.temper(level, options.effort)?;
         }
-        Err(Error::BadEpsilon { epsilon: self.epsilon })
+        coarse.expand_fresh(&mut tempered, &mut nodes)?;
+        evaluations += tempered.evaluator.evaluations;
+    }
+    evaluations += nodes.evaluator.evaluations;
+    Ok(Frontier { evaluations, ..found(nodes, bound)? })
+}
+
+/// What a stage has found.
+fn found(stage: Stage<'_>, bound: Bound) -> Result<Frontier> {
+    let Stage { mut evaluator, archive, single_gpu_us, .. } = stage;
+    if let Some(closest) = archive.closest() {
+        let closest = evaluator.arrangement(&closest.arrangement);
+        evaluator.check_memory(&closest)?;
+    }
+    let plans = archive
+        .into_entries()
+        .into_iter()
+        .map(|entry| Plan { time: entry.time, arrangement: evaluator.arrangement(&entry.arrangement) })
+        .collect();
+    Ok(Frontier { plans, single_gpu_us, evaluations: evaluator.evaluations, bound })
+}
+
+/// All GPU counts that some node may run on.
+fn counts(problem: &PlanProblem) -> Vec<usize> {
+    let counts = problem.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());
+    let mut counts: Vec<usize> = counts.filter(|&count| count <= problem.gpus).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// Of many counts those up to 8 that there are, and above that some that are at least a fifth apart.
+fn thinned(counts: &[usize]) -> Vec<usize> {
+    let mut thinned: Vec<usize> = Vec::new();
+    for &count in counts {
+        if count <= 8 || thinned.last().is_none_or(|&last| count * 5 >= last * 6) {
+            thinned.push(count);
+        }
+    }
+    thinned
+}
+
+/// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
+struct Search<'p> {
+    coarse: &'p Coarse,
+    /// By nodes, and where there are branches with these side by side.
+    sequences: Vec<Sequence>,
+    /// The GPU counts of what simpler models propose.
+    proposed: Vec<usize>,
+    blocks: Stage<'p>,
+    nodes: Stage<'p>,
+    effort: f64,
+    /// By number of GPUs: each node on one of them.
+    alone: Vec<Numbered>,
+    /// Where the nodes are one.
+    chain: Option<Chain>,
+}
+
+impl Search<'_> {
+    /// Searches with the first `gpus` ranks, going on from what was found with `fewer`.
+    fn climb(&mut self, fewer: usize, gpus: usize) -> Result<()> {
+        self.blocks.data_parallel(gpus, true)?;
+        // Without another count, what sequences would propose differs from what they did with fewer GPUs by prices alone.
+        if self.proposed.iter().any(|count| (fewer + 1..=gpus).contains(count)) {
+            for sequence in &self.sequences {
+                let proposed = [sequence.one_after_another(gpus), sequence.behind_communication(gpus)];
+                for seed in proposed.iter().flatten() {
+                    self.blocks.offer(seed)?;
+                }
+            }
+        }
+        for staircases in Staircase::all(&mut self.blocks.evaluator, gpus, &self.proposed) {
+            self.blocks.settle(staircases)?;
+        }
+        if let Some(fastest) = self.blocks.archive.beginnings().first() {
+            self.blocks.spread_branches(fastest.arrangement.clone(), gpus)?;
+        }
+        if (2..=alone::MOST_GPUS).contains(&gpus) {
+            if let Some(seed) = self.alone.get(gpus - 1).or(self.alone.last()) {
+                self.blocks.offer(seed)?;
+            }
+        }
+        for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
+            self.blocks.offer(&seed)?;
+        }
+        // On few, the model of chains finds the same and more, in less time.
+        if gpus > FEW_GPUS {
+            for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
+                self.blocks.offer(&seed)?;
+            }
+        }
+        self.blocks.place_together(gpus)?;
+        for seed in room::stretches(&mut self.blocks.evaluator, gpus) {
+            self.blocks.offer(&seed)?;
+        }
+        // The same draws whatever the number of GPUs that there are.
+        let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
+        let (steps, more) = self.steps(gpus);
+        self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
+        self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
+        self.blocks.iterated_local_search(gpus, more * 3 / 4, self.effort, &mut random)?;
+        self.coarse.expand_fresh(&mut self.blocks, &mut self.nodes)?;
+        if let Some(chain) = &mut self.chain {
+            self.nodes.follow(chain, fewer, gpus)?;
+        } else {
+            self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
+        }
+        self.nodes.evolve(gpus, steps / 4, &mut random)?;
+        self.nodes.polish(gpus, &self.proposed)
+    }
+
+    /// How many changes are tried, and how many more where there are few blocks.
+    fn steps(&self, gpus: usize) -> (usize, usize) {
+        let blocks = self.coarse.blocks.len() as f64;
+        let share = if gpus < 8 { gpus as f64 / 8.0 } else { (8.0 / gpus as f64).powf(0.7) };
+        let few = (-(blocks / FEW_BLOCKS).powi(6)).exp();
+        let tried = |all: f64| (self.effort * all).ceil() as usize;
+        (tried(share * EVALUATIONS), tried(share * few * MORE_EVALUATIONS))
     }
 }
 
-pub(crate) fn limit_error(limit: f64) -> Result<()> {
-    // Also false for a limit that is not a number.
+impl Frontier {
+    /// The arrangements, by rising iteration time and falling GPU time.
+    #[must_use]
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// The time of everything on one GPU, which amplification is a multiple of.
+    #[must_use]
+    pub fn single_gpu_us(&self) -> f64 {
+        self.single_gpu_us
+    }
+
+    /// How many arrangements were evaluated.
+    #[must_use]
+    pub fn evaluations(&self) -> u64 {
+        self.evaluations
+    }
+
+    /// The fastest arrangement whose amplification is at most `limit`, at 1e-9 relative.
+    ///
+    /// # Errors
+    /// [`Error::BadLimit`] and [`Error::LimitUnreachable`].
+    pub fn fastest_within(&self, limit: f64) -> Result<&Plan> {
+        check_limit(limit)?;
+        let budget_us = with_tolerance(limit * self.single_gpu_us);
+        let first = self.plans.partition_point(|plan| plan.time.gpu_time_us > budget_us);
+        self.plans.get(first).ok_or_else(|| {
+            let smallest_us = self.plans.last().map_or(f64::INFINITY, |plan| plan.time.gpu_time_us);
+            Error::LimitUnreachable { limit, smallest: smallest_us / self.single_gpu_us }
+        })
+    }
+
+    /// The arrangement with the least GPU time whose iteration takes no longer than a deadline.
+    ///
+    /// # Errors
+    /// [`Error::BadDeadline`] and [`Error::DeadlineUnreachable`].
+    pub fn cheapest_within(&self, deadline_us: f64) -> Result<&Plan> {
+        if deadline_us.is_nan() || deadline_us < 0.0 {
+            return Err(Error::BadDeadline { deadline_us });
+        }
+        let deadline = with_tolerance(deadline_us);
+        let late = self.plans.partition_point(|plan| plan.time.iteration_us <= deadline);
+        late.checked_sub(1).and_then(|last| self.plans.get(last)).ok_or_else(|| {
+            let smallest_us = self.plans.first().map_or(f64::INFINITY, |plan| plan.time.iteration_us);
+            Error::DeadlineUnreachable { deadline_us, smallest_us }
+        })
+    }
+
+    /// The arrangement beyond which being faster costs much and being cheaper saves little: the one that lies farthest below
+    /// the line from the fastest to the cheapest, by the logarithms of both times.
+    #[must_use]
+    pub fn knee(&self) -> Option<&Plan> {
+        let (first, last) = (self.plans.first()?, self.plans.last()?);
+        let logarithms = |plan: &Plan| (plan.time.iteration_us.ln(), plan.time.gpu_time_us.ln());
+        let ((x0, y0), (x1, y1)) = (logarithms(first), logarithms(last));
+        let below = |plan: &&Plan| {
+            let (x, y) = logarithms(plan);
+            (x - x0) * (y1 - y0) - (y - y0) * (x1 - x0)
+        };
+        self.plans.iter().max_by(|a, b| below(a).total_cmp(&below(b)))
+    }
+
+    /// A time that no arrangement whose amplification is at most `limit` is faster than, microseconds. O(nodes x counts^2) some
+    /// hundred times.
+    #[must_use]
+    pub fn lower_bound_us(&self, limit: f64) -> f64 {
+        // Never above what was found.
+        let found_us = self.fastest_within(limit).map_or(f64::INFINITY, |plan| plan.time.iteration_us);
+        self.bound.within(with_tolerance(limit * self.single_gpu_us), found_us).min(found_us)
+    }
+}
+
+/// Checks an amplification limit.
+pub(crate) fn check_limit(limit: f64) -> Result<()> {
+    // The comparison is also false for NaN.
     if limit >= 1.0 { Ok(()) } else { Err(Error::BadLimit { limit }) }
 }
 
-pub(crate) fn tolerant(limit: f64) -> f64 {
+fn with_tolerance(limit: f64) -> f64 {
     limit * (1.0 + LIMIT_TOLERANCE)
 }

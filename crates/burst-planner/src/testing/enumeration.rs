@@ -1,16 +1,13 @@
 //! The best of all arrangements on ascending lists of ranks.
 
 use super::problems::next_in_order;
-use crate::{
-    Arrangement, Error, Evaluator, NodeId, Result, Share, TableCosts, TrainingCosts, TrainingPoint,
-    TrainingProblem,
-};
+use crate::{Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem, Result, Share, TableCosts};
 
 /// The best arrangements of a small problem.
 #[derive(Debug, Clone)]
 pub struct Enumeration {
     /// By rising iteration time and falling GPU time: nothing is at least as good as one of them in both and better in one.
-    pub points: Vec<TrainingPoint>,
+    pub points: Vec<Plan>,
     /// The time of everything on one GPU, microseconds.
     pub single_gpu_us: f64,
     /// How many arrangements were evaluated.
@@ -20,7 +17,7 @@ pub struct Enumeration {
 impl Enumeration {
     /// The fastest arrangement whose amplification is at most `limit`, at 1e-9 relative.
     #[must_use]
-    pub fn fastest_within(&self, limit: f64) -> Option<&TrainingPoint> {
+    pub fn fastest_within(&self, limit: f64) -> Option<&Plan> {
         let budget_us = limit * self.single_gpu_us * (1.0 + 1e-9);
         self.points.iter().find(|point| point.time.gpu_time_us <= budget_us)
     }
@@ -36,7 +33,7 @@ impl Enumeration {
 ///
 /// # Errors
 /// What [`Evaluator::new`] and [`Evaluator::single_gpu_us`] report.
-pub fn best_by_enumeration(problem: &TrainingProblem, costs: &TableCosts) -> Result<Enumeration> {
+pub fn best_by_enumeration(problem: &PlanProblem, costs: &TableCosts) -> Result<Enumeration> {
     let evaluator = Evaluator::new(problem, costs)?;
     let single_gpu_us = evaluator.single_gpu_us()?;
     let mut orders = Vec::new();
@@ -54,7 +51,7 @@ pub fn best_by_enumeration(problem: &TrainingProblem, costs: &TableCosts) -> Res
     Ok(all.found)
 }
 
-fn add_orders(problem: &TrainingProblem, begun: &mut Vec<usize>, orders: &mut Vec<Vec<usize>>) {
+fn add_orders(problem: &PlanProblem, begun: &mut Vec<usize>, orders: &mut Vec<Vec<usize>>) {
     if begun.len() == problem.nodes.len() {
         orders.push(begun.clone());
     }
@@ -66,7 +63,7 @@ fn add_orders(problem: &TrainingProblem, begun: &mut Vec<usize>, orders: &mut Ve
 }
 
 struct All<'a> {
-    problem: &'a TrainingProblem,
+    problem: &'a PlanProblem,
     costs: &'a TableCosts,
     evaluator: Evaluator<'a>,
     orders: Vec<Vec<usize>>,
@@ -108,8 +105,7 @@ impl All<'_> {
             }
         }
         let (longest, sum) = (computing.iter().copied().fold(0.0, f64::max), computing.iter().sum::<f64>());
-        let is_beaten =
-            |point: &TrainingPoint| point.time.iteration_us <= longest && point.time.gpu_time_us <= sum;
+        let is_beaten = |point: &Plan| point.time.iteration_us <= longest && point.time.gpu_time_us <= sum;
         if self.found.points.iter().any(is_beaten) {
             return Ok(());
         }
@@ -121,14 +117,14 @@ impl All<'_> {
             let time = self.evaluator.evaluate(&arrangement)?;
             self.found.evaluations += 1;
             let points = &mut self.found.points;
-            let is_as_good = |point: &TrainingPoint| {
+            let is_as_good = |point: &Plan| {
                 point.time.iteration_us <= time.iteration_us && point.time.gpu_time_us <= time.gpu_time_us
             };
             if !points.iter().any(is_as_good) {
                 points.retain(|point| {
                     point.time.iteration_us < time.iteration_us || point.time.gpu_time_us < time.gpu_time_us
                 });
-                points.push(TrainingPoint { time, arrangement });
+                points.push(Plan { time, arrangement });
             }
         }
         self.found.points.sort_by(|a, b| a.time.iteration_us.total_cmp(&b.time.iteration_us));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Arrangement, NodeId, Share, TrainingCosts, TrainingProblem};
+use crate::{Arrangement, CostModel, NodeId, PlanProblem, Share};
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Lane {
@@ -22,11 +22,7 @@ pub(super) struct Event {
 type Events = Vec<usize>;
 
 /// The events of an iteration, in an order in which each comes after all that it waits for.
-pub(super) fn events(
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
-    arrangement: &Arrangement,
-) -> Vec<Event> {
+pub(super) fn events(problem: &PlanProblem, costs: &dyn CostModel, arrangement: &Arrangement) -> Vec<Event> {
     let mut writer =
         Writer { problem, costs, arrangement, events: Vec::new(), last_compute: BTreeMap::new() };
     writer.write();
@@ -35,8 +31,8 @@ pub(super) fn events(
 
 /// Writes down the events of an iteration, in the order in which ranks come to them.
 struct Writer<'a> {
-    problem: &'a TrainingProblem,
-    costs: &'a dyn TrainingCosts,
+    problem: &'a PlanProblem,
+    costs: &'a dyn CostModel,
     arrangement: &'a Arrangement,
     events: Vec<Event>,
     /// By rank.
@@ -158,7 +154,7 @@ impl Writer<'_> {
     /// Nothing where there is one rank.
     fn reduce(&mut self, bytes: u64, ranks: &[usize], after: Events) -> Option<usize> {
         let event = |us| Event { lane: Lane::Communication, ranks: ranks.to_vec(), us, after };
-        (ranks.len() > 1).then(|| self.add(event(self.costs.reduce(bytes, ranks))))
+        (ranks.len() > 1).then(|| self.add(event(self.costs.all_reduce(bytes, ranks))))
     }
 
     /// What was computed last on the ranks.
@@ -167,7 +163,8 @@ impl Writer<'_> {
     }
 
     fn steps(&self, node: usize, place: usize, holders: usize) -> crate::StepTimes {
-        let share = if place < self.costs.larger_shares(holders) { Share::Larger } else { Share::Smaller };
+        let share =
+            if place < self.costs.ranks_with_larger_shard(holders) { Share::Larger } else { Share::Smaller };
         self.costs.compute(NodeId(node), self.ranks(node).len(), share).unwrap_or_default()
     }
 

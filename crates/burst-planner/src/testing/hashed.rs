@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::{NodeId, Share, StepTimes, TrainingCosts};
+use crate::{CostModel, NodeId, Share, StepTimes};
 
 /// Costs that depend on everything that they may depend on: which ranks, in which order, with which share. For a comparison of
 /// time models, not of searches.
@@ -23,8 +23,8 @@ impl HashedCosts {
     }
 }
 
-impl TrainingCosts for HashedCosts {
-    fn larger_shares(&self, ranks: usize) -> usize {
+impl CostModel for HashedCosts {
+    fn ranks_with_larger_shard(&self, ranks: usize) -> usize {
         1 + (self.seed as usize % 5) % ranks
     }
 
@@ -43,7 +43,7 @@ impl TrainingCosts for HashedCosts {
         self.time(("transfer", producer, from, to))
     }
 
-    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+    fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         self.time(("reduce", bytes, ranks))
     }
 }

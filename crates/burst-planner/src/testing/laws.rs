@@ -3,13 +3,11 @@
 use std::fmt;
 
 use super::RandomProblem;
-use crate::{
-    Arrangement, Error, Evaluator, Result, TableCosts, TrainingCosts, TrainingProblem, TrainingTime,
-};
+use crate::{Arrangement, CostModel, Error, Evaluator, PlanProblem, PlanTime, Result, TableCosts};
 
 /// A search: the arrangement that it finds for a problem, its costs and a limit on amplification. `None` where it finds nothing
 /// within the limit.
-pub type Search<'s> = dyn Fn(&TrainingProblem, &dyn TrainingCosts, f64) -> Option<Arrangement> + 's;
+pub type Search<'s> = dyn Fn(&PlanProblem, &dyn CostModel, f64) -> Option<Arrangement> + 's;
 
 /// Times that differ by less, relatively, are the same.
 const SAME: f64 = 1e-9;
@@ -41,10 +39,10 @@ fn broken(law: &'static str, what: String) -> std::result::Result<(), Violation>
 /// An arrangement that was found, checked and timed.
 fn found(
     search: &Search<'_>,
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
+    problem: &PlanProblem,
+    costs: &dyn CostModel,
     limit: f64,
-) -> std::result::Result<Option<TrainingTime>, Violation> {
+) -> std::result::Result<Option<PlanTime>, Violation> {
     let Some(arrangement) = search(problem, costs, limit) else { return Ok(None) };
     let timed = Evaluator::new(problem, costs).and_then(|mut evaluator| {
         for (node, ranks) in problem.nodes.iter().zip(&arrangement.ranks) {
@@ -71,11 +69,11 @@ fn found(
     }
 }
 
-fn is_slower(found: Option<TrainingTime>, than_us: f64) -> bool {
+fn is_slower(found: Option<PlanTime>, than_us: f64) -> bool {
     found.is_none_or(|time| time.iteration_us > than_us * (1.0 + SAME))
 }
 
-fn shown(found: Option<TrainingTime>) -> String {
+fn shown(found: Option<PlanTime>) -> String {
     found.map_or("nothing".into(), |time| format!("{} us", time.iteration_us))
 }
 
@@ -85,8 +83,8 @@ fn shown(found: Option<TrainingTime>) -> String {
 /// How the law is broken.
 pub fn keeps_the_limit(
     search: &Search<'_>,
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
+    problem: &PlanProblem,
+    costs: &dyn CostModel,
     limit: f64,
 ) -> std::result::Result<(), Violation> {
     found(search, problem, costs, limit).map(|_| ())
@@ -98,8 +96,8 @@ pub fn keeps_the_limit(
 /// How the law is broken.
 pub fn looser_limits_are_never_slower(
     search: &Search<'_>,
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
+    problem: &PlanProblem,
+    costs: &dyn CostModel,
     limits: &[f64],
 ) -> std::result::Result<(), Violation> {
     let mut before: Option<(f64, f64)> = None;
@@ -120,13 +118,13 @@ pub fn looser_limits_are_never_slower(
 /// How the law is broken.
 pub fn more_gpus_are_never_slower(
     search: &Search<'_>,
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
+    problem: &PlanProblem,
+    costs: &dyn CostModel,
     limit: f64,
 ) -> std::result::Result<(), Violation> {
     let mut before: Option<(usize, f64)> = None;
     for gpus in 1..=problem.gpus {
-        let mut with_fewer = TrainingProblem { gpus, ..problem.clone() };
+        let mut with_fewer = PlanProblem { gpus, ..problem.clone() };
         for node in &mut with_fewer.nodes {
             node.gpu_counts.retain(|&count| count <= gpus);
         }
@@ -149,8 +147,8 @@ pub fn more_gpus_are_never_slower(
 /// How the law is broken.
 pub fn never_slower_than_data_parallelism(
     search: &Search<'_>,
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
+    problem: &PlanProblem,
+    costs: &dyn CostModel,
 ) -> std::result::Result<(), Violation> {
     let law = "never slower than data parallelism";
     for gpus in 1..=problem.gpus {
@@ -182,7 +180,7 @@ pub fn never_slower_than_data_parallelism(
 /// # Errors
 /// How the law is broken, and what the [`Evaluator`] reports.
 pub fn faster_links_never_slow_down(
-    problem: &TrainingProblem,
+    problem: &PlanProblem,
     costs: &TableCosts,
     arrangement: &Arrangement,
     factor: f64,

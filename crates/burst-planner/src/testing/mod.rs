@@ -6,9 +6,9 @@
 //!
 //! ```
 //! use burst_planner::testing::{check_search, random_problem};
-//! use burst_planner::{Arrangement, Evaluator, TrainingCosts, TrainingProblem};
+//! use burst_planner::{Arrangement, Evaluator, CostModel, PlanProblem};
 //!
-//! let search = |problem: &TrainingProblem, costs: &dyn TrainingCosts, limit: f64| {
+//! let search = |problem: &PlanProblem, costs: &dyn CostModel, limit: f64| {
 //!     let mut evaluator = Evaluator::new(problem, costs).ok()?;
 //!     let budget_us = limit * evaluator.single_gpu_us().ok()?;
 //!     let all = (1..=problem.gpus).filter_map(|gpus| Arrangement::data_parallel(problem, gpus).ok());

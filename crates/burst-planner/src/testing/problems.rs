@@ -4,8 +4,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::{
-    AllReduceTime, Arrangement, BackwardReads, NodeId, StepTimes, SynchronizedBytes, TableCosts,
-    TrainingNode, TrainingProblem, TransferTimes,
+    AllReduceTime, Arrangement, BackwardReads, Node, NodeId, PlanProblem, StepTimes, SynchronizedBytes,
+    TableCosts, TransferTimes,
 };
 
 /// How the nodes of a random problem hang together.
@@ -25,7 +25,7 @@ pub struct RandomProblem {
     /// What it was made from.
     pub seed: u64,
     /// The problem.
-    pub problem: TrainingProblem,
+    pub problem: PlanProblem,
     /// The costs: a device with a constant time a step beside the work, and one switch.
     pub costs: TableCosts,
 }
@@ -73,7 +73,7 @@ pub fn random_problem(seed: u64) -> RandomProblem {
 pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> RandomProblem {
     let mut draws = Draws::new(seed ^ 0x9e37_79b9_7f4a_7c15);
     let (nodes, gpus) = (nodes.max(1), gpus.max(1));
-    let mut problem = TrainingProblem::new(gpus);
+    let mut problem = PlanProblem::new(gpus);
     let mut costs = TableCosts::new();
     let edges = edges(graph, nodes, &mut draws).into_iter();
     problem.edges = edges.map(|(from, to)| (NodeId(from), NodeId(to))).collect();
@@ -101,7 +101,7 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
                 StepTimes { forward_us, backward_us: backward * forward_us, update_us },
             );
         }
-        problem.add_node(TrainingNode::new(format!("n{node}"), own).with_gradient_bytes(gradient_bytes));
+        problem.add_node(Node::new(format!("n{node}"), own).with_gradient_bytes(gradient_bytes));
         output_bytes.push(draws.between(1e4, 2e7));
     }
     set_communication(&mut problem, &mut costs, &output_bytes, &mut draws);
@@ -159,7 +159,7 @@ pub(super) fn edges(graph: Graph, nodes: usize, draws: &mut Draws) -> Vec<(usize
 }
 
 fn set_communication(
-    problem: &mut TrainingProblem,
+    problem: &mut PlanProblem,
     costs: &mut TableCosts,
     output_bytes: &[f64],
     draws: &mut Draws,
@@ -186,7 +186,7 @@ fn set_communication(
 }
 
 /// What nodes hold: their output, something beside it, and parameters with what an optimiser remembers of them. There is no limit.
-fn set_memory(problem: &mut TrainingProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
+fn set_memory(problem: &mut PlanProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
     // Of its own, so that what else there is does not depend on it.
     let mut draws = Draws::new(seed ^ 0x2545_f491_4f6c_dd1d);
     for (index, (node, &output)) in problem.nodes.iter_mut().zip(output_bytes).enumerate() {
@@ -200,7 +200,7 @@ fn set_memory(problem: &mut TrainingProblem, costs: &mut TableCosts, output_byte
 }
 
 /// Some of the nodes that can be checkpoints, in a third of the problems.
-fn set_checkpoints(problem: &mut TrainingProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
+fn set_checkpoints(problem: &mut PlanProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
     let mut draws = Draws::new(seed ^ 0x6a09_e667_f3bc_c908);
     if !draws.one_in(3) {
         return;
@@ -226,7 +226,7 @@ fn set_checkpoints(problem: &mut TrainingProblem, costs: &mut TableCosts, output
 }
 
 /// What the program does with gradients: mostly the usual.
-fn set_program(problem: &mut TrainingProblem, draws: &mut Draws) {
+fn set_program(problem: &mut PlanProblem, draws: &mut Draws) {
     problem.gradients.bucket_bytes = [0, 1 << 20, 25 << 20][draws.below(3)];
     problem.gradients.overlap = !draws.one_in(6);
     problem.gradients.clip_norm = draws.one_in(6);
@@ -245,7 +245,7 @@ fn set_program(problem: &mut TrainingProblem, draws: &mut Draws) {
 /// A random arrangement: each node on random ranks, as many as one of its GPU counts. Half of them have their ranks in a random
 /// order.
 #[must_use]
-pub fn random_arrangement(problem: &TrainingProblem, seed: u64) -> Arrangement {
+pub fn random_arrangement(problem: &PlanProblem, seed: u64) -> Arrangement {
     let mut draws = Draws::new(seed);
     let ranks = problem.nodes.iter().map(|node| {
         let counts: Vec<usize> =
@@ -270,7 +270,7 @@ pub(super) fn some_ranks(gpus: usize, count: usize, draws: &mut Draws) -> Vec<us
 }
 
 /// Draws the next node among those that could be next.
-pub(super) fn random_order(problem: &TrainingProblem, draws: &mut Draws) -> Vec<usize> {
+pub(super) fn random_order(problem: &PlanProblem, draws: &mut Draws) -> Vec<usize> {
     let mut order = Vec::new();
     loop {
         let next = next_in_order(problem, &order);
@@ -282,7 +282,7 @@ pub(super) fn random_order(problem: &TrainingProblem, draws: &mut Draws) -> Vec<
 }
 
 /// The nodes that can follow the beginning of an order.
-pub(super) fn next_in_order(problem: &TrainingProblem, order: &[usize]) -> Vec<usize> {
+pub(super) fn next_in_order(problem: &PlanProblem, order: &[usize]) -> Vec<usize> {
     let is_ready = |&node: &usize| {
         let mut before = problem.edges.iter().filter(|edge| edge.1 == NodeId(node)).map(|edge| edge.0.0);
         !order.contains(&node)

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::problems::{Draws, random_arrangement, some_ranks};
-use crate::{Arrangement, Evaluator, Result, TrainingCosts, TrainingPoint, TrainingProblem, TrainingTime};
+use crate::{Arrangement, CostModel, Evaluator, Plan, PlanProblem, PlanTime, Result};
 
 /// How long to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,18 +21,18 @@ pub enum Budget {
 /// # Errors
 /// What [`Evaluator::new`] and [`Evaluator::single_gpu_us`] report, and [`NoTimes`](crate::Error::NoTimes).
 pub fn random_restarts(
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
+    problem: &PlanProblem,
+    costs: &dyn CostModel,
     limit: f64,
     budget: Budget,
     seed: u64,
-) -> Result<Option<TrainingPoint>> {
+) -> Result<Option<Plan>> {
     let mut evaluator = Evaluator::new(problem, costs)?;
     let budget_us = limit * evaluator.single_gpu_us()? * (1.0 + 1e-9);
     let mut draws = Draws::new(seed);
     let (begun, mut evaluations, mut restarts) = (Instant::now(), 0, 0);
-    let mut best: Option<TrainingPoint> = None;
-    let score = |time: TrainingTime| time.iteration_us * (time.gpu_time_us / budget_us).max(1.0).powi(4);
+    let mut best: Option<Plan> = None;
+    let score = |time: PlanTime| time.iteration_us * (time.gpu_time_us / budget_us).max(1.0).powi(4);
     let patience = 60 * problem.nodes.len();
     loop {
         let mut now = match (restarts % 3, &best) {
@@ -66,7 +66,7 @@ pub fn random_restarts(
             let time = evaluator.evaluate(&candidate)?;
             let is_best = best.as_ref().is_none_or(|best| time.iteration_us < best.time.iteration_us);
             if time.gpu_time_us <= budget_us && is_best {
-                best = Some(TrainingPoint { time, arrangement: candidate.clone() });
+                best = Some(Plan { time, arrangement: candidate.clone() });
             }
             vain += 1;
             if score(time) <= now_score {
@@ -85,7 +85,7 @@ pub fn random_restarts(
 }
 
 /// A random change; `None` where what was drawn is not possible.
-fn changed(problem: &TrainingProblem, from: &Arrangement, draws: &mut Draws) -> Option<Arrangement> {
+fn changed(problem: &PlanProblem, from: &Arrangement, draws: &mut Draws) -> Option<Arrangement> {
     let mut to = from.clone();
     let nodes = problem.nodes.len();
     let place = draws.below(nodes);
@@ -124,7 +124,7 @@ fn changed(problem: &TrainingProblem, from: &Arrangement, draws: &mut Draws) -> 
     Some(to)
 }
 
-fn some_count(problem: &TrainingProblem, node: usize, draws: &mut Draws) -> usize {
+fn some_count(problem: &PlanProblem, node: usize, draws: &mut Draws) -> usize {
     let counts = &problem.nodes[node].gpu_counts;
     counts[draws.below(counts.len())].min(problem.gpus)
 }

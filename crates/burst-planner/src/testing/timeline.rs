@@ -3,7 +3,7 @@
 //! It shares the costs with [`Evaluator`](crate::Evaluator), and no code: each checks the other.
 
 use super::events::{Event, Lane, events};
-use crate::{Activity, Arrangement, NodeId, Result, Share, TrainingCosts, TrainingProblem};
+use crate::{Activity, Arrangement, CostModel, NodeId, PlanProblem, Result, Share};
 
 /// So many iterations are gone through. The latter half is timed; it is a multiple of all short periods.
 const ITERATIONS: usize = 240;
@@ -23,10 +23,10 @@ pub struct SlowTime {
 /// micro-batches.
 ///
 /// # Errors
-/// What [`TrainingProblem::validate`] and [`Arrangement::validate`] report, and [`NoTimes`](crate::Error::NoTimes).
+/// What [`PlanProblem::validate`] and [`Arrangement::validate`] report, and [`NoTimes`](crate::Error::NoTimes).
 pub fn slow_time(
-    problem: &TrainingProblem,
-    costs: &dyn TrainingCosts,
+    problem: &PlanProblem,
+    costs: &dyn CostModel,
     arrangement: &Arrangement,
 ) -> Result<SlowTime> {
     problem.validate()?;

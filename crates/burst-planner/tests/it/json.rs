@@ -1,92 +1,131 @@
-//! The file format: what it means, and what is refused.
+//! The format `deeppool/plan-problem/v2`: what it means, and what is refused.
 
-use burst_planner::{Edge, Error, Node, NodeId, NodeOption, PlanProblem, SearchOptions, fastest};
+use std::path::Path;
+use std::process::Command;
 
-const SMALLEST: &str = r#"{"schema":"deeppool/plan-problem/v1","gpus":8,
- "nodes":[{"name":"conv1","options":[{"gpus":1,"time_us":100.0},{"gpus":2,"time_us":60.0,"memory_bytes":1000}]},
-          {"name":"conv2","options":[{"gpus":1,"time_us":10.0},{"gpus":2,"time_us":60.0}]}],
- "edges":[{"from":0,"to":1,"transfer_us":[[0.0,5.0],[5.0,0.0]]}]}"#;
+use burst_planner::{
+    Arrangement, BackwardReads, CostModel, Error, Evaluator, NodeId, NodeMemory, PlanProblem, Problem,
+    SearchOptions, Share, SynchronizedBytes, frontier,
+};
 
-const COMPLETE: &str = r#"{"schema":"deeppool/plan-problem/v1","gpus":2,"memory_limit_bytes":5000,"single_gpu_us":120.5,
- "nodes":[{"name":"a","options":[{"gpus":2,"time_us":60,"memory_bytes":1000,"all_reduce_us":3.5,"backward_us":40,"split":"sample"}]},
-          {"name":"b","options":[{"gpus":1,"time_us":10,"memory_bytes":0}]}],
- "edges":[{"from":0,"to":1,"transfer_us":[[1.5]],"transfer_disjoint_us":[[2.5]]}]}"#;
-
-#[test]
-fn the_required_fields_are_enough() {
-    let problem = PlanProblem::from_json(SMALLEST).expect("a valid document");
-    let mut expected = PlanProblem::new(8);
-    let conv1 = [NodeOption::new(1, 100.0), NodeOption::new(2, 60.0).with_memory_bytes(1000)];
-    let conv1 = expected.add_node("conv1", conv1);
-    let conv2 = expected.add_node("conv2", [NodeOption::new(1, 10.0), NodeOption::new(2, 60.0)]);
-    expected.add_edge(conv1, conv2, vec![vec![0.0, 5.0], vec![5.0, 0.0]]);
-    assert_eq!(problem, expected);
-    let plan = fastest(&problem, 2.0, &SearchOptions::default()).expect("a plan");
-    assert_eq!(plan.choice, [1, 0]);
-}
+const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "bucket_bytes": 7, "overlap": false, "clip_norm": true,
+ "metrics_bytes": 8, "nodes": [
+  {"name": "a", "gradient_bytes": 100, "synchronized": {"forward_bytes": 3, "backward_bytes": 4}, "options": [
+    {"gpus": 1, "forward_us": 10.0, "backward_us": 20.0, "update_us": 1.0},
+    {"gpus": 2, "forward_us": 6.0, "backward_us": 12.0, "update_us": 1.5}],
+   "output": [{"from_gpus": 1, "to_gpus": 1, "transfer_us": 2.0}, {"from_gpus": 1, "to_gpus": 2, "transfer_us": 3.0},
+    {"from_gpus": 2, "to_gpus": 1, "transfer_us": 4.0, "transfer_disjoint_us": 5.0},
+    {"from_gpus": 2, "to_gpus": 2, "transfer_us": 6.0}]},
+  {"name": "b", "parameters_of": "a", "options": [{"gpus": 1, "forward_us": 10.0, "backward_us": 20.0},
+    {"gpus": 2, "forward_us": 6.0, "backward_us": 12.0}]}],
+ "edges": [{"from": "a", "to": 1}],
+ "all_reduce": [{"gpus": 3, "startup_us": 9.0, "us_per_byte": 0.5}]}"#;
 
 #[test]
-fn every_optional_field_is_read() {
-    let option = NodeOption::new(2, 60.0).with_memory_bytes(1000).with_all_reduce_us(3.5);
-    let option = option.with_backward_us(40.0).with_split("sample");
-    let node = |name: &str, option| Node { name: name.into(), options: vec![option] };
-    let mut expected = PlanProblem::new(2);
-    expected.memory_limit_bytes = Some(5000);
-    expected.single_gpu_us = Some(120.5);
-    expected.nodes = vec![node("a", option), node("b", NodeOption::new(1, 10.0).with_memory_bytes(0))];
-    expected.edges = vec![Edge {
-        from: NodeId(0),
-        to: NodeId(1),
-        transfer_us: vec![vec![1.5]],
-        transfer_disjoint_us: Some(vec![vec![2.5]]),
-    }];
-    let read = PlanProblem::from_json(COMPLETE).expect("a valid document");
-    assert_eq!(read, expected);
-    let written = read.to_json().expect("a valid problem");
-    assert_eq!(PlanProblem::from_json(&written), Ok(expected));
-}
-
-#[test]
-fn another_kind_of_document_is_called_that() {
-    for (schema, found) in [
-        ("deeppool/plan/v1", "\"deeppool/plan/v1\""),
-        ("deeppool/plan-problem/v2", "\"deeppool/plan-problem/v2\""),
-    ] {
-        let text = format!(r#"{{"schema":"{schema}","layers":[]}}"#);
-        let expected = Error::Schema { found: found.into(), expected: "deeppool/plan-problem/v1" };
-        assert_eq!(PlanProblem::from_json(&text), Err(expected));
-    }
-    assert!(matches!(PlanProblem::from_json("{}"), Err(Error::Schema { .. })));
-}
-
-#[test]
-fn an_error_names_the_path() {
-    let cases = [
-        (
-            r#""gpus":1,"time_us":100.0"#,
-            r#""gpus":1,"time_us":"fast""#,
-            "nodes[0].options[0].time_us",
-            "expected f64",
-        ),
-        (
-            r#""gpus":1,"time_us":100.0"#,
-            r#""gpus":-1,"time_us":100.0"#,
-            "nodes[0].options[0].gpus",
-            "expected usize",
-        ),
-        (r#""gpus":1,"time_us":100.0"#, r#""gpus":1"#, "nodes[0].options[0]", "missing field `time_us`"),
-        (r#""memory_bytes""#, r#""memory_mb""#, "nodes[0].options[1].memory_mb", "unknown field `memory_mb`"),
-        (r#""gpus":8,"#, r#""gpus":8,"devices":8,"#, "devices", "unknown field `devices`"),
-        ("[5.0,0.0]", "[5.0,null]", "edges[0].transfer_us[1][1]", "null"),
-        (r#""to":1,"#, r#""to":1,"bytes":4,"#, "edges[0].bytes", "unknown field `bytes`"),
-        ("100.0", "1e999", "nodes[0].options[0].time_us", "out of range"),
+fn every_field_is_read() {
+    let Ok(Problem::Training(problem, costs)) = Problem::from_json(DOCUMENT) else {
+        panic!("a valid document")
+    };
+    let gradients = problem.gradients;
+    assert_eq!(
+        (gradients.bucket_bytes, gradients.overlap, gradients.clip_norm, gradients.metrics_bytes),
+        (7, false, true, 8)
+    );
+    assert_eq!(
+        (problem.gpus, &problem.edges[..], problem.nodes[1].parameters_of),
+        (3, &[(NodeId(0), NodeId(1))][..], Some(NodeId(0)))
+    );
+    assert_eq!(problem.nodes[0].synchronized, Some(SynchronizedBytes { forward: 3, backward: 4 }));
+    assert_eq!((problem.nodes[0].gradient_bytes, &problem.nodes[0].gpu_counts[..]), (100, &[1, 2][..]));
+    // Nested, apart, apart in part, and both ways.
+    let transfers: [(&[usize], &[usize], f64); 6] = [
+        (&[0], &[0, 1], 3.0),
+        (&[2], &[0, 1], 3.0),
+        (&[1, 0], &[1], 4.0),
+        (&[0, 1], &[2], 5.0),
+        (&[0, 1], &[1, 2], 6.0),
+        (&[0], &[1], 2.0),
     ];
-    for (from, to, path, part) in cases {
-        let text = SMALLEST.replacen(from, to, 1);
-        match PlanProblem::from_json(&text) {
-            Err(Error::Json { path: found, message }) => {
-                assert_eq!(found, path, "{message}");
-                assert!(message.contains(part) && message.contains("line"), "{message}");
+    for (from, to, us) in transfers {
+        assert!((costs.transfer(NodeId(0), from, to) - us).abs() < 1e-12, "{from:?} to {to:?}");
+    }
+    // Between 2 as between the next larger number.
+    assert!((costs.all_reduce(100, &[0, 2]) - 59.0).abs() < 1e-12);
+    let usual = PlanProblem::from_json(&DOCUMENT.replacen(
+        r#""bucket_bytes": 7, "overlap": false, "clip_norm": true,
+ "metrics_bytes": 8, "#,
+        "",
+        1,
+    ));
+    assert_eq!(usual.expect("a valid document").0.gradients, burst_planner::GradientOptions::default());
+}
+
+#[test]
+fn memory_is_read_where_it_is_given() {
+    let text = DOCUMENT
+        .replacen(r#""gpus": 3,"#, r#""gpus": 3, "memory_limit_bytes": 1000,"#, 1)
+        .replacen(
+            r#""gradient_bytes": 100,"#,
+            r#""gradient_bytes": 100, "state_bytes": 200, "output_bytes": 31,"#,
+            1,
+        )
+        .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 50}"#, 1);
+    let (problem, costs) = PlanProblem::from_json(&text).expect("a valid document");
+    assert_eq!((problem.memory_limit_bytes, problem.nodes[0].state_bytes), (Some(1000), 200));
+    let held = |node, ranks| costs.memory(node, ranks, Share::Larger);
+    assert_eq!(held(NodeId(0), 2), NodeMemory { held_bytes: 50, output_bytes: 16, ..NodeMemory::default() });
+    assert_eq!(held(NodeId(1), 2), NodeMemory::default());
+}
+
+#[test]
+fn what_is_computed_again_is_read_where_it_is_given() {
+    let (problem, _) = PlanProblem::from_json(DOCUMENT).expect("a valid document");
+    let reads = BackwardReads { input: true, output: true };
+    assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, false));
+    let text = DOCUMENT
+        .replacen(r#""gpus": 3,"#, r#""gpus": 3, "checkpoints": ["a"],"#, 1)
+        .replacen(
+            r#""gradient_bytes": 100,"#,
+            r#""gradient_bytes": 100, "backward_reads_input": false, "kept": true,"#,
+            1,
+        )
+        .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 50, "saved_bytes": 20}"#, 1);
+    let (problem, costs) = PlanProblem::from_json(&text).expect("a valid document");
+    let reads = BackwardReads { input: false, output: true };
+    assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, true));
+    assert_eq!(problem.checkpoints, [NodeId(0)]);
+    assert_eq!(costs.memory(NodeId(0), 2, Share::Larger).saved_bytes, 20);
+    // Nothing comes after the last node.
+    let error = PlanProblem::from_json(&text.replacen(r#"["a"]"#, "[1]", 1)).unwrap_err();
+    assert!(matches!(&error, Error::NotACheckpoint { node } if node == "b"), "{error}");
+}
+
+#[test]
+fn errors_name_the_path() {
+    let cases = [
+        (r#""forward_us": 10.0, "#, "", "nodes[0].options[0]", "missing field `forward_us`"),
+        (r#""update_us": 1.5"#, r#""updates_us": 1.5"#, "nodes[0].options[1].updates_us", "unknown field"),
+        (r#""transfer_us": 3.0"#, r#""transfer_us": null"#, "nodes[0].output[1].transfer_us", "null"),
+        (r#""to_gpus": 1,"#, r#""to_gpus": 4,"#, "nodes[0].output[0].to_gpus", "expected 1 to 3"),
+        (r#""from_gpus": 2, "to_gpus": 1"#, r#""from_gpus": 1, "to_gpus": 2"#, "nodes[0].output[2]", "twice"),
+        (
+            r#"{"gpus": 2, "forward_us": 6.0"#,
+            r#"{"gpus": 1, "forward_us": 6.0"#,
+            "nodes[0].options[1].gpus",
+            "twice",
+        ),
+        (r#""parameters_of": "a""#, r#""parameters_of": "c""#, "nodes[1].parameters_of", "no node `c`"),
+        (r#""to": 1"#, r#""to": "z""#, "edges[0].to", "no node `z`"),
+        (r#""to": 1"#, r#""to": 1.5"#, "edges[0].to", "index or its name"),
+        (r#"[{"gpus": 3,"#, r#"[{"gpus": 0,"#, "all_reduce[0].gpus", "expected 1 to 3"),
+        (r#""gpus": 3, "bucket"#, r#""gpus": 3, "x": 1, "bucket"#, "x", "unknown field"),
+    ];
+    for (from, to, expected, part) in cases {
+        assert!(DOCUMENT.contains(from), "{from}");
+        match PlanProblem::from_json(&DOCUMENT.replacen(from, to, 1)) {
+            Err(Error::Json { path, message }) => {
+                assert_eq!(path, expected, "{message}");
+                assert!(message.contains(part), "{message}");
             }
             other => panic!("{to}: {other:?}"),
         }
@@ -94,10 +133,64 @@ fn an_error_names_the_path() {
 }
 
 #[test]
-fn what_is_no_document_is_refused() {
-    for text in ["", "[]", "{", "nonsense", &SMALLEST[..200], &format!("{SMALLEST} {{}}")] {
-        assert!(matches!(PlanProblem::from_json(text), Err(Error::Json { .. })), "{text}");
+fn what_cannot_be_planned_is_refused() {
+    let refused = |from: &str, to: &str| {
+        assert!(DOCUMENT.contains(from), "{from}");
+        PlanProblem::from_json(&DOCUMENT.replacen(from, to, 1)).expect_err("a bad document")
+    };
+    assert!(matches!(
+        refused(r#""gpus": 3, "#, r#""gpus": 65537, "#),
+        Error::TooManyGpus { gpus: 65_537, .. }
+    ));
+    assert!(matches!(refused(r#""gpus": 3, "bucket"#, r#""gpus": 0, "bucket"#), Error::Json { .. }));
+    assert!(matches!(refused("10.0", "-10.0"), Error::BadTime { field: "forward_us", .. }));
+    assert!(matches!(refused("0.5", "-0.5"), Error::BadTime { field: "us_per_byte", .. }));
+    assert!(matches!(refused("4.0", "1e308"), Error::TimesOverflow));
+    assert!(matches!(
+        refused(r#""gradient_bytes": 100"#, r#""gradient_bytes": 0"#),
+        Error::NoParametersToShare { .. }
+    ));
+    let fewer = refused(r#"{"from_gpus": 1, "to_gpus": 1, "transfer_us": 2.0}, "#, "");
+    assert_eq!(fewer, Error::NoTransfer { node: "a".into(), from: 1, to: 1 });
+    assert_eq!(refused(r#"{"gpus": 3, "startup"#, r#"{"gpus": 2, "startup"#), Error::NoAllReduce { gpus: 3 });
+    assert!(matches!(
+        refused(r#"[{"from": "a", "to": 1}]"#, r#"[{"from": 0, "to": 7}]"#),
+        Error::EdgeToNowhere { .. }
+    ));
+}
+
+#[test]
+fn the_schema_decides() {
+    let additive = r#"{"schema":"deeppool/plan-problem/v1","gpus":1,"edges":[],
+        "nodes":[{"name":"a","options":[{"gpus":1,"time_us":100.0}]}]}"#;
+    assert!(matches!(Problem::from_json(additive), Ok(Problem::Additive(_))));
+    for schema in [r#""deeppool/plan-problem/v3""#, "2", "null"] {
+        let text = format!(r#"{{"schema": {schema}}}"#);
+        match Problem::from_json(&text) {
+            Err(error @ Error::Schema { .. }) => assert!(error.to_string().contains("v1 or"), "{error}"),
+            other => panic!("{other:?}"),
+        }
     }
-    let text = SMALLEST.replacen("60.0", "-60.0", 1);
-    assert!(matches!(PlanProblem::from_json(&text), Err(Error::BadTime { .. })));
+    assert!(matches!(PlanProblem::from_json(additive), Err(Error::Schema { .. })));
+    assert!(matches!(Problem::from_json("["), Err(Error::Json { .. })));
+}
+
+/// The example that the documentation leads to.
+#[test]
+fn python_can_write_a_problem() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/plan_problem_v2.py");
+    let Ok(output) = Command::new("python3").arg("-B").arg(example).output() else {
+        println!("SKIPPED: there is no python3");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let (problem, costs) = PlanProblem::from_json(&text).expect("a valid document");
+    let frontier = frontier(&problem, &costs, &SearchOptions::default()).expect("a valid problem");
+    let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
+    let everywhere = Arrangement::data_parallel(&problem, 8).expect("a valid problem");
+    let data_parallel = evaluator.evaluate(&everywhere).expect("a valid arrangement");
+    let amplification = data_parallel.gpu_time_us / frontier.single_gpu_us();
+    let fastest = frontier.fastest_within(amplification).expect("a reachable limit");
+    assert!(fastest.time.iteration_us <= data_parallel.iteration_us);
 }

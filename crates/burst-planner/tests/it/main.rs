@@ -1,19 +1,28 @@
 //! The planner, as its users call it.
 
-mod bad_problems;
-mod explain;
-mod export;
-mod gpu_counts;
+mod evaluator;
 mod json;
-mod laws;
+mod memory;
 mod original;
 mod original_data;
 mod original_failures;
-mod overlap;
+mod per_layer;
 mod placement;
-mod queries;
-mod random;
-mod schedules;
+mod problem;
+mod quality;
+mod replicated;
+mod shared_parameters;
 mod stop;
-mod training;
-mod waves;
+mod timeline;
+
+use burst_planner::Arrangement;
+
+/// Whether every node's ranks are in ascending order, as in all arrangements that are enumerated.
+fn is_ascending(arrangement: &Arrangement) -> bool {
+    arrangement.ranks.iter().all(|ranks| ranks.is_sorted())
+}
+
+/// Returns the number of random cases of a test: `BURST_PLANNER_CASES`, or `usual`.
+fn cases(usual: u64) -> u64 {
+    std::env::var("BURST_PLANNER_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
+}

@@ -108,7 +108,7 @@ fn the_program_takes_no_less() {
         }
         problem.nodes[0].gradient_bytes = problem.nodes[0].gradient_bytes.max(1);
         problem.memory_limit_bytes = None;
-        let placement = PlacementProblem::of_training(&problem, &costs, 3).expect("times for one GPU");
+        let placement = PlacementProblem::from_problem(&problem, &costs, 3).expect("times for one GPU");
         let cuts = cuts(&placement).expect("a valid problem");
         let ends = [cuts.first(), cuts.last()].map(|cut| cut.map(|cut| cut.0));
         if ends != [Some(0), Some(problem.nodes.len() - 1)] {

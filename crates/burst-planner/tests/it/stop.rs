@@ -1,18 +1,15 @@
 //! Searches that are told to stop.
 
 use burst_planner::testing::{RandomProblem, random_problem};
-use burst_planner::{
-    Error, NodeOption, PlanProblem, SearchOptions, Stop, TimeModel, TrainingSearch, fastest, frontier,
-    search_training,
-};
+use burst_planner::{Error, NodeOption, PlanProblem, SearchOptions, Stop, TimeModel, fastest, frontier};
 
 #[test]
 fn a_search_for_arrangements_ends_once_it_is_stopped() {
     let RandomProblem { problem, costs, .. } = random_problem(7);
-    let options = TrainingSearch::default();
-    assert!(search_training(&problem, &costs, &options).is_ok());
+    let options = SearchOptions::default();
+    assert!(frontier(&problem, &costs, &options).is_ok());
     options.stop.clone().stop();
-    assert_eq!(search_training(&problem, &costs, &options).unwrap_err(), Error::Stopped);
+    assert_eq!(frontier(&problem, &costs, &options).unwrap_err(), Error::Stopped);
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! The decision: where each node runs, and in which order.
+
+use crate::PlanProblem;
+use crate::problem::Structure;
+use crate::{Error, Result};
+
+/// Which ranks each node runs on, and the order in which every rank comes to the nodes that it has a part in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Arrangement {
+    /// For each node the ranks that run it: the first has the first samples of the batch, the next the ones after them.
+    pub ranks: Vec<Vec<usize>>,
+    /// The indices of all nodes in the order of the forward pass: a node comes after its producers, and after the node whose
+    /// parameters it uses. The backward pass runs in the reverse order.
+    pub order: Vec<usize>,
+}
+
+impl Arrangement {
+    /// Every node on the first `gpus` ranks, in the order of the nodes as far as the edges allow. That there are so many is checked by
+    /// [`validate`](Self::validate).
+    ///
+    /// # Errors
+    /// What [`PlanProblem::validate`] reports.
+    pub fn data_parallel(problem: &PlanProblem, gpus: usize) -> Result<Self> {
+        let order = Structure::new(problem)?.order;
+        Ok(Self { ranks: vec![(0..gpus).collect(); problem.nodes.len()], order })
+    }
+
+    /// As many copies of this arrangement side by side as there are `replicas`, each on `gpus` ranks of its own: replica r is on the ranks
+    /// from r x `gpus` on. It is an arrangement for as many times the samples, of which each replica has a contiguous part.
+    ///
+    /// A node's ranks are those of the first replica, then those of the second, and so on. Where its number of ranks divides the
+    /// samples of a replica, all its ranks have as many of them, and outputs move inside replicas alone: only gradients of parameters
+    /// cross them. Where it does not, the ranks of the first replicas have one sample more, which the nodes around it hold elsewhere.
+    /// O(nodes x ranks x replicas).
+    ///
+    /// ```
+    /// use burst_planner::Arrangement;
+    ///
+    /// // Two branches side by side, on two GPUs.
+    /// let worker = Arrangement { ranks: vec![vec![0], vec![0], vec![1], vec![0, 1]], order: vec![0, 1, 2, 3] };
+    /// let both = worker.replicated(2, 2)?;
+    /// assert_eq!(both.ranks, [vec![0, 2], vec![0, 2], vec![1, 3], vec![0, 1, 2, 3]]);
+    /// assert_eq!(both.order, worker.order);
+    /// # Ok::<(), burst_planner::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadArrangement`] when there are no replicas, a node has a rank that a replica has not, or ranks cannot be numbered.
+    pub fn replicated(&self, gpus: usize, replicas: usize) -> Result<Self> {
+        let bad = |message: String| Err(Error::BadArrangement { message });
+        if replicas == 0 || gpus.checked_mul(replicas).is_none() {
+            return bad(format!("there cannot be {replicas} replicas of {gpus} GPUs"));
+        }
+        if let Some(rank) = self.ranks.iter().flatten().find(|&&rank| rank >= gpus) {
+            return bad(format!("a node is on rank {rank} of a replica, and a replica has {gpus} GPUs"));
+        }
+        let of_all = |ranks: &Vec<usize>| {
+            (0..replicas).flat_map(|replica| ranks.iter().map(move |rank| rank + replica * gpus)).collect()
+        };
+        Ok(Self { ranks: self.ranks.iter().map(of_all).collect(), order: self.order.clone() })
+    }
+
+    /// Checks that every node of the problem has ranks that exist, each once, and that the order keeps all dependencies.
+    ///
+    /// # Errors
+    /// [`Error::BadArrangement`], which says what is wrong with which node.
+    pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
+        self.check(problem, &Structure::new(problem)?)
+    }
+
+    pub(crate) fn check(&self, problem: &PlanProblem, structure: &Structure) -> Result<()> {
+        let bad = |message: String| Err(Error::BadArrangement { message });
+        let nodes = problem.nodes.len();
+        if self.ranks.len() != nodes || self.order.len() != nodes {
+            let (placed, ordered) = (self.ranks.len(), self.order.len());
+            return bad(format!("it places {placed} and orders {ordered} nodes, the problem has {nodes}"));
+        }
+        for (node, ranks) in problem.nodes.iter().zip(&self.ranks) {
+            let mut sorted = ranks.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            let name = &node.name;
+            if ranks.is_empty() || sorted.len() < ranks.len() {
+                return bad(format!("node `{name}` needs at least one rank, none twice, got {ranks:?}"));
+            }
+            if let Some(rank) = sorted.last().filter(|&&rank| rank >= problem.gpus) {
+                return bad(format!("node `{name}` is on rank {rank}, and there are {} GPUs", problem.gpus));
+            }
+        }
+        let mut seen = vec![false; nodes];
+        for &node in &self.order {
+            match seen.get_mut(node) {
+                Some(seen) if !*seen => *seen = true,
+                Some(_) => return bad(format!("node `{}` is in the order twice", problem.nodes[node].name)),
+                None => return bad(format!("the order has node {node}, and there are {nodes}")),
+            }
+            if let Some(late) = structure.comes_before(problem, node).find(|&before| !seen[before]) {
+                let (node, late) = (&problem.nodes[node].name, &problem.nodes[late].name);
+                return bad(format!("node `{node}` is ordered before `{late}`, which it depends on"));
+            }
+        }
+        Ok(())
+    }
+}

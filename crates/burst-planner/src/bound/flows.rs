@@ -1,0 +1,193 @@
+//! Paths and work of each region as a game: weights answer the choices that were met, and choices the weights.
+
+use std::ops::Range;
+
+use super::regions::{Flow, Region, Solution, Terms};
+use super::through::Case;
+use super::weights::Weights;
+use super::{Bound, BoundOption};
+
+/// The choices that were met in a region, as a mixture in which later ones have more weight.
+struct Met {
+    /// By node: its steps, forward and back.
+    nodes: Vec<(f64, f64)>,
+    /// By edge: what moves along it.
+    edges: Vec<(f64, f64)>,
+    /// Computing of all ranks together.
+    work: (f64, f64),
+}
+
+/// A region with what is known of it.
+struct KnownRegion {
+    region: Region,
+    flow: Flow,
+    met: Met,
+    /// By option of its entry and of its exit: the most that any flow so far has as its least.
+    least: Vec<f64>,
+    solution: Solution,
+}
+
+/// What the sums of all regions have in common.
+pub(super) struct Sum<'s> {
+    pub(super) weights: &'s Weights,
+    pub(super) price: f64,
+    pub(super) budget_us: f64,
+}
+
+/// All regions, from one sum to the next: what is a good flow for one is a good one for others.
+pub(super) struct Game(Vec<KnownRegion>);
+
+impl Bound {
+    pub(super) fn game(&self) -> Game {
+        Game(self.regions().into_iter().map(|region| self.first_known(region)).collect())
+    }
+
+    /// The bound of arrangements whose widest early node has a count of this case, with the least of each region found by itself for each
+    /// pair of options at its ends: the best of the bounds of several flows. It is not looked for beyond `enough`.
+    pub(super) fn by_regions(
+        &self,
+        game: &mut Game,
+        sum: &Sum<'_>,
+        case: Case,
+        enough: f64,
+        rounds: Range<usize>,
+    ) -> f64 {
+        let mut factors = self.factors(sum.weights, 0.0);
+        factors.updates = case.tail * (1.0 - sum.weights.reduces.iter().sum::<f64>());
+        let anchor = BoundOption { gpus: case.least, ranks: case.least, ..BoundOption::default() };
+        let terms = Terms { factors: &factors, anchor, price: sum.price };
+        for known in &mut game.0 {
+            known.solution = self.solve_region(&known.region, &known.flow, &terms);
+            known.least.clone_from(&known.solution.least);
+        }
+        let mut best: f64 = 0.0;
+        let mut choice = vec![0; self.nodes.len()];
+        let end = rounds.end;
+        for round in rounds {
+            let minima = game.0.iter().map(|one| (one.region.part, &one.least[..]));
+            let value = self.through_regions(minima, &terms, case, &mut choice);
+            best = best.max(value - sum.price * sum.budget_us);
+            if best >= enough || game.0.is_empty() || round + 1 == end {
+                break;
+            }
+            let step = 2.0 / (round as f64 + 3.0);
+            for one in &mut game.0 {
+                self.trace_region(&one.region, &one.flow, &terms, &one.solution, &mut choice);
+                self.meet(one, &choice, step);
+                let part = one.region.part;
+                self.answer(one, (factors.forward[part], factors.backward[part]), step);
+                one.solution = self.solve_region(&one.region, &one.flow, &terms);
+                one.least.iter_mut().zip(&one.solution.least).for_each(|(most, &now)| *most = most.max(now));
+            }
+        }
+
+        best
+    }
+
+    /// Begins with the longest path by the fastest steps of all nodes.
+    fn first_known(&self, region: Region) -> KnownRegion {
+        let fastest = |place: usize| {
+            let options = self.nodes[place].options.iter();
+            options.fold((f64::INFINITY, f64::INFINITY), |least, option| {
+                (least.0.min(option.forward_us), least.1.min(option.backward_us))
+            })
+        };
+        let nodes: Vec<(f64, f64)> = (region.begin..region.end).map(fastest).collect();
+        let edges = vec![(0.0, 0.0); region.edges.len()];
+        let flow = Flow { nodes: vec![(0.0, 0.0); nodes.len()], edges: edges.clone(), work: (0.0, 0.0) };
+        let met = Met { nodes, edges, work: (0.0, 0.0) };
+        let mut known = KnownRegion { region, flow, met, least: Vec::new(), solution: Solution::default() };
+        self.answer(&mut known, (1.0, 1.0), 1.0);
+        known
+    }
+
+    /// Adds a choice to those that were met.
+    fn meet(&self, known: &mut KnownRegion, choice: &[usize], step: f64) {
+        let KnownRegion { region, met, .. } = known;
+        let mut work = (0.0, 0.0);
+        for (place, mean) in (region.begin..region.end).zip(&mut met.nodes) {
+            let option = &self.nodes[place].options[choice[place]];
+            mix(mean, (option.forward_us, option.backward_us), step);
+            work.0 += option.gpus * option.forward_us;
+            work.1 += option.gpus * option.backward_us;
+        }
+        for (edge, mean) in region.edges.iter().zip(&mut met.edges) {
+            mix(mean, self.moved_along(edge, choice), step);
+        }
+        mix(&mut met.work, work, step);
+    }
+
+    /// Moves the flow towards what takes longest by what was met, forward and back: a path or work.
+    fn answer(&self, known: &mut KnownRegion, factors: (f64, f64), step: f64) {
+        let KnownRegion { region, flow, met, .. } = known;
+        let (forward, backward) = factors;
+        let is_window = self.is_window(region.part);
+        for (weight, factor) in [(first as fn(&mut (f64, f64)) -> &mut f64, forward), (second, backward)] {
+            let of = |pair: (f64, f64)| {
+                let mut pair = pair;
+                *weight(&mut pair)
+            };
+            let path = region.longest(|node| of(met.nodes[node]), |edge| of(met.edges[edge]));
+            for pair in flow.nodes.iter_mut().chain(&mut flow.edges).chain([&mut flow.work]) {
+                *weight(pair) *= 1.0 - step;
+            }
+            if is_window && of(met.work) / self.gpus * backward > path.length * factor {
+                *weight(&mut flow.work) += step;
+                continue;
+            }
+            for edge in path.edges {
+                *weight(&mut flow.edges[edge]) += step;
+            }
+            for node in path.nodes {
+                *weight(&mut flow.nodes[node]) += step;
+            }
+        }
+    }
+}
+
+/// A path through a region.
+struct Path {
+    nodes: Vec<usize>,
+    edges: Vec<usize>,
+    length: f64,
+}
+
+impl Region {
+    /// The longest path by these times of its nodes and edges.
+    fn longest(&self, node: impl Fn(usize) -> f64, edge: impl Fn(usize) -> f64) -> Path {
+        let count = self.end - self.begin;
+        // By node, and for the exit: the longest way to its beginning, and the last edge of that.
+        let mut ways: Vec<(f64, Option<usize>)> = vec![(0.0, None); count + 1];
+        for (index, one) in self.edges.iter().enumerate() {
+            let before = one.from.checked_sub(self.begin).map_or(0.0, |from| ways[from].0 + node(from));
+            let way = before + edge(index);
+            let to = &mut ways[one.to - self.begin];
+            if to.1.is_none() || way > to.0 {
+                *to = (way, Some(index));
+            }
+        }
+        let length = |at: usize| ways[at].0 + if at < count { node(at) } else { 0.0 };
+        let last = (0..=count).max_by(|&a, &b| length(a).total_cmp(&length(b))).unwrap_or(count);
+        let mut path = Path { nodes: Vec::new(), edges: Vec::new(), length: length(last) };
+        let mut at = Some(last);
+        while let Some(now) = at {
+            path.nodes.extend((now < count).then_some(now));
+            path.edges.extend(ways[now].1);
+            at = ways[now].1.and_then(|edge| self.edges[edge].from.checked_sub(self.begin));
+        }
+        path
+    }
+}
+
+fn first(pair: &mut (f64, f64)) -> &mut f64 {
+    &mut pair.0
+}
+
+fn second(pair: &mut (f64, f64)) -> &mut f64 {
+    &mut pair.1
+}
+
+fn mix(mean: &mut (f64, f64), now: (f64, f64), step: f64) {
+    mean.0 += step * (now.0 - mean.0);
+    mean.1 += step * (now.1 - mean.1);
+}

@@ -1,0 +1,302 @@
+//! The bound of a chain within a budget: labels of time and GPU time, node by node.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::chain::{Anchor, moving_gpu_us};
+use super::exposure::Holds;
+use super::first_run::FirstRun;
+use super::label::{Dropped, Label, Lists, Phase, STATES, thin};
+use super::search::MANY_LABELS;
+use super::step::{Ranks, Step};
+use super::{Bound, BoundOption};
+
+/// With fewer labels in all, twice as many of an option are told apart.
+const FEW_LABELS: usize = 100_000;
+
+/// By label: the option, and where the way to the node before is listed.
+type Trails = Vec<(u32, u32)>;
+
+/// Labels of one option, by [state](STATES).
+type Fronts = [Vec<Label>; STATES.len()];
+
+/// What follows an option of a node at least, microseconds.
+struct Rest {
+    steps: f64,
+    /// With updates that all ranks have.
+    time: f64,
+    /// Time, and GPU time at its price.
+    priced: f64,
+    gpu_time: f64,
+}
+
+/// What labels are worth keeping for.
+struct Worth {
+    price: f64,
+    budget_us: f64,
+    enough: f64,
+    /// Whether GPU time is limited.
+    is_limited: bool,
+    /// Whether labels are told apart by what the last node's ranks have of the first one's.
+    is_fine: bool,
+    dropped: Dropped,
+}
+
+impl Worth {
+    fn is_worth(&self, label: &Label, lists: Lists, rest: &Rest) -> bool {
+        if self.dropped == Dropped::Mostly && lists == Lists::Leaving {
+            return false;
+        }
+        let priced_us = label.first_us + self.price * (label.gpu_us - self.budget_us) + rest.priced;
+        label.gpu_us + rest.gpu_time <= self.budget_us
+            && label.first_us + rest.time < self.enough
+            && label.longest_us + rest.steps < self.enough
+            && (self.price <= 0.0 || priced_us < self.enough)
+    }
+}
+
+impl Bound {
+    /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. All labels are gone
+    /// through but those that are no better than another one, lead beyond the budget or are no less than `enough`; where there are more
+    /// than `most` for an option and a state, neighbours count as one that is at least as good as both. O(nodes x counts^2 x most).
+    pub(super) fn least_within(
+        &self,
+        case: &Range<usize>,
+        (budget_us, enough): (f64, f64),
+        price: f64,
+        most: usize,
+    ) -> f64 {
+        let worth = Worth {
+            price,
+            budget_us,
+            enough,
+            is_limited: price > 0.0,
+            is_fine: most >= MANY_LABELS,
+            dropped: Dropped::Certainly,
+        };
+        let (labels, _) = self.labels(case, &worth, most);
+        labels.iter().map(Label::time_us).fold(enough, f64::min)
+    }
+
+    /// GPU counts, by place, with which a chain takes little time and GPU time by this bound: about `most` choices.
+    pub(crate) fn chain_choices(&self, most: usize) -> Vec<Vec<usize>> {
+        if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
+            return Vec::new();
+        }
+        let all = 0..self.nodes[self.anchor].options.len();
+        let (budget_us, enough) = (f64::INFINITY, f64::INFINITY);
+        let whatever = Worth {
+            price: 0.0,
+            budget_us,
+            enough,
+            is_limited: true,
+            is_fine: false,
+            dropped: Dropped::Mostly,
+        };
+        let (mut labels, trails) = self.labels(&all, &whatever, most);
+        thin(&mut labels, most, Dropped::Mostly);
+        let counts = |label: &Label| {
+            let mut trail = label.trail;
+            let mut counts = vec![0; self.nodes.len()];
+            for (node, count) in self.nodes.iter().zip(&mut counts).rev() {
+                let (option, before) = trails[trail as usize];
+                *count = node.options[option as usize].gpus as usize;
+                trail = before;
+            }
+            counts
+        };
+        labels.iter().map(counts).collect()
+    }
+
+    /// The labels of the last node, and the ways to all.
+    fn labels(&self, case: &Range<usize>, worth: &Worth, most: usize) -> (Vec<Label>, Trails) {
+        let anchor = self.anchor_of(case);
+        let rests = self.rests_of_chain(case, &anchor, worth.price);
+        let mut trails = Trails::new();
+        let mut last: Vec<Fronts> = Vec::new();
+        for (place, rests) in rests.iter().enumerate() {
+            let mut next = Vec::with_capacity(self.nodes[place].options.len());
+            for (option, rest) in rests.iter().enumerate() {
+                let mut fronts = Fronts::default();
+                if place != self.anchor || case.contains(&option) {
+                    fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
+                }
+                // Where there are few in all, more of an option cost little.
+                let most = if worth.is_fine && trails.len() < FEW_LABELS { 2 * most } else { most };
+                for front in &mut fronts {
+                    thin(front, most, worth.dropped);
+                    for label in front {
+                        trails.push((option as u32, label.trail));
+                        label.trail = trails.len() as u32 - 1;
+                    }
+                }
+                next.push(fronts);
+            }
+            last = next;
+        }
+        let mut ends = Vec::new();
+        for (fronts, first_run) in last.into_iter().zip(self.first_runs.last().into_iter().flatten()) {
+            for (&(_, lists), labels) in STATES.iter().zip(fronts) {
+                match lists {
+                    Lists::First => {
+                        ends.extend(labels.into_iter().map(|label| label.left(Lists::Others, first_run)));
+                    }
+                    Lists::Others | Lists::Back => ends.extend(labels),
+                    Lists::Leaving => {}
+                }
+            }
+        }
+        ends.retain(|label| label.all_gpu_us() <= worth.budget_us);
+        (ends, trails)
+    }
+
+    /// What labels of the node before become with this option, as far as they are worth keeping.
+    fn extended(
+        &self,
+        last: &[Fronts],
+        (place, index): (usize, usize),
+        anchor: &Anchor,
+        (worth, rest): (&Worth, &Rest),
+    ) -> Fronts {
+        let option = &self.nodes[place].options[index];
+        let is_everywhere = option.gpus >= self.gpus;
+        let own_us = option.forward_us + option.backward_us;
+        let meets = place >= self.learns_from() && anchor.meets(self, place, option);
+        let mut step = Step {
+            bound: self,
+            option,
+            own_us,
+            from_gpus: 0.0,
+            there_us: 0.0,
+            back_us: 0.0,
+            gpu_us: if worth.is_limited { option.computing_us } else { 0.0 },
+            is_limited: worth.is_limited,
+            meets: meets.then_some(anchor.update_us),
+            anchor_us: self.cycle_us(place, option, anchor) - own_us,
+            is_first: place == self.learns_from(),
+            has_gradients: self.nodes[place].has_gradients,
+            first_run: FirstRun::default(),
+            dropped: worth.dropped,
+            ranks: Ranks::Apart,
+            chosen: None,
+            holds: Holds::Larger,
+        };
+        let mut fronts = Fronts::default();
+        let mut add = |step: &Step<'_>, label: Label, (phase, before): (Phase, Lists)| {
+            for &after in step.lists(before, &label) {
+                let (phase, mut label) = step.taken(label, phase, (before, after));
+                if after == Lists::Back {
+                    label.first_gpus = 0.0;
+                }
+                if worth.is_worth(&label, after, rest) {
+                    fronts[front_of(phase, after)].push(label);
+                }
+            }
+        };
+        if place == 0 {
+            add(&step, Label::default(), (Phase::Before, Lists::Others));
+        }
+        for (from, before) in last.iter().enumerate() {
+            let node = &self.nodes[place];
+            let gpus = self.nodes[place - 1].options[from].gpus;
+            step.from_gpus = gpus;
+            step.first_run = self.first_runs[place - 1][from];
+            if !worth.is_limited {
+                step.first_run.exposed_us = 0.0;
+            }
+            let narrowing = gpus.total_cmp(&option.gpus);
+            let nested = match narrowing {
+                Ordering::Less => Ranks::Around,
+                Ordering::Equal => Ranks::Same,
+                Ordering::Greater => Ranks::Among,
+            };
+            // What is proposed is placed later.
+            let is_proof = worth.dropped == Dropped::Certainly;
+            let can_turn = is_proof && narrowing.is_eq() && gpus > 1.0;
+            // Unless one of both has all.
+            let can_part = is_proof && !is_everywhere && gpus < self.gpus;
+            let ways = [
+                Some((nested, node.transfers[from][index], None)),
+                can_turn.then_some((Ranks::Among, node.turned[from], None)),
+                can_part.then_some((Ranks::Apart, node.apart[from][index], None)),
+            ];
+            let chosen = if worth.is_fine && worth.is_limited { &node.chosen[from][index][..] } else { &[] };
+            let chosen_ways = chosen.iter().map(|&chosen| (nested, (chosen.us, chosen.us), Some(chosen)));
+            for (ranks, (there, back), choice) in ways.into_iter().flatten().chain(chosen_ways) {
+                (step.there_us, step.back_us, step.ranks, step.chosen) = (there, back, ranks, choice);
+                // One rank more than the longer list has waits for samples then.
+                let other_us = if ranks == Ranks::Apart { there } else { 0.0 };
+                let moving_gpu_us = moving_gpu_us(gpus, option.gpus, (there, back)) + other_us;
+                step.gpu_us = if worth.is_limited { option.computing_us + moving_gpu_us } else { 0.0 };
+                let is_turned = ranks == Ranks::Among && narrowing.is_eq();
+                for (&state, labels) in STATES.iter().zip(before) {
+                    // Turning them serves nothing else than to part from the first list.
+                    if is_turned && state.1 != Lists::First {
+                        continue;
+                    }
+                    // From the first list, it is known how many are chosen.
+                    let is_known = state.1 == Lists::First && ranks == nested && !chosen.is_empty();
+                    if is_known != choice.is_some() {
+                        continue;
+                    }
+                    for &label in labels {
+                        if worth.is_fine {
+                            for holds in step.can_hold(&label) {
+                                step.holds = holds;
+                                add(&step, label, state);
+                            }
+                        } else {
+                            step.holds = Holds::Unknown;
+                            add(&step, label, state);
+                        }
+                    }
+                }
+            }
+        }
+        fronts
+    }
+
+    /// A node's steps in the cycle of the first node's ranks.
+    fn cycle_us(&self, place: usize, option: &BoundOption, anchor: &Anchor) -> f64 {
+        let is_counted = option.gpus >= self.gpus && (place != self.anchor || anchor.gpus >= self.gpus);
+        let update_us = if is_counted { option.update_us } else { 0.0 };
+        option.forward_us + option.backward_us + update_us
+    }
+
+    /// What follows each node at least.
+    fn rests_of_chain(&self, case: &Range<usize>, anchor: &Anchor, price: f64) -> Vec<Vec<Rest>> {
+        let mut rests: Vec<Vec<Rest>> = Vec::with_capacity(self.nodes.len());
+        for place in (0..self.nodes.len()).rev() {
+            let of_option = |index: usize| {
+                let never = f64::INFINITY;
+                let mut least = Rest { steps: never, time: never, priced: never, gpu_time: never };
+                let (Some(next), Some(after)) = (self.nodes.get(place + 1), rests.last()) else {
+                    return Rest { steps: 0.0, time: 0.0, priced: 0.0, gpu_time: 0.0 };
+                };
+                for (to, option) in next.options.iter().enumerate() {
+                    if place + 1 == self.anchor && !case.contains(&to) {
+                        continue;
+                    }
+                    let (there, back) = next.transfers[index][to];
+                    let us = there + back + self.cycle_us(place + 1, option, anchor);
+                    let gpu_us = self.transfer_gpu_us(place + 1, (index, to)) + option.computing_us;
+                    let steps_us = there + back + option.forward_us + option.backward_us;
+                    least.steps = least.steps.min(steps_us + after[to].steps);
+                    least.time = least.time.min(us + after[to].time);
+                    least.priced = least.priced.min(us + price * gpu_us + after[to].priced);
+                    least.gpu_time = least.gpu_time.min(gpu_us + after[to].gpu_time);
+                }
+                least
+            };
+            let of_node = (0..self.nodes[place].options.len()).map(of_option).collect();
+            rests.push(of_node);
+        }
+        rests.reverse();
+        rests
+    }
+}
+
+/// The place of a state.
+fn front_of(phase: Phase, lists: Lists) -> usize {
+    4 * phase as usize + lists as usize
+}

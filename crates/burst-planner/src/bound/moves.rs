@@ -1,0 +1,86 @@
+//! What moving samples from one node to the next takes at least.
+
+use super::Transfers;
+use crate::NodeId;
+use crate::costs::{CostModel, bounds_of};
+use crate::problem::Structure;
+
+/// Where more ranks are chosen, it does not matter how many of them have the larger share.
+const MOST_CHOSEN: usize = 16;
+
+/// Ranks that are chosen from a longer list, where some have the larger share and some the smaller one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chosen {
+    /// How many of them have the larger one.
+    pub(super) least_larger: f64,
+    pub(super) most_larger: f64,
+    /// What moving samples there, or back, takes at least then.
+    pub(super) us: f64,
+}
+
+/// What moving samples from one node to the next takes at least, by GPU counts.
+pub(super) struct Moves<'m> {
+    pub(super) structure: &'m Structure,
+    pub(super) costs: &'m dyn CostModel,
+    pub(super) counts: &'m dyn Fn(usize) -> Vec<usize>,
+}
+
+impl Moves<'_> {
+    /// What moves between nodes that learn nothing can move for the next iteration meanwhile.
+    fn both(&self, producer: usize, node: usize, least: impl Fn(usize, usize) -> f64) -> Transfers {
+        let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
+        let back = if self.structure.needs_gradient[producer] { learns } else { 0.0 };
+        let both = |from: usize, to: usize| (learns * least(from, to), back * least(to, from));
+        let own = (self.counts)(node);
+        (self.counts)(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
+    }
+
+    fn least_us(&self, producer: usize, from: usize, to: usize) -> f64 {
+        if from == to { 0.0 } else { bounds_of(self.costs).min_transfer(NodeId(producer), from, to) }
+    }
+
+    /// Whichever ranks these are.
+    pub(super) fn least(&self, producer: usize, node: usize) -> Transfers {
+        self.both(producer, node, |from, to| self.least_us(producer, from, to))
+    }
+
+    /// Where neither ranks are all among the others.
+    pub(super) fn apart(&self, producer: usize, node: usize) -> Transfers {
+        let apart = |from, to| bounds_of(self.costs).min_transfer_unnested(NodeId(producer), from, to);
+        self.both(producer, node, |from, to| apart(from, to).max(self.least_us(producer, from, to)))
+    }
+
+    /// Where the shorter of both lists is chosen from the longer one, the producer's: by how many of its ranks have the larger share there.
+    pub(super) fn among(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Chosen>>> {
+        let (before, own) = ((self.counts)(producer), (self.counts)(node));
+        let of_pair = |from: usize, to: usize| {
+            let larger = self.costs.ranks_with_larger_shard(from).min(from);
+            if to >= from || to > MOST_CHOSEN || larger == from {
+                return Vec::new();
+            }
+            let mut ranges: Vec<Chosen> = Vec::new();
+            for larger in to.saturating_sub(from - larger)..=to.min(larger) {
+                let us = bounds_of(self.costs).min_transfer_to_subset(NodeId(producer), from, to, larger);
+                match ranges.last_mut() {
+                    Some(last) if last.us.total_cmp(&us).is_eq() => last.most_larger = larger as f64,
+                    _ => {
+                        let larger = larger as f64;
+                        ranges.push(Chosen { least_larger: larger, most_larger: larger, us });
+                    }
+                }
+            }
+            ranges
+        };
+        before.iter().map(|&from| own.iter().map(|&to| of_pair(from, to)).collect()).collect()
+    }
+
+    /// By the producer's count: to the same ranks in another order.
+    pub(super) fn turned(&self, producer: usize, node: usize) -> Vec<(f64, f64)> {
+        let any = self
+            .both(producer, node, |from, to| bounds_of(self.costs).min_transfer(NodeId(producer), from, to));
+        let own = (self.counts)(node);
+        let same = |count: &usize| own.iter().position(|other| other == count);
+        let before = (self.counts)(producer);
+        before.iter().zip(any).map(|(count, row)| same(count).map_or((0.0, 0.0), |to| row[to])).collect()
+    }
+}

@@ -1,0 +1,189 @@
+//! The best bound over weights and prices, and the choices that are met on the way.
+
+use std::ops::Range;
+
+use super::flows::Sum;
+use super::prices::Priced;
+use super::through::Case;
+use super::weights::Weights;
+use super::{Bound, BoundNode, longest_update};
+
+/// Into how many ranges the options of the anchor are divided at most.
+const MOST_CASES: usize = 12;
+/// How often weights are moved at most.
+const ROUNDS: usize = 16;
+/// How much the optimiser's steps count instead of what other ranks do before these can begin: tried in turns.
+const TAILS: [f64; 2] = [1.0, 0.5];
+/// Options of the ends of regions and of nodes between them that are looked at for one bound, about.
+const REGION_WORK: usize = 200_000_000;
+/// How often flows are moved at most for the first case, and for every further one, which begins with the flows of the one before.
+const REGION_ROUNDS: usize = 100;
+const MORE_ROUNDS: usize = 24;
+/// By so much these move them, as if it was this round.
+const LATER_ROUND: usize = 20;
+/// The same as [`TAILS`] where regions are bounded by themselves.
+const REGION_TAILS: [f64; 4] = [1.0, 0.8, 0.6, 0.4];
+/// Pairs of options that are looked at for one bound, about.
+const WORK: usize = 40_000_000;
+/// Labels of a chain that are made for one bound, about.
+const LABELS: usize = 20_000_000;
+/// Where an option of a node can have so many of them, they are told apart by more.
+pub(super) const MANY_LABELS: usize = 400;
+/// It may have so many then. Mostly there are far fewer.
+const MOST_LABELS: usize = 5_000;
+
+/// How closely a bound is looked for.
+struct Effort {
+    cases: usize,
+    tails: usize,
+    rounds: usize,
+}
+
+impl Bound {
+    /// No arrangement whose GPU time is within the budget is faster, microseconds. It is not looked for beyond `enough`.
+    pub(crate) fn within(&self, budget_us: f64, enough: f64) -> f64 {
+        if self.nodes.iter().any(|node| node.options.is_empty()) {
+            return 0.0;
+        }
+        let Effort { cases, tails, rounds } = self.effort();
+        // Whatever the count of the node that the optimiser's steps are counted by: each is a case of its own.
+        let (mut least, mut binding) = (enough, None);
+        for case in self.cases(cases) {
+            let (mut bound, mut of_least): (f64, _) = (0.0, None);
+            if self.is_chain {
+                bound = self.chain_within_case(&case, budget_us, least, self.most_labels(cases));
+            } else {
+                for &tail in self.tails(tails) {
+                    // A case that is no faster than another one does not matter.
+                    if bound < least {
+                        let of_case = self.within_case(&case, tail, budget_us, least, rounds);
+                        if of_case.0 > bound {
+                            bound = of_case.0;
+                            of_least = Some((of_case.1, of_case.2));
+                        }
+                    }
+                }
+            }
+            if bound < least {
+                least = bound;
+                binding = of_least;
+            }
+        }
+        if let Some((mut weights, price)) = binding.filter(|_| least < enough) {
+            // All-reduces count from the anchor on, which may be any of the early nodes here.
+            let last = self.early.last().map_or(0, |&last| self.nodes[last].part);
+            weights.reduces[..last].fill(0.0);
+            least =
+                least.max(self.within_regions(&Sum { weights: &weights, price, budget_us }, enough, cases));
+        }
+        least.max(self.mean_computing_us())
+    }
+
+    /// The bound by regions, whatever count the widest early node has.
+    fn within_regions(&self, sum: &Sum<'_>, enough: f64, cases: usize) -> f64 {
+        let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
+        let all_rounds = REGION_WORK / (self.nodes.len() * options.pow(3));
+        let cases = (all_rounds / 8).clamp(1, cases);
+        let first = (all_rounds / 4).clamp(1, REGION_ROUNDS);
+        let more = (all_rounds * 3 / 4 / (cases * REGION_TAILS.len())).clamp(1, MORE_ROUNDS);
+        let mut game = self.game();
+        let mut least = enough;
+        let mut rounds = 0..first;
+        // The widest first: what is least is often among them, and others need not be looked at for long then.
+        for (narrow, wide) in self.widest(cases).into_iter().rev() {
+            let mut bound: f64 = 0.0;
+            for &tail in if self.early.is_empty() { &[0.0][..] } else { &REGION_TAILS } {
+                if bound < least {
+                    let case = Case { least: narrow, most: wide, tail };
+                    bound = bound.max(self.by_regions(&mut game, sum, case, least, rounds.clone()));
+                }
+                rounds = LATER_ROUND..LATER_ROUND + more;
+            }
+            least = least.min(bound);
+        }
+        least
+    }
+
+    /// What ranks compute at least, as a mean: also where nothing learns, and no rank waits for the end of an iteration.
+    fn mean_computing_us(&self) -> f64 {
+        let least = |node: &BoundNode| {
+            node.options.iter().map(|option| option.computing_us).fold(f64::INFINITY, f64::min)
+        };
+        self.nodes.iter().map(least).sum::<f64>() / self.gpus
+    }
+
+    fn tails(&self, most: usize) -> &'static [f64] {
+        if self.has_anchor { &TAILS[..most] } else { &[0.0] }
+    }
+
+    /// A step of the search for options is a sum over all nodes and pairs of their options: the more there are, the fewer are made.
+    fn effort(&self) -> Effort {
+        let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
+        let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
+        let cases = (solutions / 64).clamp(1, MOST_CASES);
+        let tails = (solutions / (cases * 64)).clamp(1, TAILS.len());
+        Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
+    }
+
+    /// How many labels there are at most for an option of a node of a chain.
+    fn most_labels(&self, cases: usize) -> usize {
+        let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
+        let affordable = LABELS / (self.nodes.len() * options * options * cases);
+        if affordable < MANY_LABELS { affordable.max(16) } else { MOST_LABELS }
+    }
+
+    /// The place of the node that the optimiser takes longest for.
+    pub(crate) fn longest_update(&self) -> usize {
+        longest_update(&self.nodes)
+    }
+
+    /// The bound of arrangements whose anchor takes this option, when the optimiser's steps count so much.
+    ///
+    /// It is not looked for beyond `enough`.
+    fn within_case(
+        &self,
+        case: &Range<usize>,
+        tail: f64,
+        budget_us: f64,
+        enough: f64,
+        rounds: usize,
+    ) -> (f64, Weights, f64) {
+        let mut weights = self.first_weights();
+        let mut best: f64 = 0.0;
+        let mut price = 0.0;
+        let mut of_best = (weights.clone(), price);
+        for round in 0..rounds {
+            let before = weights.clone();
+            let solve = |price: f64| self.solve(&weights, case, tail, price);
+            let Priced { bound, found } = Priced::new(self.gpus, budget_us, &mut price, solve);
+            if bound > best {
+                (best, of_best) = (bound, (before.clone(), price));
+            }
+            self.shift(&mut weights, (case, tail), &found, 2.0 / (round as f64 + 3.0));
+            if weights == before || best >= enough {
+                break;
+            }
+        }
+        (best, of_best.0, of_best.1)
+    }
+
+    /// The counts of the widest early node in at most so many ranges, by their ends; all where there is none.
+    fn widest(&self, most: usize) -> Vec<(f64, f64)> {
+        let options = self.early.iter().flat_map(|&place| &self.nodes[place].options);
+        let mut counts: Vec<f64> = options.map(|option| option.gpus).collect();
+        counts.sort_unstable_by(f64::total_cmp);
+        counts.dedup();
+        let ranges = counts.len().min(most);
+        let range = |index: usize| {
+            (counts[index * counts.len() / ranges], counts[(index + 1) * counts.len() / ranges - 1])
+        };
+        if ranges == 0 { vec![(1.0, f64::INFINITY)] } else { (0..ranges).map(range).collect() }
+    }
+
+    /// The options of the anchor in at most so many ranges.
+    fn cases(&self, most: usize) -> Vec<Range<usize>> {
+        let options = self.nodes[self.anchor].options.len();
+        let ranges = options.min(most);
+        (0..ranges).map(|index| index * options / ranges..(index + 1) * options / ranges).collect()
+    }
+}

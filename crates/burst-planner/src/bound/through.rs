@@ -1,0 +1,168 @@
+//! The least of the whole sum, from one node that all paths go through to the next.
+
+use super::regions::Terms;
+use super::{Bound, BoundOption};
+
+/// Which arrangements, and how the sum counts what is before the anchor: the first early node with a count of the case.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    /// Between which counts that of the widest early node is.
+    pub(super) least: f64,
+    pub(super) most: f64,
+    /// How much the cycles of the anchor's ranks count, and not that of the first node's. Nothing where there is no early node.
+    pub(super) tail: f64,
+}
+
+/// The least sums by option of the node that was come to last, before the anchor and from it on.
+type Sums = [Vec<f64>; 2];
+
+/// By option: that of the node before which gives the least sum, and whether that is from the anchor on.
+type Origins = Vec<(usize, usize)>;
+
+/// What a step of the sum leads to: the node, if it is one, and where its sums come from.
+struct Taken {
+    node: Option<usize>,
+    origins: [Origins; 2],
+}
+
+/// From the end of one part to the next.
+struct Step<'s> {
+    bound: &'s Bound,
+    terms: &'s Terms<'s>,
+    case: Case,
+    part: usize,
+    node: usize,
+    /// The node that is the part before, if that is one.
+    previous: Option<usize>,
+}
+
+impl Step<'_> {
+    /// How much what is on these ranks counts before the anchor.
+    fn weight(&self, option: &BoundOption) -> f64 {
+        1.0 - self.case.tail + self.case.tail * self.bound.shared(option, &self.terms.anchor)
+    }
+
+    /// A node's own part of the sum from the anchor on.
+    fn own(&self, option: &BoundOption) -> f64 {
+        self.bound.own_value(self.part, option, (1.0, 1.0), (0.0, 0.0), self.terms)
+    }
+
+    /// The same before the anchor, whose ranks may have the smaller shares there.
+    fn own_before(&self, option: &BoundOption) -> f64 {
+        let weight = self.weight(option);
+        let factors = self.terms.factors;
+        let less_us =
+            factors.forward[self.part] * option.less_us.0 + factors.backward[self.part] * option.less_us.1;
+        let apart = weight - (1.0 - self.case.tail);
+        self.bound.own_value(self.part, option, (weight, weight), (0.0, 0.0), self.terms) - apart * less_us
+    }
+
+    fn moving(&self, from: usize, to: usize) -> f64 {
+        if self.previous.is_none() {
+            // A region ends with this node's option; and before the first node there is nothing.
+            return if self.part == 0 || from == to { 0.0 } else { f64::INFINITY };
+        }
+        let (there, back) = self.bound.nodes[self.node].transfers[from][to];
+        let factors = self.terms.factors;
+        let backward = factors.backward[self.part - 1].min(factors.backward[self.part]);
+        factors.forward[self.part - 1] * there + backward * back
+    }
+
+    /// How much moving samples from this option counts before the anchor.
+    fn leaving(&self, from: usize) -> f64 {
+        self.previous.map_or(1.0, |previous| self.weight(&self.bound.nodes[previous].options[from]))
+    }
+
+    fn taken(&self, sums: &Sums) -> (Sums, [Origins; 2]) {
+        let options = &self.bound.nodes[self.node].options;
+        let early = &self.bound.early;
+        let is_early = early.contains(&self.node);
+        let has_early_after = early.last().is_some_and(|&last| self.node < last);
+        let arrive = |sums: &[f64], to: usize, weight: &dyn Fn(usize) -> f64| {
+            let values = sums.iter().enumerate().filter(|(_, sum)| sum.is_finite());
+            let values = values.map(|(from, sum)| (sum + weight(from) * self.moving(from, to), from));
+            values.fold((f64::INFINITY, 0), |a, b| if b.0 < a.0 { b } else { a })
+        };
+        let (mut next, mut origins) = (Sums::default(), <[Origins; 2]>::default());
+        for (to, option) in options.iter().enumerate() {
+            let is_anchor = is_early && option.gpus >= self.case.least;
+            let is_too_wide = is_early && option.gpus > self.case.most;
+            let staying = |from: usize| self.leaving(from).min(self.weight(option));
+            let mut stays = arrive(&sums[0], to, &staying);
+            if is_anchor || !has_early_after {
+                stays.0 = f64::INFINITY;
+            }
+            next[0].push(stays.0 + self.own_before(option));
+            origins[0].push((stays.1, 0));
+            let goes_on = arrive(&sums[1], to, &|_| 1.0);
+            let begins =
+                if is_anchor { arrive(&sums[0], to, &|from| self.leaving(from)) } else { (f64::INFINITY, 0) };
+            let (value, origin) =
+                if begins.0 < goes_on.0 { (begins.0, (begins.1, 0)) } else { (goes_on.0, (goes_on.1, 1)) };
+            next[1].push(if is_too_wide { f64::INFINITY } else { value + self.own(option) });
+            origins[1].push(origin);
+        }
+        (next, origins)
+    }
+}
+
+impl Bound {
+    /// Returns the minimum of the whole sum, and sets the options of the articulation nodes with which it is reached.
+    /// `regions` has the part of each region, ascending, with its minimum for each pair of options of its entry and
+    /// exit. O(parts x counts^2).
+    pub(super) fn through_regions<'r>(
+        &self,
+        regions: impl Iterator<Item = (usize, &'r [f64])>,
+        terms: &Terms<'_>,
+        case: Case,
+        choice: &mut [usize],
+    ) -> f64 {
+        let mut regions = regions.peekable();
+        let (open, closed) = (vec![0.0], vec![f64::INFINITY]);
+        let mut sums: Sums = if self.early.is_empty() { [closed, open] } else { [open, closed] };
+        let mut taken: Vec<Taken> = Vec::with_capacity(self.parts.len());
+        for (index, part) in self.parts.iter().enumerate() {
+            let (next, origins, node) = if let Some((_, least)) = regions.next_if(|&(part, _)| part == index)
+            {
+                let (next, origins) = through_region(&sums, least, 1.0 - case.tail);
+                (next, origins, None)
+            } else {
+                let before = index.checked_sub(1).map(|before| &self.parts[before][..]);
+                let previous = before.and_then(|part| if let &[node] = part { Some(node) } else { None });
+                let step = Step { bound: self, terms, case, part: index, node: part[0], previous };
+                let (next, origins) = step.taken(&sums);
+                (next, origins, Some(part[0]))
+            };
+            sums = next;
+            taken.push(Taken { node, origins });
+        }
+        let ends = sums[1].iter().enumerate();
+        let least = ends.fold((f64::INFINITY, 0), |a, (end, &sum)| if sum < a.0 { (sum, end) } else { a });
+        let (value, mut end) = least;
+        let mut state = 1;
+        for Taken { node, origins } in taken.iter().rev() {
+            if let Some(node) = node {
+                choice[*node] = end;
+            }
+            (end, state) = origins[state][end];
+        }
+        value
+    }
+}
+
+/// What comes before a region, and the region, of which so much counts before the anchor.
+fn through_region(sums: &Sums, least: &[f64], before: f64) -> (Sums, [Origins; 2]) {
+    let exits = least.len() / sums[0].len();
+    let (mut next, mut origins) = (Sums::default(), <[Origins; 2]>::default());
+    for (state, weight) in [before, 1.0].into_iter().enumerate() {
+        for to in 0..exits {
+            let values = sums[state].iter().enumerate().filter(|(_, sum)| sum.is_finite());
+            let values = values.map(|(from, sum)| (sum + weight * least[from * exits + to], (from, state)));
+            let (sum, origin) =
+                values.fold((f64::INFINITY, (0, state)), |a, b| if b.0 < a.0 { b } else { a });
+            next[state].push(sum);
+            origins[state].push(origin);
+        }
+    }
+    (next, origins)
+}

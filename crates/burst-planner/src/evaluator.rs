@@ -1,0 +1,410 @@
+//! What arrangements take, one after another, with everything remembered that they have in common.
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::activity::Activity;
+use crate::costs::{CostModel, NodeMemory, Share, StepTimes};
+use crate::groups::{Classes, GroupId, Slot};
+use crate::iteration::{Lanes, Program, Recorder, later};
+use crate::known::Known;
+use crate::order::Ordered;
+use crate::placed::Placed;
+use crate::problem::Structure;
+use crate::recompute::Recomputation;
+use crate::steady::{Ends, STEADY};
+use crate::{Arrangement, PlanProblem};
+use crate::{Error, NodeId, Result, Stop};
+
+/// Of so many sets of groups the classes are remembered: some ten megabytes.
+const MOST_KNOWN_CLASSES: usize = 1 << 14;
+
+/// The predicted time of one training iteration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct PlanTime {
+    /// From one iteration to the next in the steady state, microseconds; where none is reached soon, the mean of later iterations.
+    pub iteration_us: f64,
+    /// The time in which ranks compute or communicate (see [`Activity`]) in one iteration, summed over all ranks, GPU-microseconds.
+    pub gpu_time_us: f64,
+}
+
+/// An arrangement and its time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The time of an iteration.
+    pub time: PlanTime,
+    /// Where each node runs, and in which order.
+    pub arrangement: Arrangement,
+}
+
+/// Evaluates arrangements of one problem.
+///
+/// It looks every cost up once, so that evaluating many arrangements is fast. An evaluation takes O((nodes + edges) x classes), where a
+/// class is a set of ranks that do identical work: a handful, whatever the number of GPUs.
+pub struct Evaluator<'p> {
+    problem: &'p PlanProblem,
+    structure: Structure,
+    known: Known<'p>,
+    /// By the groups in use, ascending.
+    classes: FxHashMap<Box<[GroupId]>, Rc<Classes>>,
+    /// Those of the arrangement that was evaluated last, as all that follow.
+    slots: Slots,
+    ordered: Ordered,
+    recomputation: Recomputation,
+    /// The structure's own order.
+    own_order: Rc<[u32]>,
+    lanes: Lanes,
+    ends: Ends,
+    /// How many arrangements have been evaluated.
+    pub(crate) evaluations: u64,
+    /// Ends a search, which evaluates all the time.
+    stop: Stop,
+}
+
+/// An arrangement whose lists of ranks are numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Numbered {
+    /// By node.
+    pub(crate) groups: Vec<GroupId>,
+    pub(crate) order: Rc<[u32]>,
+}
+
+/// The groups of an arrangement, numbered as they are in use.
+#[derive(Debug, Default)]
+struct Slots {
+    /// By node.
+    nodes: Vec<Slot>,
+    /// By node: who holds the parameters that it owns.
+    parameters: Vec<Slot>,
+    /// Who holds any parameters, where their norm is needed.
+    all_parameters: Option<Slot>,
+    /// By group: its slot; [`UNUSED`] between evaluations.
+    by_group: Vec<Slot>,
+}
+
+const UNUSED: Slot = Slot::MAX;
+
+impl<'p> Evaluator<'p> {
+    /// An evaluator of arrangements of `problem`, whose steps take what `costs` says.
+    ///
+    /// # Errors
+    /// What [`PlanProblem::validate`] reports.
+    pub fn new(problem: &'p PlanProblem, costs: impl CostModel + 'p) -> Result<Self> {
+        problem.validate()?;
+        let structure = Structure::new(problem)?;
+        let own_order: Rc<[u32]> = structure.order.iter().map(|&node| node as u32).collect();
+        Ok(Self {
+            problem,
+            known: Known::new(costs),
+            classes: FxHashMap::default(),
+            slots: Slots::default(),
+            ordered: Ordered::new(&structure, &own_order),
+            own_order,
+            recomputation: Recomputation::default(),
+            structure,
+            lanes: Lanes::default(),
+            ends: Ends::default(),
+            evaluations: 0,
+            stop: Stop::default(),
+        })
+    }
+
+    /// Evaluates nothing more once this says so.
+    pub(crate) fn stopped_by(self, stop: &Stop) -> Self {
+        Self { stop: stop.clone(), ..self }
+    }
+
+    /// Predicts the time of an iteration by this arrangement.
+    ///
+    /// # Errors
+    /// [`Error::BadArrangement`], [`Error::NoTimes`] where the costs lack a GPU count, or [`Error::TooManyClasses`].
+    pub fn evaluate(&mut self, arrangement: &Arrangement) -> Result<PlanTime> {
+        let numbered = self.numbered(arrangement)?;
+        self.time(&numbered).map(|(time, _)| time)
+    }
+
+    /// For each rank, how many microseconds of an iteration in the steady state it computes, only communicates and idles. Ranks without
+    /// a node are idle.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    pub fn activity(&mut self, arrangement: &Arrangement) -> Result<Vec<Activity>> {
+        let numbered = self.numbered(arrangement)?;
+        let (time, classes) = self.time(&numbered)?;
+        let idle = Activity { idle_us: time.iteration_us, ..Activity::default() };
+        let mut by_rank = vec![idle; self.problem.gpus];
+        for (class, ranks) in classes.ranks.iter().enumerate() {
+            let activity = self.activity_of(class, time.iteration_us);
+            for rank in ranks.iter().cloned().flatten() {
+                by_rank[rank] = activity;
+            }
+        }
+        Ok(by_rank)
+    }
+
+    /// Time of an iteration on one GPU, microseconds, by which GPU time is divided to give amplification: what the problem says, or the sum of
+    /// all steps on one GPU.
+    ///
+    /// # Errors
+    /// [`Error::NoTimes`] where a node has no times for one GPU, [`Error::ZeroSingleGpuTime`] where nothing takes any time.
+    pub fn single_gpu_us(&self) -> Result<f64> {
+        if let Some(given_us) = self.problem.single_gpu_us {
+            return if given_us > 0.0 { Ok(given_us) } else { Err(Error::ZeroSingleGpuTime) };
+        }
+        let mut total = 0.0;
+        for (index, node) in self.problem.nodes.iter().enumerate() {
+            let steps = self.known.costs.compute(NodeId(index), 1, Share::Larger);
+            let steps = steps.ok_or_else(|| Error::NoTimes { node: node.name.clone(), gpus: 1 })?;
+            let update_us = if self.structure.users[index].is_empty() { 0.0 } else { steps.update_us };
+            let backward_us = if self.structure.needs_gradient[index] { steps.backward_us } else { 0.0 };
+            total += steps.forward_us + backward_us + update_us;
+        }
+        if total > 0.0 { Ok(total) } else { Err(Error::ZeroSingleGpuTime) }
+    }
+
+    pub(crate) fn problem(&self) -> &'p PlanProblem {
+        self.problem
+    }
+
+    pub(crate) fn structure(&self) -> &Structure {
+        &self.structure
+    }
+
+    /// The nodes in the structure's own order.
+    pub(crate) fn own_order(&self) -> &Rc<[u32]> {
+        &self.own_order
+    }
+
+    pub(crate) fn costs(&self) -> &dyn CostModel {
+        &*self.known.costs
+    }
+
+    pub(crate) fn group(&mut self, ranks: &[usize]) -> GroupId {
+        self.known.group(self.problem, ranks)
+    }
+
+    /// The group of `count` ranks from `start` on.
+    pub(crate) fn range(&mut self, start: usize, count: usize) -> GroupId {
+        self.known.range(self.problem, start, count)
+    }
+
+    /// What moving the output of a node from the ranks of one group to those of another takes.
+    pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
+        self.known.transfer_us(producer, from, to)
+    }
+
+    /// What summing up so many bytes over the ranks of a group takes.
+    pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
+        self.known.reduce_us(bytes, group)
+    }
+
+    /// Whether a group has a count that a search may choose for a node, and that there are times for.
+    pub(crate) fn is_option(&self, node: usize, group: GroupId) -> bool {
+        let counts = &self.problem.nodes[node].gpu_counts;
+        counts.binary_search(&self.ranks(group).len()).is_ok() && self.knows(node, group)
+    }
+
+    pub(crate) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
+        self.known.groups.ranks(group)
+    }
+
+    pub(crate) fn knows(&self, node: usize, group: GroupId) -> bool {
+        self.known.knows(node, group)
+    }
+
+    /// The steps of a node on a group, with the larger share.
+    pub(crate) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
+        self.known.steps_on(node, group).times[0]
+    }
+
+    pub(crate) fn numbered(&mut self, arrangement: &Arrangement) -> Result<Numbered> {
+        arrangement.check(self.problem, &self.structure)?;
+        let groups: Vec<GroupId> = arrangement.ranks.iter().map(|ranks| self.group(ranks)).collect();
+        if let Some(node) = (0..groups.len()).find(|&node| !self.known.knows(node, groups[node])) {
+            let gpus = arrangement.ranks[node].len();
+            return Err(Error::NoTimes { node: self.problem.nodes[node].name.clone(), gpus });
+        }
+        Ok(Numbered { groups, order: arrangement.order.iter().map(|&node| node as u32).collect() })
+    }
+
+    pub(crate) fn arrangement(&self, numbered: &Numbered) -> Arrangement {
+        Arrangement {
+            ranks: numbered.groups.iter().map(|&group| self.ranks(group).to_vec()).collect(),
+            order: numbered.order.iter().map(|&node| node as usize).collect(),
+        }
+    }
+
+    /// The iteration time in the steady state, and the classes whose lanes are left as the last iteration left them.
+    pub(crate) fn time(&mut self, numbered: &Numbered) -> Result<(PlanTime, Rc<Classes>)> {
+        self.run(numbered, &mut (), |_| false)
+    }
+
+    /// As [`time`](Self::time), but where what is known after an iteration `is_enough` already, only that: lower bounds of both times.
+    pub(crate) fn time_unless(
+        &mut self,
+        numbered: &Numbered,
+        is_enough: impl Fn(PlanTime) -> bool,
+    ) -> Result<(PlanTime, Rc<Classes>)> {
+        self.run(numbered, &mut (), is_enough)
+    }
+
+    /// As [`time_unless`](Self::time_unless); the recorder is told of the iterations that are run, one after another.
+    pub(crate) fn run<R: Recorder>(
+        &mut self,
+        numbered: &Numbered,
+        recorder: &mut R,
+        is_enough: impl Fn(PlanTime) -> bool,
+    ) -> Result<(PlanTime, Rc<Classes>)> {
+        self.stop.check()?;
+        self.evaluations += 1;
+        let classes = self.classes_of(numbered)?;
+        self.ordered.set(&self.structure, &numbered.order);
+        let program = Program {
+            nodes: &self.problem.nodes,
+            gradients: &self.problem.gradients,
+            micro_batches: self.problem.micro_batches.get(),
+            structure: &self.structure,
+            ordered: &self.ordered,
+            recomputation: &self.recomputation,
+            groups: &self.slots.nodes,
+            parameter_groups: &self.slots.parameters,
+            classes: &classes,
+            all_parameters: self.slots.all_parameters,
+        };
+        self.lanes.reset(classes.len());
+        self.ends.reset(classes.len());
+        let iteration_us = loop {
+            self.lanes.run(&program, &mut self.known, recorder);
+            self.ends.push(&self.lanes.compute);
+            if let Some(iteration_us) = self.ends.period() {
+                break iteration_us;
+            }
+            let least = self.least_time(&classes);
+            if is_enough(least) {
+                return Ok((least, classes));
+            }
+        };
+        let active = |class: usize| self.activity_of(class, iteration_us).active_us();
+        let of_ranks = (0..classes.len()).map(|class| classes.size(class) as f64 * active(class));
+        let gpu_time_us = of_ranks.sum();
+        Ok((PlanTime { iteration_us, gpu_time_us }, classes))
+    }
+
+    /// The classes of the ranks of an arrangement, whose groups are in use from now on.
+    pub(crate) fn classes_of(&mut self, numbered: &Numbered) -> Result<Rc<Classes>> {
+        self.number_groups(numbered);
+        self.recomputation.set(self.problem, &self.structure, &self.slots.nodes, &numbered.order);
+        self.classes()
+    }
+
+    /// The arrangement whose groups are in use.
+    pub(crate) fn placed<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> Placed<'a> {
+        Placed {
+            problem: self.problem,
+            structure: &self.structure,
+            known: &self.known,
+            classes,
+            groups: &self.slots.nodes,
+            parameter_groups: &self.slots.parameters,
+            all_parameters: self.slots.all_parameters,
+            recomputation: &self.recomputation,
+            order,
+        }
+    }
+
+    /// By node: the most that it needs on a rank, on any group that was met.
+    pub(crate) fn most_memory(&self) -> &[NodeMemory] {
+        self.known.most_memory()
+    }
+
+    /// Lower bounds of both times, after an iteration: no lane takes less than all that is on it.
+    fn least_time(&self, classes: &Classes) -> PlanTime {
+        let (mut iteration_us, mut gpu_time_us) = (self.ends.least_period(), 0.0);
+        for class in 0..classes.len() {
+            let busy_us = later(self.lanes.computed[class].total(), self.lanes.transferred[class].total());
+            iteration_us = later(iteration_us, busy_us);
+            gpu_time_us += classes.size(class) as f64 * busy_us;
+        }
+        // Never above the time by rounding.
+        let rounded = 1.0 - STEADY;
+        PlanTime { iteration_us: rounded * iteration_us, gpu_time_us: rounded * gpu_time_us }
+    }
+
+    fn activity_of(&self, class: usize, iteration_us: f64) -> Activity {
+        let (computed, transferred) = (&self.lanes.computed[class], &self.lanes.transferred[class]);
+        let computing_us = computed.total();
+        let communicating_us = (transferred.total() - computed.overlap(transferred)).max(0.0);
+        let idle_us = (iteration_us - computing_us - communicating_us).max(0.0);
+        Activity { computing_us, communicating_us, idle_us }
+    }
+
+    /// Sets the slots of an arrangement's groups.
+    fn number_groups(&mut self, numbered: &Numbered) {
+        let (parameters, all_parameters) = self.parameter_groups(numbered);
+        let (known, slots) = (&mut self.known, &mut self.slots);
+        slots.by_group.resize(known.groups.count(), UNUSED);
+        let mut used = std::mem::take(&mut known.used);
+        used.clear();
+        let others = parameters.iter().flatten().chain(&all_parameters);
+        for &group in numbered.groups.iter().chain(others) {
+            if std::mem::replace(&mut slots.by_group[group as usize], 0) == UNUSED {
+                used.push(group);
+            }
+        }
+        used.sort_unstable();
+        for (slot, &group) in used.iter().enumerate() {
+            slots.by_group[group as usize] = slot as Slot;
+        }
+        let of_group = |&group: &GroupId| slots.by_group[group as usize];
+        slots.nodes.clear();
+        slots.nodes.extend(numbered.groups.iter().map(of_group));
+        slots.parameters.clear();
+        slots.parameters.extend(parameters.as_ref().unwrap_or(&numbered.groups).iter().map(of_group));
+        slots.all_parameters = all_parameters.as_ref().map(of_group);
+        for &group in &used {
+            slots.by_group[group as usize] = UNUSED;
+        }
+        known.uses(used);
+    }
+
+    /// By node: who holds the parameters that it owns, where not always the node's own group does; and who holds any, where their
+    /// norm is needed.
+    fn parameter_groups(&mut self, numbered: &Numbered) -> (Option<Vec<GroupId>>, Option<GroupId>) {
+        let mut groups = None;
+        for (node, users) in self.structure.users.iter().enumerate() {
+            if users.iter().any(|&user| numbered.groups[user] != numbered.groups[node]) {
+                let of_users = users.iter().map(|&user| numbered.groups[user]);
+                let union = self.known.union(self.problem, of_users);
+                groups.get_or_insert_with(|| numbered.groups.clone())[node] = union;
+            }
+        }
+        if !self.problem.gradients.clip_norm {
+            return (groups, None);
+        }
+        let held = groups.as_ref().unwrap_or(&numbered.groups);
+        let of_owners = (0..held.len()).filter(|&node| !self.structure.users[node].is_empty());
+        let of_owners: Vec<GroupId> = of_owners.map(|node| held[node]).collect();
+        let all = (!of_owners.is_empty()).then(|| self.known.union(self.problem, of_owners.into_iter()));
+        (groups, all)
+    }
+
+    /// The classes of the groups in use.
+    fn classes(&mut self) -> Result<Rc<Classes>> {
+        let used = &self.known.used[..];
+        if let Some(known) = self.classes.get(used) {
+            return Ok(Rc::clone(known));
+        }
+        let larger = |count| self.known.costs.ranks_with_larger_shard(count);
+        let classes = Rc::new(Classes::new(&self.known.groups, used, self.problem.gpus, larger));
+        if classes.len() > usize::from(crate::groups::Class::MAX) {
+            return Err(Error::TooManyClasses { classes: classes.len() });
+        }
+        if self.classes.len() == MOST_KNOWN_CLASSES {
+            self.classes.clear();
+        }
+        self.classes.insert(used.into(), Rc::clone(&classes));
+        Ok(classes)
+    }
+}

@@ -1,0 +1,216 @@
+//! Lists of ranks by number, and ranks that do the same thing.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::costs::Share;
+
+/// The number of a list of ranks.
+pub(crate) type GroupId = u32;
+/// The number of a list of ranks among those that one arrangement uses.
+pub(crate) type Slot = u32;
+
+/// Ranks that follow each other, upwards or downwards.
+#[derive(Debug, Clone)]
+struct Stretch {
+    ranks: Range<usize>,
+    is_descending: bool,
+}
+
+impl Stretch {
+    fn of(list: &[usize]) -> Option<Self> {
+        let follow = |step: fn(usize) -> usize| list.windows(2).all(|pair| step(pair[0]) == pair[1]);
+        let is_descending = list.len() > 1 && follow(|rank| rank.wrapping_sub(1));
+        let first = if is_descending { list.last() } else { list.first() };
+        let first = *first.filter(|_| is_descending || follow(|rank| rank + 1))?;
+        Some(Self { ranks: first..first + list.len(), is_descending })
+    }
+
+    /// The ranks that come first in the list.
+    fn first(&self, count: usize) -> Range<usize> {
+        let Range { start, end } = self.ranks;
+        if self.is_descending { end - count..end } else { start..start + count }
+    }
+}
+
+/// Every list of ranks that was met, once.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    lists: Vec<Rc<[usize]>>,
+    /// By group: its ranks where they follow each other, upwards or downwards.
+    stretches: Vec<Option<Stretch>>,
+    numbers: FxHashMap<Rc<[usize]>, GroupId>,
+    /// By first rank and length: the same for ranks that follow each other.
+    of_range: FxHashMap<(usize, usize), GroupId>,
+}
+
+impl Groups {
+    pub(crate) fn number(&mut self, ranks: &[usize]) -> GroupId {
+        if let Some(&known) = self.numbers.get(ranks) {
+            return known;
+        }
+        let (ranks, number) = (Rc::<[usize]>::from(ranks), self.lists.len() as GroupId);
+        self.lists.push(Rc::clone(&ranks));
+        self.stretches.push(Stretch::of(&ranks));
+        self.numbers.insert(ranks, number);
+        number
+    }
+
+    /// The number of `count` ranks from `start` on.
+    pub(crate) fn number_of_range(&mut self, start: usize, count: usize) -> GroupId {
+        if let Some(&known) = self.of_range.get(&(start, count)) {
+            return known;
+        }
+        let number = self.number(&(start..start + count).collect::<Vec<_>>());
+        self.of_range.insert((start, count), number);
+        number
+    }
+
+    pub(crate) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
+        &self.lists[group as usize]
+    }
+
+    /// How many groups were met.
+    pub(crate) fn count(&self) -> usize {
+        self.lists.len()
+    }
+
+    pub(crate) fn len(&self, group: GroupId) -> usize {
+        self.lists[group as usize].len()
+    }
+}
+
+/// Some ranks that are in the same groups with the same shares. They do the same things at the same times, so one of them is
+/// looked at for all.
+pub(crate) type Class = u16;
+
+/// A class in a group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member {
+    pub(crate) class: Class,
+    pub(crate) share: Share,
+}
+
+/// The classes of the ranks that are in any of some groups.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    /// By class: its ranks.
+    pub(crate) ranks: Vec<Vec<Range<usize>>>,
+    /// Of all groups, one after another.
+    members: Vec<Member>,
+    /// By slot: where its members begin; and where the last ones end.
+    starts: Vec<u32>,
+}
+
+impl Classes {
+    /// The classes of the ranks of these groups. O(groups^2) where the ranks of each group follow each other, else
+    /// O(groups x ranks).
+    pub(crate) fn new(
+        groups: &Groups,
+        used: &[GroupId],
+        world: usize,
+        larger: impl Fn(usize) -> usize,
+    ) -> Self {
+        let stretches: Option<Vec<&Stretch>> =
+            used.iter().map(|&group| groups.stretches[group as usize].as_ref()).collect();
+        match stretches {
+            Some(stretches) => Self::of_stretches(&stretches, larger),
+            None => Self::refined(groups, used, world, larger),
+        }
+    }
+
+    /// Divides the ranks wherever a group or its larger shares begin or end.
+    fn of_stretches(stretches: &[&Stretch], larger: impl Fn(usize) -> usize) -> Self {
+        let with_larger: Vec<(&Range<usize>, Range<usize>)> = stretches
+            .iter()
+            .map(|stretch| (&stretch.ranks, stretch.first(larger(stretch.ranks.len()))))
+            .collect();
+        let mut borders = Vec::with_capacity(4 * stretches.len());
+        for (ranks, larger) in &with_larger {
+            borders.extend([ranks.start, larger.start, larger.end, ranks.end]);
+        }
+        borders.sort_unstable();
+        borders.dedup();
+        let is_used =
+            |part: &Range<usize>| stretches.iter().any(|stretch| stretch.ranks.contains(&part.start));
+        let parts: Vec<Range<usize>> =
+            borders.windows(2).map(|ends| ends[0]..ends[1]).filter(is_used).collect();
+        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(stretches.len() + 1));
+        for (ranks, larger) in &with_larger {
+            starts.push(members.len() as u32);
+            let first = parts.partition_point(|part| part.start < ranks.start);
+            for (class, part) in parts.iter().enumerate().skip(first) {
+                if part.start >= ranks.end {
+                    break;
+                }
+                let share = if larger.contains(&part.start) { Share::Larger } else { Share::Smaller };
+                members.push(Member { class: class as Class, share });
+            }
+        }
+        starts.push(members.len() as u32);
+        Self { ranks: parts.into_iter().map(|part| vec![part]).collect(), members, starts }
+    }
+
+    /// Refines the ranks by one group after another.
+    fn refined(groups: &Groups, used: &[GroupId], world: usize, larger: impl Fn(usize) -> usize) -> Self {
+        // Class 0 are the ranks that are in no group.
+        let mut class_of = vec![0_usize; world];
+        let mut next = 1;
+        for &group in used {
+            let ranks = groups.ranks(group);
+            let larger = larger(ranks.len());
+            let mut refined: HashMap<(usize, bool), usize> = HashMap::new();
+            for (position, &rank) in ranks.iter().enumerate() {
+                let class = refined.entry((class_of[rank], position < larger)).or_insert_with(|| {
+                    next += 1;
+                    next - 1
+                });
+                class_of[rank] = *class;
+            }
+        }
+        let mut numbers: HashMap<usize, usize> = HashMap::new();
+        let mut ranks: Vec<Vec<Range<usize>>> = Vec::new();
+        for (rank, &class) in class_of.iter().enumerate().filter(|&(_, &class)| class > 0) {
+            let number = *numbers.entry(class).or_insert(ranks.len());
+            if number == ranks.len() {
+                ranks.push(Vec::new());
+            }
+            ranks[number].push(rank..rank + 1);
+        }
+        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(used.len() + 1));
+        let mut listed = vec![usize::MAX; ranks.len()];
+        for (slot, &group) in used.iter().enumerate() {
+            starts.push(members.len() as u32);
+            let list = groups.ranks(group);
+            let larger = larger(list.len());
+            for (position, rank) in list.iter().enumerate() {
+                let class = numbers[&class_of[*rank]];
+                let share = if position < larger { Share::Larger } else { Share::Smaller };
+                if listed[class] != slot {
+                    listed[class] = slot;
+                    members.push(Member { class: class as Class, share });
+                }
+            }
+        }
+        starts.push(members.len() as u32);
+        Self { ranks, members, starts }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ranks.len()
+    }
+
+    /// How many ranks are in a class.
+    pub(crate) fn size(&self, class: usize) -> usize {
+        self.ranks[class].iter().map(Range::len).sum()
+    }
+
+    #[inline]
+    pub(crate) fn members(&self, slot: Slot) -> &[Member] {
+        let slot = slot as usize;
+        &self.members[self.starts[slot] as usize..self.starts[slot + 1] as usize]
+    }
+}

@@ -1,0 +1,276 @@
+//! What is held, for which node and by which ranks.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::costs::{NodeMemory, Share};
+use crate::groups::{Class, Classes, Slot};
+use crate::known::Known;
+use crate::problem::Structure;
+use crate::recompute::Recomputation;
+use crate::{Node, PlanProblem};
+
+/// Bytes of the norm of all gradients.
+const NORM_BYTES: u64 = 4;
+
+/// The nodes of a problem with the ranks that they are on.
+pub(crate) struct Placed<'a> {
+    pub(crate) problem: &'a PlanProblem,
+    pub(crate) structure: &'a Structure,
+    pub(crate) known: &'a Known<'a>,
+    pub(crate) classes: &'a Classes,
+    /// By node.
+    pub(crate) groups: &'a [Slot],
+    /// By node: who holds the parameters that it owns.
+    pub(crate) parameter_groups: &'a [Slot],
+    /// Who holds any parameters, where their norm is needed.
+    pub(crate) all_parameters: Option<Slot>,
+    pub(crate) recomputation: &'a Recomputation,
+    pub(crate) order: &'a [u32],
+}
+
+/// At least what [`Placed::each`] adds up to on any rank, where the nodes need no more than this: as if a rank had all of them, with
+/// all that ranks hold for others. O(nodes).
+pub(crate) fn most_held(problem: &PlanProblem, structure: &Structure, most: &[NodeMemory]) -> u64 {
+    let takes_turns = !problem.checkpoints.is_empty();
+    let of_node = |(node, memory): (usize, &NodeMemory)| {
+        let consumers = structure.consumers[node].len() as u64;
+        // For each list of consumers a copy there, the sum of their parts there, and that here; and the sum of all.
+        let copies = if takes_turns { 4 * consumers + 3 } else { 3 * consumers + 1 };
+        let saved_bytes = if takes_turns { memory.saved_bytes } else { 0 };
+        let Node { state_bytes, gradient_bytes, .. } = problem.nodes[node];
+        // The sum of several users' parts, a bucket, and what micro-batches are added up in.
+        let gradients = if problem.micro_batches.get() > 1 { 5 } else { 2 };
+        [
+            memory.held_bytes,
+            memory.samples_bytes,
+            saved_bytes,
+            memory.output_bytes.saturating_mul(copies),
+            state_bytes,
+            gradient_bytes.saturating_mul(gradients),
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
+    };
+    let others = NORM_BYTES.saturating_add(problem.gradients.metrics_bytes.saturating_mul(2));
+    most.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
+}
+
+impl Placed<'_> {
+    /// Calls `add` with everything that is held: the class of the ranks, the node that it is held for, and its bytes on each of
+    /// the ranks. O((nodes + edges) x classes).
+    pub(crate) fn each(&self, mut add: impl FnMut(Class, usize, u64)) {
+        let mut loaded: Vec<Slot> = Vec::new();
+        for (node, &group) in self.groups.iter().enumerate() {
+            let loads = !loaded.contains(&group) && self.loads(node, group);
+            if loads {
+                loaded.push(group);
+            }
+            for member in self.classes.members(group) {
+                add(member.class, node, self.own(node, member.share));
+            }
+            if loads {
+                self.on(group, node, &mut add, |memory| memory.samples_bytes);
+            }
+            self.state(node, &mut add);
+            if !self.recomputation.is_local(node) {
+                self.copies(node, &mut add);
+            }
+        }
+        self.shared(&mut add);
+        self.buckets(&mut add);
+        self.totals(&mut add);
+        if let (Some(group), Some(&last)) = (self.all_parameters, self.order.last()) {
+            self.everywhere(group, last as usize, NORM_BYTES, &mut add);
+        }
+    }
+
+    fn loads(&self, node: usize, group: Slot) -> bool {
+        self.known.memory(node, group).iter().any(|memory| memory.samples_bytes > 0)
+    }
+
+    /// A part of what the node needs where its samples lie as a group's.
+    fn on(
+        &self,
+        group: Slot,
+        node: usize,
+        add: &mut impl FnMut(Class, usize, u64),
+        part: impl Fn(&NodeMemory) -> u64,
+    ) {
+        let memory = self.known.memory(node, group);
+        for member in self.classes.members(group) {
+            add(member.class, node, part(&memory[member.share as usize]));
+        }
+    }
+
+    /// What a node needs of its own on a member of its group: all but what is in shared memory, its output and the gradients of its
+    /// local producers' outputs.
+    fn own(&self, node: usize, share: Share) -> u64 {
+        let group = self.groups[node];
+        let memory = |node: usize| self.known.memory(node, group)[share as usize];
+        let NodeMemory { held_bytes, saved_bytes, output_bytes, .. } = memory(node);
+        let left =
+            if self.recomputation.is_local(node) { saved_bytes.saturating_add(output_bytes) } else { 0 };
+        let producers = self.structure.producers[node].iter().copied();
+        let gradients = producers.filter(|&producer| self.has_local_gradient(producer));
+        let gradients =
+            gradients.map(|producer| memory(producer).output_bytes).fold(left, u64::saturating_add);
+        held_bytes.saturating_sub(gradients)
+    }
+
+    fn has_local_gradient(&self, node: usize) -> bool {
+        self.recomputation.is_local(node) && self.structure.needs_gradient[node]
+    }
+
+    /// Memory that the segments between checkpoints take turns in: as many pieces as any of them needs, the largest for its largest.
+    fn shared(&self, add: &mut impl FnMut(Class, usize, u64)) {
+        // By class and segment: what is in it, with the node that it is for.
+        let mut segments: BTreeMap<(Class, usize), Vec<(u64, usize)>> = BTreeMap::new();
+        for node in (0..self.groups.len()).filter(|&node| self.recomputation.is_local(node)) {
+            let consumers = self.structure.consumers[node].len();
+            let gradients = match consumers {
+                _ if !self.has_local_gradient(node) => 0,
+                1 => 1,
+                // From each of them, and their sum.
+                several => several + 1,
+            };
+            let memory = self.known.memory(node, self.groups[node]);
+            for member in self.classes.members(self.groups[node]) {
+                let NodeMemory { saved_bytes, output_bytes, .. } = memory[member.share as usize];
+                let segment = segments.entry((member.class, self.recomputation.segment(node))).or_default();
+                segment.push((saved_bytes, node));
+                segment.extend(std::iter::repeat_n((output_bytes, node), 1 + gradients));
+            }
+        }
+        let mut pieces: BTreeMap<Class, Vec<(u64, usize)>> = BTreeMap::new();
+        for ((class, _), mut segment) in segments {
+            segment.sort_unstable_by_key(|&piece| Reverse(piece));
+            let pieces = pieces.entry(class).or_default();
+            pieces.resize(pieces.len().max(segment.len()), (0, 0));
+            for (piece, other) in pieces.iter_mut().zip(segment) {
+                *piece = (*piece).max(other);
+            }
+        }
+        for (class, pieces) in pieces {
+            for (bytes, node) in pieces {
+                add(class, node, bytes);
+            }
+        }
+    }
+
+    fn everywhere(&self, group: Slot, node: usize, bytes: u64, add: &mut impl FnMut(Class, usize, u64)) {
+        for member in self.classes.members(group) {
+            add(member.class, node, bytes);
+        }
+    }
+
+    /// Parameters with what belongs to them, and the sum of their gradients where several nodes use them on a rank.
+    fn state(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
+        let of_node = &self.problem.nodes[node];
+        self.everywhere(self.parameter_groups[node], node, of_node.state_bytes, add);
+        let users = &self.structure.users[node];
+        if users.len() < 2 {
+            return;
+        }
+        for holder in self.classes.members(self.parameter_groups[node]) {
+            let is_here = |user: &&usize| {
+                self.classes.members(self.groups[**user]).iter().any(|member| member.class == holder.class)
+            };
+            if users.iter().filter(is_here).count() > 1 {
+                add(holder.class, node, of_node.gradient_bytes);
+            }
+        }
+    }
+
+    /// Copies of the output on the ranks of consumers, and the parts of its gradient that come from them.
+    fn copies(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
+        let own = self.groups[node];
+        let consumers = &self.structure.consumers[node];
+        let group_of = |consumer: &usize| self.groups[*consumer];
+        let output = |memory: &NodeMemory| memory.output_bytes;
+        let mut parts = 0;
+        for (place, consumer) in consumers.iter().enumerate() {
+            let group = group_of(consumer);
+            if consumers[..place].iter().any(|earlier| group_of(earlier) == group) {
+                continue;
+            }
+            parts += 1;
+            if group != own {
+                self.on(group, node, add, output);
+            }
+            if !self.structure.needs_gradient[node] {
+                continue;
+            }
+            let is_sum = consumers[place + 1..].iter().any(|later| group_of(later) == group);
+            if is_sum {
+                self.on(group, node, add, output);
+            }
+            if group != own {
+                self.on(own, node, add, output);
+            }
+        }
+        if parts > 1 && self.structure.needs_gradient[node] {
+            self.on(own, node, add, output);
+        }
+    }
+
+    /// What micro-batches gave is added up: the sum of those before, a part, and the next sum.
+    fn totals(&self, add: &mut impl FnMut(Class, usize, u64)) {
+        let micro_batches = self.problem.micro_batches.get();
+        if micro_batches == 1 {
+            return;
+        }
+        for (node, users) in self.structure.users.iter().enumerate().filter(|(_, users)| !users.is_empty()) {
+            let gradient_bytes = self.problem.nodes[node].gradient_bytes;
+            for holder in self.classes.members(self.parameter_groups[node]) {
+                let is_here = |user: &usize| {
+                    self.classes.members(self.groups[*user]).iter().any(|member| member.class == holder.class)
+                };
+                let mut here = users.iter().filter(|user| is_here(user));
+                // The part is then a buffer of the user's, which is no memory for a sum.
+                let is_other = !is_here(&node) && here.next().is_some() && here.next().is_none();
+                let more = if is_other && micro_batches > 2 { 3 } else { 2 };
+                add(holder.class, node, gradient_bytes.saturating_mul(more));
+            }
+        }
+        let mut nodes = self.order.iter().rev().map(|&node| node as usize);
+        if let Some(loss) = nodes.find(|&node| self.structure.consumers[node].is_empty()) {
+            let bytes = self.problem.gradients.metrics_bytes.saturating_mul(2);
+            self.everywhere(self.groups[loss], loss, bytes, add);
+        }
+    }
+
+    /// Gradients that are reduced together are copied into one buffer.
+    fn buckets(&self, add: &mut impl FnMut(Class, usize, u64)) {
+        let gradients = &self.problem.gradients;
+        let mut filling: Vec<(Slot, u64, Vec<usize>)> = Vec::new();
+        let mut reduce = |group: Slot, nodes: &[usize]| {
+            if nodes.len() > 1 && self.known.len(group) > 1 {
+                for &node in nodes {
+                    self.everywhere(group, node, self.problem.nodes[node].gradient_bytes, add);
+                }
+            }
+        };
+        for &node in self.order.iter().rev() {
+            let node = node as usize;
+            if self.structure.users[node].is_empty() {
+                continue;
+            }
+            let group = self.parameter_groups[node];
+            let place = filling.iter().position(|bucket| bucket.0 == group).unwrap_or_else(|| {
+                filling.push((group, 0, Vec::new()));
+                filling.len() - 1
+            });
+            let (_, bytes, nodes) = &mut filling[place];
+            nodes.push(node);
+            *bytes = bytes.saturating_add(self.problem.nodes[node].gradient_bytes);
+            if gradients.overlap && *bytes >= gradients.bucket_bytes {
+                let (group, _, nodes) = filling.remove(place);
+                reduce(group, &nodes);
+            }
+        }
+        for (group, _, nodes) in filling {
+            reduce(group, &nodes);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Placements of the nodes of a training problem.
+
+use super::DevicePlacement;
+use super::problem::{Operation, PlacementProblem};
+use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, Share};
+
+impl PlacementProblem {
+    /// The nodes of a training problem on one GPU each, of so many. Moving takes what it takes at least between any two GPUs,
+    /// and the optimiser's steps are left out, so that no arrangement of nodes on one GPU each takes less than what the placement is
+    /// bounded by. But a node that uses the parameters of another one begins after it here, which it need not on another GPU.
+    ///
+    /// # Errors
+    /// What [`PlanProblem::validate`] reports, and [`Error::NoTimes`] for a node that has no times for one GPU.
+    pub fn from_problem(problem: &PlanProblem, costs: &dyn CostModel, devices: usize) -> Result<Self> {
+        problem.validate()?;
+        let structure = crate::problem::Structure::new(problem)?;
+        let mut placement = Self::new(devices);
+        for (index, node) in problem.nodes.iter().enumerate() {
+            let steps = costs.compute(NodeId(index), 1, Share::Larger);
+            let steps = steps.ok_or_else(|| Error::NoTimes { node: node.name.clone(), gpus: 1 })?;
+            let backward_us = if structure.needs_gradient[index] { steps.backward_us } else { 0.0 };
+            placement.add(Operation::new(node.name.clone(), steps.forward_us, backward_us));
+        }
+        for &(from, to) in &problem.edges {
+            let forward_us = crate::costs::bounds_of(costs).min_transfer(from, 1, 1);
+            let backward_us = if structure.needs_gradient[from.0] { forward_us } else { 0.0 };
+            placement.connect(from, to, forward_us, backward_us);
+        }
+        for (index, node) in problem.nodes.iter().enumerate() {
+            let user = NodeId(index);
+            if let Some(owner) = node.parameters_of {
+                if !problem.edges.contains(&(owner, user)) {
+                    placement.connect(owner, user, 0.0, 0.0);
+                }
+            }
+        }
+        Ok(placement)
+    }
+}
+
+impl DevicePlacement {
+    /// Each node on the rank of its device.
+    #[must_use]
+    pub fn arrangement(&self) -> Arrangement {
+        let ranks = self.devices.iter().map(|&device| vec![device]).collect();
+        Arrangement { ranks, order: self.order.clone() }
+    }
+}

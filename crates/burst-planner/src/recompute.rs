@@ -1,0 +1,109 @@
+//! Which outputs are kept for the backward pass, and which are computed again in it.
+
+use crate::groups::Slot;
+use crate::problem::{PlanProblem, Structure};
+
+/// What becomes of the outputs of an arrangement's nodes: see [the page of the model](super).
+#[derive(Debug, Default)]
+pub(crate) struct Recomputation {
+    /// By node: how many checkpoints come before it; empty without any.
+    segment: Vec<u32>,
+    /// By node: whether only its own ranks use its output, and only in its segment.
+    is_local: Vec<bool>,
+    /// By node: whether its forward step is taken again in the backward pass.
+    is_again: Vec<bool>,
+    is_checkpoint: Vec<bool>,
+}
+
+impl Recomputation {
+    /// Changes to another arrangement. O(nodes + edges); nothing without checkpoints.
+    pub(crate) fn set(
+        &mut self,
+        problem: &PlanProblem,
+        structure: &Structure,
+        groups: &[Slot],
+        order: &[u32],
+    ) {
+        if problem.checkpoints.is_empty() {
+            return;
+        }
+        let nodes = problem.nodes.len();
+        self.segment.resize(nodes, 0);
+        for flags in [&mut self.is_local, &mut self.is_again, &mut self.is_checkpoint] {
+            flags.clear();
+            flags.resize(nodes, false);
+        }
+        for &node in &problem.checkpoints {
+            self.is_checkpoint[node.0] = true;
+        }
+        let mut last = 0;
+        for &node in order {
+            self.segment[node as usize] = last;
+            last += u32::from(self.is_checkpoint[node as usize]);
+        }
+        for &node in order.iter().rev() {
+            let node = node as usize;
+            let consumers = &structure.consumers[node];
+            let is_beside = |&consumer: &usize| {
+                self.segment[consumer] == self.segment[node] && groups[consumer] == groups[node]
+            };
+            let is_local =
+                !problem.nodes[node].is_kept && !consumers.is_empty() && consumers.iter().all(is_beside);
+            let reads =
+                |node: usize| structure.needs_gradient[node].then_some(problem.nodes[node].backward_reads);
+            let is_needed = reads(node).is_some_and(|reads| reads.output)
+                || consumers.iter().any(|&consumer| {
+                    self.is_again[consumer] || reads(consumer).is_some_and(|reads| reads.input)
+                });
+            self.is_local[node] = is_local;
+            self.is_again[node] = is_local && is_needed && self.segment[node] < last;
+        }
+    }
+
+    /// Whether its memory, and that of its gradient, is also that of other segments.
+    pub(crate) fn is_local(&self, node: usize) -> bool {
+        self.is_local.get(node).copied().unwrap_or(false)
+    }
+
+    /// Its segment.
+    pub(crate) fn segment(&self, node: usize) -> usize {
+        self.segment.get(node).map_or(0, |&segment| segment as usize)
+    }
+
+    /// Of the nodes in an order, those that are computed again before the backward step of the one at `place`, in their order.
+    pub(crate) fn before_backward<'o>(
+        &self,
+        order: &'o [u32],
+        place: usize,
+    ) -> impl Iterator<Item = usize> + use<'_, 'o> {
+        let last = order[place] as usize;
+        let is_end = self.is_checkpoint.get(last).copied().unwrap_or(false);
+        let is_here = move |node: &u32| self.segment(*node as usize) == self.segment(last);
+        let count =
+            if is_end { order[..=place].iter().rev().take_while(|node| is_here(node)).count() } else { 0 };
+        let here = order[place + 1 - count..=place].iter().map(|&node| node as usize);
+        here.filter(|&node| self.is_again[node])
+    }
+}
+
+impl Structure {
+    /// The nodes that can be checkpoints: every other node comes before or after one of them, and some after. In the structure's order.
+    /// O(nodes x (nodes + edges)).
+    pub(crate) fn possible_checkpoints(&self) -> impl Iterator<Item = usize> + '_ {
+        self.order.iter().copied().filter(|&node| self.can_be_checkpoint(node))
+    }
+
+    pub(crate) fn can_be_checkpoint(&self, node: usize) -> bool {
+        let mut met = vec![false; self.order.len()];
+        for next in [&self.producers, &self.consumers] {
+            met[node] = false;
+            let mut left = vec![node];
+            while let Some(node) = left.pop() {
+                if !std::mem::replace(&mut met[node], true) {
+                    left.extend(&next[node]);
+                }
+            }
+        }
+        !self.consumers[node].is_empty() && met.into_iter().all(|met| met)
+    }
+}

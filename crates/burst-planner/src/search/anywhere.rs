@@ -1,0 +1,49 @@
+//! Arrangements that owe nothing to any model.
+
+use rand_chacha::ChaCha8Rng;
+
+use super::random::below;
+use super::shape::Shape;
+use crate::evaluator::{Evaluator, Numbered};
+
+/// A GPU count that it may run on for each node, as many of the first `gpus` ranks, and an order, all by chance; `None` where a node
+/// that is drawn for cannot run on so few GPUs. O(nodes x gpus + edges).
+pub(super) fn anywhere(
+    evaluator: &mut Evaluator<'_>,
+    shape: &Shape,
+    gpus: usize,
+    random: &mut ChaCha8Rng,
+) -> Option<Numbered> {
+    let nodes = shape.before.len();
+    let mut groups = Vec::with_capacity(nodes);
+    for node in 0..nodes {
+        let counts = &evaluator.problem().nodes[node].gpu_counts;
+        let usable = counts.iter().take_while(|&&count| count <= gpus).count();
+        let count = *counts[..usable].get(below(random, usable.max(1)))?;
+        let mut ranks: Vec<usize> = (0..gpus).collect();
+        for place in 0..count {
+            ranks.swap(place, place + below(random, gpus - place));
+        }
+        ranks.truncate(count);
+        ranks.sort_unstable();
+        let group = evaluator.group(&ranks);
+        if !evaluator.is_option(node, group) {
+            return None;
+        }
+        groups.push(group);
+    }
+    let mut waits: Vec<usize> = shape.before.iter().map(Vec::len).collect();
+    let mut ready: Vec<usize> = (0..nodes).filter(|&node| waits[node] == 0).collect();
+    let mut order = Vec::with_capacity(nodes);
+    while !ready.is_empty() {
+        let node = ready.swap_remove(below(random, ready.len()));
+        order.push(node as u32);
+        for &after in &shape.after[node] {
+            waits[after] -= 1;
+            if waits[after] == 0 {
+                ready.push(after);
+            }
+        }
+    }
+    Some(Numbered { groups, order: order.into() })
+}

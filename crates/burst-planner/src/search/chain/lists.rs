@@ -1,0 +1,341 @@
+//! Lists of ranks, and what it takes to get from one to another.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::steps::Steps;
+use crate::NodeId;
+
+/// Maximum number of segments in which ranks are distinguished.
+pub(super) const SEGMENTS: usize = 16;
+use crate::evaluator::Evaluator;
+use crate::groups::GroupId;
+
+/// A list of ranks that was met.
+pub(super) type ListId = u32;
+
+/// All lists of ranks that can be chosen from another one are looked at if they are no more than so many.
+const MOST_CHOICES: usize = 15;
+/// Of many ranks so many are exchanged for others, and for so many of those; of ranks that are not told apart, fewer.
+const MOST_EXCHANGED: usize = 8;
+const FEW_EXCHANGED: usize = 2;
+
+/// Ranks in ascending order.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) group: GroupId,
+    pub(super) ranks: Rc<[usize]>,
+    /// The place of their number among the counts, if it is one.
+    pub(super) count: Option<usize>,
+    /// How many of them, the first ones, have the larger share.
+    larger: usize,
+    /// Their segments, and those that have the smaller share only.
+    pub(super) mask: u16,
+    pub(super) smaller: u16,
+}
+
+/// Moving samples there and back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moving {
+    pub(super) time_us: f64,
+    /// Of all ranks that wait for it.
+    pub(super) gpu_us: f64,
+}
+
+/// Summing up the gradients of nodes on the same list.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
+pub(super) struct Reducing {
+    /// Their backward steps.
+    pub(super) backward_us: f64,
+    /// How much longer than these the all-reduces of buckets that are full before the first node take, which gradients of samples have to
+    /// wait for.
+    pub(super) delay_us: f64,
+    /// The all-reduce of the first nodes' bucket, and the updates after it.
+    pub(super) last_us: f64,
+    pub(super) last_update_us: f64,
+    /// All of them.
+    pub(super) reduces_us: f64,
+}
+
+/// All lists that were met, of the first ranks.
+pub(super) struct Lists {
+    pub(super) counts: Vec<usize>,
+    pub(super) gpus: usize,
+    all: Vec<List>,
+    by_group: FxHashMap<GroupId, ListId>,
+    /// By list and count: the lists chosen from it.
+    chosen: FxHashMap<(ListId, usize), Vec<ListId>>,
+    /// By list: those that differ from it by a rank.
+    near: FxHashMap<ListId, Vec<ListId>>,
+    moving: FxHashMap<(u32, ListId, ListId), Moving>,
+    /// By first node, end and list; `None` where there is nothing to reduce.
+    reducing: FxHashMap<(u32, u32, ListId), Option<Reducing>>,
+    /// By node: the first one whose output takes as long to move from one rank to another. Then it takes as long between all lists, in
+    /// this model.
+    alike: Vec<u32>,
+}
+
+impl Lists {
+    pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
+        let mut first = FxHashMap::default();
+        let nodes = evaluator.problem().nodes.len() as u32;
+        let like = |node: u32| {
+            let time_us = evaluator.costs().transfer(NodeId(node as usize), &[0], &[1]);
+            *first.entry(time_us.to_bits()).or_insert(node)
+        };
+        Self {
+            alike: if evaluator.problem().gpus > 1 { (0..nodes).map(like).collect() } else { Vec::new() },
+            counts: counts.to_vec(),
+            gpus: 0,
+            all: Vec::new(),
+            by_group: FxHashMap::default(),
+            chosen: FxHashMap::default(),
+            near: FxHashMap::default(),
+            moving: FxHashMap::default(),
+            reducing: FxHashMap::default(),
+        }
+    }
+
+    /// From now on, lists are of the first `gpus` ranks, more than before.
+    pub(super) fn use_first(&mut self, gpus: usize) {
+        self.gpus = gpus;
+        self.near.clear();
+        let segments = self.segments();
+        for list in &mut self.all {
+            list.mask = mask(&list.ranks, segments, gpus);
+            list.smaller = !mask(&list.ranks[..list.larger], segments, gpus);
+        }
+    }
+
+    /// How many of the counts there are ranks for.
+    pub(super) fn usable(&self) -> usize {
+        self.counts.partition_point(|&count| count <= self.gpus)
+    }
+
+    pub(super) fn segments(&self) -> usize {
+        self.gpus.min(SEGMENTS)
+    }
+
+    pub(super) fn get(&self, list: ListId) -> &List {
+        &self.all[list as usize]
+    }
+
+    /// The list of these ranks, which are in ascending order.
+    pub(super) fn of(&mut self, evaluator: &mut Evaluator<'_>, ranks: &[usize]) -> ListId {
+        let group = evaluator.group(ranks);
+        if let Some(&list) = self.by_group.get(&group) {
+            return list;
+        }
+        let larger = evaluator.costs().ranks_with_larger_shard(ranks.len()).min(ranks.len());
+        let mask_of = |ranks: &[usize]| mask(ranks, self.segments(), self.gpus);
+        let list = self.all.len() as ListId;
+        self.all.push(List {
+            group,
+            ranks: Rc::clone(evaluator.ranks(group)),
+            count: self.counts.binary_search(&ranks.len()).ok(),
+            larger,
+            mask: mask_of(ranks),
+            smaller: !mask_of(&ranks[..larger]),
+        });
+        self.by_group.insert(group, list);
+        list
+    }
+
+    /// The first node whose output takes as long to move.
+    pub(super) fn alike(&self, node: u32) -> u32 {
+        self.alike.get(node as usize).copied().unwrap_or(node)
+    }
+
+    /// Moving the output of a node from one list to another, and its gradient back.
+    pub(super) fn moving(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        producer: u32,
+        from: ListId,
+        to: ListId,
+    ) -> Moving {
+        let producer = self.alike(producer);
+        if let Some(&known) = self.moving.get(&(producer, from, to)) {
+            return known;
+        }
+        let (here, there) = (self.get(from), self.get(to));
+        let time_us = both_us(evaluator, producer, here.group, there.group);
+        let all = here.ranks.len()
+            + there.ranks.iter().filter(|rank| here.ranks.binary_search(rank).is_err()).count();
+        let moving = Moving { time_us, gpu_us: all as f64 * time_us };
+        self.moving.insert((producer, from, to), moving);
+        moving
+    }
+
+    /// All-reduces of the gradients of these nodes on a list.
+    pub(super) fn reducing(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        steps: &Steps,
+        nodes: &Range<usize>,
+        list: ListId,
+    ) -> Option<Reducing> {
+        let key = (nodes.start as u32, nodes.end as u32, list);
+        if let Some(&known) = self.reducing.get(&key) {
+            return known;
+        }
+        let reducing = self.reduced(evaluator, steps, nodes, list);
+        self.reducing.insert(key, reducing);
+        reducing
+    }
+
+    fn reduced(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        steps: &Steps,
+        nodes: &Range<usize>,
+        list: ListId,
+    ) -> Option<Reducing> {
+        let List { group, ref ranks, count, .. } = *self.get(list);
+        let count = count.filter(|_| ranks.len() > 1)?;
+        let backward_us = |from: usize| steps.on(count, &(from..nodes.end)).map(|step| step.backward_us);
+        let all_us = backward_us(nodes.start)?;
+        let (mut busy_us, mut last, mut reduces_us) = (0.0, (0.0, 0.0), 0.0);
+        for (bucket, bytes, is_full) in steps.buckets(nodes) {
+            let reduce_us = evaluator.reduce_us(bytes, group);
+            reduces_us += reduce_us;
+            // What is full with the first node's gradient is reduced behind the gradients of samples, as what is not full is.
+            if is_full && bucket.start > nodes.start {
+                busy_us = f64::max(busy_us, backward_us(bucket.start)?) + reduce_us;
+            } else {
+                last = (reduce_us, steps.on(count, &bucket)?.update_us);
+            }
+        }
+        let delay_us = (busy_us - all_us).max(0.0);
+        let (last_us, last_update_us) = last;
+        let is_any = delay_us > 0.0 || last_us > 0.0;
+        is_any.then_some(Reducing { backward_us: all_us, delay_us, last_us, last_update_us, reduces_us })
+    }
+
+    /// Some ranks of a list: those that samples move to in least time, and others that come later in the list, since their shares
+    /// may be the smaller ones.
+    pub(super) fn chosen(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        producer: u32,
+        list: ListId,
+        count: usize,
+    ) -> &[ListId] {
+        if !self.chosen.contains_key(&(list, count)) {
+            let from = self.get(list);
+            let (group, choices) = (from.group, choices(&from.ranks, count));
+            let mut timed: Vec<(f64, Vec<usize>)> = choices
+                .into_iter()
+                .map(|choice| {
+                    let to = evaluator.group(&choice);
+                    (both_us(evaluator, producer, group, to), choice)
+                })
+                .collect();
+            timed.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(&a.1)));
+            let mut first = None;
+            timed.retain(|(_, choice)| {
+                let is_later = choice.first() > first.as_ref();
+                first = first.max(choice.first().copied());
+                is_later
+            });
+            let lists = timed.into_iter().map(|(_, choice)| self.of(evaluator, &choice)).collect();
+            self.chosen.insert((list, count), lists);
+        }
+        &self.chosen[&(list, count)]
+    }
+
+    /// Lists with the ranks of the shorter one of two and some of the longer one's: one more than the shorter one has, and one less than the
+    /// longer one.
+    pub(super) fn between(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        first: ListId,
+        second: ListId,
+    ) -> Vec<ListId> {
+        let [first, second] = [first, second].map(|list| Rc::clone(&self.get(list).ranks));
+        let (few, many) = if first.len() < second.len() { (first, second) } else { (second, first) };
+        let mut counts = vec![few.len() + 1, many.len() - 1];
+        counts.dedup();
+        counts.retain(|count| (few.len() + 1..many.len()).contains(count));
+        let list = |count: usize| {
+            let others = many.iter().filter(|rank| few.binary_search(rank).is_err());
+            let mut ranks: Vec<usize> = few.iter().chain(others).copied().take(count).collect();
+            ranks.sort_unstable();
+            self.of(evaluator, &ranks)
+        };
+        counts.into_iter().map(list).collect()
+    }
+
+    /// Lists with a rank more, less or another one; of many, only some.
+    pub(super) fn near(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
+        if !self.near.contains_key(&list) {
+            let ranks = Rc::clone(&self.get(list).ranks);
+            let others: Vec<usize> =
+                (0..self.gpus).filter(|rank| ranks.binary_search(rank).is_err()).collect();
+            let most = if self.gpus > SEGMENTS { FEW_EXCHANGED } else { MOST_EXCHANGED };
+            let others = some(&others, most);
+            let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);
+            let with = |ranks: &mut dyn Iterator<Item = usize>, rank| {
+                let mut ranks: Vec<usize> = ranks.chain([rank]).collect();
+                ranks.sort_unstable();
+                ranks
+            };
+            let mut near: Vec<Vec<usize>> = Vec::new();
+            for &rank in &some(&ranks, most) {
+                near.extend(others.iter().map(|&other| with(&mut without(rank), other)));
+                near.extend((ranks.len() > 1).then(|| without(rank).collect()));
+            }
+            near.extend(others.iter().map(|&other| with(&mut ranks.iter().copied(), other)));
+            let near = near.iter().map(|ranks| self.of(evaluator, ranks));
+            let near: Vec<ListId> = near.collect();
+            self.near.insert(list, near);
+        }
+        &self.near[&list]
+    }
+}
+
+/// The segment of a rank, of so many of so many GPUs.
+pub(super) fn segment_of(rank: usize, segments: usize, gpus: usize) -> usize {
+    rank * segments / gpus
+}
+
+/// The segments of ranks.
+fn mask(ranks: &[usize], segments: usize, gpus: usize) -> u16 {
+    ranks.iter().fold(0, |mask, &rank| mask | 1 << segment_of(rank, segments, gpus))
+}
+
+/// Some of many ranks, evenly.
+fn some(ranks: &[usize], most: usize) -> Vec<usize> {
+    let many = ranks.len().min(most);
+    (0..many).map(|index| ranks[index * ranks.len() / many]).collect()
+}
+
+/// Lists of so many of some ranks: all, or some of many.
+fn choices(ranks: &[usize], count: usize) -> Vec<Vec<usize>> {
+    let number =
+        (0..count).fold(1_usize, |number, index| number.saturating_mul(ranks.len() - index) / (index + 1));
+    if number <= MOST_CHOICES && ranks.len() <= SEGMENTS {
+        let all = (0..1_u32 << ranks.len()).filter(|bits| bits.count_ones() as usize == count);
+        let is_in = |bits: u32, place: usize| bits >> place & 1 == 1;
+        return all
+            .map(|bits| {
+                (0..ranks.len()).filter(|&place| is_in(bits, place)).map(|place| ranks[place]).collect()
+            })
+            .collect();
+    }
+    let all = ranks.len();
+    let places: [&dyn Fn(usize) -> usize; 4] = [
+        &|index| ((2 * index + 1) * all).div_ceil(2 * count) - 1,
+        &|index| index * all / count,
+        &|index| ((index + 1) * all).div_ceil(count) - 1,
+        &|index| all - count + index,
+    ];
+    places.map(|place| (0..count).map(|index| ranks[place(index)]).collect()).into()
+}
+
+fn both_us(evaluator: &mut Evaluator<'_>, producer: u32, from: GroupId, to: GroupId) -> f64 {
+    evaluator.transfer_us(producer, from, to) + evaluator.transfer_us(producer, to, from)
+}

@@ -1,0 +1,80 @@
+//! Dynamic programming along a chain.
+
+use super::Chain;
+use super::front::{Front, Label};
+use super::lists::ListId;
+use super::run::{Places, Run};
+use super::taken::Taken;
+use super::ways::Ways;
+use crate::evaluator::{Evaluator, PlanTime};
+
+impl Chain {
+    /// Stretch by stretch, from the [front](Front) of the nodes before to that of the next ones; what cannot lead to anything new by the
+    /// model is left out. O(stretches x labels x ways).
+    pub(super) fn one_after_another(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<Vec<Run>> {
+        let known: Vec<PlanTime> = self.seeming.beginnings().iter().map(|entry| entry.time).collect();
+        let mut ways = Ways::new(&mut self.lists);
+        // By label that was gone on from: its list, and the label of the stretch before.
+        let mut trails: Vec<(ListId, u32)> = Vec::new();
+        let mut front = Front::default();
+        for stretch in &self.stretches {
+            let least = [0, stretch.start, stretch.end].map(|place| self.steps.least_after(place));
+            let mut next = Front::new(ways.counts, ways.lists.segments(), [least[0], least[2]]);
+            if stretch.start == 0 {
+                for (count, list) in ways.first(evaluator).into_iter().enumerate() {
+                    let Some(step) = self.steps.on(count, stretch) else { continue };
+                    let taken = Taken::first(ways.lists.get(list), &step);
+                    let iteration_us = taken.iteration_us();
+                    let trail = u32::MAX;
+                    next.offer(
+                        count,
+                        Label { taken, iteration_us, list, above: list, start: 0, before: None, trail },
+                    );
+                }
+            } else {
+                ways.enter(self.order[stretch.start - 1]);
+            }
+            for label in front.labels() {
+                let so_far = PlanTime { iteration_us: label.iteration_us, gpu_time_us: label.taken.gpu_us() };
+                if least[1].is_in_vain(so_far, &known) {
+                    continue;
+                }
+                trails.push((label.list, label.trail));
+                let trail = trails.len() as u32 - 1;
+                let run =
+                    Places { nodes: label.start..stretch.start, list: label.list, before: label.before };
+                let ended = run.ended(evaluator, &self.steps, ways.lists, label.taken);
+                for way in ways.from(evaluator, label) {
+                    let Some(step) = self.steps.on(way.count, stretch) else { continue };
+                    let (taken, start, before) = match &way.moving {
+                        None => (label.taken.with(way.mask, &step), label.start, label.before),
+                        Some(moving) => {
+                            (ended.after(moving, way.mask, &step), stretch.start, Some(label.list))
+                        }
+                    };
+                    let iteration_us = taken.iteration_us();
+                    let (list, above) = (way.to, way.above);
+                    next.offer(way.count, Label { taken, iteration_us, list, above, start, before, trail });
+                }
+            }
+            front = next;
+        }
+        front.labels().map(|label| self.followed(label, &trails)).collect()
+    }
+
+    /// The runs that led to a label.
+    fn followed(&self, label: &Label, trails: &[(ListId, u32)]) -> Vec<Run> {
+        let (mut list, mut trail) = (label.list, label.trail);
+        let mut runs: Vec<Run> = Vec::new();
+        for stretch in self.stretches.iter().rev() {
+            if runs.last().is_none_or(|run| run.list != list) {
+                runs.push(Run { end: stretch.end, list });
+            }
+            if let Some(&before) = trails.get(trail as usize) {
+                (list, trail) = before;
+            }
+        }
+        runs.reverse();
+        runs
+    }
+}

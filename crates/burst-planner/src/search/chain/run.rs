@@ -1,0 +1,95 @@
+//! Arrangements of a chain as runs of nodes, and what these seem to take.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::super::polish::runs;
+use super::Chain;
+use super::lists::{ListId, Lists};
+use super::steps::Steps;
+use super::taken::Taken;
+use crate::evaluator::{Evaluator, Numbered};
+
+/// Nodes that follow each other on the same list of ranks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    /// The place of the node after the last one.
+    pub(super) end: usize,
+    pub(super) list: ListId,
+}
+
+impl Chain {
+    /// The runs of an arrangement; `None` where a list is in another than ascending order.
+    pub(super) fn runs(&mut self, evaluator: &mut Evaluator<'_>, numbered: &Numbered) -> Option<Vec<Run>> {
+        let run = |places: Range<usize>| {
+            let first = numbered.order[places.start] as usize;
+            let ranks = Rc::clone(evaluator.ranks(numbered.groups[first]));
+            ranks.is_sorted().then(|| Run { end: places.end, list: self.lists.of(evaluator, &ranks) })
+        };
+        runs(numbered).into_iter().map(run).collect()
+    }
+
+    pub(super) fn numbered(&self, runs: &[Run]) -> Numbered {
+        let mut groups = vec![0; self.order.len()];
+        let mut start = 0;
+        for run in runs {
+            for &node in &self.order[start..run.end] {
+                groups[node as usize] = self.lists.get(run.list).group;
+            }
+            start = run.end;
+        }
+        Numbered { groups, order: Rc::clone(&self.order) }
+    }
+
+    /// What the runs up to one seem to take, by what those before do; `None` where a node cannot run on so many ranks.
+    pub(super) fn after(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        before: Option<&Taken>,
+        runs: &[Run],
+        index: usize,
+    ) -> Option<Taken> {
+        let run = runs[index];
+        let last = index.checked_sub(1).map(|last| runs[last]);
+        let start = last.map_or(0, |last| last.end);
+        let step = self.steps.on(self.lists.get(run.list).count?, &(start..run.end))?;
+        let taken = match (before, last) {
+            (Some(before), Some(last)) => {
+                let moving = self.lists.moving(evaluator, self.order[start - 1], last.list, run.list);
+                before.after(&moving, self.lists.get(run.list).mask, &step)
+            }
+            _ => Taken::first(self.lists.get(run.list), &step),
+        };
+        let places = Places { nodes: start..run.end, list: run.list, before: last.map(|last| last.list) };
+        Some(places.ended(evaluator, &self.steps, &mut self.lists, taken))
+    }
+}
+
+/// A run, and the list of the one before.
+pub(super) struct Places {
+    pub(super) nodes: Range<usize>,
+    pub(super) list: ListId,
+    pub(super) before: Option<ListId>,
+}
+
+impl Places {
+    /// What was taken when no more nodes follow on the list: then its buckets are known.
+    pub(super) fn ended(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        steps: &Steps,
+        lists: &mut Lists,
+        taken: Taken,
+    ) -> Taken {
+        let Some(reducing) = lists.reducing(evaluator, steps, &self.nodes, self.list) else { return taken };
+        let list = lists.get(self.list);
+        let ranks_of_segment = lists.gpus as f64 / lists.segments() as f64;
+        if let Some(before) = self.before {
+            let beside = list.mask & !lists.get(before).mask;
+            let beside = f64::from(beside.count_ones()) * ranks_of_segment;
+            taken.reduced(&reducing, list.ranks.len() as f64, beside)
+        } else {
+            taken.with_last(list.mask, &reducing, ranks_of_segment)
+        }
+    }
+}

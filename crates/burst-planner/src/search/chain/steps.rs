@@ -1,0 +1,210 @@
+//! What nodes of a chain take.
+
+use std::ops::Range;
+
+use crate::NodeId;
+use crate::costs::{Share, StepTimes};
+use crate::evaluator::{Evaluator, PlanTime};
+
+/// Nodes that follow each other on the same ranks.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
+pub(super) struct Step {
+    /// There and back on a rank with the larger share, and how much less with the smaller one.
+    pub(super) time_us: f64,
+    pub(super) less_us: f64,
+    /// Back alone.
+    pub(super) backward_us: f64,
+    pub(super) update_us: f64,
+    /// Of all ranks together, with the updates.
+    pub(super) gpu_us: f64,
+}
+
+impl Step {
+    const NOTHING: Self = Self { time_us: 0.0, less_us: 0.0, backward_us: 0.0, update_us: 0.0, gpu_us: 0.0 };
+
+    fn combined(&self, other: &Self, operation: fn(f64, f64) -> f64) -> Self {
+        Self {
+            time_us: operation(self.time_us, other.time_us),
+            less_us: operation(self.less_us, other.less_us),
+            backward_us: operation(self.backward_us, other.backward_us),
+            update_us: operation(self.update_us, other.update_us),
+            gpu_us: operation(self.gpu_us, other.gpu_us),
+        }
+    }
+}
+
+/// What the nodes from some place on take at least, whatever they are on.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
+pub(super) struct Least {
+    /// Their steps there and back.
+    pub(super) time_us: f64,
+    /// The GPU time of all.
+    pub(super) gpu_us: f64,
+    /// The longest of their updates.
+    pub(super) update_us: f64,
+    /// For each of the [`PRICES`]: their steps and their GPU time at it, together.
+    priced_us: [f64; PRICES.len()],
+}
+
+/// What GPU time may cost in time.
+const PRICES: [f64; 8] = [0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 0.9];
+
+impl Least {
+    /// Whether nothing that takes this besides what was `taken` before can be better than all of these times, which are by rising iteration
+    /// time and falling GPU time.
+    pub(super) fn is_in_vain(&self, taken: PlanTime, times: &[PlanTime]) -> bool {
+        let PlanTime { iteration_us: time_us, gpu_time_us: gpu_us } = taken;
+        let (least_us, least_gpu_us) = (time_us + self.time_us, gpu_us + self.gpu_us);
+        let slower = times.partition_point(|time| time.iteration_us <= least_us);
+        let Some(faster) = slower.checked_sub(1) else { return false };
+        // What takes more GPU time than one of them does, and as long as the next one.
+        for pair in times[faster..].windows(2) {
+            let (corner_us, corner_gpu_us) = (pair[1].iteration_us, pair[0].gpu_time_us);
+            if corner_gpu_us <= least_gpu_us {
+                return true;
+            }
+            let is_possible = PRICES.iter().zip(&self.priced_us).all(|(price, priced_us)| {
+                time_us + price * gpu_us + priced_us < corner_us + price * corner_gpu_us
+            });
+            if is_possible {
+                return false;
+            }
+        }
+        times.last().is_some_and(|last| last.gpu_time_us <= least_gpu_us)
+    }
+}
+
+/// Nodes on one GPU count.
+struct Sums {
+    /// By place: the sum of all nodes before.
+    before: Vec<Step>,
+    /// By place: how many nodes from it on may run on so many ranks.
+    usable: Vec<usize>,
+}
+
+/// The nodes of a chain on some GPU counts.
+pub(super) struct Steps {
+    /// By count, by place; `None` where a node cannot run on so many ranks.
+    nodes: Vec<Vec<Option<Step>>>,
+    by_count: Vec<Sums>,
+    /// By place, at whose end nothing follows.
+    least: Vec<Least>,
+    /// By place: the bytes of all gradients before.
+    bytes_before: Vec<u64>,
+    /// By place: where a bucket begins that is full with the gradients before it.
+    bucket_begins: Vec<Option<usize>>,
+}
+
+impl Steps {
+    pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
+        let order = evaluator.own_order();
+        let nodes: Vec<Vec<Option<Step>>> = counts
+            .iter()
+            .map(|&count| order.iter().map(|&node| step(evaluator, node as usize, count)).collect())
+            .collect();
+        let mut bytes_before = vec![0_u64];
+        for &node in &**order {
+            let bytes = evaluator.problem().nodes[node as usize].gradient_bytes;
+            bytes_before.push(bytes_before[bytes_before.len() - 1].saturating_add(bytes));
+        }
+        let gradients = &evaluator.problem().gradients;
+        let full_bytes = if gradients.overlap { gradients.bucket_bytes.max(1) } else { u64::MAX };
+        let bucket_begins = bytes_before.iter().map(|&end| {
+            let begins = bytes_before.partition_point(|&begin| begin.saturating_add(full_bytes) <= end);
+            begins.checked_sub(1)
+        });
+        let bucket_begins = bucket_begins.collect();
+        Self {
+            by_count: nodes.iter().map(|steps| Sums::of(steps)).collect(),
+            nodes,
+            least: Vec::new(),
+            bytes_before,
+            bucket_begins,
+        }
+    }
+
+    /// From now on, what follows a place is on the first counts, so many.
+    pub(super) fn use_first(&mut self, counts: usize) {
+        let least_of = |place: usize, figure: &dyn Fn(&Step) -> f64| {
+            let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
+            steps.map(figure).fold(f64::INFINITY, f64::min)
+        };
+        let mut least = vec![Least::default()];
+        for place in (0..self.bytes_before.len() - 1).rev() {
+            let after: Least = least[least.len() - 1];
+            least.push(Least {
+                time_us: after.time_us + least_of(place, &|step| step.time_us),
+                gpu_us: after.gpu_us + least_of(place, &|step| step.gpu_us),
+                update_us: after.update_us.max(least_of(place, &|step| step.update_us)),
+                priced_us: std::array::from_fn(|index| {
+                    let priced_us = |step: &Step| step.time_us + PRICES[index] * step.gpu_us;
+                    after.priced_us[index] + least_of(place, &priced_us)
+                }),
+            });
+        }
+        least.reverse();
+        self.least = least;
+    }
+
+    /// Nodes on a count, by its place among the counts; `None` where one of them cannot run on so many ranks.
+    pub(super) fn on(&self, count: usize, places: &Range<usize>) -> Option<Step> {
+        let Sums { before, usable } = &self.by_count[count];
+        let is_usable = usable[places.start] >= places.len();
+        is_usable.then(|| before[places.end].combined(&before[places.start], |to, from| to - from))
+    }
+
+    /// The buckets of some nodes on the same ranks, the last nodes' first: which nodes have their gradients in it, how many bytes that are, and
+    /// whether it is full.
+    pub(super) fn buckets(&self, places: &Range<usize>) -> impl Iterator<Item = (Range<usize>, u64, bool)> {
+        let Range { start, mut end } = *places;
+        std::iter::from_fn(move || {
+            let full = self.bucket_begins[end].filter(|&begins| begins >= start);
+            let nodes = full.unwrap_or(start)..end;
+            end = nodes.start;
+            let bytes = self.bytes_before[nodes.end] - self.bytes_before[nodes.start];
+            (bytes > 0).then_some((nodes, bytes, full.is_some()))
+        })
+    }
+
+    /// What follows a place at least.
+    pub(super) fn least_after(&self, place: usize) -> Least {
+        self.least[place]
+    }
+}
+
+impl Sums {
+    fn of(steps: &[Option<Step>]) -> Self {
+        let mut before = vec![Step::NOTHING];
+        for step in steps {
+            let sum =
+                before[before.len() - 1].combined(step.as_ref().unwrap_or(&Step::NOTHING), |a, b| a + b);
+            before.push(sum);
+        }
+        let mut usable = vec![0];
+        for step in steps.iter().rev() {
+            usable.push(step.map_or(0, |_| usable[usable.len() - 1] + 1));
+        }
+        usable.reverse();
+        Self { before, usable }
+    }
+}
+
+fn step(evaluator: &Evaluator<'_>, node: usize, count: usize) -> Option<Step> {
+    evaluator.problem().nodes[node].gpu_counts.binary_search(&count).ok()?;
+    let costs = evaluator.costs();
+    let larger = costs.compute(NodeId(node), count, Share::Larger)?;
+    let smaller = costs.compute(NodeId(node), count, Share::Smaller)?;
+    let many = costs.ranks_with_larger_shard(count).min(count);
+    let learns = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };
+    let time_us = |steps: StepTimes| steps.forward_us + learns * steps.backward_us;
+    let gpu_us = |steps: StepTimes| time_us(steps) + steps.update_us;
+    Some(Step {
+        time_us: time_us(larger),
+        less_us: time_us(larger) - time_us(smaller),
+        backward_us: learns * larger.backward_us,
+        update_us: larger.update_us,
+        gpu_us: many as f64 * gpu_us(larger) + (count - many) as f64 * gpu_us(smaller),
+    })
+}

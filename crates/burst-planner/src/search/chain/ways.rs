@@ -1,0 +1,139 @@
+//! What nodes of a chain can be on, by what those before are on.
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::front::Label;
+use super::lists::{ListId, Lists, Moving, SEGMENTS, segment_of};
+use crate::evaluator::Evaluator;
+
+/// A list of ranks, and what it takes to get there from that of the nodes before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) to: ListId,
+    /// The list that it was chosen from.
+    pub(super) above: ListId,
+    /// The place of its number of ranks among the counts.
+    pub(super) count: usize,
+    /// Its segments.
+    pub(super) mask: u16,
+    /// `None` where it is the same list.
+    pub(super) moving: Option<Moving>,
+}
+
+/// A list, the one that it was chosen from, and the place of its number of ranks among the counts.
+type Target = (ListId, ListId, usize);
+
+/// Which segments the ranks beside a list are in, those that are least busy first: a hexadecimal digit each.
+type Idlest = u64;
+
+/// The ways from lists to lists of the first ranks.
+pub(super) struct Ways<'l> {
+    pub(super) lists: &'l mut Lists,
+    /// How many of the counts there are ranks for.
+    pub(super) counts: usize,
+    targets: FxHashMap<(ListId, ListId, Idlest), Vec<Target>>,
+    producer: u32,
+    /// The same by producer, with what that takes.
+    known: FxHashMap<(u32, ListId, ListId, Idlest), Vec<Way>>,
+}
+
+impl<'l> Ways<'l> {
+    pub(super) fn new(lists: &'l mut Lists) -> Self {
+        Self {
+            counts: lists.usable(),
+            lists,
+            targets: FxHashMap::default(),
+            producer: 0,
+            known: FxHashMap::default(),
+        }
+    }
+
+    /// The first ranks, as many as each count says.
+    pub(super) fn first(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<ListId> {
+        let first = |count: usize| -> Vec<usize> { (0..count).collect() };
+        (0..self.counts).map(|count| self.lists.of(evaluator, &first(self.lists.counts[count]))).collect()
+    }
+
+    /// From now on, ways lead from this node.
+    pub(super) fn enter(&mut self, producer: u32) {
+        self.producer = self.lists.alike(producer);
+    }
+
+    /// What the nodes after a label can be on.
+    pub(super) fn from(&mut self, evaluator: &mut Evaluator<'_>, label: &Label) -> &[Way] {
+        let (idlest, order) = self.idlest(label);
+        let key = (label.list, label.above, idlest);
+        let known = (self.producer, label.list, label.above, idlest);
+        if !self.known.contains_key(&known) {
+            if !self.targets.contains_key(&key) {
+                let targets = self.targets(evaluator, label, &order);
+                self.targets.insert(key, targets);
+            }
+            let (lists, producer) = (&mut *self.lists, self.producer);
+            let way = |&(to, above, count): &Target| {
+                let moving = (to != label.list).then(|| lists.moving(evaluator, producer, label.list, to));
+                Way { to, above, count, mask: lists.get(to).mask, moving }
+            };
+            let ways = self.targets[&key].iter().map(way).collect();
+            self.known.insert(known, ways);
+        }
+        &self.known[&known]
+    }
+
+    /// Segments that the label's list is not in, those that are least busy first.
+    fn idlest(&self, label: &Label) -> (Idlest, Vec<usize>) {
+        let mask = self.lists.get(label.list).mask;
+        let mut order = [0; SEGMENTS];
+        let mut count = 0;
+        let is_free = |segment: &usize| mask >> segment & 1 == 0;
+        for segment in (0..self.lists.segments()).filter(is_free) {
+            let extra_us = label.taken.extra_us(segment);
+            let mut place = count;
+            while place > 0 && label.taken.extra_us(order[place - 1]) > extra_us {
+                order[place] = order[place - 1];
+                place -= 1;
+            }
+            order[place] = segment;
+            count += 1;
+        }
+        let digits = order[..count].iter().fold(1, |digits: u64, &segment| digits << 4 | segment as u64);
+        (digits, order[..count].to_vec())
+    }
+
+    fn targets(&mut self, evaluator: &mut Evaluator<'_>, label: &Label, idlest: &[usize]) -> Vec<Target> {
+        let (gpus, segments) = (self.lists.gpus, self.lists.segments());
+        let in_segment =
+            |&segment: &usize| (0..gpus).filter(move |&rank| segment_of(rank, segments, gpus) == segment);
+        let idle: Vec<usize> = idlest.iter().flat_map(in_segment).collect();
+        let here = Rc::clone(&self.lists.get(label.list).ranks);
+        let above = self.lists.get(label.above).ranks.len();
+        let of = |evaluator: &mut Evaluator<'_>, lists: &mut Lists, mut ranks: Vec<usize>| {
+            ranks.sort_unstable();
+            lists.of(evaluator, &ranks)
+        };
+        let mut targets = Vec::new();
+        for index in 0..self.counts {
+            let count = self.lists.counts[index];
+            if count == here.len() {
+                targets.push((label.list, label.above, index));
+            } else if count < here.len() {
+                let chosen = self.lists.chosen(evaluator, self.producer, label.list, count);
+                targets.extend(chosen.iter().map(|&to| (to, label.list, index)));
+            } else if count == above {
+                targets.push((label.above, label.above, index));
+            } else {
+                let others = (0..gpus).filter(|rank| here.binary_search(rank).is_err());
+                let wider = here.iter().copied().chain(others).take(count).collect();
+                let to = of(evaluator, self.lists, wider);
+                targets.push((to, to, index));
+            }
+            if count <= idle.len() {
+                let to = of(evaluator, self.lists, idle[..count].to_vec());
+                targets.push((to, to, index));
+            }
+        }
+        targets
+    }
+}

@@ -1,0 +1,221 @@
+//! Ways to make what was found better, change by change.
+
+use std::rc::Rc;
+
+use rand_chacha::ChaCha8Rng;
+
+use super::anywhere::anywhere;
+use super::archive::SAME;
+use super::mix::{Mix, REVERSING, USUAL};
+use super::moves::Moves;
+use super::random::below;
+use super::stage::{Stage, Trial, slowed_us};
+use crate::Result;
+use crate::evaluator::{Numbered, PlanTime};
+
+/// Multiples of the single-GPU time that GPU time is kept within, in turns.
+const BUDGETS: [f64; 10] = [f64::INFINITY, 1.02, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.5];
+
+/// Within one of the budgets, after so many changes for each node that have not found anything faster, the next one follows.
+const BUDGET_PATIENCE: usize = 300;
+/// The archive is no longer changed after so many changes that nothing came of.
+const ARCHIVE_PATIENCE: usize = 3_000;
+/// How much slower, counted in arrangements of the archive, the other one may be where two are joined.
+const NEIGHBOURS: usize = 4;
+/// In one of so many cases it is the fastest arrangement that is changed.
+const FASTEST: usize = 6;
+/// A descent ends after so many changes for each node in vain.
+const DESCENT_PATIENCE: usize = 20;
+/// Descents end after so many changes that nothing came of, for each pair of nodes and each GPU: about as many as an arrangement has
+/// neighbours, many times over.
+const DESCENTS_PATIENCE: f64 = 150.0;
+/// With how many changes at once a descent begins at most.
+const MOST_CHANGES: usize = 6;
+
+impl Stage<'_> {
+    /// Changes the best arrangements within budgets of GPU time, `steps` times in all. A change that makes an arrangement worse by
+    /// less than `threshold`, relatively, is kept at first, later only what makes it better (threshold accepting: G. Dueck,
+    /// T. Scheuer, Journal of Computational Physics 90, 1990).
+    pub(super) fn improve(
+        &mut self,
+        gpus: usize,
+        steps: usize,
+        threshold: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        for budget in BUDGETS {
+            let budget_us = budget * self.single_gpu_us;
+            self.improve_within(gpus, budget_us, steps.div_ceil(BUDGETS.len()), threshold, random)?;
+        }
+        Ok(())
+    }
+
+    fn improve_within(
+        &mut self,
+        gpus: usize,
+        budget_us: f64,
+        steps: usize,
+        threshold: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        let Some(best) = self.archive.within(budget_us) else { return Ok(()) };
+        let mut now = best.arrangement.clone();
+        let mut now_score = score(best.time, best.overfull, budget_us);
+        let (mut least, mut in_vain) = (now_score, 0);
+        for step in 0..steps {
+            if in_vain >= BUDGET_PATIENCE * self.node_count() {
+                break;
+            }
+            in_vain += 1;
+            let Some(changed) = self.draw(&now, gpus, USUAL, random) else { continue };
+            let left = 1.0 - step as f64 / steps as f64;
+            let accepted_below = now_score * (1.0 + threshold * left * left);
+            let is_too_slow = |least| score(least, 1.0, budget_us) >= accepted_below;
+            let changed_score = score_of(self.offer_unless(&changed, is_too_slow)?, budget_us);
+            if changed_score < accepted_below {
+                (now, now_score) = (changed, changed_score);
+            }
+            if changed_score < least {
+                (least, in_vain) = (changed_score, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Descends from arrangements of the archive, drawn by chance and changed at some places at once, to one that no single change
+    /// of many makes faster within its GPU time (iterated local search: H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
+    /// 2003); in every second case from a random arrangement within one of the budgets, since what is far from all that is in the archive
+    /// is not found from there. `steps` changes in all; it ends early when nothing has come into the archive for long.
+    pub(super) fn iterated_local_search(
+        &mut self,
+        gpus: usize,
+        steps: usize,
+        effort: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        let (mut left, mut in_vain) = (steps, 0);
+        let neighbours = (self.node_count().pow(2) * gpus) as f64;
+        let patience = (effort * DESCENTS_PATIENCE * neighbours) as usize;
+        while left > 0 && in_vain < patience {
+            let entries = self.archive.beginnings();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let from = entries[below(random, entries.len())].clone();
+            let (mut now, budget_us) = if below(random, 2) == 0 {
+                let budget = BUDGETS[below(random, BUDGETS.len())];
+                let anew = anywhere(&mut self.evaluator, &self.shape, gpus, random);
+                (anew.unwrap_or(from.arrangement), budget * self.single_gpu_us)
+            } else {
+                let mut changed = from.arrangement;
+                for _ in 0..=below(random, MOST_CHANGES) {
+                    changed = self.draw(&changed, gpus, REVERSING, random).unwrap_or(changed);
+                }
+                (changed, from.time.gpu_time_us)
+            };
+            let mut now_score = score_of(self.offer(&now)?, budget_us);
+            left -= 1;
+            let mut since_better = 0;
+            while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
+                (since_better, in_vain) = (since_better + 1, in_vain + 1);
+                let Some(changed) = self.draw(&now, gpus, REVERSING, random) else { continue };
+                left -= 1;
+                let is_too_slow = |least| score(least, 1.0, budget_us) > now_score;
+                let trial = self.offer_unless(&changed, is_too_slow)?;
+                if trial.is_taken {
+                    in_vain = 0;
+                }
+                let changed_score = score_of(trial, budget_us);
+                // Another arrangement that is as fast may lead to faster ones where this one does not.
+                if changed_score <= now_score {
+                    if changed_score < now_score * (1.0 - SAME) {
+                        since_better = 0;
+                    }
+                    (now, now_score) = (changed, changed_score);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes arrangements of the archive, drawn by chance, the fastest one more often than others: by one, two or more changes at
+    /// once (a simple evolutionary multi-objective optimizer: O. Giel, Congress on Evolutionary Computation, 2003), or by joining the
+    /// first nodes of one and the others of one that is nearly as fast (path relinking: F. Glover, Interfaces in Computer Science and
+    /// Operations Research, 1997). What is worth choosing comes into the archive, and is changed in its turn. It ends early when
+    /// nothing has for long.
+    pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
+        let mut in_vain = 0;
+        for _ in 0..steps {
+            if in_vain >= ARCHIVE_PATIENCE {
+                break;
+            }
+            in_vain += 1;
+            let entries = self.archive.beginnings();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let is_fastest = below(random, FASTEST) == 0;
+            let at = if is_fastest { 0 } else { below(random, entries.len()) };
+            let from = &entries[at].arrangement;
+            let changed = if below(random, 3) == 0 {
+                let other = (at + 1 + below(random, NEIGHBOURS)).min(entries.len() - 1);
+                let place = below(random, from.order.len());
+                let pair = [from, &entries[other].arrangement];
+                let [first, second] = if below(random, 2) == 0 { pair } else { [pair[1], pair[0]] };
+                Some(joined(first, second, place)).filter(|joined| joined != from)
+            } else {
+                self.changed(from.clone(), gpus, random)
+            };
+            let Some(changed) = changed else { continue };
+            if self.offer_unless(&changed, |_| true)?.is_taken {
+                in_vain = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// With one, two or more random changes.
+    fn changed(&mut self, mut from: Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let mut is_changed = false;
+        loop {
+            if let Some(next) = self.draw(&from, gpus, USUAL, random) {
+                (from, is_changed) = (next, true);
+            }
+            if below(random, 2) == 0 {
+                return is_changed.then_some(from);
+            }
+        }
+    }
+
+    /// A random change.
+    pub(super) fn draw(
+        &mut self,
+        from: &Numbered,
+        gpus: usize,
+        mix: Mix,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let is_short_of_memory = self.is_short_of_memory;
+        let moves = Moves { shape: &self.shape, gpus, is_short_of_memory, mix };
+        moves.draw(&mut self.evaluator, from, random)
+    }
+}
+
+/// The time of an iteration, and more where it takes more GPU time than the budget, or a rank has no room.
+fn score(time: PlanTime, overfull: f64, budget_us: f64) -> f64 {
+    let over = (time.gpu_time_us / budget_us).max(1.0);
+    slowed_us(time, overfull) * over.powi(3)
+}
+
+fn score_of(trial: Trial, budget_us: f64) -> f64 {
+    score(trial.time, trial.overfull, budget_us)
+}
+
+/// The nodes up to a place in the order where the first arrangement has them, and all others where the second one has.
+fn joined(first: &Numbered, second: &Numbered, place: usize) -> Numbered {
+    let mut groups = second.groups.clone();
+    for &node in &first.order[..place] {
+        groups[node as usize] = first.groups[node as usize];
+    }
+    Numbered { groups, order: Rc::clone(&first.order) }
+}

@@ -1,0 +1,383 @@
+//! Changes of an arrangement that the search tries.
+
+use std::rc::Rc;
+
+use rand_chacha::ChaCha8Rng;
+
+use super::mix::{Kind, Mix};
+use super::random::below;
+use super::series_parallel::Parallel;
+use super::shape::Shape;
+use crate::evaluator::{Evaluator, Numbered};
+use crate::groups::GroupId;
+
+/// Draws changes of an arrangement on the first `gpus` ranks.
+pub(super) struct Moves<'s> {
+    pub(super) shape: &'s Shape,
+    pub(super) gpus: usize,
+    pub(super) is_short_of_memory: bool,
+    /// Which changes are drawn, and how often.
+    pub(super) mix: Mix,
+}
+
+impl Moves<'_> {
+    /// A random change; `None` where the one that was drawn changes nothing or is not possible.
+    pub(super) fn draw(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let drawn = match self.mix.draw(random) {
+            Kind::Node => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
+            Kind::Window => self.regroup(evaluator, from, &window(from, random), random),
+            Kind::Run => self.regroup(evaluator, from, &run(from, random), random),
+            Kind::Boundary => shift_boundary(evaluator, from, random),
+            Kind::Branch => {
+                let nodes = self.branch(random)?.clone();
+                self.regroup(evaluator, from, &nodes, random)
+            }
+            Kind::Spread => {
+                let parallel = &self.shape.parallels[self.parallel(random)?];
+                self.spread(evaluator, from, parallel, random)
+            }
+            Kind::Exchange => self.exchange_rank(evaluator, from, random),
+            Kind::Adopt => self.adopt(evaluator, from, random),
+            Kind::Swap => swap(evaluator, from, random),
+            Kind::Turn => Some(self.turn(evaluator, from, random)),
+            Kind::Reorder => self.reorder(from, random),
+            Kind::Reverse => Some(reverse(evaluator, from, random)),
+            Kind::SomeRanks => self.some_ranks(evaluator, from, random),
+        };
+        drawn.filter(|drawn| drawn != from)
+    }
+
+    fn parallel(&self, random: &mut ChaCha8Rng) -> Option<usize> {
+        let count = self.shape.parallels.len();
+        (count > 0).then(|| below(random, count))
+    }
+
+    fn branch(&self, random: &mut ChaCha8Rng) -> Option<&Vec<usize>> {
+        let branches = &self.shape.parallels[self.parallel(random)?].branches;
+        Some(&branches[below(random, branches.len())])
+    }
+
+    /// Some nodes on another group: another count, or other ranks that begin or end where some node's do.
+    fn regroup(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        from: &Numbered,
+        nodes: &[usize],
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let first = *nodes.first()?;
+        let counts = &evaluator.problem().nodes[first].gpu_counts;
+        let usable = counts.iter().take_while(|&&count| count <= self.gpus).count();
+        let now = evaluator.ranks(from.groups[first]).len();
+        let index = counts[..usable].iter().position(|&count| count == now);
+        let pick = match (index, below(random, 4)) {
+            (Some(index), 0) => index + 1,
+            (Some(index), 1) => index.wrapping_sub(1),
+            (Some(index), 2) => index,
+            _ => below(random, usable.max(1)),
+        };
+        let count = *counts[..usable].get(pick)?;
+        let start = self.start(evaluator, from, count, random);
+        let group = evaluator.range(start, count);
+        assign(evaluator, from, nodes, group)
+    }
+
+    /// Some nodes on the group of another one, often one that it hands its output to or has its input from.
+    fn adopt(&self, evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let node = below(random, from.groups.len());
+        let near: Vec<usize> =
+            self.shape.before[node].iter().chain(&self.shape.after[node]).copied().collect();
+        let other = match below(random, 3) {
+            0 if !near.is_empty() => near[below(random, near.len())],
+            _ => below(random, from.groups.len()),
+        };
+        let nodes = match below(random, 4) {
+            0 => window(from, random),
+            1 => run(from, random),
+            _ => vec![node],
+        };
+        assign(evaluator, from, &nodes, from.groups[other])
+    }
+
+    /// A first rank for a group: 0, or where another group begins or ends, before or after it.
+    fn start(
+        &self,
+        evaluator: &Evaluator<'_>,
+        from: &Numbered,
+        count: usize,
+        random: &mut ChaCha8Rng,
+    ) -> usize {
+        if below(random, 2) == 0 {
+            return 0;
+        }
+        let ranks = evaluator.ranks(from.groups[below(random, from.groups.len())]);
+        let (first, last) =
+            (ranks.iter().min().copied().unwrap_or(0), ranks.iter().max().copied().unwrap_or(0));
+        let start = match below(random, 5) {
+            0 => first,
+            1 => last + 1,
+            2 => first.saturating_sub(count),
+            3 => (last + 1).saturating_sub(count),
+            _ => self.gpus - count,
+        };
+        start.min(self.gpus - count)
+    }
+
+    /// The branches between a fork and a join on ranks of their own, as many lanes as are drawn, each branch on the lane with
+    /// the least work so far.
+    fn spread(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        from: &Numbered,
+        parallel: &Parallel,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let widest = from.groups.iter().map(|&group| evaluator.ranks(group).len()).max().unwrap_or(1);
+        let within = if below(random, 2) == 0 { widest } else { 1 + below(random, self.gpus) };
+        let lanes = 1 + below(random, parallel.branches.len());
+        in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
+    }
+
+    /// A node's group with one rank replaced by another one. Where memory is short, in every second case a node that is on the other
+    /// rank takes the first one for it: neither rank may have room for both.
+    fn exchange_rank(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let node = below(random, from.groups.len());
+        let ranks = evaluator.ranks(from.groups[node]);
+        let (left, taken) = (ranks[below(random, ranks.len())], below(random, self.gpus));
+        let moved = replace_rank(evaluator, from, node, left, taken)?;
+        if !self.is_short_of_memory || below(random, 2) == 0 {
+            return Some(moved);
+        }
+        let other = below(random, from.groups.len());
+        replace_rank(evaluator, &moved, other, taken, left)
+    }
+
+    /// All nodes from one on, or those up to another one, on ranks as far from theirs as other nodes begin or end from the first rank,
+    /// or half of all ranks: what a rank has much of in the first part, it has less of in the second one.
+    fn turn(&self, evaluator: &mut Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Numbered {
+        let nodes = from.order.len();
+        let by = match below(random, 2) {
+            0 => self.gpus / 2,
+            _ => self.start(evaluator, from, 1, random),
+        };
+        let begin = below(random, nodes);
+        let end = if below(random, 2) == 0 { nodes } else { begin + 1 + below(random, nodes - begin) };
+        let mut to = from.clone();
+        for &node in &from.order[begin..end] {
+            let ranks = evaluator.ranks(from.groups[node as usize]);
+            let mut turned: Vec<usize> = ranks.iter().map(|rank| (rank + by) % self.gpus).collect();
+            turned.sort_unstable();
+            to.groups[node as usize] = evaluator.group(&turned);
+        }
+        to
+    }
+
+    /// A node on any of the ranks, each of them or not by chance.
+    fn some_ranks(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        from: &Numbered,
+        random: &mut ChaCha8Rng,
+    ) -> Option<Numbered> {
+        let ranks: Vec<usize> = (0..self.gpus).filter(|_| below(random, 2) == 0).collect();
+        if ranks.is_empty() {
+            return None;
+        }
+        let group = evaluator.group(&ranks);
+        assign(evaluator, from, &[below(random, from.groups.len())], group)
+    }
+
+    /// Some nodes as early or as late in the order as what they depend on allows.
+    fn reorder(&self, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+        let mut is_moved = vec![false; from.groups.len()];
+        match self.branch(random).filter(|_| below(random, 2) == 0) {
+            Some(nodes) => {
+                for &node in nodes {
+                    is_moved[node] = true;
+                }
+            }
+            None => is_moved[below(random, from.groups.len())] = true,
+        }
+        let (moved, mut order): (Vec<u32>, Vec<u32>) =
+            from.order.iter().partition(|&&node| is_moved[node as usize]);
+        let touches = |list: &[Vec<usize>], node: u32| {
+            moved.iter().any(|&moved| list[moved as usize].contains(&(node as usize)))
+        };
+        let earliest =
+            order.iter().rposition(|&node| touches(&self.shape.before, node)).map_or(0, |place| place + 1);
+        let latest = order.iter().position(|&node| touches(&self.shape.after, node)).unwrap_or(order.len());
+        if earliest > latest {
+            return None;
+        }
+        let place = match below(random, 3) {
+            0 => earliest,
+            1 => latest,
+            _ => earliest + below(random, latest - earliest + 1),
+        };
+        order.splice(place..place, moved);
+        Some(Numbered { groups: from.groups.clone(), order: order.into() })
+    }
+}
+
+/// A node on one rank instead of another one, if it is on the latter and not on the former.
+fn replace_rank(
+    evaluator: &mut Evaluator<'_>,
+    from: &Numbered,
+    node: usize,
+    left: usize,
+    taken: usize,
+) -> Option<Numbered> {
+    let mut ranks = evaluator.ranks(from.groups[node]).to_vec();
+    let place = ranks.iter().position(|&rank| rank == left)?;
+    if ranks.contains(&taken) {
+        return None;
+    }
+    ranks[place] = taken;
+    ranks.sort_unstable();
+    let group = evaluator.group(&ranks);
+    assign(evaluator, from, &[node], group)
+}
+
+/// Where neighbours in the order are on different groups, the border moves.
+fn shift_boundary(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+    let nodes = from.order.len();
+    let begin = below(random, nodes);
+    let group = |place: usize| from.groups[from.order[place % nodes] as usize];
+    let at = (begin..begin + nodes)
+        .find(|&place| place % nodes + 1 < nodes && group(place) != group(place + 1))?;
+    let at = at % nodes;
+    let by = 1 + below(random, 8).min(below(random, 8));
+    let (moved, taken) = if below(random, 2) == 0 {
+        (at + 1..(at + 1 + by).min(nodes), group(at))
+    } else {
+        ((at + 1).saturating_sub(by)..at + 1, group(at + 1))
+    };
+    let moved: Vec<usize> = from.order[moved].iter().map(|&node| node as usize).collect();
+    assign(evaluator, from, &moved, taken)
+}
+
+/// The branches in `lanes` lanes on the first `gpus` ranks, each as wide as its part of the work.
+pub(super) fn in_lanes(
+    evaluator: &mut Evaluator<'_>,
+    from: &Numbered,
+    parallel: &Parallel,
+    gpus: usize,
+    lanes: usize,
+) -> Option<Numbered> {
+    let lanes = lanes.min(gpus);
+    let single = evaluator.group(&[0]);
+    let work = |evaluator: &Evaluator<'_>, nodes: &[usize]| -> f64 {
+        nodes.iter().map(|&node| evaluator.steps(node, single).total_us()).sum()
+    };
+    let mut branches: Vec<(f64, usize)> =
+        parallel.branches.iter().enumerate().map(|(index, nodes)| (work(evaluator, nodes), index)).collect();
+    branches.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut loads = vec![0.0; lanes];
+    let mut lane_of = vec![0; branches.len()];
+    for (work, branch) in branches {
+        let lane = (0..lanes).min_by(|&a, &b| f64::total_cmp(&loads[a], &loads[b]))?;
+        loads[lane] += work;
+        lane_of[branch] = lane;
+    }
+    let widths = shares(&loads, gpus);
+    let mut to = from.clone();
+    let mut start = 0;
+    for (lane, width) in widths.into_iter().enumerate() {
+        for (nodes, _) in parallel.branches.iter().zip(&lane_of).filter(|&(_, &of)| of == lane) {
+            for &node in nodes {
+                let counts = &evaluator.problem().nodes[node].gpu_counts;
+                let count = counts.iter().copied().take_while(|&count| count <= width).last()?;
+                let group = evaluator.range(start, count);
+                to = assign(evaluator, &to, &[node], group)?;
+            }
+        }
+        start += width;
+    }
+    Some(to)
+}
+
+/// Two nodes, each on the group of the other.
+fn swap(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+    let (one, other) = (below(random, from.groups.len()), below(random, from.groups.len()));
+    let moved = assign(evaluator, from, &[one], from.groups[other])?;
+    assign(evaluator, &moved, &[other], from.groups[one])
+}
+
+/// Some nodes on the same ranks in reverse order. Gradients travel together where their lists of ranks are the same, so that these leave
+/// the bucket of the other nodes on those ranks; and the larger shares are the other ranks'.
+fn reverse(evaluator: &mut Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Numbered {
+    let nodes = match below(random, 4) {
+        0 => window(from, random),
+        1 => run(from, random),
+        _ => vec![below(random, from.groups.len())],
+    };
+    let mut to = from.clone();
+    for node in nodes {
+        let reversed: Vec<usize> = evaluator.ranks(from.groups[node]).iter().rev().copied().collect();
+        to.groups[node] = evaluator.group(&reversed);
+    }
+    to
+}
+
+/// A node with its neighbours in the order that are on the same group, or with all nodes on that group before it, after it, or anywhere.
+fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
+    let at = below(random, from.order.len());
+    let group = |place: usize| from.groups[from.order[place] as usize];
+    let is_same = |&place: &usize| group(place) == group(at);
+    let all = 0..from.order.len();
+    let places: Vec<usize> = match below(random, 6) {
+        0 => all.filter(is_same).collect(),
+        1 => (at..all.end).filter(is_same).collect(),
+        2 => (0..=at).filter(is_same).collect(),
+        _ => {
+            let start = (0..at).rev().take_while(is_same).last().unwrap_or(at);
+            (start..all.end).take_while(is_same).collect()
+        }
+    };
+    places.into_iter().map(|place| from.order[place] as usize).collect()
+}
+
+/// Nodes that follow each other in the order, in every second case the last ones; short stretches are likelier.
+fn window(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
+    let nodes = from.order.len();
+    let longest = 1 << below(random, nodes.ilog2() as usize + 1);
+    let length = 1 + below(random, longest);
+    let start = if below(random, 2) == 0 { nodes - length.min(nodes) } else { below(random, nodes) };
+    from.order[start..(start + length).min(nodes)].iter().map(|&node| node as usize).collect()
+}
+
+/// The nodes on a group, if it has a count that they may run on.
+fn assign(evaluator: &Evaluator<'_>, from: &Numbered, nodes: &[usize], group: GroupId) -> Option<Numbered> {
+    if !nodes.iter().all(|&node| evaluator.is_option(node, group)) {
+        return None;
+    }
+    let mut groups = from.groups.clone();
+    for &node in nodes {
+        groups[node] = group;
+    }
+    Some(Numbered { groups, order: Rc::clone(&from.order) })
+}
+
+/// Divides `gpus` by loads, at least one each.
+fn shares(loads: &[f64], gpus: usize) -> Vec<usize> {
+    let mut widths = vec![1; loads.len()];
+    for _ in loads.len()..gpus {
+        let busiest = (0..loads.len()).max_by(|&a, &b| {
+            (loads[a] / widths[a] as f64).total_cmp(&(loads[b] / widths[b] as f64)).then(b.cmp(&a))
+        });
+        if let Some(busiest) = busiest {
+            widths[busiest] += 1;
+        }
+    }
+    widths
+}

@@ -1,0 +1,103 @@
+//! Systematic changes of the best that was found, which the random search may have missed.
+
+use std::ops::Range;
+
+use rustc_hash::FxHashSet;
+
+use super::stage::Stage;
+use crate::Result;
+use crate::evaluator::Numbered;
+use crate::groups::GroupId;
+
+/// Multiples of the single-GPU time within which the fastest is changed.
+const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
+
+/// Places in the order whose nodes move to a group.
+type Change = (Range<usize>, GroupId);
+
+impl Stage<'_> {
+    /// Changes the fastest arrangements within some budgets of GPU time, as long as they get faster: a run of nodes on the same ranks
+    /// moves to the next smaller or larger of these numbers of ranks, and a node at the end of a run to the other run, or to a number of
+    /// ranks between those of the two, so that what is sent from many ranks to few does not all come to these at once. A change that was
+    /// in vain is not tried again after another one.
+    pub(super) fn polish(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
+        let mut polished: Vec<Numbered> = Vec::new();
+        for budget in BUDGETS {
+            let mut in_vain = FxHashSet::default();
+            while let Some(fastest) = self.archive.within(budget * self.single_gpu_us) {
+                let fastest = fastest.arrangement.clone();
+                if polished.contains(&fastest) {
+                    break;
+                }
+                for change in self.systematic_changes(&fastest, gpus, counts) {
+                    if in_vain.contains(&change) {
+                        continue;
+                    }
+                    let Some(changed) = self.moved(&fastest, &change) else { continue };
+                    if !self.offer_unless(&changed, |_| true)?.is_taken {
+                        in_vain.insert(change);
+                    }
+                }
+                polished.push(fastest);
+            }
+        }
+        Ok(())
+    }
+
+    fn systematic_changes(&mut self, from: &Numbered, gpus: usize, counts: &[usize]) -> Vec<Change> {
+        let runs = runs(from);
+        let mut changes: Vec<Change> = Vec::new();
+        let ranks_of = |run: &Range<usize>| from.groups[from.order[run.start] as usize];
+        for run in &runs {
+            let ranks = self.evaluator.ranks(ranks_of(run)).to_vec();
+            let smaller = counts.iter().copied().rfind(|&count| count < ranks.len());
+            let larger = counts.iter().copied().find(|&count| count > ranks.len() && count <= gpus);
+            for count in smaller.into_iter().chain(larger) {
+                let others = (0..gpus).filter(|rank| !ranks.contains(rank));
+                let mut wanted: Vec<usize> = ranks.iter().copied().chain(others).take(count).collect();
+                wanted.sort_unstable();
+                changes.push((run.clone(), self.evaluator.group(&wanted)));
+            }
+        }
+        for pair in runs.windows(2) {
+            let (last, next) = (pair[0].end - 1, pair[1].start);
+            changes.extend([(last..last + 1, ranks_of(&pair[1])), (next..next + 1, ranks_of(&pair[0]))]);
+            let [first, second] =
+                [&pair[0], &pair[1]].map(|run| self.evaluator.ranks(ranks_of(run)).to_vec());
+            let (few, many) = if first.len() < second.len() { (first, second) } else { (second, first) };
+            for &count in counts.iter().filter(|&&count| (few.len() + 1..many.len()).contains(&count)) {
+                let others = many.iter().filter(|rank| !few.contains(rank));
+                let mut between: Vec<usize> = few.iter().chain(others).copied().take(count).collect();
+                between.sort_unstable();
+                let between = self.evaluator.group(&between);
+                changes.extend([(last..last + 1, between), (next..next + 1, between)]);
+            }
+        }
+        changes
+    }
+
+    /// With a change, if the nodes may run on so many ranks.
+    fn moved(&self, from: &Numbered, (places, group): &Change) -> Option<Numbered> {
+        let mut changed = from.clone();
+        for place in places.clone() {
+            let node = from.order[place] as usize;
+            if !self.evaluator.is_option(node, *group) {
+                return None;
+            }
+            changed.groups[node] = *group;
+        }
+        Some(changed)
+    }
+}
+
+/// Places in the order of nodes that follow each other on the same ranks.
+pub(super) fn runs(of: &Numbered) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let runs = of.order.chunk_by(|&a, &b| of.groups[a as usize] == of.groups[b as usize]);
+    runs.map(|run| {
+        let start = end;
+        end += run.len();
+        start..end
+    })
+    .collect()
+}

@@ -1,0 +1,54 @@
+//! Where memory is short: arrangements that spread what is held.
+
+use std::rc::Rc;
+
+use crate::NodeId;
+use crate::costs::Share;
+use crate::evaluator::{Evaluator, Numbered};
+use crate::groups::GroupId;
+
+/// The order of the nodes in stretches on ranks of their own, cut so that ranks hold about as much each. For every number of stretches,
+/// as many ranks for each as there are for all of them; and two stretches with every number of ranks for the first. None without a
+/// limit on memory. O(nodes x gpus).
+pub(super) fn stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> Vec<Numbered> {
+    if evaluator.problem().memory_limit_bytes.is_none() {
+        return Vec::new();
+    }
+    let order = Rc::clone(evaluator.own_order());
+    let held: Vec<f64> = order.iter().map(|&node| held(evaluator, node as usize)).collect();
+    let even = (2..=gpus).map(|count| vec![gpus / count; count]);
+    let uneven = (1..gpus).map(|first| vec![first, gpus - first]);
+    let mut found = Vec::new();
+    for sizes in even.chain(uneven) {
+        let groups = in_stretches(evaluator, &order, &held, &sizes);
+        if order.iter().all(|&node| evaluator.is_option(node as usize, groups[node as usize])) {
+            found.push(Numbered { groups, order: Rc::clone(&order) });
+        }
+    }
+    found
+}
+
+/// By node: the ranks of its stretch, where stretches have so many ranks each, one after another.
+fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], sizes: &[usize]) -> Vec<GroupId> {
+    let all: f64 = held.iter().sum();
+    let ranks = sizes.iter().sum::<usize>() as f64;
+    let (mut stretch, mut start, mut before) = (0, 0, 0.0);
+    let mut groups = vec![0; order.len()];
+    for (&node, &held) in order.iter().zip(held) {
+        // By the middle of what the node holds.
+        let place = (before + held / 2.0) / all.max(1.0) * ranks;
+        before += held;
+        while stretch + 1 < sizes.len() && place >= (start + sizes[stretch]) as f64 {
+            start += sizes[stretch];
+            stretch += 1;
+        }
+        groups[node as usize] = evaluator.range(start, sizes[stretch]);
+    }
+    groups
+}
+
+/// What a node holds on one rank.
+fn held(evaluator: &Evaluator<'_>, node: usize) -> f64 {
+    let of_node = &evaluator.problem().nodes[node];
+    evaluator.costs().memory(NodeId(node), 1, Share::Larger).held_bytes as f64 + of_node.state_bytes as f64
+}

@@ -1,0 +1,110 @@
+//! Initial arrangements, by simpler models of time, whose times are not used for anything else.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use rustc_hash::FxHashSet;
+
+use crate::bound::Bound;
+use crate::evaluator::{Evaluator, Numbered};
+
+/// How many of the last nodes are placed on fewer GPUs.
+pub(super) const LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 22, 35];
+/// How many choices of GPU counts the bound of a chain proposes, about.
+const RELAXED_CHOICES: usize = 100;
+
+/// All nodes on the first ranks, but for the last ones on fewer: large matrices of the last layers are not summed up then. On the
+/// first or the last ranks, for each of some lengths and counts.
+pub(super) fn narrow_ends(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Numbered> {
+    let order = Rc::clone(evaluator.own_order());
+    let usable: Vec<usize> = counts.iter().copied().take_while(|&count| count <= gpus).collect();
+    let mut seeds = Vec::new();
+    for &wide in usable.iter().rev().take(2) {
+        let all = evaluator.range(0, wide);
+        for &narrow in usable.iter().filter(|&&narrow| narrow < wide && narrow.is_power_of_two()).take(3) {
+            // With all GPUs, and the few on the first ranks, is what a staircase begins with.
+            for start in [0, gpus - narrow].into_iter().filter(|&start| start > 0 || wide < gpus) {
+                let few = evaluator.range(start, narrow);
+                for length in LENGTHS.into_iter().take_while(|&length| length < order.len()) {
+                    let mut groups = vec![all; order.len()];
+                    for &node in &order[order.len() - length..] {
+                        groups[node as usize] = few;
+                    }
+                    seeds.push(Numbered { groups, order: Rc::clone(&order) });
+                }
+            }
+        }
+    }
+    let is_possible = |seed: &Numbered| {
+        let mut places = seed.groups.iter().enumerate();
+        places.all(|(node, &group)| evaluator.is_option(node, group))
+    };
+    seeds.retain(is_possible);
+    seeds
+}
+
+/// The GPU counts with which a chain takes least time and GPU time by its lower bound on `gpus` GPUs; and with a node that the optimiser
+/// takes long for, or all from there on, on ranks beyond those of the others, where its update can begin before others end their
+/// backward steps. Those that `fewer` GPUs are enough for are left out.
+pub(super) fn relaxed_chain(
+    evaluator: &mut Evaluator<'_>,
+    (fewer, gpus): (usize, usize),
+    counts: &[usize],
+) -> Vec<Numbered> {
+    if evaluator.structure().has_branches() {
+        return Vec::new();
+    }
+    let is_proposed = |count: usize| counts.contains(&count);
+    let bound = Bound::new(evaluator.problem(), gpus, evaluator.structure(), evaluator.costs(), is_proposed);
+    let order = Rc::clone(evaluator.own_order());
+    let heaviest = bound.longest_update();
+    let (mut seeds, mut met) = (Vec::new(), FxHashSet::default());
+    for counts in bound.chain_choices(RELAXED_CHOICES) {
+        let end =
+            counts.iter().skip(heaviest).take_while(|&&count| count == counts[heaviest]).count() + heaviest;
+        for beyond in [0..0, heaviest..heaviest + 1, heaviest..end, heaviest..order.len()] {
+            let lists = aligned(&counts, &beyond, gpus);
+            if lists.iter().flatten().all(|&rank| rank < fewer) {
+                continue;
+            }
+            let mut groups = vec![0; order.len()];
+            for (list, &node) in lists.iter().zip(&*order) {
+                groups[node as usize] = evaluator.group(list);
+            }
+            if met.insert(groups.clone()) {
+                seeds.push(Numbered { groups, order: Rc::clone(&order) });
+            }
+        }
+    }
+    seeds
+}
+
+/// Ranks for each node of a chain by its count: where the next one is on fewer or more, on those of the ranks that have its samples
+/// already, or beside them. The nodes `beyond` are on other ranks than those before, as far as there are any.
+fn aligned(counts: &[usize], beyond: &Range<usize>, gpus: usize) -> Vec<Vec<usize>> {
+    let mut lists: Vec<Vec<usize>> = Vec::with_capacity(counts.len());
+    let widest = counts[..beyond.start].iter().copied().max().unwrap_or(0);
+    for (place, &count) in counts.iter().enumerate() {
+        let before = place.checked_sub(1).map(|before| &lists[before]);
+        let enters = place == beyond.start && !beyond.is_empty();
+        let leaves = place == beyond.end && !beyond.is_empty();
+        let list = match before {
+            Some(before) if before.len() == count && !enters && !leaves => before.clone(),
+            _ if enters => {
+                let start = widest.min(gpus - count);
+                (start..start + count).collect()
+            }
+            Some(before) if !leaves && before.len() > count => {
+                // The rank in the middle of what the next one needs.
+                let middle = |place: usize| ((2 * place + 1) * before.len()).div_ceil(2 * count) - 1;
+                (0..count).map(|place| before[middle(place)]).collect()
+            }
+            _ => match lists.iter().rev().find(|list| list.len() == count) {
+                Some(same) => same.clone(),
+                None => (0..count).collect(),
+            },
+        };
+        lists.push(list);
+    }
+    lists
+}

@@ -1,0 +1,311 @@
+//! Initial arrangements that minimise a sum of times, as if all steps ran one after another; the sum is used for nothing else.
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashSet;
+
+use super::moves::in_lanes;
+use super::series_parallel::Parallel;
+use super::shape::Shape;
+use crate::NodeId;
+use crate::evaluator::{Evaluator, Numbered};
+use crate::groups::GroupId;
+
+/// How much of an all-reduce is taken to be not hidden behind the backward pass.
+const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
+/// From which part of the order on, backwards, communication is taken to be what the iteration waits for.
+const BUSY_FROM: [f64; 4] = [0.3, 0.55, 0.75, 0.95];
+/// How much of the iteration's time is taken to be that path's, instead of the one through all steps.
+const BUSY_SHARES: [f64; 2] = [0.5, 1.0];
+/// What a GPU-microsecond is taken to be worth, microseconds, times the GPUs that there are.
+const PRICES: [f64; 16] =
+    [0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 5.0, 9.0, 15.0, 25.0, 45.0, 80.0, 150.0];
+/// The same where that is one of many things that are varied.
+const FEW_PRICES: [f64; 5] = [0.0, 0.3, 1.5, 6.0, 25.0];
+
+/// What follows each other: nodes, or all branches between a fork and a join. Each has some options, and what they cost does not
+/// depend on more than the option taken before.
+pub(super) struct Sequence {
+    order: Rc<[u32]>,
+    items: Vec<Item>,
+}
+
+struct Item {
+    /// The place of its first node in the order.
+    place: usize,
+    /// By rising number of ranks.
+    options: Vec<Placing>,
+    /// By option of the item before and own option: moving samples between them, forward and back, microseconds.
+    moves: Vec<Vec<f64>>,
+}
+
+/// Where the nodes of an item run, and what they take.
+struct Placing {
+    /// Among the first ranks, as many as this.
+    ranks: usize,
+    nodes: Vec<(usize, GroupId)>,
+    /// Computing of all ranks together, GPU-microseconds.
+    gpu_us: f64,
+    times: Times,
+}
+
+/// What is added up, microseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Times {
+    /// All steps.
+    compute: f64,
+    /// The backward steps alone.
+    backward: f64,
+    /// All-reduces, each by its share of a full bucket.
+    reduce: f64,
+}
+
+/// What of all-reduces counts.
+#[derive(Debug, Clone, Copy)]
+struct Exposure {
+    /// Those of the nodes up to this place in the order.
+    until: usize,
+    /// So much of each.
+    reduces: f64,
+    /// Instead of so much of the backward steps before that place, which they hide.
+    backward: f64,
+}
+
+impl Sequence {
+    /// Every node is an item by itself, on as many of the first ranks as one of the counts. O(nodes x counts^2).
+    pub(super) fn of_nodes(evaluator: &mut Evaluator<'_>, counts: &[usize]) -> Self {
+        Self::new(evaluator, counts, &[])
+    }
+
+    /// The same, but all branches between a fork and a join are one item, which run in some number of lanes side by side.
+    pub(super) fn of_branches(evaluator: &mut Evaluator<'_>, counts: &[usize], shape: &Shape) -> Self {
+        let mut is_inside = vec![false; evaluator.problem().nodes.len()];
+        let mut outermost = Vec::new();
+        // Those that contain others come before them.
+        for parallel in shape.parallels.iter().filter(|parallel| parallel.branches.len() > 1) {
+            let nodes = || parallel.branches.iter().flatten();
+            if !nodes().any(|&node| is_inside[node]) {
+                nodes().for_each(|&node| is_inside[node] = true);
+                outermost.push(parallel);
+            }
+        }
+        Self::new(evaluator, counts, &outermost)
+    }
+
+    fn new(evaluator: &mut Evaluator<'_>, counts: &[usize], parallels: &[&Parallel]) -> Self {
+        let order = Rc::clone(evaluator.own_order());
+        let mut parallel_of = vec![None; order.len()];
+        for (index, parallel) in parallels.iter().enumerate() {
+            parallel.branches.iter().flatten().for_each(|&node| parallel_of[node] = Some(index));
+        }
+        let mut is_placed = vec![false; parallels.len()];
+        let mut items: Vec<Item> = Vec::new();
+        for (place, &node) in order.iter().enumerate() {
+            let options = match parallel_of[node as usize] {
+                Some(index) if is_placed[index] => continue,
+                Some(index) => {
+                    is_placed[index] = true;
+                    side_by_side(evaluator, parallels[index], counts, &order)
+                }
+                None => alone(evaluator, node as usize, counts),
+            };
+            items.push(Item { place, options, moves: Vec::new() });
+        }
+        let mut sequence = Self { order, items };
+        sequence.set_moves(evaluator);
+        sequence
+    }
+
+    /// Moves what a node sends past other items with the item that it comes to next.
+    fn set_moves(&mut self, evaluator: &Evaluator<'_>) {
+        let mut item_of = vec![0; self.order.len()];
+        for (index, item) in self.items.iter().enumerate() {
+            let placing = item.options.first();
+            placing.iter().flat_map(|placing| &placing.nodes).for_each(|&(node, _)| item_of[node] = index);
+        }
+        for index in 1..self.items.len() {
+            let (before, item) = (&self.items[index - 1], &self.items[index]);
+            // What is sent from before this item to it or to later ones.
+            let sent: Vec<usize> = (0..self.order.len())
+                .filter(|&node| {
+                    let consumers = &evaluator.structure().consumers[node];
+                    item_of[node] < index && consumers.iter().any(|&consumer| item_of[consumer] >= index)
+                })
+                .collect();
+            let to_all = |from: &Placing| {
+                item.options
+                    .iter()
+                    .map(|to| sent.iter().map(|&node| moved_us(evaluator, node, from, to)).sum())
+                    .collect()
+            };
+            self.items[index].moves = before.options.iter().map(to_all).collect();
+        }
+    }
+
+    /// The best arrangements on the first `gpus` ranks where steps follow each other, one for each price of GPU time and each share
+    /// of all-reduces that is exposed. O(prices x items x options^2).
+    pub(super) fn one_after_another(&self, gpus: usize) -> Vec<Numbered> {
+        let until = self.order.len();
+        self.best(gpus, &PRICES, &EXPOSED.map(|reduces| Exposure { until, reduces, backward: 0.0 }))
+    }
+
+    /// The same where the iteration waits for the all-reduces of all nodes up to some place, beside which the backward steps
+    /// before it run.
+    pub(super) fn behind_communication(&self, gpus: usize) -> Vec<Numbered> {
+        let from = |&part: &f64| {
+            let until = (part * self.order.len() as f64) as usize;
+            BUSY_SHARES.map(|share| Exposure { until, reduces: share, backward: share })
+        };
+        self.best(gpus, &FEW_PRICES, &BUSY_FROM.iter().flat_map(from).collect::<Vec<_>>())
+    }
+
+    fn best(&self, gpus: usize, prices: &[f64], exposures: &[Exposure]) -> Vec<Numbered> {
+        let mut seen = FxHashSet::default();
+        let mut best = Vec::new();
+        for exposure in exposures {
+            for price in prices {
+                let Some(found) = self.solve(gpus, price / gpus as f64, exposure) else { continue };
+                if seen.insert(found.groups.clone()) {
+                    best.push(found);
+                }
+            }
+        }
+        best
+    }
+
+    fn solve(&self, gpus: usize, price: f64, exposure: &Exposure) -> Option<Numbered> {
+        let cost = |item: &Item, placing: &Placing| {
+            let Times { compute, backward, reduce } = placing.times;
+            let reduces = if item.place < exposure.until { exposure.reduces * reduce } else { 0.0 };
+            let hidden = if item.place + 1 < exposure.until { exposure.backward * backward } else { 0.0 };
+            let active_us = placing.gpu_us + reduces * (1.0 - exposure.backward) * placing.ranks as f64;
+            compute - hidden + reduces + active_us * price
+        };
+        let usable = |item: &Item| item.options.partition_point(|placing| placing.ranks <= gpus);
+        let mut values: Vec<f64> = Vec::new();
+        let mut choices: Vec<Vec<u32>> = Vec::with_capacity(self.items.len());
+        for (index, item) in self.items.iter().enumerate() {
+            let (mut next, mut choice) = (Vec::new(), Vec::new());
+            for (to, placing) in item.options[..usable(item)].iter().enumerate() {
+                let arrive = |from: usize| {
+                    let ranks = self.items[index - 1].options[from].ranks.max(placing.ranks);
+                    values[from] + item.moves[from][to] * (1.0 + price * ranks as f64)
+                };
+                let arrivals = (0..values.len()).map(|from| (arrive(from), from));
+                let first = if index == 0 { (0.0, 0) } else { (f64::INFINITY, 0) };
+                let (least, from) = arrivals.fold(first, |a, b| if b.0 < a.0 { b } else { a });
+                next.push(least + cost(item, placing));
+                choice.push(from as u32);
+            }
+            values = next;
+            choices.push(choice);
+        }
+        let mut taken = (0..values.len()).min_by(|&a, &b| values[a].total_cmp(&values[b]))?;
+        if !values[taken].is_finite() {
+            return None;
+        }
+        let mut groups = vec![0; self.order.len()];
+        for (item, choice) in self.items.iter().zip(&choices).rev() {
+            for &(node, group) in &item.options[taken].nodes {
+                groups[node] = group;
+            }
+            taken = choice[taken] as usize;
+        }
+        Some(Numbered { groups, order: Rc::clone(&self.order) })
+    }
+}
+
+/// Moving what a node sends from where it is to all groups of the next item that use it.
+fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &Placing, to: &Placing) -> f64 {
+    // Something that passes by is where the item before is, and goes to where the next one is.
+    let placed = from.nodes.iter().find(|placed| placed.0 == node).unwrap_or(&from.nodes[0]);
+    let consumers = &evaluator.structure().consumers[node];
+    let users = to.nodes.iter().filter(|placed| consumers.contains(&placed.0));
+    let mut groups: Vec<GroupId> = users.map(|placed| placed.1).collect();
+    if groups.is_empty() {
+        groups.push(to.nodes[0].1);
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    groups.retain(|&group| group != placed.1);
+    groups.into_iter().map(|group| both_ways(evaluator, node, placed.1, group)).sum()
+}
+
+/// A node on as many of the first ranks as each of the counts that it may run on.
+fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<Placing> {
+    let mut options = Vec::new();
+    for &count in counts {
+        let group = evaluator.range(0, count);
+        if evaluator.is_option(node, group) {
+            let times = times(evaluator, node, group);
+            let gpu_us = times.compute * count as f64;
+            options.push(Placing { ranks: count, nodes: vec![(node, group)], gpu_us, times });
+        }
+    }
+    options
+}
+
+/// Branches in each number of lanes on each number of ranks.
+fn side_by_side(
+    evaluator: &mut Evaluator<'_>,
+    parallel: &Parallel,
+    counts: &[usize],
+    order: &Rc<[u32]>,
+) -> Vec<Placing> {
+    let everywhere = Numbered { groups: vec![evaluator.range(0, 1); order.len()], order: Rc::clone(order) };
+    let mut options = Vec::new();
+    for &ranks in counts {
+        for lanes in 1..=parallel.branches.len().min(ranks) {
+            let Some(placed) = in_lanes(evaluator, &everywhere, parallel, ranks, lanes) else { continue };
+            // By first rank: a lane.
+            let mut lanes: Vec<(usize, Times)> = Vec::new();
+            let (mut nodes, mut gpu_us) = (Vec::new(), 0.0);
+            for &node in parallel.branches.iter().flatten() {
+                let group = placed.groups[node];
+                let (first, count) = (evaluator.ranks(group)[0], evaluator.ranks(group).len());
+                let times = times(evaluator, node, group);
+                gpu_us += times.compute * count as f64;
+                nodes.push((node, group));
+                match lanes.iter_mut().find(|lane| lane.0 == first) {
+                    Some((_, lane)) => lane.add(times),
+                    None => lanes.push((first, times)),
+                }
+            }
+            let longest = lanes.into_iter().max_by(|a, b| a.1.compute.total_cmp(&b.1.compute));
+            let times = longest.map(|lane| lane.1).unwrap_or_default();
+            options.push(Placing { ranks, nodes, gpu_us, times });
+        }
+    }
+    options
+}
+
+impl Times {
+    fn add(&mut self, other: Self) {
+        self.compute += other.compute;
+        self.backward += other.backward;
+        self.reduce += other.reduce;
+    }
+}
+
+fn times(evaluator: &Evaluator<'_>, node: usize, group: GroupId) -> Times {
+    let bucket = evaluator.problem().gradients.bucket_bytes.max(1);
+    let bytes = evaluator.problem().nodes[node].gradient_bytes;
+    let ranks = evaluator.ranks(group);
+    let reduce = match bytes {
+        0 => 0.0,
+        _ if ranks.len() < 2 => 0.0,
+        _ if bytes >= bucket => evaluator.costs().all_reduce(bytes, ranks),
+        _ => evaluator.costs().all_reduce(bucket, ranks) * bytes as f64 / bucket as f64,
+    };
+    let steps = evaluator.steps(node, group);
+    let back = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };
+    Times { compute: steps.total_us(), backward: back * steps.backward_us, reduce }
+}
+
+/// Moving a node's output from one group to another, and its gradient back.
+fn both_ways(evaluator: &Evaluator<'_>, node: usize, from: GroupId, to: GroupId) -> f64 {
+    let (from, to) = (evaluator.ranks(from), evaluator.ranks(to));
+    let back = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };
+    evaluator.costs().transfer(NodeId(node), from, to)
+        + back * evaluator.costs().transfer(NodeId(node), to, from)
+}

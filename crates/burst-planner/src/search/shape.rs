@@ -1,0 +1,30 @@
+//! Parts of the graph that are moved together.
+
+use super::series_parallel::{Parallel, regions};
+use crate::NodeId;
+use crate::problem::{PlanProblem, Structure};
+
+/// What of the graph the search moves at once.
+pub(super) struct Shape {
+    pub(super) parallels: Vec<Parallel>,
+    /// By node: what comes directly before and after it in every order.
+    pub(super) before: Vec<Vec<usize>>,
+    pub(super) after: Vec<Vec<usize>>,
+}
+
+impl Shape {
+    pub(super) fn new(problem: &PlanProblem, structure: &Structure) -> Self {
+        let count = problem.nodes.len();
+        let edges = problem.edges.iter().map(|&(NodeId(from), NodeId(to))| (from, to));
+        let parallels = regions(count, edges);
+        let before: Vec<Vec<usize>> =
+            (0..count).map(|node| structure.comes_before(problem, node).collect()).collect();
+        let mut after = vec![Vec::new(); count];
+        for (node, before) in before.iter().enumerate() {
+            for &earlier in before {
+                after[earlier].push(node);
+            }
+        }
+        Self { parallels, before, after }
+    }
+}

@@ -1,0 +1,113 @@
+//! Fewer and fewer GPUs along the order: where communication is slow, late nodes with many parameters are on few ranks.
+
+use std::rc::Rc;
+
+use super::seeds::LENGTHS;
+use super::stage::Stage;
+use crate::Result;
+use crate::evaluator::{Evaluator, Numbered};
+use crate::groups::GroupId;
+
+/// At how many places a border is tried at most.
+const MOST_BORDERS: usize = 36;
+
+/// A staircase of three counts along the order, on the first ranks; its borders are to be moved where they make the iteration shortest.
+#[derive(Clone)]
+pub(super) struct Staircase {
+    order: Rc<[u32]>,
+    groups: [GroupId; 3],
+    /// How many nodes come before the second and the third group.
+    borders: [usize; 2],
+}
+
+impl Staircase {
+    /// For each pair of smaller counts those that have only the least one at first, for the last nodes.
+    pub(super) fn all(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Vec<Self>> {
+        let order = Rc::clone(evaluator.own_order());
+        let powers = counts.iter().copied().filter(|&count| count < gpus && count.is_power_of_two());
+        // Those nearest to all GPUs: what is best with smaller ones was tried with fewer GPUs.
+        let narrow: Vec<usize> = powers.clone().skip(powers.count().saturating_sub(3)).collect();
+        let mut all = Vec::new();
+        for (index, &least) in narrow.iter().enumerate() {
+            for &middle in &narrow[index + 1..] {
+                let groups = [gpus, middle, least].map(|count| evaluator.range(0, count));
+                let is_option =
+                    |&group: &GroupId| (0..order.len()).all(|node| evaluator.is_option(node, group));
+                if groups.iter().all(is_option) {
+                    let lengths = LENGTHS.into_iter().take_while(|&length| length < order.len());
+                    let borders = lengths.map(|length| [order.len() - length; 2]);
+                    let with = |borders| Self { order: Rc::clone(&order), groups, borders };
+                    all.push(borders.map(with).collect());
+                }
+            }
+        }
+        all
+    }
+
+    pub(super) fn arrangement(&self) -> Numbered {
+        let mut groups = vec![self.groups[0]; self.order.len()];
+        for (place, &node) in self.order.iter().enumerate() {
+            groups[node as usize] =
+                self.groups[self.borders.iter().filter(|&&border| place >= border).count()];
+        }
+        Numbered { groups, order: Rc::clone(&self.order) }
+    }
+
+    /// With the first border at each place up to the second one, or at some of them, `most` or fewer.
+    pub(super) fn with_first_border_anywhere(&self, most: usize) -> impl Iterator<Item = Self> + use<> {
+        let (staircase, end) = (self.clone(), self.borders[1]);
+        let places = (0..end).step_by(end.div_ceil(most).max(1));
+        places.map(move |first| Self { borders: [first, end], ..staircase.clone() })
+    }
+
+    /// With each border moved by some places; `None` where one cannot go there.
+    pub(super) fn moved(&self, by: [isize; 2]) -> Option<Self> {
+        let first = self.borders[0].checked_add_signed(by[0])?;
+        let second = self.borders[1].checked_add_signed(by[1])?;
+        (first <= second && second <= self.order.len())
+            .then(|| Self { borders: [first, second], ..self.clone() })
+    }
+}
+
+impl Stage<'_> {
+    /// Moves the borders of the best of some staircases as long as that makes the iteration shorter. Gradients fill whole buckets,
+    /// so that a border can be good at one place and bad right beside it: the first one is tried everywhere.
+    pub(super) fn settle(&mut self, staircases: Vec<Staircase>) -> Result<()> {
+        let mut best: Option<(f64, Staircase)> = None;
+        for staircase in staircases {
+            let time_us = self.offer(&staircase.arrangement())?.iteration_us();
+            if best.as_ref().is_none_or(|&(best_us, _)| time_us < best_us) {
+                best = Some((time_us, staircase));
+            }
+        }
+        let Some(mut best) = best else { return Ok(()) };
+        for everywhere in best.1.with_first_border_anywhere(MOST_BORDERS) {
+            let time_us = self.offer(&everywhere.arrangement())?.iteration_us();
+            if time_us < best.0 {
+                best = (time_us, everywhere);
+            }
+        }
+        self.climb(&mut best)
+    }
+
+    /// Moves borders by long steps and then by short ones.
+    fn climb(&mut self, (best_us, staircase): &mut (f64, Staircase)) -> Result<()> {
+        let mut by = 1_isize;
+        while by.unsigned_abs() * 24 <= staircase.order.len() {
+            by *= 2;
+        }
+        while by > 0 {
+            for by in [[by, 0], [-by, 0], [0, by], [0, -by], [by, by], [-by, -by]] {
+                while let Some(moved) = staircase.moved(by) {
+                    let time_us = self.offer(&moved.arrangement())?.iteration_us();
+                    if time_us >= *best_us {
+                        break;
+                    }
+                    (*best_us, *staircase) = (time_us, moved);
+                }
+            }
+            by /= 2;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! The fastest arrangement of all, whatever GPU time it takes.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::anywhere::anywhere;
+use super::mix::SMALL;
+use super::stage::Stage;
+use crate::Result;
+use crate::evaluator::Numbered;
+
+/// How many changes are drawn with few blocks on [`GPUS`].
+const STEPS: f64 = 1_200_000.0;
+/// With so many blocks a third of these are drawn, and with half as many again next to none.
+const FEW_BLOCKS: f64 = 25.0;
+/// Fewer GPUs need fewer changes, and more of them are searched with one number after another.
+const GPUS: f64 = 4.0;
+/// A change that makes an iteration longer by so much, relatively, is accepted in one of e cases.
+const TEMPERATURES: [f64; 6] = [0.002, 0.0032, 0.005, 0.008, 0.0126, 0.02];
+/// How many changes are drawn at a temperature before arrangements are exchanged between temperatures.
+const SWEEP: usize = 100;
+/// All temperatures.
+const ROUND: usize = SWEEP * TEMPERATURES.len();
+/// It ends after so many changes without a faster arrangement, for each triple of nodes and each GPU: what is coldest rarely gets faster.
+const PATIENCE: f64 = 25.0;
+
+/// An arrangement, and how long its iteration takes.
+struct Walker {
+    at: Numbered,
+    iteration_us: f64,
+}
+
+impl Stage<'_> {
+    /// Changes several random arrangements on the first `gpus` ranks, each at a temperature of its own. Where one at a higher temperature
+    /// has become faster than one at a lower, they are exchanged, and by chance where it is hardly slower: what is hot finds other
+    /// valleys, what is cold the ground of them (parallel tempering: K. Hukushima, K. Nemoto, Journal of the Physical Society of
+    /// Japan 65, 1996). It ends early when nothing faster has been found for long. Nothing is done where there are many blocks or GPUs.
+    pub(super) fn temper(&mut self, gpus: usize, effort: f64) -> Result<()> {
+        let few = (-(self.node_count() as f64 / FEW_BLOCKS).powi(8)).exp();
+        let times = gpus as f64 / GPUS;
+        let steps = (effort * times.powi(2).min(times.powi(-3)) * few * STEPS) as usize;
+        if steps < ROUND {
+            return Ok(());
+        }
+        let patience = (effort * PATIENCE * self.node_count().pow(3) as f64 * gpus as f64) as usize;
+        let random = &mut ChaCha8Rng::seed_from_u64(gpus as u64);
+        let mut walkers = Vec::new();
+        for _ in TEMPERATURES {
+            let Some(at) = anywhere(&mut self.evaluator, &self.shape, gpus, random) else { return Ok(()) };
+            let iteration_us = self.offer(&at)?.iteration_us();
+            walkers.push(Walker { at, iteration_us });
+        }
+        let least = |walkers: &[Walker]| {
+            walkers.iter().map(|walker| walker.iteration_us).fold(f64::INFINITY, f64::min)
+        };
+        let (mut fastest_us, mut in_vain) = (least(&walkers), 0);
+        for _ in 0..steps / ROUND {
+            for (walker, temperature) in walkers.iter_mut().zip(TEMPERATURES) {
+                self.walk(walker, gpus, temperature, random)?;
+            }
+            exchange(&mut walkers, random);
+            let now_us = least(&walkers);
+            in_vain = if now_us < fastest_us { 0 } else { in_vain + ROUND };
+            fastest_us = fastest_us.min(now_us);
+            if in_vain >= patience {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Draws changes, and accepts those that make the iteration faster, or not much slower (N. Metropolis and others, The Journal of Chemical
+    /// Physics 21, 1953).
+    fn walk(
+        &mut self,
+        walker: &mut Walker,
+        gpus: usize,
+        temperature: f64,
+        random: &mut ChaCha8Rng,
+    ) -> Result<()> {
+        for _ in 0..SWEEP {
+            let Some(at) = self.draw(&walker.at, gpus, SMALL, random) else { continue };
+            let slowest_us = walker.iteration_us * (1.0 + temperature * exponential(random));
+            let Some(trial) = self.offer_within(&at, slowest_us)? else { continue };
+            if trial.iteration_us() <= slowest_us {
+                *walker = Walker { at, iteration_us: trial.iteration_us() };
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Exchanges neighbours in temperature, by chance.
+fn exchange(walkers: &mut [Walker], random: &mut ChaCha8Rng) {
+    for colder in (0..TEMPERATURES.len() - 1).rev() {
+        let warmer = colder + 1;
+        let slower = (walkers[warmer].iteration_us / walkers[colder].iteration_us).ln();
+        let difference = 1.0 / TEMPERATURES[colder] - 1.0 / TEMPERATURES[warmer];
+        if slower * difference <= exponential(random) {
+            walkers.swap(colder, warmer);
+        }
+    }
+}
+
+/// A positive number with a mean of 1, exponentially distributed.
+fn exponential(random: &mut ChaCha8Rng) -> f64 {
+    -((f64::from(random.next_u32()) + 1.0) / (f64::from(u32::MAX) + 1.0)).ln()
+}

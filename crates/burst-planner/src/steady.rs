@@ -1,0 +1,114 @@
+//! The steady state: what an iteration takes when many have gone before it.
+
+/// The most iterations that are simulated to find the steady state.
+const MOST_ITERATIONS: usize = 12;
+/// Ranks are as far apart as an iteration before when that has changed by less, relatively.
+pub(crate) const STEADY: f64 = 1e-9;
+
+/// When iterations end.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    classes: usize,
+    /// By iteration and class: when both lanes are done. The first line is the beginning.
+    ends: Vec<f64>,
+}
+
+impl Ends {
+    /// All classes begin at 0.
+    pub(crate) fn reset(&mut self, classes: usize) {
+        self.classes = classes;
+        self.ends.clear();
+        self.ends.resize(classes, 0.0);
+    }
+
+    /// Adds an iteration: when each class has ended it.
+    pub(crate) fn push(&mut self, ends: &[f64]) {
+        self.ends.extend_from_slice(ends);
+    }
+
+    fn iterations(&self) -> usize {
+        self.ends.len() / self.classes - 1
+    }
+
+    fn line(&self, iteration: usize) -> &[f64] {
+        &self.ends[iteration * self.classes..(iteration + 1) * self.classes]
+    }
+
+    /// By class: what the last iteration took.
+    fn took(&self) -> impl Iterator<Item = f64> + '_ {
+        let [last, before] = [self.iterations(), self.iterations() - 1].map(|at| self.line(at));
+        last.iter().zip(before).map(|(last, before)| last - before)
+    }
+
+    /// The time from one iteration to the next, once more iterations would not change it.
+    pub(crate) fn period(&self) -> Option<f64> {
+        let (least, most) = self
+            .took()
+            .fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
+        let iterations = self.iterations();
+        let latest = |iteration: usize| self.line(iteration).iter().copied().fold(0.0, f64::max);
+        let since = |first: usize| (latest(iterations) - latest(first)) / (iterations - first) as f64;
+        // All began together, or as far apart as they ended: this is the steady state.
+        if most - least <= STEADY * most {
+            Some(since(iterations - 1))
+        } else if iterations >= MOST_ITERATIONS {
+            // The mean of the latter half.
+            Some(since(iterations.div_ceil(2)))
+        } else {
+            None
+        }
+    }
+
+    /// A lower bound of the [period](Self::period), after an iteration.
+    ///
+    /// Each end is a maximum of sums of beginnings and times of steps. So if every class takes some time for one iteration, all take
+    /// at least as long for each of those to come on the mean.
+    pub(crate) fn least_period(&self) -> f64 {
+        self.took().fold(f64::INFINITY, f64::min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use crate::evaluator::Evaluator;
+    use crate::testing::{Graph, RandomProblem, random_arrangement, random_problem_on};
+
+    #[test]
+    fn what_is_known_after_an_iteration_is_never_above_the_time() {
+        let (mut cut_short, mut all) = (0, 0);
+        for seed in 0..200 {
+            let graph = [Graph::Chain, Graph::Branches, Graph::Dag][seed as usize % 3];
+            let RandomProblem { problem, costs, .. } =
+                random_problem_on(seed, graph, 2 + seed as usize % 11, 2 + seed as usize % 4);
+            let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
+            for draw in 0..10 {
+                let arrangement = random_arrangement(&problem, 1000 * seed + draw);
+                let numbered = evaluator.numbered(&arrangement).expect("a valid arrangement");
+                let (exact, _) = evaluator.time(&numbered).expect("times for all counts");
+                let told = RefCell::new(Vec::new());
+                let tell = |least| {
+                    told.borrow_mut().push(least);
+                    false
+                };
+                let (same, _) = evaluator.time_unless(&numbered, tell).expect("times for all counts");
+                assert_eq!(same, exact, "seed {seed}, draw {draw}");
+                for least in told.into_inner() {
+                    assert!(
+                        least.iteration_us <= exact.iteration_us && least.gpu_time_us <= exact.gpu_time_us,
+                        "seed {seed}, draw {draw}: {least:?} is known, and it takes {exact:?}"
+                    );
+                    assert!(
+                        least.iteration_us > 0.1 * exact.iteration_us,
+                        "seed {seed}, draw {draw}: {least:?}"
+                    );
+                }
+                let (least, _) = evaluator.time_unless(&numbered, |_| true).expect("times for all counts");
+                cut_short += usize::from(least.iteration_us < exact.iteration_us);
+                all += 1;
+            }
+        }
+        assert!(cut_short > all / 4, "only {cut_short} of {all} were cut short");
+    }
+}
