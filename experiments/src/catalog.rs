@@ -50,7 +50,7 @@ pub(crate) enum Single {
     Hybrid(HybridOptions),
     /// How conclusions move when figures of the models are off by half
     Sensitivity(SensitivityOptions),
-    /// Planned times against simulated ones and against older models, over 768 questions: some minutes
+    /// Planned times against simulated ones, over 768 questions: some minutes
     Sweep(SweepOptions),
     /// Planned and simulated times against those that this machine's processor takes: measured, some minutes
     Validate(ValidateOptions),

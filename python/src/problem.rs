@@ -1,7 +1,7 @@
-//! Plans of problems that are no networks.
+//! Plans of problems other than networks.
 
-use deeppool::burst_planner::{LimitRule, Problem};
-use deeppool::problem::ProblemQuestion;
+use deeppool::burst_planner::PlanProblem;
+use deeppool::problem::{LimitRule, ProblemQuestion};
 use pyo3::prelude::*;
 use serde::Deserialize;
 
@@ -17,7 +17,7 @@ struct Question {
     frontier: bool,
 }
 
-/// The plan of a document of the format `deeppool/plan-problem/v1` or `/v2`, as a report.
+/// Returns the report of planning a document of the format `deeppool/plan-problem/v2`.
 #[pyfunction]
 pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyResult<String> {
     let asked: Question = parse(question)?;
@@ -26,7 +26,7 @@ pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyR
         question.limit_rule = if asked.per_layer { LimitRule::PerLayer } else { LimitRule::Total };
         question.pareto = asked.frontier;
         question.stop = stop.clone();
-        let problem = Problem::from_json(problem).map_err(exception)?;
-        question.answer(problem).map(|answer| answer.report().to_string()).map_err(exception)
+        let (problem, costs) = PlanProblem::from_json(problem).map_err(exception)?;
+        question.answer(problem, &costs).map(|answer| answer.report().to_string()).map_err(exception)
     })
 }

@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
-"""Writes a training problem of the format deeppool/plan-problem/v2, with nothing but the standard library.
+"""Writes a planning problem of the format deeppool/plan-problem/v2, with nothing but the standard library.
 
-    python3 crates/burst-planner/examples/plan_problem_v2.py > problem.json
+    python3 crates/burst-planner/examples/plan_problem.py > problem.json
+    python3 crates/burst-planner/examples/plan_problem.py --deeppool target/release/deeppool --amplification 1.5
 
-A fork with two branches and a skip connection, described by an analytic cost function. `PlanProblem::from_json` in the
-crate `burst-planner` has the format, field by field.
+The problem is a fork with two branches and a skip connection. Its times are from an analytic cost function. The second
+command has it planned and prints the plan. `PlanProblem::from_json` in the crate `burst-planner` documents the format,
+field by field.
 """
 
+import argparse
 import json
+import subprocess
+import sys
 
 GPUS = 8
 GPU_COUNTS = [1, 2, 4, 8]
 BATCH = 32
 
 FLOPS_PER_US = 10e6          # of one GPU that is busy
-LAUNCH_US = 20.0             # of a step, however small its share of the batch
+LAUNCH_US = 20.0             # of a step, on top of the work
 BYTES_PER_US = 100e3         # of a link
 LATENCY_US = 6.0
 MEMORY_BYTES_PER_US = 1e6    # of a GPU's own memory
 
-# Of each layer: FLOPs a sample, forward; bytes of its output a sample; bytes of its parameters.
+# By layer: forward FLOPs per sample, output bytes per sample, parameter bytes.
 LAYERS = {
     "stem": (300e6, 400e3, 40e3),
     "left.conv1": (300e6, 400e3, 2.4e6),
@@ -40,22 +45,22 @@ EDGES = [
 
 
 def option(layer, gpus):
-    """The steps of a layer on each of a number of GPUs."""
+    """Returns the steps of a layer on each of `gpus` GPUs."""
     flops, _, parameter_bytes = LAYERS[layer]
     forward_us = LAUNCH_US + flops * BATCH / gpus / FLOPS_PER_US
-    # The optimiser reads and writes parameters, gradients and two moments.
+    # The optimizer reads and writes parameters, gradients and two moments.
     update_us = 7 * parameter_bytes / MEMORY_BYTES_PER_US
     return {"gpus": gpus, "forward_us": forward_us, "backward_us": 2 * forward_us, "update_us": update_us}
 
 
 def move_us(layer, ranks, part):
-    """Moving a part of a layer's output, in equal shares, between so many ranks."""
+    """Returns the time of moving a part of a layer's output, in equal shares on `ranks` ranks."""
     return LATENCY_US + LAYERS[layer][1] * BATCH * part / ranks / BYTES_PER_US
 
 
 def transfer(layer, from_gpus, to_gpus):
     fewer, more = sorted([from_gpus, to_gpus])
-    # Between two sets of as many ranks: those that they have in common are not known, so everything moves.
+    # Two different sets of equal size may have no rank in common: everything moves.
     kept = 0 if fewer == more else fewer / more
     return {
         "from_gpus": from_gpus,
@@ -66,13 +71,13 @@ def transfer(layer, from_gpus, to_gpus):
 
 
 def all_reduce(gpus):
-    """A ring: in each round every rank sends one part of the gradient."""
+    """Returns the time of a ring all-reduce: in each round every rank sends one part of the gradient."""
     rounds = 2 * (gpus - 1)
     return {"gpus": gpus, "startup_us": rounds * LATENCY_US, "us_per_byte": rounds / gpus / BYTES_PER_US}
 
 
 def node(layer):
-    # One direction is enough where both take the same.
+    # Where one direction is listed, it holds for both.
     pairs = [(i, j) for i in GPU_COUNTS for j in GPU_COUNTS if i <= j]
     return {
         "name": layer,
@@ -94,5 +99,31 @@ def problem():
     }
 
 
+def plan(command, amplification):
+    """Runs `deeppool plan` and returns its report."""
+    command = [command, "plan", "--problem", "-", "--json", "--amplification", str(amplification)]
+    done = subprocess.run(command, input=json.dumps(problem()), capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--deeppool", help="path of the command that plans the problem")
+    parser.add_argument("--amplification", type=float, default=1.5, help="limit of the plan")
+    arguments = parser.parse_args()
+    if arguments.deeppool is None:
+        print(json.dumps(problem(), indent=1))
+        return
+
+    found = plan(arguments.deeppool, arguments.amplification)
+    speedup = found["single_gpu_us"] / found["iteration_us"]
+    print(f"iteration {found['iteration_us']:.1f} us, {speedup:.2f} times as fast as one GPU")
+    print(f"amplification {found['amplification']:.3f}, limit {found['amplification_limit']}")
+    for layer in found["layers"]:
+        print(f"  {layer['name']:12} on ranks {layer['ranks']}")
+
+
 if __name__ == "__main__":
-    print(json.dumps(problem(), indent=1))
+    main()

@@ -1,51 +1,8 @@
 //! Why each layer has its GPU count, as a table.
 
-use burst_planner::{Alternative, Explanation};
 use deeppool::planning::{RunAlternative, RunExplanation};
 
 use super::output::{micros, say, table};
-
-/// Shows what each layer could do instead: the GPU count, and how much longer, costlier and over the limit the plan would be.
-pub(crate) fn print_explanations(explanations: &[Explanation], limit: Option<f64>) {
-    let header = [
-        "layers",
-        "",
-        "GPUs",
-        "faster on",
-        "iteration",
-        "GPU time",
-        "amplification",
-        "cheaper on",
-        "iteration",
-        "GPU time",
-    ];
-    let mut shown = table(&header);
-    let alone = |one: &Explanation| one.faster.is_none() && one.cheaper.is_none();
-    // In long networks most layers have nothing to gain alone: neighbours of which that is true share a row.
-    for run in explanations.chunk_by(|a, b| alone(a) && alone(b) && a.gpus == b.gpus) {
-        let (first, last) = (&run[0], &run[run.len() - 1]);
-        let name =
-            if run.len() == 1 { first.node.clone() } else { format!("{} .. {}", first.node, last.node) };
-        let [gpus, iteration, gpu_time] = changes(first.faster.as_ref());
-        let amplification = match (&first.faster, limit) {
-            (Some(Alternative { amplification, breaks_limit: Some(true), .. }), Some(limit)) => {
-                format!("{amplification:.3} > {limit}")
-            }
-            (Some(faster), _) => format!("{:.3}", faster.amplification),
-            (None, _) => String::new(),
-        };
-        let [cheaper_gpus, slower, saved] = changes(first.cheaper.as_ref());
-        let own = [name, run.len().to_string(), first.gpus.to_string()];
-        let instead = [gpus, iteration, gpu_time, amplification, cheaper_gpus, slower, saved];
-        shown.add_row(own.into_iter().chain(instead));
-    }
-    say!("\nWhat each layer could do instead, all others as they are\n{shown}");
-}
-
-fn changes(alternative: Option<&Alternative>) -> [String; 3] {
-    let Some(one) = alternative else { return ["-".into(), String::new(), String::new()] };
-    [one.gpus.to_string(), signed(one.iteration_delta_us), signed(one.gpu_time_delta_us)]
-}
 
 fn signed(delta_us: f64) -> String {
     let sign = if delta_us < 0.0 { '-' } else { '+' };

@@ -41,7 +41,6 @@ mod simulate;
 mod slurm;
 mod to_accuracy;
 mod train;
-mod training_problem;
 
 use std::process::ExitCode;
 

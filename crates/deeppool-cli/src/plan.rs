@@ -1,14 +1,13 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use burst_planner::LimitRule;
 use clap::{Args, ValueEnum};
 use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
 use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{Capacity, ExecutionPlan, MOST_GPUS, Mode, PlanRequest};
 use deeppool::planning::{PlanAnalysis, PlanFrontier, RunExplanation, find_frontier, plan_within_memory};
-use deeppool::problem::{ProblemQuestion, points};
+use deeppool::problem::{LimitRule, ProblemQuestion, points};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use layer_graph::LayerGraph;
@@ -42,9 +41,8 @@ use super::to_accuracy::{AccuracyArgs, Question};
   deeppool plan --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
   deeppool plan --model resnet-50 --device a100 --gpus 256 --to-accuracy resnet-50
   deeppool plan --model digits-cnn --device cpu-core --gpus 8 --to-accuracy curve.json --within 0.5
+  deeppool plan --problem problem.json --amplification 1.5 --pareto
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
-  deeppool plan --problem problem.json --amplification 2.0 --json
-  deeppool plan --problem training-problem.json --amplification 1.5 --pareto
   generate-problem | deeppool plan --problem - --json")]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -65,21 +63,17 @@ pub(crate) struct Plan {
     sharing: SharingArgs,
     #[command(flatten)]
     accuracy: AccuracyArgs,
-    /// What the limit on amplification applies to, for a problem file of the format v1
+    /// What the limit on amplification applies to, for a problem file
     #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
     limit_rule: Option<LimitRuleName>,
-    /// A problem of the format deeppool/plan-problem/v1 (times that add up) or /v2 (a training program), instead of a network; -
-    /// is standard input
+    /// A problem of the format deeppool/plan-problem/v2 instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "worker_gpus", "no_overlap",
-        "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective", "background"])]
+        "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective", "background", "explain", "dot", "trace"])]
     problem: Option<PathBuf>,
     /// Also show all plans that no other plan beats in both iteration time and amplification
     #[arg(long, conflicts_with = "spb")]
     pareto: bool,
-    /// The tolerance of the Pareto frontier of a problem file of the format v1; 0 is exact [default: 0.001]
-    #[arg(long)]
-    epsilon: Option<f64>,
     /// Say what layers would gain or lose by a larger or smaller GPU count
     #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
     explain: bool,
@@ -146,7 +140,7 @@ const BACKGROUND_BATCH: usize = 8;
 enum LimitRuleName {
     /// A budget for the whole plan
     Total,
-    /// Each layer by itself, by the greedy search of the original DeepPool: for comparison, and for chains only
+    /// Each layer, by the greedy planner of the original DeepPool: for comparison, and for chains only
     PerLayer,
 }
 
@@ -194,22 +188,12 @@ impl Plan {
             Some(LimitRuleName::PerLayer) => LimitRule::PerLayer,
         };
         question.pareto = self.pareto;
-        question.epsilon = self.epsilon;
-        question.explain = self.explain;
-        ProblemFile {
-            question,
-            dot: self.dot.as_deref(),
-            trace: self.trace.as_deref(),
-            output: self.output.as_deref(),
-            json: self.json,
-        }
+        ProblemFile { question, output: self.output.as_deref(), json: self.json }
     }
 
     fn plan_network(&self) -> anyhow::Result<()> {
-        if self.limit_rule.is_some() || self.epsilon.is_some() {
-            bail!(
-                "--limit-rule and --epsilon are for a problem file: give --problem FILE, or leave them out"
-            );
+        if self.limit_rule.is_some() {
+            bail!("--limit-rule is for a problem file: give --problem FILE, or leave it out");
         }
         self.accuracy.check_left_out()?;
         // clap has made sure of both.

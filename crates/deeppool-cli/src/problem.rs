@@ -1,27 +1,24 @@
-//! Plans of problems from elsewhere.
+//! Plans of problem files.
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use burst_planner::{LimitRule, Problem, export};
-use deeppool::problem::{AdditiveAnswer, ProblemAnswer, ProblemQuestion};
+use anyhow::Context;
+use burst_planner::{Plan, PlanProblem};
+use deeppool::plan::Mode;
+use deeppool::problem::{ProblemAnswer, ProblemQuestion, points};
 
-use super::explanations::print_explanations;
-use super::output::{gpus, micros, print_json, say, table};
+use super::output::{byte_size, gpus, micros, print_json, ranks, say, table};
 use super::progress::while_showing;
-use super::training_problem::show_training;
 
-/// What is asked about a problem file, and where the answer goes.
+/// The options of planning a problem file, and where the plan is written.
 pub(crate) struct ProblemFile<'a> {
     pub(crate) question: ProblemQuestion,
-    pub(crate) dot: Option<&'a Path>,
-    pub(crate) trace: Option<&'a Path>,
     pub(crate) output: Option<&'a Path>,
     pub(crate) json: bool,
 }
 
 impl ProblemFile<'_> {
-    /// Plans a problem file, by what its format means; `-` is standard input.
+    /// Plans a problem file; `-` is standard input.
     pub(crate) fn answer(&self, path: &Path) -> anyhow::Result<()> {
         let is_stdin = path == Path::new("-");
         let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
@@ -34,77 +31,70 @@ impl ProblemFile<'_> {
     }
 
     fn answer_text(&self, text: &str) -> anyhow::Result<()> {
-        let problem = Problem::from_json(text)?;
-        if let Problem::Training(..) = problem {
-            self.refuse_what_is_additive()?;
-        } else if self.question.epsilon.is_some() && !self.question.pareto {
-            bail!("--epsilon is the tolerance of --pareto: give both, or neither");
-        }
-        let answer = while_showing("searching for a plan", || self.question.answer(problem))?;
-        if let ProblemAnswer::Additive(answer) = &answer {
-            if let Some(path) = self.dot {
-                command_line::files::write(path, export::dot(&answer.problem, &answer.plan)?)?;
-            }
-            if let Some(path) = self.trace {
-                command_line::files::write(path, export::chrome_trace(&answer.problem, &answer.plan)?)?;
-            }
-        }
+        let (problem, costs) = PlanProblem::from_json(text)?;
+        let answer = while_showing("searching for a plan", || self.question.answer(problem, &costs))?;
         let report = answer.report();
         if let Some(path) = self.output {
             super::output::save_json(path, &report)?;
         }
-        match &answer {
-            _ if self.json => print_json(&report),
-            ProblemAnswer::Additive(answer) => show_additive(answer),
-            ProblemAnswer::Training(answer) => show_training(answer),
-        }
-        Ok(())
-    }
-
-    /// An error for options that are about times which add up.
-    fn refuse_what_is_additive(&self) -> anyhow::Result<()> {
-        let additive = [
-            ("--limit-rule per-layer", self.question.limit_rule == LimitRule::PerLayer),
-            ("--epsilon", self.question.epsilon.is_some()),
-            ("--explain", self.question.explain),
-            ("--dot", self.dot.is_some()),
-            ("--trace", self.trace.is_some()),
-        ];
-        if let Some((option, _)) = additive.iter().find(|(_, is_given)| *is_given) {
-            bail!("{option} is for problems of the format deeppool/plan-problem/v1 only: leave it out");
+        if self.json {
+            print_json(&report);
+        } else {
+            show(&answer);
         }
         Ok(())
     }
 }
 
-fn show_additive(answer: &AdditiveAnswer) {
-    let AdditiveAnswer { question, problem, plan, frontier, explanations, .. } = answer;
+/// Shows a plan.
+fn show(answer: &ProblemAnswer) {
+    let ProblemAnswer {
+        question,
+        problem,
+        plan,
+        single_gpu_us,
+        memory_peak_bytes,
+        lower_bound_us,
+        frontier,
+        ..
+    } = answer;
+    let Plan { time, arrangement } = plan;
     say!("plan of the problem, {}", gpus(problem.gpus));
-    let limit = match question.limit() {
-        Some(limit) if answer.is_per_layer() => format!(" (limit {limit} for each layer)"),
-        Some(limit) => format!(" (limit {limit})"),
-        None => String::new(),
+    let limit = match question.mode {
+        Mode::Burst { amplification } if question.limit_per_layer().is_some() => {
+            format!(" (limit {amplification} for each layer)")
+        }
+        Mode::Burst { amplification } => format!(" (limit {amplification})"),
+        Mode::DataParallel => " (data parallel, no limit)".into(),
+        Mode::Deadline { .. } | Mode::Knee => String::new(),
+    };
+    let deadline = match question.mode {
+        Mode::Deadline { iteration_us } => format!(" (deadline {})", micros(iteration_us)),
+        _ => String::new(),
     };
     say!(
-        "iteration {}, {:.2} times as fast as one GPU; amplification {:.3}{limit}",
-        micros(plan.totals.iteration_us),
-        problem.single_gpu_time_us() / plan.totals.iteration_us,
-        plan.totals.amplification,
+        "iteration {}{deadline}, {:.2} times as fast as one GPU; amplification {:.3}{limit}",
+        micros(time.iteration_us),
+        single_gpu_us / time.iteration_us,
+        time.gpu_time_us / single_gpu_us,
     );
-    let mut shown = table(&["node", "GPUs", "ranks", "time"]);
-    for layer in &plan.assignments {
-        let ranks: Vec<usize> = layer.ranks.clone().collect();
-        let (gpus, time) = (layer.gpus.to_string(), micros(layer.time_us));
-        shown.add_row([layer.name.clone(), gpus, super::output::ranks(&ranks), time]);
+    if let (Some(bound_us), Some(gap)) = (*lower_bound_us, answer.gap()) {
+        let limit = if question.limit().is_some() { "within the limit" } else { "of this amplification" };
+        let (bound, above) = (micros(bound_us), 100.0 * gap);
+        say!("no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best");
+    }
+    if *memory_peak_bytes > 0 {
+        say!("memory of the fullest GPU: {}", byte_size(*memory_peak_bytes));
+    }
+    // In the order in which ranks come to them.
+    let mut shown = table(&["node", "GPUs", "ranks"]);
+    for &node in &arrangement.order {
+        let on = &arrangement.ranks[node];
+        shown.add_row([problem.nodes[node].name.clone(), on.len().to_string(), ranks(on)]);
     }
     say!("\n{shown}");
-    if let Some(explanations) = explanations {
-        print_explanations(explanations, question.limit());
-    }
     if let Some(frontier) = frontier {
-        let points = frontier.points().iter();
-        let points = points.map(|point| (point.totals.iteration_us, point.totals.amplification, point.gpus));
-        print_frontier(points);
+        print_frontier(points(frontier));
     }
 }
 

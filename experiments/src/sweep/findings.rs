@@ -26,8 +26,6 @@ pub(super) struct Findings {
     pub(super) pairs: usize,
     /// Pairs without a plan within the limit.
     pub(super) without_plan: usize,
-    /// Of these, those where an older model has one.
-    pub(super) without_plan_older_has: usize,
     /// Planned and simulated farther apart than 0.1%; `worst` is the farthest of all, within or not. Data-parallel plans, too.
     pub(super) disagreements: Count,
     /// Slower than under a tighter limit.
@@ -36,18 +34,8 @@ pub(super) struct Findings {
     pub(super) more_gpus_slower: Count,
     /// Slower than data parallelism under a limit that it keeps.
     pub(super) slower_than_dp: Count,
-    /// Slower than the best plan of an older model.
-    pub(super) slower_than_older: Count,
-    /// Every one of these, in words.
-    pub(super) losses: Vec<String>,
-    /// Faster than the best plan of an older model.
-    pub(super) faster_than_older: usize,
-    /// By how much at the median of all pairs where there are both, relatively.
-    pub(super) median_gain_over_older: f64,
     /// The median of iteration / lower bound - 1.
     pub(super) median_gap: f64,
-    /// Searches by an older model that gave up.
-    pub(super) older_gave_up: usize,
 }
 
 impl Count {
@@ -64,54 +52,29 @@ impl Count {
 
 impl Findings {
     /// O(pairs^2), of some hundreds.
-    pub(super) fn of(pairs: &[Pair], older_gave_up: usize) -> Self {
+    pub(super) fn of(pairs: &[Pair]) -> Self {
         let mut found = Self {
             pairs: pairs.len(),
             without_plan: pairs.iter().filter(|pair| pair.iteration_us.is_none()).count(),
-            without_plan_older_has: 0,
             disagreements: Count::default(),
             looser_slower: Count::default(),
             more_gpus_slower: Count::default(),
             slower_than_dp: Count::default(),
-            slower_than_older: Count::default(),
-            losses: Vec::new(),
-            faster_than_older: 0,
-            median_gain_over_older: 0.0,
             median_gap: 0.0,
-            older_gave_up,
         };
-        let (mut gains, mut gaps) = (Vec::new(), Vec::new());
+        let mut gaps = Vec::new();
         for pair in pairs {
             let dp_ratio = pair.dp_iteration_us / pair.dp_planned_iteration_us;
             found
                 .disagreements
                 .note((dp_ratio - 1.0).abs(), AGREEMENT, || format!("DP of {}", pair.question()));
-            let Some((ratio, iteration_us)) = pair.ratio().zip(pair.iteration_us) else {
-                found.without_plan_older_has += usize::from(pair.older_iteration_us.is_some());
-                continue;
-            };
+            let Some((ratio, iteration_us)) = pair.ratio().zip(pair.iteration_us) else { continue };
             found.disagreements.note((ratio - 1.0).abs(), AGREEMENT, || pair.question());
             found.compare(pairs, pair, iteration_us);
-            if let Some((older_us, planned_us)) = pair.older_iteration_us.zip(pair.planned_iteration_us) {
-                let excess = planned_us / older_us - 1.0;
-                gains.push(-excess);
-                found.slower_than_older.note(excess, SAME, || pair.question());
-                found.faster_than_older += usize::from(excess < -SAME);
-                if excess > SAME {
-                    let model = pair.older_model.as_deref().unwrap_or_default();
-                    let question = pair.question();
-                    let (ms, older_ms) = (planned_us / 1e3, older_us / 1e3);
-                    found.losses.push(format!(
-                        "{question}: {ms:.4} ms, {model} {older_ms:.4} ms: {:+.4}%",
-                        excess * 100.0
-                    ));
-                }
-            }
             gaps.extend(
                 pair.lower_bound_us.zip(pair.planned_iteration_us).map(|(bound, us)| us / bound - 1.0),
             );
         }
-        found.median_gain_over_older = median(gains);
         found.median_gap = median(gaps);
         found
     }

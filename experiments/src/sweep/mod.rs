@@ -1,9 +1,7 @@
-//! Planned times against simulated ones, and against the plans of the planner's older models, over many networks, links,
-//! limits and GPU counts.
+//! Planned times against simulated ones, over many networks, links, limits and GPU counts.
 
 mod findings;
 mod grid;
-mod older;
 mod pair;
 mod text;
 
@@ -20,22 +18,19 @@ use findings::Findings;
 use pair::Pair;
 use text::ORIGIN;
 
-pub(crate) use older::gpu_counts;
+pub(crate) use pair::gpu_counts;
 
 use grid::Grid;
 
 pub(crate) const NAME: &str = "sweep";
 
 #[derive(Args)]
-#[command(
-    after_help = "8 networks and batches x 4 links x 8 amplification limits x 3 GPU counts. The older models are those of
-plan problem files: additive, waves and overlap. Their plans are judged by the program's time.
+#[command(after_help = "8 networks and batches x 4 links x 8 amplification limits x 3 GPU counts.
 
 Examples:
   experiments sweep --quick
   experiments sweep --model resnet-50
-  experiments sweep --out results --json"
-)]
+  experiments sweep --out results --json")]
 pub(crate) struct SweepOptions {
     #[command(flatten)]
     run: RunOptions,
@@ -77,20 +72,19 @@ impl Sweep {
             links.flat_map(move |link| grid.gpus.iter().map(move |&gpus| (workload, link, gpus)))
         });
         let questions: Vec<_> = questions.collect();
-        let answers: Vec<(Vec<Pair>, usize)> =
+        let answers: Vec<Vec<Pair>> =
             journal.answers("searches", &questions, |&(workload, link, gpus)| {
                 pair::pairs(grid, workload, link, gpus)
                     .with_context(|| format!("{} on {gpus} GPUs, {}", workload.model, link.name))
             })?;
-        let gave_up = answers.iter().map(|(_, gave_up)| gave_up).sum();
-        let rows: Vec<Pair> = answers.into_iter().flat_map(|(pairs, _)| pairs).collect();
+        let rows: Vec<Pair> = answers.into_iter().flatten().collect();
         debug_assert_eq!(rows.len(), grid.pairs(), "a pair for every limit");
         Ok(Self {
             schema: SCHEMA,
             experiment: NAME,
             simulated: true,
             device: "a100",
-            findings: Findings::of(&rows, gave_up),
+            findings: Findings::of(&rows),
             rows,
         })
     }
@@ -98,7 +92,7 @@ impl Sweep {
 
 impl Outcome for Sweep {
     fn title(&self) -> String {
-        "Planned against simulated, and against older models of time".into()
+        "Planned against simulated".into()
     }
 
     fn text(&self) -> String {

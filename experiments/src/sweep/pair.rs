@@ -1,17 +1,16 @@
-//! A plan beside its simulation, and beside what the older models find.
+//! A plan and its simulation.
 
 use deeppool::Error;
 use deeppool::burst_planner::Error as PlannerError;
 use deeppool::costs::Costs;
-use deeppool::job::{Job, JobCosts, LoweredPlan, training_problem};
-use deeppool::plan::{ExecutionPlan, GpuCounts, Mode, PlanRequest};
+use deeppool::job::{Job, LoweredPlan};
+use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::planning::find_frontier;
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{SimulateOptions, simulate_plan};
 use serde::{Deserialize, Serialize};
 
 use super::grid::{Grid, Link, Workload};
-use super::older::{OlderPlans, gpu_counts};
 
 /// Times within a limit, and figures that should be equal but for rounding, are compared at this relative tolerance.
 pub(super) const SAME: f64 = 1e-6;
@@ -41,14 +40,8 @@ pub(super) struct Pair {
     pub(super) dp_iteration_us: f64,
     pub(super) dp_planned_iteration_us: f64,
     pub(super) dp_amplification: f64,
-    /// The best plan of an older model within the limit, by the planner's evaluation.
-    pub(super) older_iteration_us: Option<f64>,
-    /// Which model that is.
-    pub(super) older_model: Option<String>,
     /// GPUs by layers of the plan, `8x30 1x3`.
     pub(super) gpu_counts: Option<String>,
-    /// The same of the older model's plan.
-    pub(super) older_gpu_counts: Option<String>,
 }
 
 impl Pair {
@@ -69,13 +62,8 @@ impl Pair {
     }
 }
 
-/// The pairs of one search, in the order of the limits; and how many searches by older models gave up.
-pub(super) fn pairs(
-    grid: &Grid,
-    workload: &Workload,
-    link: &Link,
-    gpus: usize,
-) -> Result<(Vec<Pair>, usize), Error> {
+/// Searches for plans within all limits and simulates them. The pairs are in the order of the limits.
+pub(super) fn pairs(grid: &Grid, workload: &Workload, link: &Link, gpus: usize) -> Result<Vec<Pair>, Error> {
     let &Workload { model, batch, ref network, ref profile } = workload;
     let job = Job::new(Costs::new(network, profile, &link.model), batch, LowerOptions::default());
     let frontier = find_frontier(&job, &PlanRequest::new(gpus, Mode::Knee))?;
@@ -85,12 +73,6 @@ pub(super) fn pairs(
         Ok(simulation.iteration.as_nanos() as f64 / 1e3)
     };
     let dp_us = simulated_us(&dp)?;
-
-    let counts = GpuCounts::default().for_batch(batch, gpus);
-    let problem = training_problem(&job, gpus, &counts)?;
-    // Nodes are the layers but the input.
-    let needs_gradient = network.needs_gradient().split_off(1);
-    let older = OlderPlans::search(&problem, &needs_gradient, JobCosts::new(&job), &grid.limits)?;
 
     let mut pairs: Vec<Pair> = Vec::new();
     // Under several limits the plan may be the same.
@@ -110,8 +92,6 @@ pub(super) fn pairs(
             }
             (Some(plan), _) => Some(simulated_us(plan)?),
         };
-        let budget_us = limit * dp.single_gpu_us * (1.0 + 1e-9);
-        let older_plan = older.fastest_within(budget_us);
         let of_plan = |figure: fn(&ExecutionPlan) -> f64| plan.as_ref().map(|plan| figure(plan.plan()));
         pairs.push(Pair {
             model: model.into(),
@@ -130,12 +110,17 @@ pub(super) fn pairs(
             dp_iteration_us: dp_us,
             dp_planned_iteration_us: dp.iteration_us,
             dp_amplification: dp.amplification,
-            older_iteration_us: older_plan.map(|plan| plan.time.iteration_us),
-            older_model: older_plan.map(|plan| plan.model.into()),
             gpu_counts: plan.as_ref().map(|plan| gpu_counts(plan.layers.iter().map(|layer| layer.gpus))),
-            older_gpu_counts: older_plan.map(|plan| plan.gpu_counts.clone()),
         });
         last = plan.zip(iteration_us);
     }
-    Ok((pairs, older.gave_up))
+    Ok(pairs)
+}
+
+/// Returns the GPU counts of layers in topological order in runs of equal counts, such as `8x30 1x3`: 30 layers on 8
+/// GPUs, then 3 on 1.
+pub(crate) fn gpu_counts(counts: impl Iterator<Item = usize>) -> String {
+    let counts: Vec<usize> = counts.collect();
+    let runs = counts.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run[0], run.len()));
+    runs.collect::<Vec<_>>().join(" ")
 }

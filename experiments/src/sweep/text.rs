@@ -13,14 +13,13 @@ impl Sweep {
         let found = &self.findings;
         let percent = |part: f64| format!("{:.4}%", part * 100.0);
         let mut lines = vec![
-            format!("Planned against simulated, and against older models of time ({})", self.experiment),
+            format!("Planned against simulated ({})", self.experiment),
             ORIGIN.into(),
             String::new(),
             format!(
                 "pairs of a question and a limit: {}, without a plan within the limit: {}",
                 found.pairs, found.without_plan
             ),
-            format!("  of those, where an older model has one: {}", found.without_plan_older_has),
             format!(
                 "largest |simulated / planned - 1|: {} (law: at most {})",
                 percent(found.disagreements.worst),
@@ -32,18 +31,9 @@ impl Sweep {
             ("a looser limit is slower", &found.looser_slower),
             ("more GPUs are slower", &found.more_gpus_slower),
             ("slower than DP under a limit that it keeps", &found.slower_than_dp),
-            ("slower than the best plan of an older model", &found.slower_than_older),
         ];
         lines.extend(counts.map(|(what, count)| line(what, count)));
-        lines.extend(found.losses.iter().map(|loss| format!("  {loss}")));
-        lines.push(format!(
-            "faster than the best plan of an older model: {} of {}; at the median of all by {}",
-            found.faster_than_older,
-            found.slower_than_older.of,
-            percent(found.median_gain_over_older)
-        ));
-        lines.push(format!("above the proved lower bound: {} at the median", percent(found.median_gap)));
-        lines.push(format!("searches by older models that gave up: {}", found.older_gave_up));
+        lines.push(format!("above the lower bound: {} at the median", percent(found.median_gap)));
         lines.join("\n") + "\n"
     }
 }

@@ -7,7 +7,7 @@ use crate::{Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem,
 #[derive(Debug, Clone)]
 pub struct Enumeration {
     /// By rising iteration time and falling GPU time: nothing is at least as good as one of them in both and better in one.
-    pub points: Vec<Plan>,
+    pub plans: Vec<Plan>,
     /// The time of everything on one GPU, microseconds.
     pub single_gpu_us: f64,
     /// How many arrangements were evaluated.
@@ -19,7 +19,7 @@ impl Enumeration {
     #[must_use]
     pub fn fastest_within(&self, limit: f64) -> Option<&Plan> {
         let budget_us = limit * self.single_gpu_us * (1.0 + 1e-9);
-        self.points.iter().find(|point| point.time.gpu_time_us <= budget_us)
+        self.plans.iter().find(|point| point.time.gpu_time_us <= budget_us)
     }
 }
 
@@ -38,7 +38,7 @@ pub fn best_by_enumeration(problem: &PlanProblem, costs: &TableCosts) -> Result<
     let single_gpu_us = evaluator.single_gpu_us()?;
     let mut orders = Vec::new();
     add_orders(problem, &mut Vec::new(), &mut orders);
-    let found = Enumeration { points: Vec::new(), single_gpu_us, evaluations: 0 };
+    let found = Enumeration { plans: Vec::new(), single_gpu_us, evaluations: 0 };
     let mut all = All { problem, costs, evaluator, orders, found };
     // Where parameters are shared, which gradients are reduced together depends on which of two ranks is the first one.
     let shares = problem.nodes.iter().any(|node| node.parameters_of.is_some());
@@ -106,7 +106,7 @@ impl All<'_> {
         }
         let (longest, sum) = (computing.iter().copied().fold(0.0, f64::max), computing.iter().sum::<f64>());
         let is_beaten = |point: &Plan| point.time.iteration_us <= longest && point.time.gpu_time_us <= sum;
-        if self.found.points.iter().any(is_beaten) {
+        if self.found.plans.iter().any(is_beaten) {
             return Ok(());
         }
         for order in &self.orders {
@@ -116,18 +116,18 @@ impl All<'_> {
             }
             let time = self.evaluator.evaluate(&arrangement)?;
             self.found.evaluations += 1;
-            let points = &mut self.found.points;
+            let plans = &mut self.found.plans;
             let is_as_good = |point: &Plan| {
                 point.time.iteration_us <= time.iteration_us && point.time.gpu_time_us <= time.gpu_time_us
             };
-            if !points.iter().any(is_as_good) {
-                points.retain(|point| {
+            if !plans.iter().any(is_as_good) {
+                plans.retain(|point| {
                     point.time.iteration_us < time.iteration_us || point.time.gpu_time_us < time.gpu_time_us
                 });
-                points.push(Plan { time, arrangement });
+                plans.push(Plan { time, arrangement });
             }
         }
-        self.found.points.sort_by(|a, b| a.time.iteration_us.total_cmp(&b.time.iteration_us));
+        self.found.plans.sort_by(|a, b| a.time.iteration_us.total_cmp(&b.time.iteration_us));
         Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use burst_planner::{
-    Arrangement, BackwardReads, CostModel, Error, Evaluator, NodeId, NodeMemory, PlanProblem, Problem,
-    SearchOptions, Share, SynchronizedBytes, frontier,
+    Arrangement, BackwardReads, CostModel, Error, Evaluator, NodeId, NodeMemory, PlanProblem, SearchOptions,
+    Share, SynchronizedBytes, frontier,
 };
 
 const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "bucket_bytes": 7, "overlap": false, "clip_norm": true,
@@ -23,9 +23,7 @@ const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "buc
 
 #[test]
 fn every_field_is_read() {
-    let Ok(Problem::Training(problem, costs)) = Problem::from_json(DOCUMENT) else {
-        panic!("a valid document")
-    };
+    let (problem, costs) = PlanProblem::from_json(DOCUMENT).expect("a valid document");
     let gradients = problem.gradients;
     assert_eq!(
         (gradients.bucket_bytes, gradients.overlap, gradients.clip_norm, gradients.metrics_bytes),
@@ -160,25 +158,29 @@ fn what_cannot_be_planned_is_refused() {
 }
 
 #[test]
-fn the_schema_decides() {
-    let additive = r#"{"schema":"deeppool/plan-problem/v1","gpus":1,"edges":[],
+fn other_schemas_are_refused() {
+    let old = r#"{"schema":"deeppool/plan-problem/v1","gpus":1,"edges":[],
         "nodes":[{"name":"a","options":[{"gpus":1,"time_us":100.0}]}]}"#;
-    assert!(matches!(Problem::from_json(additive), Ok(Problem::Additive(_))));
-    for schema in [r#""deeppool/plan-problem/v3""#, "2", "null"] {
+    let error = PlanProblem::from_json(old).unwrap_err();
+    assert_eq!(error, Error::OldFormat);
+    assert!(error.to_string().contains("write version 2"), "{error}");
+    for (schema, found) in
+        [(r#""deeppool/plan-problem/v3""#, "\"deeppool/plan-problem/v3\""), ("2", "2"), ("null", "none")]
+    {
         let text = format!(r#"{{"schema": {schema}}}"#);
-        match Problem::from_json(&text) {
-            Err(error @ Error::Schema { .. }) => assert!(error.to_string().contains("v1 or"), "{error}"),
-            other => panic!("{other:?}"),
-        }
+        let expected = "deeppool/plan-problem/v2";
+        assert_eq!(
+            PlanProblem::from_json(&text).unwrap_err(),
+            Error::Schema { found: found.into(), expected }
+        );
     }
-    assert!(matches!(PlanProblem::from_json(additive), Err(Error::Schema { .. })));
-    assert!(matches!(Problem::from_json("["), Err(Error::Json { .. })));
+    assert!(matches!(PlanProblem::from_json("["), Err(Error::Json { .. })));
 }
 
 /// The example that the documentation leads to.
 #[test]
 fn python_can_write_a_problem() {
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/plan_problem_v2.py");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/plan_problem.py");
     let Ok(output) = Command::new("python3").arg("-B").arg(example).output() else {
         println!("SKIPPED: there is no python3");
         return;

@@ -35,7 +35,7 @@ fn what_is_found_keeps_the_limit_and_is_mostly_the_best_of_all() {
             Ok(found) => found,
             Err(Error::MemoryExceeded { limit_bytes: said, needed_bytes, nodes }) => {
                 assert!(said == limit_bytes && needed_bytes > limit_bytes && !nodes.is_empty());
-                if best.points.is_empty() {
+                if best.plans.is_empty() {
                     none += 1;
                 } else {
                     missed.push(seed);
@@ -44,7 +44,7 @@ fn what_is_found_keeps_the_limit_and_is_mostly_the_best_of_all() {
             }
             Err(error) => panic!("seed {seed}: {error}"),
         };
-        for point in found.points() {
+        for point in found.plans() {
             assert!(peak(&problem, &costs, &point.arrangement) <= limit_bytes, "seed {seed}");
         }
         for limit in [1.2, 2.0, f64::INFINITY] {
@@ -143,7 +143,7 @@ fn nodes_are_spread_where_one_rank_has_no_room() {
     let (mut problem, costs) = two_nodes();
     problem.memory_limit_bytes = Some(118);
     let found = frontier(&problem, &costs, &SearchOptions::default()).unwrap();
-    let ranks = &found.points()[0].arrangement.ranks;
+    let ranks = &found.plans()[0].arrangement.ranks;
     assert_ne!(ranks[0], ranks[1]);
 }
 
@@ -169,7 +169,7 @@ fn nodes_are_spread_over_all_ranks_that_there_are() {
     }
     problem.memory_limit_bytes = Some(150);
     let found = frontier(&problem, &costs, &SearchOptions::default()).unwrap();
-    let mut ranks = found.points()[0].arrangement.ranks.concat();
+    let mut ranks = found.plans()[0].arrangement.ranks.concat();
     ranks.sort_unstable();
     assert_eq!(ranks, [0, 1, 2, 3, 4]);
 }

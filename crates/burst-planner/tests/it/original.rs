@@ -1,41 +1,23 @@
-//! Against the original DeepPool, on its own costs.
+//! Plans against those of the original DeepPool, by its own costs.
 
 use std::fmt::Write;
 
-use burst_planner::{LimitRule, PlanProblem, SearchOptions, TimeModel, evaluate, fastest};
+use burst_planner::{Arrangement, Evaluator, Frontier, SearchOptions, frontier};
 
 use crate::original_data::{Model, Row, rows};
 
 type Models = [(&'static str, Model); 2];
 
-/// The models for which the original's costs are known, and its plans for them.
+/// The networks whose costs are known, and the original's plans for them.
 fn load() -> Option<(Models, Vec<Row>)> {
     let models = [("vgg16", Model::load("vgg16")?), ("wrn101_2", Model::load("wrn101_2")?)];
     let rows = rows(&[(models[0].0, &models[0].1), (models[1].0, &models[1].1)])?;
     Some((models, rows))
 }
 
-fn problem(models: &Models, row: &Row) -> PlanProblem {
+fn model<'m>(models: &'m Models, row: &Row) -> &'m Model {
     let (_, model) = models.iter().find(|(name, _)| *name == row.model).unwrap();
-    model.problem(row.gpus, row.latency_us)
-}
-
-fn choice(problem: &PlanProblem, counts: &[usize]) -> Vec<usize> {
-    let option = |(node, &count): (&burst_planner::Node, &usize)| {
-        node.options.iter().position(|option| option.gpus == count).unwrap()
-    };
-    problem.nodes.iter().zip(counts).map(option).collect()
-}
-
-/// GPU time as the original charges it: a transfer at the consumer's GPU count.
-fn its_gpu_time_us(problem: &PlanProblem, choice: &[usize]) -> f64 {
-    let option = |node: usize| &problem.nodes[node].options[choice[node]];
-    let nodes = (0..choice.len()).map(|node| option(node).gpus as f64 * option(node).total_us());
-    let edges = problem
-        .edges
-        .iter()
-        .map(|edge| option(edge.to.0).gpus as f64 * edge.transfer_us[choice[edge.from.0]][choice[edge.to.0]]);
-    nodes.sum::<f64>() + edges.sum::<f64>()
+    model
 }
 
 fn within_one_percent(ours: f64, theirs: f64) -> bool {
@@ -43,47 +25,63 @@ fn within_one_percent(ours: f64, theirs: f64) -> bool {
 }
 
 #[test]
-fn its_rule_leads_to_its_plans() {
+fn the_per_layer_rule_gives_the_plans_of_the_original() {
     let Some((models, rows)) = load() else { return };
     let mut compared = 0;
     for row in &rows {
         let Some(limit) = row.limit else { continue };
-        let problem = problem(&models, row);
-        let options = SearchOptions::default().with_limit_rule(LimitRule::PerLayer);
-        let plan = fastest(&problem, limit, &options).unwrap();
+        let chain = model(&models, row).chain(row.gpus, row.latency_us);
+        let chosen = chain.choose(limit).unwrap();
         let name = format!("{} on {} GPUs, limit {limit}", row.model, row.gpus);
-        assert!(within_one_percent(plan.totals.iteration_us, row.iteration_us), "{name}");
-        assert!(within_one_percent(its_gpu_time_us(&problem, &plan.choice), row.gpu_time_us), "{name}");
-        assert_eq!(plan.optimality_gap, None);
+        assert!(within_one_percent(chain.iteration_us(&chosen), row.iteration_us), "{name}");
+        assert!(within_one_percent(chain.gpu_time_us(&chosen), row.gpu_time_us), "{name}");
         compared += 1;
     }
     println!("{compared} plans compared");
     assert!(compared >= 90, "{compared}");
 }
 
-/// What we find within the GPU time of one of its plans, which is evaluated by our formulae: both iteration times.
-fn ours_and_its(models: &Models, row: &Row) -> (f64, f64) {
-    let problem = problem(models, row);
-    let its = evaluate(&problem, &choice(&problem, &row.counts)).unwrap();
-    assert!(within_one_percent(its.iteration_us, row.iteration_us), "{} {}", row.model, row.gpus);
-    let options = SearchOptions::default().with_time_model(TimeModel::Additive);
-    let ours = fastest(&problem, its.amplification.max(1.0), &options).unwrap();
-    (ours.totals.iteration_us, its.iteration_us)
+/// Frontiers of the problems of some rows, which have one model, latency and number of GPUs.
+struct Searched<'m> {
+    models: &'m Models,
+    found: Vec<((String, u64, usize), Frontier)>,
 }
 
-#[test]
-fn within_the_gpu_time_of_its_plans_ours_are_at_least_as_fast() {
-    let Some((models, rows)) = load() else { return };
-    for row in &rows {
-        let (ours, its) = ours_and_its(&models, row);
-        assert!(ours <= its * (1.0 + 1e-9), "{} on {} GPUs: {ours} {its}", row.model, row.gpus);
+impl Searched<'_> {
+    /// Iteration times of the fastest plan that the search finds within the GPU time of the original's plan, and of that
+    /// plan, both as the evaluator computes them, milliseconds.
+    fn ours_and_its(&mut self, row: &Row) -> (f64, f64) {
+        let model = model(self.models, row);
+        let (problem, costs) = (model.problem(row.gpus), model.costs(row.latency_us));
+        let key = (row.model.clone(), row.latency_us as u64, row.gpus);
+        let mut evaluator = Evaluator::new(&problem, &costs).unwrap();
+        let order = Arrangement::data_parallel(&problem, 1).unwrap().order;
+        let ranks = row.counts.iter().map(|&gpus| (0..gpus).collect()).collect();
+        let its = evaluator.evaluate(&Arrangement { ranks, order }).unwrap();
+        assert!(within_one_percent(its.iteration_us, row.iteration_us), "{} {}", row.model, row.gpus);
+        if !self.found.iter().any(|(other, _)| *other == key) {
+            let found = frontier(&problem, &costs, &SearchOptions::default()).unwrap();
+            self.found.push((key.clone(), found));
+        }
+        let (_, found) = self.found.iter().find(|(other, _)| *other == key).unwrap();
+        let limit = (its.gpu_time_us / found.single_gpu_us()).max(1.0);
+        (found.fastest_within(limit).unwrap().time.iteration_us / 1e3, its.iteration_us / 1e3)
     }
 }
 
-/// The table in the README. `BLESS=1` writes it anew.
+/// No plan is slower than the original's by more than 1%: the search is a heuristic. Writes the table in the README with
+/// `BLESS=1`, and compares it otherwise.
 #[test]
-fn the_table_in_the_readme_is_what_comes_out() {
+fn plans_are_as_fast_as_the_originals_within_their_gpu_time() {
     let Some((models, rows)) = load() else { return };
+    let mut searched = Searched { models: &models, found: Vec::new() };
+    let mut slower = 0;
+    for row in &rows {
+        let (ours, its) = searched.ours_and_its(row);
+        assert!(ours <= its * 1.01, "{} on {} GPUs: {ours} {its}", row.model, row.gpus);
+        slower += usize::from(ours > its * (1.0 + 1e-9));
+    }
+    println!("{slower} of {} plans are slower than the original's", rows.len());
     let limits = [1.5, 2.0, 3.0, 5.0];
     let mut table = String::from("| | limit 1.5 | 2 | 3 | 5 |\n|---|---|---|---|---|\n");
     for (model, label) in [("vgg16", "VGG-16, batch 32"), ("wrn101_2", "WRN-101-2, batch 16")] {
@@ -103,8 +101,8 @@ fn the_table_in_the_readme_is_what_comes_out() {
                 }
                 write!(table, "| {label}, {gpus} GPUs, {latency_us} us |").unwrap();
                 for row in found {
-                    let (ours, its) = ours_and_its(&models, row);
-                    write!(table, " {:.2} / {:.2} = {:.2} |", its / 1e3, ours / 1e3, its / ours).unwrap();
+                    let (ours, its) = searched.ours_and_its(row);
+                    write!(table, " {its:.2} / {ours:.2} = {:.2} |", its / ours).unwrap();
                 }
                 table.push('\n');
             }

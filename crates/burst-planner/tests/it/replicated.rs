@@ -123,7 +123,7 @@ fn what_a_search_found_is_the_best_of_itself() {
         let random = burst_planner::testing::random_problem(seed);
         let found = frontier(&random.problem, &random.costs, &SearchOptions::default()).unwrap();
         let mut given: Vec<Arrangement> =
-            found.points().iter().map(|point| point.arrangement.clone()).collect();
+            found.plans().iter().map(|point| point.arrangement.clone()).collect();
         // Whatever is worse is left out.
         given.push(burst_planner::testing::random_arrangement(&random.problem, seed));
         let again = evaluated(&random, given.clone()).unwrap();
@@ -131,10 +131,10 @@ fn what_a_search_found_is_the_best_of_itself() {
             let no_more = |a: f64, b: f64| a <= b * (1.0 + 1e-9);
             no_more(time.iteration_us, than.iteration_us) && no_more(time.gpu_time_us, than.gpu_time_us)
         };
-        for point in found.points() {
-            assert!(again.points().iter().any(|other| is_as_good(other.time, point.time)), "seed {seed}");
+        for point in found.plans() {
+            assert!(again.plans().iter().any(|other| is_as_good(other.time, point.time)), "seed {seed}");
         }
-        for pair in again.points().windows(2) {
+        for pair in again.plans().windows(2) {
             assert!(!is_as_good(pair[0].time, pair[1].time), "seed {seed}: {pair:?}");
         }
         assert_eq!(again.evaluations(), given.len() as u64);

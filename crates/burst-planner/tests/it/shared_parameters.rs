@@ -58,7 +58,7 @@ fn recurrent_layers_are_a_pipeline() {
     for gpus in [2, 4] {
         let problem = recurrent(4, gpus);
         let found = frontier(&problem, Alike, &SearchOptions::default()).unwrap();
-        let fastest = &found.points()[0];
+        let fastest = &found.plans()[0];
         let a_chunk = 4 / gpus;
         // Until the last GPU begins, and all its chunks; then the loss, which has the time of a layer.
         let steps = (gpus - 1 + CHUNKS) * a_chunk + 1;

@@ -4,7 +4,7 @@ use burst_planner::{
     AllReduceTime, Arrangement, Evaluator, Node, PlanProblem, StepTimes, TableCosts, TransferTimes,
 };
 
-const PAGE: &str = include_str!("../../../docs/time-of-a-program.md");
+const PAGE: &str = include_str!("../../docs/time-of-a-program.md");
 const US: f64 = 2.0;
 
 /// The lanes of the picture, without their names.

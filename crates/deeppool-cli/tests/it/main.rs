@@ -17,7 +17,7 @@ mod simulate;
 mod to_accuracy;
 mod train_runs;
 mod training_page;
-mod training_problem;
+mod problem;
 mod weights;
 
 #[cfg(any(feature = "mpi", feature = "cuda"))]

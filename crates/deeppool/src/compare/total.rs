@@ -46,7 +46,7 @@ pub fn most_total<'a>(
     let frontier = find_frontier(job, &request.clone().with_memory_limit(room))?;
     let fastest_us = frontier.arrangements().fastest_within(amplification)?.time.iteration_us;
     let slowest_us = fastest_us / foreground * (1.0 + 1e-9);
-    let points = frontier.arrangements().points().iter().map(|point| (point.time.iteration_us, point));
+    let points = frontier.arrangements().plans().iter().map(|point| (point.time.iteration_us, point));
     let fast_enough = points.filter(|(time_us, _)| (fastest_us..=slowest_us).contains(time_us));
     let mut best = None;
     // From the fastest on: of equals the faster one is taken.

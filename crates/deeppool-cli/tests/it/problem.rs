@@ -29,7 +29,7 @@ fn folder_with(problem: &Value) -> TempDir {
 }
 
 #[test]
-fn a_training_problem_is_planned() {
+fn a_problem_is_planned() {
     let folder = folder_with(&problem());
     let plan = json(folder.path(), "plan --problem problem.json --amplification 1.5 --json -o report.json");
     assert_eq!(plan["schema"], "deeppool/report/v1");
@@ -59,7 +59,7 @@ fn a_training_problem_is_planned() {
 }
 
 #[test]
-fn each_way_of_asking_gives_its_plan() {
+fn each_mode_has_its_plan() {
     let folder = folder_with(&problem());
     let plan = |how: &str| json(folder.path(), &format!("plan --problem problem.json {how} --json"));
     let gpus = |plan: &Value| [0, 1].map(|layer| plan["layers"][layer]["gpus"].as_u64().unwrap());
@@ -78,7 +78,7 @@ fn each_way_of_asking_gives_its_plan() {
 }
 
 #[test]
-fn bad_training_problems_are_refused_by_where_they_are_bad() {
+fn invalid_problems_are_refused_with_their_path() {
     let plan = "plan --problem problem.json";
     let with = |change: &dyn Fn(&mut Value)| {
         let mut problem = problem();
@@ -86,7 +86,8 @@ fn bad_training_problems_are_refused_by_where_they_are_bad() {
         problem
     };
     let cases = [
-        (with(&|of| of["schema"] = "deeppool/plan-problem/v3".into()), "deeppool/plan-problem/v1 or /v2"),
+        (with(&|of| of["schema"] = "deeppool/plan-problem/v3".into()), "expected \"deeppool/plan-problem/v2\""),
+        (with(&|of| of["schema"] = "deeppool/plan-problem/v1".into()), "is no longer read: write version 2"),
         (
             with(&|of| of["nodes"][0]["options"][1]["forward_us"] = "long".into()),
             "nodes[0].options[1].forward_us",
@@ -110,20 +111,35 @@ fn bad_training_problems_are_refused_by_where_they_are_bad() {
 }
 
 #[test]
-fn what_no_plan_can_keep_and_what_a_training_program_has_not_are_refused() {
+fn unreachable_limits_and_options_for_networks_are_refused() {
     let folder = folder_with(&problem());
     for (options, expected) in [
         ("--amplification 0.5", "at least 1"),
         ("--amplification NaN", "at least 1"),
         ("--deadline 1us", "the smallest iteration time that can be reached is"),
-        ("--limit-rule per-layer", "--limit-rule per-layer is for problems of the format"),
-        ("--epsilon 0.1", "--epsilon is for problems of the format"),
-        ("--explain", "--explain is for problems of the format"),
-        ("--dot plan.dot", "--dot is for problems of the format"),
-        ("--trace trace.json", "--trace is for problems of the format"),
+        ("--explain", "cannot be used with"),
+        ("--dot plan.dot", "cannot be used with"),
+        ("--trace trace.json", "cannot be used with"),
         ("--gpu-counts all", "cannot be used with"),
     ] {
         refused(folder.path(), &format!("plan --problem problem.json {options}"), expected);
     }
     succeed(folder.path(), "plan --problem problem.json --limit-rule total");
+}
+
+#[test]
+fn per_layer_limits_are_for_chains_without_a_memory_limit() {
+    let plan = "plan --problem problem.json --amplification 1.2 --limit-rule per-layer";
+    let chain = json(folder_with(&problem()).path(), &format!("{plan} --json"));
+    assert_eq!(chain["limit_rule"], "per-layer");
+    let mut branches = problem();
+    let nodes = branches["nodes"].as_array_mut().unwrap();
+    let mut third = nodes[1].clone();
+    third["name"] = "head".into();
+    nodes.push(third);
+    branches["edges"].as_array_mut().unwrap().push(document!({"from": "conv", "to": "head"}));
+    refused(folder_with(&branches).path(), plan, "chains only, and node `conv`");
+    let mut limited = problem();
+    limited["memory_limit_bytes"] = 1_000_000_000.into();
+    refused(folder_with(&limited).path(), plan, "memory");
 }
