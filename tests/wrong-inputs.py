@@ -107,8 +107,10 @@ def good_files(run, folder):
     (folder / "times.prof").write_text("".join(f"{kind}{{}}[8][1,8,8] 0.1 {us} 1\n" for kind, us in times))
     (folder / "sweep.toml").write_text('model = "digits-cnn"\nbatch = [8, 16]\n[[points]]\ngpus = 2\n[[points]]\ngpus = 4\n')
     (folder / "rows.csv").write_text("machine,cores\nx,1\n")
-    layer = {"name": "fc", "options": [{"gpus": 1, "time_us": 10.0}, {"gpus": 2, "time_us": 6.0}]}
-    (folder / "problem.json").write_text(json.dumps({"schema": "deeppool/plan-problem/v1", "gpus": 2, "layers": [layer]}))
+    options = [{"gpus": 1, "forward_us": 4.0, "backward_us": 6.0}, {"gpus": 2, "forward_us": 2.0, "backward_us": 4.0}]
+    problem = {"schema": "deeppool/plan-problem/v2", "gpus": 2, "nodes": [{"name": "fc", "gradient_bytes": 4, "options": options}],
+               "edges": [], "all_reduce": [{"gpus": 2, "startup_us": 1.0, "us_per_byte": 0.0}]}
+    (folder / "problem.json").write_text(json.dumps(problem))
     mnist = folder / "mnist"
     mnist.mkdir()
     for name, magic in [("train-images-idx3-ubyte", 3), ("t10k-images-idx3-ubyte", 3), ("train-labels-idx1-ubyte", 1), ("t10k-labels-idx1-ubyte", 1)]:

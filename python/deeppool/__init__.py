@@ -13,17 +13,17 @@ from deeppool.costs import Costs, Device, Profile, devices, links
 from deeppool.errors import DeepPoolError, InputError, NoPlanError, TorchMissingError
 from deeppool.network import Layer, Network, Tensor
 from deeppool.plans import DataParallel, Plan, PlannedLayer, frontier, plan
-from deeppool.problem import Edge, Node, Option, PlanProblem, ProblemPlan
+from deeppool.problem import AllReduce, Node, Option, PlanProblem, ProblemPlan, Transfer
 from deeppool.simulation import Background, Comparison, Point, Simulation, compare, simulate
 
 __all__ = [
+    "AllReduce",
     "Background",
     "Comparison",
     "Costs",
     "DataParallel",
     "DeepPoolError",
     "Device",
-    "Edge",
     "InputError",
     "Layer",
     "Network",
@@ -39,6 +39,7 @@ __all__ = [
     "Simulation",
     "Tensor",
     "TorchMissingError",
+    "Transfer",
     "compare",
     "devices",
     "frontier",

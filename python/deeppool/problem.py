@@ -1,4 +1,4 @@
-"""Planning something else than networks: anything whose parts run on GPUs of their own, one after another."""
+"""Plans of training programs other than networks: nodes with step times, and collectives between their ranks."""
 
 from __future__ import annotations
 
@@ -17,62 +17,89 @@ from deeppool.plans import Mode, PlannedLayer, mode_document
 
 @dataclass(frozen=True)
 class Option:
-    """On how many GPUs a node may run, and what it takes then."""
+    """A GPU count of a node, with the durations of its steps on each rank."""
 
     gpus: int
-    time_us: float
-    """Forward and backward, without the all-reduce, microseconds."""
-    all_reduce_us: float = 0.0
-    memory_bytes: int | None = None
+    forward_us: float
+    backward_us: float
+    update_us: float = 0.0
+    """The optimizer's step over the node's own parameters."""
+    memory_bytes: int = 0
+    """Outputs and other activations that are kept for the backward step, and gradients."""
+    saved_bytes: int = 0
+    """The part of ``memory_bytes`` that the forward step saves besides its output."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The duration of moving a node's output, or its gradient, between two sets of ranks."""
+
+    from_gpus: int
+    to_gpus: int
+    transfer_us: float
+    """If one set contains the other."""
+    transfer_disjoint_us: float | None = None
+    """If neither set contains the other; ``transfer_us`` by default."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A part of the work."""
+    """A part of the program, usually a layer."""
 
     name: str
     options: Sequence[Option]
+    output: Sequence[Transfer] = ()
+    """Durations of moving its output. Required for a node with consumers, for all pairs of their GPU counts."""
+    gradient_bytes: int = 0
+    """Size of the gradient of its parameters."""
+    state_bytes: int = 0
+    """Size of its parameters and of the optimizer's state."""
+    output_bytes: int = 0
+    """Size of its output for the whole batch."""
+    parameters_of: str | None = None
+    """The node whose parameters it uses."""
 
 
 @dataclass(frozen=True)
-class Edge:
-    """What one node gives another."""
+class AllReduce:
+    """The duration of an all-reduce between ``gpus`` ranks: ``startup_us + us_per_byte * bytes``."""
 
-    producer: str
-    consumer: str
-    transfer_us: Sequence[Sequence[float]]
-    """``transfer_us[i][j]`` is the cost, both ways together, when the producer uses its option i and the consumer its option j."""
+    gpus: int
+    startup_us: float
+    us_per_byte: float
 
 
 @dataclass(frozen=True)
 class ProblemPlan:
-    """What a problem's plan takes. Times are microseconds."""
+    """The plan of a problem. Times are microseconds."""
 
     gpus: int
     iteration_us: float
     gpu_time_us: float
     single_gpu_us: float
     amplification: float
+    lower_bound_us: float | None
+    """No plan within the limit takes less time. ``None`` for data parallelism and for a limit per layer."""
     layers: tuple[PlannedLayer, ...]
     frontier: tuple[tuple[float, float], ...] | None
-    """Iteration time and amplification of all plans that no other plan beats in both, where they were asked for."""
+    """Iteration time and amplification of all Pareto-optimal plans, if they were asked for."""
     document: Mapping[str, Any] = field(repr=False)
-    """All of it, as ``deeppool plan --problem --json`` prints it."""
+    """The report of ``deeppool plan --problem --json``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report."""
+        """Returns the report."""
         return dict(self.document)
 
 
 @dataclass(frozen=True)
 class PlanProblem:
-    """A planning problem: a document of the format ``deeppool/plan-problem/v1``, whose times add up, or ``/v2``, whose time is
-    that of a training program.
+    """A planning problem: a document of the format ``deeppool/plan-problem/v2``.
 
-    >>> conv = Node("conv", [Option(1, 100.0), Option(2, 60.0)])
-    >>> fc = Node("fc", [Option(1, 50.0), Option(2, 45.0)])
-    >>> edge = Edge("conv", "fc", [[0.0, 5.0], [5.0, 0.0]])
-    >>> PlanProblem.of(2, [conv, fc], [edge]).plan(amplification=1.2).iteration_us
+    >>> conv = Node("conv", [Option(1, 40.0, 60.0), Option(2, 20.0, 40.0)],
+    ...             [Transfer(1, 1, 2.5), Transfer(1, 2, 2.5), Transfer(2, 2, 2.5)], gradient_bytes=4)
+    >>> fc = Node("fc", [Option(1, 20.0, 30.0), Option(2, 18.0, 27.0)])
+    >>> problem = PlanProblem.of(2, [conv, fc], [("conv", "fc")], [AllReduce(2, 0.0, 0.0)])
+    >>> problem.plan(amplification=1.2).iteration_us
     115.0
     """
 
@@ -83,49 +110,41 @@ class PlanProblem:
         cls,
         gpus: int,
         nodes: Sequence[Node],
-        edges: Sequence[Edge] = (),
+        edges: Sequence[tuple[str, str]] = (),
+        all_reduce: Sequence[AllReduce] = (),
         *,
         memory_limit_bytes: int | None = None,
-        single_gpu_us: float | None = None,
+        bucket_bytes: int | None = None,
+        overlap: bool = True,
     ) -> PlanProblem:
-        """A problem whose times add up.
+        """Builds a problem.
 
         Args:
-            gpus: How many GPUs there are.
-            nodes: The parts of the work, producers before consumers.
-            edges: What they give each other.
-            memory_limit_bytes: What a rank may hold.
-            single_gpu_us: The time on one GPU, where a node has no option with one.
+            gpus: Number of GPUs.
+            nodes: The parts of the program.
+            edges: Pairs of a producer and a consumer, by name.
+            all_reduce: Durations of all-reduces. The largest GPU count of any option has to be covered.
+            memory_limit_bytes: Memory of a rank.
+            bucket_bytes: Gradients are all-reduced together once they have this size; 25 MiB by default.
+            overlap: Whether gradients are all-reduced during the backward pass.
         """
-        places = {node.name: index for index, node in enumerate(nodes)}
-
-        def place(name: str) -> int:
-            if name not in places:
-                raise InputError(f"an edge names `{name}`, which is no node: give one of {', '.join(places)}")
-            return places[name]
-
-        def option(each: Option) -> dict[str, Any]:
-            given = {"gpus": each.gpus, "time_us": each.time_us, "all_reduce_us": each.all_reduce_us}
-            return given if each.memory_bytes is None else {**given, "memory_bytes": each.memory_bytes}
-
         document: dict[str, Any] = {
-            "schema": "deeppool/plan-problem/v1",
+            "schema": "deeppool/plan-problem/v2",
             "gpus": gpus,
-            "nodes": [{"name": node.name, "options": [option(each) for each in node.options]} for node in nodes],
-            "edges": [
-                {"from": place(e.producer), "to": place(e.consumer), "transfer_us": [list(row) for row in e.transfer_us]}
-                for e in edges
-            ],
+            "overlap": overlap,
+            "nodes": [_node(node) for node in nodes],
+            "edges": [{"from": producer, "to": consumer} for producer, consumer in edges],
+            "all_reduce": [_fields(each) for each in all_reduce],
         }
         if memory_limit_bytes is not None:
             document["memory_limit_bytes"] = memory_limit_bytes
-        if single_gpu_us is not None:
-            document["single_gpu_us"] = single_gpu_us
+        if bucket_bytes is not None:
+            document["bucket_bytes"] = bucket_bytes
         return cls(document)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> PlanProblem:
-        """The problem of a document, which is checked when it is planned."""
+        """Wraps a document, which is checked when it is planned."""
         return cls(document)
 
     @classmethod
@@ -137,11 +156,11 @@ class PlanProblem:
             raise InputError(f"{os.fspath(path)}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """The document."""
+        """Returns the document."""
         return dict(self.document)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes a problem file, which ``deeppool plan --problem`` reads, too."""
+        """Writes a problem file, which ``deeppool plan --problem`` also reads."""
         write_text(path, json.dumps(self.document, indent=2) + "\n")
 
     def plan(
@@ -153,17 +172,16 @@ class PlanProblem:
         limit_per_layer: bool = False,
         frontier: bool = False,
     ) -> ProblemPlan:
-        """The plan that is asked for. Ctrl-C ends the search.
+        """Plans the problem. Ctrl-C ends the search.
 
         Args:
-            mode, amplification, deadline_us: Which plan, as of :func:`deeppool.plan`.
-            limit_per_layer: Whether the limit is one for each node by itself, as the original DeepPool has it; for chains whose times
-                add up.
-            frontier: Whether all plans that no other plan beats are asked for, too.
+            mode, amplification, deadline_us: As in :func:`deeppool.plan`.
+            limit_per_layer: Whether the limit applies to each layer, as in the original DeepPool; for chains only.
+            frontier: Whether the result also lists all Pareto-optimal plans.
 
         Raises:
-            NoPlanError: no plan keeps the limits.
-            InputError: the document is wrong, with the place in it.
+            NoPlanError: no plan is within the limits.
+            InputError: the document is wrong; the message has the path in it.
         """
         question = {
             "mode": mode_document(mode, amplification, deadline_us),
@@ -178,7 +196,27 @@ class PlanProblem:
             report["gpu_time_us"],
             report["single_gpu_us"],
             report["amplification"],
+            report.get("lower_bound_us"),
             tuple(PlannedLayer(layer["name"], layer["gpus"], tuple(layer["ranks"])) for layer in report["layers"]),
             None if points is None else tuple((point["iteration_us"], point["amplification"]) for point in points),
             report,
         )
+
+
+def _fields(value: Option | Transfer | AllReduce) -> dict[str, Any]:
+    """Returns the fields of a document's part; those that are None are left out."""
+    return {name: figure for name, figure in vars(value).items() if figure is not None}
+
+
+def _node(node: Node) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": node.name,
+        "options": [_fields(option) for option in node.options],
+        "output": [_fields(transfer) for transfer in node.output],
+        "gradient_bytes": node.gradient_bytes,
+        "state_bytes": node.state_bytes,
+        "output_bytes": node.output_bytes,
+    }
+    if node.parameters_of is not None:
+        document["parameters_of"] = node.parameters_of
+    return document
