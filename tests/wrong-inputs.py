@@ -50,7 +50,7 @@ COMMANDS = [
     ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--compare", "--background", "digits-cnn:8", "--svg", "{out}"],
     ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--objective", "total", "--foreground", "0.9"],
     ["deeppool", "plan", "--model", "digits-cnn", "--device", "cpu-core", "--gpus", "4", "--to-accuracy", "{curve.json}", "--batches", "32,64", "--within", "1", "--amplification", "1.5", "-o", "{out}"],
-    ["deeppool", "plan", "--problem", "{problem.json}", "--amplification", "2", "--pareto", "--epsilon", "0.01", "--trace", "{out}"],
+    ["deeppool", "plan", "--problem", "{problem.json}", "--amplification", "2", "--pareto", "-o", "{out}"],
     ["deeppool", "simulate", "--model", "digits-cnn", "--plan", "{plan.json}", "--iterations", "4", "--trace", "{out}"],
     ["deeppool", "simulate", "--model", "digits-cnn", "--device", "a100", "--gpus", "2", "--batch", "8", "--background", "digits-cnn:8", "--policy", "default", "--rank", "1", "--workload", "{out}"],
     ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--trace", "{out}", "--lr", "0.1", "--momentum", "0.9", "--weight-decay", "0.1", "--clip-norm", "1", "--seed", "1"],

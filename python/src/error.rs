@@ -15,9 +15,7 @@ pub(crate) fn exception(error: impl Into<deeppool::Error>) -> PyErr {
         deeppool::Error::Planner(
             Unplanned::LimitUnreachable { .. }
             | Unplanned::DeadlineUnreachable { .. }
-            | Unplanned::MemoryExceeded { .. }
-            | Unplanned::DoesNotFit { .. }
-            | Unplanned::DoesNotFitInWaves { .. },
+            | Unplanned::MemoryExceeded { .. },
         ) => NoPlanError::new_err(message),
         error if error.is_input() => InputError::new_err(message),
         _ => DeepPoolError::new_err(message),

@@ -12,12 +12,12 @@ mod opaque;
 mod pages;
 mod partial;
 mod perfetto;
+mod problem;
 mod profile;
 mod simulate;
 mod to_accuracy;
 mod train_runs;
 mod training_page;
-mod problem;
 mod weights;
 
 #[cfg(any(feature = "mpi", feature = "cuda"))]

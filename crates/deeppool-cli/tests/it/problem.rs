@@ -86,7 +86,10 @@ fn invalid_problems_are_refused_with_their_path() {
         problem
     };
     let cases = [
-        (with(&|of| of["schema"] = "deeppool/plan-problem/v3".into()), "expected \"deeppool/plan-problem/v2\""),
+        (
+            with(&|of| of["schema"] = "deeppool/plan-problem/v3".into()),
+            "expected \"deeppool/plan-problem/v2\"",
+        ),
         (with(&|of| of["schema"] = "deeppool/plan-problem/v1".into()), "is no longer read: write version 2"),
         (
             with(&|of| of["nodes"][0]["options"][1]["forward_us"] = "long".into()),
