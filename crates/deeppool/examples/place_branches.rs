@@ -8,7 +8,7 @@ use burst_planner::Evaluator;
 use burst_planner::placement::{PlacementSearch, list_schedule, place};
 use collectives::LinkModel;
 use deeppool::costs::Costs;
-use deeppool::job::{Job, JobCosts, training_problem};
+use deeppool::job::{Job, JobCosts, plan_problem};
 use deeppool::planning::placement_problem;
 use deeppool::program::LowerOptions;
 use layer_graph::zoo;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let found = place(problem, &search)?;
         let took = begun.elapsed();
         // What the program takes, with transfers that wait for each other, and the optimiser's steps.
-        let whole = training_problem(&job, gpus, &[1])?;
+        let whole = plan_problem(&job, gpus, &[1])?;
         let arrangement = joined.expanded(&found).arrangement();
         let program_us = Evaluator::new(&whole, JobCosts::new(&job))?.evaluate(&arrangement)?.iteration_us;
         if gpus == 1 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use burst_planner::Evaluator;
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::job::{Job, JobCosts, PlannerNodes, training_problem};
+use deeppool::job::{Job, JobCosts, PlannerNodes, plan_problem};
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
 use deeppool::simulate::{SimulateOptions, simulate};
 use deeppool_tests::{in_stretches, reordered, scattered, some_checkpoints};
@@ -88,7 +88,7 @@ fn check(
     sizes.dedup();
     let profile = DeviceModel::named("a100").unwrap().profile(network, &sizes).unwrap();
     let job = Job::new(Costs::new(network, &profile, link), batch, lowering.clone());
-    let problem = training_problem(&job, world, &(1..=world).collect::<Vec<_>>()).unwrap();
+    let problem = plan_problem(&job, world, &(1..=world).collect::<Vec<_>>()).unwrap();
     let arrangement = PlannerNodes::new(network).arrangement(placement);
     let mut evaluator = Evaluator::new(&problem, JobCosts::new(&job)).unwrap();
     let planned = evaluator.evaluate(&arrangement).unwrap();

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use burst_planner::{NodeId, NodeMemory, Share, StepTimes, TrainingCosts};
+use burst_planner::{CostBounds, CostModel, NodeId, NodeMemory, Share, StepTimes};
 use collectives::{Partition, Redistribution, Traffic};
 use rustc_hash::FxHashMap;
 
@@ -93,8 +93,8 @@ impl<'a> JobCosts<'a> {
     }
 }
 
-impl TrainingCosts for JobCosts<'_> {
-    fn larger_shares(&self, ranks: usize) -> usize {
+impl CostModel for JobCosts<'_> {
+    fn ranks_with_larger_shard(&self, ranks: usize) -> usize {
         match self.batch % ranks {
             0 => ranks,
             larger => larger,
@@ -137,7 +137,7 @@ impl TrainingCosts for JobCosts<'_> {
         took_us
     }
 
-    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+    fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         let (replicas, apart) = self.replicas;
         if replicas == 1 {
             return micros(self.costs.link().all_reduce_among(ranks, bytes));
@@ -147,22 +147,28 @@ impl TrainingCosts for JobCosts<'_> {
         micros(self.costs.link().all_reduce_among(&all, bytes))
     }
 
-    fn least_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+    fn bounds(&self) -> Option<&dyn CostBounds> {
+        Some(self)
+    }
+}
+
+impl CostBounds for JobCosts<'_> {
+    fn min_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         self.least_send_us(producer, self.least_load(from, to).any)
     }
 
-    fn least_transfer_apart(&self, producer: NodeId, from: usize, to: usize) -> f64 {
+    fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         self.least_send_us(producer, self.least_load(from, to).apart)
     }
 
-    fn least_transfer_among(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
+    fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
         let mut known = self.least_loads_among.borrow_mut();
         let of = |load: LeastLoad| load.among(self.batch, (narrow, wide), larger);
         let load = *known.entry((narrow, wide, larger)).or_insert_with(|| of(self.least_load(wide, narrow)));
         self.least_send_us(producer, load)
     }
 
-    fn least_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+    fn min_marginal_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         const MANY: u64 = 1 << 40;
         let mut known = self.least_reductions.borrow_mut();
         let of_many_us =
@@ -170,13 +176,13 @@ impl TrainingCosts for JobCosts<'_> {
         of_many_us * (bytes as f64 / MANY as f64)
     }
 
-    fn least_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
+    fn min_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         // On one switch it does not matter which ranks these are.
         let first: Vec<usize> = (0..ranks).collect();
         if self.costs.link().ranks_by_level().len() == 1 {
-            self.reduce(bytes, &first)
+            self.all_reduce(bytes, &first)
         } else {
-            self.least_reduce(bytes, ranks)
+            self.min_marginal_all_reduce(bytes, ranks)
         }
     }
 }

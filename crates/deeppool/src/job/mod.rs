@@ -11,7 +11,7 @@ pub use cost_model::JobCosts;
 pub use lowered_plan::LoweredPlan;
 pub use nodes::PlannerNodes;
 pub(crate) use problem::{check_times, single_gpu_memory_bytes};
-pub use problem::{single_gpu_us, training_problem};
+pub use problem::{plan_problem, single_gpu_us};
 
 use layer_engine::Sgd;
 

@@ -2,9 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use burst_planner::{
-    Arrangement, Evaluator, GradientOptions, SynchronizedBytes, TrainingNode, TrainingProblem,
-};
+use burst_planner::{Arrangement, Evaluator, GradientOptions, Node, PlanProblem, SynchronizedBytes};
 use layer_engine::{Pass, Role};
 use layer_graph::LayerId;
 
@@ -20,7 +18,7 @@ const METRICS: u64 = 2;
 ///
 /// # Errors
 /// When there is no GPU count left, or the profile lacks a time for one of them.
-pub fn training_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<TrainingProblem, Error> {
+pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
     let network = job.costs.network();
     let most = gpus.min(job.micro_batch()?);
     let counts: Vec<usize> = gpu_counts.iter().copied().filter(|count| (1..=most).contains(count)).collect();
@@ -32,7 +30,7 @@ pub fn training_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Res
         });
     }
     check_times(job, &counts)?;
-    let mut problem = TrainingProblem::new(gpus);
+    let mut problem = PlanProblem::new(gpus);
     problem.gradients = gradient_options(&job.lowering);
     if let Some(cut) = NonZeroUsize::new(job.lowering.micro_batches).filter(|cut| cut.get() > 1) {
         problem.micro_batches = cut;
@@ -76,13 +74,13 @@ pub(crate) fn check_times(job: &Job<'_>, counts: &[usize]) -> Result<(), Error> 
 /// # Errors
 /// [`Error::Profile`] if the profile lacks the times of the whole batch.
 pub fn single_gpu_us(job: &Job<'_>) -> Result<f64, Error> {
-    let problem = training_problem(job, 1, &[1])?;
+    let problem = plan_problem(job, 1, &[1])?;
     Ok(Evaluator::new(&problem, JobCosts::new(job))?.single_gpu_us()?)
 }
 
 /// Computes the memory that one GPU needs to train alone, in bytes.
 pub(crate) fn single_gpu_memory_bytes(job: &Job<'_>) -> Result<u64, Error> {
-    let problem = training_problem(job, 1, &[1])?;
+    let problem = plan_problem(job, 1, &[1])?;
     let alone = Arrangement::data_parallel(&problem, 1)?;
     let held = Evaluator::new(&problem, JobCosts::new(job))?.memory(&alone)?;
     Ok(held.into_iter().max().unwrap_or(0))
@@ -103,7 +101,7 @@ fn node(
     id: LayerId,
     counts: &[usize],
     needs_gradient: &[bool],
-) -> TrainingNode {
+) -> Node {
     let network = job.costs.network();
     let layer = network.layer(id);
     let owner = network.parameter_owner(id);
@@ -116,7 +114,7 @@ fn node(
         backward: if backward { bytes(Role::GradientMoments) } else { 0 },
     };
     let gradient_bytes = network.own_parameter_count(id) as u64 * ELEMENT_BYTES;
-    let mut node = TrainingNode::new(layer.name(), counts.iter().copied());
+    let mut node = Node::new(layer.name(), counts.iter().copied());
     node.gradient_bytes = gradient_bytes;
     // Parameters and velocities.
     node.state_bytes = 2 * gradient_bytes;

@@ -1,11 +1,11 @@
 //! Questions about a plan, by the planner's evaluation.
 
-use burst_planner::{Arrangement, Evaluator, PathStep, TrainingProblem};
+use burst_planner::{Arrangement, Evaluator, PathStep, PlanProblem};
 
 use super::explain::{RunExplanation, explain};
 use super::scaled_costs::ScaledCosts;
 use crate::Error;
-use crate::job::{Job, JobCosts, PlannerNodes, check_times, training_problem};
+use crate::job::{Job, JobCosts, PlannerNodes, check_times, plan_problem};
 use crate::plan::{ExecutionPlan, GpuCounts};
 
 /// A plan of a job as the planner sees it: the problem that it solves and its arrangement, made once for all questions about it.
@@ -13,7 +13,7 @@ use crate::plan::{ExecutionPlan, GpuCounts};
 pub struct PlanAnalysis<'p> {
     job: &'p Job<'p>,
     plan: &'p ExecutionPlan,
-    problem: TrainingProblem,
+    problem: PlanProblem,
     arrangement: Arrangement,
 }
 
@@ -27,7 +27,7 @@ impl<'p> PlanAnalysis<'p> {
         let mut counts: Vec<usize> = plan.layers.iter().map(|layer| layer.ranks.len()).collect();
         counts.sort_unstable();
         counts.dedup();
-        let problem = training_problem(job, plan.gpus, &counts)?;
+        let problem = plan_problem(job, plan.gpus, &counts)?;
         let arrangement = PlannerNodes::new(job.costs().network()).arrangement(&placement);
         Ok(Self { job, plan, problem, arrangement })
     }

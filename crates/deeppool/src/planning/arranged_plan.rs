@@ -1,6 +1,6 @@
 //! An arrangement of the planner as a plan, with its predicted times and memory.
 
-use burst_planner::{Activity, Arrangement, Evaluator, TrainingProblem};
+use burst_planner::{Activity, Arrangement, Evaluator, PlanProblem};
 
 use crate::Error;
 use crate::costs::micros;
@@ -23,7 +23,7 @@ struct Predicted {
 /// The plan of an arrangement.
 pub(super) fn arranged_plan<'a>(
     job: &Job<'a>,
-    problem: &TrainingProblem,
+    problem: &PlanProblem,
     arrangement: &Arrangement,
     request: &PlanRequest,
     mode: Mode,
@@ -96,7 +96,7 @@ pub(super) fn arranged_plan<'a>(
 /// The times of an arrangement: by the planner's evaluation, or where something is partial by its program in virtual time.
 fn times(
     job: &Job<'_>,
-    problem: &TrainingProblem,
+    problem: &PlanProblem,
     arrangement: &Arrangement,
     training: &LoweredTraining<'_>,
 ) -> Result<Predicted, Error> {

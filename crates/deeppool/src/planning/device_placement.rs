@@ -5,7 +5,7 @@ use burst_planner::placement::{Joined, PlacementProblem};
 use layer_graph::LayerKind;
 
 use crate::Error;
-use crate::job::{Job, JobCosts, PlannerNodes, training_problem};
+use crate::job::{Job, JobCosts, PlannerNodes, plan_problem};
 
 /// The layers but the input, each on one of so many GPUs, as a [placement problem](burst_planner::placement): normalisations,
 /// activations and what else does little stay with the layer before them, if that has no other consumer.
@@ -14,8 +14,8 @@ use crate::job::{Job, JobCosts, PlannerNodes, training_problem};
 /// When the profile lacks a time for the whole batch on one GPU.
 pub fn placement_problem(job: &Job<'_>, gpus: usize) -> Result<Joined, Error> {
     let network = job.costs().network();
-    let problem = training_problem(job, gpus, &[1])?;
-    let placement = PlacementProblem::of_training(&problem, &JobCosts::new(job), gpus)?;
+    let problem = plan_problem(job, gpus, &[1])?;
+    let placement = PlacementProblem::from_problem(&problem, &JobCosts::new(job), gpus)?;
     let nodes = PlannerNodes::new(network);
     let follows = |node: NodeId| stays_with_its_input(network.layer(nodes.layer(node)).kind());
     Ok(placement.joined(follows)?)

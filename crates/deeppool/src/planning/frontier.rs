@@ -1,13 +1,13 @@
 //! The Pareto frontier of plans.
 
-use burst_planner::{Arrangement, Evaluator, TrainingFrontier, TrainingPoint, TrainingProblem};
+use burst_planner::{Arrangement, Evaluator, Frontier, Plan, PlanProblem};
 
 use super::arranged_plan::arranged_plan;
 use super::partial::{best_partial, simulated_data_parallel};
 use super::search::{check_size, search};
 use super::workers::Workers;
 use crate::Error;
-use crate::job::{Job, JobCosts, LoweredPlan, training_problem};
+use crate::job::{Job, JobCosts, LoweredPlan, plan_problem};
 use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest};
 use crate::program::PartialBackpropagation;
 
@@ -17,8 +17,8 @@ use crate::program::PartialBackpropagation;
 pub struct PlanFrontier<'a> {
     job: Job<'a>,
     request: PlanRequest,
-    problem: TrainingProblem,
-    found: TrainingFrontier,
+    problem: PlanProblem,
+    found: Frontier,
     data_parallel: DataParallelTimes,
     workers: Option<Workers<'a>>,
 }
@@ -54,7 +54,7 @@ pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFro
     let counts = request.gpu_counts.for_batch(job.micro_batch()?, gpus);
     let parts = job.lowering().partial.as_ref().map_or(1, PartialBackpropagation::parts);
     check_size(job.costs().network().len().saturating_mul(parts), counts.len(), gpus)?;
-    let mut problem = training_problem(job, gpus, &counts)?;
+    let mut problem = plan_problem(job, gpus, &counts)?;
     problem.memory_limit_bytes = request.memory_limit_bytes;
     let data_parallel = data_parallel_times(job, gpus)?;
     // Unless the counts were listed, the search may also try data parallelism on any number of GPUs.
@@ -77,7 +77,7 @@ pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFro
 fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
     check(job, request)?;
     let count = request.gpus.min(job.micro_batch()?);
-    let mut problem = training_problem(job, request.gpus, &[count])?;
+    let mut problem = plan_problem(job, request.gpus, &[count])?;
     problem.memory_limit_bytes = request.memory_limit_bytes;
     let arrangement = Arrangement::data_parallel(&problem, count)?;
     Evaluator::new(&problem, JobCosts::new(job))?.check_memory(&arrangement)?;
@@ -88,7 +88,7 @@ fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
 /// The times and the memory of data parallelism on up to `gpus` GPUs.
 pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
     let count = gpus.min(job.micro_batch()?);
-    let problem = training_problem(job, gpus, &[count])?;
+    let problem = plan_problem(job, gpus, &[count])?;
     let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
     let arrangement = Arrangement::data_parallel(&problem, count)?;
     let memory_peak_bytes = evaluator.memory(&arrangement)?.into_iter().max();
@@ -120,7 +120,7 @@ fn check(job: &Job<'_>, request: &PlanRequest) -> Result<(), Error> {
 impl<'a> PlanFrontier<'a> {
     /// The arrangements, by rising iteration time and falling GPU time.
     #[must_use]
-    pub fn arrangements(&self) -> &TrainingFrontier {
+    pub fn arrangements(&self) -> &Frontier {
         &self.found
     }
 
@@ -130,7 +130,7 @@ impl<'a> PlanFrontier<'a> {
     /// When none keeps the limit.
     pub fn plan(&self, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
         if self.job.lowering().partial.is_some() && mode != Mode::DataParallel {
-            let found = (&self.problem, self.found.points());
+            let found = (&self.problem, self.found.plans());
             return best_partial(&self.job, found, &self.request, mode, self.data_parallel);
         }
         match self.point(mode)? {
@@ -140,7 +140,7 @@ impl<'a> PlanFrontier<'a> {
     }
 
     /// The arrangement that a mode asks for; `None` for data parallelism.
-    pub(crate) fn point(&self, mode: Mode) -> Result<Option<&TrainingPoint>, Error> {
+    pub(crate) fn point(&self, mode: Mode) -> Result<Option<&Plan>, Error> {
         Ok(Some(match mode {
             Mode::DataParallel => return Ok(None),
             Mode::Burst { amplification } => self.found.fastest_within(amplification)?,
@@ -151,7 +151,7 @@ impl<'a> PlanFrontier<'a> {
 
     /// Every layer on the first `part` of the GPUs, whether or not it has room there.
     pub(crate) fn data_parallel_on(&self, part: usize) -> Result<LoweredPlan<'a>, Error> {
-        let problem = training_problem(&self.job, self.request.gpus, &[part])?;
+        let problem = plan_problem(&self.job, self.request.gpus, &[part])?;
         self.unbounded(&problem, &Arrangement::data_parallel(&problem, part)?)
     }
 
@@ -160,8 +160,8 @@ impl<'a> PlanFrontier<'a> {
     /// # Errors
     /// When the profile lacks a time.
     pub fn plans(&self, max: usize) -> Result<Vec<LoweredPlan<'a>>, Error> {
-        let points = self.found.points();
-        let logarithm = |point: &TrainingPoint| point.time.iteration_us.ln();
+        let points = self.found.plans();
+        let logarithm = |point: &Plan| point.time.iteration_us.ln();
         let (Some(first), Some(last)) = (points.first().map(logarithm), points.last().map(logarithm)) else {
             return Ok(Vec::new());
         };
@@ -181,26 +181,18 @@ impl<'a> PlanFrontier<'a> {
     ///
     /// # Errors
     /// When the profile lacks a time.
-    pub fn unbounded_plan_of(&self, point: &TrainingPoint) -> Result<LoweredPlan<'a>, Error> {
+    pub fn unbounded_plan_of(&self, point: &Plan) -> Result<LoweredPlan<'a>, Error> {
         self.with_worker(point, self.unbounded(&self.problem, &point.arrangement)?)
     }
 
     /// A plan that says what its workers take alone, if it is one of workers.
-    fn with_worker(
-        &self,
-        point: &TrainingPoint,
-        mut plan: LoweredPlan<'a>,
-    ) -> Result<LoweredPlan<'a>, Error> {
+    fn with_worker(&self, point: &Plan, mut plan: LoweredPlan<'a>) -> Result<LoweredPlan<'a>, Error> {
         plan.plan_mut().worker =
             self.workers.as_ref().map(|workers| workers.planned(&point.arrangement)).transpose()?;
         Ok(plan)
     }
 
-    fn unbounded(
-        &self,
-        problem: &TrainingProblem,
-        arrangement: &Arrangement,
-    ) -> Result<LoweredPlan<'a>, Error> {
+    fn unbounded(&self, problem: &PlanProblem, arrangement: &Arrangement) -> Result<LoweredPlan<'a>, Error> {
         let mode = Mode::Burst { amplification: f64::INFINITY };
         arranged_plan(&self.job, problem, arrangement, &self.request, mode, None, self.data_parallel)
     }
@@ -209,7 +201,7 @@ impl<'a> PlanFrontier<'a> {
     ///
     /// # Errors
     /// When the profile lacks a time.
-    pub fn plan_of(&self, point: &TrainingPoint, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
+    pub fn plan_of(&self, point: &Plan, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
         let bound_us = self.lower_bound_us(mode, point);
         let plan = arranged_plan(
             &self.job,
@@ -226,7 +218,7 @@ impl<'a> PlanFrontier<'a> {
     }
 
     /// No plan that keeps the limit, or takes no more GPU time than this one where there is none, is faster.
-    fn lower_bound_us(&self, mode: Mode, point: &TrainingPoint) -> f64 {
+    fn lower_bound_us(&self, mode: Mode, point: &Plan) -> f64 {
         self.found.lower_bound_us(match mode {
             Mode::Burst { amplification } => amplification,
             _ => point.time.gpu_time_us / self.found.single_gpu_us(),

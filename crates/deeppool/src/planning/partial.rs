@@ -1,6 +1,6 @@
 //! Plans with partial backpropagation, which are judged by their programs in virtual time.
 
-use burst_planner::{Arrangement, Error as Unplanned, TrainingPoint, TrainingProblem};
+use burst_planner::{Arrangement, Error as Unplanned, Plan, PlanProblem};
 
 use super::arranged_plan::arranged_plan;
 use crate::Error;
@@ -17,7 +17,7 @@ const SAME: f64 = 1e-9;
 /// What data parallelism takes in virtual time.
 pub(super) fn simulated_data_parallel(
     job: &Job<'_>,
-    problem: &TrainingProblem,
+    problem: &PlanProblem,
     arrangement: &Arrangement,
     memory_peak_bytes: Option<u64>,
 ) -> Result<DataParallelTimes, Error> {
@@ -32,7 +32,7 @@ pub(super) fn simulated_data_parallel(
 /// for a mode with what is partial about them. More GPUs may give another choice, so that more of them may be slower; times are those of their programs in virtual time.
 pub(super) fn best_partial<'a>(
     job: &Job<'a>,
-    (problem, points): (&TrainingProblem, &[TrainingPoint]),
+    (problem, points): (&PlanProblem, &[Plan]),
     request: &PlanRequest,
     mode: Mode,
     data_parallel: DataParallelTimes,
@@ -82,7 +82,7 @@ pub(super) fn best_partial<'a>(
 /// Every layer on all GPUs, if that is one of the GPU counts.
 fn data_parallel_candidate(
     job: &Job<'_>,
-    problem: &TrainingProblem,
+    problem: &PlanProblem,
     request: &PlanRequest,
 ) -> Result<Option<Arrangement>, Error> {
     let most = job.micro_batch()?;

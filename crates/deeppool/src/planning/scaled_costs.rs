@@ -1,6 +1,6 @@
 //! What a plan would take if times were off.
 
-use burst_planner::{NodeId, Share, StepTimes, TrainingCosts};
+use burst_planner::{CostModel, NodeId, Share, StepTimes};
 
 use crate::job::JobCosts;
 
@@ -11,9 +11,9 @@ pub(super) struct ScaledCosts<'a> {
     pub(super) collectives: f64,
 }
 
-impl TrainingCosts for ScaledCosts<'_> {
-    fn larger_shares(&self, ranks: usize) -> usize {
-        self.costs.larger_shares(ranks)
+impl CostModel for ScaledCosts<'_> {
+    fn ranks_with_larger_shard(&self, ranks: usize) -> usize {
+        self.costs.ranks_with_larger_shard(ranks)
     }
 
     fn replicas(&self) -> usize {
@@ -31,7 +31,7 @@ impl TrainingCosts for ScaledCosts<'_> {
         self.costs.transfer(producer, from, to) * self.collectives
     }
 
-    fn reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
-        self.costs.reduce(bytes, ranks) * self.collectives
+    fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+        self.costs.all_reduce(bytes, ranks) * self.collectives
     }
 }

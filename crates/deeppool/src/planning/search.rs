@@ -1,6 +1,6 @@
 //! The planner's search, as a request asks for it.
 
-use burst_planner::{TrainingFrontier, TrainingProblem, TrainingSearch, search_training};
+use burst_planner::{Frontier, PlanProblem, SearchOptions, frontier};
 
 use crate::Error;
 use crate::job::JobCosts;
@@ -11,14 +11,14 @@ const MAX_TABLE_ENTRIES: usize = 200_000_000;
 
 /// Searches as long as is asked for.
 pub(super) fn search(
-    problem: &TrainingProblem,
+    problem: &PlanProblem,
     costs: JobCosts<'_>,
     request: &PlanRequest,
-) -> Result<TrainingFrontier, Error> {
-    let mut options = TrainingSearch::default();
+) -> Result<Frontier, Error> {
+    let mut options = SearchOptions::default();
     options.effort = request.effort;
     options.stop = request.stop.clone();
-    Ok(search_training(problem, costs, &options)?)
+    Ok(frontier(problem, costs, &options)?)
 }
 
 pub(super) fn check_size(layers: usize, counts: usize, gpus: usize) -> Result<(), Error> {

@@ -1,10 +1,10 @@
 //! Hybrid parallelism: plans of equal workers of several GPUs each.
 
-use burst_planner::{Arrangement, Evaluator, TrainingFrontier, TrainingProblem, evaluate_arrangements};
+use burst_planner::{Arrangement, Evaluator, Frontier, PlanProblem, evaluate_arrangements};
 
 use super::search::{check_size, search};
 use crate::Error;
-use crate::job::{Job, JobCosts, training_problem};
+use crate::job::{Job, JobCosts, plan_problem};
 use crate::plan::{PlanRequest, PlannedWorker};
 
 /// The workers that share a job.
@@ -52,11 +52,11 @@ impl<'a> Workers<'a> {
         &self,
         whole: &Job<'a>,
         request: &PlanRequest,
-    ) -> Result<(TrainingProblem, TrainingFrontier), Error> {
+    ) -> Result<(PlanProblem, Frontier), Error> {
         let counts = self.counts(request)?;
         check_size(self.job.costs().network().len(), counts.len(), request.gpus)?;
         let of_all: Vec<usize> = counts.iter().map(|count| count * self.replicas).collect();
-        let mut problem = training_problem(whole, request.gpus, &of_all)?;
+        let mut problem = plan_problem(whole, request.gpus, &of_all)?;
         problem.memory_limit_bytes = request.memory_limit_bytes;
         let found = self.of_a_worker(request, &counts)?;
         let found = found.iter().map(|found| found.replicated(self.gpus, self.replicas));
@@ -95,13 +95,13 @@ impl<'a> Workers<'a> {
         for replicas in replicas.filter(|_| self.gpus > 1) {
             let costs = JobCosts::new(&self.job).on_counts(counts.to_vec()).replicated(self.gpus, replicas);
             let searched = search(&problem, costs, request)?;
-            found.extend(searched.points().iter().map(|point| point.arrangement.clone()));
+            found.extend(searched.plans().iter().map(|point| point.arrangement.clone()));
         }
         Ok(found)
     }
 
-    fn problem(&self, counts: &[usize], memory_limit_bytes: Option<u64>) -> Result<TrainingProblem, Error> {
-        let mut problem = training_problem(&self.job, self.gpus, counts)?;
+    fn problem(&self, counts: &[usize], memory_limit_bytes: Option<u64>) -> Result<PlanProblem, Error> {
+        let mut problem = plan_problem(&self.job, self.gpus, counts)?;
         problem.memory_limit_bytes = memory_limit_bytes;
         Ok(problem)
     }

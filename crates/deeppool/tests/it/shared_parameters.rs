@@ -2,7 +2,7 @@
 
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::job::{Job, training_problem};
+use deeppool::job::{Job, plan_problem};
 use deeppool::program::{
     CollectiveOp, Contents, LowerOptions, Op, Placement, Program, RankProgram, lower_evaluation,
     lower_training,
@@ -83,7 +83,7 @@ fn the_planner_charges_one_all_reduce_for_both() {
     let link = LinkModel::dgx_a100();
     let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(8, 4)).unwrap();
     let job = Job::new(Costs::new(&network, &profile, &link), 8, LowerOptions::default());
-    let problem = training_problem(&job, 4, &[4]).unwrap();
+    let problem = plan_problem(&job, 4, &[4]).unwrap();
     let bytes: u64 = problem.nodes.iter().map(|node| node.gradient_bytes).sum();
     assert_eq!(bytes, network.parameter_count() as u64 * 4);
     let users = problem.nodes.iter().filter(|node| node.parameters_of.is_some());
