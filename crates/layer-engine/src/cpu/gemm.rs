@@ -98,11 +98,14 @@ pub(super) fn multiply<T: Real>(
 ) {
     let MatrixMut { data, rows: m, columns: n, row_stride } = target;
     let k = left.columns;
-    assert!(left.rows == m && right.columns == n && right.rows == k, "shapes of a product");
-    assert!(left.fits() && right.fits(), "factors lie within their slices");
+    assert!(
+        left.rows == m && right.columns == n && right.rows == k,
+        "the shapes of the factors and the target differ"
+    );
+    assert!(left.fits() && right.fits(), "a factor exceeds its slice");
     // Overlapping rows would be written twice, possibly by two threads at once.
-    assert!(m <= 1 || row_stride >= n, "rows of the target do not overlap");
-    assert!(fits(data.len(), (m, row_stride), (n, 1)), "the target lies within its slice");
+    assert!(m <= 1 || row_stride >= n, "rows of the target overlap");
+    assert!(fits(data.len(), (m, row_stride), (n, 1)), "the target exceeds its slice");
     // SAFETY: the assertions above keep every element that `gemm` addresses within the slices, and
     // the elements of the target disjoint. The target is borrowed mutably, so it overlaps neither
     // factor. `Real` is sealed: `T` is `f32` or `f64`, which `gemm` supports. All elements are

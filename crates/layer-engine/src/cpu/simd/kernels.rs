@@ -111,34 +111,31 @@ impl<T: Copy> Kernels<T> {
         if rows == 0 || columns == 0 {
             return;
         }
-        assert!(
-            rows <= self.rows && columns <= VECTORS * self.lanes,
-            "a tile is not larger than the largest"
-        );
-        assert!(first + (rows - 1) * stride + columns <= target.len(), "a tile lies within its target");
+        assert!(rows <= self.rows && columns <= VECTORS * self.lanes, "the tile is too large");
+        assert!(first + (rows - 1) * stride + columns <= target.len(), "the tile exceeds its target");
         if let InitialSums::Rows(values) = start {
-            assert!(values.len() >= rows, "a row's start is there");
+            assert!(values.len() >= rows, "initial sums of a row are missing");
         }
         let (left, first_of_rows, terms) = match left {
             LeftFactor::Packed(source) => {
                 (source, None, Terms::single_run(source.len() / self.rows, self.rows))
             }
             LeftFactor::Rows { source, first, skipped, terms } => {
-                assert!(first.len() >= rows, "all rows of a left factor are there");
+                assert!(first.len() >= rows, "rows of the left factor are missing");
                 let [smallest, largest] =
                     first[..rows].iter().fold([usize::MAX, 0], |[smallest, largest], &first| {
                         [smallest.min(first), largest.max(first)]
                     });
-                assert!(skipped <= smallest, "a left factor begins in its source");
+                assert!(skipped <= smallest, "the left factor begins before its source");
                 let last = largest - skipped + terms.last();
-                assert!(terms.count() == 0 || last < source.len(), "a left factor lies within its source");
+                assert!(terms.count() == 0 || last < source.len(), "the left factor exceeds its source");
                 (source, Some((first, skipped)), terms)
             }
         };
         let depth = terms.count();
         assert!(
             depth == 0 || (depth - 1) * right.stride + columns <= right.source.len(),
-            "a right factor is there"
+            "the right factor is too short"
         );
         let mut pointers = [left.as_ptr(); MAX_ROWS];
         for (row, pointer) in pointers.iter_mut().enumerate() {
@@ -179,10 +176,10 @@ impl<T: Copy> Kernels<T> {
         let Some(&offset) = offsets.iter().max() else { return };
         for segment in segments {
             let last = segment.length.saturating_sub(1) * step;
-            assert!(offset + segment.from + last < source.len(), "a segment lies within its source");
-            assert!(segment.to + segment.length <= width, "a segment lies within its row");
+            assert!(offset + segment.from + last < source.len(), "a segment exceeds its source");
+            assert!(segment.to + segment.length <= width, "a segment exceeds its row");
         }
-        assert!(offsets.len() * width <= panel.len(), "all rows lie within the panel");
+        assert!(offsets.len() * width <= panel.len(), "the panel is too short");
         // SAFETY: as in `product`; the panel is borrowed mutably.
         unsafe { (self.gather)((source.as_ptr(), step), offsets, segments, (panel.as_mut_ptr(), width)) };
     }
@@ -200,8 +197,8 @@ impl<T: Copy> Kernels<T> {
         if rows == 0 || columns == 0 {
             return;
         }
-        assert!((rows - 1) * from_stride + columns <= from.len(), "all rows are there");
-        assert!((columns - 1) * to_stride + rows <= to.len(), "all columns fit");
+        assert!((rows - 1) * from_stride + columns <= from.len(), "the source is too short");
+        assert!((columns - 1) * to_stride + rows <= to.len(), "the target is too short");
         // SAFETY: as in `gather`.
         unsafe {
             (self.transpose)((from.as_ptr(), from_stride), (to.as_mut_ptr(), to_stride), [rows, columns]);

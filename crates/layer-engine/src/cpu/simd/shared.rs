@@ -38,7 +38,7 @@ impl<'a, T: Copy> Shared<'a, T> {
     /// If the range lies outside the slice. This is a bug of the caller.
     #[allow(clippy::mut_from_ref, reason = "the caller's promise")]
     pub(in super::super) unsafe fn part(&self, first: usize, length: usize) -> &mut [T] {
-        assert!(first <= self.length && length <= self.length - first, "a part lies within its slice");
+        assert!(first <= self.length && length <= self.length - first, "the part exceeds its slice");
         // SAFETY: the elements are valid, initialised and borrowed for the slice's lifetime, and
         // the caller guarantees exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(first), length) }
@@ -52,7 +52,7 @@ impl<'a, T: Copy> Shared<'a, T> {
     /// # Panics
     /// If the index is out of range. This is a bug of the caller.
     pub(in super::super) unsafe fn write(&self, index: usize, value: T) {
-        assert!(index < self.length, "an element lies within its slice");
+        assert!(index < self.length, "the index exceeds the slice");
         // SAFETY: the element is valid and borrowed for the slice's lifetime, and the caller
         // guarantees exclusive access.
         unsafe { *self.pointer.add(index) = value };
