@@ -29,7 +29,7 @@ impl CapturedGraph {
         .map_err(capture)?;
         let enqueued = body(queue);
         // SAFETY: as above. The capture ends even if `body` failed.
-        let graph = Graph(unsafe { result::stream::end_capture(stream) }.map_err(capture)?);
+        let graph = RawGraph(unsafe { result::stream::end_capture(stream) }.map_err(capture)?);
         enqueued?;
         // SAFETY: the graph is valid.
         let executable = unsafe { result::graph::instantiate(graph.0, CUgraphInstantiate_flags(0)) };
@@ -63,9 +63,9 @@ impl Drop for CapturedGraph {
 }
 
 /// A captured graph.
-struct Graph(CUgraph);
+struct RawGraph(CUgraph);
 
-impl Drop for Graph {
+impl Drop for RawGraph {
     fn drop(&mut self) {
         if !self.0.is_null() {
             // SAFETY: the graph is destroyed once.

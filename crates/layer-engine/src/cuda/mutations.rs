@@ -67,7 +67,7 @@ fn mutations(family: Family, with_bounds: bool) -> Vec<Mutation> {
 
 /// A test case that launches kernels.
 #[derive(Debug, Clone)]
-enum Case {
+enum MutationCase {
     /// A training step of a layer with a number of samples.
     Layer(Layer, usize),
     /// A kernel that belongs to no layer, with the lengths of its operands.
@@ -76,7 +76,7 @@ enum Case {
 
 /// Returns test cases that launch every kernel of a family, with shapes that are no multiple of the
 /// tile.
-fn cases(family: Family) -> Vec<Case> {
+fn cases(family: Family) -> Vec<MutationCase> {
     let image = Shape::image(6, 9, 8);
     let sequence = Shape::sequence(7, 12);
     let kinds: Vec<(LayerKind, Shape, usize)> = match family {
@@ -150,23 +150,29 @@ fn cases(family: Family) -> Vec<Case> {
         let id = graph.add("layer", kind, [input]).unwrap();
         graph.layer(id).clone()
     };
-    let mut all: Vec<_> =
-        kinds.into_iter().map(|(kind, shape, samples)| Case::Layer(layer(kind, shape), samples)).collect();
+    let mut all: Vec<_> = kinds
+        .into_iter()
+        .map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples))
+        .collect();
     if family == Family::Elementwise {
-        all.push(Case::Kernel(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
+        all.push(MutationCase::Kernel(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
         // The second range would show if the zero fill of the first were too long or the factor
         // applied too far.
         let factors = vec![(1, 0.0), (1, 1.5)];
-        all.push(Case::Kernel(KernelSpec::Scale { sample_elements: 300, factors }, Vec::new(), vec![600]));
+        all.push(MutationCase::Kernel(
+            KernelSpec::Scale { sample_elements: 300, factors },
+            Vec::new(),
+            vec![600],
+        ));
     }
     if family == Family::Optimizer {
         let rule = Sgd { momentum: 0.5, weight_decay: 0.1, clip_norm: Some(0.1) };
-        all.push(Case::Kernel(KernelSpec::Sgd { elements: 300, rule }, vec![300, 1], vec![300; 2]));
+        all.push(MutationCase::Kernel(KernelSpec::Sgd { elements: 300, rule }, vec![300, 1], vec![300; 2]));
         // More blocks than the second kernel has threads, and a partial last block.
         let long = 16 * 256 * 3 + 300;
-        all.push(Case::Kernel(KernelSpec::SquaredNorm { elements: vec![long] }, vec![long], vec![1]));
+        all.push(MutationCase::Kernel(KernelSpec::SquaredNorm { elements: vec![long] }, vec![long], vec![1]));
         let many = vec![3; 300];
-        all.push(Case::Kernel(KernelSpec::SquaredNorm { elements: many.clone() }, many, vec![1]));
+        all.push(MutationCase::Kernel(KernelSpec::SquaredNorm { elements: many.clone() }, many, vec![1]));
     }
     all
 }
@@ -174,10 +180,14 @@ fn cases(family: Family) -> Vec<Case> {
 type Results = Vec<Vec<f64>>;
 
 /// Runs a case. Returns `None` as soon as a step fails.
-fn run<E: Engine<Scalar: Real>>(engine: &E, case: &Case, is_healthy: impl Fn() -> bool) -> Option<Results> {
+fn run<E: Engine<Scalar: Real>>(
+    engine: &E,
+    case: &MutationCase,
+    is_healthy: impl Fn() -> bool,
+) -> Option<Results> {
     match case {
-        Case::Layer(layer, samples) => run_layer(engine, layer, *samples, is_healthy),
-        Case::Kernel(spec, reads, writes) => run_kernel(engine, spec, reads, writes, is_healthy),
+        MutationCase::Layer(layer, samples) => run_layer(engine, layer, *samples, is_healthy),
+        MutationCase::Kernel(spec, reads, writes) => run_kernel(engine, spec, reads, writes, is_healthy),
     }
 }
 
@@ -229,7 +239,7 @@ fn run_layer<E: Engine<Scalar: Real>>(
 }
 
 /// Returns whether a run with all checks reveals the mutation.
-fn is_detected(family: Family, ptx: &str, expected: &[(Case, Results)]) -> bool {
+fn is_detected(family: Family, ptx: &str, expected: &[(MutationCase, Results)]) -> bool {
     expected.iter().zip(0_i64..).any(|((case, expected), order)| {
         let emulator = Emulator::new().unwrap();
         emulator.set(Setting::RaceCheck, 1);

@@ -1,14 +1,14 @@
 use tch::Tensor;
 
 use super::Failure;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
 /// Applies a function to the input, elementwise or over its innermost dimension.
 pub(super) fn forward(
-    operands: Operands,
+    operands: LayerOperands,
     function: impl Fn(&Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
-) -> Operation {
+) -> LaunchFunction {
     Box::new(move |launch| {
         let output = function(&operands.input(launch)?)?;
         operands.put(launch, Role::Output, &output)
@@ -17,9 +17,9 @@ pub(super) fn forward(
 
 /// Computes the input gradient from the output gradient and the input.
 pub(super) fn backward_of_input(
-    operands: Operands,
+    operands: LayerOperands,
     derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
-) -> Operation {
+) -> LaunchFunction {
     Box::new(move |launch| {
         let gradient = derivative(&operands.output_gradient(launch)?, &operands.input(launch)?)?;
         operands.put(launch, Role::InputGradient(0), &gradient)
@@ -28,9 +28,9 @@ pub(super) fn backward_of_input(
 
 /// Computes the input gradient from the output gradient and the output.
 pub(super) fn backward_of_output(
-    operands: Operands,
+    operands: LayerOperands,
     derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
-) -> Operation {
+) -> LaunchFunction {
     Box::new(move |launch| {
         let gradient = derivative(&operands.output_gradient(launch)?, &operands.output(launch)?)?;
         operands.put(launch, Role::InputGradient(0), &gradient)
@@ -38,7 +38,7 @@ pub(super) fn backward_of_output(
 }
 
 /// Adds all operands that are read, in order.
-pub(super) fn sum() -> Operation {
+pub(super) fn sum() -> LaunchFunction {
     Box::new(|launch| {
         let mut terms = launch.reads.iter().map(|buffer| buffer.flat());
         let Some(first) = terms.next().transpose()? else { return Ok(()) };
@@ -52,7 +52,7 @@ pub(super) fn sum() -> Operation {
 }
 
 /// Scales consecutive ranges of elements in place, each by its own factor.
-pub(super) fn scale(factors: Vec<(usize, f64)>) -> Operation {
+pub(super) fn scale(factors: Vec<(usize, f64)>) -> LaunchFunction {
     Box::new(move |launch| {
         for target in launch.writes.iter_mut() {
             let (flat, mut start) = (target.flat()?, 0);
@@ -67,7 +67,7 @@ pub(super) fn scale(factors: Vec<(usize, f64)>) -> Operation {
 }
 
 /// Copies the operand that is read to each operand that is written.
-pub(super) fn copies() -> Operation {
+pub(super) fn copies() -> LaunchFunction {
     Box::new(|launch| {
         let source = launch.reads.first().map(|buffer| buffer.flat()).transpose()?;
         source.map_or(Ok(()), |source| put_all(launch.writes, &source))

@@ -2,12 +2,16 @@ use layer_graph::MultiHeadAttention;
 
 use super::dtypes::DTypes;
 use super::ffi;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
 /// Attention by libtorch's fastest kernel for the device. Its backward pass is autograd's, on the
 /// graph that the forward pass recorded.
-pub(super) fn forward(operands: Operands, attention: &MultiHeadAttention, dtypes: DTypes) -> Operation {
+pub(super) fn forward(
+    operands: LayerOperands,
+    attention: &MultiHeadAttention,
+    dtypes: DTypes,
+) -> LaunchFunction {
     let (heads, causal) = (attention.heads as i64, attention.causal);
     Box::new(move |launch| {
         let sequence = dtypes.narrow(&operands.input(launch)?)?;
@@ -18,7 +22,7 @@ pub(super) fn forward(operands: Operands, attention: &MultiHeadAttention, dtypes
     })
 }
 
-pub(super) fn backward(operands: Operands, dtypes: DTypes) -> Operation {
+pub(super) fn backward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let [leaf, result] = operands.saved(launch)?;
         let output_gradient = dtypes.narrow(&operands.output_gradient(launch)?)?;

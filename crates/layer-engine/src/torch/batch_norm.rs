@@ -5,15 +5,15 @@ use super::Failure;
 use super::buffer::Memory;
 use super::dtypes::DTypes;
 use super::ffi::batch_norm_backward;
-use super::launch::{Launch, Operands, Operation};
+use super::launch::{Launch, LaunchFunction, LayerOperands};
 use super::library_error;
 use super::moments::Moments;
 use crate::{Pass, Role};
 
 /// Batch normalisation in passes, between which its moments can be reduced over ranks. Moments that
 /// are not reduced stay in the form that libtorch's kernels return.
-pub(super) struct Normalisation {
-    operands: Operands,
+pub(super) struct BatchNormKernel {
+    operands: LayerOperands,
     rule: BatchNorm,
     channels: i64,
     /// Number of values per channel.
@@ -27,8 +27,8 @@ pub(super) struct Normalisation {
 /// Mean and `1 / sqrt(variance + epsilon)` of each channel.
 type Statistics = [Tensor; 2];
 
-impl Normalisation {
-    pub(super) fn new(operands: Operands, rule: &BatchNorm, dtypes: DTypes) -> Result<Self, Failure> {
+impl BatchNormKernel {
+    pub(super) fn new(operands: LayerOperands, rule: &BatchNorm, dtypes: DTypes) -> Result<Self, Failure> {
         let dims = &operands.inputs[0];
         let (channels, count) = (dims[1], dims[0] * dims[2..].iter().product::<i64>());
         let count_tensor = Tensor::f_full([1], count, (Kind::Int, dtypes.device))?;
@@ -36,7 +36,7 @@ impl Normalisation {
         Ok(Self { operands, rule: rule.clone(), channels, count, count_tensor, count_number, dtypes })
     }
 
-    pub(super) fn operation(self, pass: Pass) -> Option<Operation> {
+    pub(super) fn operation(self, pass: Pass) -> Option<LaunchFunction> {
         match pass {
             Pass::ForwardMoments => Some(Box::new(move |launch| self.forward_moments(launch))),
             Pass::Forward => Some(Box::new(move |launch| self.forward(launch, true))),

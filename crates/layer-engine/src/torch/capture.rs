@@ -42,7 +42,7 @@ pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
 
 /// A running capture.
 pub(super) struct Capture {
-    graph: Graph,
+    graph: ReplayGraph,
     _guard: RwLockWriteGuard<'static, ()>,
 }
 
@@ -55,11 +55,11 @@ impl Capture {
         // SAFETY: the call writes to the pointer.
         check(unsafe { layer_engine_graph_begin(&raw mut graph) })?;
         IS_CAPTURING.set(true);
-        Ok(Self { graph: Graph(graph), _guard: guard })
+        Ok(Self { graph: ReplayGraph(graph), _guard: guard })
     }
 
     /// Ends the capture.
-    pub(super) fn end(self) -> Result<Graph, Failure> {
+    pub(super) fn end(self) -> Result<ReplayGraph, Failure> {
         IS_CAPTURING.set(false);
         // SAFETY: the graph is alive.
         check(unsafe { layer_engine_graph_end(self.graph.0) })?;
@@ -69,9 +69,9 @@ impl Capture {
 
 /// Captured work of a stream that can be replayed.
 #[derive(Debug)]
-pub(super) struct Graph(*mut c_void);
+pub(super) struct ReplayGraph(*mut c_void);
 
-impl Graph {
+impl ReplayGraph {
     /// Measures the time of `rounds` replays in milliseconds, by the device's clock.
     pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, Failure> {
         let mut milliseconds = 0.0;
@@ -83,7 +83,7 @@ impl Graph {
     }
 }
 
-impl Drop for Graph {
+impl Drop for ReplayGraph {
     fn drop(&mut self) {
         // SAFETY: the pointer comes from `layer_engine_graph_begin` and is freed once.
         unsafe { layer_engine_graph_free(self.0) };

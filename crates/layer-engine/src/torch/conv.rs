@@ -4,26 +4,26 @@ use tch::Tensor;
 use super::Failure;
 use super::dtypes::DTypes;
 use super::ffi::{ConvGeometry, convolution_backward};
-use super::launch::{Launch, Operands, Operation};
+use super::launch::{Launch, LaunchFunction, LayerOperands};
 use super::library_error;
 use crate::Role;
 
 /// A convolution with its operands.
-pub(super) struct Convolution {
-    pub(super) operands: Operands,
+pub(super) struct ConvKernel {
+    pub(super) operands: LayerOperands,
     pub(super) geometry: ConvGeometry,
     /// Dimensions of the weight.
     pub(super) weight: Vec<i64>,
     pub(super) dtypes: DTypes,
 }
 
-impl Convolution {
+impl ConvKernel {
     pub(super) fn geometry(conv: &Conv2d) -> ConvGeometry {
         let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
         ConvGeometry { stride: pair(conv.stride), padding: pair(conv.padding), groups: conv.groups as i64 }
     }
 
-    pub(super) fn forward(self) -> Operation {
+    pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let parameters = self.operands.parameters(launch)?;
             let ConvGeometry { stride, padding, groups } = self.geometry;
@@ -41,7 +41,7 @@ impl Convolution {
         })
     }
 
-    pub(super) fn backward(self) -> Operation {
+    pub(super) fn backward(self) -> LaunchFunction {
         Box::new(move |launch| self.gradients(launch))
     }
 

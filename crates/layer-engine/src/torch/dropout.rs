@@ -3,7 +3,7 @@ use tch::{Kind, Tensor};
 use super::Failure;
 use super::dtypes::DTypes;
 use super::ffi::copy_from_host;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use super::library_error;
 use crate::random::{Purpose, RandomStream};
 use crate::{Role, Shard};
@@ -36,7 +36,7 @@ impl Mask {
 
 /// Multiplies each element by its factor. The factors of an iteration are drawn at its first
 /// launch, so that they exist when a graph captures a later launch.
-pub(super) fn forward(operands: Operands, mask: Mask, dtypes: DTypes) -> Operation {
+pub(super) fn forward(operands: LayerOperands, mask: Mask, dtypes: DTypes) -> LaunchFunction {
     let mut drawn: Option<((u64, u64), Tensor)> = None;
     Box::new(move |launch| {
         let key = (launch.context.seed, launch.context.iteration);
@@ -51,7 +51,7 @@ pub(super) fn forward(operands: Operands, mask: Mask, dtypes: DTypes) -> Operati
     })
 }
 
-pub(super) fn backward(operands: Operands) -> Operation {
+pub(super) fn backward(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let [factors] = operands.saved(launch)?;
         let gradient = operands.source(launch, Role::OutputGradient)?.flat()?.f_mul(factors)?;

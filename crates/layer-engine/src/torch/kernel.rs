@@ -1,6 +1,6 @@
 use super::Failure;
 use super::buffer::TorchBuffer;
-use super::launch::{Launch, Operation};
+use super::launch::{Launch, LaunchFunction};
 use crate::{EngineError, LaunchContext};
 
 /// A prepared kernel of a [`TorchEngine`](crate::TorchEngine).
@@ -8,12 +8,17 @@ pub struct TorchKernel {
     name: String,
     reads: Vec<usize>,
     writes: Vec<usize>,
-    operation: Operation,
+    operation: LaunchFunction,
 }
 
 impl TorchKernel {
     /// Creates a kernel whose operands have these lengths.
-    pub(super) fn new(name: String, reads: Vec<usize>, writes: Vec<usize>, operation: Operation) -> Self {
+    pub(super) fn new(
+        name: String,
+        reads: Vec<usize>,
+        writes: Vec<usize>,
+        operation: LaunchFunction,
+    ) -> Self {
         Self { name, reads, writes, operation }
     }
 

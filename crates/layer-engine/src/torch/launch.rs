@@ -8,7 +8,7 @@ use super::moments::Moments;
 use crate::{LaunchContext, Role, Shard, Signature};
 
 /// The computation of a kernel.
-pub(super) type Operation = Box<dyn FnMut(&mut Launch<'_, '_>) -> Result<(), Failure> + Send>;
+pub(super) type LaunchFunction = Box<dyn FnMut(&mut Launch<'_, '_>) -> Result<(), Failure> + Send>;
 
 /// Operands of one launch. Their number and lengths have been checked.
 pub(super) struct Launch<'a, 'b> {
@@ -19,7 +19,7 @@ pub(super) struct Launch<'a, 'b> {
 
 /// Positions of a layer's operands, and their shapes for libtorch.
 #[derive(Debug, Clone)]
-pub(super) struct Operands {
+pub(super) struct LayerOperands {
     pub(super) signature: Signature,
     /// Dimensions of each input, samples first.
     pub(super) inputs: Vec<Vec<i64>>,
@@ -29,7 +29,7 @@ pub(super) struct Operands {
     parameters: Vec<Vec<i64>>,
 }
 
-impl Operands {
+impl LayerOperands {
     pub(super) fn new(layer: &Layer, signature: Signature, shard: Shard) -> Self {
         let batch = |dims: &[usize]| std::iter::once(shard.samples as i64).chain(sizes(dims)).collect();
         Self {

@@ -4,11 +4,11 @@ use tch::Tensor;
 use super::Failure;
 use super::dtypes::DTypes;
 use super::ffi::layer_norm_backward;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use super::library_error;
 use crate::Role;
 
-pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Operation {
+pub(super) fn forward(operands: LayerOperands, norm: &LayerNorm, features: i64) -> LaunchFunction {
     let epsilon = norm.epsilon;
     Box::new(move |launch| {
         let parameters = operands.parameters(launch)?;
@@ -20,7 +20,11 @@ pub(super) fn forward(operands: Operands, norm: &LayerNorm, features: i64) -> Op
     })
 }
 
-pub(super) fn backward(operands: Operands, features: i64, dtypes: DTypes) -> Result<Operation, Failure> {
+pub(super) fn backward(
+    operands: LayerOperands,
+    features: i64,
+    dtypes: DTypes,
+) -> Result<LaunchFunction, Failure> {
     let wants_input = operands.writes(Role::InputGradient(0));
     // The gradients of the parameters do not depend on the parameters, which are not operands in
     // this pass.

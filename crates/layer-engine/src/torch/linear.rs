@@ -2,7 +2,7 @@ use tch::Tensor;
 
 use super::Failure;
 use super::dtypes::DTypes;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
 /// Reshapes a tensor to rows of features: positions count as samples.
@@ -11,7 +11,7 @@ fn rows(tensor: &Tensor) -> Result<Tensor, Failure> {
     Ok(tensor.f_reshape([-1, features])?)
 }
 
-pub(super) fn forward(operands: Operands, dtypes: DTypes) -> Operation {
+pub(super) fn forward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let parameters = operands.parameters(launch)?;
         let input = dtypes.narrow(&rows(&operands.input(launch)?)?)?;
@@ -34,7 +34,7 @@ pub(super) fn forward(operands: Operands, dtypes: DTypes) -> Operation {
     })
 }
 
-pub(super) fn backward(operands: Operands, dtypes: DTypes) -> Operation {
+pub(super) fn backward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = rows(&operands.output_gradient(launch)?)?;
         let narrow = dtypes.narrow(&output_gradient)?;

@@ -1,7 +1,7 @@
 use tch::{Kind, Tensor};
 
 use super::Failure;
-use super::launch::{Launch, Operands, Operation};
+use super::launch::{Launch, LaunchFunction, LayerOperands};
 use crate::Role;
 
 /// Numbers of classes or of tokens, which must be below `limit`.
@@ -35,18 +35,18 @@ impl Indices {
 
 /// Softmax and cross entropy over the classes of each position. Saves the logarithms of the
 /// probabilities.
-pub(super) struct CrossEntropy {
-    pub(super) operands: Operands,
+pub(super) struct CrossEntropyKernel {
+    pub(super) operands: LayerOperands,
     pub(super) labels: Indices,
     pub(super) samples: i64,
 }
 
-impl CrossEntropy {
+impl CrossEntropyKernel {
     fn labels(&self, launch: &Launch<'_, '_>) -> Result<(Tensor, Tensor), Failure> {
         self.labels.convert(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
     }
 
-    pub(super) fn forward(self) -> Operation {
+    pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let (labels, wrong) = self.labels(launch)?;
             let scores = self.operands.input(launch)?.f_view([-1, self.labels.limit()])?;
@@ -68,7 +68,7 @@ impl CrossEntropy {
         })
     }
 
-    pub(super) fn backward(self) -> Operation {
+    pub(super) fn backward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let [shares] = self.operands.saved(launch)?;
             let (labels, _) = self.labels(launch)?;

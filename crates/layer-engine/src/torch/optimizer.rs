@@ -1,11 +1,11 @@
 use tch::{Kind, Tensor};
 
-use super::launch::Operation;
+use super::launch::LaunchFunction;
 use super::library_error;
 use crate::Sgd;
 
 /// Computes the sum of the squares of all elements, in double precision.
-pub(super) fn squared_norm(kind: Kind) -> Operation {
+pub(super) fn squared_norm(kind: Kind) -> LaunchFunction {
     Box::new(move |launch| {
         let mut total: Option<Tensor> = None;
         for buffer in launch.reads.iter().filter(|buffer| !buffer.is_empty()) {
@@ -22,7 +22,7 @@ pub(super) fn squared_norm(kind: Kind) -> Operation {
 }
 
 /// Does a step of stochastic gradient descent in place.
-pub(super) fn step(rule: Sgd) -> Operation {
+pub(super) fn step(rule: Sgd) -> LaunchFunction {
     Box::new(move |launch| {
         let unfit = || library_error("a step has a gradient, parameters and their velocity");
         let [parameters, velocity] = launch.writes else { return Err(unfit()) };

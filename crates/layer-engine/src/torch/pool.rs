@@ -3,12 +3,12 @@ use tch::Tensor;
 
 use super::Failure;
 use super::dtypes::DTypes;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
 /// Windows of a pooling.
 pub(super) struct PoolWindows {
-    operands: Operands,
+    operands: LayerOperands,
     kernel: [i64; 2],
     stride: [i64; 2],
     padding: [i64; 2],
@@ -19,7 +19,7 @@ pub(super) struct PoolWindows {
 }
 
 impl PoolWindows {
-    pub(super) fn new(operands: Operands, pool: &Pool2d, dtypes: DTypes) -> Self {
+    pub(super) fn new(operands: LayerOperands, pool: &Pool2d, dtypes: DTypes) -> Self {
         let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
         Self {
             operands,
@@ -56,7 +56,7 @@ impl PoolWindows {
         Ok(gradient.f_narrow(2, 0, dims[2])?.f_narrow(3, 0, dims[3])?)
     }
 
-    pub(super) fn max(self) -> Operation {
+    pub(super) fn max(self) -> LaunchFunction {
         Box::new(move |launch| {
             let image = self.extended(self.operands.input(launch)?, f64::NEG_INFINITY)?;
             let (output, places) =
@@ -66,7 +66,7 @@ impl PoolWindows {
         })
     }
 
-    pub(super) fn max_backward(self) -> Result<Operation, Failure> {
+    pub(super) fn max_backward(self) -> Result<LaunchFunction, Failure> {
         // Only the dimensions of the image matter.
         let image = self.empty_image()?;
         Ok(Box::new(move |launch| {
@@ -108,7 +108,7 @@ impl PoolWindows {
         Ok(image.f_avg_pool2d(self.kernel, self.stride, self.padding, false, self.counts(), None)?)
     }
 
-    pub(super) fn mean(self) -> Result<Operation, Failure> {
+    pub(super) fn mean(self) -> Result<LaunchFunction, Failure> {
         let correction = self.correction()?;
         Ok(Box::new(move |launch| {
             let mut output = self.means(&self.extended(self.operands.input(launch)?, 0.0)?)?;
@@ -119,7 +119,7 @@ impl PoolWindows {
         }))
     }
 
-    pub(super) fn mean_backward(self) -> Result<Operation, Failure> {
+    pub(super) fn mean_backward(self) -> Result<LaunchFunction, Failure> {
         let (image, correction) = (self.empty_image()?, self.correction()?);
         Ok(Box::new(move |launch| {
             let mut output_gradient = self.operands.output_gradient(launch)?;
@@ -141,14 +141,14 @@ impl PoolWindows {
 }
 
 /// Adaptive average pooling.
-pub(super) fn adaptive(operands: Operands) -> Operation {
+pub(super) fn adaptive(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let output = operands.input(launch)?.f_internal_adaptive_avg_pool2d(&operands.output[2..])?;
         operands.put(launch, Role::Output, &output)
     })
 }
 
-pub(super) fn adaptive_backward(operands: Operands, dtypes: DTypes) -> Result<Operation, Failure> {
+pub(super) fn adaptive_backward(operands: LayerOperands, dtypes: DTypes) -> Result<LaunchFunction, Failure> {
     // Only the dimensions of the image matter.
     let image = Tensor::f_empty(&operands.inputs[0][..], (dtypes.kind, dtypes.device))?;
     Ok(Box::new(move |launch| {

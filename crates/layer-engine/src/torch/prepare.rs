@@ -6,13 +6,13 @@ use tch::Tensor;
 use super::Failure;
 use super::NAME;
 use super::activation::{backward_of_input, backward_of_output, copies, forward, scale, sum};
-use super::batch_norm::Normalisation;
-use super::conv::Convolution;
+use super::batch_norm::BatchNormKernel;
+use super::conv::ConvKernel;
 use super::dropout::Mask;
 use super::dtypes::DTypes;
 use super::kernel::TorchKernel;
-use super::launch::{Operands, Operation, sizes};
-use super::loss::{CrossEntropy, Indices};
+use super::launch::{LaunchFunction, LayerOperands, sizes};
+use super::loss::{CrossEntropyKernel, Indices};
 use super::pool::PoolWindows;
 use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
@@ -26,7 +26,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
             let lengths =
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
             let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
-            let operands = Operands::new(layer, signature, *shard);
+            let operands = LayerOperands::new(layer, signature, *shard);
             // The moments of a batch normalisation may include samples of other ranks: a shard
             // without samples needs its result too.
             let needs_no_samples = matches!(layer.kind(), LayerKind::BatchNorm(_))
@@ -70,8 +70,8 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
     }
 }
 
-/// Operation of a pass over no samples: writes zeros, except to running statistics.
-fn write_zeros(operands: Operands) -> Operation {
+/// Function of a pass over no samples: writes zeros, except to running statistics.
+fn write_zeros(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         for (role, target) in operands.signature.writes.iter().zip(launch.writes.iter_mut()) {
             if *role != Role::Statistics && !target.is_empty() {
@@ -87,9 +87,9 @@ fn operation(
     layer: &Layer,
     pass: Pass,
     shard: Shard,
-    operands: Operands,
+    operands: LayerOperands,
     dtypes: DTypes,
-) -> Result<Option<Operation>, Failure> {
+) -> Result<Option<LaunchFunction>, Failure> {
     let backward = matches!(pass, Pass::Backward | Pass::BackwardParameters);
     let features = layer.output_shape().innermost() as i64;
     let indices = |limit, invalid| {
@@ -100,13 +100,13 @@ fn operation(
         LayerKind::Conv2d(conv) => {
             let weight = layer.parameters().first().map(|weight| sizes(&weight.dims).collect());
             let Some(weight) = weight else { return Ok(None) };
-            let convolution = Convolution { operands, geometry: Convolution::geometry(conv), weight, dtypes };
+            let convolution = ConvKernel { operands, geometry: ConvKernel::geometry(conv), weight, dtypes };
             if backward { convolution.backward() } else { convolution.forward() }
         }
         LayerKind::Linear(_) if backward => linear::backward(operands, dtypes),
         LayerKind::Linear(_) => linear::forward(operands, dtypes),
         LayerKind::BatchNorm(rule) => {
-            return Ok(Normalisation::new(operands, rule, dtypes)?.operation(pass));
+            return Ok(BatchNormKernel::new(operands, rule, dtypes)?.operation(pass));
         }
         LayerKind::LayerNorm(_) if backward => layer_norm::backward(operands, features, dtypes)?,
         LayerKind::LayerNorm(norm) => layer_norm::forward(operands, norm, features),
@@ -172,7 +172,7 @@ fn operation(
             let invalid = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });
             let labels =
                 indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), invalid);
-            let loss = CrossEntropy { operands, labels, samples: shard.samples as i64 };
+            let loss = CrossEntropyKernel { operands, labels, samples: shard.samples as i64 };
             if backward { loss.backward() } else { loss.forward() }
         }
         _ => return Ok(None),

@@ -2,11 +2,11 @@ use tch::Tensor;
 
 use super::Failure;
 use super::dtypes::DTypes;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
 /// Concatenates images along their channels.
-pub(super) fn concatenate(operands: Operands) -> Operation {
+pub(super) fn concatenate(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let inputs =
             operands.inputs.iter().enumerate().map(|(slot, dims)| {
@@ -19,7 +19,7 @@ pub(super) fn concatenate(operands: Operands) -> Operation {
 }
 
 /// Splits concatenated images.
-pub(super) fn split(operands: Operands) -> Operation {
+pub(super) fn split(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let joined = operands.output_gradient(launch)?;
         let mut start = 0;
@@ -34,7 +34,7 @@ pub(super) fn split(operands: Operands) -> Operation {
 }
 
 /// Concatenates buffers.
-pub(super) fn pack() -> Operation {
+pub(super) fn pack() -> LaunchFunction {
     Box::new(|launch| {
         let parts = launch.reads.iter().filter(|buffer| !buffer.is_empty()).map(|buffer| buffer.flat());
         let parts = parts.collect::<Result<Vec<Tensor>, Failure>>()?;
@@ -46,7 +46,7 @@ pub(super) fn pack() -> Operation {
 }
 
 /// Splits a buffer into consecutive parts.
-pub(super) fn unpack() -> Operation {
+pub(super) fn unpack() -> LaunchFunction {
     Box::new(|launch| {
         let Some(whole) = launch.reads.first().filter(|buffer| !buffer.is_empty()) else { return Ok(()) };
         let (whole, mut start) = (whole.flat()?, 0);
@@ -60,7 +60,7 @@ pub(super) fn unpack() -> Operation {
 }
 
 /// Permutes the dimensions of a sample.
-pub(super) fn permute(operands: Operands, order: &[usize], backward: bool) -> Operation {
+pub(super) fn permute(operands: LayerOperands, order: &[usize], backward: bool) -> LaunchFunction {
     let forward_order: Vec<i64> = std::iter::once(0).chain(order.iter().map(|&dim| dim as i64 + 1)).collect();
     Box::new(move |launch| {
         if backward {
@@ -78,7 +78,12 @@ pub(super) fn permute(operands: Operands, order: &[usize], backward: bool) -> Op
 }
 
 /// Selects one index of the outermost dimension.
-pub(super) fn select(operands: Operands, index: usize, dtypes: DTypes, backward: bool) -> Operation {
+pub(super) fn select(
+    operands: LayerOperands,
+    index: usize,
+    dtypes: DTypes,
+    backward: bool,
+) -> LaunchFunction {
     let index = index as i64;
     Box::new(move |launch| {
         if backward {

@@ -3,7 +3,7 @@ use tch::Tensor;
 
 use super::Failure;
 use super::ffi;
-use super::launch::{Operands, Operation};
+use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
 fn normalised(input: &Tensor, norm: &LocalResponseNorm) -> Result<Tensor, Failure> {
@@ -17,14 +17,14 @@ fn normalised(input: &Tensor, norm: &LocalResponseNorm) -> Result<Tensor, Failur
     Ok(input.f_div(&divisor)?)
 }
 
-pub(super) fn forward(operands: Operands, norm: LocalResponseNorm) -> Operation {
+pub(super) fn forward(operands: LayerOperands, norm: LocalResponseNorm) -> LaunchFunction {
     Box::new(move |launch| {
         let output = normalised(&operands.input(launch)?, &norm)?;
         operands.put(launch, Role::Output, &output)
     })
 }
 
-pub(super) fn backward(operands: Operands, norm: LocalResponseNorm) -> Operation {
+pub(super) fn backward(operands: LayerOperands, norm: LocalResponseNorm) -> LaunchFunction {
     Box::new(move |launch| {
         let leaf = operands.input(launch)?.f_detach()?.f_set_requires_grad(true)?;
         let result = tch::with_grad(|| normalised(&leaf, &norm))?;

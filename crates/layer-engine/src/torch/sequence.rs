@@ -2,12 +2,12 @@ use tch::Tensor;
 
 use super::Failure;
 use super::dtypes::DTypes;
-use super::launch::{Launch, Operands, Operation};
+use super::launch::{Launch, LaunchFunction, LayerOperands};
 use super::loss::Indices;
 use crate::Role;
 
 /// Embedding lookup: the vector of each token.
-pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
+pub(super) fn embedding(operands: LayerOperands, tokens: Indices) -> LaunchFunction {
     Box::new(move |launch| {
         let (tokens, _) = tokens.convert(&operands.input(launch)?)?;
         let output = Tensor::f_embedding(&operands.parameters(launch)?[0], &tokens, -1, false, false)?;
@@ -16,7 +16,7 @@ pub(super) fn embedding(operands: Operands, tokens: Indices) -> Operation {
 }
 
 /// Sums the output gradients at the positions of each token. Tokens have no gradient.
-pub(super) fn embedding_backward(operands: Operands, tokens: Indices) -> Operation {
+pub(super) fn embedding_backward(operands: LayerOperands, tokens: Indices) -> LaunchFunction {
     Box::new(move |launch| {
         let (indices, _) = tokens.convert(&operands.input(launch)?)?;
         let output_gradient = operands.output_gradient(launch)?;
@@ -31,7 +31,7 @@ pub(super) fn embedding_backward(operands: Operands, tokens: Indices) -> Operati
 }
 
 /// Adds the vector of its position to each position of a sequence.
-pub(super) fn positions(operands: Operands) -> Operation {
+pub(super) fn positions(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let input = operands.input(launch)?;
         let vectors = operands.parameters(launch)?[0].f_narrow(1, 0, operands.inputs[0][1])?;
@@ -40,7 +40,7 @@ pub(super) fn positions(operands: Operands) -> Operation {
 }
 
 /// Sums the output gradients over the samples. Positions beyond the sequence get a zero gradient.
-pub(super) fn positions_backward(operands: Operands) -> Operation {
+pub(super) fn positions_backward(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;
         let gradient = &mut operands.parameter_gradients(launch)?[0];
@@ -53,7 +53,7 @@ pub(super) fn positions_backward(operands: Operands) -> Operation {
 }
 
 /// Prepends a learned vector to a sequence.
-pub(super) fn class_token(operands: Operands, dtypes: DTypes) -> Operation {
+pub(super) fn class_token(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let output = Tensor::f_empty(&operands.output[..], (dtypes.kind, dtypes.device))?;
         output.f_narrow(1, 0, 1)?.f_copy_(&operands.parameters(launch)?[0])?;
@@ -62,7 +62,7 @@ pub(super) fn class_token(operands: Operands, dtypes: DTypes) -> Operation {
     })
 }
 
-pub(super) fn class_token_backward(operands: Operands) -> Operation {
+pub(super) fn class_token_backward(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;
         let token = output_gradient.f_narrow(1, 0, 1)?.f_sum_dim_intlist([0i64].as_slice(), true, None)?;
@@ -72,7 +72,7 @@ pub(super) fn class_token_backward(operands: Operands) -> Operation {
 }
 
 fn put_input_gradient(
-    operands: &Operands,
+    operands: &LayerOperands,
     launch: &mut Launch<'_, '_>,
     gradient: &Tensor,
 ) -> Result<(), Failure> {

@@ -20,8 +20,8 @@ pub(crate) fn window() -> impl Strategy<Value = Window> {
         })
 }
 
-/// Returns a pooling of an image with two channels. Returns `None` if a window lies completely in the
-/// padding, which is not a valid layer.
+/// Returns a pooling of an image with two channels. Returns `None` if a window lies completely in
+/// the padding, which is not a valid layer.
 pub(crate) fn pool(
     (image, kernel, stride, padding): Window,
     extra: [usize; 2],

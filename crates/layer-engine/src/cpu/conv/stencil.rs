@@ -46,7 +46,7 @@ impl Geometry {
 
     /// Returns the stencil with which the output reads the image.
     pub(super) fn forward(&self) -> Stencil {
-        let axis = |axis: usize| Axis {
+        let axis = |axis: usize| StencilAxis {
             source: self.image[axis],
             step: self.stride[axis],
             shifts: (0..self.kernel[axis])
@@ -66,7 +66,7 @@ impl Geometry {
     pub(super) fn backward(&self) -> Vec<Stencil> {
         let axis = |axis: usize, remainder: usize| {
             let (stride, padding) = (self.stride[axis], self.padding[axis]);
-            Axis {
+            StencilAxis {
                 source: self.output[axis],
                 step: 1,
                 // Tap `tap` of the window at `i + (remainder + padding - tap) / stride` reads the
@@ -95,7 +95,7 @@ fn signed(size: usize) -> isize {
 }
 
 /// A stencil along one axis.
-struct Axis {
+struct StencilAxis {
     source: usize,
     step: usize,
     /// Taps along this axis: index in the kernel and shift.
@@ -137,7 +137,7 @@ pub(super) struct Tap {
 }
 
 impl Stencil {
-    fn new(rows: &Axis, columns: &Axis, kernel_width: usize) -> Self {
+    fn new(rows: &StencilAxis, columns: &StencilAxis, kernel_width: usize) -> Self {
         let low = [rows, columns].map(|axis| axis.shifts.iter().map(|&(_, shift)| shift).min().unwrap_or(0));
         let high = [rows, columns].map(|axis| axis.shifts.iter().map(|&(_, shift)| shift).max().unwrap_or(0));
         let distance = |shift: isize, axis: usize| (shift - low[axis]).unsigned_abs();

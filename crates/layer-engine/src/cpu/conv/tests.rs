@@ -18,13 +18,13 @@ fn launch(kernel: &mut Convolution<f32>, reads: &[&Vec<f32>], writes: &mut [&mut
 }
 
 /// A convolution with its sizes, from which the reference is computed.
-struct Case {
+struct ConvCase {
     conv: Conv2d,
     geometry: Geometry,
     samples: usize,
 }
 
-impl Case {
+impl ConvCase {
     fn input_elements(&self) -> usize {
         let Geometry { groups, channels, image, .. } = &self.geometry;
         self.samples * groups * channels * image[0] * image[1]
@@ -41,7 +41,7 @@ impl Case {
     /// Calls `body` with the indices of input, weight and output of every product in the
     /// convolution's sums.
     fn products(&self, mut body: impl FnMut(usize, usize, usize)) {
-        let Case { conv, geometry, samples } = self;
+        let ConvCase { conv, geometry, samples } = self;
         let &Geometry { groups, channels, filters, image: [height, width], output, .. } = geometry;
         let taps = conv.kernel[0] * conv.kernel[1];
         for (sample, group) in (0..*samples).flat_map(|s| (0..groups).map(move |g| (s, g))) {
@@ -91,8 +91,8 @@ fn conv_matches_definition_on_every_instruction_set() {
         let mut net = LayerGraph::new("net", Shape::image(channels, height, width)).expect("an image");
         let id = net.add("conv", conv.clone(), [net.input()]).expect("a layer that fits");
         let geometry = Geometry::new(net.layer(id), &conv).expect("images");
-        let case = Case { conv, geometry, samples };
-        let Case { conv, geometry, .. } = &case;
+        let case = ConvCase { conv, geometry, samples };
+        let ConvCase { conv, geometry, .. } = &case;
         let input = numbers(case.input_elements(), 1);
         let weights = numbers(geometry.weight_elements(), 2);
         let bias = numbers(conv.out_channels, 3);
