@@ -1,6 +1,5 @@
 //! What layers and links take, by name, file or document.
 
-use deeppool::Error;
 use deeppool::collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::layer_graph::LayerGraph;
@@ -10,7 +9,8 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::exception;
+use crate::error::{Error, exception};
+use crate::inputs;
 
 /// Where times are from.
 #[derive(Debug, Deserialize)]
@@ -61,7 +61,7 @@ impl Background {
             (device, profile) => (device.as_deref(), profile.as_ref()),
         };
         let profile = profile(device, given, &network, self.batch, self.batch)?;
-        BackgroundCosts::new(&Costs::new(&network, &profile, link), self.batch)
+        Ok(BackgroundCosts::new(&Costs::new(&network, &profile, link), self.batch)?)
     }
 
     pub(crate) fn batch(&self) -> usize {
@@ -78,14 +78,13 @@ fn profile(
 ) -> Result<ProfileTable, Error> {
     match (device, profile) {
         (_, Some(document)) => Ok(ProfileTable::from_json(&document.to_string())?.validated_for(network)?),
-        (Some(device), None) => {
-            Ok(DeviceModel::named_or_loaded(device)?.profile(network, &shard_sizes(batch, gpus))?)
-        }
-        (None, None) => Err(Error::Setting {
+        (Some(device), None) => Ok(inputs::device(device)?.profile(network, &shard_sizes(batch, gpus))?),
+        (None, None) => Err(deeppool::Error::Setting {
             setting: "what layer times are from",
             expected: "a device or a profile",
             got: "neither".into(),
-        }),
+        }
+        .into()),
     }
 }
 
@@ -122,7 +121,7 @@ pub(crate) fn modelled_profile(
 ) -> PyResult<String> {
     py.detach(move || {
         let network = LayerGraph::from_json(network)?;
-        Ok(DeviceModel::named_or_loaded(device)?.profile(&network, &batches)?.to_json())
+        Ok(inputs::device(device)?.profile(&network, &batches)?.to_json())
     })
     .map_err(|error: Error| exception(error))
 }

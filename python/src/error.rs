@@ -1,5 +1,6 @@
 //! What goes wrong, as exceptions of the package.
 
+use command_line::InputError as BadInput;
 use deeppool::burst_planner::Error as Unplanned;
 use pyo3::{PyErr, import_exception};
 
@@ -7,9 +8,42 @@ import_exception!(deeppool.errors, DeepPoolError);
 import_exception!(deeppool.errors, InputError);
 import_exception!(deeppool.errors, NoPlanError);
 
-/// An error of the crates as the exception that it is here.
-pub(crate) fn exception(error: impl Into<deeppool::Error>) -> PyErr {
-    let error = error.into();
+/// Error of a library, or a name or file that cannot be used.
+pub(crate) enum Error {
+    Library(deeppool::Error),
+    Input(BadInput),
+}
+
+impl From<BadInput> for Error {
+    fn from(error: BadInput) -> Self {
+        Self::Input(error)
+    }
+}
+
+macro_rules! from_library {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::Library(error.into())
+            }
+        })+
+    };
+}
+
+from_library!(
+    deeppool::Error,
+    deeppool::burst_planner::Error,
+    deeppool::collectives::Error,
+    deeppool::layer_graph::GraphError,
+    deeppool::layer_profile::ProfileError
+);
+
+/// Returns the Python exception for an error.
+pub(crate) fn exception(error: impl Into<Error>) -> PyErr {
+    let error = match error.into() {
+        Error::Input(error) => return input_error(error),
+        Error::Library(error) => error,
+    };
     let message = error.to_string();
     match &error {
         deeppool::Error::Planner(

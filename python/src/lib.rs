@@ -4,6 +4,7 @@
 mod costs;
 mod error;
 mod gradients;
+mod inputs;
 mod interrupt;
 mod mux;
 mod network;

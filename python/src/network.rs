@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use command_line::files::read_as;
-use command_line::names::get_by_name;
 use deeppool::layer_graph::{LayerGraph, Shape, onnx, zoo};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
 use crate::error::input_error;
+use crate::inputs;
 
 /// The names of the built-in networks.
 #[pyfunction]
@@ -19,7 +19,7 @@ pub(crate) fn network_names() -> Vec<&'static str> {
 /// A built-in network as a document of the format `deeppool/graph/v1`.
 #[pyfunction]
 pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
-    get_by_name(name, zoo::names(), zoo::model).map(|network| network.to_json()).map_err(input_error)
+    inputs::model(name).map(|network| network.to_json()).map_err(input_error)
 }
 
 /// The network of an ONNX file as a document of the format `deeppool/graph/v1`, and a warning where training needs another

@@ -1,5 +1,6 @@
 //! Plans of networks, and what they take.
 
+use deeppool::burst_planner::Stop;
 use deeppool::compare::Comparison;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
@@ -8,13 +9,12 @@ use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, Mode, PlanRequest};
 use deeppool::planning::{find_frontier, plan_within_memory};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{SimulateOptions, SimulationReport, contended, policy_named, undisturbed};
-use deeppool::{Error, burst_planner::Stop};
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::costs::{Background, CostSource, Tables};
-use crate::error::{exception, input_error};
+use crate::error::{Error, exception, input_error};
 use crate::interrupt::interruptible;
 
 /// Which plan is asked for.
@@ -93,7 +93,7 @@ impl Question {
         // Before tables are made for so many GPUs.
         PlanRequest::new(self.gpus, self.mode.mode()).check()?;
         if self.batch == 0 {
-            return Err(Error::EmptyBatch);
+            return Err(deeppool::Error::EmptyBatch.into());
         }
         let network = LayerGraph::from_json(network)?;
         let tables = self.costs.tables(&network, self.batch, self.gpus)?;
@@ -111,8 +111,8 @@ impl Question {
 pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<String> {
     let question: Question = parse(question)?;
     interruptible(py, |stop| {
-        let found =
-            question.ask(network, stop, |job, request, _| plan_within_memory(job, request)?.1.to_json());
+        let found = question
+            .ask(network, stop, |job, request, _| Ok(plan_within_memory(job, request)?.1.to_json()?));
         found.map_err(exception)
     })
 }
@@ -123,7 +123,8 @@ pub(crate) fn frontier(py: Python<'_>, network: &str, question: &str, most: usiz
     let question: Question = parse(question)?;
     interruptible(py, |stop| {
         let found = question.ask(network, stop, |job, request, _| {
-            find_frontier(job, request)?.plans(most)?.iter().map(|plan| plan.to_json()).collect()
+            let plans = find_frontier(job, request)?.plans(most)?;
+            Ok(plans.iter().map(|plan| plan.to_json()).collect::<Result<_, _>>()?)
         });
         found.map_err(exception)
     })

@@ -63,7 +63,7 @@ impl CostArgs {
             default
         };
         let profile = if let Some(path) = &self.profile {
-            ProfileTable::load(path)?.validated_for(network).with_context(|| path.display().to_string())?
+            inputs::profile(path)?.validated_for(network).with_context(|| path.display().to_string())?
         } else {
             let device = match (&self.device, from_plan, default_device) {
                 (Some(device), _, _) => device,
@@ -83,7 +83,7 @@ impl CostArgs {
                 (None, None, Some(device)) => device,
                 (None, None, None) => bail!("give --device NAME or --profile FILE"),
             };
-            DeviceModel::named_or_loaded(device)?.profile(network, &shard_sizes(batch, gpus))?
+            inputs::device(device)?.profile(network, &shard_sizes(batch, gpus))?
         };
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
             (Some(link), _) => LinkModel::named_or_loaded(link)?,
@@ -110,7 +110,7 @@ impl CostArgs {
     ) -> anyhow::Result<ProfileTable> {
         if foreground.origin() == Origin::Modelled && self.profile.is_none() {
             let device = self.device.as_deref().unwrap_or(foreground.device());
-            let model = DeviceModel::named_or_loaded(device)?;
+            let model = inputs::device(device)?;
             return Ok(model.profile(network, &shard_sizes(job.batch, job.batch))?);
         }
         if network.name() != foreground.model() {

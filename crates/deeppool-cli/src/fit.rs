@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use layer_profile::{DataSheet, DeviceModel, FitReport, NetworkErrors, Observations, ProfileTable};
+use layer_profile::{DeviceModel, FitReport, NetworkErrors, Observations};
 use serde_json::{Value, json};
 
 use super::inputs;
@@ -35,14 +35,14 @@ pub(crate) struct Fit {
 impl Fit {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], self.json)?;
-        let sheet = self.data_sheet.as_deref().map(DataSheet::named).transpose()?;
+        let sheet = self.data_sheet.as_deref().map(inputs::data_sheet).transpose()?;
         let (device, observations) = self.observations()?;
         let name = self.name.as_deref().unwrap_or(&device);
         if DeviceModel::names().contains(&name) {
             bail!("`{name}` is built in: give the model another name with --name NAME");
         }
         let (model, report) = DeviceModel::fit(name, sheet.as_ref(), &observations)?;
-        model.save(&self.output)?;
+        command_line::files::write(&self.output, model.to_json()?)?;
         if self.json {
             print_json(&json!({
                 "schema": "deeppool/report/v1", "experiment": "fit", "device": name,
@@ -58,7 +58,8 @@ impl Fit {
 
     /// What was measured, and on what.
     fn observations(&self) -> anyhow::Result<(String, Observations)> {
-        let tables: Vec<_> = self.profiles.iter().map(ProfileTable::load).collect::<Result<_, _>>()?;
+        let tables: Vec<_> =
+            self.profiles.iter().map(|path| inputs::profile(path)).collect::<Result<_, _>>()?;
         // clap has made sure of one.
         let device = tables.first().map_or_else(String::new, |table| table.device().to_owned());
         let mut observations = Observations::new(format!("times measured on {device}"));

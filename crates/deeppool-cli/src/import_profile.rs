@@ -2,9 +2,9 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use layer_profile::{DeviceModel, PublishedProfile};
 use serde_json::{Value, json};
 
+use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say, table, time};
 
@@ -35,12 +35,12 @@ pub(crate) struct ImportProfile {
 impl ImportProfile {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = self.network.load()?;
-        let model = DeviceModel::named_or_loaded(&self.device)?;
+        let model = inputs::device(&self.device)?;
         check_outputs([&self.output], self.json)?;
-        let published = PublishedProfile::load(&self.from)?;
+        let published = inputs::published_profile(&self.from)?;
         let imported =
             published.for_network(&network, &model).with_context(|| self.from.display().to_string())?;
-        imported.table.save(&self.output)?;
+        command_line::files::write(&self.output, imported.table.to_json())?;
         if self.json {
             let profile: Value = serde_json::from_str(&imported.table.to_json())?;
             print_json(&json!({

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use command_line::InputError;
 use command_line::files::{read_as, read_text_as};
-use command_line::names::get_by_name;
+use command_line::names::{get_by_name, get_by_name_or_file};
 use layer_graph::{LayerGraph, onnx, zoo};
+use layer_profile::{DataSheet, DeviceModel, ProfileTable, PublishedProfile};
 
 /// Builds a network of the zoo.
 pub(crate) fn model(name: &str) -> Result<LayerGraph, InputError> {
@@ -21,4 +22,24 @@ pub(crate) fn graph(path: &Path) -> Result<LayerGraph, InputError> {
 pub(crate) fn onnx(path: &Path) -> Result<onnx::Imported, InputError> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     read_as(path, |content| onnx::from_vec(&name, content))
+}
+
+/// Returns a built-in device model, or reads the file of one.
+pub(crate) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
+    get_by_name_or_file(name_or_file, DeviceModel::names(), DeviceModel::named, DeviceModel::from_json)
+}
+
+/// Returns the data sheet of a GPU.
+pub(crate) fn data_sheet(name: &str) -> Result<DataSheet, InputError> {
+    get_by_name(name, DataSheet::names(), DataSheet::named)
+}
+
+/// Reads a file of layer times.
+pub(crate) fn profile(path: &Path) -> Result<ProfileTable, InputError> {
+    read_text_as(path, ProfileTable::from_json)
+}
+
+/// Reads layer times in the format of the original DeepPool.
+pub(crate) fn published_profile(path: &Path) -> Result<PublishedProfile, InputError> {
+    read_text_as(path, PublishedProfile::from_text)
 }

@@ -1,16 +1,19 @@
+use std::fs::{self, OpenOptions};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use command_line::files;
 use deeppool::program::{LowerOptions, Placement, lower_training};
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
-use layer_profile::{DeviceModel, ProfileRun, Profiler};
+use layer_profile::{ProfileError, ProfileRun, Profiler};
 use serde_json::{Value, json};
 
 use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
+use super::inputs;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say, table, time};
@@ -58,7 +61,7 @@ pub(crate) struct Profile {
     #[arg(long, value_parser = within(ATTEMPTS), default_value = "3", conflicts_with = "device")]
     attempts: usize,
     /// Where the profile goes; - is standard output
-    #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
+    #[arg(short, long, value_name = "FILE", value_parser = files::argument())]
     output: PathBuf,
     /// Print one JSON object and nothing else
     #[arg(long)]
@@ -79,6 +82,13 @@ enum EngineName {
     Torch,
     /// Kernels of our own on an NVIDIA GPU, where the feature cuda is built in
     Cuda,
+}
+
+/// Returns the path of the journal of a profile: its file name with `.partial` appended.
+fn journal_path(profile: &Path) -> PathBuf {
+    let mut path = profile.as_os_str().to_owned();
+    path.push(".partial");
+    path.into()
 }
 
 impl Profile {
@@ -144,7 +154,27 @@ impl Profile {
         network: &LayerGraph,
     ) -> anyhow::Result<ProfileRun> {
         let profiler = Profiler::new(engine).batches(self.batches.clone());
-        Ok(profiler.repeats(self.repeats).progress(true).profile_to(network, &self.output)?)
+        let profiler = profiler.repeats(self.repeats).progress(true);
+        let path = journal_path(&self.output);
+        let in_journal = || path.display().to_string();
+        let mut journal = if files::is_file(&self.output)? {
+            let mut options = OpenOptions::new();
+            Some(options.read(true).append(true).create(true).open(&path).with_context(in_journal)?)
+        } else {
+            None
+        };
+        let run = profiler.profile_with_journal(network, journal.as_mut());
+        let run = match run {
+            Err(error @ (ProfileError::Journal { .. } | ProfileError::JournalFile(_))) => {
+                return Err(error).with_context(in_journal);
+            }
+            run => run?,
+        };
+        files::write(&self.output, run.table.to_json())?;
+        if journal.is_some() {
+            fs::remove_file(&path).with_context(in_journal)?;
+        }
+        Ok(run)
     }
 
     #[cfg(feature = "torch")]
@@ -183,8 +213,8 @@ impl Profile {
     }
 
     fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {
-        let profile = DeviceModel::named_or_loaded(device)?.profile(network, &self.batches)?;
-        profile.save(&self.output)?;
+        let profile = inputs::device(device)?.profile(network, &self.batches)?;
+        files::write(&self.output, profile.to_json())?;
         if self.json {
             let document: Value = serde_json::from_str(&profile.to_json())?;
             print_json(&json!({ "output": self.output, "profile": document }));

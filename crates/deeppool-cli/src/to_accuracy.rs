@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::costs::{CostArgs, ModeArgs, ModeName};
 use super::counts::{BATCH, within};
+use super::inputs;
 use super::output::{gpus as gpu_count, print_json, say, table};
 use super::progress::progress_bar_of;
 
@@ -100,11 +101,11 @@ impl AccuracyArgs {
             );
         }
         let profile = costs.profile.as_deref().map(|path| {
-            let profile = ProfileTable::load(path)?.validated_for(network);
+            let profile = inputs::profile(path)?.validated_for(network);
             profile.with_context(|| path.display().to_string())
         });
         let profile = profile.transpose()?;
-        let device = costs.device.as_deref().map(DeviceModel::named_or_loaded).transpose()?;
+        let device = costs.device.as_deref().map(inputs::device).transpose()?;
         let times = match (&profile, &device) {
             (Some(profile), _) => LayerTimes::Profile(profile),
             (None, Some(device)) => LayerTimes::Device(device),

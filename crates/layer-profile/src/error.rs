@@ -1,13 +1,9 @@
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Errors of profiles, of files that hold one, and of requests for their times.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// A file cannot be written.
-    #[error(transparent)]
-    Output(#[from] whole_file::OutputError),
     /// The profile has no row for a layer.
     #[error("the profile of `{model}` has no row for layer `{layer}`")]
     MissingLayer {
@@ -117,7 +113,7 @@ pub enum ProfileError {
         profiler: String,
     },
     /// No built-in device model has the given name.
-    #[error("unknown device `{name}`; known devices: {}{}", known.join(", "), known_names::hint(name, known.iter().copied()))]
+    #[error("unknown device `{name}`; known devices: {}", known.join(", "))]
     UnknownDevice {
         /// Requested name.
         name: String,
@@ -190,26 +186,19 @@ pub enum ProfileError {
         /// Expected and actual content.
         problem: String,
     },
-    /// A file could not be read or written.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        problem: String,
-    },
     /// An unfinished profile cannot be resumed.
     #[cfg(feature = "measure")]
     #[error(
-        "{}: the unfinished profile {problem}; resume it with the same settings, or delete it to start again",
-        path.display()
+        "the unfinished profile {problem}; resume it with the same settings, or delete it to start again"
     )]
     Journal {
-        /// Path of the journal of finished measurements.
-        path: PathBuf,
         /// Reason.
         problem: String,
     },
+    /// The journal of an unfinished profile cannot be read or written.
+    #[cfg(feature = "measure")]
+    #[error("{0}")]
+    JournalFile(std::io::Error),
     /// An opaque layer cannot be measured, because no engine runs it.
     #[error(
         "layer `{layer}` cannot be measured: of its operation `{op}` only the cost is known. Measure the \
@@ -239,7 +228,6 @@ impl ProfileError {
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Output(error) => error.is_input(),
             #[cfg(feature = "measure")]
             Self::Engine { .. } => false,
             _ => true,

@@ -1,11 +1,8 @@
 //! Reader and writer of the `profile` file format, `deeppool/profile/v1`. Times are in
 //! microseconds.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
-use crate::files::load;
 use crate::rows::{LayerDocument, NetworkDocument, SumDocument};
 use crate::table::invalid;
 use crate::{MeasurementConditions, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable};
@@ -82,22 +79,5 @@ impl ProfileTable {
             sum.check(&path, expected.map_err(|error| invalid(&path, error.to_string()))?)?;
         }
         Ok(table)
-    }
-
-    /// Writes [`to_json`](Self::to_json) to a file atomically: an existing file is unchanged until
-    /// the new one is complete.
-    ///
-    /// # Errors
-    /// [`ProfileError::Output`] if the folder does not exist or cannot be written to.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
-        Ok(whole_file::write(path, self.to_json())?)
-    }
-
-    /// Reads a file that [`save`](Self::save) wrote.
-    ///
-    /// # Errors
-    /// [`ProfileError::File`] that names the file and what is wrong in it.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, ProfileError> {
-        load(path.as_ref(), Self::from_json)
     }
 }

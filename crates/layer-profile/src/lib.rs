@@ -3,7 +3,6 @@
 mod accuracy;
 mod device;
 mod error;
-mod files;
 mod interpolate;
 mod json;
 mod measurement;

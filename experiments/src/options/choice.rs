@@ -7,7 +7,6 @@ use clap::Args;
 use collectives::LinkModel;
 use deeppool::costs::default_link;
 use layer_graph::LayerGraph;
-use layer_profile::{DeviceModel, ProfileTable};
 
 use super::inputs;
 use crate::layer_times::LayerTimes;
@@ -67,8 +66,8 @@ pub(crate) struct DeviceOptions {
 impl DeviceOptions {
     pub(crate) fn load(&self) -> anyhow::Result<LayerTimes> {
         Ok(match &self.profile {
-            Some(path) => LayerTimes::Table(ProfileTable::load(path)?),
-            None => LayerTimes::Model(DeviceModel::named_or_loaded(&self.device)?),
+            Some(path) => LayerTimes::Table(inputs::profile(path)?),
+            None => LayerTimes::Model(inputs::device(&self.device)?),
         })
     }
 }

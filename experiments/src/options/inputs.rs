@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use command_line::InputError;
-use command_line::files::read_as;
-use command_line::names::get_by_name;
+use command_line::files::{read_as, read_text_as};
+use command_line::names::{get_by_name, get_by_name_or_file};
 use layer_graph::{LayerGraph, onnx, zoo};
+use layer_profile::{DeviceModel, ProfileTable};
 
 /// Builds a network of the zoo.
 pub(super) fn model(name: &str) -> Result<LayerGraph, InputError> {
@@ -16,4 +17,14 @@ pub(super) fn model(name: &str) -> Result<LayerGraph, InputError> {
 pub(super) fn onnx(path: &Path) -> Result<onnx::Imported, InputError> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     read_as(path, |content| onnx::from_vec(&name, content))
+}
+
+/// Returns a built-in device model, or reads the file of one.
+pub(super) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
+    get_by_name_or_file(name_or_file, DeviceModel::names(), DeviceModel::named, DeviceModel::from_json)
+}
+
+/// Reads a file of layer times.
+pub(super) fn profile(path: &Path) -> Result<ProfileTable, InputError> {
+    read_text_as(path, ProfileTable::from_json)
 }

@@ -51,7 +51,7 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("known-names", &[]),
     ("layer-engine", &["cuda-emulator", "emulated-gpus", "layer-graph"]),
     ("layer-graph", &[]),
-    ("layer-profile", &["known-names", "layer-engine", "layer-graph", "whole-file"]),
+    ("layer-profile", &["layer-engine", "layer-graph"]),
     ("ptx-emulator", &[]),
     ("time-to-accuracy", &["whole-file"]),
     ("whole-file", &[]),

@@ -84,8 +84,7 @@ impl DataSheet {
     /// # Errors
     /// [`ProfileError::UnknownDevice`], which lists the known names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        let meant = known_names::find(name, Self::names());
-        let found = NAMED.iter().find(|(known, _)| Some(*known) == meant).map(|(_, sheet)| *sheet);
+        let found = NAMED.iter().find(|(known, _)| *known == name).map(|(_, sheet)| *sheet);
         found.ok_or_else(|| ProfileError::UnknownDevice { name: name.into(), known: Self::names() })
     }
 
@@ -94,7 +93,7 @@ impl DataSheet {
     /// if it is not one of these GPUs.
     #[must_use]
     pub fn of_device(device: &str) -> Option<Self> {
-        if let Ok(sheet) = Self::named(device) {
+        if let Ok(sheet) = Self::named(&device.to_ascii_lowercase()) {
             return Some(sheet);
         }
         let mut words = device.split(|letter: char| !letter.is_alphanumeric()).map(str::to_ascii_lowercase);

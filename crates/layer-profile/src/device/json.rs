@@ -2,13 +2,11 @@
 //! unit of each term.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::costs::Costs;
 use super::{DeviceModel, Formula};
-use crate::files::load;
 use crate::{ModelAccuracy, ProfileError};
 
 const SCHEMA: &str = "deeppool/device-model/v1";
@@ -69,34 +67,6 @@ impl DeviceModel {
             return Err(invalid("costs".into(), format!("unknown field `{name}`")));
         }
         Ok(Self { name: document.name, formula: Formula::Costs(costs), accuracy: document.accuracy })
-    }
-
-    /// Writes [`to_json`](Self::to_json) to a file, whole or not at all.
-    ///
-    /// # Errors
-    /// As [`to_json`](Self::to_json); [`ProfileError::Output`] when the folder does not exist or
-    /// cannot be written to.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), ProfileError> {
-        Ok(whole_file::write(path, self.to_json()?)?)
-    }
-
-    /// Reads a file that [`save`](Self::save) wrote.
-    ///
-    /// # Errors
-    /// [`ProfileError::File`] that names the file and what is wrong in it.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, ProfileError> {
-        load(path.as_ref(), Self::from_json)
-    }
-
-    /// Creates a [built-in](Self::named) model by its name, or that of a [file](Self::load) whose
-    /// name ends in `.json`.
-    ///
-    /// # Errors
-    /// Those of both.
-    pub fn named_or_loaded(name_or_file: &str) -> Result<Self, ProfileError> {
-        let path = Path::new(name_or_file);
-        let is_file = path.extension().is_some_and(|extension| extension == "json");
-        if is_file { Self::load(path) } else { Self::named(name_or_file) }
     }
 }
 

@@ -122,7 +122,7 @@ impl DeviceModel {
     /// # Errors
     /// [`ProfileError::UnknownDevice`], which lists the known names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        match known_names::find(name, Self::names()).unwrap_or(name) {
+        match name {
             CORE => Ok(Self {
                 name: CORE.into(),
                 formula: Formula::Roofline(&CPU_CORE),

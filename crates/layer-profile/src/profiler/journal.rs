@@ -2,9 +2,8 @@
 //! measurement.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,38 +24,34 @@ enum Record {
 ///
 /// Each measurement is appended by one write. An incomplete last line is discarded; any other
 /// damage is an error.
-pub(super) struct Journal {
-    path: PathBuf,
-    file: File,
+pub(super) struct Journal<'f> {
+    file: &'f mut File,
     layers: HashMap<(String, usize), LayerProfile>,
     network: HashMap<usize, NetworkTime>,
 }
 
-impl Journal {
-    /// Opens the existing journal, or creates one.
-    pub(super) fn open(path: PathBuf, header: &JournalHeader) -> Result<Self, ProfileError> {
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        let file = options.open(&path).map_err(|error| failed(&path, &error))?;
-        let bytes = std::fs::read(&path).map_err(|error| failed(&path, &error))?;
-        let mut journal = Self { path, file, layers: HashMap::new(), network: HashMap::new() };
+impl<'f> Journal<'f> {
+    /// Reads the finished measurements of a journal. An empty file becomes a new journal.
+    pub(super) fn open(file: &'f mut File, header: &JournalHeader) -> Result<Self, ProfileError> {
+        let mut bytes = Vec::new();
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(ProfileError::JournalFile)?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         if whole < bytes.len() {
-            journal.file.set_len(whole as u64).map_err(|error| failed(&journal.path, &error))?;
+            file.set_len(whole as u64).map_err(ProfileError::JournalFile)?;
         }
+        file.seek(SeekFrom::End(0)).map_err(ProfileError::JournalFile)?;
+        let mut journal = Self { file, layers: HashMap::new(), network: HashMap::new() };
         let mut lines = bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
         match lines.next() {
             Some((_, first)) => {
-                let theirs: JournalHeader =
-                    serde_json::from_slice(first).map_err(|e| journal.damaged(0, &e))?;
-                header.check(&theirs).map_err(|problem| journal.error(problem))?;
+                let theirs: JournalHeader = serde_json::from_slice(first).map_err(|e| damaged(0, &e))?;
+                header.check(&theirs).map_err(journal_error)?;
             }
             None => journal.append(header)?,
         }
         for (number, line) in lines {
-            let line: Record =
-                serde_json::from_slice(line).map_err(|error| journal.damaged(number, &error))?;
-            journal.read(line, header).map_err(|problem| journal.damaged(number, &problem))?;
+            let line: Record = serde_json::from_slice(line).map_err(|error| damaged(number, &error))?;
+            journal.read(line, header).map_err(|problem| damaged(number, &problem))?;
         }
         Ok(journal)
     }
@@ -111,25 +106,16 @@ impl Journal {
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), ProfileError> {
-        let mut text = serde_json::to_vec(line).map_err(|error| self.error(error.to_string()))?;
+        let mut text = serde_json::to_vec(line).map_err(|error| journal_error(error.to_string()))?;
         text.push(b'\n');
-        self.file.write_all(&text).map_err(|error| failed(&self.path, &error))
-    }
-
-    /// Deletes the journal after the profile was saved.
-    pub(super) fn remove(self) -> Result<(), ProfileError> {
-        std::fs::remove_file(&self.path).map_err(|error| failed(&self.path, &error))
-    }
-
-    fn error(&self, problem: String) -> ProfileError {
-        ProfileError::Journal { path: self.path.clone(), problem }
-    }
-
-    fn damaged(&self, line: usize, problem: &impl ToString) -> ProfileError {
-        self.error(format!("is damaged at line {}: {}", line + 1, problem.to_string()))
+        self.file.write_all(&text).map_err(ProfileError::JournalFile)
     }
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> ProfileError {
-    ProfileError::File { path: path.into(), problem: error.to_string() }
+fn journal_error(problem: String) -> ProfileError {
+    ProfileError::Journal { problem }
+}
+
+fn damaged(line: usize, problem: &impl ToString) -> ProfileError {
+    journal_error(format!("is damaged at line {}: {}", line + 1, problem.to_string()))
 }

@@ -8,7 +8,7 @@ mod session;
 mod timing;
 mod workload;
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
 
 use layer_engine::{Engine, Precision};
 use layer_graph::LayerGraph;
@@ -57,7 +57,7 @@ pub struct Profiler<'a, E> {
     progress: bool,
 }
 
-/// Result of [`Profiler::profile_to`].
+/// Result of [`Profiler::profile_with_journal`].
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ProfileRun {
@@ -125,46 +125,27 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         Ok(self.run(network, device, measurement, None)?.table)
     }
 
-    /// Measures a network and [saves](ProfileTable::save) the profile.
+    /// Measures a network, and appends every finished measurement to a journal.
     ///
-    /// Every finished measurement is appended to a journal beside the file
-    /// ([`journal_path`](Self::journal_path)). If the run fails or is killed, the next run with the
-    /// same file takes the finished measurements from the journal and makes the rest. The journal
-    /// is deleted after the profile is saved. It survives the end of the process but not a crash of
-    /// the system. Two runs must not write the same file at the same time. A destination that is
-    /// not a regular file, such as a pipe, has no journal.
+    /// The journal is a file that is open for reading and writing. If the run fails or is killed,
+    /// the next run with the same file takes the finished measurements from it and makes the rest.
+    /// Delete the file after the profile is saved. It survives the end of the process but not a
+    /// crash of the system. Two runs must not use the same file at the same time.
     ///
     /// # Errors
-    /// Those of [`profile`](Self::profile); [`ProfileError::Journal`] if there is a journal that is
-    /// damaged, or has another network, device, version, precision, number of repeats or batch
-    /// sizes; [`ProfileError::File`] if a file cannot be written.
-    pub fn profile_to(
+    /// Those of [`profile`](Self::profile); [`ProfileError::Journal`] if the journal is damaged, or
+    /// has another network, device, version, precision, number of repeats or batch sizes;
+    /// [`ProfileError::JournalFile`] if it cannot be read or written.
+    pub fn profile_with_journal(
         &self,
         network: &LayerGraph,
-        path: impl AsRef<Path>,
+        journal: Option<&mut File>,
     ) -> Result<ProfileRun, ProfileError> {
         self.check(network)?;
         let (device, measurement) = self.describe();
-        if !whole_file::is_file(&path)? {
-            let run = self.run(network, device, measurement, None)?;
-            run.table.save(path)?;
-            return Ok(run);
-        }
         let header = JournalHeader::new(network, &device, &measurement, &self.batches);
-        let mut journal = Journal::open(Self::journal_path(&path), &header)?;
-        let run = self.run(network, device, measurement, Some(&mut journal))?;
-        run.table.save(path)?;
-        journal.remove()?;
-        Ok(run)
-    }
-
-    /// Returns the path of the journal of [`profile_to`](Self::profile_to): the name of the file
-    /// with `.partial` appended.
-    #[must_use]
-    pub fn journal_path(profile: impl AsRef<Path>) -> PathBuf {
-        let mut path = profile.as_ref().as_os_str().to_owned();
-        path.push(".partial");
-        path.into()
+        let mut journal = journal.map(|file| Journal::open(file, &header)).transpose()?;
+        self.run(network, device, measurement, journal.as_mut())
     }
 
     /// Checks that the network can be measured at these batch sizes.
@@ -196,7 +177,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         network: &LayerGraph,
         device: String,
         measurement: MeasurementConditions,
-        journal: Option<&mut Journal>,
+        journal: Option<&mut Journal<'_>>,
     ) -> Result<ProfileRun, ProfileError> {
         let progress = if self.progress { Progress::new(network, &self.batches) } else { Progress::hidden() };
         let resumed = journal.as_ref().map_or(0, |journal| journal.len());

@@ -15,16 +15,16 @@ use crate::{
 
 /// Run of a profiler over a network: takes finished measurements from the journal, makes the others
 /// and appends them.
-pub(super) struct Session<'a, E> {
+pub(super) struct Session<'a, 'f, E> {
     pub(super) profiler: &'a Profiler<'a, E>,
     pub(super) network: &'a LayerGraph,
-    pub(super) journal: Option<&'a mut Journal>,
+    pub(super) journal: Option<&'a mut Journal<'f>>,
     pub(super) progress: Progress,
     /// Number of measurements made by this run.
     pub(super) measured: usize,
 }
 
-impl<E: Engine<Scalar: From<f32>>> Session<'_, E> {
+impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
     /// Measures each layer alone, at all batch sizes.
     pub(super) fn layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
         let network = self.network;

@@ -5,7 +5,6 @@ mod assign;
 mod proportional;
 mod row;
 
-use std::path::Path;
 use std::time::Duration;
 
 use layer_graph::{LayerGraph, LayerId};
@@ -75,17 +74,6 @@ impl PublishedProfile {
     /// [`ProfileError::Published`], which names the line.
     pub fn from_text(text: &str) -> Result<Self, ProfileError> {
         Ok(Self { blocks: parse(text)? })
-    }
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`ProfileError::File`] that names the file and what is wrong in it.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, ProfileError> {
-        let path = path.as_ref();
-        let in_file = |problem: String| ProfileError::File { path: path.into(), problem };
-        let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
-        Self::from_text(&text).map_err(|error| in_file(error.to_string()))
     }
 
     /// Returns the batch sizes, ascending.

@@ -168,8 +168,6 @@ fn malformed_line_errors_name_the_line() {
     assert!(percentiles.contains("files of percentiles"), "{percentiles}");
     let twice = error("relu{}[2]8 1 2 3\nrelu{}[1]8 1 2 3\nrelu{}[2]8 1 2 3");
     assert_eq!(twice, "line 3: batch 2 is there twice, first from line 1 on");
-    let missing = PublishedProfile::load("/there/is/no.prof").expect_err("an error").to_string();
-    assert!(missing.starts_with("/there/is/no.prof: "), "{missing}");
 }
 
 /// Returns the rows of a network in the original text format, and the sums of their times in
