@@ -9,7 +9,7 @@ use crate::{Error, JobId, Tasklet, TaskletId};
 const PACE_WEIGHT: f64 = 0.1;
 /// Maximum pace and inverse of the minimum pace of a single tasklet, so that one stall does not
 /// dominate the average.
-const MOST_PACE: f64 = 4.0;
+const MAX_PACE: f64 = 4.0;
 
 /// The background jobs and their tasklets in flight.
 ///
@@ -96,7 +96,7 @@ impl Background {
     }
 
     /// Returns the job's service. The job with the lowest service is launched next.
-    pub(crate) fn turn(&self, place: usize) -> f64 {
+    pub(crate) fn served(&self, place: usize) -> f64 {
         self.jobs[place].served
     }
 
@@ -140,7 +140,7 @@ impl Background {
         self.forget(&tasklet);
         if away && !estimate.is_zero() {
             let pace = took.as_secs_f64() / estimate.as_secs_f64();
-            self.pace += PACE_WEIGHT * (pace.clamp(1.0 / MOST_PACE, MOST_PACE) - self.pace);
+            self.pace += PACE_WEIGHT * (pace.clamp(1.0 / MAX_PACE, MAX_PACE) - self.pace);
         }
         self.busy_until = now.saturating_add(at_pace(self.estimated, self.pace));
         Ok(true)

@@ -1,24 +1,24 @@
 use std::time::Duration;
 
-use crate::by_site::BySite;
 use crate::policy::Gaps;
 use crate::seconds::seconds;
+use crate::site_averages::SiteAverages;
 
 /// Minimum time between two checks of a budget that is too small.
-const PAUSE: Duration = Duration::from_micros(1);
+const MIN_RECHECK: Duration = Duration::from_micros(1);
 
 /// Maximum debt that a long gap has to compensate before background runs in it. Without a limit,
 /// one stall could keep the background from an idle device indefinitely.
-const MOST_DEBT: Duration = Duration::from_millis(20);
+const MAX_DEBT: Duration = Duration::from_millis(20);
 
 /// Minimum share of time, so that the background always runs eventually.
-const LEAST_SHARE: f64 = 1e-4;
+const MIN_SHARE: f64 = 1e-4;
 
 /// Learned lengths of the foreground's gaps, and the budget for delaying it.
 #[derive(Debug, Clone)]
 pub(crate) struct GapFitting {
     /// Expected length of the gap that begins at each site.
-    expected: BySite,
+    expected: SiteAverages,
     /// The current gap, if the foreground is in one.
     open: Option<Gap>,
     budget: Budget,
@@ -55,7 +55,7 @@ pub(crate) enum Admission {
 impl GapFitting {
     pub(crate) fn new(rules: &Gaps) -> Self {
         let weight = fraction(rules.weight);
-        let expected = BySite::new(weight, weight);
+        let expected = SiteAverages::new(weight, weight);
         Self { expected, open: None, budget: Budget::new(rules), delay: None }
     }
 
@@ -123,27 +123,28 @@ impl GapFitting {
             _ => Duration::ZERO,
         };
         let is_worth_it = overrun <= takes / 2;
-        let lacking = self.budget.lacks(now, overrun);
-        if is_worth_it && lacking <= 0.0 {
+        let shortfall = self.budget.shortfall(now, overrun);
+        if is_worth_it && shortfall <= 0.0 {
             return Admission::Now { overrun };
         }
-        let debt = self.budget.debt().min(MOST_DEBT);
-        let long_away =
-            self.open.map(|gap| gap.since.saturating_add(self.budget.saves(takes.saturating_add(debt))));
+        let debt = self.budget.debt().min(MAX_DEBT);
+        let long_away = self
+            .open
+            .map(|gap| gap.since.saturating_add(self.budget.time_to_accrue(takes.saturating_add(debt))));
         if long_away.is_some_and(|long_away| long_away <= now) {
             return Admission::Now { overrun: Duration::ZERO };
         }
-        let patient = served.saturating_add(self.budget.saves(self.budget.most()));
+        let patient = served.saturating_add(self.budget.time_to_accrue(self.budget.max()));
         let impatient = !is_worth_it && now < patient;
-        let again = match (impatient, lacking > 0.0) {
+        let again = match (impatient, shortfall > 0.0) {
             (false, false) => return Admission::Now { overrun },
             (true, _) => patient,
-            (false, true) => now.saturating_add(self.budget.makes_good(lacking)),
+            (false, true) => now.saturating_add(self.budget.time_to_cover(shortfall)),
         };
         let given_up = given_up.filter(|_| impatient || !self.budget.is_overdrawn());
         let first = [Some(again), given_up, long_away].into_iter().flatten().min();
         let first = first.filter(|&first| first < Duration::MAX);
-        Admission::NotBefore(first.map(|first| first.max(now.saturating_add(PAUSE))))
+        Admission::NotBefore(first.map(|first| first.max(now.saturating_add(MIN_RECHECK))))
     }
 }
 
@@ -151,15 +152,15 @@ impl GapFitting {
 #[derive(Debug, Clone)]
 struct Budget {
     share: f64,
-    most: f64,
+    max: f64,
     left: f64,
     as_of: Duration,
 }
 
 impl Budget {
     fn new(rules: &Gaps) -> Self {
-        let most = rules.credit.as_secs_f64();
-        Self { share: fraction(rules.delay_share).max(LEAST_SHARE), most, left: most, as_of: Duration::ZERO }
+        let max = rules.credit.as_secs_f64();
+        Self { share: fraction(rules.delay_share).max(MIN_SHARE), max, left: max, as_of: Duration::ZERO }
     }
 
     fn charge(&mut self, delay: Duration) {
@@ -174,28 +175,28 @@ impl Budget {
         seconds(-self.left)
     }
 
-    fn most(&self) -> Duration {
-        seconds(self.most)
+    fn max(&self) -> Duration {
+        seconds(self.max)
     }
 
     /// Returns the time in which this delay accrues.
-    fn saves(&self, delay: Duration) -> Duration {
+    fn time_to_accrue(&self, delay: Duration) -> Duration {
         seconds(delay.as_secs_f64() / self.share)
     }
 
     /// Returns the time in which a shortfall accrues.
-    fn makes_good(&self, lacking: f64) -> Duration {
+    fn time_to_cover(&self, shortfall: f64) -> Duration {
         // The factor keeps rounding from leaving it short indefinitely.
-        seconds(lacking / self.share * (1.0 + 1e-9))
+        seconds(shortfall / self.share * (1.0 + 1e-9))
     }
 
     /// Updates the budget to `now` and returns the seconds by which it falls short of `delay` (or
     /// of its maximum, if that is less); zero or negative if it suffices.
-    fn lacks(&mut self, now: Duration, delay: Duration) -> f64 {
+    fn shortfall(&mut self, now: Duration, delay: Duration) -> f64 {
         let passed = now.saturating_sub(self.as_of).as_secs_f64();
-        self.left = (self.left + self.share * passed).min(self.most);
+        self.left = (self.left + self.share * passed).min(self.max);
         self.as_of = now;
-        delay.as_secs_f64().min(self.most) - self.left
+        delay.as_secs_f64().min(self.max) - self.left
     }
 }
 

@@ -11,7 +11,7 @@
 //! - **What came of it**: [`Usage`].
 
 mod background;
-mod by_site;
+mod background_decision;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -22,19 +22,19 @@ mod feedback;
 mod gaps;
 mod host;
 mod idle;
-mod in_order;
 mod job;
 #[cfg(feature = "json")]
 mod json;
+mod launch_order;
 mod multiplexer;
 mod pieces;
 mod policy;
 mod presets;
 mod queue;
-mod running;
 mod seconds;
+mod site_averages;
 mod tasklet;
-mod turn;
+mod tasklet_feedback;
 mod usage;
 mod virtual_device;
 mod workload;

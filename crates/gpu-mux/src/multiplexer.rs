@@ -2,13 +2,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::background::Background;
+use crate::background_decision::BackgroundDecision;
 use crate::feedback::Slowdown;
 use crate::gaps::GapFitting;
-use crate::in_order::InOrder;
+use crate::launch_order::LaunchOrder;
 use crate::policy::{Ahead, BesideCommunication, Merging};
 use crate::queue::Queue;
-use crate::running::RunningRule;
-use crate::turn::Turn;
+use crate::tasklet_feedback::TaskletFeedbackRule;
 use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 
 /// An event that a driver reports to the [`Multiplexer`].
@@ -101,10 +101,10 @@ pub struct Multiplexer {
     now: Duration,
     foreground: Queue,
     /// Foreground tasklets in flight, in launch order.
-    launched: InOrder,
+    launched: LaunchOrder,
     background: Background,
     slowdown: Option<Slowdown>,
-    running: Option<RunningRule>,
+    running: Option<TaskletFeedbackRule>,
     gaps: Option<GapFitting>,
     /// Whether the foreground was computing when it was last checked.
     computing: bool,
@@ -125,13 +125,13 @@ impl Multiplexer {
             policy,
             now: Duration::ZERO,
             foreground: Queue::default(),
-            launched: InOrder::new(match policy.foreground_ahead_counts {
+            launched: LaunchOrder::new(match policy.foreground_ahead_counts {
                 Ahead::InOrder(merging) => merging,
                 Ahead::Compute => Merging::default(),
             }),
             background: Background::new(policy.background_piece),
             slowdown: policy.feedback.map(Slowdown::new),
-            running: policy.running.map(RunningRule::new),
+            running: policy.running.map(TaskletFeedbackRule::new),
             gaps: policy.gaps.as_ref().map(GapFitting::new),
             computing: false,
             quiet: (Duration::ZERO, None),
@@ -206,9 +206,11 @@ impl Multiplexer {
             let (since, site) = self.quiet;
             self.gap_begins(since, site);
         }
-        let until = match self.background_turn()? {
-            Turn::Launch(place) => return self.background.launch(place, self.now).map(MuxCommand::Launch),
-            Turn::NotBefore(until) => until?,
+        let until = match self.decide_background()? {
+            BackgroundDecision::Launch(place) => {
+                return self.background.launch(place, self.now).map(MuxCommand::Launch);
+            }
+            BackgroundDecision::NotBefore(until) => until?,
         };
         // Requested once: a driver polls commands until there are none.
         (self.wake != Some(until)).then(|| {
@@ -251,7 +253,7 @@ impl Multiplexer {
         self.launched.finish(id);
         while let Some((tasklet, took)) = self.launched.leave(now) {
             if let Some(running) = &mut self.running {
-                running.left(&tasklet, took);
+                running.record(&tasklet, took);
             }
         }
         match finished.lane {
@@ -341,7 +343,7 @@ impl Multiplexer {
 
     /// Decides about the background. Called only when the foreground has nothing to launch: if it
     /// has compute waiting, other compute is in flight.
-    fn background_turn(&mut self) -> Option<Turn> {
+    fn decide_background(&mut self) -> Option<BackgroundDecision> {
         let limit = if self.foreground.is_empty() {
             self.policy.background_in_flight_alone
         } else {
@@ -355,9 +357,9 @@ impl Multiplexer {
             return None;
         }
         let (now, gaps) = (self.now, self.gaps.as_mut().filter(|_| !self.computing));
-        let turn = Turn::of(&self.background, gaps, now)?;
+        let decision = BackgroundDecision::new(&self.background, gaps, now)?;
         let held = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(now));
-        Some(held.map_or(turn, |until| Turn::NotBefore(Some(until))))
+        Some(held.map_or(decision, |until| BackgroundDecision::NotBefore(Some(until))))
     }
 
     /// Returns whether the foreground's current tasklet withholds the background.

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use super::benchmark::Benchmarks;
-use super::control::{Asked, Control};
+use super::best_times::BestTimes;
+use super::control::{Control, Request};
 use crate::{Error, JobId, JobState, Multiplexer, MuxEvent, PolledJob, Tasklet, Upcoming};
 
 /// A background job of a [`CpuDriver`](crate::CpuDriver), with its usage and outcome.
@@ -14,14 +14,14 @@ pub struct BackgroundJob<B: PolledJob> {
     id: JobId,
     control: Control,
     /// The last request that the multiplexer has been told.
-    asked: Asked,
+    asked: Request,
     weight: NonZeroU32,
     next_number: u64,
     /// The tasklet that waits in the multiplexer. The job is not polled while there is one.
     offered: Option<Upcoming>,
     /// Whether the job was communicating when it was last polled.
     communicates: bool,
-    benchmarks: Benchmarks,
+    best_times: BestTimes,
     busy: Duration,
     tasklets: u64,
     end: Option<End<B::Error>>,
@@ -48,12 +48,12 @@ impl<B: PolledJob> BackgroundJob<B> {
             job,
             id,
             control,
-            asked: Asked::default(),
+            asked: Request::default(),
             weight: NonZeroU32::MIN,
             next_number: 0,
             offered: None,
             communicates: false,
-            benchmarks: Benchmarks::default(),
+            best_times: BestTimes::default(),
             busy: Duration::ZERO,
             tasklets: 0,
             end: None,
@@ -121,7 +121,7 @@ impl<B: PolledJob> BackgroundJob<B> {
             Ok(JobState::Ready(upcoming)) => {
                 let tasklet = Tasklet::new(self.id, self.next_number)
                     .at_site(upcoming.site)
-                    .estimated(self.benchmarks.estimate(upcoming));
+                    .estimated(self.best_times.estimate(upcoming));
                 self.next_number += 1;
                 self.offered = Some(upcoming);
                 Some(MuxEvent::Ready(tasklet))
@@ -150,8 +150,8 @@ impl<B: PolledJob> BackgroundJob<B> {
     /// work.
     pub(super) fn ran(&mut self, took: Duration, bound: Option<Duration>) -> Duration {
         let site = self.offered.take().and_then(|upcoming| upcoming.site);
-        let own_part = self.benchmarks.own_part(site, took, bound);
-        self.benchmarks.learn(site, took);
+        let own_part = self.best_times.own_part(site, took, bound);
+        self.best_times.learn(site, took);
         self.busy = self.busy.saturating_add(took);
         self.tasklets += 1;
         own_part

@@ -12,12 +12,12 @@ use crate::idle::WakeSignal;
 #[derive(Debug, Clone)]
 pub struct Control {
     job: Arc<ControlState>,
-    worker: Arc<Worker>,
+    worker: Arc<WorkerState>,
 }
 
 /// State of a driver that is shared with the controls of its jobs.
 #[derive(Debug, Default)]
-pub(super) struct Worker {
+pub(super) struct WorkerState {
     pub(super) signal: Arc<WakeSignal>,
     /// Whether a run is in progress.
     pub(super) runs: AtomicBool,
@@ -26,7 +26,7 @@ pub(super) struct Worker {
 /// The requests for a job and the worker's acknowledgement.
 #[derive(Debug)]
 struct ControlState {
-    /// An [`Asked`].
+    /// An [`Request`].
     asked: AtomicU64,
     /// The request that the worker has last acted upon.
     seen: AtomicU64,
@@ -37,17 +37,17 @@ struct ControlState {
 /// A request: two flags, and above them the number of changes, so that the same flags at another
 /// time have another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Asked(u64);
+pub(super) struct Request(u64);
 
 const PAUSE: u64 = 1;
 const DRAIN: u64 = 2;
 const CHANGE: u64 = 4;
 
 impl Control {
-    pub(super) fn new(worker: Arc<Worker>) -> Self {
+    pub(super) fn new(worker: Arc<WorkerState>) -> Self {
         let job = ControlState {
-            asked: AtomicU64::new(Asked::default().0),
-            seen: AtomicU64::new(Asked::default().0),
+            asked: AtomicU64::new(Request::default().0),
+            seen: AtomicU64::new(Request::default().0),
             ended: AtomicBool::new(false),
             weight: AtomicU32::new(1),
         };
@@ -91,8 +91,8 @@ impl Control {
         self.job.ended.load(Ordering::SeqCst) || (asked.pauses() && acknowledged)
     }
 
-    pub(super) fn asked(&self) -> Asked {
-        Asked(self.job.asked.load(Ordering::SeqCst))
+    pub(super) fn asked(&self) -> Request {
+        Request(self.job.asked.load(Ordering::SeqCst))
     }
 
     pub(super) fn weight(&self) -> NonZeroU32 {
@@ -100,7 +100,7 @@ impl Control {
     }
 
     /// Records that the worker has acted upon a request.
-    pub(super) fn acknowledge(&self, asked: Asked) {
+    pub(super) fn acknowledge(&self, asked: Request) {
         self.job.seen.store(asked.0, Ordering::SeqCst);
     }
 
@@ -120,7 +120,7 @@ impl Control {
     }
 }
 
-impl Asked {
+impl Request {
     pub(super) fn pauses(self) -> bool {
         self.0 & PAUSE != 0
     }
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_acknowledgement_does_not_count() {
-        let worker = Arc::new(Worker::default());
+    fn outdated_acknowledgements_do_not_count() {
+        let worker = Arc::new(WorkerState::default());
         let control = Control::new(Arc::clone(&worker));
         assert!(!control.is_stopped());
         control.pause();

@@ -1,22 +1,22 @@
 use std::time::Duration;
 
-use super::benchmark::Benchmarks;
+use super::best_times::BestTimes;
 use crate::{JobId, MuxEvent, Tasklet, TaskletId, Upcoming};
 
 /// The foreground, translated to events for the multiplexer.
 #[derive(Debug, Default)]
 pub(super) struct Foreground {
     next_number: u64,
-    computing: Phase,
-    communicating: Phase,
+    computing: LaneState,
+    communicating: LaneState,
 }
 
 /// The foreground's state on one lane.
 #[derive(Debug, Default)]
-struct Phase {
+struct LaneState {
     /// The tasklet in flight according to the multiplexer, and its start.
     open: Option<(Tasklet, Duration)>,
-    benchmarks: Benchmarks,
+    best_times: BestTimes,
 }
 
 impl Foreground {
@@ -71,9 +71,9 @@ impl Foreground {
     }
 }
 
-impl Phase {
+impl LaneState {
     fn begin(&mut self, tasklet: Tasklet, upcoming: Upcoming, now: Duration) -> MuxEvent {
-        let tasklet = tasklet.at_site(upcoming.site).estimated(self.benchmarks.estimate(upcoming));
+        let tasklet = tasklet.at_site(upcoming.site).estimated(self.best_times.estimate(upcoming));
         self.open = Some((tasklet, now));
         MuxEvent::Ready(tasklet)
     }
@@ -81,7 +81,7 @@ impl Phase {
     fn end(&mut self, now: Duration) -> Option<MuxEvent> {
         let (tasklet, since) = self.open.take()?;
         let took = now.saturating_sub(since);
-        self.benchmarks.learn(tasklet.site, took);
+        self.best_times.learn(tasklet.site, took);
         Some(MuxEvent::Finished { tasklet: tasklet.id, took })
     }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_learned_from_what_is_aborted() {
+    fn aborted_tasklets_are_not_learned() {
         let us = Duration::from_micros;
         let mut foreground = Foreground::default();
         let mut now = Duration::ZERO;

@@ -1,7 +1,7 @@
 //! The driver that runs jobs on a thread.
 
 mod background;
-mod benchmark;
+mod best_times;
 mod clock;
 mod control;
 mod foreground;
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use background::{BackgroundJob, End};
 use clock::Clock;
 pub use control::Control;
-use control::Worker;
+use control::WorkerState;
 use foreground::Foreground;
 pub use share::share;
 
@@ -64,12 +64,12 @@ use crate::{
 pub struct CpuDriver<B: PolledJob> {
     mux: Multiplexer,
     idle: Idle,
-    worker: Arc<Worker>,
+    worker: Arc<WorkerState>,
     clock: Clock,
     foreground: Foreground,
     background: Vec<BackgroundJob<B>>,
     /// A background tasklet that has run and has not been reported to the multiplexer yet.
-    ran: Option<Ran>,
+    ran: Option<FinishedBackground>,
     /// Wake-up time requested by the multiplexer.
     wake: Option<Duration>,
     usage: Usage,
@@ -300,7 +300,7 @@ impl<B: PolledJob> CpuDriver<B> {
         let own_part = job.ran(took, self.mux.policy().background_piece);
         self.usage.record(tasklet.job, took);
         let event = end.unwrap_or(MuxEvent::Finished { tasklet, took });
-        self.ran = Some(Ran { job: tasklet.job, ended, own_part, event });
+        self.ran = Some(FinishedBackground { job: tasklet.job, ended, own_part, event });
         // The foreground of another worker may be waiting for this core.
         std::thread::yield_now();
     }
@@ -316,7 +316,7 @@ impl<B: PolledJob<Error: fmt::Debug>> fmt::Debug for CpuDriver<B> {
 
 /// A background tasklet that has run.
 #[derive(Debug)]
-struct Ran {
+struct FinishedBackground {
     job: JobId,
     ended: Duration,
     /// The part of its duration that was its own work.

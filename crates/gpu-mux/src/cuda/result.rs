@@ -9,9 +9,9 @@ use std::mem::MaybeUninit;
 
 use super::error::{Error, Result};
 use super::sys::{
-    Address, AttributeValue, Code, ContextOf, DeviceNumber, DeviceResource, EventOf, ExecutableOf,
-    FunctionOf, Functions, GraphOf, GreenOf, ModuleOf, NOT_READY, NodeOf, ResourceDescription, SUCCESS,
-    StreamOf, for_each_function,
+    Address, CUctx_st, CUdevResource, CUdevResourceDesc_st, CUevent_st, CUfunc_st, CUgraph_st,
+    CUgraphExec_st, CUgraphNode_st, CUgreenCtx_st, CUlaunchAttributeValue, CUmod_st, CUstream_st, Code,
+    DeviceNumber, Functions, NOT_READY, SUCCESS, for_each_function,
 };
 
 /// The opened CUDA driver.
@@ -103,8 +103,8 @@ unsafe impl Written for c_uint {}
 unsafe impl Written for Address {}
 unsafe impl Written for usize {}
 unsafe impl Written for f32 {}
-unsafe impl Written for DeviceResource {}
-unsafe impl Written for AttributeValue {}
+unsafe impl Written for CUdevResource {}
+unsafe impl Written for CUlaunchAttributeValue {}
 unsafe impl<T> Written for *mut T {}
 
 /// Returns the output value of a call.

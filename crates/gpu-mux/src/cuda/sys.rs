@@ -10,10 +10,8 @@ use cudarc::driver::sys as cuda;
 use libloading::Library;
 
 pub(super) use cuda::{
-    CUctx_st as ContextOf, CUdevResource as DeviceResource, CUdevResourceDesc_st as ResourceDescription,
-    CUevent_st as EventOf, CUfunc_st as FunctionOf, CUgraph_st as GraphOf, CUgraphExec_st as ExecutableOf,
-    CUgraphNode_st as NodeOf, CUgreenCtx_st as GreenOf, CUlaunchAttributeValue as AttributeValue,
-    CUmod_st as ModuleOf, CUstream_st as StreamOf,
+    CUctx_st, CUdevResource, CUdevResourceDesc_st, CUevent_st, CUfunc_st, CUgraph_st, CUgraphExec_st,
+    CUgraphNode_st, CUgreenCtx_st, CUlaunchAttributeValue, CUmod_st, CUstream_st,
 };
 
 /// Result code of a function.
@@ -38,87 +36,87 @@ macro_rules! for_each_function {
                 device_name = "cuDeviceGetName" (name: *mut c_char, length: c_int, device: DeviceNumber);
                 device_attribute = "cuDeviceGetAttribute"
                     (value: *mut c_int, attribute: c_uint, device: DeviceNumber);
-                primary_retain = "cuDevicePrimaryCtxRetain" (context: *mut *mut ContextOf, device: DeviceNumber);
+                primary_retain = "cuDevicePrimaryCtxRetain" (context: *mut *mut CUctx_st, device: DeviceNumber);
                 primary_release = "cuDevicePrimaryCtxRelease_v2" (device: DeviceNumber);
-                context_current = "cuCtxGetCurrent" (context: *mut *mut ContextOf);
-                context_set_current = "cuCtxSetCurrent" (context: *mut ContextOf);
+                context_current = "cuCtxGetCurrent" (context: *mut *mut CUctx_st);
+                context_set_current = "cuCtxSetCurrent" (context: *mut CUctx_st);
                 context_priorities = "cuCtxGetStreamPriorityRange" (least: *mut c_int, greatest: *mut c_int);
                 context_synchronize = "cuCtxSynchronize" ();
                 stream_create = "cuStreamCreateWithPriority"
-                    (stream: *mut *mut StreamOf, flags: c_uint, priority: c_int);
-                stream_destroy = "cuStreamDestroy_v2" (stream: *mut StreamOf);
-                stream_synchronize = "cuStreamSynchronize" (stream: *mut StreamOf);
+                    (stream: *mut *mut CUstream_st, flags: c_uint, priority: c_int);
+                stream_destroy = "cuStreamDestroy_v2" (stream: *mut CUstream_st);
+                stream_synchronize = "cuStreamSynchronize" (stream: *mut CUstream_st);
                 stream_wait_event = "cuStreamWaitEvent"
-                    (stream: *mut StreamOf, event: *mut EventOf, flags: c_uint);
-                stream_begin_capture = "cuStreamBeginCapture_v2" (stream: *mut StreamOf, mode: c_uint);
-                stream_end_capture = "cuStreamEndCapture" (stream: *mut StreamOf, graph: *mut *mut GraphOf);
-                stream_is_capturing = "cuStreamIsCapturing" (stream: *mut StreamOf, status: *mut c_uint);
-                event_create = "cuEventCreate" (event: *mut *mut EventOf, flags: c_uint);
-                event_destroy = "cuEventDestroy_v2" (event: *mut EventOf);
-                event_record = "cuEventRecord" (event: *mut EventOf, stream: *mut StreamOf);
+                    (stream: *mut CUstream_st, event: *mut CUevent_st, flags: c_uint);
+                stream_begin_capture = "cuStreamBeginCapture_v2" (stream: *mut CUstream_st, mode: c_uint);
+                stream_end_capture = "cuStreamEndCapture" (stream: *mut CUstream_st, graph: *mut *mut CUgraph_st);
+                stream_is_capturing = "cuStreamIsCapturing" (stream: *mut CUstream_st, status: *mut c_uint);
+                event_create = "cuEventCreate" (event: *mut *mut CUevent_st, flags: c_uint);
+                event_destroy = "cuEventDestroy_v2" (event: *mut CUevent_st);
+                event_record = "cuEventRecord" (event: *mut CUevent_st, stream: *mut CUstream_st);
                 event_elapsed = "cuEventElapsedTime"
-                    (milliseconds: *mut f32, start: *mut EventOf, end: *mut EventOf);
-                graph_create = "cuGraphCreate" (graph: *mut *mut GraphOf, flags: c_uint);
-                graph_destroy = "cuGraphDestroy" (graph: *mut GraphOf);
-                graph_clone = "cuGraphClone" (clone: *mut *mut GraphOf, graph: *mut GraphOf);
+                    (milliseconds: *mut f32, start: *mut CUevent_st, end: *mut CUevent_st);
+                graph_create = "cuGraphCreate" (graph: *mut *mut CUgraph_st, flags: c_uint);
+                graph_destroy = "cuGraphDestroy" (graph: *mut CUgraph_st);
+                graph_clone = "cuGraphClone" (clone: *mut *mut CUgraph_st, graph: *mut CUgraph_st);
                 graph_nodes = "cuGraphGetNodes"
-                    (graph: *mut GraphOf, nodes: *mut *mut NodeOf, count: *mut usize);
+                    (graph: *mut CUgraph_st, nodes: *mut *mut CUgraphNode_st, count: *mut usize);
                 graph_edges = "cuGraphGetEdges"
-                    (graph: *mut GraphOf, from: *mut *mut NodeOf, to: *mut *mut NodeOf, count: *mut usize);
+                    (graph: *mut CUgraph_st, from: *mut *mut CUgraphNode_st, to: *mut *mut CUgraphNode_st, count: *mut usize);
                 graph_add_child = "cuGraphAddChildGraphNode"
-                    (node: *mut *mut NodeOf, graph: *mut GraphOf, after: *const *mut NodeOf, count: usize,
-                     child: *mut GraphOf);
+                    (node: *mut *mut CUgraphNode_st, graph: *mut CUgraph_st, after: *const *mut CUgraphNode_st, count: usize,
+                     child: *mut CUgraph_st);
                 graph_instantiate = "cuGraphInstantiateWithFlags"
-                    (executable: *mut *mut ExecutableOf, graph: *mut GraphOf, flags: c_ulonglong);
-                node_type = "cuGraphNodeGetType" (node: *mut NodeOf, kind: *mut c_uint);
-                node_child = "cuGraphChildGraphNodeGetGraph" (node: *mut NodeOf, graph: *mut *mut GraphOf);
+                    (executable: *mut *mut CUgraphExec_st, graph: *mut CUgraph_st, flags: c_ulonglong);
+                node_type = "cuGraphNodeGetType" (node: *mut CUgraphNode_st, kind: *mut c_uint);
+                node_child = "cuGraphChildGraphNodeGetGraph" (node: *mut CUgraphNode_st, graph: *mut *mut CUgraph_st);
                 node_find_in_clone = "cuGraphNodeFindInClone"
-                    (found: *mut *mut NodeOf, original: *mut NodeOf, clone: *mut GraphOf);
-                node_destroy = "cuGraphDestroyNode" (node: *mut NodeOf);
-                executable_destroy = "cuGraphExecDestroy" (executable: *mut ExecutableOf);
-                executable_launch = "cuGraphLaunch" (executable: *mut ExecutableOf, stream: *mut StreamOf);
-                module_load = "cuModuleLoadData" (module: *mut *mut ModuleOf, image: *const c_void);
-                module_unload = "cuModuleUnload" (module: *mut ModuleOf);
+                    (found: *mut *mut CUgraphNode_st, original: *mut CUgraphNode_st, clone: *mut CUgraph_st);
+                node_destroy = "cuGraphDestroyNode" (node: *mut CUgraphNode_st);
+                executable_destroy = "cuGraphExecDestroy" (executable: *mut CUgraphExec_st);
+                executable_launch = "cuGraphLaunch" (executable: *mut CUgraphExec_st, stream: *mut CUstream_st);
+                module_load = "cuModuleLoadData" (module: *mut *mut CUmod_st, image: *const c_void);
+                module_unload = "cuModuleUnload" (module: *mut CUmod_st);
                 module_function = "cuModuleGetFunction"
-                    (function: *mut *mut FunctionOf, module: *mut ModuleOf, name: *const c_char);
+                    (function: *mut *mut CUfunc_st, module: *mut CUmod_st, name: *const c_char);
                 launch_kernel = "cuLaunchKernel"
-                    (function: *mut FunctionOf, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+                    (function: *mut CUfunc_st, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
                      block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint,
-                     stream: *mut StreamOf, arguments: *mut *mut c_void, extra: *mut *mut c_void);
+                     stream: *mut CUstream_st, arguments: *mut *mut c_void, extra: *mut *mut c_void);
                 memory_allocate = "cuMemAlloc_v2" (address: *mut Address, bytes: usize);
                 memory_free = "cuMemFree_v2" (address: Address);
                 memory_upload = "cuMemcpyHtoDAsync_v2"
-                    (to: Address, from: *const c_void, bytes: usize, stream: *mut StreamOf);
+                    (to: Address, from: *const c_void, bytes: usize, stream: *mut CUstream_st);
                 memory_download = "cuMemcpyDtoHAsync_v2"
-                    (to: *mut c_void, from: Address, bytes: usize, stream: *mut StreamOf);
+                    (to: *mut c_void, from: Address, bytes: usize, stream: *mut CUstream_st);
                 memory_fill = "cuMemsetD32Async"
-                    (to: Address, value: c_uint, count: usize, stream: *mut StreamOf);
+                    (to: Address, value: c_uint, count: usize, stream: *mut CUstream_st);
             }
             asking {
-                stream_is_idle = "cuStreamQuery" (stream: *mut StreamOf);
-                event_is_reached = "cuEventQuery" (event: *mut EventOf);
+                stream_is_idle = "cuStreamQuery" (stream: *mut CUstream_st);
+                event_is_reached = "cuEventQuery" (event: *mut CUevent_st);
             }
             optional {
                 node_set_attribute = "cuGraphKernelNodeSetAttribute"
-                    (node: *mut NodeOf, attribute: c_uint, value: *const AttributeValue);
+                    (node: *mut CUgraphNode_st, attribute: c_uint, value: *const CUlaunchAttributeValue);
                 stream_wait_value = "cuStreamWaitValue32_v2"
-                    (stream: *mut StreamOf, address: Address, value: c_uint, flags: c_uint);
+                    (stream: *mut CUstream_st, address: Address, value: c_uint, flags: c_uint);
                 stream_write_value = "cuStreamWriteValue32_v2"
-                    (stream: *mut StreamOf, address: Address, value: c_uint, flags: c_uint);
+                    (stream: *mut CUstream_st, address: Address, value: c_uint, flags: c_uint);
                 device_resource = "cuDeviceGetDevResource"
-                    (device: DeviceNumber, resource: *mut DeviceResource, kind: c_uint);
+                    (device: DeviceNumber, resource: *mut CUdevResource, kind: c_uint);
                 resource_split = "cuDevSmResourceSplitByCount"
-                    (groups: *mut DeviceResource, count: *mut c_uint, from: *const DeviceResource,
-                     rest: *mut DeviceResource, flags: c_uint, least: c_uint);
+                    (groups: *mut CUdevResource, count: *mut c_uint, from: *const CUdevResource,
+                     rest: *mut CUdevResource, flags: c_uint, least: c_uint);
                 resource_describe = "cuDevResourceGenerateDesc"
-                    (description: *mut *mut ResourceDescription, resources: *mut DeviceResource, count: c_uint);
+                    (description: *mut *mut CUdevResourceDesc_st, resources: *mut CUdevResource, count: c_uint);
                 green_create = "cuGreenCtxCreate"
-                    (green: *mut *mut GreenOf, description: *mut ResourceDescription, device: DeviceNumber,
+                    (green: *mut *mut CUgreenCtx_st, description: *mut CUdevResourceDesc_st, device: DeviceNumber,
                      flags: c_uint);
-                green_destroy = "cuGreenCtxDestroy" (green: *mut GreenOf);
-                green_as_context = "cuCtxFromGreenCtx" (context: *mut *mut ContextOf, green: *mut GreenOf);
+                green_destroy = "cuGreenCtxDestroy" (green: *mut CUgreenCtx_st);
+                green_as_context = "cuCtxFromGreenCtx" (context: *mut *mut CUctx_st, green: *mut CUgreenCtx_st);
                 green_stream = "cuGreenCtxStreamCreate"
-                    (stream: *mut *mut StreamOf, green: *mut GreenOf, flags: c_uint, priority: c_int);
+                    (stream: *mut *mut CUstream_st, green: *mut CUgreenCtx_st, flags: c_uint, priority: c_int);
             }
         }
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::Error;
 
 /// Maximum duration of a kernel or a parameter, so that sums do not overflow.
-pub(super) const LONGEST: Duration = Duration::from_secs(3_600);
+pub(super) const MAX_TIME: Duration = Duration::from_secs(3_600);
 
 /// The resources that a kernel needs on a [`VirtualDevice`](crate::VirtualDevice).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,7 +25,7 @@ impl Kernel {
     /// # Errors
     /// [`Error::BadFigure`] for a value outside its range.
     pub fn new(time: Duration, share: f64, memory: f64) -> Result<Self, Error> {
-        if time > LONGEST {
+        if time > MAX_TIME {
             let expected = "at most an hour";
             return Err(Error::BadFigure { name: "a kernel's time", value: format!("{time:?}"), expected });
         }
@@ -48,7 +48,7 @@ impl Kernel {
     /// Sets the number of waves: its thread blocks divided by the number that the device holds at a
     /// time, rounded up.
     ///
-    /// Running blocks are not interrupted, so a kernel can lose multiprocessors only between two
+    /// RunningKernel blocks are not interrupted, so a kernel can lose multiprocessors only between two
     /// waves, to a kernel of higher priority. A kernel in one wave keeps its multiprocessors until
     /// its end.
     #[must_use]

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::engine::Hardware;
-use super::kernel::LONGEST;
+use super::kernel::MAX_TIME;
 use super::stream::nanos;
 
 /// Parameters of a [`VirtualDevice`](crate::VirtualDevice).
@@ -101,7 +101,8 @@ impl DeviceParameters {
     pub fn scaled(mut self, parameter: DeviceParameter, factor: f64) -> Self {
         let factor = factor.max(0.0);
         let time = |time: Duration| {
-            Duration::try_from_secs_f64(time.as_secs_f64() * factor).map_or(LONGEST, |time| time.min(LONGEST))
+            Duration::try_from_secs_f64(time.as_secs_f64() * factor)
+                .map_or(MAX_TIME, |time| time.min(MAX_TIME))
         };
         let count = |count: u32| (f64::from(count) * factor).round().max(1.0) as u32;
         match parameter {
@@ -142,7 +143,7 @@ impl DeviceParameters {
             ("graph_node_gap", self.graph_node_gap),
             ("completion_latency", self.completion_latency),
         ];
-        if let Some((name, time)) = times.into_iter().find(|&(_, time)| time > LONGEST) {
+        if let Some((name, time)) = times.into_iter().find(|&(_, time)| time > MAX_TIME) {
             let expected = "at most an hour";
             return Err(crate::Error::BadFigure { name, value: format!("{time:?}"), expected });
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::bandwidth::{Demand, memory_slowdown, stretch};
 use super::engine::{Engine, Hardware};
-use super::stream::{NEVER, Phase, Running, Stream, nanos};
+use super::stream::{NEVER, Phase, RunningKernel, Stream, nanos};
 use super::{Awaits, Exchange, Partners, VirtualWork};
 use crate::Lane;
 
@@ -92,13 +92,13 @@ fn start(
     hardware: &Hardware,
     now: u64,
     exchanges: &mut VecDeque<Exchange>,
-) -> Option<Running> {
+) -> Option<RunningKernel> {
     let (last_end, opened) = (stream.last_end, stream.head_opens()?);
     let head = stream.launches.front_mut()?;
     let kernel = head.next_kernel();
     head.begun += 1;
     head.opened.get_or_insert(opened);
-    let mut running = Running {
+    let mut running = RunningKernel {
         wanted: hardware.communication_multiprocessors,
         given: 0,
         memory: hardware.communication_memory,

@@ -23,7 +23,7 @@ pub(super) struct Stream {
     pub(super) launches: VecDeque<Launch>,
     /// Whether the launches are sorted by tasklet number.
     pub(super) in_order: bool,
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningKernel>,
     /// End of the gap after the last kernel.
     pub(super) free_from: u64,
     /// End of the last tasklet.
@@ -61,7 +61,7 @@ pub(super) struct Launch {
 
 /// A kernel that holds a part of the device.
 #[derive(Debug, Clone)]
-pub(super) struct Running {
+pub(super) struct RunningKernel {
     /// Multiprocessors that it has blocks for, and those it has been given.
     pub(super) wanted: u32,
     pub(super) given: u32,
@@ -180,7 +180,7 @@ impl Stream {
     }
 }
 
-impl Running {
+impl RunningKernel {
     /// Returns the fraction of the wanted multiprocessors that it has.
     pub(super) fn part(&self) -> f64 {
         if self.wanted == 0 { 1.0 } else { f64::from(self.given) / f64::from(self.wanted) }

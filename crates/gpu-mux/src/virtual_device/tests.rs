@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn laws(launches in launches(), priorities: bool, queues in 1..4_u32) {
+    fn invariants_hold_after_every_event(launches in launches(), priorities: bool, queues in 1..4_u32) {
         let parameters = DeviceParameters { hardware_queues: queues, ..DeviceParameters::a100() };
         let mut device = VirtualDevice::with_priorities(parameters, priorities).unwrap();
         let mut ids: Vec<Tasklet> = Vec::new();

@@ -63,8 +63,8 @@ fn in_micro_batches<'a>(
 ) -> impl Iterator<Item = Kernel> + use<'a> {
     let kernels = iteration.steps[step].kernels();
     let samples = iteration.samples.max(1);
-    let most = policy.background_micro_batch.map_or(samples, |most| most.get().min(samples));
-    let times = samples.div_ceil(most);
+    let max = policy.background_micro_batch.map_or(samples, |max| max.get().min(samples));
+    let times = samples.div_ceil(max);
     kernels.iter().flat_map(move |kernel| {
         let kernel = kernel.part(1.0 / times as f64);
         std::iter::repeat_n(kernel, times)

@@ -13,7 +13,7 @@ const SCHEMA: &str = "deeppool/workload/v1";
 
 /// Maximum number of kernels of a background iteration times its samples, because a policy may cut
 /// it into single samples.
-const MOST_KERNELS: usize = 1 << 22;
+const MAX_KERNELS: usize = 1 << 22;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,9 +157,9 @@ fn iteration(fields: IterationFields) -> Result<Iteration, Wrong> {
 /// Refuses a background that would need too much memory when cut into single samples.
 fn can_be_cut(iteration: Iteration) -> Result<Iteration, Wrong> {
     let (samples, kernels) = (iteration.samples, iteration.kernels().count().max(1));
-    let most = MOST_KERNELS / kernels;
-    if samples > most {
-        let reason = format!("{samples}, expected at most {most} with {kernels} kernels an iteration");
+    let max = MAX_KERNELS / kernels;
+    if samples > max {
+        let reason = format!("{samples}, expected at most {max} with {kernels} kernels an iteration");
         return Err(("samples".to_owned(), reason));
     }
     Ok(iteration)

@@ -111,7 +111,7 @@ impl Host {
 }
 
 #[test]
-fn none_after_warm_up() {
+fn decisions_allocate_nothing_after_warm_up() {
     for (name, policy) in Policy::presets().into_iter().chain(Policy::ladder()) {
         let mut host = Host::new(policy);
         // The gap after the last site of a round ends in the next round.

@@ -78,7 +78,7 @@ fn bare() -> VirtualDevice {
 }
 
 #[test]
-fn a_run_ends_when_the_host_is_done_or_its_time_has_come_or_nothing_is_left() {
+fn run_ends_when_done_at_the_time_limit_or_when_stalled() {
     let mut driver = Driver::new(Policy::default(), bare());
     let mut host = Both { wanted: 100, ..Both::default() };
     assert_eq!(driver.run(&mut host, Some(Duration::from_micros(150))).unwrap(), Ran::Until);
@@ -94,7 +94,7 @@ fn a_run_ends_when_the_host_is_done_or_its_time_has_come_or_nothing_is_left() {
 }
 
 #[test]
-fn a_background_that_cannot_be_launched_is_told_once_and_the_foreground_goes_on() {
+fn failed_background_is_reported_once_and_the_foreground_continues() {
     let mut driver = Driver::new(Policy::default(), NoBackground(bare()));
     let mut host = Both { wanted: 100, ..Both::default() };
     assert_eq!(driver.run(&mut host, None).unwrap(), Ran::Stalled);

@@ -146,7 +146,7 @@ fn feedback_holds_the_background_back_until_the_foreground_is_fast_again() {
 }
 
 #[test]
-fn feedback_is_believed_for_a_while_only() {
+fn feedback_expires_after_its_patience() {
     let feedback = Feedback { limit: 1.1, rise: 1.0, fall: 0.1, patience: us(1000) };
     let mut mux = Multiplexer::new(Policy { feedback: Some(feedback), ..without_gaps() });
     tell(&mut mux, 0, MuxEvent::Ready(layer(0).estimated(us(100))));
@@ -183,7 +183,7 @@ fn a_piece_that_fits_into_the_gap_is_launched_and_a_longer_one_waits() {
 }
 
 #[test]
-fn a_delay_is_charged_as_it_comes_about() {
+fn measured_delays_are_charged_to_the_budget() {
     let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
     let mut mux = after_a_gap_of(1000, gaps);
     let wrong = piece(0).estimated(us(900));
@@ -238,7 +238,7 @@ fn communication_ends_one_gap_and_begins_another() {
 }
 
 #[test]
-fn a_foreground_that_stays_away_is_not_waited_for_whatever_it_was_delayed() {
+fn long_gaps_admit_background_despite_debt() {
     let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
     let mut mux = after_a_gap_of(1000, gaps);
     let stalls = piece(0).estimated(us(900));
@@ -254,7 +254,7 @@ fn a_foreground_that_stays_away_is_not_waited_for_whatever_it_was_delayed() {
 }
 
 #[test]
-fn figures_out_of_range_do_no_harm() {
+fn values_out_of_range_are_clamped() {
     let wild = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300];
     for figure in wild {
         let gaps = Gaps { delay_share: figure, credit: Duration::MAX, weight: figure };
@@ -270,7 +270,7 @@ fn figures_out_of_range_do_no_harm() {
 }
 
 #[test]
-fn a_forgotten_job_can_come_back_as_another() {
+fn id_of_a_forgotten_job_can_be_reused() {
     let mut mux = Multiplexer::new(Policy { background_in_flight_alone: 1, ..without_gaps() });
     assert_eq!(tell(&mut mux, 0, MuxEvent::Ready(piece(7))), [launch(piece(7))]);
     tell(&mut mux, 1, MuxEvent::Forget(JobId::BACKGROUND));
@@ -279,7 +279,7 @@ fn a_forgotten_job_can_come_back_as_another() {
 }
 
 #[test]
-fn a_pause_outlasts_a_drain_and_the_drain_the_pause() {
+fn pause_and_drain_are_independent() {
     let mut mux = Multiplexer::new(without_gaps());
     for event in [MuxEvent::Ready(piece(0)), MuxEvent::Drain(JobId::BACKGROUND)] {
         mux.handle(us(0), event).unwrap();

@@ -45,7 +45,7 @@ fn runs_beside(policy: Policy, tasklet: Tasklet) -> bool {
 }
 
 #[test]
-fn the_artifact_queues_four_tasklets_or_a_millisecond_whichever_is_more() {
+fn artifact_queues_the_larger_of_four_tasklets_and_one_millisecond() {
     let queued = |tasklet: &dyn Fn(u64) -> Tasklet| {
         let mut mux = Multiplexer::new(Policy::artifact());
         offer(&mut mux, 0, (0..100).map(tasklet)).len()
@@ -59,7 +59,7 @@ fn the_artifact_queues_four_tasklets_or_a_millisecond_whichever_is_more() {
 }
 
 #[test]
-fn the_artifact_runs_background_beside_compute_and_not_beside_any_queued_communication() {
+fn artifact_withholds_background_beside_queued_communication_only() {
     assert!(runs_beside(Policy::artifact(), layer(0)));
     for communication in [Communication::Send, Communication::Receive, Communication::AllReduce] {
         assert!(!runs_beside(Policy::artifact(), layer(0).communicating(communication).estimated(us(5000))));
@@ -73,7 +73,7 @@ fn the_artifact_runs_background_beside_compute_and_not_beside_any_queued_communi
 }
 
 #[test]
-fn the_later_runtime_queues_two_tasklets_and_lets_them_go_in_order() {
+fn deeppool_queues_two_tasklets_in_launch_order() {
     let mut mux = Multiplexer::new(Policy::deeppool());
     let of = |number| match number {
         0 => layer(0).communicating(Communication::AllReduce),
@@ -85,7 +85,7 @@ fn the_later_runtime_queues_two_tasklets_and_lets_them_go_in_order() {
 }
 
 #[test]
-fn layers_that_follow_each_other_count_as_one_until_the_last_of_them_has_left() {
+fn consecutive_layers_count_as_one_until_the_last_has_finished() {
     let mut mux = Multiplexer::new(Policy::deeppool());
     // Three tasklets of 100 us exceed 250 us.
     assert_eq!(offer(&mut mux, 0, (0..12).map(layer)), ids((0..6).map(layer)));
@@ -95,7 +95,7 @@ fn layers_that_follow_each_other_count_as_one_until_the_last_of_them_has_left() 
 }
 
 #[test]
-fn the_later_runtime_looks_at_the_tasklet_that_runs_only() {
+fn deeppool_considers_only_the_current_tasklet() {
     let policy = Policy::deeppool();
     assert!(runs_beside(policy, layer(0)));
     assert!(runs_beside(policy, layer(0).communicating(Communication::Send)));
@@ -110,8 +110,7 @@ fn the_later_runtime_looks_at_the_tasklet_that_runs_only() {
 }
 
 #[test]
-fn the_later_runtime_withholds_beside_what_was_slowed_until_that_is_forgotten_and_never_beside_long_receives()
-{
+fn deeppool_withholds_background_beside_slowed_tasklets_except_long_receives() {
     let receive = |number, us_alone| layer(number).receiving().estimated(us(us_alone));
     let cases: [(&dyn Fn(u64) -> Tasklet, bool); 3] =
         [(&layer, true), (&|number| receive(number, 500), true), (&|number| receive(number, 501), false)];
@@ -138,7 +137,7 @@ fn the_later_runtime_withholds_beside_what_was_slowed_until_that_is_forgotten_an
 }
 
 #[test]
-fn without_a_foreground_the_later_runtime_has_four_pieces_in_flight_and_the_artifact_one() {
+fn pieces_in_flight_without_a_foreground_follow_the_preset() {
     for (policy, pieces) in [(Policy::deeppool(), 4), (Policy::artifact(), 1), (Policy::ungated(), 2)] {
         let mut mux = Multiplexer::new(policy);
         assert_eq!(offer(&mut mux, 0, (0..8).map(piece)).len(), pieces);
@@ -146,7 +145,7 @@ fn without_a_foreground_the_later_runtime_has_four_pieces_in_flight_and_the_arti
 }
 
 #[test]
-fn nothing_withholds_the_ungated_background() {
+fn ungated_never_withholds_background() {
     for communication in [Communication::Send, Communication::Receive, Communication::AllReduce] {
         assert!(runs_beside(Policy::ungated(), layer(0).communicating(communication)));
     }

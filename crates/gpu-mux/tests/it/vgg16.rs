@@ -78,14 +78,14 @@ fn check(shared: &Shared, slowdown: f64, of_idle: f64, device: &str) {
 }
 
 #[test]
-fn the_default_keeps_the_foreground_within_3_percent_and_fills_80_percent_of_its_idle_time() {
+fn default_slows_the_foreground_by_at_most_3_percent_and_fills_80_percent_of_its_idle_time() {
     check(&share(&vgg16(), &SimulationOptions::default()), 1.03, 0.8, "A100");
 }
 
 /// The presets use the idle time as their rules imply, and the default slows the foreground less
 /// than every preset that fills the idle time.
 #[test]
-fn presets_use_the_idle_time_as_their_rules_say() {
+fn presets_use_idle_time_according_to_their_rules() {
     let of = |name: &str, policy: Policy| {
         let shared = share(&vgg16(), &SimulationOptions::default().with_policy(policy));
         show(&shared, name);
@@ -103,7 +103,7 @@ fn presets_use_the_idle_time_as_their_rules_say() {
 }
 
 #[test]
-fn it_stays_within_5_and_70_percent_when_parameters_are_half_as_large_again_or_half() {
+fn default_stays_within_5_and_70_percent_when_parameters_change_by_half() {
     let (workload, a100) = (vgg16(), DeviceParameters::a100());
     let check = |parameters: DeviceParameters, device: &str| {
         check(

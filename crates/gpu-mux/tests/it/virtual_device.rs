@@ -69,7 +69,7 @@ fn short_kernels_one_by_one_are_bound_by_the_host_and_a_graph_is_not() {
 }
 
 #[test]
-fn the_host_launches_one_after_another_and_sees_nothing_meanwhile() {
+fn host_launches_sequentially_and_sees_ends_afterwards() {
     let parameters = DeviceParameters::a100();
     let mut device = VirtualDevice::new(parameters).unwrap();
     device.launch(&foreground(0), VirtualWork::graph([kernel(10, 1.0)])).unwrap();
@@ -81,7 +81,7 @@ fn the_host_launches_one_after_another_and_sees_nothing_meanwhile() {
 }
 
 #[test]
-fn priority_decides_who_gets_what_becomes_free() {
+fn free_multiprocessors_go_to_the_stream_with_priority() {
     for (priorities, first) in [(true, foreground(0)), (false, background(1))] {
         let mut device = VirtualDevice::with_priorities(bare(), priorities).unwrap();
         // One that runs, one queued behind it, and the foreground, launched last.
@@ -96,7 +96,7 @@ fn priority_decides_who_gets_what_becomes_free() {
 }
 
 #[test]
-fn between_waves_multiprocessors_go_to_who_has_priority_and_never_before() {
+fn kernels_yield_to_priority_between_waves_only() {
     // A background kernel of five waves of 20 us each, and the foreground after 30 us.
     for (priorities, ends) in [(true, [us(50), us(110)]), (false, [us(110), us(100)])] {
         let mut device = VirtualDevice::with_priorities(bare(), priorities).unwrap();
@@ -111,7 +111,7 @@ fn between_waves_multiprocessors_go_to_who_has_priority_and_never_before() {
 }
 
 #[test]
-fn only_what_goes_first_makes_a_kernel_stop_at_a_wave() {
+fn kernels_do_not_yield_to_equal_priority() {
     // The second background job waits for all five waves of the first.
     let mut device = VirtualDevice::new(bare()).unwrap();
     let waves = kernel(100, 1.0).in_waves(NonZeroU32::new(5).unwrap());
@@ -121,7 +121,7 @@ fn only_what_goes_first_makes_a_kernel_stop_at_a_wave() {
 }
 
 #[test]
-fn a_kernel_gets_what_is_left_and_more_when_others_end() {
+fn kernels_get_free_multiprocessors_and_more_when_others_end() {
     let mut device = VirtualDevice::new(DeviceParameters { multiprocessors: 100, ..bare() }).unwrap();
     device.launch(&background(0), VirtualWork::graph([kernel(50, 0.75)])).unwrap();
     device.launch(&foreground(0), VirtualWork::graph([kernel(50, 0.5)])).unwrap();
@@ -147,7 +147,7 @@ fn memory_bandwidth_is_shared() {
 }
 
 #[test]
-fn nothing_passes_what_has_not_begun_on_a_shared_hardware_queue() {
+fn launches_do_not_overtake_on_a_shared_hardware_queue() {
     let end_of_the_second_job = |hardware_queues| {
         let mut device = VirtualDevice::new(DeviceParameters { hardware_queues, ..bare() }).unwrap();
         device.launch(&background(0), VirtualWork::graph(vec![kernel(50, 0.1); 2])).unwrap();
@@ -160,7 +160,7 @@ fn nothing_passes_what_has_not_begun_on_a_shared_hardware_queue() {
 }
 
 #[test]
-fn a_tasklet_without_kernels_lets_nothing_pass_on_a_hardware_queue() {
+fn empty_tasklets_do_not_let_later_launches_overtake() {
     let mut device = VirtualDevice::new(DeviceParameters { hardware_queues: 1, ..bare() }).unwrap();
     for number in 0..3 {
         let kernels = if number == 1 { Vec::new() } else { vec![kernel(50, 0.1)] };
@@ -216,7 +216,7 @@ fn a_share_is_rounded_up_to_whole_multiprocessors() {
 }
 
 #[test]
-fn a_tasklet_takes_its_time_from_its_turn_on() {
+fn duration_starts_when_a_tasklet_is_first_on_its_stream() {
     let mut device = VirtualDevice::new(bare()).unwrap();
     device.launch(&background(0), VirtualWork::graph([kernel(1_000, 1.0)])).unwrap();
     device.wait(Some(us(100))).unwrap();
@@ -229,7 +229,7 @@ fn a_tasklet_takes_its_time_from_its_turn_on() {
 }
 
 #[test]
-fn a_tasklet_waits_for_the_one_that_it_is_after() {
+fn tasklets_wait_for_their_dependency() {
     let parameters = DeviceParameters::a100();
     let mut device = VirtualDevice::new(parameters).unwrap();
     let receive = foreground(0).receiving();
@@ -246,7 +246,7 @@ fn a_tasklet_waits_for_the_one_that_it_is_after() {
 }
 
 #[test]
-fn partners_can_be_told_when_they_come_and_end() {
+fn external_partner_times_determine_the_exchange() {
     let mut device = VirtualDevice::new(bare()).unwrap();
     let exchange = foreground(0).on(Lane::Communication);
     let work = VirtualWork::Communication { transfer: us(20), partners: Partners::External };
@@ -267,7 +267,7 @@ fn partners_can_be_told_when_they_come_and_end() {
 }
 
 #[test]
-fn only_who_waits_to_be_told_of_partners_is() {
+fn partner_times_are_refused_without_external_partners() {
     let mut device = VirtualDevice::new(bare()).unwrap();
     let work = [
         VirtualWork::Communication { transfer: us(20), partners: Partners::Ready },
@@ -283,7 +283,7 @@ fn only_who_waits_to_be_told_of_partners_is() {
 }
 
 #[test]
-fn a_driver_that_does_not_ask_for_exchanges_is_told_so() {
+fn unpolled_exchange_is_an_error() {
     let mut driver = Driver::new(Policy::default(), VirtualDevice::new(bare()).unwrap());
     let receive = foreground(0).receiving();
     let work = VirtualWork::Communication { transfer: us(10), partners: Partners::External };
@@ -303,7 +303,7 @@ fn a_driver_that_does_not_ask_for_exchanges_is_told_so() {
 }
 
 #[test]
-fn a_wait_ends_in_time_and_without_anything_to_wait_for() {
+fn wait_respects_its_limit_and_returns_when_idle() {
     let mut device = VirtualDevice::new(bare()).unwrap();
     device.wait(None).unwrap();
     assert_eq!(device.now(), us(0));
@@ -320,7 +320,7 @@ fn a_wait_ends_in_time_and_without_anything_to_wait_for() {
 }
 
 #[test]
-fn figures_outside_their_range_are_named() {
+fn values_outside_their_range_are_named() {
     for (share, memory) in [(0.0, 0.5), (1.1, 0.5), (f64::NAN, 0.5), (0.5, -0.1), (0.5, 1.1), (0.5, f64::NAN)]
     {
         assert!(
@@ -354,7 +354,7 @@ fn a_parameter_is_scaled_within_its_range() {
 }
 
 #[test]
-fn communication_that_takes_no_multiprocessors_disturbs_nobody() -> Result<(), Error> {
+fn communication_without_multiprocessors_does_not_slow_kernels() -> Result<(), Error> {
     let parameters = DeviceParameters {
         communication_share: 0.0,
         communication_memory: 0.0,

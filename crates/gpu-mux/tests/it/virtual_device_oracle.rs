@@ -25,7 +25,7 @@ const APART: f64 = 1e-5;
 /// An event between two nanoseconds happens at the later one. Returns `None` if an event is so
 /// close to a nanosecond that rounding decides which one is the later, since the results may differ
 /// from there on.
-fn slow_and_obvious(jobs: &[Vec<Plain>]) -> Option<Vec<u64>> {
+fn simulate_by_nanosecond(jobs: &[Vec<Plain>]) -> Option<Vec<u64>> {
     struct Stream<'a> {
         kernels: std::slice::Iter<'a, Plain>,
         /// The running kernel, its remaining work, and its multiprocessors.
@@ -167,22 +167,22 @@ fn cases() -> u32 {
 /// multiprocessor. At 480.2, rounded to 481, it gets those 4 for 257 ns. The fifth wave waits until
 /// the first job's are free at 722, and takes 0.4 ns.
 #[test]
-fn who_stops_at_a_wave_does_not_end_in_the_same_nanosecond() {
+fn two_waves_can_end_within_one_nanosecond() {
     let jobs = [
         vec![(225, 5, 9, 1), (177, 1, 4, 1), (253, 8, 0, 1)],
         vec![(409, 10, 0, 4), (257, 4, 0, 1)],
         vec![(146, 1, 10, 1), (2, 8, 0, 5)],
     ];
     assert_eq!(on_the_device(&jobs), [722, 738, 723]);
-    assert_eq!(slow_and_obvious(&jobs), Some(vec![722, 738, 723]));
+    assert_eq!(simulate_by_nanosecond(&jobs), Some(vec![722, 738, 723]));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn every_stream_ends_when_it_does_nanosecond_by_nanosecond(jobs in prop::collection::vec(job(), 1..5)) {
-        let expected = slow_and_obvious(&jobs);
+    fn stream_ends_match_the_nanosecond_simulation(jobs in prop::collection::vec(job(), 1..5)) {
+        let expected = simulate_by_nanosecond(&jobs);
         prop_assume!(expected.is_some(), "rounding says when something happens");
         prop_assert_eq!(Some(on_the_device(&jobs)), expected);
     }

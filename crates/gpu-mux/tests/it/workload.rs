@@ -30,7 +30,7 @@ fn bare() -> DeviceParameters {
 }
 
 #[test]
-fn a_file_comes_back_as_it_was_written() {
+fn json_round_trip_is_lossless() {
     let workload = two_layers();
     assert_eq!(workload.foreground.steps[1].work, {
         StepWork::Compute(vec![Kernel::new(Duration::from_nanos(80_500), 1.0, 0.3).unwrap()])
@@ -39,7 +39,7 @@ fn a_file_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_named_with_its_place() {
+fn errors_name_the_position_in_the_file() {
     for (from, to, expected) in [
         (
             "workload/v1",
@@ -86,7 +86,7 @@ fn what_is_wrong_with_a_file_is_named_with_its_place() {
 }
 
 #[test]
-fn the_foreground_alone_takes_what_its_steps_take() {
+fn foreground_alone_takes_the_sum_of_its_steps() {
     let options = SimulationOptions::default()
         .with_jobs(Jobs::Foreground)
         .with_parameters(bare())
@@ -166,7 +166,7 @@ fn gaps_between_kernels_count_in_pieces_and_their_estimates() {
 }
 
 #[test]
-fn an_iteration_waits_for_all_of_the_one_before() {
+fn iterations_do_not_overlap() {
     let workload = two_layers();
     let mut host = ForegroundHost::new(&workload.foreground, &Policy::default(), &bare());
     let mut after = Vec::new();
@@ -193,7 +193,7 @@ fn an_iteration_waits_for_all_of_the_one_before() {
 }
 
 #[test]
-fn partners_are_told_where_that_is_asked_for() {
+fn external_partners_are_set_on_request() {
     let workload = two_layers();
     let host = ForegroundHost::new(&workload.foreground, &Policy::default(), &bare());
     let partners = |mut host: ForegroundHost<'_>| match host.offer().unwrap().1 {
@@ -205,7 +205,7 @@ fn partners_are_told_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_is_warm_up_is_not_measured() {
+fn warm_up_iterations_are_not_measured() {
     let options = SimulationOptions::default().with_jobs(Jobs::Background).with_iterations(4);
     let all = two_layers().simulate(&options.with_warm_up(0)).unwrap();
     let warm = two_layers().simulate(&options.with_warm_up(1).with_iterations(3)).unwrap();
@@ -228,7 +228,7 @@ fn a_background_fills_the_gaps_and_costs_the_foreground_little() {
 }
 
 #[test]
-fn what_cannot_run_is_an_error() {
+fn workload_that_cannot_run_is_an_error() {
     let held_back = Policy { background_in_flight: 0, background_in_flight_alone: 0, ..Policy::default() };
     let options = SimulationOptions::default().with_jobs(Jobs::Background).with_policy(held_back);
     assert_eq!(two_layers().simulate(&options), Err(Error::Stalled));

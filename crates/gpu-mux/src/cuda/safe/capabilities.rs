@@ -89,7 +89,7 @@ impl Context {
     }
 
     /// Returns the device's multiprocessors as a resource for green contexts.
-    pub(super) fn multiprocessors_as_resource(&self) -> Result<sys::DeviceResource> {
+    pub(super) fn multiprocessors_as_resource(&self) -> Result<sys::CUdevResource> {
         let (device, kind) = (self.device(), sys::RESOURCE_MULTIPROCESSORS);
         // SAFETY: the resource is written.
         written(|resource| unsafe { self.driver().device_resource(device, resource, kind) })

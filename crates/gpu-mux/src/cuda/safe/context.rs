@@ -7,7 +7,7 @@ use super::Raw;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::library::CudaLibrary;
 use crate::cuda::result::{Driver, written};
-use crate::cuda::sys::{ContextOf, DeviceNumber};
+use crate::cuda::sys::{CUctx_st, DeviceNumber};
 
 /// A device's primary context, shared with libraries on the CUDA runtime (libtorch, NCCL), so that
 /// streams, events and memory can be exchanged with them.
@@ -24,7 +24,7 @@ pub struct Context(Arc<Primary>);
 struct Primary {
     driver: Arc<Driver>,
     device: DeviceNumber,
-    raw: Raw<ContextOf>,
+    raw: Raw<CUctx_st>,
     driver_version: u32,
     released: bool,
     late: Mutex<Option<Error>>,

@@ -8,14 +8,14 @@ use super::context::Context;
 use super::stream::Stream;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
-use crate::cuda::sys::{EVENT_DISABLE_TIMING, EVENT_TIMED, EventOf};
+use crate::cuda::sys::{CUevent_st, EVENT_DISABLE_TIMING, EVENT_TIMED};
 
 /// A CUDA event: a marker in a stream whose completion can be queried without waiting. It can be
 /// recorded repeatedly.
 #[derive(Debug)]
 pub struct Event {
     context: Context,
-    raw: Raw<EventOf>,
+    raw: Raw<CUevent_st>,
     /// Whether another library owns it and destroys it.
     borrowed: bool,
 }
@@ -85,7 +85,7 @@ impl Event {
         Ok(f64::from(milliseconds))
     }
 
-    pub(super) fn raw(&self) -> *mut EventOf {
+    pub(super) fn raw(&self) -> *mut CUevent_st {
         self.raw.0
     }
 }

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::stream::{Priority, Stream};
 use crate::cuda::error::Result;
 use crate::cuda::result::{Driver, written};
-use crate::cuda::sys::{self, ExecutableOf, GraphOf, NodeOf};
+use crate::cuda::sys::{self, CUgraph_st, CUgraphExec_st, CUgraphNode_st};
 
 /// Captured work that has not been executed: nodes (kernels, copies, graphs) and the dependencies
 /// between them.
@@ -21,11 +21,11 @@ use crate::cuda::sys::{self, ExecutableOf, GraphOf, NodeOf};
 #[derive(Debug)]
 pub struct CapturedGraph {
     context: Context,
-    raw: Raw<GraphOf>,
+    raw: Raw<CUgraph_st>,
 }
 
 /// A node of a graph.
-pub(in crate::cuda) type Node = Raw<NodeOf>;
+pub(in crate::cuda) type Node = Raw<CUgraphNode_st>;
 
 impl CapturedGraph {
     /// Takes ownership of a graph that another library has captured, a `CUgraph` (`cudaGraph_t`).
@@ -41,7 +41,7 @@ impl CapturedGraph {
 
     /// # Safety
     /// As [`from_raw`](Self::from_raw).
-    pub(super) unsafe fn own(context: Context, graph: *mut GraphOf) -> Self {
+    pub(super) unsafe fn own(context: Context, graph: *mut CUgraph_st) -> Self {
         Self { context, raw: Raw(graph) }
     }
 
@@ -141,7 +141,7 @@ impl CapturedGraph {
     /// Adds a copy of a graph as one node that depends on `after`.
     pub(in crate::cuda) fn append(&self, child: &Self, after: Option<Node>) -> Result<Node> {
         self.context.bind()?;
-        let after: &[*mut NodeOf] = &after.map_or_else(Vec::new, |node| vec![node.0]);
+        let after: &[*mut CUgraphNode_st] = &after.map_or_else(Vec::new, |node| vec![node.0]);
         // SAFETY: the node is written; both graphs and the node before it are alive.
         written(|node| unsafe {
             self.driver().graph_add_child(node, self.raw.0, after.as_ptr(), after.len(), child.raw.0)
@@ -156,7 +156,7 @@ impl CapturedGraph {
 
 /// # Safety
 /// The graph is alive.
-unsafe fn nodes(driver: &Driver, graph: *mut GraphOf) -> Result<Vec<Node>> {
+unsafe fn nodes(driver: &Driver, graph: *mut CUgraph_st) -> Result<Vec<Node>> {
     // SAFETY: with a null array, the nodes are only counted.
     let mut count = written(|count| unsafe { driver.graph_nodes(graph, std::ptr::null_mut(), count) })?;
     let mut nodes = vec![std::ptr::null_mut(); count];
@@ -178,14 +178,14 @@ unsafe fn kind(driver: &Driver, node: Node) -> Result<u32> {
 ///
 /// # Safety
 /// The node is alive and is a child graph node.
-unsafe fn child(driver: &Driver, node: Node) -> Result<*mut GraphOf> {
+unsafe fn child(driver: &Driver, node: Node) -> Result<*mut CUgraph_st> {
     // SAFETY: the graph is written.
     written(|graph| unsafe { driver.node_child(node.0, graph) })
 }
 
 /// # Safety
 /// The graph is alive.
-unsafe fn memory_nodes(driver: &Driver, graph: *mut GraphOf) -> Result<usize> {
+unsafe fn memory_nodes(driver: &Driver, graph: *mut CUgraph_st) -> Result<usize> {
     let mut found = 0;
     // SAFETY: as the caller promises, and the nodes are the graph's own.
     for node in unsafe { nodes(driver, graph) }? {
@@ -200,8 +200,8 @@ unsafe fn memory_nodes(driver: &Driver, graph: *mut GraphOf) -> Result<usize> {
 
 /// # Safety
 /// The graph is alive.
-unsafe fn set_priority(driver: &Driver, graph: *mut GraphOf, priority: i32) -> Result<()> {
-    let value = sys::AttributeValue { priority };
+unsafe fn set_priority(driver: &Driver, graph: *mut CUgraph_st, priority: i32) -> Result<()> {
+    let value = sys::CUlaunchAttributeValue { priority };
     // SAFETY: as the caller promises, and the nodes are the graph's own.
     for node in unsafe { nodes(driver, graph) }? {
         match unsafe { kind(driver, node) }? {
@@ -228,7 +228,7 @@ impl Drop for CapturedGraph {
 pub struct Executable {
     context: Context,
     /// Used by one thread at a time.
-    raw: Mutex<Raw<ExecutableOf>>,
+    raw: Mutex<Raw<CUgraphExec_st>>,
 }
 
 impl Executable {

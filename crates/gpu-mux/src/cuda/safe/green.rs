@@ -6,7 +6,7 @@ use super::Raw;
 use super::context::Context;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
-use crate::cuda::sys::{self, GreenOf, StreamOf};
+use crate::cuda::sys::{self, CUgreenCtx_st, CUstream_st};
 
 /// A fixed subset of a device's multiprocessors: kernels launched into its streams run on these and
 /// on no others.
@@ -23,7 +23,7 @@ pub struct GreenContext(pub(super) Arc<Green>);
 pub(in crate::cuda) struct Green {
     context: Context,
     /// Used by one thread at a time.
-    raw: Mutex<Raw<GreenOf>>,
+    raw: Mutex<Raw<CUgreenCtx_st>>,
     multiprocessors: u32,
 }
 
@@ -93,7 +93,7 @@ impl Green {
     }
 
     /// Creates a stream in this green context that does not synchronize with the default stream.
-    pub(super) fn stream(&self, priority: i32) -> Result<Raw<StreamOf>> {
+    pub(super) fn stream(&self, priority: i32) -> Result<Raw<CUstream_st>> {
         let green = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, flags) = (self.context.driver(), sys::STREAM_NON_BLOCKING);
         // SAFETY: the stream is written; the green context is alive, and no other thread uses it.

@@ -34,7 +34,7 @@ mod threads {
     #![allow(unsafe_code)]
 
     use super::Raw;
-    use crate::cuda::sys::{ContextOf, EventOf, FunctionOf, ModuleOf, StreamOf};
+    use crate::cuda::sys::{CUctx_st, CUevent_st, CUfunc_st, CUmod_st, CUstream_st};
 
     // SAFETY: no object of the CUDA driver belongs to a thread; a handle is only a reference.
     unsafe impl<T> Send for Raw<T> {}
@@ -45,15 +45,15 @@ mod threads {
     // enforced by `!Sync` or a lock.
 
     // SAFETY: contexts are thread-safe in the driver.
-    unsafe impl Sync for Raw<ContextOf> {}
+    unsafe impl Sync for Raw<CUctx_st> {}
     // SAFETY: streams are thread-safe in the driver.
-    unsafe impl Sync for Raw<StreamOf> {}
+    unsafe impl Sync for Raw<CUstream_st> {}
     // SAFETY: events are thread-safe in the driver.
-    unsafe impl Sync for Raw<EventOf> {}
+    unsafe impl Sync for Raw<CUevent_st> {}
     // SAFETY: a loaded module is only read until its only owner unloads it.
-    unsafe impl Sync for Raw<ModuleOf> {}
+    unsafe impl Sync for Raw<CUmod_st> {}
     // SAFETY: a kernel is only read.
-    unsafe impl Sync for Raw<FunctionOf> {}
+    unsafe impl Sync for Raw<CUfunc_st> {}
 }
 
 /// Thread-safety guarantees for users. A doc test of `CapturedGraph` checks that it is not `Sync`.

@@ -8,10 +8,10 @@ use super::context::Context;
 use super::stream::Stream;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
-use crate::cuda::sys::{FunctionOf, ModuleOf};
+use crate::cuda::sys::{CUfunc_st, CUmod_st};
 
 /// Maximum number of kernel arguments.
-const ARGUMENTS: usize = 16;
+const MAX_ARGUMENTS: usize = 16;
 
 /// A loaded module of device code.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct Module(Arc<Loaded>);
 #[derive(Debug)]
 struct Loaded {
     context: Context,
-    raw: Raw<ModuleOf>,
+    raw: Raw<CUmod_st>,
 }
 
 impl Module {
@@ -61,7 +61,7 @@ impl Drop for Loaded {
 /// A kernel. It holds a reference to its module.
 #[derive(Debug, Clone)]
 pub struct Function {
-    raw: Raw<FunctionOf>,
+    raw: Raw<CUfunc_st>,
     _module: Module,
 }
 
@@ -108,10 +108,12 @@ impl Function {
     /// where they point. The module and the memory must outlive the kernel's execution, or the
     /// graph and the graphs made from it if the stream is being captured.
     pub unsafe fn launch(&self, stream: &Stream, shape: LaunchShape, arguments: &[Argument]) -> Result<()> {
-        let mut pointers = [std::ptr::null_mut(); ARGUMENTS];
+        let mut pointers = [std::ptr::null_mut(); MAX_ARGUMENTS];
         let given = arguments.len();
         let slots = pointers.get_mut(..given).ok_or_else(|| {
-            Error::Invalid(format!("a kernel was given {given} arguments, and {ARGUMENTS} are the most"))
+            Error::Invalid(format!(
+                "a kernel takes at most {MAX_ARGUMENTS} arguments, and {given} were given"
+            ))
         })?;
         for (slot, argument) in slots.iter_mut().zip(arguments) {
             *slot = argument.pointer();

@@ -8,7 +8,7 @@ use super::event::Event;
 use super::green::GreenContext;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::{Driver, written};
-use crate::cuda::sys::{STREAM_NON_BLOCKING, StreamOf};
+use crate::cuda::sys::{CUstream_st, STREAM_NON_BLOCKING};
 
 /// Scheduling priority of the kernels of a stream or a graph. Waiting blocks are started in
 /// priority order. It is a hint, does not preempt running blocks, and applies to kernels only.
@@ -34,7 +34,7 @@ impl Priority {
 #[derive(Debug)]
 pub struct Stream {
     context: Context,
-    raw: Raw<StreamOf>,
+    raw: Raw<CUstream_st>,
     /// The green context that it runs in, if it does not use the whole device.
     green: Option<GreenContext>,
     /// Whether another library owns it and destroys it.
@@ -124,7 +124,7 @@ impl Stream {
         self.context.driver()
     }
 
-    pub(super) fn raw(&self) -> *mut StreamOf {
+    pub(super) fn raw(&self) -> *mut CUstream_st {
         self.raw.0
     }
 }

@@ -21,7 +21,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_job_rests_goes_on_and_ends_as_it_is_told() {
+fn pause_resume_and_drain_take_effect() {
     for idle in [Idle::Yield, Idle::Park] {
         let (over, ran, other) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         let count = |counter: &'static str| {
@@ -74,7 +74,7 @@ fn a_job_rests_goes_on_and_ends_as_it_is_told() {
 }
 
 #[test]
-fn what_is_asked_for_before_the_run_counts() {
+fn requests_before_the_run_take_effect() {
     let (mut paused_ran, mut drained_ran) = (0, 0);
     let mut polls = 0;
     let next = || {
@@ -101,7 +101,7 @@ fn what_is_asked_for_before_the_run_counts() {
 }
 
 #[test]
-fn what_a_drained_job_has_announced_runs_when_it_is_resumed() {
+fn announced_tasklet_of_a_drained_job_runs_after_resume() {
     let log = RefCell::new(String::new());
     let mut driver = CpuDriver::new(Policy::artifact());
     let control = driver.add(Scripted::new('a', &[Go; 9], &log));

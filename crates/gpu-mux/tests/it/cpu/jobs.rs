@@ -68,7 +68,7 @@ impl PolledJob for Scripted<'_> {
             ScriptStep::Wait => return Ok(JobState::Waiting),
             ScriptStep::Communicate => return Ok(JobState::Communicating(Upcoming::at_site(1000))),
             ScriptStep::FailToPoll => return Err(JobError::Scripted),
-            ScriptStep::PanicInPoll => panic!("{} does not like to be asked", self.name),
+            ScriptStep::PanicInPoll => panic!("{} panics in poll", self.name),
             ScriptStep::Go | ScriptStep::At(_) | ScriptStep::FailToRun | ScriptStep::PanicInRun => {
                 self.announced = Some(step);
             }
@@ -83,7 +83,7 @@ impl PolledJob for Scripted<'_> {
         self.log.borrow_mut().push(self.name);
         match self.announced.take() {
             Some(ScriptStep::Go | ScriptStep::At(_)) => Ok(()),
-            Some(ScriptStep::PanicInRun) => panic!("{} does not like to run", self.name),
+            Some(ScriptStep::PanicInRun) => panic!("{} panics in run", self.name),
             _ => Err(JobError::Scripted),
         }
     }

@@ -1,9 +1,9 @@
 //! The CPU driver, with jobs that follow a script.
 
 mod control;
+mod control_from_callbacks;
 mod idle;
 mod jobs;
-mod meddling;
 
 use std::cell::RefCell;
 use std::num::NonZeroU32;
@@ -20,13 +20,13 @@ use jobs::{JobError, ScriptStep, Scripted};
 
 /// Results of a scripted run: the order of tasklets, the result, and the outcomes of the background
 /// jobs.
-struct Ran {
+struct ScriptedRun {
     log: String,
     result: Result<Usage, JobError>,
     ends: Vec<Option<End<JobError>>>,
 }
 
-fn run_by(policy: Policy, foreground: &[ScriptStep], background: &[&[ScriptStep]]) -> Ran {
+fn run_by(policy: Policy, foreground: &[ScriptStep], background: &[&[ScriptStep]]) -> ScriptedRun {
     let log = RefCell::new(String::new());
     let mut driver = CpuDriver::new(policy);
     for (name, steps) in ('a'..).zip(background) {
@@ -34,10 +34,10 @@ fn run_by(policy: Policy, foreground: &[ScriptStep], background: &[&[ScriptStep]
     }
     let result = driver.run(&mut Scripted::new('F', foreground, &log));
     let ends = driver.background().iter().map(|job| job.end().cloned()).collect();
-    Ran { log: log.take(), result, ends }
+    ScriptedRun { log: log.take(), result, ends }
 }
 
-fn run(foreground: &[ScriptStep], background: &[ScriptStep]) -> Ran {
+fn run(foreground: &[ScriptStep], background: &[ScriptStep]) -> ScriptedRun {
     run_by(scripted(), foreground, &[background])
 }
 
@@ -47,7 +47,7 @@ fn scripted() -> Policy {
 }
 
 #[test]
-fn the_background_gets_one_tasklet_for_every_poll_in_vain() {
+fn background_gets_one_tasklet_for_every_unready_poll() {
     let ran = run(&[Go, Go, Wait, Wait, Go, Communicate, Go], &[Go; 9]);
     assert_eq!((ran.log.as_str(), &ran.ends[0]), ("FFaaFaF", &None));
     let usage = ran.result.unwrap();
@@ -63,14 +63,14 @@ fn the_foreground_runs_alone() {
 }
 
 #[test]
-fn a_background_that_fails_or_panics_touches_nobody() {
+fn failing_or_panicking_background_does_not_affect_other_jobs() {
     let message = |text: &str| Some(End::Panicked(text.to_owned()));
     let failed = Some(End::Failed(JobError::Scripted));
     for (step, tasklets, end) in [
         (FailToRun, 2, failed.clone()),
         (FailToPoll, 1, failed),
-        (PanicInRun, 2, message("a does not like to run")),
-        (PanicInPoll, 1, message("a does not like to be asked")),
+        (PanicInRun, 2, message("a panics in run")),
+        (PanicInPoll, 1, message("a panics in poll")),
     ] {
         let foreground = [&[Go][..], &[Wait; 8], &[Go, Wait, Go]].concat();
         let ran = run_by(scripted(), &foreground, &[&[Go, step, Go], &[Go; 3]]);
@@ -82,19 +82,19 @@ fn a_background_that_fails_or_panics_touches_nobody() {
 }
 
 #[test]
-fn a_background_that_stalls_touches_nobody() {
+fn stalled_background_does_not_affect_other_jobs() {
     let ran = run_by(scripted(), &[Go, Wait, Wait, Go], &[&[Wait; 99], &[Go; 9]]);
     assert_eq!((ran.log.as_str(), ran.ends), ("FbbF", vec![None, None]));
 }
 
 #[test]
-fn a_background_that_is_done_is_left_alone() {
+fn finished_background_is_not_polled_again() {
     let ran = run(&[Go, Wait, Wait, Wait, Go], &[Go]);
     assert_eq!((ran.log.as_str(), ran.ends), ("FaF", vec![Some(End::Finished)]));
 }
 
 #[test]
-fn a_foreground_that_fails_ends_the_run_and_the_next_goes_on() {
+fn failing_foreground_ends_the_run_and_the_next_run_works() {
     for failure in [FailToRun, FailToPoll, PanicInRun, PanicInPoll] {
         let log = RefCell::new(String::new());
         let mut driver = CpuDriver::new(scripted());
@@ -109,7 +109,7 @@ fn a_foreground_that_fails_ends_the_run_and_the_next_goes_on() {
 }
 
 #[test]
-fn jobs_that_have_ended_are_taken_out_and_others_take_their_place() {
+fn ended_jobs_can_be_removed_and_replaced() {
     let log = RefCell::new(String::new());
     let mut driver = CpuDriver::new(scripted());
     let run = |driver: &mut CpuDriver<_>| {
@@ -120,10 +120,10 @@ fn jobs_that_have_ended_are_taken_out_and_others_take_their_place() {
         driver.add(Scripted::new(name, steps, &log));
     }
     run(&mut driver);
-    assert!(format!("{driver:?}").contains("Panicked(\"d does not like to run\")"), "{driver:?}");
+    assert!(format!("{driver:?}").contains("Panicked(\"d panics in run\")"), "{driver:?}");
     let ended = driver.take_ended();
     let ends: Vec<_> = ended.iter().map(|job| (job.tasklets(), job.end().unwrap())).collect();
-    let panicked = End::Panicked("d does not like to run".into());
+    let panicked = End::Panicked("d panics in run".into());
     assert_eq!(ends, [(2, &End::Failed(JobError::Scripted)), (0, &End::Finished), (1, &panicked)]);
     assert_eq!(driver.background().len(), 1);
     driver.add(Scripted::new('e', &[Go; 2], &log));
@@ -134,7 +134,7 @@ fn jobs_that_have_ended_are_taken_out_and_others_take_their_place() {
 }
 
 #[test]
-fn the_background_goes_on_in_the_next_run() {
+fn background_continues_in_the_next_run() {
     let log = RefCell::new(String::new());
     let mut background = Scripted::new('a', &[Go; 3], &log);
     // A tasklet announced to a driver that withholds it is still announced to the next driver.
@@ -153,14 +153,14 @@ fn the_background_goes_on_in_the_next_run() {
 }
 
 #[test]
-fn communication_holds_the_background_back_where_the_policy_says_so() {
+fn communication_withholds_background_according_to_the_policy() {
     let script = [Go, Communicate, Communicate, Wait, Go, Communicate, Go];
     assert_eq!(run_by(Policy::artifact(), &script, &[&[Go; 9]]).log, "FaFF");
     assert_eq!(run_by(scripted(), &script, &[&[Go; 9]]).log, "FaaaFaF");
 }
 
 #[test]
-fn background_that_does_not_fit_the_gap_stays_out_once_the_gap_is_known() {
+fn background_that_does_not_fit_a_learned_gap_is_withheld() {
     let piece = Upcoming { estimate: Some(Duration::from_secs(3600)), site: None };
     let gaps = Gaps { delay_share: 0.0, credit: Duration::from_secs(10), weight: 1.0 };
     let policy = Policy { background_piece: None, gaps: Some(gaps), ..Policy::default() };
@@ -205,18 +205,18 @@ fn background_jobs_share_by_their_weights() {
 }
 
 #[test]
-fn every_way_of_waiting_sees_the_work_that_comes() {
+fn every_idle_mode_sees_new_work() {
     let sleep = Idle::Sleep(Duration::from_micros(10));
     let (send, seen) = mpsc::channel();
     // A parked worker polls again only while a job communicates. The test of the waker covers the
     // other cases.
     let ways = [(Idle::Spin, Wait), (Idle::Yield, Wait), (sleep, Wait), (Idle::Park, Communicate)];
     std::thread::spawn(move || {
-        for (idle, in_vain) in ways {
+        for (idle, unready) in ways {
             let log = RefCell::new(String::new());
             let mut driver = CpuDriver::new(scripted()).idle(idle);
             driver.add(Scripted::new('a', &[Wait, Go], &log));
-            let foreground = [[in_vain; 20].as_slice(), &[Go]].concat();
+            let foreground = [[unready; 20].as_slice(), &[Go]].concat();
             driver.run(&mut Scripted::new('F', &foreground, &log)).unwrap();
             send.send((idle, log.take())).unwrap();
         }
@@ -228,7 +228,7 @@ fn every_way_of_waiting_sees_the_work_that_comes() {
 }
 
 #[test]
-fn a_background_that_communicates_is_not_slept_over() {
+fn communicating_background_is_polled_while_parked() {
     let (send, seen) = mpsc::channel();
     std::thread::spawn(move || {
         let log = RefCell::new(String::new());

@@ -10,7 +10,7 @@ use gpu_mux::cuda::{
 use gpu_mux::{Lane, Policy};
 
 use super::kernels::{kernel, launch};
-use super::{library, nothing_amiss, on_emulated_device};
+use super::{assert_no_misuse_or_leaks, library, on_emulated_device};
 
 #[test]
 fn a_new_driver_has_everything() {
@@ -32,7 +32,7 @@ fn lacks(prepare: impl FnOnce(&Emulator), ask: impl FnOnce(&Context) -> Result<(
     let error = ask(&context).unwrap_err();
     assert!(matches!(error, Error::Lacking { .. }), "{error:?}");
     context.close().unwrap();
-    nothing_amiss(&emulator);
+    assert_no_misuse_or_leaks(&emulator);
     error.to_string()
 }
 
@@ -64,7 +64,7 @@ fn a_technique_that_the_driver_lacks_is_an_error_that_names_it() {
 
 /// A failing query of a technique that no policy requests does not make the device unusable.
 #[test]
-fn a_probe_that_fails_is_a_technique_that_is_not_there() {
+fn failed_capability_query_means_not_supported() {
     for code in [1, 101, 800, 914, 915] {
         on_emulated_device(|emulator, context| {
             context.capabilities()?;
@@ -103,14 +103,14 @@ fn graphs_without_priorities_run_on_a_driver_that_has_none() {
 }
 
 #[test]
-fn an_older_driver_is_seen_to_be_older() {
+fn older_driver_has_no_green_contexts() {
     let emulator = Emulator::new().unwrap();
     emulator.set(Setting::DriverVersion, 12_020);
     let context = Context::open(&library(), 0).unwrap();
     let found = context.capabilities().unwrap();
     assert!(found.node_priority && found.stream_memory_operations && !found.green_contexts);
     context.close().unwrap();
-    nothing_amiss(&emulator);
+    assert_no_misuse_or_leaks(&emulator);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_green_context_has_multiprocessors_of_its_own() {
 }
 
 #[test]
-fn no_driver_is_one_line_that_says_what_to_do() {
+fn missing_driver_is_a_one_line_error_with_a_remedy() {
     let line = |error: Error| {
         let line = error.to_string();
         assert!(!line.contains('\n') && matches!(error, Error::Unavailable(_)), "{line}");
@@ -155,7 +155,7 @@ fn no_driver_is_one_line_that_says_what_to_do() {
 }
 
 #[test]
-fn no_device_and_a_device_too_many_are_errors() {
+fn missing_and_nonexistent_devices_are_errors() {
     let emulator = Emulator::new().unwrap();
     emulator.set(Setting::Devices, 0);
     let none = CudaLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap_err();
@@ -166,17 +166,17 @@ fn no_device_and_a_device_too_many_are_errors() {
 }
 
 #[test]
-fn a_context_in_use_is_not_closed_and_says_so() {
+fn closing_a_context_in_use_is_an_error() {
     let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
     let stream = Stream::new(&context, Priority::Background).unwrap();
     assert_eq!(context.close(), Err(Error::StillInUse { owners: 1 }));
     drop(stream);
-    nothing_amiss(&emulator);
+    assert_no_misuse_or_leaks(&emulator);
 }
 
 #[test]
-fn the_error_of_a_drop_comes_out_later() {
+fn destructor_errors_are_reported_later() {
     let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
     let stream = Stream::new(&context, Priority::Background).unwrap();
@@ -187,5 +187,5 @@ fn the_error_of_a_drop_comes_out_later() {
     assert_eq!((call, code), ("cuStreamDestroy_v2", 999));
     assert_eq!(context.check(), Ok(()));
     context.close().unwrap();
-    nothing_amiss(&emulator);
+    assert_no_misuse_or_leaks(&emulator);
 }

@@ -30,7 +30,7 @@ fn tasklets_of_a_lane_run_in_order_and_are_timed_by_the_device() {
 }
 
 #[test]
-fn nothing_waits_but_wait() {
+fn only_wait_blocks() {
     on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let long = kernel(context, "long_900ms")?;
@@ -140,7 +140,7 @@ fn a_background_launch_that_fails_leaves_the_foreground_alone() {
 }
 
 #[test]
-fn the_policy_says_how_work_is_prepared() {
+fn preparation_follows_the_policy() {
     on_emulated_device(|emulator, context| {
         let once = TimingRuns::without_side_effects(NonZeroUsize::MIN);
         let layers = super::kernels::kernels(context, &["a_100us", "b_200us", "c_300us"])?;
@@ -171,7 +171,7 @@ fn the_policy_says_how_work_is_prepared() {
 }
 
 #[test]
-fn priorities_are_given_where_the_policy_wants_them() {
+fn stream_priorities_follow_the_policy() {
     for (policy, urgent_first) in [(Policy::priority(), true), (Policy::naive(), false)] {
         on_emulated_device(|emulator, context| {
             emulator.set(Setting::QueryNs, 100);
@@ -204,7 +204,7 @@ fn a_device_can_be_moved_to_the_thread_that_drives_it() {
 }
 
 #[test]
-fn what_has_finished_is_given_in_the_order_of_launches() {
+fn finished_tasklets_are_returned_in_launch_order() {
     on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
@@ -220,7 +220,7 @@ fn what_has_finished_is_given_in_the_order_of_launches() {
 }
 
 #[test]
-fn a_tasklet_cannot_be_after_one_that_is_still_to_come() {
+fn dependency_on_a_later_tasklet_is_an_error() {
     on_emulated_device(|_, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
@@ -234,7 +234,7 @@ fn a_tasklet_cannot_be_after_one_that_is_still_to_come() {
 }
 
 #[test]
-fn the_device_says_when_what_has_finished_had_ended() {
+fn end_times_are_on_the_device_clock() {
     on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         emulator.set(Setting::QueryNs, 500_000);
@@ -265,7 +265,7 @@ fn the_device_says_when_what_has_finished_had_ended() {
 
 /// CUDA returns times in single precision, whose rounding error grows with time.
 #[test]
-fn the_devices_clock_is_as_exact_after_a_long_time() {
+fn device_clock_stays_exact_after_a_long_time() {
     on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
@@ -287,7 +287,7 @@ fn the_devices_clock_is_as_exact_after_a_long_time() {
 
 /// A negative duration is an error.
 #[test]
-fn a_time_between_marks_in_the_wrong_order_is_an_error() {
+fn negative_event_duration_is_an_error() {
     on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let (first, second) = (Event::timed(&stream)?, Event::timed(&stream)?);

@@ -11,7 +11,7 @@ use super::tasklets::{all_finished, device, work};
 use super::{library, on_emulated_device};
 
 #[test]
-fn work_that_was_launched_in_part_stays_until_it_is_through() {
+fn partially_launched_work_is_kept_until_the_stream_is_idle() {
     on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let layer = kernel(context, "layer_10us")?;
@@ -35,7 +35,7 @@ fn work_that_was_launched_in_part_stays_until_it_is_through() {
 /// A background kernel that, for example, reads an invalid address. The foreground fails too, and
 /// nothing hangs.
 #[test]
-fn a_kernel_that_crashes_ends_everything_with_an_error_that_says_so() {
+fn crashing_kernel_ends_all_work_with_a_sticky_error() {
     let emulator = Emulator::new().unwrap();
     let context = Context::open(&library(), 0).unwrap();
     let options = DeviceOptions { gate: true, background_multiprocessors: Some(16) };
@@ -54,7 +54,7 @@ fn a_kernel_that_crashes_ends_everything_with_an_error_that_says_so() {
 }
 
 #[test]
-fn errors_that_spoil_the_context_are_told_from_others() {
+fn sticky_errors_are_distinguished() {
     // The codes of cuda.h: out of memory, invalid handle, unknown; then ECC, NVLink, contained,
     // illegal address, launch timeout, context destroyed, assertion, launch failed, tensor memory
     // leak, MPS terminated, external device.
@@ -71,7 +71,7 @@ fn errors_that_spoil_the_context_are_told_from_others() {
 }
 
 #[test]
-fn a_driver_whose_green_contexts_take_no_foreign_events_is_said_to_lack_them() {
+fn green_contexts_without_foreign_events_are_reported_as_lacking() {
     on_emulated_device(|emulator, context| {
         emulator.set(Setting::EventsOfOtherContexts, 0);
         let options = DeviceOptions { gate: false, background_multiprocessors: Some(16) };

@@ -7,8 +7,8 @@ use std::time::Duration;
 use cuda_emulator::{Emulator, Setting};
 use gpu_mux::cuda::{Error, Result};
 
-use super::scenario::whole;
-use super::{library, nothing_amiss};
+use super::scenario::run_scenario;
+use super::{assert_no_misuse_or_leaks, library};
 
 const UNKNOWN: u32 = 999;
 
@@ -16,7 +16,7 @@ const UNKNOWN: u32 = 999;
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
-fn an_error_at_any_call_comes_out_and_nothing_is_left_behind() {
+fn error_at_any_call_is_returned_without_leaks() {
     let (done, all_done) = mpsc::channel();
     let tested = thread::spawn(move || {
         every_call_fails_once();
@@ -31,17 +31,17 @@ fn an_error_at_any_call_comes_out_and_nothing_is_left_behind() {
 fn every_call_fails_once() {
     let calls = {
         let emulator = Emulator::new().unwrap();
-        faster(&emulator);
-        whole(&library()).unwrap();
-        nothing_amiss(&emulator);
+        speed_up(&emulator);
+        run_scenario(&library()).unwrap();
+        assert_no_misuse_or_leaks(&emulator);
         emulator.calls()
     };
     let mut seen = std::collections::BTreeSet::new();
     for call in 1.. {
         let emulator = Emulator::new().unwrap();
-        faster(&emulator);
+        speed_up(&emulator);
         emulator.fail_call(call, UNKNOWN);
-        let result = opened_and_used();
+        let result = open_and_run_scenario();
         if emulator.calls() < call {
             // Past the last call.
             assert!(call > calls, "{call} of {calls}");
@@ -74,11 +74,11 @@ fn every_call_fails_once() {
 }
 
 /// Makes work end after a few queries.
-fn faster(emulator: &Emulator) {
+fn speed_up(emulator: &Emulator) {
     emulator.set(Setting::QueryNs, 20_000);
 }
 
-fn opened_and_used() -> Result<()> {
+fn open_and_run_scenario() -> Result<()> {
     let library = gpu_mux::cuda::CudaLibrary::open_first_of(&[Emulator::library().unwrap()])?;
-    whole(&library)
+    run_scenario(&library)
 }

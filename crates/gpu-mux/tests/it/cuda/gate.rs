@@ -59,7 +59,7 @@ fn background_passes_while_the_foreground_waits_for_communication() {
 }
 
 #[test]
-fn a_gate_that_the_foreground_has_shut_is_open_when_it_is_idle() {
+fn gate_is_open_while_the_foreground_is_idle() {
     on_emulated_device(|_, context| {
         let mut device = device(context, DeviceOptions { gate: true, background_multiprocessors: Some(32) })?;
         assert!(device.background_multiprocessors().is_some_and(|count| (32..132).contains(&count)));
@@ -75,7 +75,7 @@ fn a_gate_that_the_foreground_has_shut_is_open_when_it_is_idle() {
 }
 
 #[test]
-fn a_preparation_opens_the_gate_for_what_waits_in_front_of_it() {
+fn preparing_work_opens_the_gate() {
     on_emulated_device(|_, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;
@@ -105,7 +105,7 @@ fn owner(context: &Context, kernel: &gpu_mux::cuda::Function) -> Result<Work> {
 }
 
 #[test]
-fn what_finished_work_owned_is_not_freed_behind_a_shut_gate() {
+fn memory_is_not_freed_while_the_gate_is_shut() {
     on_emulated_device(|emulator, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;
@@ -128,7 +128,7 @@ fn freed(emulator: &Emulator) -> bool {
 }
 
 #[test]
-fn nothing_waits_for_the_background_to_free_what_finished_work_owned() {
+fn freeing_finished_work_does_not_wait_for_background() {
     on_emulated_device(|emulator, context| {
         let mut device = device(context, DeviceOptions::default())?;
         let (layer, long) = (kernel(context, "layer_10us")?, kernel(context, "long_900ms")?);
@@ -145,7 +145,7 @@ fn nothing_waits_for_the_background_to_free_what_finished_work_owned() {
 }
 
 #[test]
-fn after_a_launch_that_failed_memory_can_be_freed_at_once() {
+fn memory_can_be_freed_after_a_failed_launch() {
     on_emulated_device(|_, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;

@@ -230,7 +230,7 @@ fn a_graph_that_allocates_is_neither_cut_nor_merged() {
 }
 
 #[test]
-fn a_chained_graph_is_a_node_that_is_looked_into() {
+fn priorities_and_cuts_apply_inside_chained_graphs() {
     on_emulated_device(|emulator, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let layers = kernels(context, &["a_10us", "b_20us", "c_30us"])?;

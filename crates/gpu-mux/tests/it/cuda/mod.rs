@@ -8,10 +8,10 @@ mod faults;
 mod gate;
 mod graphs;
 mod kernels;
-mod same_figures;
 mod scenario;
 mod sharing;
 mod tasklets;
+mod virtual_device_agreement;
 
 use cuda_emulator::Emulator;
 use gpu_mux::cuda::{Context, CudaLibrary, Result};
@@ -22,7 +22,7 @@ fn on_emulated_device(test: impl FnOnce(&Emulator, &Context) -> Result<()>) {
     let context = Context::open(&library(), 0).unwrap();
     let tested = test(&emulator, &context);
     tested.and(context.close()).unwrap();
-    nothing_amiss(&emulator);
+    assert_no_misuse_or_leaks(&emulator);
 }
 
 /// Opens the emulated driver.
@@ -30,7 +30,7 @@ fn library() -> CudaLibrary {
     CudaLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap()
 }
 
-fn nothing_amiss(emulator: &Emulator) {
+fn assert_no_misuse_or_leaks(emulator: &Emulator) {
     assert_eq!(emulator.misuse(), [""; 0], "misuse, with these calls: {:#?}", emulator.log());
     assert_eq!(emulator.leaks(), [""; 0], "leaks, with these calls: {:#?}", emulator.log());
 }

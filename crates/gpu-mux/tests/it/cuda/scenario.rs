@@ -12,7 +12,7 @@ use gpu_mux::{Driver, DriverError, JobId, Lane, Policy, Tasklet};
 use super::kernels::{kernels, launch, launch_all};
 
 /// Opens a device, uses it and closes it.
-pub(crate) fn whole(library: &CudaLibrary) -> Result<()> {
+pub(crate) fn run_scenario(library: &CudaLibrary) -> Result<()> {
     let context = Context::open(library, 0)?;
     let used = use_everything(&context);
     used.and(context.close())

@@ -3,13 +3,13 @@
 use cuda_emulator::Emulator;
 
 use super::library;
-use super::scenario::whole;
+use super::scenario::run_scenario;
 
 #[test]
-fn everything_that_the_driver_does_is_right_use_of_cuda() {
+fn scenario_uses_cuda_correctly() {
     let emulator = Emulator::new().unwrap();
-    whole(&library()).unwrap();
-    super::nothing_amiss(&emulator);
+    run_scenario(&library()).unwrap();
+    super::assert_no_misuse_or_leaks(&emulator);
     let background = emulator.kernels().into_iter().filter(|kernel| kernel.name == "c_30us");
     assert!(background.count() >= 2);
 }

@@ -16,7 +16,7 @@ proptest! {
     /// While the events are processed, every launch is checked: its order, the limit in flight, the
     /// rules that withhold background, and that no decision delays the foreground.
     #[test]
-    fn everything_is_launched_once_in_order(policy in policies(), actions in actions()) {
+    fn every_tasklet_is_launched_once_in_order(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);
         // All jobs are resumed and no more foreground arrives, so every remaining tasklet must be
         // launched.
@@ -48,7 +48,7 @@ proptest! {
     /// The launches of the foreground do not depend on what the background offers, or whether it
     /// finishes.
     #[test]
-    fn the_foreground_does_not_notice_the_background(policy in policies(), actions in actions()) {
+    fn foreground_launches_do_not_depend_on_background(policy in policies(), actions in actions()) {
         // Only foreground tasklets finish, so the background stalls.
         let simulate = |with_background: bool| {
             let mut world = World::new(policy);
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pause_drains_and_then_launches_nothing(policy in policies(), actions in actions()) {
+    fn paused_jobs_launch_nothing(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);
         (0..JOBS).for_each(|job| world.pause(job));
         let launched = |world: &World| -> usize { background_jobs().map(|job| world.launched(job).len()).sum() };
@@ -114,7 +114,7 @@ proptest! {
 
     /// No wake-up is requested if nothing could be launched then.
     #[test]
-    fn an_idle_multiplexer_asks_for_nothing(policy in policies(), actions in actions()) {
+    fn idle_multiplexer_requests_no_wake_up(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);
         background_jobs().for_each(|job| world.tell(MuxEvent::Failed(job)));
         world.jobs.iter_mut().for_each(|job| job.lifecycle = Lifecycle::Failed);

@@ -60,10 +60,10 @@ const ESTIMATES: [f64; 4] = [1.0, 0.7, 1.3, 2.0];
 /// Simulates `laps` repetitions of the rounds. The foreground is away from the end of the previous
 /// tasklet.
 fn simulate(policy: Policy, rounds: &[Round], laps: usize, jobs: &[(Pieces, u32)]) -> Outcome {
-    play_estimated(policy, rounds, laps, jobs, 1.0)
+    simulate_with_estimates(policy, rounds, laps, jobs, 1.0)
 }
 
-fn play_estimated(
+fn simulate_with_estimates(
     policy: Policy,
     rounds: &[Round],
     laps: usize,
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn the_foreground_waits_for_what_may_be_in_flight_at_most(
+    fn foreground_wait_is_bounded_by_the_limit_in_flight(
         policy in policies(), rounds in rounds(), pieces in pieces(PIECE), long in 1..5000_u64,
     ) {
         // One piece that cannot be cut and has a correct estimate.
@@ -170,13 +170,13 @@ proptest! {
     }
 
     #[test]
-    fn the_delay_keeps_to_its_budget(
+    fn delays_stay_within_the_budget(
         policy in policies(), gaps in (1..=5_u32, 0..600_u64), rounds in rounds(), pieces in pieces(4 * PIECE),
         estimate in prop::sample::select(&ESTIMATES[..]),
     ) {
         let gaps = Gaps { delay_share: f64::from(gaps.0) / 100.0, credit: us(gaps.1), weight: 0.5 };
         let policy = Policy { gaps: Some(gaps), background_beside_compute: false, ..policy };
-        let outcome = play_estimated(policy, &rounds, 20, &[(pieces, 1)], estimate);
+        let outcome = simulate_with_estimates(policy, &rounds, 20, &[(pieces, 1)], estimate);
         let in_flight = us(4 * PIECE * policy.background_in_flight as u64);
         // For a window that begins at any time.
         let waits: Vec<_> = outcome.foreground().map(|run| run.start).zip(outcome.waits()).collect();
@@ -222,13 +222,13 @@ fn gap_fitting_delays_only_where_it_gains_more() {
 
 /// Wrong foreground estimates do not affect the charges to the budget.
 #[test]
-fn the_budget_is_kept_whatever_the_foreground_was_expected_to_take() {
+fn budget_holds_with_wrong_foreground_estimates() {
     let away = |us_away| Round { away: us(us_away), computes: us(900) };
     let irregular: Vec<Round> = (0..97).map(|round| away(300 + 61 * (round * round % 97))).collect();
     let policy = Policy::default();
     let pieces = vec![(us(240), Some(us(240)))];
     for estimate in ESTIMATES {
-        let outcome = play_estimated(policy, &irregular, 20, &[(pieces.clone(), 1)], estimate);
+        let outcome = simulate_with_estimates(policy, &irregular, 20, &[(pieces.clone(), 1)], estimate);
         let waited: Duration = outcome.waits().iter().sum();
         let share = waited.as_secs_f64() / outcome.end.as_secs_f64();
         assert!(share < 0.0125, "{share} with estimates of {estimate} times what it takes");
@@ -238,7 +238,7 @@ fn the_budget_is_kept_whatever_the_foreground_was_expected_to_take() {
 /// Background that regularly takes longer than its estimate, as it does beside communication, is
 /// expected to.
 #[test]
-fn estimates_that_are_wrong_by_habit_are_corrected() {
+fn systematically_wrong_estimates_are_corrected() {
     let gap = [Round { away: us(1000), computes: us(500) }];
     let pieces = |said| vec![(us(240), Some(us(said)))];
     let [honest, hasty] = [240, 170].map(|said| simulate(Policy::default(), &gap, 500, &[(pieces(said), 1)]));
@@ -299,7 +299,7 @@ fn a_job_that_was_away_does_not_catch_up() {
 
 /// The driver loop wakes up when only the passing of time allows a launch.
 #[test]
-fn the_driver_wakes_up_by_itself() {
+fn driver_wakes_up_when_feedback_expires() {
     let feedback = Feedback { limit: 1.1, rise: 1.0, fall: 0.1, patience: us(5000) };
     let policy = Policy { gaps: None, feedback: Some(feedback), ..Policy::default() };
     let mut driver = Driver::new(policy, SerialDevice::default());

@@ -33,7 +33,7 @@ impl Call {
 }
 
 /// The controls of all background jobs, and the requests for the next callbacks.
-struct Meddling {
+struct Requests {
     controls: RefCell<Vec<Control>>,
     calls: RefCell<VecDeque<Option<(usize, Call)>>>,
     /// The jobs that are paused or drained after all requests.
@@ -41,7 +41,7 @@ struct Meddling {
     begun: Instant,
 }
 
-impl Meddling {
+impl Requests {
     /// Returns whether every request has been made and every job that should be stopped is stopped,
     /// or the time limit has passed.
     fn is_settled(&self) -> bool {
@@ -52,32 +52,32 @@ impl Meddling {
 }
 
 /// A job that makes one request in each callback.
-struct Meddler<'a> {
+struct RequestingJob<'a> {
     job: Scripted<'a>,
     /// Its own index among the controls.
     place: Option<usize>,
-    meddling: &'a Meddling,
+    requests: &'a Requests,
 }
 
-impl Meddler<'_> {
-    fn meddle(&self) {
-        let controls = self.meddling.controls.borrow();
+impl RequestingJob<'_> {
+    fn make_request(&self) {
+        let controls = self.requests.controls.borrow();
         assert!(!self.place.is_some_and(|place| controls[place].is_stopped()), "called while stopped");
-        if let Some((place, call)) = self.meddling.calls.borrow_mut().pop_front().flatten() {
+        if let Some((place, call)) = self.requests.calls.borrow_mut().pop_front().flatten() {
             call.make(&controls[place % controls.len()]);
         }
     }
 }
 
-impl PolledJob for Meddler<'_> {
+impl PolledJob for RequestingJob<'_> {
     type Error = JobError;
 
     /// The foreground waits at its end until all requests have been made and have taken effect. The
     /// number of tasklets until then depends on the clock, because jobs share time.
     fn poll(&mut self) -> Result<JobState, JobError> {
-        self.meddle();
+        self.make_request();
         match self.job.poll()? {
-            JobState::Finished if self.place.is_none() && !self.meddling.is_settled() => {
+            JobState::Finished if self.place.is_none() && !self.requests.is_settled() => {
                 Ok(JobState::Waiting)
             }
             state => Ok(state),
@@ -85,7 +85,7 @@ impl PolledJob for Meddler<'_> {
     }
 
     fn run(&mut self) -> Result<(), JobError> {
-        self.meddle();
+        self.make_request();
         self.job.run()
     }
 }
@@ -102,17 +102,17 @@ fn paused_and_drained(place: usize, calls: &[Option<(usize, Call)>]) -> (bool, b
 }
 
 /// Results of a run with requests.
-struct Meddled {
+struct RunResult {
     result: Result<String, JobError>,
     ends: [Option<End<JobError>>; 2],
     stopped: [bool; 2],
 }
 
 /// Runs two background jobs while these requests are made, one in each callback.
-fn meddled(foreground: &[ScriptStep], calls: &[Option<(usize, Call)>]) -> Meddled {
+fn run_with_requests(foreground: &[ScriptStep], calls: &[Option<(usize, Call)>]) -> RunResult {
     let log = RefCell::new(String::new());
     let is_to_stop = |place: &usize| matches!(paused_and_drained(*place, calls), (true, _) | (_, true));
-    let meddling = Meddling {
+    let requests = Requests {
         controls: RefCell::default(),
         calls: RefCell::new(calls.iter().copied().collect()),
         to_stop: (0..2).filter(is_to_stop).collect(),
@@ -121,14 +121,14 @@ fn meddled(foreground: &[ScriptStep], calls: &[Option<(usize, Call)>]) -> Meddle
     let mut driver = CpuDriver::new(scripted());
     for (place, name) in ['a', 'b'].into_iter().enumerate() {
         let job = Scripted::repeating(name, Go, &log);
-        let control = driver.add(Meddler { job, place: Some(place), meddling: &meddling });
-        meddling.controls.borrow_mut().push(control);
+        let control = driver.add(RequestingJob { job, place: Some(place), requests: &requests });
+        requests.controls.borrow_mut().push(control);
     }
     let job = Scripted::new('F', foreground, &log);
-    let result = driver.run(&mut Meddler { job, place: None, meddling: &meddling }).map(|_| log.take());
+    let result = driver.run(&mut RequestingJob { job, place: None, requests: &requests }).map(|_| log.take());
     let ends = [0, 1].map(|place| driver.background()[place].end().cloned());
-    let stopped = [0, 1].map(|place| meddling.controls.borrow()[place].is_stopped());
-    Meddled { result, ends, stopped }
+    let stopped = [0, 1].map(|place| requests.controls.borrow()[place].is_stopped());
+    RunResult { result, ends, stopped }
 }
 
 #[test]
@@ -157,16 +157,16 @@ fn a_drain_is_final_and_a_pause_is_not() {
         ("pause", vec![(3, Call::Pause)], None, true),
         ("pause, resume", vec![(3, Call::Pause), (6, Call::Resume)], None, false),
     ] {
-        let meddled = meddled(&foreground, &at(&calls));
-        let log = meddled.result.unwrap_or_else(|error| panic!("{name}: {error:?}"));
-        assert_eq!((&meddled.ends, meddled.stopped), (&[None, end], [false, stopped]), "{name}: {log}");
+        let result = run_with_requests(&foreground, &at(&calls));
+        let log = result.result.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        assert_eq!((&result.ends, result.stopped), (&[None, end], [false, stopped]), "{name}: {log}");
         assert_eq!(log.matches('F').count(), 8, "{name}: {log}");
     }
 }
 
 proptest! {
     #[test]
-    fn no_call_ends_the_foreground(
+    fn requests_do_not_end_the_foreground(
         foreground in prop::collection::vec(prop_oneof![Just(Go), Just(Wait), Just(Communicate)], 0..60),
         calls in prop::collection::vec(
             prop::option::of((0..2_usize, prop_oneof![
@@ -178,7 +178,7 @@ proptest! {
             0..80,
         ),
     ) {
-        let Meddled { result, ends, stopped } = meddled(&foreground, &calls);
+        let RunResult { result, ends, stopped } = run_with_requests(&foreground, &calls);
         let log = result.unwrap();
         prop_assert_eq!(log.matches('F').count(), foreground.iter().filter(|step| **step == Go).count());
         for place in [0, 1] {

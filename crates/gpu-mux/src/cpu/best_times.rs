@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::Upcoming;
-use crate::by_site::BySite;
+use crate::site_averages::SiteAverages;
 
 /// Weights of a duration below the average of its site and of one at or above it.
 const WEIGHTS: (f64, f64) = (0.5, 0.01);
@@ -11,15 +11,15 @@ const WEIGHTS: (f64, f64) = (0.5, 0.01);
 /// Disturbances only lengthen a tasklet, so the average follows short durations quickly and long
 /// ones slowly.
 #[derive(Debug)]
-pub(super) struct Benchmarks(BySite);
+pub(super) struct BestTimes(SiteAverages);
 
-impl Default for Benchmarks {
+impl Default for BestTimes {
     fn default() -> Self {
-        Self(BySite::new(WEIGHTS.0, WEIGHTS.1))
+        Self(SiteAverages::new(WEIGHTS.0, WEIGHTS.1))
     }
 }
 
-impl Benchmarks {
+impl BestTimes {
     /// Returns the job's own estimate, or else the learned duration of the site.
     pub(super) fn estimate(&self, upcoming: Upcoming) -> Option<Duration> {
         upcoming.estimate.or_else(|| self.0.get(upcoming.site))
@@ -43,23 +43,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stays_close_to_the_shortest_and_the_job_knows_better() {
+    fn estimates_follow_short_durations_and_the_jobs_own_estimates_take_precedence() {
         let us = Duration::from_micros;
-        let mut benchmarks = Benchmarks::default();
-        assert_eq!(benchmarks.estimate(Upcoming::at_site(3)), None);
+        let mut best_times = BestTimes::default();
+        assert_eq!(best_times.estimate(Upcoming::at_site(3)), None);
         for round in 0..200 {
             // Every fourth is disturbed.
-            benchmarks.learn(Some(3), us(if round % 4 == 0 { 400 } else { 100 }));
+            best_times.learn(Some(3), us(if round % 4 == 0 { 400 } else { 100 }));
         }
-        let learned = benchmarks.estimate(Upcoming::at_site(3)).unwrap();
+        let learned = best_times.estimate(Upcoming::at_site(3)).unwrap();
         assert!(learned >= us(100) && learned < us(105), "{learned:?}");
-        let own_part = |site, took| benchmarks.own_part(site, us(took), Some(us(250)));
+        let own_part = |site, took| best_times.own_part(site, us(took), Some(us(250)));
         assert_eq!((own_part(Some(3), 9000), own_part(Some(3), 90)), (learned, us(90)));
         assert_eq!((own_part(Some(2), 9000), own_part(None, 9000)), (us(250), us(9000)));
-        assert_eq!(benchmarks.estimate(Upcoming { estimate: Some(us(7)), site: Some(3) }), Some(us(7)));
-        assert_eq!(benchmarks.estimate(Upcoming::at_site(2)), None);
-        assert_eq!(benchmarks.estimate(Upcoming::default()), None);
-        benchmarks.learn(Some(u32::MAX), us(1));
-        assert_eq!(benchmarks.estimate(Upcoming::at_site(u32::MAX)), None, "memory is bounded");
+        assert_eq!(best_times.estimate(Upcoming { estimate: Some(us(7)), site: Some(3) }), Some(us(7)));
+        assert_eq!(best_times.estimate(Upcoming::at_site(2)), None);
+        assert_eq!(best_times.estimate(Upcoming::default()), None);
+        best_times.learn(Some(u32::MAX), us(1));
+        assert_eq!(best_times.estimate(Upcoming::at_site(u32::MAX)), None, "memory is bounded");
     }
 }

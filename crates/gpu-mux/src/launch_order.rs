@@ -7,7 +7,7 @@ use crate::{Lane, Tasklet, TaskletId};
 /// Foreground tasklets of both lanes in launch order. A tasklet is removed when it and all tasklets
 /// launched before it have finished.
 #[derive(Debug, Clone)]
-pub(crate) struct InOrder {
+pub(crate) struct LaunchOrder {
     merging: Merging,
     tasklets: VecDeque<Launched>,
     /// Number of tasklets in the newest group, and the sum of their estimates.
@@ -26,7 +26,7 @@ struct Launched {
     group: u64,
 }
 
-impl InOrder {
+impl LaunchOrder {
     pub(crate) fn new(merging: Merging) -> Self {
         Self {
             merging,

@@ -30,9 +30,9 @@ const BACKGROUND: Duration = Duration::from_micros(70);
 
 /// The emulated driver's clock, in which a completion query takes half a microsecond.
 #[derive(Debug)]
-struct EmulatedTime(VirtualClock);
+struct EmulatedClock(VirtualClock);
 
-impl HostClock for EmulatedTime {
+impl HostClock for EmulatedClock {
     fn now(&self) -> Duration {
         self.0.now()
     }
@@ -98,7 +98,7 @@ impl<W: Clone, D: Device<Work = W>> Host<D> for Jobs<W> {
 
 /// Returns the average latency of an iteration in us, and the number of background kernels that
 /// ended in a period.
-fn figures<W: Clone, D: Device<Work = W>>(
+fn measure<W: Clone, D: Device<Work = W>>(
     policy: Policy,
     device: D,
     foreground: (W, Duration),
@@ -131,7 +131,7 @@ fn whole_device_kernels_take_the_same_on_the_emulated_driver_and_the_virtual_dev
         on_emulated_device(|emulator, context| {
             emulator.set(Setting::QueryNs, 500);
             let mut device = CudaDevice::new(context, policy, DeviceOptions::default())?;
-            device = device.with_host_clock(Arc::new(EmulatedTime(emulator.clock())));
+            device = device.with_host_clock(Arc::new(EmulatedClock(emulator.clock())));
             let once = TimingRuns::without_side_effects(NonZeroUsize::MIN);
             let layers = kernels(context, &FOREGROUND_KERNELS)?;
             let foreground =
@@ -162,7 +162,7 @@ fn whole_device_kernels_take_the_same_on_the_emulated_driver_and_the_virtual_dev
                 DeviceParameters::a100().without_overheads(),
                 policy.stream_priority,
             );
-            let modelled = figures(
+            let modelled = measure(
                 policy,
                 virtual_device.unwrap(),
                 (virtual_foreground, foreground.estimate),
@@ -172,7 +172,7 @@ fn whole_device_kernels_take_the_same_on_the_emulated_driver_and_the_virtual_dev
             let pieces = background.pieces.iter();
             let pieces = pieces.map(|piece| (piece.work.clone(), piece.estimate, kernels_of(piece) as usize));
             let emulated =
-                figures(policy, device, (foreground.work, foreground.estimate), pieces.collect()).unwrap();
+                measure(policy, device, (foreground.work, foreground.estimate), pieces.collect()).unwrap();
             println!(
                 "{name}: us an iteration, and background kernels: {emulated:.2?}, virtual {modelled:.2?}"
             );

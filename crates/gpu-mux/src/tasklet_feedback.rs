@@ -1,27 +1,27 @@
 use std::time::Duration;
 
-use crate::by_site::average_at;
 use crate::policy::Running;
+use crate::site_averages::entry_of;
 use crate::{Communication, Lane, Tasklet};
 
 /// Recent slow-down of each foreground tasklet, and whether it withholds the background.
 #[derive(Debug, Clone)]
-pub(crate) struct RunningRule {
+pub(crate) struct TaskletFeedbackRule {
     rules: Running,
     /// Moving average of measured time over estimate, by site.
     slowdowns: Vec<Option<f64>>,
 }
 
-impl RunningRule {
+impl TaskletFeedbackRule {
     pub(crate) fn new(rules: Running) -> Self {
         Self { rules, slowdowns: Vec::new() }
     }
 
     /// Records that the foreground was at `tasklet` for `took`. A tasklet without an estimate, or
     /// with a zero estimate, is ignored.
-    pub(crate) fn left(&mut self, tasklet: &Tasklet, took: Duration) {
+    pub(crate) fn record(&mut self, tasklet: &Tasklet, took: Duration) {
         let Some(alone) = tasklet.estimate.filter(|alone| !alone.is_zero()) else { return };
-        let Some(average) = average_at(&mut self.slowdowns, tasklet.site) else { return };
+        let Some(average) = entry_of(&mut self.slowdowns, tasklet.site) else { return };
         let slowdown = took.as_secs_f64() / alone.as_secs_f64();
         let weight = if slowdown > self.rules.limit { self.rules.rise } else { self.rules.fall };
         let known = average.unwrap_or(1.0);

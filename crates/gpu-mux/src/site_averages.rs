@@ -3,11 +3,11 @@ use std::time::Duration;
 use crate::seconds::seconds;
 
 /// Number of sites for which averages are kept, which bounds the memory for each job.
-const SITES: usize = 1 << 16;
+const MAX_SITES: usize = 1 << 16;
 
 /// Moving averages of durations by [site](crate::Tasklet::site).
 #[derive(Debug, Clone)]
-pub(crate) struct BySite {
+pub(crate) struct SiteAverages {
     /// Weights, from 0 to 1, of a duration below the average and of one at or above it.
     shorter: f64,
     longer: f64,
@@ -15,7 +15,7 @@ pub(crate) struct BySite {
     averages: Vec<Option<f64>>,
 }
 
-impl BySite {
+impl SiteAverages {
     pub(crate) fn new(shorter: f64, longer: f64) -> Self {
         Self { shorter, longer, averages: Vec::new() }
     }
@@ -26,7 +26,7 @@ impl BySite {
     }
 
     pub(crate) fn learn(&mut self, site: Option<u32>, time: Duration) {
-        let Some(average) = average_at(&mut self.averages, site) else { return };
+        let Some(average) = entry_of(&mut self.averages, site) else { return };
         let time = time.as_secs_f64();
         let known = average.unwrap_or(time);
         let weight = if time < known { self.shorter } else { self.longer };
@@ -35,8 +35,8 @@ impl BySite {
 }
 
 /// Returns the entry of a site, or `None` for a site that is not learned.
-pub(crate) fn average_at(averages: &mut Vec<Option<f64>>, site: Option<u32>) -> Option<&mut Option<f64>> {
-    let site = site.map(|site| site as usize).filter(|&site| site < SITES)?;
+pub(crate) fn entry_of(averages: &mut Vec<Option<f64>>, site: Option<u32>) -> Option<&mut Option<f64>> {
+    let site = site.map(|site| site as usize).filter(|&site| site < MAX_SITES)?;
     if averages.len() <= site {
         averages.resize(site + 1, None);
     }

@@ -6,38 +6,38 @@ use crate::gaps::{Admission, GapFitting};
 
 /// Decision about the background when no rule except gap fitting withholds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum BackgroundDecision {
     /// Launch the next tasklet of the job at this index.
     Launch(usize),
     /// Decide again at this time; `None` if waiting cannot help.
     NotBefore(Option<Duration>),
 }
 
-impl Turn {
+impl BackgroundDecision {
     /// Decides which job may launch its next tasklet; `None` if no job has a tasklet to launch.
     /// `gaps` is `None` while the foreground computes or gap fitting is off.
     ///
     /// The job with the least service goes first. If it is not admitted, another job may run
     /// instead, but not at the cost of the delay budget: otherwise a job with long pieces would
     /// never find the budget full.
-    pub(crate) fn of(background: &Background, gaps: Option<&mut GapFitting>, now: Duration) -> Option<Self> {
+    pub(crate) fn new(background: &Background, gaps: Option<&mut GapFitting>, now: Duration) -> Option<Self> {
         let starts = background.free_at(now);
         let mut gaps = gaps;
         let mut admission = |place: usize, tasklet: &Tasklet| match &mut gaps {
             Some(gaps) => gaps.admit(now, starts, background.expected(tasklet), background.last(place)),
             None => Admission::Now { overrun: Duration::ZERO },
         };
-        let least = background
+        let least_served = background
             .candidates()
-            .min_by(|(one, _), (other, _)| background.turn(*one).total_cmp(&background.turn(*other)));
-        let (first, tasklet) = least?;
+            .min_by(|(one, _), (other, _)| background.served(*one).total_cmp(&background.served(*other)));
+        let (first, tasklet) = least_served?;
         let mut again = match admission(first, tasklet) {
             Admission::Now { .. } => return Some(Self::Launch(first)),
             Admission::NotBefore(until) => until,
         };
         let mut next: Option<(f64, usize)> = None;
         for (place, tasklet) in background.candidates().filter(|&(place, _)| place != first) {
-            let served = background.turn(place);
+            let served = background.served(place);
             match admission(place, tasklet) {
                 Admission::Now { overrun } if !overrun.is_zero() => {}
                 Admission::Now { .. } if next.is_none_or(|(least, _)| served < least) => {
