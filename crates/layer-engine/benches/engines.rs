@@ -3,15 +3,15 @@
 //! reports the CPU engine's times; libtorch's times and the ratios are printed afterwards.
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 
-mod contest;
+mod workload;
 
 use std::time::{Duration, Instant};
 
-use contest::Work;
 use criterion::{Criterion, criterion_group, criterion_main};
 use layer_engine::{CpuEngine, Engine, EngineError, TorchEngine};
 use layer_graph::{Dropout, Layer, LayerKind, Shape, zoo};
 use tch::{Device, Kind, Tensor};
+use workload::Workload;
 
 const BATCH: usize = 8;
 const THREADS: usize = 2;
@@ -32,10 +32,10 @@ fn shapes(model: &str) -> Vec<(String, Layer)> {
     layers
 }
 
-/// Returns a closure that runs the work once.
-fn running<E: Engine<Scalar = f32>>(work: Result<Work<'_, E>, EngineError>) -> impl FnMut() {
-    let mut work = work.expect("an engine that has all kernels of the zoo");
-    move || work.run().expect("a layer that runs")
+/// Returns a closure that runs the workload once.
+fn prepared_run<E: Engine<Scalar = f32>>(workload: Result<Workload<'_, E>, EngineError>) -> impl FnMut() {
+    let mut workload = workload.expect("an engine that has all kernels of the zoo");
+    move || workload.run().expect("a layer that runs")
 }
 
 /// Returns a closure that runs libtorch's native dropout on `elements` elements, forward and
@@ -107,13 +107,13 @@ fn engines(criterion: &mut Criterion) {
     for (name, layer) in ["vgg16", "inception-v3"].into_iter().flat_map(shapes) {
         let kind = layer.kind().label();
         let name = format!("{name} ({kind})");
-        let ours = running(Work::layer(&cpu, &layer, BATCH));
+        let ours = prepared_run(Workload::layer(&cpu, &layer, BATCH));
         let measured = match layer.kind() {
             LayerKind::Dropout(rule) => {
                 let theirs = torch_dropout(rule, BATCH * layer.output_shape().elements());
                 measure(criterion, &name, ours, theirs)
             }
-            _ => measure(criterion, &name, ours, running(Work::layer(&torch, &layer, BATCH))),
+            _ => measure(criterion, &name, ours, prepared_run(Workload::layer(&torch, &layer, BATCH))),
         };
         if let Some(measured) = measured {
             ratios.push(Ratio { name, kind, measured });
@@ -141,8 +141,8 @@ fn engines(criterion: &mut Criterion) {
         println!("{:6.2}  worst: {}", worst.value(), worst.name);
     }
     let graph = zoo::model("vgg16").expect("a model of the zoo");
-    let ours = running(Work::iteration(&cpu, &graph, BATCH));
-    let theirs = running(Work::iteration(&torch, &graph, BATCH));
+    let ours = prepared_run(Workload::iteration(&cpu, &graph, BATCH));
+    let theirs = prepared_run(Workload::iteration(&torch, &graph, BATCH));
     if let Some([ours, theirs]) = measure(criterion, "vgg16 iteration", ours, theirs) {
         let ratio = ratio([ours, theirs]);
         println!("{ratio:6.2}  whole iteration of vgg16: {ours:.1?} / {theirs:.1?}");

@@ -84,7 +84,7 @@ impl Device {
             // SAFETY: the module is loaded.
             unsafe { result::module::get_function(module, name) }
         };
-        let raw = load().map_err(|error| driver_error(&format!("the kernel {name}"), error))?;
+        let raw = load().map_err(|error| driver_error(&format!("load kernel {name}"), error))?;
         Ok(Function { raw: DriverHandle(raw), name })
     }
 }

@@ -111,7 +111,7 @@ impl CudaKernel {
         }
         let driver_error =
             |function: &str, error| driver_error(&format!("`{}` ({function})", self.name), error);
-        queue.device().bind().map_err(|error| driver_error("its device", error))?;
+        queue.device().bind().map_err(|error| driver_error("select its device", error))?;
         let address = |slice: Option<DeviceSlice>, element: usize| {
             slice.map_or(0, |slice| slice.pointer + (element * size_of::<f32>()) as u64)
         };

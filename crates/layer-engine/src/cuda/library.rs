@@ -22,10 +22,10 @@ pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, EngineError> {
                 .to_owned(),
         ));
     }
-    let count =
-        CudaContext::device_count().map_err(|error| unusable(driver_error("devices", error).to_string()))?;
+    let count = CudaContext::device_count()
+        .map_err(|error| unusable(driver_error("count devices", error).to_string()))?;
     if !usize::try_from(count).is_ok_and(|count| ordinal < count) {
         return Err(unusable(format!("CUDA has {count} devices")));
     }
-    CudaContext::new(ordinal).map_err(|error| unusable(driver_error("its context", error).to_string()))
+    CudaContext::new(ordinal).map_err(|error| unusable(driver_error("open its context", error).to_string()))
 }
