@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::{Job, LoweredPlan};
-use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MOST_GPUS, Mode, PlanRequest, ProfileOrigin};
+use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MAX_GPUS, Mode, PlanRequest, ProfileOrigin};
 use deeppool::planning::plan_within_memory;
 use deeppool::program::LowerOptions;
 use layer_engine::Sgd;
@@ -140,7 +140,7 @@ pub(crate) struct ModeArgs {
     /// Hybrid parallelism: equal workers of M GPUs each, which divide the batch and reduce their gradients together; a worker runs a burst
     /// plan, or with --gpu-counts 1 a placement of the layers. M divides the GPUs, their quotient the batch; layers run on counts that
     /// divide a worker's samples
-    #[arg(long, value_name = "M", value_parser = within(1..=MOST_GPUS))]
+    #[arg(long, value_name = "M", value_parser = within(1..=MAX_GPUS))]
     pub(crate) worker_gpus: Option<usize>,
     /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, activations are computed again in the
     /// backward pass, or the batch is cut into 2, 4, 8 or more micro-batches, if they divide it and the network has no batch

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use deeppool::compare::{Total, most_total};
 use deeppool::costs::Costs;
 use deeppool::job::{Job, LoweredPlan};
-use deeppool::plan::{Capacity, ExecutionPlan, MOST_GPUS, Mode, PlanRequest};
+use deeppool::plan::{Capacity, ExecutionPlan, MAX_GPUS, Mode, PlanRequest};
 use deeppool::planning::{PlanAnalysis, PlanFrontier, RunExplanation, find_frontier, plan_within_memory};
 use deeppool::problem::{LimitRule, ProblemQuestion, points};
 use deeppool::program::LowerOptions;
@@ -50,7 +50,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     costs: CostArgs,
     /// How many GPUs there are
-    #[arg(long, value_parser = within(1..=MOST_GPUS), required_unless_present = "problem")]
+    #[arg(long, value_parser = within(1..=MAX_GPUS), required_unless_present = "problem")]
     gpus: Option<usize>,
     /// Samples of the global batch
     #[arg(long, value_parser = within(BATCH), required_unless_present_any = ["problem", "to_accuracy"])]

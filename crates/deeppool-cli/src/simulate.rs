@@ -4,7 +4,7 @@ use anyhow::bail;
 use clap::Args;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
-use deeppool::plan::{ExecutionPlan, MOST_GPUS};
+use deeppool::plan::{ExecutionPlan, MAX_GPUS};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{
     BackgroundCosts, SimulateOptions, Simulation, SimulationReport, contended, policy_named, undisturbed,
@@ -39,7 +39,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED.into_iter().filter(|option| *option != "memory"))]
     plan: Option<PathBuf>,
     /// How many GPUs there are
-    #[arg(long, value_parser = within(1..=MOST_GPUS), required_unless_present = "plan")]
+    #[arg(long, value_parser = within(1..=MAX_GPUS), required_unless_present = "plan")]
     gpus: Option<usize>,
     /// Samples of the global batch
     #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]

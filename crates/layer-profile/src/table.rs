@@ -155,19 +155,7 @@ impl ProfileTable {
     /// `samples` is outside the layer's batch sizes.
     pub fn time(&self, layer: &str, samples: usize) -> Result<LayerTime, ProfileError> {
         let missing = || ProfileError::MissingLayer { layer: layer.into(), model: self.model.clone() };
-        let row = self.layer(layer).ok_or_else(missing)?;
-        let update = row.update.unwrap_or_default();
-        if samples == 0 {
-            return Ok(LayerTime { update, ..LayerTime::default() });
-        }
-        let position = Position::find(&row.times, |row| row.batch, samples).ok_or_else(|| {
-            outside(format!("layer `{layer}`"), samples, row.times.iter().map(|row| row.batch))
-        })?;
-        Ok(LayerTime {
-            forward: position.interpolate(&row.times, |row| row.forward),
-            backward: position.interpolate(&row.times, |row| row.backward),
-            update,
-        })
+        self.layer(layer).ok_or_else(missing)?.time(samples)
     }
 
     /// Returns the sum of all layers' times for the given number of samples, each timed alone.
@@ -279,6 +267,27 @@ impl ProfileTable {
         }
         self.check_structure(network)?;
         Ok(self)
+    }
+}
+
+impl LayerProfile {
+    /// Returns the times of the layer for the given number of samples, as [`ProfileTable::time`].
+    ///
+    /// # Errors
+    /// [`ProfileError::OutsideRange`] if `samples` is outside the layer's batch sizes.
+    pub fn time(&self, samples: usize) -> Result<LayerTime, ProfileError> {
+        let update = self.update.unwrap_or_default();
+        if samples == 0 {
+            return Ok(LayerTime { update, ..LayerTime::default() });
+        }
+        let position = Position::find(&self.times, |row| row.batch, samples).ok_or_else(|| {
+            outside(format!("layer `{}`", self.name), samples, self.times.iter().map(|row| row.batch))
+        })?;
+        Ok(LayerTime {
+            forward: position.interpolate(&self.times, |row| row.forward),
+            backward: position.interpolate(&self.times, |row| row.backward),
+            update,
+        })
     }
 }
 

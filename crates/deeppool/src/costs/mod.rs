@@ -9,7 +9,7 @@ use std::time::Duration;
 use collectives::LinkModel;
 use layer_engine::Pass;
 use layer_graph::{LayerGraph, LayerId};
-use layer_profile::{DataSheet, LayerTime, ProfileTable};
+use layer_profile::{DataSheet, LayerProfile, LayerTime, ProfileTable};
 
 use crate::Error;
 use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op, Program, Step};
@@ -31,6 +31,8 @@ pub struct Costs<'a> {
     link: &'a LinkModel,
     /// Of the profile's device, where it is a known GPU.
     sheet: Option<DataSheet>,
+    /// The profile's row of each layer, by layer id; `None` for a layer without one.
+    rows: Vec<Option<&'a LayerProfile>>,
     /// By layer.
     needs_gradient: Vec<bool>,
 }
@@ -40,7 +42,8 @@ impl<'a> Costs<'a> {
     #[must_use]
     pub fn new(network: &'a LayerGraph, profile: &'a ProfileTable, link: &'a LinkModel) -> Self {
         let sheet = DataSheet::of_device(profile.device());
-        Self { network, profile, link, sheet, needs_gradient: network.needs_gradient() }
+        let rows = network.layers().map(|(_, layer)| profile.layer(layer.name())).collect();
+        Self { network, profile, link, sheet, rows, needs_gradient: network.needs_gradient() }
     }
 
     /// The times of a layer. The optimiser's step over parameters that several layers use is their owner's alone.
@@ -48,7 +51,11 @@ impl<'a> Costs<'a> {
     /// # Errors
     /// When the profile has no such time.
     pub(crate) fn layer_time(&self, layer: LayerId, samples: usize) -> Result<LayerTime, Error> {
-        let time = self.profile.time(self.network.layer(layer).name(), samples)?;
+        let time = match self.rows[layer.index()] {
+            Some(row) => row.time(samples)?,
+            // The error names the layer.
+            None => self.profile.time(self.network.layer(layer).name(), samples)?,
+        };
         let updates = self.network.own_parameter_count(layer) > 0;
         Ok(if updates { time } else { LayerTime { update: Duration::ZERO, ..time } })
     }

@@ -6,7 +6,7 @@ use super::{ExecutionPlan, PlanMode, PlannedLayer, PlannedWorker};
 use crate::Error;
 
 /// No plan has more GPUs.
-const MOST_GPUS: usize = 65_536;
+const MAX_GPUS: usize = 65_536;
 /// Figures that follow from each other differ by no more, relatively.
 const SAME: f64 = 1e-6;
 
@@ -30,8 +30,8 @@ impl ExecutionPlan {
     pub(super) fn check(&self) -> Result<(), Error> {
         ensure(self.batch > 0, "batch", || "a batch needs at least one sample".into())?;
         let gpus = self.gpus;
-        ensure((1..=MOST_GPUS).contains(&gpus), "gpus", || {
-            format!("expected 1 to {MOST_GPUS} GPUs, found {gpus}")
+        ensure((1..=MAX_GPUS).contains(&gpus), "gpus", || {
+            format!("expected 1 to {MAX_GPUS} GPUs, found {gpus}")
         })?;
         let cuts = self.lowering.micro_batches;
         ensure((1..=self.batch).contains(&cuts), "lowering.micro_batches", || {

@@ -15,5 +15,5 @@ pub use execution_plan::{
     DataParallelTimes, ExecutionPlan, PlanMode, PlannedLayer, PlannedLowering, ProfileOrigin,
 };
 pub use gpu_counts::GpuCounts;
-pub use request::{MOST_GPUS, Mode, PlanRequest};
+pub use request::{MAX_GPUS, Mode, PlanRequest};
 pub use worker::PlannedWorker;

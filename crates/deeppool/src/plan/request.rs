@@ -4,7 +4,7 @@ use super::{GpuCounts, PlanMode};
 use crate::Error;
 
 /// With how many GPUs plans are made at most.
-pub const MOST_GPUS: usize = 16_384;
+pub const MAX_GPUS: usize = 16_384;
 
 /// How the GPUs are used, and which of the Pareto-optimal plans is asked for.
 ///
@@ -44,7 +44,7 @@ impl Mode {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlanRequest {
-    /// How many GPUs there are, at most [`MOST_GPUS`].
+    /// How many GPUs there are, at most [`MAX_GPUS`].
     pub gpus: usize,
     /// Which plan is asked for.
     pub mode: Mode,
@@ -114,9 +114,9 @@ impl PlanRequest {
     /// Checks that it is in proportion, before anything is made that grows with the number of GPUs.
     ///
     /// # Errors
-    /// [`Error::Setting`] for no GPU, more than [`MOST_GPUS`], or workers that do not share the GPUs evenly.
+    /// [`Error::Setting`] for no GPU, more than [`MAX_GPUS`], or workers that do not share the GPUs evenly.
     pub fn check(&self) -> Result<(), Error> {
-        if !(1..=MOST_GPUS).contains(&self.gpus) {
+        if !(1..=MAX_GPUS).contains(&self.gpus) {
             let (setting, expected) = ("the number of GPUs of a plan", "from 1 to 16384");
             return Err(Error::Setting { setting, expected, got: self.gpus.to_string() });
         }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use layer_graph::LayerGraph;
 
 use super::{
-    LowerOptions, Placement, Program, RankMemory, Turns, lower_for_simulation, lower_rotation,
+    IterationSchedule, LowerOptions, Placement, Program, RankMemory, lower_for_simulation, lower_rotation,
     rotation_memory,
 };
 use crate::Error;
@@ -92,8 +92,11 @@ impl<'n> LoweredTraining<'n> {
 
     /// Returns the order in which a run with this seed executes the [programs](Self::programs).
     #[must_use]
-    pub fn turns(&self, seed: u64) -> Turns {
-        self.options.partial.as_ref().map_or(Turns::in_order(1), |partial| partial.turns(seed))
+    pub fn schedule(&self, seed: u64) -> IterationSchedule {
+        self.options
+            .partial
+            .as_ref()
+            .map_or(IterationSchedule::round_robin(1), |partial| partial.schedule(seed))
     }
 }
 

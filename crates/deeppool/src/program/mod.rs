@@ -2,6 +2,7 @@
 
 mod builder;
 mod export;
+mod iteration_schedule;
 mod launch_order;
 mod lower;
 mod lowered_training;
@@ -9,7 +10,6 @@ mod memory;
 mod partial;
 mod placement;
 mod recompute;
-mod turns;
 
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use crate::Error;
 
 /// The two lanes of a rank: each runs one step at a time, in order, and the two run side by side.
 pub use gpu_mux::Lane;
+pub use iteration_schedule::IterationSchedule;
 pub use launch_order::Launch;
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_rotation, lower_training};
 pub use lowered_training::LoweredTraining;
@@ -29,7 +30,6 @@ pub use partial::{PartialBackpropagation, PartialDepth};
 pub use placement::Placement;
 pub use recompute::possible_checkpoints;
 pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
-pub use turns::Turns;
 
 /// The programs of all ranks, and the collectives that they take part in.
 #[derive(Debug, Clone, PartialEq)]

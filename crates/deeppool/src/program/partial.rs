@@ -5,7 +5,7 @@ use std::ops::Range;
 use layer_graph::{LayerGraph, LayerId};
 use serde::{Deserialize, Serialize};
 
-use super::Turns;
+use super::IterationSchedule;
 use crate::Error;
 
 /// Each part of the global batch backpropagates through a part of the network only, in turn: structured partial backpropagation.
@@ -132,8 +132,12 @@ impl PartialBackpropagation {
 
     /// Which iterations of the rotation are executed in a run with this seed.
     #[must_use]
-    pub fn turns(&self, seed: u64) -> Turns {
-        if self.at_random { Turns::drawn(self.parts, seed) } else { Turns::in_order(self.parts) }
+    pub fn schedule(&self, seed: u64) -> IterationSchedule {
+        if self.at_random {
+            IterationSchedule::random(self.parts, seed)
+        } else {
+            IterationSchedule::round_robin(self.parts)
+        }
     }
 
     /// Into how many parts the batch is cut; the roles come back after as many iterations.
@@ -192,12 +196,12 @@ pub(super) struct Contributions {
     /// Whether all parts have the same role.
     together: bool,
     /// The iteration, in the rotation of the roles.
-    turn: usize,
+    iteration: usize,
 }
 
 impl Contributions {
-    pub(super) fn new(batch: usize, partial: &PartialBackpropagation, turn: usize) -> Self {
-        Self { batch, parts: partial.parts, together: partial.together, turn }
+    pub(super) fn new(batch: usize, partial: &PartialBackpropagation, iteration: usize) -> Self {
+        Self { batch, parts: partial.parts, together: partial.together, iteration }
     }
 
     /// Of these samples of the batch those that are among the `reached` parts with the deepest roles: ascending, not adjacent.
@@ -205,7 +209,7 @@ impl Contributions {
         let border = |part: usize| part * self.batch / self.parts;
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for part in 0..self.parts {
-            let role = role(if self.together { 0 } else { part }, self.turn, self.parts);
+            let role = role(if self.together { 0 } else { part }, self.iteration, self.parts);
             let start = border(part).max(samples.start);
             let end = border(part + 1).min(samples.end);
             if role + reached < self.parts || start >= end {
@@ -223,12 +227,12 @@ impl Contributions {
 /// The role, from 0, of a part in a turn. Parts and turns are numbers in a mixed radix, by the prime factors of how many there are, and are
 /// added digit by digit. So the parts with the deepest roles are neighbours that lie on as few ranks as they can: with twice as many parts
 /// they are always among those that they are with half as many.
-fn role(part: usize, turn: usize, parts: usize) -> usize {
+fn role(part: usize, iteration: usize, parts: usize) -> usize {
     let (mut role, mut block) = (0, parts);
     while block > 1 {
         let base = (2..=block).find(|factor| block % factor == 0).unwrap_or(block);
         block /= base;
-        role += (part / block + turn / block) % base * block;
+        role += (part / block + iteration / block) % base * block;
     }
     role
 }
@@ -275,8 +279,8 @@ mod tests {
         for (batch, parts) in [(8, 2), (10, 3), (13, 4), (9, 9)] {
             for reached in 1..=parts {
                 let mut times = vec![0; batch];
-                for turn in 0..parts {
-                    let contributions = Contributions { batch, parts, together: false, turn };
+                for iteration in 0..parts {
+                    let contributions = Contributions { batch, parts, together: false, iteration };
                     let all = contributions.among(&(0..batch), reached);
                     for sample in all.iter().cloned().flatten() {
                         times[sample] += 1;

@@ -4,7 +4,7 @@ use std::time::Instant;
 use gpu_mux::{JobState, PolledJob, Upcoming};
 use layer_engine::{Engine, LaunchContext};
 
-use super::loaded::Turn;
+use super::loaded::LoadedIteration;
 use super::pending::{CollectiveBuffers, PendingCollective};
 use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
@@ -118,7 +118,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         context: LaunchContext,
         end: u64,
     ) -> Self {
-        let finished = vec![false; loaded.turn(context.iteration).program.steps.len()];
+        let finished = vec![false; loaded.iteration(context.iteration).program.steps.len()];
         Self {
             loaded,
             state,
@@ -138,7 +138,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     /// Iterations done, with the part of the current one by steps.
     #[must_use]
     pub fn progress(&self) -> f64 {
-        let steps = self.turn().compute.len().max(1);
+        let steps = self.current().compute.len().max(1);
         self.context.iteration as f64 + self.computed as f64 / steps as f64
     }
 
@@ -172,27 +172,27 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     }
 
     /// What the iteration under way does.
-    pub(super) fn turn(&self) -> &Turn<B> {
-        self.loaded.turn(self.context.iteration)
+    pub(super) fn current(&self) -> &LoadedIteration<B> {
+        self.loaded.iteration(self.context.iteration)
     }
 
     fn at(&self, step: usize) -> Upcoming {
-        Upcoming { site: u32::try_from(self.turn().place(step)).ok(), estimate: None }
+        Upcoming { site: u32::try_from(self.current().place(step)).ok(), estimate: None }
     }
 
     fn can_run(&self, step: usize) -> bool {
-        self.turn().program.steps[step].after.iter().all(|step| self.finished[step.0])
+        self.current().program.steps[step].after.iter().all(|step| self.finished[step.0])
     }
 
     /// Starts and completes collectives as far as that goes without waiting.
     fn communicate(&mut self) -> Result<(), Error> {
-        let (turn, _, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
-        while let Some(&index) = turn.communication.get(self.communicated) {
-            let step = &turn.program.steps[index];
+        let (current, _, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        while let Some(&index) = current.communication.get(self.communicated) {
+            let step = &current.program.steps[index];
             let mut at = CollectiveBuffers {
                 step,
                 memory: &mut memory,
-                bucket: turn.buckets[index].as_mut(),
+                bucket: current.buckets[index].as_mut(),
                 context: &self.context,
                 device: &mut *self.device,
             };
@@ -207,11 +207,11 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 self.finished[index] = true;
                 self.communicated += 1;
             } else {
-                let (Op::Collective(id), Some(group)) = (&step.op, &turn.groups[index]) else { break };
+                let (Op::Collective(id), Some(group)) = (&step.op, &current.groups[index]) else { break };
                 if !step.after.iter().all(|step| self.finished[step.0]) {
                     break;
                 }
-                let op = &turn.collectives[id.0].op;
+                let op = &current.collectives[id.0].op;
                 let began = Instant::now();
                 self.pending = Some((PendingCollective::start(op, group, &mut at)?, began));
                 self.observer.started(StepId(index));
@@ -222,13 +222,14 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
 
     /// Steps wait for nothing but collectives.
     fn communicating(&self) -> JobState {
-        let step = self.turn().communication.get(self.communicated);
+        let step = self.current().communication.get(self.communicated);
         step.map_or(JobState::Waiting, |&step| JobState::Communicating(self.at(step)))
     }
 
     fn compute(&mut self, index: usize) -> Result<(), Error> {
-        let (turn, kernels, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
-        let step = &turn.program.steps[index];
+        let (current, kernels, mut memory) =
+            self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        let step = &current.program.steps[index];
         if let Op::LoadBatch { part, shard } = step.op {
             self.staging.clear();
             let samples = shard.first..shard.first + shard.samples;
@@ -239,7 +240,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 &mut self.device.queue,
             )?);
         }
-        let Some(kernel) = turn.kernels[index].and_then(|kernel| kernels.get_mut(kernel)) else {
+        let Some(kernel) = current.kernels[index].and_then(|kernel| kernels.get_mut(kernel)) else {
             return Ok(());
         };
         memory.claim(&step.writes, self.device)?;
@@ -257,7 +258,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         let metrics = self.loaded.metrics(self.device, self.context.iteration)?;
         self.observer.finished_iteration(self.context.iteration, metrics, Instant::now())?;
         self.context.iteration += 1;
-        let steps = self.turn().program.steps.len();
+        let steps = self.current().program.steps.len();
         self.finished.clear();
         self.finished.resize(steps, false);
         (self.computed, self.communicated) = (0, 0);
@@ -271,14 +272,14 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     fn poll(&mut self) -> Result<JobState, Error> {
         while self.context.iteration < self.end {
             self.communicate()?;
-            if let Some(&step) = self.turn().compute.get(self.computed) {
+            if let Some(&step) = self.current().compute.get(self.computed) {
                 return Ok(if self.can_run(step) {
                     JobState::Ready(self.at(step))
                 } else {
                     self.communicating()
                 });
             }
-            if self.communicated < self.turn().communication.len() {
+            if self.communicated < self.current().communication.len() {
                 return Ok(self.communicating());
             }
             self.next_iteration()?;
@@ -287,7 +288,7 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     }
 
     fn run(&mut self) -> Result<(), Error> {
-        if let Some(&step) = self.turn().compute.get(self.computed) {
+        if let Some(&step) = self.current().compute.get(self.computed) {
             self.observer.started(StepId(step));
             let began = Instant::now();
             self.compute(step)?;

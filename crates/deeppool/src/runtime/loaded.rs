@@ -10,8 +10,8 @@ use super::memory::{Memory, Shared};
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
-    BufferId, BufferSpec, Collective, CollectiveId, Contents, Lane, Op, Program, RankMemory, RankProgram,
-    Turns,
+    BufferId, BufferSpec, Collective, CollectiveId, Contents, IterationSchedule, Lane, Op, Program,
+    RankMemory, RankProgram,
 };
 
 /// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once. Or the programs of several
@@ -19,11 +19,11 @@ use crate::program::{
 pub struct LoadedProgram<B: Backend> {
     network: String,
     /// Iteration by iteration, until they come again. All have the same buffers.
-    pub(super) turns: Vec<Turn<B>>,
+    pub(super) iterations: Vec<LoadedIteration<B>>,
     /// Which of them an iteration is.
-    pub(super) order: Turns,
+    pub(super) schedule: IterationSchedule,
     specs: Vec<BufferSpec>,
-    /// Those of all iterations: see [`Turn::kernels`].
+    /// Those of all iterations: see [`LoadedIteration::kernels`].
     pub(super) kernels: Vec<Kernel<B>>,
     /// The buffers that are not state; empty for those in shared memory.
     pub(super) scratch: Vec<B::Buffer>,
@@ -31,7 +31,7 @@ pub struct LoadedProgram<B: Backend> {
 }
 
 /// What a rank does in an iteration.
-pub(super) struct Turn<B: Backend> {
+pub(super) struct LoadedIteration<B: Backend> {
     /// How many steps the iterations before it have together.
     steps_before: usize,
     pub(super) program: RankProgram,
@@ -69,7 +69,7 @@ impl<B: Backend> LoadedProgram<B> {
     }
 
     /// Loads the programs of one rank that [`lower_rotation`](crate::program::lower_rotation) has made: iteration `i` is the program `i`
-    /// modulo their number, or as [`in_order_of`](Self::in_order_of) says.
+    /// modulo their number, or as [`with_schedule`](Self::with_schedule) says.
     ///
     /// # Errors
     /// As [`new`](Self::new), and when there are no programs or they have not the same buffers.
@@ -106,18 +106,18 @@ impl<B: Backend> LoadedProgram<B> {
             own.shared_elements.iter().map(|&elements| Shared::new(device, elements)).collect();
         let mut kernels = Kernels::new();
         let mut steps_before = 0;
-        let turns = programs.iter().zip(&of_rank).map(|(program, own)| {
+        let iterations = programs.iter().zip(&of_rank).map(|(program, own)| {
             let of_steps = kernels.of_iteration(device, network, own)?;
-            let turn = Turn::new(device, communicator, (program, own), of_steps)?;
+            let loaded = LoadedIteration::new(device, communicator, (program, own), of_steps)?;
             let before = steps_before;
             steps_before += own.steps.len();
-            Ok(Turn { steps_before: before, ..turn })
+            Ok(LoadedIteration { steps_before: before, ..loaded })
         });
-        let turns = turns.collect::<Result<_, Error>>()?;
+        let iterations = iterations.collect::<Result<_, Error>>()?;
         Ok(Self {
-            turns,
+            iterations,
             kernels: kernels.into_prepared(),
-            order: Turns::in_order(programs.len()),
+            schedule: IterationSchedule::round_robin(programs.len()),
             specs: own.buffers.clone(),
             scratch,
             shared: shared?,
@@ -129,16 +129,16 @@ impl<B: Backend> LoadedProgram<B> {
     ///
     /// # Errors
     /// When it is of another number of programs.
-    pub fn in_order_of(self, order: Turns) -> Result<Self, Error> {
-        if order.count() != self.turns.len() {
+    pub fn with_schedule(self, schedule: IterationSchedule) -> Result<Self, Error> {
+        if schedule.count() != self.iterations.len() {
             let got = format!(
-                "it has {} iterations, where there is an order of {}",
-                self.turns.len(),
-                order.count()
+                "it has {} iterations, but the schedule is for {}",
+                self.iterations.len(),
+                schedule.count()
             );
             return Err(Error::Program(got));
         }
-        Ok(Self { order, ..self })
+        Ok(Self { schedule, ..self })
     }
 
     /// The same program, whose steps take so long on emulated devices: by iteration, until they come again, and step; of a collective once all
@@ -146,8 +146,8 @@ impl<B: Backend> LoadedProgram<B> {
     #[must_use]
     pub fn with_step_times(mut self, times: Option<Vec<Vec<Duration>>>) -> Self {
         let mut times = times.map(Vec::into_iter);
-        for turn in &mut self.turns {
-            turn.step_times = times.as_mut().and_then(Iterator::next);
+        for loaded in &mut self.iterations {
+            loaded.step_times = times.as_mut().and_then(Iterator::next);
         }
         self
     }
@@ -157,16 +157,16 @@ impl<B: Backend> LoadedProgram<B> {
         &'l mut self,
         iteration: u64,
         state: &'l mut [B::Buffer],
-    ) -> (&'l mut Turn<B>, &'l mut [Kernel<B>], Memory<'l, B>) {
-        let turn = self.order.of(iteration);
-        let (turn, shared) = (&mut self.turns[turn], &mut self.shared);
+    ) -> (&'l mut LoadedIteration<B>, &'l mut [Kernel<B>], Memory<'l, B>) {
+        let loaded = self.schedule.program_of(iteration);
+        let (loaded, shared) = (&mut self.iterations[loaded], &mut self.shared);
         let memory = Memory { specs: &self.specs, state, scratch: &mut self.scratch, shared };
-        (turn, &mut self.kernels, memory)
+        (loaded, &mut self.kernels, memory)
     }
 
     /// What an iteration does.
-    pub(super) fn turn(&self, iteration: u64) -> &Turn<B> {
-        &self.turns[self.order.of(iteration)]
+    pub(super) fn iteration(&self, iteration: u64) -> &LoadedIteration<B> {
+        &self.iterations[self.schedule.program_of(iteration)]
     }
 
     /// The network's name.
@@ -178,19 +178,19 @@ impl<B: Backend> LoadedProgram<B> {
     /// The program; the first iteration's where there are several.
     #[must_use]
     pub fn program(&self) -> &RankProgram {
-        &self.turns[0].program
+        &self.iterations[0].program
     }
 
     /// How many iterations there are until they come again.
     #[must_use]
     pub fn iterations(&self) -> usize {
-        self.turns.len()
+        self.iterations.len()
     }
 
     /// What an executor allocates for it beside its kernels' own workspaces.
     #[must_use]
     pub fn memory(&self) -> RankMemory {
-        RankMemory::of_rotation(self.turns.iter().map(|turn| &turn.program))
+        RankMemory::of_rotation(self.iterations.iter().map(|loaded| &loaded.program))
     }
 
     /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not have them.
@@ -199,7 +199,7 @@ impl<B: Backend> LoadedProgram<B> {
         device: &mut RankDevice<B>,
         iteration: u64,
     ) -> Result<Option<[f32; 2]>, Error> {
-        let Some(buffer) = self.turn(iteration).metrics else { return Ok(None) };
+        let Some(buffer) = self.iteration(iteration).metrics else { return Ok(None) };
         let mut metrics = [0.0; 2];
         let buffer = &self.scratch[buffer.0 - self.program().state_buffers];
         device.engine.download(buffer, &mut metrics, &mut device.queue)?;
@@ -231,7 +231,7 @@ impl<B: Backend> LoadedProgram<B> {
     }
 }
 
-impl<B: Backend> Turn<B> {
+impl<B: Backend> LoadedIteration<B> {
     /// A step's place in everything that is done over and over.
     pub(super) fn place(&self, step: usize) -> usize {
         self.steps_before + step

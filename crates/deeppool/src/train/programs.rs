@@ -4,14 +4,14 @@ use layer_engine::LaunchContext;
 
 use super::TrainConfig;
 use crate::Error;
-use crate::program::{LowerOptions, Placement, Program, Turns, lower_evaluation, lower_training};
+use crate::program::{IterationSchedule, LowerOptions, Placement, Program, lower_evaluation, lower_training};
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs<'a> {
     /// Iteration by iteration, until they come again.
     pub(super) training: &'a [Program],
     /// Which of them an iteration is.
-    turns: Turns,
+    schedule: IterationSchedule,
     pub(super) evaluation: Program,
     /// For the test samples that are left after whole batches.
     pub(super) remainder: Option<Program>,
@@ -30,7 +30,7 @@ impl<'a> Programs<'a> {
         let rest = config.dataset.test().len() % config.batch();
         Ok(Self {
             training: config.training.programs()?,
-            turns: config.training.turns(config.seed),
+            schedule: config.training.schedule(config.seed),
             evaluation: evaluation(config.batch())?,
             remainder: (rest > 0).then(|| evaluation(rest)).transpose()?,
             background: background.collect::<Result<_, Error>>()?,
@@ -38,13 +38,13 @@ impl<'a> Programs<'a> {
     }
 
     /// Which of the training programs an iteration is.
-    pub(super) fn turns(&self) -> Turns {
-        self.turns
+    pub(super) fn schedule(&self) -> IterationSchedule {
+        self.schedule
     }
 
     /// The training program of an iteration.
     pub(super) fn of_iteration(&self, iteration: u64) -> &Program {
-        &self.training[self.turns.of(iteration)]
+        &self.training[self.schedule.program_of(iteration)]
     }
 }
 

@@ -78,7 +78,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             times.training.iter().map(|times| times.get(rank).cloned().unwrap_or_default()).collect()
         };
         let times = config.emulated_times.map(of_rank);
-        let training = load(programs.training)?.in_order_of(programs.turns())?.with_step_times(times);
+        let training = load(programs.training)?.with_schedule(programs.schedule())?.with_step_times(times);
         let mut load = |program| load(std::slice::from_ref(program));
         let evaluation = load(&programs.evaluation)?;
         let remainder = programs.remainder.as_ref().map(load).transpose()?;

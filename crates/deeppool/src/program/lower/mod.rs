@@ -96,12 +96,12 @@ fn training(
     let count = options.micro_batches;
     let checkpoints = checkpoints(network, &options.checkpoints)?;
     let mut lowering = Lowering::new(network, placement, batch, classes, &checkpoints)?;
-    let turns = options.partial.as_ref().map_or(1, PartialBackpropagation::parts);
-    for turn in 0..turns {
-        if turn > 0 {
+    let iterations = options.partial.as_ref().map_or(1, PartialBackpropagation::parts);
+    for iteration in 0..iterations {
+        if iteration > 0 {
             lowering.program.end_iteration(rotation);
         }
-        lowering.partial = Partial::new(network, batch, options.partial.as_ref(), turn)?;
+        lowering.partial = Partial::new(network, batch, options.partial.as_ref(), iteration)?;
         for index in 0..count {
             lowering.begin(index * batch / count..(index + 1) * batch / count)?;
             for &id in placement.order() {

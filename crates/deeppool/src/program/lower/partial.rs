@@ -28,12 +28,12 @@ impl Partial {
         network: &LayerGraph,
         batch: usize,
         partial: Option<&PartialBackpropagation>,
-        turn: usize,
+        iteration: usize,
     ) -> Result<Option<Self>, Error> {
         let of = |partial: &PartialBackpropagation| {
             Ok(Self {
                 reach: partial.reach(network)?,
-                contributions: Contributions::new(batch, partial, turn),
+                contributions: Contributions::new(batch, partial, iteration),
                 contributors: vec![BTreeSet::new(); network.len()],
             })
         };

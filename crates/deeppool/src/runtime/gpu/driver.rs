@@ -9,10 +9,10 @@ use super::calls::{CommunicationLane, KernelQueue};
 use super::clock::LaunchTimes;
 use super::host::{BackgroundJob, BackgroundJobs, Jobs, Run};
 use super::job::Job;
-use super::works::Works;
+use super::launch_table::LaunchTable;
 use super::{Gpu, GpuEngine};
 use crate::Error;
-use crate::runtime::loaded::Turn;
+use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{BackgroundStatus, BatchSource, Iterations, JobsMut, Observer, RankDriver};
 
 /// How long the device is waited for before collectives are looked after again, for which a rank may be missing.
@@ -35,22 +35,27 @@ pub struct GpuDriver<'a, S, O> {
 
 impl<S, O> GpuDriver<'_, S, O> {
     /// The works of a program's iterations on the streams of a job.
-    fn works<F, N>(
+    fn launch_tables<F, N>(
         &mut self,
         id: JobId,
         iterations: &Iterations<'_, Gpu, F, N>,
-    ) -> Result<Vec<Works>, Error> {
-        iterations.loaded.turns.iter().map(|turn| self.works_of(id, iterations, turn)).collect()
+    ) -> Result<Vec<LaunchTable>, Error> {
+        iterations
+            .loaded
+            .iterations
+            .iter()
+            .map(|iteration| self.launch_table_of(id, iterations, iteration))
+            .collect()
     }
 
-    fn works_of<F, N>(
+    fn launch_table_of<F, N>(
         &mut self,
         id: JobId,
         iterations: &Iterations<'_, Gpu, F, N>,
-        turn: &Turn<Gpu>,
-    ) -> Result<Works, Error> {
+        iteration: &LoadedIteration<Gpu>,
+    ) -> Result<LaunchTable, Error> {
         let (engine, device) = (&self.engine, self.driver.device_mut());
-        let has_times = turn.step_times.is_some();
+        let has_times = iteration.step_times.is_some();
         let times = LaunchTimes(engine.clock().filter(|_| has_times).map(|clock| clock.emulated()));
         let queue = KernelQueue::on(device.stream(id, Lane::Compute)?, engine, times)?;
         let communication = if id.is_foreground() {
@@ -58,7 +63,7 @@ impl<S, O> GpuDriver<'_, S, O> {
         } else {
             None
         };
-        Works::new(iterations.loaded, turn, iterations.state, queue, communication)
+        LaunchTable::new(iterations.loaded, iteration, iterations.state, queue, communication)
     }
 }
 
@@ -78,9 +83,9 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
 
     fn add(&mut self, job: Iterations<'a, Gpu, S, O>, weight: NonZeroU32) -> Result<(), Error> {
         let id = JobId::background(u32::try_from(self.background.len()).unwrap_or(u32::MAX));
-        let works = self.works(id, &job)?;
+        let tables = self.launch_tables(id, &job)?;
         self.driver.weigh(id, weight)?;
-        self.background.push(BackgroundJob { job: Job::new(id, works, &job), iterations: job, error: None });
+        self.background.push(BackgroundJob { job: Job::new(id, tables, &job), iterations: job, error: None });
         Ok(())
     }
 
@@ -90,7 +95,9 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
     ) -> Result<Usage, Error> {
         let job = match self.foreground.take().filter(|job| job.is_of(&foreground)) {
             Some(job) => job,
-            None => Job::new(JobId::FOREGROUND, self.works(JobId::FOREGROUND, &foreground)?, &foreground),
+            None => {
+                Job::new(JobId::FOREGROUND, self.launch_tables(JobId::FOREGROUND, &foreground)?, &foreground)
+            }
         };
         let job = self.foreground.insert(job);
         job.begin(&foreground);
@@ -183,11 +190,11 @@ fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
     error: Error,
     jobs: &Jobs<'_, '_, '_, F, N, S, O>,
 ) -> Error {
-    let works = jobs.foreground.works();
+    let table = jobs.foreground.launch_table();
     let error = jobs.foreground.failure().unwrap_or(error);
     let rank = jobs.iterations.loaded.program().rank;
     let error = error.on_gpu_of(rank, Some(jobs.under_way()));
-    if let Some(lane) = &works.communication {
+    if let Some(lane) = &table.communication {
         // The first error is the one that tells.
         let _ = lane.finish();
     }

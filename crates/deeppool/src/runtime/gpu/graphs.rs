@@ -9,8 +9,8 @@ use gpu_mux::cuda::{
 };
 use gpu_mux::{JobId, Lane, Policy};
 
+use super::launch_table::LaunchTable;
 use super::units::{Unit, divide};
-use super::works::Works;
 use crate::Error;
 use crate::program::StepId;
 
@@ -36,7 +36,7 @@ pub(super) fn capture(
     device: &mut CudaDevice,
     job: JobId,
     policy: &Policy,
-    works: &Works,
+    table: &LaunchTable,
     units: &[Unit],
     took: impl Fn(StepId) -> Duration,
 ) -> Result<Vec<Launch>, Error> {
@@ -44,9 +44,9 @@ pub(super) fn capture(
     let stream = device.stream(job, Lane::Compute)?;
     let priority = if job.is_foreground() { Priority::Foreground } else { Priority::Background };
     let capture = |step: StepId| -> Result<CapturedGraph, Error> {
-        let calls = works.calls(&[step]);
-        let graph = stream.capture(|_| works.failure.keep(works.queue.launch(&calls)));
-        let graph = graph.map_err(|error| works.failure.take().unwrap_or(error.into()))?;
+        let calls = table.calls(&[step]);
+        let graph = stream.capture(|_| table.failure.keep(table.queue.launch(&calls)));
+        let graph = graph.map_err(|error| table.failure.take().unwrap_or(error.into()))?;
         if policy.stream_priority {
             graph.set_priority(priority)?;
         }
@@ -62,7 +62,7 @@ pub(super) fn capture(
     let borrow = |slice: &layer_engine::DeviceSlice| unsafe {
         DeviceBuffer::borrow(&context, slice.pointer, slice.elements * size_of::<f32>())
     };
-    let state: Vec<DeviceBuffer> = works.state().iter().map(borrow).collect();
+    let state: Vec<DeviceBuffer> = table.state().iter().map(borrow).collect();
     let divided = divide(units, |steps| -> Result<_, Error> {
         let graphs = steps.iter().map(|&step| Ok((capture(step)?, took(step))));
         let graphs = graphs.collect::<Result<Vec<_>, Error>>()?;

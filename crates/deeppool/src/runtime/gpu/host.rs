@@ -171,7 +171,7 @@ impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Host<CudaDevice>
     }
 
     fn caught_up(&mut self, _: &mut Driver<CudaDevice>) -> Result<(), Error> {
-        if let Some(lane) = &self.foreground.works().communication {
+        if let Some(lane) = &self.foreground.launch_table().communication {
             lane.check()?;
         }
         self.error.take().map_or(Ok(()), Err)

@@ -7,11 +7,11 @@ use layer_engine::LaunchContext;
 
 use super::Gpu;
 use super::graphs::{Launch, capture, uncaptured};
+use super::launch_table::{AHEAD, LaunchTable};
 use super::units::{Unit, UnitWork};
-use super::works::{AHEAD, Works};
 use crate::Error;
-use crate::program::{CollectiveOp, Op, StepId, Turns};
-use crate::runtime::loaded::Turn;
+use crate::program::{CollectiveOp, IterationSchedule, Op, StepId};
+use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{BatchSource, Iterations, Observer, Ran};
 
 /// How often each program is launched kernel by kernel, before it is captured; the last time tells how long steps take.
@@ -22,9 +22,9 @@ const WARM_UP: u64 = 2;
 pub(super) struct Job {
     id: JobId,
     /// Iteration by iteration, until they come again.
-    turns: Vec<JobTurn>,
+    iterations: Vec<JobIteration>,
     /// Which of them an iteration is.
-    order: Turns,
+    schedule: IterationSchedule,
     /// How many iterations are launched kernel by kernel, before all are captured.
     warm_up: u64,
     is_captured: bool,
@@ -46,8 +46,8 @@ pub(super) struct Job {
 
 /// One of the iterations of a program.
 #[derive(Debug)]
-struct JobTurn {
-    works: Works,
+struct JobIteration {
+    table: LaunchTable,
     units: Vec<Unit>,
     launches: Vec<Launch>,
     /// By step: how long it took when it was launched alone.
@@ -62,18 +62,22 @@ struct Offered {
 }
 
 impl Job {
-    /// `works` are those of the program's iterations.
-    pub(super) fn new<S, O>(id: JobId, works: Vec<Works>, iterations: &Iterations<'_, Gpu, S, O>) -> Self {
-        let order = iterations.loaded.order;
-        let turns = works.into_iter().zip(&iterations.loaded.turns).map(|(works, turn)| {
-            let units = works.units(turn);
-            JobTurn { launches: uncaptured(&units), works, units, took: HashMap::new() }
+    /// `table` are those of the program's iterations.
+    pub(super) fn new<S, O>(
+        id: JobId,
+        tables: Vec<LaunchTable>,
+        iterations: &Iterations<'_, Gpu, S, O>,
+    ) -> Self {
+        let schedule = iterations.loaded.schedule;
+        let job_iterations = tables.into_iter().zip(&iterations.loaded.iterations).map(|(table, loaded)| {
+            let units = table.units(loaded);
+            JobIteration { launches: uncaptured(&units), table, units, took: HashMap::new() }
         });
         Self {
             id,
-            turns: turns.collect(),
-            order,
-            warm_up: order.until_each(iterations.context.iteration, WARM_UP),
+            iterations: job_iterations.collect(),
+            schedule,
+            warm_up: schedule.iterations_until_each(iterations.context.iteration, WARM_UP),
             is_captured: false,
             done: 0,
             next: (iterations.context.iteration, 0),
@@ -85,17 +89,17 @@ impl Job {
         }
     }
 
-    fn turn_of(&self, iteration: u64) -> usize {
-        self.order.of(iteration)
+    fn program_of(&self, iteration: u64) -> usize {
+        self.schedule.program_of(iteration)
     }
 
-    fn turn(&self, iteration: u64) -> &JobTurn {
-        &self.turns[self.turn_of(iteration)]
+    fn iteration(&self, iteration: u64) -> &JobIteration {
+        &self.iterations[self.program_of(iteration)]
     }
 
     /// Whether it is made for this program.
     pub(super) fn is_of<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
-        self.works().are_of(iterations.loaded, iterations.state)
+        self.launch_table().belongs_to(iterations.loaded, iterations.state)
     }
 
     /// Goes on with these iterations. All before have ended.
@@ -117,26 +121,26 @@ impl Job {
     pub(super) fn lane(&self, number: u64) -> Lane {
         let offered = self.under_way.iter().find(|offered| offered.number == number);
         offered.map_or(Lane::Compute, |offered| {
-            self.turn(offered.iteration).launches[offered.launch].unit.lane()
+            self.iteration(offered.iteration).launches[offered.launch].unit.lane()
         })
     }
 
     /// Those of the first iteration.
-    pub(super) fn works(&self) -> &Works {
-        &self.turns[0].works
+    pub(super) fn launch_table(&self) -> &LaunchTable {
+        &self.iterations[0].table
     }
 
     /// Why something could not be enqueued.
     pub(super) fn failure(&self) -> Option<Error> {
-        self.turns.iter().find_map(|turn| turn.works.failure.take())
+        self.iterations.iter().find_map(|program| program.table.failure.take())
     }
 
     /// What is under way, in words.
     pub(super) fn under_way<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
         let Offered { iteration, launch, .. } = *self.under_way.front()?;
-        let step = self.turn(iteration).launches.get(launch)?.unit.steps().first();
+        let step = self.iteration(iteration).launches.get(launch)?.unit.steps().first();
         Some(step.map_or("the copies of samples".into(), |step| {
-            iterations.loaded.turn(iteration).program.steps[step.0].label.clone()
+            iterations.loaded.iteration(iteration).program.steps[step.0].label.clone()
         }))
     }
 
@@ -154,23 +158,23 @@ impl Job {
             return Ok(None);
         }
         let context = LaunchContext { iteration, ..iterations.context };
-        let turn = self.turn_of(iteration);
-        let JobTurn { works, launches, .. } = &self.turns[turn];
+        let program = self.program_of(iteration);
+        let JobIteration { table, launches, .. } = &self.iterations[program];
         let Launch { unit, graph, estimate } = &launches[place];
         if let UnitWork::Load(step, _) = unit.work {
-            load(works, iterations, unit, step, iteration)?;
+            load(table, iterations, unit, step, iteration)?;
         }
-        let work = graph.clone().unwrap_or_else(|| works.of_unit(unit, context));
+        let work = graph.clone().unwrap_or_else(|| table.of_unit(unit, context));
         let before = if place == 0 { self.last_communication.take() } else { None };
         let after = before.or(unit.after.map(|other| self.offered[other]));
         // Its place in everything that is done over and over.
-        let before: usize = self.turns[..turn].iter().map(|turn| turn.launches.len()).sum();
+        let before: usize = self.iterations[..program].iter().map(|program| program.launches.len()).sum();
         let site = u32::try_from(before + place).ok().filter(|_| self.is_captured);
         let tasklet = Tasklet::new(self.id, self.number).estimated(*estimate).after(after).at_site(site);
         let tasklet = match unit.lane() {
             Lane::Compute => tasklet,
             Lane::Communication => {
-                tasklet.communicating(communication(iterations.loaded.turn(iteration), unit))
+                tasklet.communicating(communication(iterations.loaded.iteration(iteration), unit))
             }
         };
         if unit.lane() == Lane::Communication {
@@ -203,8 +207,8 @@ impl Job {
             return Ok(());
         };
         let Some(Offered { iteration, launch, .. }) = self.under_way.remove(place) else { return Ok(()) };
-        let turn = self.turn_of(iteration);
-        let JobTurn { launches, took: known, .. } = &mut self.turns[turn];
+        let program = self.program_of(iteration);
+        let JobIteration { launches, took: known, .. } = &mut self.iterations[program];
         let unit = &launches[launch].unit;
         let steps = unit.steps();
         if !steps.is_empty() {
@@ -217,7 +221,7 @@ impl Job {
             iterations.computed += steps.len();
         }
         self.finished += 1;
-        if self.finished == self.turn(iterations.context.iteration).launches.len() {
+        if self.finished == self.iteration(iterations.context.iteration).launches.len() {
             self.finish_iteration(iterations, ran.ended)?;
             if policy.captured_graphs && !self.is_captured && self.done >= self.warm_up {
                 self.capture(device, policy)?;
@@ -232,10 +236,10 @@ impl Job {
         at: Instant,
     ) -> Result<(), Error> {
         let iteration = iterations.context.iteration;
-        let JobTurn { works, launches, .. } = self.turn(iteration);
-        let staged = launches.last().and_then(|last| works.staged_buffer(&last.unit, iteration));
+        let JobIteration { table, launches, .. } = self.iteration(iteration);
+        let staged = launches.last().and_then(|last| table.staged_buffer(&last.unit, iteration));
         let metrics = staged
-            .filter(|_| iterations.loaded.turn(iteration).metrics.is_some())
+            .filter(|_| iterations.loaded.iteration(iteration).metrics.is_some())
             .map(|(_, host)| host.with(|host| [host[0], host[1]]));
         iterations.context.iteration += 1;
         iterations.computed = 0;
@@ -245,9 +249,9 @@ impl Job {
     }
 
     fn capture(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<(), Error> {
-        for JobTurn { works, units, launches, took } in &mut self.turns {
+        for JobIteration { table, units, launches, took } in &mut self.iterations {
             let took = |step: StepId| took.get(&step).copied().unwrap_or_default();
-            *launches = capture(device, self.id, policy, works, units, took)?;
+            *launches = capture(device, self.id, policy, table, units, took)?;
         }
         self.is_captured = true;
         Ok(())
@@ -256,19 +260,20 @@ impl Job {
 
 /// Puts the samples of an iteration where they are copied from.
 fn load<S: BatchSource, O>(
-    works: &Works,
+    table: &LaunchTable,
     iterations: &mut Iterations<'_, Gpu, S, O>,
     unit: &Unit,
     step: StepId,
     iteration: u64,
 ) -> Result<(), Error> {
-    let Op::LoadBatch { part, shard } = iterations.loaded.turn(iteration).program.steps[step.0].op else {
+    let Op::LoadBatch { part, shard } = iterations.loaded.iteration(iteration).program.steps[step.0].op
+    else {
         return Ok(());
     };
     iterations.staging.clear();
     let samples = shard.first..shard.first + shard.samples;
     iterations.source.load(iteration, part, samples, &mut iterations.staging)?;
-    let Some((_, host)) = works.staged_buffer(unit, iteration) else { return Ok(()) };
+    let Some((_, host)) = table.staged_buffer(unit, iteration) else { return Ok(()) };
     host.with(|host| {
         if host.len() != iterations.staging.len() {
             let got = iterations.staging.len();
@@ -280,11 +285,11 @@ fn load<S: BatchSource, O>(
 }
 
 /// What a collective is to this rank.
-fn communication(turn: &Turn<Gpu>, unit: &Unit) -> Communication {
+fn communication(loaded: &LoadedIteration<Gpu>, unit: &Unit) -> Communication {
     let UnitWork::Collective(step) = unit.work else { return Communication::Send };
-    let Op::Collective(id) = turn.program.steps[step.0].op else { return Communication::Send };
-    let rank = turn.program.rank;
-    let collective = &turn.collectives[id.0];
+    let Op::Collective(id) = loaded.program.steps[step.0].op else { return Communication::Send };
+    let rank = loaded.program.rank;
+    let collective = &loaded.collectives[id.0];
     let receives = match &collective.op {
         CollectiveOp::AllReduce { .. } => return Communication::AllReduce,
         CollectiveOp::Broadcast { .. } => collective.ranks.first() != Some(&rank),

@@ -9,8 +9,8 @@ mod failure;
 mod graphs;
 mod host;
 mod job;
+mod launch_table;
 mod units;
-mod works;
 
 use collectives::{NcclBuffer, NcclCommunicator, NcclStream};
 use layer_engine::CudaQueue;

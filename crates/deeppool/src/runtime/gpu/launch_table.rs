@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::units::{Unit, UnitWork, units};
 use crate::Error;
 use crate::program::{BufferId, CollectiveOp, Op, StepId};
-use crate::runtime::loaded::Turn;
+use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{LoadedProgram, RankState};
 use layer_engine::{DeviceSlice, LaunchContext};
 
@@ -20,7 +20,7 @@ pub(super) const AHEAD: u64 = 2;
 
 /// What a program's units enqueue.
 #[derive(Debug)]
-pub(super) struct Works {
+pub(super) struct LaunchTable {
     pub(super) queue: KernelQueue,
     pub(super) communication: Option<CommunicationLane>,
     /// Why something could not be enqueued.
@@ -34,22 +34,22 @@ pub(super) struct Works {
     metrics: Option<BufferId>,
 }
 
-impl Works {
+impl LaunchTable {
     /// The works of one of a program's iterations on the driver's streams; without collectives it needs no lane for them.
     pub(super) fn new(
         loaded: &LoadedProgram<Gpu>,
-        turn: &Turn<Gpu>,
+        iteration: &LoadedIteration<Gpu>,
         state: &RankState<Gpu>,
         queue: KernelQueue,
         communication: Option<CommunicationLane>,
     ) -> Result<Self, Error> {
         let addresses = Addresses::new(loaded, state);
         let failure = Failure::default();
-        let steps = || turn.program.steps.iter().enumerate();
+        let steps = || iteration.program.steps.iter().enumerate();
         let call = |(index, step): (usize, &crate::program::Step)| {
-            let kernel = loaded.kernels[turn.kernels[index]?].clone();
+            let kernel = loaded.kernels[iteration.kernels[index]?].clone();
             let (reads, writes) = (addresses.of_all(&step.reads), addresses.of_all(&step.writes));
-            Some((StepId(index), KernelCall { kernel, reads, writes, takes: turn.step_time(index) }))
+            Some((StepId(index), KernelCall { kernel, reads, writes, takes: iteration.step_time(index) }))
         };
         let kernels = steps().filter_map(call).collect();
         let mut collectives = HashMap::new();
@@ -63,18 +63,18 @@ impl Works {
             match step.op {
                 Op::LoadBatch { .. } => stage(step.writes[0])?,
                 Op::Collective(_) => {
-                    if let (Some(lane), Some(group)) = (&communication, &turn.groups[index]) {
-                        let work = collective(turn, index, &addresses, group, lane, &failure);
+                    if let (Some(lane), Some(group)) = (&communication, &iteration.groups[index]) {
+                        let work = collective(iteration, index, &addresses, group, lane, &failure);
                         collectives.insert(StepId(index), work);
                     }
                 }
                 _ => {}
             }
         }
-        if let Some(metrics) = turn.metrics {
+        if let Some(metrics) = iteration.metrics {
             stage(metrics)?;
         }
-        let (state_buffers, metrics) = (turn.program.state_buffers, turn.metrics);
+        let (state_buffers, metrics) = (iteration.program.state_buffers, iteration.metrics);
         Ok(Self {
             queue,
             communication,
@@ -89,13 +89,13 @@ impl Works {
     }
 
     /// Whether they are those of this program.
-    pub(super) fn are_of(&self, loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> bool {
+    pub(super) fn belongs_to(&self, loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> bool {
         self.addresses == Addresses::new(loaded, state)
     }
 
     /// The units of an iteration.
-    pub(super) fn units(&self, turn: &Turn<Gpu>) -> Vec<Unit> {
-        units(&turn.program, self.metrics, |step| self.kernels.contains_key(&step))
+    pub(super) fn units(&self, iteration: &LoadedIteration<Gpu>) -> Vec<Unit> {
+        units(&iteration.program, self.metrics, |step| self.kernels.contains_key(&step))
     }
 
     /// The memory that outlives an iteration.
@@ -146,17 +146,17 @@ impl Works {
 
 /// What a collective enqueues. Several buffers are packed into one, on the lane of communication.
 fn collective(
-    turn: &Turn<Gpu>,
+    iteration: &LoadedIteration<Gpu>,
     index: usize,
     addresses: &Addresses,
     group: &NcclCommunicator,
     lane: &CommunicationLane,
     failure: &Failure,
 ) -> Work {
-    let step = &turn.program.steps[index];
+    let step = &iteration.program.steps[index];
     let nothing = DeviceSlice { pointer: 0, elements: 0 };
     let first = |buffers: &[BufferId]| buffers.first().map_or(nothing, |&id| addresses.of(id));
-    let bucket = turn.buckets[index].as_ref();
+    let bucket = iteration.buckets[index].as_ref();
     let whole = bucket.map(|bucket| super::engine::slice(&bucket.whole));
     let own = whole.unwrap_or_else(|| first(&step.writes));
     let parts = addresses.of_all(&step.writes);
@@ -168,7 +168,7 @@ fn collective(
         ([pack], [unpack])
     });
     let Op::Collective(id) = step.op else { return Work::enqueue(|_| Ok(())) };
-    let call = match &turn.collectives[id.0].op {
+    let call = match &iteration.collectives[id.0].op {
         CollectiveOp::AllReduce { .. } => CollectiveCall::AllReduce(own),
         CollectiveOp::Broadcast { .. } => CollectiveCall::Broadcast(own),
         CollectiveOp::Redistribute { redistribution, sample_elements } => CollectiveCall::Redistribute {
@@ -179,7 +179,7 @@ fn collective(
         },
     };
     let (group, lane, failure) = (group.clone(), lane.clone(), failure.clone());
-    let takes = turn.step_time(index);
+    let takes = iteration.step_time(index);
     Work::enqueue(move |_| {
         let (pack, unpack): (&[_], &[_]) =
             packing.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));

@@ -7,22 +7,22 @@ use layer_engine::random::{Purpose, RandomStream};
 /// The same on every rank, and the same after a run has been resumed: it depends on the iteration alone, and on the seed of the run where it is
 /// drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turns {
+pub struct IterationSchedule {
     count: usize,
     /// Of the run, where turns are drawn.
     seed: Option<u64>,
 }
 
-impl Turns {
+impl IterationSchedule {
     /// One after another.
     #[must_use]
-    pub fn in_order(count: usize) -> Self {
+    pub fn round_robin(count: usize) -> Self {
         Self { count, seed: None }
     }
 
     /// Any of them in each iteration, with the same probability and independent of all others.
     #[must_use]
-    pub fn drawn(count: usize, seed: u64) -> Self {
+    pub fn random(count: usize, seed: u64) -> Self {
         Self { count, seed: Some(seed) }
     }
 
@@ -34,7 +34,7 @@ impl Turns {
 
     /// The index of the program that an iteration executes.
     #[must_use]
-    pub fn of(&self, iteration: u64) -> usize {
+    pub fn program_of(&self, iteration: u64) -> usize {
         match self.seed {
             Some(seed) => RandomStream::new(seed, Purpose::Schedule, iteration, "", 0).below(self.count),
             None => (iteration % self.count.max(1) as u64) as usize,
@@ -43,12 +43,12 @@ impl Turns {
 
     /// How many iterations from one on it takes until each program has been executed so often.
     #[cfg(feature = "cuda")]
-    pub(crate) fn until_each(&self, first: u64, times: u64) -> u64 {
+    pub(crate) fn iterations_until_each(&self, first: u64, times: u64) -> u64 {
         let mut left = vec![times; self.count];
         let mut iteration = first;
         while left.iter().any(|&left| left > 0) {
-            let turn = &mut left[self.of(iteration)];
-            *turn = turn.saturating_sub(1);
+            let program = &mut left[self.program_of(iteration)];
+            *program = program.saturating_sub(1);
             iteration += 1;
         }
         iteration - first
@@ -61,29 +61,35 @@ mod tests {
 
     #[test]
     fn drawn_turns_are_as_frequent_as_each_other_and_independent() {
-        let turns = Turns::drawn(4, 7);
+        let schedule = IterationSchedule::random(4, 7);
         let mut counts = [0; 4];
         let mut pairs = [[0; 4]; 4];
         for iteration in 0..40_000 {
-            counts[turns.of(iteration)] += 1;
-            pairs[turns.of(iteration)][turns.of(iteration + 1)] += 1;
+            counts[schedule.program_of(iteration)] += 1;
+            pairs[schedule.program_of(iteration)][schedule.program_of(iteration + 1)] += 1;
         }
         // Five standard deviations.
         assert!(counts.iter().all(|count| (9_567..10_433).contains(count)), "{counts:?}");
         assert!(pairs.as_flattened().iter().all(|count| (2_258..2_742).contains(count)), "{pairs:?}");
-        let other = Turns::drawn(4, 8);
-        assert!((0..100).any(|iteration| turns.of(iteration) != other.of(iteration)));
-        assert!((0..9).map(|iteration| Turns::in_order(3).of(iteration)).eq([0, 1, 2, 0, 1, 2, 0, 1, 2]));
+        let other = IterationSchedule::random(4, 8);
+        assert!((0..100).any(|iteration| schedule.program_of(iteration) != other.program_of(iteration)));
+        assert!(
+            (0..9)
+                .map(|iteration| IterationSchedule::round_robin(3).program_of(iteration))
+                .eq([0, 1, 2, 0, 1, 2, 0, 1, 2])
+        );
     }
 
     #[cfg(feature = "cuda")]
     #[test]
     fn each_program_is_executed_so_often() {
-        assert_eq!(Turns::in_order(3).until_each(5, 2), 6);
-        let turns = Turns::drawn(3, 1);
-        let count = turns.until_each(5, 2);
-        let of = |turn: usize, until: u64| (5..5 + until).filter(|&at| turns.of(at) == turn).count();
-        assert!((0..3).all(|turn| of(turn, count) >= 2));
-        assert!((0..3).any(|turn| of(turn, count - 1) < 2));
+        assert_eq!(IterationSchedule::round_robin(3).iterations_until_each(5, 2), 6);
+        let schedule = IterationSchedule::random(3, 1);
+        let count = schedule.iterations_until_each(5, 2);
+        let of = |program: usize, until: u64| {
+            (5..5 + until).filter(|&at| schedule.program_of(at) == program).count()
+        };
+        assert!((0..3).all(|program| of(program, count) >= 2));
+        assert!((0..3).any(|program| of(program, count - 1) < 2));
     }
 }
