@@ -1,5 +1,4 @@
-//! How fast kernels run on one and two threads of the host: multiplications and additions of a
-//! matrix product and a convolution.
+//! Throughput of a matrix product and a convolution on one and two host threads.
 
 #![allow(missing_docs, clippy::cast_possible_wrap)]
 
@@ -20,7 +19,7 @@ fn upload(memory: &mut Memory, count: usize) -> u64 {
     address
 }
 
-/// Returns a kernel's launches, with its floating-point operations as elements.
+/// Benchmarks a kernel's launches, with its floating-point operations as elements.
 fn launches(
     c: &mut Criterion,
     kernel: &str,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PTX of CUB's, Numba's and Triton's kernels for the tests: compile.sh FOLDER
-# FOLDER/venv gets the compilers, which need neither a GPU nor a driver. What is there is not made again.
+# Compiles the CUB, Numba and Triton kernels of the tests to PTX: compile.sh FOLDER
+# Installs the compilers in FOLDER/venv. They need neither a GPU nor a driver. Existing files are kept.
 set -euo pipefail
 folder=$(mkdir -p "$1" && realpath "$1")
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")

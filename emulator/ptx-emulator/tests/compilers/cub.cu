@@ -1,4 +1,4 @@
-// Algorithms of CUB on a block of 128 threads, by NVRTC: `nvrtc.py --cub cub.cu cub.ptx`.
+// CUB algorithms on blocks of 128 threads, compiled by NVRTC: `nvrtc.py --cub cub.cu cub.ptx`.
 #include <cub/block/block_histogram.cuh>
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_merge_sort.cuh>
@@ -18,7 +18,7 @@ struct Less {
     }
 };
 
-// One value a block.
+// One result for each block.
 extern "C" __global__ void block_sum_f32(const float* input, float* output) {
     using Reduce = cub::BlockReduce<float, THREADS>;
     __shared__ typename Reduce::TempStorage storage;
@@ -33,7 +33,7 @@ extern "C" __global__ void block_sum_u32(const unsigned* input, unsigned* output
     if (threadIdx.x == 0) output[blockIdx.x] = sum;
 }
 
-// 32 threads a value: `redux` on integers.
+// One result for each warp, by `redux`.
 extern "C" __global__ void warp_max_s32(const int* input, int* output) {
     using Reduce = cub::WarpReduce<int>;
     __shared__ typename Reduce::TempStorage storage[THREADS / 32];
@@ -86,7 +86,8 @@ extern "C" __global__ void radix_sort_u32(const unsigned* input, unsigned* outpu
     Store(storage.store).Store(output + blockIdx.x * TILE, items);
 }
 
-extern "C" __global__ void radix_sort_pairs_f32(const float* keys, const int* values, float* sorted, int* places) {
+extern "C" __global__ void radix_sort_pairs_f32(const float* keys, const int* values, float* sorted,
+                                                int* places) {
     using Sort = cub::BlockRadixSort<float, THREADS, ITEMS, int>;
     __shared__ typename Sort::TempStorage storage;
     float items[ITEMS];

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PTX of Numba's CUDA kernels for compute_80, without a GPU or a driver: numba_kernels.py FOLDER
+"""Compiles Numba's CUDA kernels to PTX for compute_80, without a GPU or a driver: numba_kernels.py FOLDER
 
 Needs the packages numba-cuda 0.30, nvidia-nvvm and nvidia-cuda-runtime 13.0. Writes FOLDER/NAME.ptx.
 """

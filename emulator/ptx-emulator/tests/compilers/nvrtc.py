@@ -3,8 +3,8 @@
 
     nvrtc.py [--line-info] [--cub] SOURCE.cu TARGET.ptx
 
-Needs the packages nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-crt of version 13.0, and nvidia-cuda-cccl for
---cub. `#include` finds the toolkit's headers.
+Needs the packages nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-crt of version 13.0, and for
+--cub also nvidia-cuda-cccl. The headers of the toolkit are on the include path.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import sys
 
 
 def toolkit():
-    """The folder with the toolkit's `lib` and `include`."""
+    """Returns the folder with the toolkit's `lib` and `include`."""
     import nvidia
 
     for place in nvidia.__path__:
@@ -24,9 +24,9 @@ def toolkit():
 
 
 def compile_ptx(source, name, options):
-    """PTX of a source text; ends the program with the compiler's log if it has an error."""
+    """Compiles a source text to PTX. Exits with the compiler's log on an error."""
     libraries = toolkit() / "lib"
-    # NVRTC opens this one by its name, which the loader finds only if it is open already.
+    # NVRTC opens this library by name, which the loader finds only if it is already loaded.
     ctypes.CDLL(str(libraries / "libnvrtc-builtins.so.13.0"), ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(libraries / "libnvrtc.so.13"))
     program = ctypes.c_void_p()
@@ -61,7 +61,7 @@ def main():
         options += ["-default-device", f"-I{include / 'cccl'}"]
     source = pathlib.Path(paths[0])
     ptx = compile_ptx(source.read_text(), source.name, options)
-    # Source files without the folder that this happens to run in.
+    # Remove the folder from the names of source files.
     ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", ptx)
     pathlib.Path(paths[1]).write_text(ptx)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""PTX of Triton's kernels for compute_80, without a GPU or a driver: triton_kernels.py FOLDER
+"""Compiles Triton kernels to PTX for compute_80, without a GPU or a driver: triton_kernels.py FOLDER
 
-Needs the package triton. Writes FOLDER/NAME.ptx; the kernels take two pointers more than they declare, which may be null.
+Needs the package triton. Writes FOLDER/NAME.ptx. The kernels take two additional pointers, which may be
+null.
 """
 
 import pathlib
@@ -62,7 +63,7 @@ KERNELS = [
         {"ROWS": 64, "COLUMNS": 32},
     ),
     (running_sum, {"values": POINTER, "out": POINTER}, {"BLOCK": 1024}),
-    # On tensor cores, which the emulator lacks: it has to say so.
+    # Uses tensor cores, which the emulator must report as unsupported.
     (matrix_product_tensor_cores, {"a": "*fp16", "b": "*fp16", "c": POINTER}, {"SIDE": 32}),
 ]
 

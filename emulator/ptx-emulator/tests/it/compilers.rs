@@ -1,12 +1,13 @@
-//! Kernels that others wrote, compiled by others: CUB by NVRTC, Numba and Triton.
+//! Third-party kernels compiled by third parties: CUB by NVRTC, Numba and Triton.
 //!
-//! `tests/compilers/compile.sh FOLDER` makes their PTX; the tests read it from the folder that `PTX_COMPILERS` names.
+//! `tests/compilers/compile.sh FOLDER` compiles them to PTX. The tests read the folder named by the
+//! environment variable `PTX_COMPILERS`.
 
 use crate::gpu::{Gpu, Value, arguments, assert_all, assert_close, numbers};
 use ptx_emulator::{Dimensions, LoadError, Memory, Module};
 use std::path::PathBuf;
 
-/// The PTX of `FOLDER/name`, if it was made.
+/// Returns the PTX in `FOLDER/name`, if it exists.
 fn compiled(name: &str) -> Option<String> {
     let path = std::env::var_os("PTX_COMPILERS").map(|folder| PathBuf::from(folder).join(name));
     let text = path.and_then(|path| std::fs::read_to_string(path).ok());
@@ -18,7 +19,7 @@ fn compiled(name: &str) -> Option<String> {
     text
 }
 
-/// Runs on shuffled orders with all checks: what others wrote has no races.
+/// Returns a device with shuffled order and all checks. The kernels have no races.
 fn device(ptx: &str, seed: u64) -> Gpu {
     let mut gpu = Gpu::new(ptx);
     gpu.options = crate::training::options(seed);
@@ -32,7 +33,7 @@ fn integers(count: usize, seed: u32) -> Vec<i32> {
     numbers(count, seed).iter().map(|value| (value * 1000.0) as i32).collect()
 }
 
-/// Runs a kernel of CUB that takes `tile` values a block and gives `out` values a block.
+/// Runs a CUB kernel on `input` and returns its `out` results.
 fn cub<T: Value, U: Value + Default>(gpu: &mut Gpu, kernel: &str, input: &[T], out: usize) -> Vec<U> {
     let (input, output) = (gpu.upload(input), gpu.zeros::<U>(out));
     gpu.run(kernel, Dimensions::linear(BLOCKS as u32, 128), &arguments![input, output]);
@@ -40,7 +41,7 @@ fn cub<T: Value, U: Value + Default>(gpu: &mut Gpu, kernel: &str, input: &[T], o
 }
 
 #[test]
-fn cub_reduces_and_scans() {
+fn cub_reductions_and_scans_match_reference() {
     let Some(ptx) = compiled("cub.ptx") else { return };
     let mut gpu = device(&ptx, 1);
     let floats = numbers(BLOCKS * 128, 1);
@@ -71,7 +72,7 @@ fn cub_reduces_and_scans() {
     assert_all(&cub::<_, f64>(&mut gpu, "inclusive_sum_f64", &doubles, BLOCKS * TILE), &expected);
 }
 
-/// Each block's part, sorted.
+/// Returns the values with each block's tile sorted.
 fn sorted_tiles<T: Copy + Ord>(values: &[T]) -> Vec<T> {
     let mut sorted = values.to_vec();
     sorted.chunks_mut(TILE).for_each(<[T]>::sort_unstable);
@@ -79,12 +80,12 @@ fn sorted_tiles<T: Copy + Ord>(values: &[T]) -> Vec<T> {
 }
 
 #[test]
-fn cub_sorts_and_counts() {
+fn cub_sorts_and_histograms_match_reference() {
     let Some(ptx) = compiled("cub.ptx") else { return };
     for seed in 0..3 {
         let mut gpu = device(&ptx, seed);
         let values = integers(BLOCKS * TILE, 4);
-        // It reads one key behind the last one, and does not use it.
+        // The kernel reads one key past the last one without using it.
         gpu.options.uninitialised = false;
         assert_all(
             &cub::<_, i32>(&mut gpu, "merge_sort_s32", &values, BLOCKS * TILE),
@@ -118,7 +119,8 @@ fn cub_sorts_and_counts() {
     }
 }
 
-/// An array of Numba: nothing, nothing, elements, bytes of one, address, sizes, strides.
+/// Returns the arguments of a Numba array: two unused pointers, number of elements, element size,
+/// address, shape and strides.
 fn array(address: u64, element: usize, shape: &[usize]) -> Vec<Vec<u8>> {
     let mut strides = vec![element; shape.len()];
     for axis in (1..shape.len()).rev() {
@@ -129,13 +131,13 @@ fn array(address: u64, element: usize, shape: &[usize]) -> Vec<Vec<u8>> {
     numbers.into_iter().chain([address]).chain(sizes).map(Value::bytes).collect()
 }
 
-/// The only kernel of a PTX text of Numba or Triton.
+/// Returns the name of the only kernel in PTX of Numba or Triton.
 fn only_kernel(gpu: &Gpu) -> String {
     gpu.module.kernels().next().unwrap().to_owned()
 }
 
 #[test]
-fn numba() {
+fn numba_kernels_match_reference() {
     let Some(ptx) = compiled("saxpy.ptx") else { return };
     let mut gpu = device(&ptx, 1);
     let (x, y) = (numbers(1000, 1), numbers(1000, 2));
@@ -184,9 +186,10 @@ fn numba() {
 }
 
 #[test]
-fn triton() {
+fn triton_kernels_match_reference() {
     let Some(ptx) = compiled("vector_add.ptx") else { return };
-    // All kernels have 128 threads, as much shared memory as they could use, and two pointers more.
+    // All kernels have 128 threads. They are launched with sufficient shared memory and two
+    // additional null pointers.
     let run = |gpu: &Gpu, blocks: usize, given: &[Vec<u8>]| {
         let dimensions =
             Dimensions { dynamic_shared_bytes: 16 << 10, ..Dimensions::linear(blocks as u32, 128) };

@@ -1,4 +1,4 @@
-//! What is wrong is found and named.
+//! Faults: detection and location.
 
 use crate::{
     gpu::{Gpu, arguments},
@@ -6,21 +6,24 @@ use crate::{
 };
 use ptx_emulator::{AddressState, Dimensions, Fault, FaultKind, LaunchError, MemorySpace, Options};
 
-/// A kernel with this body, which has registers of all kinds, and `out` in `%rd1`.
+/// Returns a kernel with the given body. It has registers of all kinds, and the argument `out` in
+/// `%rd1`.
 pub(crate) fn kernel(body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry test(.param .u64 out) {{
-        .reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<20>; .reg .f32 %f<20>; .reg .b64 %rd<20>; .reg .f64 %fd<20>;
+        .reg .pred %p<20>; .reg .b16 %h<20>; .reg .b32 %r<20>; .reg .f32 %f<20>; .reg .b64 %rd<20>; \
+        .reg .f64 %fd<20>;
         .shared .align 16 .b8 tile[256];
-        ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2; mov.u64 %rd4, tile;
+        ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2; \
+        mov.u64 %rd4, tile;
         add.s64 %rd5, %rd4, %rd2;
         {body}
         ret; }}"
     )
 }
 
-/// The fault of a kernel with this body in blocks of `threads` threads on 1,024 bytes of memory, which is the same where
-/// memory remembers what was written.
+/// Returns the fault of a kernel with the given body, in one block of `threads` threads on 1,024
+/// bytes of memory. It must be the same with and without write tracking.
 #[track_caller]
 fn fault(body: &str, threads: u32, options: &Options) -> Fault {
     let of = |mut gpu: Gpu| {
@@ -43,7 +46,7 @@ fn checked() -> Options {
 }
 
 #[test]
-fn addresses_that_are_not_there() {
+fn invalid_addresses_are_faults() {
     let found = fault("st.global.u32 [%rd3], %r1;", 257, &Options::default());
     assert_eq!((found.thread, found.ptx_line), ([256, 0, 0], 9));
     let FaultKind::IllegalAddress {
@@ -68,7 +71,8 @@ fn addresses_that_are_not_there() {
         ),
         "{found}"
     );
-    // The last lane alone, the first one of those that are not guarded, and a pair of which the second half is outside.
+    // The last lane alone, the first of the lanes whose guard is true, and a pair whose second half
+    // is outside.
     let found = fault("ld.global.u32 %r2, [%rd3+900];", 32, &Options::default());
     assert_eq!(found.thread, [31, 0, 0]);
     let found = fault(
@@ -97,7 +101,7 @@ fn addresses_that_are_not_there() {
 }
 
 #[test]
-fn memory_that_is_freed_or_not_written() {
+fn reads_of_freed_and_uninitialised_memory_are_faults() {
     let mut gpu = Gpu::new(&kernel("ld.global.u32 %r2, [%rd3];"));
     let out = gpu.allocate(128);
     gpu.run("test", Dimensions::linear(1, 32), &arguments![out]);
@@ -112,10 +116,11 @@ fn memory_that_is_freed_or_not_written() {
 }
 
 #[test]
-fn races_on_shared_memory() {
+fn races_on_shared_memory_are_faults() {
     let exchange = |between: &str, other: &str| {
         format!(
-            "st.shared.u32 [%rd5], %r1; {between} xor.b32 %r2, %r1, {other}; mul.wide.u32 %rd6, %r2, 4; add.s64 %rd6, %rd6, %rd4; ld.shared.u32 %r3, [%rd6];"
+            "st.shared.u32 [%rd5], %r1; {between} xor.b32 %r2, %r1, {other}; mul.wide.u32 %rd6, %r2, 4; \
+             add.s64 %rd6, %rd6, %rd4; ld.shared.u32 %r3, [%rd6];"
         )
     };
     let found = fault(&exchange("", "32"), 64, &checked());
@@ -136,7 +141,7 @@ fn races_on_shared_memory() {
 }
 
 #[test]
-fn what_never_ends() {
+fn deadlocks_endless_loops_and_traps_are_faults() {
     let found = fault("setp.lt.u32 %p1, %r1, 32; @%p1 bar.sync 0, 96;", 64, &Options::default());
     assert!(matches!(found.kind, FaultKind::Deadlock { waits_for: "a barrier of the block" }), "{found}");
     let mut options = Options::default();
@@ -150,8 +155,8 @@ fn what_never_ends() {
 }
 
 #[test]
-fn a_lane_may_wait_for_another_one_of_its_warp() {
-    // Lane 0 spins until lane 1, which is behind the loop, has written.
+fn lanes_of_a_warp_may_wait_for_each_other() {
+    // Lane 0 spins until lane 1, which runs code after the loop, has written.
     let mut gpu = Gpu::new(&kernel(
         "setp.ne.u32 %p1, %r1, 0; @%p1 bra write;
          again: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra again; bra done;
@@ -164,7 +169,7 @@ fn a_lane_may_wait_for_another_one_of_its_warp() {
 }
 
 #[test]
-fn the_line_of_the_source_is_named() {
+fn faults_name_the_source_line() {
     let mut gpu = Gpu::new(training::PTX);
     let short = gpu.zeros::<f32>(10);
     let output = gpu.zeros::<f32>(20);
@@ -176,7 +181,7 @@ fn the_line_of_the_source_is_named() {
 }
 
 #[test]
-fn what_is_not_supported_is_an_error_with_its_line() {
+fn unsupported_instructions_are_errors_with_their_line() {
     for (body, named) in [
         ("add.rz.f64 %fd1, %fd2, %fd3;", "add.rz.f64"),
         ("mma.sync.aligned.m8n8k4 %r1, %r2;", "mma.sync.aligned.m8n8k4"),

@@ -1,15 +1,16 @@
-//! Damaged PTX is an error or a kernel that ends or is stopped: never a panic or a hang.
+//! Damaged PTX causes an error, or a kernel that ends or is stopped: never a panic or a hang.
 
 use crate::training;
 use proptest::prelude::*;
 use ptx_emulator::{Dimensions, Memory, Module, Options};
 
-/// As many as `PTX_EMULATOR_MUTATIONS` says; few by default.
+/// Returns the number of cases: the environment variable `PTX_EMULATOR_MUTATIONS`, or 300.
 fn cases() -> u32 {
     std::env::var("PTX_EMULATOR_MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
 }
 
-/// The header and one kernel, so that a damaged line is often executed.
+/// Returns texts of the header with one kernel each, so that damaged lines are likely to be
+/// executed.
 fn kernels() -> Vec<String> {
     let (header, rest) = training::PTX.split_at(training::PTX.find(".visible").unwrap());
     let rest = &rest[..rest.find("\t.file").unwrap()];
@@ -19,7 +20,7 @@ fn kernels() -> Vec<String> {
         .collect()
 }
 
-/// Replaces, removes or repeats words, or changes a character.
+/// Replaces, removes, repeats or swaps words, or changes a character.
 fn damage(text: &str, kind: u8, places: [usize; 2], character: char) -> String {
     let mut words: Vec<_> =
         text.split_inclusive(|c: char| c.is_whitespace() || c == ',' || c == '.').collect();
@@ -55,18 +56,22 @@ fn run(ptx: &str) {
         };
         let arguments: Vec<_> = sizes.into_iter().map(argument).collect();
         let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
-        // An error or not: what matters is that it comes to an end.
+        // The result does not matter, only that the launch ends.
         let _ = module.launch(&memory, kernel, Dimensions::linear(2, 64), &arguments, &options);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: cases(), failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn damaged_kernels_come_to_an_end(
+    fn damaged_kernels_terminate(
         kernel: prop::sample::Index,
-        damages in prop::collection::vec((any::<u8>(), any::<[usize; 2]>(), prop::char::range(' ', '~')), 1..4),
+        damages in prop::collection::vec(
+            (any::<u8>(), any::<[usize; 2]>(), prop::char::range(' ', '~')), 1..4,
+        ),
     ) {
         let kernels = kernels();
         let mut text = kernel.get(&kernels).clone();

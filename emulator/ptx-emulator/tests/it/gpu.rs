@@ -1,4 +1,4 @@
-//! A module and its memory, and arguments for its kernels.
+//! A module with its memory, and arguments for its kernels.
 
 use ptx_emulator::{Dimensions, LaunchError, Memory, Module, Options};
 use std::fmt::Debug;
@@ -9,7 +9,7 @@ pub(crate) struct Gpu {
     pub(crate) options: Options,
 }
 
-/// A value that a kernel takes or memory holds.
+/// Value of an argument or in memory.
 pub(crate) trait Value: Copy {
     fn bytes(self) -> Vec<u8>;
     fn from_bytes(bytes: &[u8]) -> Self;
@@ -31,19 +31,19 @@ macro_rules! values {
 
 values!(u8 u16 i16 u32 i32 u64 i64 f32 f64);
 
-/// The arguments of a launch, by their bytes.
+/// Builds the arguments of a launch.
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => { [$($crate::gpu::Value::bytes($argument)),*] };
 }
 pub(crate) use arguments;
 
 impl Gpu {
-    /// With memory that remembers what was written, so that all checks can be made.
+    /// Creates a device whose memory tracks writes, so that all checks are possible.
     pub(crate) fn new(ptx: &str) -> Self {
         Self::with(ptx, Memory::tracking_writes())
     }
 
-    /// With memory where only bounds are checked, of all lanes of an access at once.
+    /// Creates a device that checks only bounds, which uses the fast path of accesses.
     pub(crate) fn plain(ptx: &str) -> Self {
         Self::with(ptx, Memory::new())
     }
@@ -89,7 +89,7 @@ impl Gpu {
     }
 }
 
-/// Numbers between -1 and 1.
+/// Returns pseudo-random numbers between -1 and 1.
 pub(crate) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     (0..count)
@@ -102,7 +102,8 @@ pub(crate) fn numbers(count: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
-/// The first of the numbers that is farther than `tolerance` from what is expected, relative to the largest of these.
+/// Describes the first number that differs from the expected one by more than `tolerance`, relative
+/// to the maximum of the expected numbers.
 pub(crate) fn difference(found: &[f32], expected: &[f64], tolerance: f64) -> Option<String> {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(1e-30_f64, |largest, value| largest.max(value.abs()));

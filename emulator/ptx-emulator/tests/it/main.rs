@@ -1,6 +1,6 @@
-//! The emulator as its users see it.
+//! Integration tests of the emulator's public interface.
 
-// Tests of arithmetic: bits are compared, and comparisons are negated, since that is what they are about.
+// Arithmetic is tested bit by bit and with negated comparisons.
 #![allow(
     clippy::approx_constant,
     clippy::cast_lossless,

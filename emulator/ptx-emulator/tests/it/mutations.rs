@@ -1,5 +1,6 @@
-//! Do the checks find what they are for? Each barrier is taken out of the kernels of training, and each comparison of whole numbers
-//! moved by one: a wrong result, a race or an access out of bounds has to tell. What nothing can tell is listed.
+//! Mutation tests of the checks: each barrier of the training kernels is removed, and each bound of
+//! an integer comparison moved by one. A wrong result, a race or an access out of bounds must
+//! reveal the change. Changes without effect are listed.
 
 use crate::{
     gpu::{Gpu, difference},
@@ -7,18 +8,18 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// A kernel's text with one change.
+/// Text of a kernel with one change.
 struct Mutation {
-    /// What is changed: a barrier by its line, a comparison by its result.
-    what: String,
+    /// Description of the change: the line of a barrier, or the result of a comparison.
+    description: String,
     ptx: String,
 }
 
-/// `setp.lt` for `setp.le` and so on.
+/// Changes of comparisons that move the bound by one.
 const MOVED: [(&str, &str); 4] =
     [("setp.lt.", "setp.le."), ("setp.le.", "setp.lt."), ("setp.gt.", "setp.ge."), ("setp.ge.", "setp.gt.")];
 
-/// The kernel by itself, so that it is read quickly, with each of its changes.
+/// Returns all mutations of a kernel. Each text holds that kernel only, so that it loads fast.
 fn mutations(kernel: &str) -> Vec<Mutation> {
     let header = training::PTX.lines().take_while(|line| !line.starts_with(".visible"));
     let body =
@@ -29,7 +30,7 @@ fn mutations(kernel: &str) -> Vec<Mutation> {
     for (at, text) in lines.iter().enumerate() {
         let text = text.trim();
         let moved = MOVED.iter().find(|(from, _)| text.starts_with(from) && !text.contains(".f32"));
-        let (what, changed) = match moved {
+        let (description, changed) = match moved {
             Some((from, to)) => {
                 let result = text.split([' ', '\t', ',']).find(|word| word.starts_with("%p")).unwrap();
                 (result.to_owned(), text.replace(from, to))
@@ -41,12 +42,12 @@ fn mutations(kernel: &str) -> Vec<Mutation> {
         };
         let mut mutated = lines.clone();
         mutated[at] = &changed;
-        all.push(Mutation { what, ptx: mutated.join("\n") });
+        all.push(Mutation { description, ptx: mutated.join("\n") });
     }
     all
 }
 
-/// Whether a run with all checks, in one of a few orders, tells that something is wrong.
+/// Returns whether a run with all checks, in one of two orders, reveals the change.
 fn is_found(case: &Case, expected: &[Vec<f64>], ptx: &str) -> bool {
     case.sizes.iter().zip(expected).any(|(sizes, expected)| {
         (0..2).any(|seed| {
@@ -62,14 +63,14 @@ fn is_found(case: &Case, expected: &[Vec<f64>], ptx: &str) -> bool {
 }
 
 #[test]
-fn every_barrier_and_every_bound_is_needed() {
+fn every_barrier_and_bound_is_covered_by_a_check() {
     let (mut count, mut left) = (0, BTreeSet::new());
     for case in CASES {
         let expected: Vec<_> = case.sizes.iter().map(|sizes| (case.expected)(sizes)).collect();
-        for Mutation { what, ptx } in mutations(case.kernel) {
+        for Mutation { description, ptx } in mutations(case.kernel) {
             count += 1;
             if !is_found(case, &expected, &ptx) {
-                left.insert((case.kernel, what));
+                left.insert((case.kernel, description));
             }
         }
     }
@@ -86,24 +87,24 @@ fn every_barrier_and_every_bound_is_needed() {
     );
 }
 
-/// Comparisons that may be moved by one without a difference: the kernel, the reason, the registers of their results.
+/// Comparisons whose bound may be moved without an effect: kernel, reason, and result registers.
 const HARMLESS: &[(&str, &str, &str)] = &[
-    ("gemm", "a round more adds zeros", "%p1 %p56"),
+    ("gemm", "an additional iteration adds zeros", "%p1 %p56"),
     ("gemm", "a block has no thread 1023", "%p2"),
     (
         "gemm",
-        "in the copy for threads whose rounds are no multiple of 4: each has 4",
+        "in the remainder loop, which no thread executes",
         "%p4 %p5 %p8 %p9 %p12 %p13 %p31 %p32 %p35 %p36 %p39 %p40",
     ),
-    ("convolution", "the second round begins in the tile's 14th row: no image begins below it", "%p11"),
-    ("convolution", "in the copy for a third round, which no thread has", "%p17 %p18 %p20 %p22"),
+    ("convolution", "the second iteration starts in the tile's 14th row: no image starts below it", "%p11"),
+    ("convolution", "in the code for a third iteration, which no thread executes", "%p17 %p18 %p20 %p22"),
     ("convolution", "a block has no thread 323", "%p23"),
     (
         "convolution",
-        "in the copy for four rounds, which no thread has",
+        "in the code for four iterations, which no thread executes",
         "%p30 %p31 %p32 %p34 %p36 %p38 %p39 %p41 %p43 %p45 %p46 %p48 %p50 %p52 %p53 %p55 %p57 %p59",
     ),
-    ("softmax_cross_entropy", "what is subtracted from all values need not be the largest of them", "%p4"),
-    ("softmax_cross_entropy", "in the logarithm, where its argument is infinite", "%p37"),
-    ("max_pool_backward", "windows begin in the image, in an even row and column", "%p2 %p3"),
+    ("softmax_cross_entropy", "the value subtracted from all scores need not be their maximum", "%p4"),
+    ("softmax_cross_entropy", "in the logarithm, for an infinite argument", "%p37"),
+    ("max_pool_backward", "windows start inside the image, in an even row and column", "%p2 %p3"),
 ];

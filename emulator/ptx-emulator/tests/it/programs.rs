@@ -1,5 +1,5 @@
-//! Kernels that are made up: branches and loops by thread, values that outlive them and values that do not, against the same
-//! program executed thread by thread.
+//! Generated kernels with divergent branches and loops and with long-lived and short-lived values,
+//! compared with an execution thread by thread.
 
 use crate::gpu::{Gpu, arguments};
 use proptest::prelude::*;
@@ -7,27 +7,27 @@ use ptx_emulator::Dimensions;
 use std::collections::HashMap;
 
 const THREADS: u32 = 80;
-/// Registers that keep their values to the end.
+/// Number of registers whose final values are compared.
 const KEPT: usize = 4;
-/// With those that are zero at first, and of which nobody asks at the end.
+/// Number of named registers, including those that start as zero and are not compared.
 const NAMED: usize = 12;
 
-/// An operand of an instruction.
+/// Operand of an instruction.
 #[derive(Clone, Debug)]
 enum Source {
     Named(usize),
-    /// The result of an instruction so far back in the same section.
+    /// Result of an earlier instruction in the same section, counted backwards.
     Recent(usize),
 }
 
 #[derive(Clone, Debug)]
 enum Statement {
-    /// Instructions, each of which has a register of its own for its result; the last one's goes to a named one. With a guard, it goes by way of
-    /// a register that only some threads write.
+    /// Instructions with one result register each; the last result is stored in a named register.
+    /// With a guard, it passes through a register that only some threads write.
     Section { instructions: Vec<(usize, Source, Source)>, to: usize, guard: Option<usize> },
-    /// What threads do whose register is odd.
+    /// Executed by threads whose register is odd.
     If(usize, Vec<Statement>),
-    /// What threads do once or a few times more, by their registers.
+    /// Executed one to four times by each thread, depending on its register.
     Loop(usize, Vec<Statement>),
 }
 
@@ -58,7 +58,7 @@ fn statement() -> impl Strategy<Value = Statement> {
     })
 }
 
-/// The text of a kernel, as it is written.
+/// Text of a kernel under construction.
 #[derive(Default)]
 struct Text {
     body: String,
@@ -126,10 +126,10 @@ impl Text {
     }
 }
 
-/// A thread that executes the program by itself.
+/// Reference execution of one thread.
 struct Thread {
     named: [u32; NAMED],
-    /// What the registers that are written under a guard hold, by their statements' addresses.
+    /// Values of the registers written under a guard, by address of the statement.
     guarded: HashMap<*const Statement, u32>,
 }
 
@@ -188,7 +188,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn threads_do_what_each_does_by_itself(program in prop::collection::vec(statement(), 1..6), seed: Option<u64>) {
+    fn warps_match_execution_thread_by_thread(
+        program in prop::collection::vec(statement(), 1..6), seed: Option<u64>,
+    ) {
         let mut text = Text::default();
         text.write(&program);
         let ptx = format!(

@@ -1,18 +1,19 @@
-//! Kernels of training, compiled by NVRTC, against plain loops in double precision.
+//! Training kernels compiled by NVRTC, compared with plain loops in double precision.
 
 use crate::gpu::{Gpu, arguments, assert_all, assert_close, numbers};
 use ptx_emulator::{Dimensions, Options};
 
 pub(crate) const PTX: &str = include_str!("../kernels/training.ptx");
 
-/// A kernel, and what it does with a device to give its results.
+/// Kernel with inputs and expected results.
 pub(crate) struct Case {
     pub(crate) kernel: &'static str,
-    /// What it is run on: where blocks, rows or rounds of loops are full, and where something is left over in each place.
+    /// Problem sizes: with full blocks, rows and loop iterations, and with a remainder in each
+    /// place.
     pub(crate) sizes: &'static [&'static [usize]],
-    /// Runs the kernel on inputs that do not change, and gives the results.
+    /// Runs the kernel on fixed inputs and returns the results.
     pub(crate) run: fn(&mut Gpu, &[usize]) -> Run,
-    /// What the results should be.
+    /// Computes the expected results.
     pub(crate) expected: fn(&[usize]) -> Vec<f64>,
     pub(crate) tolerance: f64,
 }
@@ -89,7 +90,7 @@ pub(crate) const CASES: &[Case] = &[
 
 type Run = Result<Vec<f32>, ptx_emulator::LaunchError>;
 
-/// As many sizes as a kernel takes.
+/// Converts a slice to an array of the kernel's sizes.
 fn take<const N: usize>(sizes: &[usize]) -> [usize; N] {
     sizes.try_into().unwrap()
 }
@@ -120,7 +121,7 @@ fn convolution(gpu: &mut Gpu, sizes: &[usize]) -> Run {
     let count = samples * outputs * height * width;
     let output = gpu.zeros::<f32>(count);
     let tiles = width.div_ceil(16) * height.div_ceil(16);
-    // A row of blocks more than there are outputs for, which has nothing to do.
+    // One row of blocks more than needed, which has no work.
     let grid = [tiles as u32, outputs as u32 / 8 + 1, samples as u32];
     let sizes = [channels, outputs, height, width].map(|size| size as i32);
     gpu.launch(
@@ -216,7 +217,7 @@ fn gelu(gpu: &mut Gpu, kernel: &str, sizes: &[usize]) -> Run {
     Ok(gpu.download(output, elements))
 }
 
-/// By the integral of the series, which converges on these inputs.
+/// Computes the error function by its power series, which converges on these inputs.
 fn erf(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..200 {
@@ -262,7 +263,7 @@ fn sgd_expected(sizes: &[usize]) -> Vec<f64> {
     [parameters, velocity].concat()
 }
 
-/// The first value is the largest of its window.
+/// Returns inputs whose first value is the maximum of its window.
 fn pooled(count: usize) -> Vec<f32> {
     let mut input = numbers(count, 12);
     input[0] = 2.0;
@@ -349,13 +350,13 @@ fn histogram_expected(sizes: &[usize]) -> Vec<f64> {
     counts
 }
 
-/// All kernels, on all sizes.
+/// Iterates over all kernels and sizes.
 fn cases() -> impl Iterator<Item = (&'static Case, &'static [usize])> {
     CASES.iter().flat_map(|case| case.sizes.iter().map(move |sizes| (case, *sizes)))
 }
 
 #[test]
-fn kernels_give_what_plain_loops_give() {
+fn kernels_match_plain_loops() {
     for (case, sizes) in cases() {
         println!("{} {sizes:?}", case.kernel);
         for mut gpu in [Gpu::new(PTX), Gpu::plain(PTX)] {
@@ -366,7 +367,7 @@ fn kernels_give_what_plain_loops_give() {
 }
 
 #[test]
-fn every_check_is_passed_and_no_order_changes_a_result() {
+fn kernels_pass_all_checks_in_any_order() {
     for (case, sizes) in cases() {
         let in_order = (case.run)(&mut Gpu::new(PTX), sizes).unwrap();
         for seed in 0..8 {
@@ -374,7 +375,7 @@ fn every_check_is_passed_and_no_order_changes_a_result() {
             gpu.options = options(seed);
             let found = (case.run)(&mut gpu, sizes).unwrap_or_else(|error| panic!("{error}"));
             if case.kernel == "max_pool_backward" {
-                // Sums of atomics are in another order.
+                // Atomic additions are done in another order.
                 let in_order: Vec<_> = in_order.iter().copied().map(f64::from).collect();
                 assert_close(&found, &in_order, 1e-6);
             } else {
@@ -384,7 +385,7 @@ fn every_check_is_passed_and_no_order_changes_a_result() {
     }
 }
 
-/// Shuffled by `seed`, with all checks.
+/// Returns options with all checks, in an order shuffled by `seed`.
 pub(crate) fn options(seed: u64) -> Options {
     let mut options = Options::default();
     (options.seed, options.races, options.uninitialised) = (Some(seed), true, true);

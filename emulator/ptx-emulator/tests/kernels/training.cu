@@ -1,9 +1,10 @@
-// Kernels of training, as a first engine on CUDA would write them. `training.ptx` is what NVRTC makes of them:
+// Kernels of training in the style of a simple CUDA engine. `training.ptx` is compiled from them by
+// NVRTC:
 //     ../compilers/nvrtc.py --line-info training.cu training.ptx
 
 #define INFINITY_F __int_as_float(0x7f800000)
 
-// c[m][n] = a[m][k] * b[k][n]. Tiles of 64 x 64 of a block of 16 x 16 threads, each of which keeps 4 x 4 values.
+// c[m][n] = a[m][k] * b[k][n]. Tiles of 64 x 64 by blocks of 16 x 16 threads, 4 x 4 values each.
 extern "C" __global__ void __launch_bounds__(256) gemm(int m, int n, int k, const float* __restrict__ a,
                                                       const float* __restrict__ b, float* __restrict__ c) {
     __shared__ float left[16][64];
@@ -14,11 +15,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm(int m, int n, int k, cons
     for (int start = 0; start < k; start += 16) {
         for (int i = threadIdx.x; i < 64 * 16; i += 256) {
             const int row = i / 16, column = i % 16;
-            left[column][row] = row0 + row < m && start + column < k ? a[(row0 + row) * k + start + column] : 0.0f;
+            left[column][row] =
+                row0 + row < m && start + column < k ? a[(row0 + row) * k + start + column] : 0.0f;
         }
         for (int i = threadIdx.x; i < 64 * 16; i += 256) {
             const int row = i / 64, column = i % 64;
-            right[row][column] = start + row < k && column0 + column < n ? b[(start + row) * n + column0 + column] : 0.0f;
+            right[row][column] =
+                start + row < k && column0 + column < n ? b[(start + row) * n + column0 + column] : 0.0f;
         }
         __syncthreads();
 #pragma unroll
@@ -44,11 +47,14 @@ extern "C" __global__ void __launch_bounds__(256) gemm(int m, int n, int k, cons
         }
 }
 
-// A 3 x 3 convolution with padding 1 in NCHW. A block makes a tile of 16 x 16 positions of 8 output channels of a sample.
-extern "C" __global__ void __launch_bounds__(256) convolution(int channels, int outputs, int height, int width,
+// 3 x 3 convolution with padding 1 in NCHW. A block computes a tile of 16 x 16 positions of 8
+// output channels of one sample.
+extern "C" __global__ void __launch_bounds__(256) convolution(int channels, int outputs, int height,
+                                                             int width,
                                                              const float* __restrict__ input,
                                                              const float* __restrict__ weights,
-                                                             const float* __restrict__ bias, float* __restrict__ output) {
+                                                             const float* __restrict__ bias,
+                                                             float* __restrict__ output) {
     __shared__ float tile[18][18];
     __shared__ float filter[8][9];
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -60,7 +66,8 @@ extern "C" __global__ void __launch_bounds__(256) convolution(int channels, int 
         for (int i = threadIdx.x; i < 18 * 18; i += 256) {
             const int y = y0 + i / 18 - 1, x = x0 + i % 18 - 1;
             const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-            tile[i / 18][i % 18] = inside ? input[((sample * channels + channel) * height + y) * width + x] : 0.0f;
+            tile[i / 18][i % 18] =
+                inside ? input[((sample * channels + channel) * height + y) * width + x] : 0.0f;
         }
         if (threadIdx.x < 72) {
             const int out = first + threadIdx.x / 9;
@@ -90,8 +97,9 @@ __device__ float warp_sum(float value) {
     return value;
 }
 
-// The mean and the biased variance of each channel in NCHW: a block a channel.
-extern "C" __global__ void batch_norm_statistics(int samples, int channels, int positions, const float* values,
+// Mean and biased variance of each channel in NCHW, with one block for each channel.
+extern "C" __global__ void batch_norm_statistics(int samples, int channels, int positions,
+                                                 const float* values,
                                                  float* mean, float* variance) {
     __shared__ float sums[32], squares[32];
     const int channel = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -119,8 +127,9 @@ extern "C" __global__ void batch_norm_statistics(int samples, int channels, int 
     }
 }
 
-// The loss of each row and the gradient of the mean loss: a block of 128 threads a row.
-extern "C" __global__ void softmax_cross_entropy(int classes, float scale, const float* logits, const int* labels,
+// Loss of each row, and gradient of the mean loss, with one block of 128 threads for each row.
+extern "C" __global__ void softmax_cross_entropy(int classes, float scale, const float* logits,
+                                                 const int* labels,
                                                  float* losses, float* gradient) {
     __shared__ float scratch[128];
     const float* row = logits + (long long)blockIdx.x * classes;
@@ -129,7 +138,8 @@ extern "C" __global__ void softmax_cross_entropy(int classes, float scale, const
     scratch[threadIdx.x] = largest;
     __syncthreads();
     for (int half = 64; half > 0; half /= 2) {
-        if (threadIdx.x < half) scratch[threadIdx.x] = fmaxf(scratch[threadIdx.x], scratch[threadIdx.x + half]);
+        if (threadIdx.x < half)
+            scratch[threadIdx.x] = fmaxf(scratch[threadIdx.x], scratch[threadIdx.x + half]);
         __syncthreads();
     }
     largest = scratch[0];
@@ -145,7 +155,8 @@ extern "C" __global__ void softmax_cross_entropy(int classes, float scale, const
     sum = scratch[0];
     const int label = labels[blockIdx.x];
     for (int i = threadIdx.x; i < classes; i += 128)
-        gradient[(long long)blockIdx.x * classes + i] = scale * (expf(row[i] - largest) / sum - (i == label ? 1.0f : 0.0f));
+        gradient[(long long)blockIdx.x * classes + i] =
+            scale * (expf(row[i] - largest) / sum - (i == label ? 1.0f : 0.0f));
     if (threadIdx.x == 0) losses[blockIdx.x] = logf(sum) + largest - row[label];
 }
 
@@ -162,7 +173,7 @@ extern "C" __global__ void gelu_tanh(int count, const float* input, float* outpu
     }
 }
 
-// Momentum with weight decay, as PyTorch's SGD, four values a thread.
+// SGD with momentum and weight decay as in PyTorch, four values for each thread.
 extern "C" __global__ void sgd(int quarters, float rate, float momentum, float decay, float4* parameters,
                                const float4* gradient, float4* velocity) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -180,10 +191,11 @@ extern "C" __global__ void sgd(int quarters, float rate, float momentum, float d
     velocity[i] = v;
 }
 
-// Max-pooling of 3 x 3 windows with stride 2: a gradient goes to the first largest value of its window, where several
-// windows may meet.
+// Backward pass of max pooling with 3 x 3 windows and stride 2: a gradient is added to the first
+// maximum of its window. Windows overlap.
 extern "C" __global__ void max_pool_backward(int planes, int height, int width, int out_height, int out_width,
-                                             const float* input, const float* output_gradient, float* input_gradient) {
+                                             const float* input, const float* output_gradient,
+                                             float* input_gradient) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= planes * out_height * out_width) return;
     const int x = i % out_width, y = i / out_width % out_height, plane = i / out_width / out_height;
@@ -202,8 +214,9 @@ extern "C" __global__ void max_pool_backward(int planes, int height, int width, 
     atomicAdd(input_gradient + place, output_gradient[i]);
 }
 
-// Keeps a value by a counter-based generator (SplitMix64 of seed and index), and scales it.
-extern "C" __global__ void dropout(long long count, unsigned long long seed, float keep, const float* input, float* output) {
+// Drops values by a counter-based generator (SplitMix64 of seed and index) and scales the others.
+extern "C" __global__ void dropout(long long count, unsigned long long seed, float keep,
+                                   const float* input, float* output) {
     const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     if (i >= count) return;
     unsigned long long z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
@@ -213,12 +226,13 @@ extern "C" __global__ void dropout(long long count, unsigned long long seed, flo
     output[i] = (z >> 40) * (1.0f / 16777216.0f) < keep ? input[i] / keep : 0.0f;
 }
 
-// Counts bytes by their values: in shared memory, then over all blocks.
+// Histogram of bytes: in shared memory, then over all blocks.
 extern "C" __global__ void histogram(int count, const unsigned char* values, unsigned* counts) {
     __shared__ unsigned own[256];
     for (int i = threadIdx.x; i < 256; i += blockDim.x) own[i] = 0;
     __syncthreads();
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) atomicAdd(own + values[i], 1u);
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
+        atomicAdd(own + values[i], 1u);
     __syncthreads();
     for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(counts + i, own[i]);
 }

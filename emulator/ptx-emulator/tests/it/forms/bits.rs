@@ -1,11 +1,11 @@
-//! Numbers as registers hold them, and functions of them as what instructions should do.
+//! Numbers as register bits, and Rust functions as references for instructions.
 
 use super::Kind;
 
-/// A number in a register.
+/// Number in a register.
 pub(super) trait Bits: Copy + 'static {
     const KIND: Kind;
-    /// Values at which arithmetic is different.
+    /// Edge values of arithmetic.
     const EDGES: &'static [Self];
 
     fn of(bits: u64) -> Self;
@@ -112,10 +112,10 @@ macro_rules! floats {
 }
 
 floats! {
-    f32: Word, 0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 0.1, 1e-40, -1e-45, f32::MIN_POSITIVE, -f32::MIN_POSITIVE, f32::MAX, f32::MIN,
-        f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 16_777_217.0, -1e-30, 3e38;
-    f64: Double, 0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 0.1, 1e-310, -5e-324, f64::MIN_POSITIVE, f64::MAX, f64::MIN, f64::INFINITY,
-        f64::NEG_INFINITY, f64::NAN, 9_007_199_254_740_992.0, -1e-300;
+    f32: Word, 0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 0.1, 1e-40, -1e-45, f32::MIN_POSITIVE, -f32::MIN_POSITIVE,
+        f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 16_777_217.0, -1e-30, 3e38;
+    f64: Double, 0.0, -0.0, 1.0, -1.0, 1.5, -2.5, 0.1, 1e-310, -5e-324, f64::MIN_POSITIVE, f64::MAX,
+        f64::MIN, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 9_007_199_254_740_992.0, -1e-300;
 }
 
 impl Bits for bool {
@@ -131,11 +131,12 @@ impl Bits for bool {
     }
 }
 
-/// A function of one to four numbers.
+/// Reference function of one to four numbers.
 pub(super) trait Reference<A> {
-    /// Of the result and the operands.
+    /// Returns the kinds of the result and the operands.
     fn kinds() -> Vec<Kind>;
-    /// All combinations of edge values, as bits; of four operands, of every other one.
+    /// Returns all combinations of edge values as bits; with four operands, of every other edge
+    /// value.
     fn rows() -> Vec<Vec<u64>>;
     fn call(&self, row: &[u64]) -> u64;
     fn same(a: u64, b: u64) -> bool;
@@ -147,7 +148,7 @@ fn combinations(edges: &[Vec<u64>]) -> Vec<Vec<u64>> {
     })
 }
 
-/// The edge values as bits, each `step`-th of them and the last one.
+/// Returns every `step`-th edge value as bits, and the last one.
 fn edges<T: Bits>(step: usize) -> Vec<u64> {
     let all: Vec<_> = T::EDGES.iter().map(|edge| edge.bits()).collect();
     all.iter().copied().step_by(step).chain(all.last().copied().filter(|_| step > 1)).collect()

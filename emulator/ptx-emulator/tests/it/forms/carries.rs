@@ -1,8 +1,8 @@
-//! Sums and differences of numbers of several words: what they give, and the carry flag that they leave.
+//! Multi-word addition and subtraction: results and carry flag.
 
 use super::{Form, bits::Bits, form};
 
-/// The flag is set, from a register that is 0 or 1, as a sum that is too large sets it.
+/// Sets the carry flag from a register that is 0 or 1, by an addition that overflows.
 const SET_FLAG: &str = "and.b32 %r8, CARRY, 1; add.cc.u32 %r8, %r8, 0xffffffff;";
 
 pub(super) fn forms() -> Vec<Form> {
@@ -12,7 +12,8 @@ pub(super) fn forms() -> Vec<Form> {
             for kind in $types {
                 for (name, uses) in [("add.cc", false), ("addc", true), ("addc.cc", true)] {
                     chain(&mut forms, name, kind, move |a: $number, b: $number, carry: u32| {
-                        let sum = <$wide>::from(a) + <$wide>::from(b) + <$wide>::from(u8::from(uses) * carry as u8);
+                        let carry = <$wide>::from(u8::from(uses) * carry as u8);
+                        let sum = <$wide>::from(a) + <$wide>::from(b) + carry;
                         (sum as $number, sum >> <$number>::BITS != 0)
                     });
                 }
@@ -51,7 +52,7 @@ pub(super) fn forms() -> Vec<Form> {
     forms
 }
 
-/// The value and the flag that an operation on two numbers and the flag gives, as two tables.
+/// Adds forms for the value and for the flag of an operation on two numbers and the flag.
 fn chain<T: Bits>(
     forms: &mut Vec<Form>,
     name: &str,
@@ -72,7 +73,7 @@ fn chain<T: Bits>(
     forms.push(flag.by(&format!("{} OP {unused}, A, B; addc.u32 D, 0, 0;", SET_FLAG.replace("CARRY", "C"))));
 }
 
-/// The same of three numbers.
+/// Adds forms for the value and for the flag of an operation on three numbers and the flag.
 fn chain3<T: Bits>(
     forms: &mut Vec<Form>,
     name: &str,
@@ -96,6 +97,6 @@ fn chain3<T: Bits>(
 }
 
 #[test]
-fn carries() {
+fn carry_chains_match_reference() {
     forms().iter().for_each(Form::check);
 }

@@ -1,15 +1,15 @@
-//! `setp`: all comparisons of all types, alone and combined with a predicate, and its second result.
+//! `setp`: all comparisons of all types, alone and combined with a predicate, with both results.
 
 use super::{Form, bits::Bits, floats::flush, form};
 
 type Compare<T> = fn(T, T) -> bool;
 
-/// Neither is NaN.
+/// Returns whether neither value is NaN.
 fn numbers<T: PartialOrd + Copy>(a: T, b: T) -> bool {
     a.partial_cmp(&b).is_some()
 }
 
-/// What holds of signed and floating-point numbers.
+/// Returns the comparisons of signed and floating-point numbers.
 fn ordered<T: PartialOrd + Copy>() -> Vec<(&'static str, Compare<T>)> {
     vec![
         ("eq", |a, b| a == b),
@@ -87,6 +87,6 @@ fn of_type<T: Bits>(
 }
 
 #[test]
-fn comparisons() {
+fn comparisons_match_reference() {
     forms().iter().for_each(Form::check);
 }

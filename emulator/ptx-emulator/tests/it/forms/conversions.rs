@@ -1,4 +1,5 @@
-//! `cvt`: all pairs of types, roundings, `.ftz` and `.sat`, against Rust's `as` and what it does not have.
+//! `cvt`: all pairs of types, rounding modes, `.ftz` and `.sat`, compared with Rust's casts and a
+//! reference for the rest.
 
 use super::{
     Form, Kind,
@@ -8,7 +9,7 @@ use super::{
 use half::{bf16, f16};
 use ptx_emulator::instruction_forms;
 
-/// What the name of a conversion says.
+/// Conversion described by an opcode.
 #[derive(Clone)]
 struct Conversion {
     to: String,
@@ -52,7 +53,7 @@ fn register(kind: &str) -> Kind {
     }
 }
 
-/// A whole number of a type, from the low bits of a register.
+/// Returns an integer from the low bits of a register.
 fn whole(kind: &str, value: i128) -> i128 {
     match kind {
         "u8" => (value as u8).into(),
@@ -66,7 +67,7 @@ fn whole(kind: &str, value: i128) -> i128 {
     }
 }
 
-/// A whole number of a type, or the nearest one that it has.
+/// Converts a number to an integer type, clamped to its range.
 fn nearest_whole(kind: &str, value: f64) -> i128 {
     match kind {
         "u8" => (value as u8).into(),
@@ -89,7 +90,7 @@ fn round(value: f64, towards: Towards) -> f64 {
     }
 }
 
-/// The bits of the register of a result.
+/// Returns the expected bits of the result register.
 fn expected(conversion: &Conversion, value: u64) -> u64 {
     let Conversion { to, from, towards, whole: to_whole, flushes, saturates } = conversion;
     let ones = u64::MAX >> (64 - if bits(to) == 8 { 32 } else { bits(to) });
@@ -132,14 +133,14 @@ fn expected(conversion: &Conversion, value: u64) -> u64 {
     }
 }
 
-/// A whole number as a floating-point number.
+/// Converts an integer to floating point.
 fn of_whole(conversion: &Conversion, value: i128) -> u64 {
     let towards = conversion.towards;
     let limit = |value: f64| if conversion.saturates { value.clamp(0.0, 1.0) } else { value };
     if conversion.to == "f64" {
         return limit(double_of_whole(value, towards)).to_bits();
     }
-    // 64 bits are two exact terms.
+    // A 64-bit integer is the exact sum of two terms.
     let terms = [(value >> 32 << 32) as f64, (value & 0xffff_ffff) as f64];
     let single = limit(rounded(value as f32, &terms, towards).into());
     match conversion.to.as_str() {
@@ -149,7 +150,7 @@ fn of_whole(conversion: &Conversion, value: i128) -> u64 {
     }
 }
 
-/// By the 53 highest bits and whether there are others.
+/// Rounds by the 53 highest bits and the remainder.
 fn double_of_whole(value: i128, towards: Towards) -> f64 {
     let size = value.unsigned_abs();
     let cut = (128 - size.leading_zeros()).saturating_sub(53);
@@ -254,7 +255,7 @@ fn same(kind: &str) -> fn(u64, u64) -> bool {
     }
 }
 
-/// All conversions that there are: what each does follows from its name.
+/// Returns a form for each supported conversion. The expected result follows from the opcode.
 pub(super) fn forms() -> Vec<Form> {
     let names = instruction_forms().into_iter().filter(|name| name.starts_with("cvt."));
     let form = |name: String| {
@@ -272,7 +273,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 #[test]
-fn conversions() {
+fn conversions_match_reference() {
     let forms = forms();
     assert!(forms.len() > 400, "{}", forms.len());
     forms.iter().for_each(Form::check);

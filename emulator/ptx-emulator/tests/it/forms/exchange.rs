@@ -1,4 +1,5 @@
-//! What lanes of a warp and threads of a block exchange, lane by lane as the manual of PTX has it.
+//! Exchanges between lanes of a warp and threads of a block, compared with the definitions in the
+//! PTX manual.
 
 use crate::{
     faults::kernel,
@@ -28,16 +29,18 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     shuffles.into_iter().chain(votes).chain(matches).chain(reductions).chain(barriers)
 }
 
-/// Members that take part: all, and fewer.
+/// Masks of participating lanes: all of them, and subsets.
 const MEMBERS: [u32; 4] = [u32::MAX, 0x0000_ffff, 0x8421_00f1, 1 << 7];
 
-/// Runs `body` in the threads that `members` names of each warp. It has the thread's value in `%rd6`, its low half in `%r6` and its lowest
-/// bit in `%p6`; `%r7` and `%p7` are the result, as two halves. What has no result is `u64::MAX`.
+/// Runs `body` in the threads of each warp named by `members`. Inputs are the thread's value in
+/// `%rd6`, its low half in `%r6` and its lowest bit in `%p6`. Results are `%r7` and `%p7`, returned
+/// as two halves; threads without a result return `u64::MAX`.
 fn exchanged(body: &str, members: u32, values: &[u64]) -> Vec<u64> {
     let text = format!(
         "and.b32 %r2, %r1, 31; mov.u32 %r3, {members}; shr.u32 %r3, %r3, %r2; and.b32 %r3, %r3, 1;
          setp.eq.u32 %p1, %r3, 0; @%p1 bra done;
-         mul.wide.u32 %rd8, %r1, 8; add.s64 %rd8, %rd8, %rd1; ld.global.u64 %rd6, [%rd8]; cvt.u32.u64 %r6, %rd6;
+         mul.wide.u32 %rd8, %r1, 8; add.s64 %rd8, %rd8, %rd1; ld.global.u64 %rd6, [%rd8];
+         cvt.u32.u64 %r6, %rd6;
          and.b32 %r3, %r6, 1; setp.ne.u32 %p6, %r3, 0; mov.pred %p7, %p1; mov.u32 %r7, 0;
          {body}
          selp.u32 %r8, 1, 0, %p7; st.global.v2.u32 [%rd8+1024], {{%r7, %r8}};
@@ -51,7 +54,7 @@ fn exchanged(body: &str, members: u32, values: &[u64]) -> Vec<u64> {
     gpu.download::<u64>(at, 256)[128..128 + values.len()].to_vec()
 }
 
-/// The same by a function of the lane, where lanes take part.
+/// Returns the expected results, computed by a function of the participating lane.
 fn expected(members: u32, lane: impl Fn(usize) -> (u32, bool)) -> Vec<u64> {
     let both = |(word, truth): (u32, bool)| u64::from(word) | u64::from(truth) << 32;
     (0..32).map(|at| if members >> at & 1 != 0 { both(lane(at)) } else { u64::MAX }).collect()
@@ -66,7 +69,7 @@ fn bits(mut holds: impl FnMut(usize) -> bool) -> u32 {
 }
 
 #[test]
-fn shuffles() {
+fn shuffles_match_reference() {
     let values: Vec<u64> = (0..32).map(|lane| 1000 + lane * lane).collect();
     for mode in ["up", "down", "bfly", "idx"] {
         for (by, clamp) in [0, 1, 5, 16, 31, 37]
@@ -89,13 +92,13 @@ fn shuffles() {
             assert_eq!(exchanged(&body, u32::MAX, &values), expected, "{body}");
         }
     }
-    // Half of a warp among itself.
+    // A shuffle among half of a warp.
     let body = "shfl.sync.bfly.b32 %r7|%p7, %r6, 3, 31, 0xffff;";
     assert_eq!(exchanged(body, 0xffff, &values), expected(0xffff, |lane| (values[lane ^ 3] as u32, true)));
 }
 
 #[test]
-fn votes() {
+fn votes_match_reference() {
     for (members, truths) in
         MEMBERS.into_iter().flat_map(|members| [0, u32::MAX, 1, 0x8421_00f1].map(|truths| (members, truths)))
     {
@@ -124,8 +127,8 @@ fn votes() {
 }
 
 #[test]
-fn matches() {
-    // Equal in the low half where they are not in the high one.
+fn matches_match_reference() {
+    // Values with equal low halves and different high halves.
     let mixed: Vec<u64> = (0..32).map(|lane| lane % 3 | (lane % 2) << 32).collect();
     for (members, values) in
         MEMBERS.into_iter().flat_map(|members| [(members, mixed.clone()), (members, vec![9; 32])])
@@ -149,7 +152,7 @@ fn matches() {
 }
 
 #[test]
-fn reductions_of_a_warp() {
+fn warp_reductions_match_reference() {
     let values: Vec<u64> =
         (0..32_u32).map(|lane| lane.wrapping_mul(0x9e37_79b9).rotate_left(lane).into()).collect();
     for (members, (name, join)) in
@@ -162,8 +165,8 @@ fn reductions_of_a_warp() {
 }
 
 #[test]
-fn reductions_at_a_barrier() {
-    // Of two warps, of which one is half full.
+fn barrier_reductions_match_reference() {
+    // Two warps, one of them half full.
     for truths in [vec![0; 48], vec![1; 48], (0..48).map(|thread| u64::from(thread % 5 == 3)).collect()] {
         for negated in [false, true] {
             let count = truths.iter().filter(|truth| (**truth == 1) != negated).count();

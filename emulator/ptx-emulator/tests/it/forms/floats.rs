@@ -1,13 +1,13 @@
-//! Floating-point numbers, rounded to the nearest, with subnormal numbers flushed and results saturated.
+//! Floating-point operations rounded to nearest, with flushed subnormals and saturation.
 
 use super::{Form, form};
 
-/// `.ftz`.
+/// Flushes a subnormal number to zero (`.ftz`).
 pub(super) fn flush(value: f32) -> f32 {
     if value.is_subnormal() { 0.0_f32.copysign(value) } else { value }
 }
 
-/// `.sat`.
+/// Clamps to 0..=1 (`.sat`).
 pub(super) fn saturate(value: f32) -> f32 {
     if value.is_nan() || value <= 0.0 { 0.0 } else { value.min(1.0) }
 }
@@ -24,7 +24,7 @@ pub(super) fn forms() -> Vec<Form> {
     unary(&mut forms, &["abs"], f32::abs);
     unary(&mut forms, &["sqrt.rn", "sqrt.approx"], f32::sqrt);
     unary(&mut forms, &["rcp.rn", "rcp.approx"], |a| 1.0 / a);
-    // In double precision, rounded.
+    // Computed in double precision and rounded.
     unary(&mut forms, &["rsqrt.approx"], |a| (1.0 / f64::from(a).sqrt()) as f32);
     unary(&mut forms, &["ex2.approx"], |a| 2.0_f64.powf(a.into()) as f32);
     unary(&mut forms, &["lg2.approx"], |a| f64::from(a).log2() as f32);
@@ -48,7 +48,7 @@ pub(super) fn forms() -> Vec<Form> {
         form(&["fma.rn.ftz.sat.f32"], |a: f32, b: f32, c: f32| {
             saturate(flush(flush(a).mul_add(flush(b), flush(c))))
         }),
-        // The sign of the first, the size of the second.
+        // Sign of the first operand, magnitude of the second.
         form(&["copysign.f32"], |a: f32, b: f32| b.copysign(a).to_bits()),
         form(&["testp.finite.f32"], |a: f32| a.abs() < f32::INFINITY),
         form(&["testp.infinite.f32"], |a: f32| a.abs() == f32::INFINITY),
@@ -97,7 +97,7 @@ fn double_precision() -> Vec<Form> {
     ]
 }
 
-/// A number rather than NaN, -0 before 0.
+/// Returns the minimum, where -0 is less than 0, or the other number if one is NaN.
 fn smaller(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
@@ -123,13 +123,13 @@ fn named(bases: &[&str], modifiers: &str) -> Vec<String> {
     bases.iter().map(|base| format!("{base}{modifiers}.f32")).collect()
 }
 
-/// A function with and without `.ftz`.
+/// Adds a function with and without `.ftz`.
 fn unary(forms: &mut Vec<Form>, bases: &[&str], function: fn(f32) -> f32) {
     forms.push(Form { names: named(bases, ""), ..form(&[], function) });
     forms.push(Form { names: named(bases, ".ftz"), ..form(&[], move |a: f32| flush(function(flush(a)))) });
 }
 
-/// A function with and without `.ftz`, and perhaps `.sat`.
+/// Adds a function with and without `.ftz`, and with `.sat` if `saturates`.
 fn binary(forms: &mut Vec<Form>, bases: &[&str], saturates: bool, function: fn(f32, f32) -> f32) {
     let flushed = move |a: f32, b: f32| flush(function(flush(a), flush(b)));
     forms.push(Form { names: named(bases, ""), ..form(&[], function) });
@@ -147,6 +147,6 @@ fn binary(forms: &mut Vec<Form>, bases: &[&str], saturates: bool, function: fn(f
 }
 
 #[test]
-fn floats() {
+fn floating_point_operations_match_reference() {
     forms().iter().for_each(Form::check);
 }

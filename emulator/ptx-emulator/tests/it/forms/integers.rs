@@ -1,4 +1,4 @@
-//! Whole numbers and bits.
+//! Integer and bit operations.
 
 use super::{Form, form};
 
@@ -10,7 +10,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 #[test]
-fn integers() {
+fn integer_operations_match_reference() {
     forms().iter().for_each(Form::check);
 }
 
@@ -150,7 +150,8 @@ fn bits() -> Vec<Form> {
     ]
 }
 
-/// Runs of bits: `bfe`, `bfi`, `bmsk`. Of a start and a length, the low eight bits count, but for `bmsk`.
+/// Bit fields: `bfe`, `bfi` and `bmsk`. Start and length are taken from the low eight bits, except
+/// in `bmsk`.
 fn fields() -> Vec<Form> {
     vec![
         form(&["bmsk.clamp.b32"], |start: u32, length: u32| {
@@ -183,13 +184,13 @@ fn highest(bit: impl Fn(u32) -> bool, width: u32) -> u32 {
     (0..width).rev().find(|place| bit(*place)).unwrap_or(u32::MAX)
 }
 
-/// 32 bits of two words from a place on.
+/// Returns 32 bits of two concatenated words, starting at bit `from`.
 fn from_two(low: u32, high: u32, from: i64) -> u32 {
     let bit = |place: i64| if place < 32 { low >> place & 1 } else { high >> (place - 32) & 1 };
     from_bits(32, |place| bit(from + i64::from(place)) != 0) as u32
 }
 
-/// As the manual of PTX has it, bit by bit.
+/// Extracts bits as defined in the PTX manual, bit by bit.
 fn extract(a: u64, start: u32, length: u32, width: u32, signed: bool) -> u64 {
     let (start, length) = (start & 255, length & 255);
     let sign = signed && length > 0 && a >> (start + length - 1).min(width - 1) & 1 != 0;
@@ -199,7 +200,7 @@ fn extract(a: u64, start: u32, length: u32, width: u32, signed: bool) -> u64 {
     )
 }
 
-/// As the manual of PTX has it, bit by bit.
+/// Inserts bits as defined in the PTX manual, bit by bit.
 fn insert(a: u64, b: u64, start: u32, length: u32, width: u32) -> u64 {
     let (start, length) = (start & 255, length & 255);
     from_bits(width, |bit| {

@@ -1,26 +1,27 @@
-//! Loads, stores and atomic operations on all memories, by type.
+//! Loads, stores and atomic operations in all state spaces, by type.
 
 use super::{Form, bits::Bits, form};
 use crate::gpu::{Gpu, Value, arguments};
 use ptx_emulator::Dimensions;
 
-/// Four numbers of 64 bits, with signs at all sizes.
+/// Four 64-bit numbers with sign bits at all element sizes.
 const PATTERN: [u64; 4] =
     [0x8182_0384_8586_8788, 0x7172_f374_7576_7778, 0xffff_ffff_0000_0080, 0x0000_8000_ffff_7fff];
 
-/// The types of elements.
+/// Element types.
 const TYPES: [&str; 16] = [
     "b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16", "b32", "u32", "s32", "f32", "b64", "u64", "s64",
     "f64",
 ];
 
-/// Numbers of elements, and their modifiers.
+/// Numbers of elements with their modifiers.
 const COUNTS: [(usize, &str); 3] = [(1, ""), (2, ".v2"), (4, ".v4")];
 
 const LOADED: [&str; 6] = ["", ".global", ".shared", ".local", ".const", ".param"];
 const STORED: [&str; 4] = ["", ".global", ".shared", ".local"];
 
-/// Registers that take elements, and the opcode's type that reads and writes them.
+/// Registers that hold elements, the opcode type that reads and writes them, and their size in
+/// bytes.
 const REGISTERS: [(&str, &str, usize); 3] = [("%h", "u16", 2), ("%r", "u32", 4), ("%rd", "u64", 8)];
 
 pub(super) fn names() -> impl Iterator<Item = String> {
@@ -38,7 +39,8 @@ fn bytes_of(kind: &str) -> usize {
     kind.trim_start_matches(|c: char| c.is_ascii_alphabetic()).parse::<usize>().unwrap() / 8
 }
 
-/// The 32 bytes at [`address`], of each memory those that the argument `given` has.
+/// Returns a kernel that initialises 32 bytes at [`address`] in `space` from the argument `given`
+/// and executes `body`.
 fn kernel(space: &str, body: &str) -> String {
     let table: Vec<_> =
         PATTERN.iter().flat_map(|number| number.to_le_bytes()).map(|byte| byte.to_string()).collect();
@@ -62,7 +64,8 @@ fn kernel(space: &str, body: &str) -> String {
     )
 }
 
-/// A place in a memory, of which generic addresses have shared memory. In global memory, the results come before.
+/// Returns an address in a state space. Generic addresses refer to shared memory; in global memory,
+/// the results come first.
 fn address(space: &str, offset: usize) -> String {
     match space {
         ".global" => format!("[%rd10+{}]", 32 + offset),
@@ -74,7 +77,7 @@ fn address(space: &str, offset: usize) -> String {
     }
 }
 
-/// Runs the kernel, and gives the 32 bytes of results.
+/// Runs the kernel and returns the 32 bytes of results.
 fn run(ptx: &str) -> Vec<u8> {
     let mut gpu = Gpu::plain(ptx);
     let given: Vec<u8> = PATTERN.iter().flat_map(|number| number.bytes()).collect();
@@ -116,7 +119,7 @@ fn stores_write_the_low_bytes_of_registers() {
     for (space, kind, (count, counted)) in all(&STORED) {
         let bytes = bytes_of(kind);
         for (register, loaded, _) in REGISTERS.into_iter().filter(|(_, _, width)| *width >= bytes) {
-            // In another order, so that something changes.
+            // Stored in another order, so that the contents change.
             let loads: String = (0..count)
                 .map(|i| format!("ld.param.{loaded} {register}{i}, [given+{}];\n", 8 * (3 - i)))
                 .collect();
@@ -138,7 +141,7 @@ fn stores_write_the_low_bytes_of_registers() {
     }
 }
 
-/// All accesses to some memories.
+/// Returns all combinations of state space, element type and number of elements.
 fn all(
     spaces: &'static [&'static str],
 ) -> impl Iterator<Item = (&'static str, &'static str, (usize, &'static str))> {
@@ -147,7 +150,7 @@ fn all(
         .flat_map(|space| TYPES.into_iter().flat_map(move |kind| COUNTS.map(|count| (*space, kind, count))))
 }
 
-/// A 64-bit cell of each thread, in the table of the operands and in shared memory.
+/// One 64-bit cell for each thread, in the table of operands and in shared memory.
 const CELLS: [(&str, &str); 3] = [
     (".global", "add.s64 %rd9, %rd10, 8;"),
     (
@@ -162,7 +165,7 @@ const CELLS: [(&str, &str); 3] = [
     ),
 ];
 
-/// What an atomic operation returns, and what it leaves.
+/// Adds forms for the returned value and the new value of an atomic operation.
 fn atomic<T: Bits>(forms: &mut Vec<Form>, operation: &str, kind: &str, new: fn(T, T) -> T) {
     let width = if bytes_of(kind) == 8 { "u64" } else { "u32" };
     let unused = if bytes_of(kind) == 8 { "%rd7" } else { "%r7" };
@@ -219,22 +222,22 @@ fn atomics() -> Vec<Form> {
 }
 
 #[test]
-fn atomic_operations() {
+fn atomic_operations_match_reference() {
     atomics().iter().for_each(Form::check);
 }
 
-/// Which of 32 pieces of a memory each lane accesses.
+/// For each lane, which of 32 parts of a memory it accesses.
 const WALKS: [(&str, fn(usize) -> usize); 6] = [
-    ("one piece", |_| 20),
+    ("one part", |_| 20),
     ("one after the other", |lane| lane),
     ("backwards", |lane| 31 - lane),
-    ("two pieces", |lane| if lane < 16 { 8 } else { 30 }),
+    ("two parts", |lane| if lane < 16 { 8 } else { 30 }),
     ("mixed", |lane| lane * 13 % 32),
     ("all but one the same", |lane| if lane == 17 { 0 } else { 4 }),
 ];
 
 #[test]
-fn lanes_access_words_wherever_they_are() {
+fn lanes_access_words_in_any_pattern() {
     for ((name, walk), members) in
         WALKS.into_iter().flat_map(|walk| [u32::MAX, 0x8000_0001, 0x0ff0_00f0].map(|members| (walk, members)))
     {
@@ -244,21 +247,26 @@ fn lanes_access_words_wherever_they_are() {
             let places: Vec<u32> = (0..32).map(|lane| (4 * count * walk(lane)) as u32).collect();
             let body = |space: &str, base: &str| {
                 format!(
-                    "add.s64 %rd6, %rd3, 512; ld.global.u32 %r2, [%rd6]; cvt.u64.u32 %rd7, %r2; add.s64 %rd7, %rd7, {base};
-                     mov.u32 %r3, {members}; shr.u32 %r3, %r3, %r1; and.b32 %r3, %r3, 1; setp.ne.u32 %p1, %r3, 0;
+                    "add.s64 %rd6, %rd3, 512; ld.global.u32 %r2, [%rd6]; cvt.u64.u32 %rd7, %r2; \
+                     add.s64 %rd7, %rd7, {base};
+                     mov.u32 %r3, {members}; shr.u32 %r3, %r3, %r1; and.b32 %r3, %r3, 1;
+                     setp.ne.u32 %p1, %r3, 0;
                      mov.u32 %r10, 1; mov.u32 %r11, 2; mov.u32 %r12, 3; mov.u32 %r13, 4;
                      @%p1 ld{space}{counted}.u32 {registers}, [%rd7];
                      mul.wide.u32 %rd8, %r1, 16; add.s64 %rd8, %rd8, %rd1;
                      st.global.v4.u32 [%rd8+1024], {{%r10, %r11, %r12, %r13}};
-                     bar.warp.sync -1; mov.u32 %r10, %r1; add.u32 %r11, %r1, 100; add.u32 %r12, %r1, 200; add.u32 %r13, %r1, 300;
+                     bar.warp.sync -1; mov.u32 %r10, %r1; add.u32 %r11, %r1, 100; add.u32 %r12, %r1, 200; \
+                     add.u32 %r13, %r1, 300;
                      @%p1 st{space}{counted}.u32 [%rd7], {registers};"
                 )
             };
             let shared = format!(
-                ".shared .align 16 .b8 copy[512]; mov.u64 %rd9, copy; mul.wide.u32 %rd10, %r1, 16; add.s64 %rd11, %rd9, %rd10;
+                ".shared .align 16 .b8 copy[512]; mov.u64 %rd9, copy; mul.wide.u32 %rd10, %r1, 16; \
+                 add.s64 %rd11, %rd9, %rd10;
                  add.s64 %rd12, %rd1, %rd10; ld.global.v4.u32 {{%r14, %r15, %r16, %r17}}, [%rd12];
                  st.shared.v4.u32 [%rd11], {{%r14, %r15, %r16, %r17}}; bar.warp.sync -1; {} bar.warp.sync -1;
-                 ld.shared.v4.u32 {{%r14, %r15, %r16, %r17}}, [%rd11]; st.global.v4.u32 [%rd12], {{%r14, %r15, %r16, %r17}};",
+                 ld.shared.v4.u32 {{%r14, %r15, %r16, %r17}}, [%rd11]; \
+                 st.global.v4.u32 [%rd12], {{%r14, %r15, %r16, %r17}};",
                 body(".shared", "%rd9")
             );
             let taking_part = (0..32).filter(|lane| members >> lane & 1 != 0);
@@ -286,10 +294,11 @@ fn lanes_access_words_wherever_they_are() {
 }
 
 #[test]
-fn parameters_and_local_memory_are_each_threads_own() {
-    // Each thread fills its own array, and reads it where an index that is computed says.
+fn local_memory_is_private_to_each_thread() {
+    // Each thread fills its array and reads it at a computed index.
     let body = ".local .align 4 .b8 own[64]; mov.u64 %rd6, own; mov.u32 %r2, 0;
-        fill: mad.lo.u32 %r3, %r2, 100, %r1; mul.wide.u32 %rd7, %r2, 4; add.s64 %rd7, %rd7, %rd6; st.local.u32 [%rd7], %r3;
+        fill: mad.lo.u32 %r3, %r2, 100, %r1; mul.wide.u32 %rd7, %r2, 4; add.s64 %rd7, %rd7, %rd6; \
+        st.local.u32 [%rd7], %r3;
         add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 16; @%p1 bra fill;
         and.b32 %r4, %r1, 15; mul.wide.u32 %rd7, %r4, 4; add.s64 %rd7, %rd7, %rd6; ld.local.u32 %r5, [%rd7];
         st.global.u32 [%rd3], %r5;";

@@ -1,5 +1,5 @@
-//! Every instruction that is supported, on edge values, against Rust's own arithmetic: tables of what each should give, and a
-//! test that nothing is left out of them.
+//! Every supported instruction on edge values, compared with Rust's arithmetic: tables of expected
+//! results, and a test that the tables are complete.
 
 mod bits;
 mod carries;
@@ -20,22 +20,22 @@ use bits::Reference;
 use ptx_emulator::{Dimensions, instruction_forms};
 use std::collections::BTreeSet;
 
-/// What an instruction should do.
+/// Test of one or more instructions with the same effect.
 struct Form {
-    /// The opcodes with these modifiers.
+    /// Opcodes with modifiers.
     names: Vec<String>,
-    /// What is executed: `OP` is the opcode, `D` the result, `A` to `E` the operands.
+    /// Executed code: `OP` is the opcode, `D` the result, `A` to `E` are the operands.
     program: String,
-    /// The registers of the result and the operands.
+    /// Register kinds of the result and the operands.
     kinds: Vec<Kind>,
-    /// The operands, as bits.
+    /// Operands as bits.
     rows: Vec<Vec<u64>>,
     expected: Box<dyn Fn(&[u64]) -> u64>,
-    /// Whether two results are the same: those that are no numbers are, whatever their bits.
+    /// Returns whether two results are equal. NaNs are equal regardless of their bits.
     same: fn(u64, u64) -> bool,
 }
 
-/// A register's width.
+/// Kind of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Predicate,
@@ -44,7 +44,8 @@ enum Kind {
     Double,
 }
 
-/// Opcodes that take their operands in order and do what `reference` does, on all combinations of edge values.
+/// Creates a form for opcodes that take their operands in order and compute `reference`, on all
+/// combinations of edge values.
 fn form<F: Reference<A> + 'static, A>(names: &[&str], reference: F) -> Form {
     let operands = F::kinds().len() - 1;
     Form {
@@ -58,7 +59,7 @@ fn form<F: Reference<A> + 'static, A>(names: &[&str], reference: F) -> Form {
 }
 
 impl Form {
-    /// What is executed instead, if that is more than the one instruction.
+    /// Replaces the executed code.
     fn by(self, program: &str) -> Self {
         Self { program: program.to_owned(), ..self }
     }
@@ -78,7 +79,7 @@ impl Form {
     }
 }
 
-/// Executes a program on each of the rows, in one thread each, and gives the results as bits.
+/// Executes a program on each row, one thread for each, and returns the results as bits.
 fn results(program: &str, kinds: &[Kind], rows: &[Vec<u64>]) -> Vec<u64> {
     let stride = 8 * kinds.len();
     let mut body = format!(
@@ -123,7 +124,7 @@ fn results(program: &str, kinds: &[Kind], rows: &[Vec<u64>]) -> Vec<u64> {
     gpu.download::<u64>(at, rows.len() * kinds.len()).chunks(kinds.len()).map(|row| row[0]).collect()
 }
 
-/// All tables of forms.
+/// Returns all tables of forms.
 fn tables() -> Vec<Form> {
     [
         integers::forms(),

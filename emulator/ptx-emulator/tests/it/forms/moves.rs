@@ -1,8 +1,8 @@
-//! Values that are moved, chosen, packed and unpacked, and addresses between the memories.
+//! Moves, selection, packing and unpacking, and conversion of addresses between state spaces.
 
 use super::{Form, form};
 
-/// As the emulator has them: far from each other, below the device's memory.
+/// First generic addresses of the emulator's windows.
 const SHARED: u64 = 0x0300_0000_0000;
 const LOCAL: u64 = 0x0400_0000_0000;
 
@@ -37,7 +37,7 @@ pub(super) fn forms() -> Vec<Form> {
         form(&["cvta.local.u64"], |a: u64| a.wrapping_add(LOCAL)),
         form(&["cvta.to.local.u64"], |a: u64| a.wrapping_sub(LOCAL)),
     ];
-    // A pointer to each memory, of 16 bytes or in them.
+    // Pointers into each memory.
     let pointers = |at: u64| (0..4).map(move |step| vec![at + 5 * step]);
     for (name, space) in
         [("isspacep.shared", SHARED), ("isspacep.local", LOCAL), ("isspacep.global", 0x0d00_0000_0000)]
@@ -50,6 +50,6 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 #[test]
-fn moves() {
+fn moves_match_reference() {
     forms().iter().for_each(Form::check);
 }

@@ -1,4 +1,5 @@
-//! Sums and products rounded towards zero, down and up, against the sign of what rounding to the nearest took.
+//! Sums and products with directed rounding, compared with the sign of the error of rounding to
+//! nearest.
 
 use super::{Form, floats::flush, form};
 use std::cmp::Ordering;
@@ -11,7 +12,7 @@ pub(super) enum Towards {
     Up,
 }
 
-/// The modifiers of the directed roundings.
+/// Modifiers of directed rounding.
 const DIRECTIONS: [(&str, Towards); 3] = [("rz", Towards::Zero), ("rm", Towards::Down), ("rp", Towards::Up)];
 
 pub(super) fn forms() -> Vec<Form> {
@@ -31,12 +32,12 @@ pub(super) fn forms() -> Vec<Form> {
     forms
 }
 
-/// `a * b + c`.
+/// Computes `a * b + c`.
 fn fused(a: f32, b: f32, c: f32, towards: Towards) -> f32 {
     let near = a.mul_add(b, c);
     let product = f64::from(a) * f64::from(b);
     if near == 0.0 && product == -f64::from(c) {
-        // An exact zero has the sign of its terms, or if these differ that of the rounding.
+        // An exact zero has the sign of its terms, or if they differ that of the rounding mode.
         let same = product == 0.0 && product.is_sign_negative() == c.is_sign_negative();
         return if same {
             c
@@ -53,7 +54,7 @@ fn product(a: f32, b: f32, towards: Towards) -> f32 {
     rounded(a * b, &[f64::from(a) * f64::from(b)], towards)
 }
 
-/// What the exact sum of `terms` is rounded to, of which `near` is the nearest number.
+/// Rounds the exact sum of `terms`, whose nearest number is `near`.
 pub(super) fn rounded(near: f32, terms: &[f64], towards: Towards) -> f32 {
     if near.is_nan() || terms.iter().any(|term| term.is_infinite()) {
         return near;
@@ -76,7 +77,7 @@ pub(super) fn rounded(near: f32, terms: &[f64], towards: Towards) -> f32 {
     }
 }
 
-/// Which the standard library has from Rust 1.86 on.
+/// In the standard library since Rust 1.86.
 fn next_up(value: f32) -> f32 {
     match value {
         0.0 => f32::from_bits(1),
@@ -86,7 +87,8 @@ fn next_up(value: f32) -> f32 {
     }
 }
 
-/// The sign of an exact sum: the terms become parts of which each is larger than all smaller ones together (Shewchuk).
+/// Returns the sign of an exact sum. The terms are expanded into parts, each larger than the sum of
+/// all smaller ones (Shewchuk).
 fn sign(terms: &[f64]) -> Ordering {
     let mut parts: Vec<f64> = Vec::new();
     for term in terms {
@@ -106,6 +108,6 @@ fn sign(terms: &[f64]) -> Ordering {
 }
 
 #[test]
-fn rounding() {
+fn directed_rounding_matches_reference() {
     forms().iter().for_each(Form::check);
 }
