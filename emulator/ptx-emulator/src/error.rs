@@ -1,6 +1,6 @@
 //! Errors of loading PTX, of host access to device memory, and of launches.
 
-use std::fmt;
+use crate::AddressState;
 use thiserror::Error;
 
 /// Errors of loading a PTX module.
@@ -8,12 +8,12 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum LoadError {
     /// The text is not PTX.
-    #[error("line {line}: {what}")]
+    #[error("line {line}: {problem}")]
     Syntax {
         /// Line in the PTX text, from 1.
         line: u32,
         /// Description of the error.
-        what: String,
+        problem: String,
     },
     /// An instruction or directive is not supported.
     #[error("line {line}: `{form}` is not supported")]
@@ -24,12 +24,12 @@ pub enum LoadError {
         form: String,
     },
     /// A variable, or the registers of a kernel, exceed the limits of a device.
-    #[error("line {line}: {what} exceeds the memory of a device")]
+    #[error("line {line}: {subject} exceeds the memory of a device")]
     TooLarge {
         /// Line in the PTX text, from 1.
         line: u32,
         /// Name of the object that is too large.
-        what: String,
+        subject: String,
     },
     /// The variables of the module cannot be allocated.
     #[error("the module's variables: {0}")]
@@ -37,8 +37,8 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    pub(crate) fn syntax(line: u32, what: impl Into<String>) -> Self {
-        Self::Syntax { line, what: what.into() }
+    pub(crate) fn syntax(line: u32, problem: impl Into<String>) -> Self {
+        Self::Syntax { line, problem: problem.into() }
     }
 
     pub(crate) fn unsupported(line: u32, form: impl Into<String>) -> Self {
@@ -68,51 +68,19 @@ pub enum MemoryError {
     },
 }
 
-/// State of an invalid address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AddressState {
-    /// The address belongs to an allocation that was freed.
-    Freed {
-        /// Address of the first byte of that allocation.
-        start: u64,
-        /// Number of bytes of that allocation.
-        bytes: u64,
-    },
-    /// The range extends past the end of an allocation.
-    PastTheEnd {
-        /// Address of the first byte of that allocation.
-        start: u64,
-        /// Number of bytes of that allocation.
-        bytes: u64,
-    },
-    /// No allocation is near the address.
-    Nowhere,
-}
-
-impl fmt::Display for AddressState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Freed { start, bytes } => write!(f, "the {bytes} bytes at {start:#x} were freed"),
-            Self::PastTheEnd { start, bytes } => write!(f, "past the end of the {bytes} bytes at {start:#x}"),
-            Self::Nowhere => f.write_str("no allocation is there"),
-        }
-    }
-}
-
 /// Errors of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The grid or block is empty or larger than a device allows.
-    #[error("a grid of {grid:?} blocks of {block:?} threads cannot be launched: {why}")]
+    #[error("a grid of {grid:?} blocks of {block:?} threads cannot be launched: {reason}")]
     Dimensions {
         /// Number of blocks along each axis.
         grid: [u32; 3],
         /// Number of threads along each axis.
         block: [u32; 3],
         /// Violated limit.
-        why: String,
+        reason: String,
     },
     /// The arguments do not match the declared parameters.
     #[error("kernel {kernel} takes parameters of {expected:?} bytes, not {given:?}")]

@@ -122,7 +122,7 @@ pub enum FaultKind {
     },
     /// The mask of a warp instruction names lanes that do not execute it, or omits the executing
     /// lane. (Undefined on a GPU.)
-    Lanes {
+    LaneMask {
         /// Mask of the instruction.
         mask: u32,
         /// Lanes that execute the instruction.
@@ -174,7 +174,7 @@ impl fmt::Display for FaultKind {
                 verb(*write)
             ),
             Self::Deadlock { waits_for } => write!(f, "deadlock: waits for {waits_for}"),
-            Self::Lanes { mask, active } => {
+            Self::LaneMask { mask, active } => {
                 write!(f, "invalid lane mask: {mask:#010x}, while the active lanes are {active:#010x}")
             }
             Self::Trap => f.write_str("trap"),

@@ -1,15 +1,15 @@
 //! Modules: kernels and variables loaded from PTX.
 
 use crate::{
-    LaunchError, LoadError, Memory, MemoryError,
+    Dimensions, LaunchError, LoadError, Memory, MemoryError, Options,
     decode::{Globals, Program, program},
-    execute::{Launching, check, launch},
+    execute::{LaunchRequest, check, launch},
     parse::{File, parse},
 };
 use std::collections::BTreeMap;
 
 /// Maximum total size of a module's variables, in bytes.
-const GLOBALS_LIMIT: u64 = 4 << 30;
+const MAX_GLOBAL_BYTES: u64 = 4 << 30;
 
 /// Kernels and variables of a PTX text.
 pub struct Module {
@@ -33,50 +33,6 @@ pub struct KernelAttributes {
     pub local_bytes: u64,
     /// Maximum number of threads of a block, if the kernel declares it (`.maxntid`).
     pub max_threads: Option<u64>,
-}
-
-/// Dimensions of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dimensions {
-    /// Number of blocks along x, y and z.
-    pub grid: [u32; 3],
-    /// Number of threads of a block along x, y and z.
-    pub block: [u32; 3],
-    /// Dynamic shared memory of a block in bytes, in addition to the declared one.
-    pub dynamic_shared_bytes: u32,
-}
-
-impl Dimensions {
-    /// Creates one-dimensional dimensions: blocks and threads along x.
-    #[must_use]
-    pub fn linear(blocks: u32, threads: u32) -> Self {
-        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared_bytes: 0 }
-    }
-}
-
-/// Options of a launch: checks and order of execution.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Seed that shuffles the order of blocks and warps and the lengths of time slices. `None`
-    /// executes in order.
-    pub seed: Option<u64>,
-    /// Whether to detect races on shared memory.
-    pub races: bool,
-    /// Whether to detect reads of memory that was not written: shared memory always, global memory
-    /// if it was created by [`Memory::with_write_tracking`].
-    pub uninitialised: bool,
-    /// Maximum number of warp instructions of a block. A block that exceeds it is treated as
-    /// hanging.
-    pub instructions: u64,
-}
-
-impl Default for Options {
-    /// Executes in order with checks of bounds and alignment only, and at most 2^36 instructions
-    /// for each block.
-    fn default() -> Self {
-        Self { seed: None, races: false, uninitialised: false, instructions: 1 << 36 }
-    }
 }
 
 impl Module {
@@ -179,7 +135,7 @@ impl Module {
         for ((offset, bytes), argument) in program.parameters.iter().zip(arguments) {
             parameters[*offset..offset + bytes].copy_from_slice(argument);
         }
-        let launching = Launching {
+        let request = LaunchRequest {
             name: kernel,
             program,
             sources: &self.sources,
@@ -187,7 +143,7 @@ impl Module {
             parameters: &parameters,
             options,
         };
-        launch(&launching, memory)
+        launch(&request, memory)
     }
 }
 
@@ -195,12 +151,14 @@ impl Module {
 fn place_globals<'a>(file: &File<'a>, memory: &mut Memory) -> Result<(Option<u64>, Globals<'a>), LoadError> {
     let (mut end, mut offsets) = (0_u64, Vec::new());
     for variable in &file.globals {
-        let too_large =
-            || LoadError::TooLarge { line: variable.line, what: format!("the variable `{}`", variable.name) };
+        let too_large = || LoadError::TooLarge {
+            line: variable.line,
+            subject: format!("the variable `{}`", variable.name),
+        };
         let offset = end.next_multiple_of(variable.align);
         end = offset
             .checked_add(variable.bytes.unwrap_or(0))
-            .filter(|end| *end <= GLOBALS_LIMIT)
+            .filter(|end| *end <= MAX_GLOBAL_BYTES)
             .ok_or_else(too_large)?;
         offsets.push(offset);
     }

@@ -57,7 +57,7 @@ impl Memory {
     /// The memory of a device, which remembers what is asked for before its first use.
     pub(super) fn of_device(&mut self, device: i32, tracked: Tracked) -> &mut DeviceMemory {
         self.devices.entry(device).or_insert_with(|| {
-            let mut memory = DeviceMemory::starting_at(FIRST_ADDRESS + DEVICE_STEP * device as u64);
+            let mut memory = DeviceMemory::with_first_address(FIRST_ADDRESS + DEVICE_STEP * device as u64);
             if tracked.writes {
                 memory.track_writes();
             }
@@ -120,7 +120,7 @@ impl Driver {
     /// Free and total bytes of a device.
     pub(crate) fn memory_info(&self, device: i32) -> (usize, usize) {
         let total = self.settings.memory_bytes as u64;
-        let used = self.memory.devices.get(&device).map_or(0, DeviceMemory::used_bytes);
+        let used = self.memory.devices.get(&device).map_or(0, DeviceMemory::allocated_bytes);
         (total.saturating_sub(used) as usize, total as usize)
     }
 

@@ -129,10 +129,10 @@ impl Settings {
     pub(super) fn launch_options(&self) -> Options {
         let mut options = Options::default();
         options.seed = u64::try_from(self.order_seed).ok().filter(|seed| *seed != 0);
-        options.races = self.race_check != 0;
-        options.uninitialised = self.uninitialised_check != 0;
+        options.check_races = self.race_check != 0;
+        options.check_uninitialised = self.uninitialised_check != 0;
         if self.watchdog_instructions > 0 {
-            options.instructions = self.watchdog_instructions as u64;
+            options.max_instructions = self.watchdog_instructions as u64;
         }
         options
     }

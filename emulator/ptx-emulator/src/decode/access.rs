@@ -1,14 +1,13 @@
 //! Decoder of loads, stores and atomic operations.
 
 use super::{
-    Instruction,
     function::Decoder,
-    names::{Register, Symbol},
+    symbols::{Register, Symbol},
 };
 use crate::{
     LoadError,
-    execute::{Kind, Op},
-    parse::{Operand, Space, Written},
+    operations::{Instruction, Kind, Op},
+    parse::{Operand, ParsedInstruction, Space},
 };
 use arrayvec::ArrayVec;
 
@@ -28,12 +27,12 @@ pub(crate) struct Access {
     pub(crate) offset: i64,
     /// Whether other blocks may access the same memory concurrently.
     pub(crate) strong: bool,
-    pub(crate) atomic: Option<Atomics>,
+    pub(crate) atomic: Option<AtomicOperands>,
 }
 
 /// Operation and operands of an atomic access.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Atomics {
+pub(crate) struct AtomicOperands {
     pub(crate) operation: AtomicOperation,
     /// Register of the operand.
     pub(crate) operand: u16,
@@ -177,7 +176,12 @@ impl AtomicOperation {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    pub(super) fn memory(&mut self, written: &Written<'a>, base: &str, text: &str) -> Result<(), LoadError> {
+    pub(super) fn memory(
+        &mut self,
+        written: &ParsedInstruction<'a>,
+        base: &str,
+        text: &str,
+    ) -> Result<(), LoadError> {
         let Some(modifiers) = modifiers(text) else { return Err(self.unsupported(written)) };
         let element = ELEMENTS.iter().find(|(name, _)| *name == modifiers.kind);
         let Some(&(_, (bytes, signed))) = element else { return Err(self.unsupported(written)) };
@@ -200,7 +204,7 @@ impl<'a> Decoder<'_, 'a> {
             let (count, given) = (modifiers.count, elements.len());
             return Err(self
                 .operands
-                .wrong(format!("`{}` takes {count} values, not {given}", written.opcode)));
+                .error(format!("`{}` takes {count} values, not {given}", written.opcode)));
         }
         let mut registers = ArrayVec::new();
         for element in &elements {
@@ -251,16 +255,16 @@ impl<'a> Decoder<'_, 'a> {
 
     fn parameter(&mut self, place: &Operand<'a>, mut access: Access) -> Result<(), LoadError> {
         let Operand::Address(Some(name), offset) = place else {
-            return Err(self.operands.wrong("a parameter's name is expected"));
+            return Err(self.operands.error("a parameter's name is expected"));
         };
         let Some(Symbol::Parameter(start)) = self.operands.names.symbol(name) else {
-            return Err(self.operands.wrong(format!("`{name}` is no parameter")));
+            return Err(self.operands.error(format!("`{name}` is no parameter")));
         };
         let end = self.program.parameters.last().map_or(0, |(offset, bytes)| offset + bytes) as i64;
         access.offset = (start as i64).saturating_add(*offset);
         let bytes = i64::from(access.bytes) * access.registers.len() as i64;
         if access.offset < 0 || access.offset.saturating_add(bytes) > end {
-            return Err(self.operands.wrong(format!("`{name}` is shorter than that")));
+            return Err(self.operands.error(format!("`{name}` is shorter than that")));
         }
         let extra = self.program.accesses.len() as u32;
         self.program.accesses.push(access);
@@ -270,7 +274,7 @@ impl<'a> Decoder<'_, 'a> {
 
     fn atomic(
         &mut self,
-        written: &Written<'a>,
+        written: &ParsedInstruction<'a>,
         modifiers: &Modifiers<'_>,
         bytes: u32,
         returns: bool,
@@ -295,7 +299,7 @@ impl<'a> Decoder<'_, 'a> {
         let operand = self.operands.value(next()?, kind)?;
         let swap = if swaps { self.operands.value(next()?, kind)? } else { 0 };
         if operands.next().is_some() {
-            return Err(self.operands.wrong("too many operands"));
+            return Err(self.operands.error("too many operands"));
         }
         let access = Access {
             space: modifiers.space,
@@ -306,7 +310,7 @@ impl<'a> Decoder<'_, 'a> {
             wide_address: true,
             offset: 0,
             strong: true,
-            atomic: Some(Atomics { operation, operand, swap, returns }),
+            atomic: Some(AtomicOperands { operation, operand, swap, returns }),
         };
         self.emit_access(Op::Atomic, place, access)
     }

@@ -1,15 +1,15 @@
 //! Decoder of `setp`. It is reduced to a few comparisons with optionally swapped operands and an
 //! optionally inverted result.
 
-use super::{Instruction, function::Decoder};
+use super::function::Decoder;
 use crate::{
     LoadError,
-    execute::{Combine, Comparison, Kind, Op, Shape, find},
-    parse::Written,
+    operations::{Combine, Comparison, Instruction, Kind, Op, Shape, find},
+    parse::ParsedInstruction,
 };
 
 /// Parsed modifiers of `setp`.
-pub(super) struct Compared {
+pub(super) struct SetpModifiers {
     op: Op,
     shape: Shape,
     swapped: bool,
@@ -23,7 +23,7 @@ pub(super) const COMPARISONS: [&str; 18] = [
     "num", "nan",
 ];
 
-impl Compared {
+impl SetpModifiers {
     /// Parses modifiers. Returns `None` if they are not supported.
     pub(super) fn parse(modifiers: &str) -> Option<Self> {
         let mut parts = modifiers.split('.');
@@ -64,8 +64,13 @@ impl Compared {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    pub(super) fn compare(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let Some(Compared { op, shape, swapped, inverted, combine }) = Compared::parse(modifiers) else {
+    pub(super) fn compare(
+        &mut self,
+        written: &ParsedInstruction<'a>,
+        modifiers: &str,
+    ) -> Result<(), LoadError> {
+        let Some(SetpModifiers { op, shape, swapped, inverted, combine }) = SetpModifiers::parse(modifiers)
+        else {
             return Err(self.unsupported(written));
         };
         let takes = if matches!(combine, Combine::None) { 3 } else { 4 };
@@ -73,7 +78,7 @@ impl<'a> Decoder<'_, 'a> {
             let given = written.operands.len();
             return Err(self
                 .operands
-                .wrong(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
+                .error(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
         }
         let mut i = Instruction::new(op);
         i.a = self.operands.value(&written.operands[1], shape.from[0])?;

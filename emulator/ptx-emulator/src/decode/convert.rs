@@ -1,15 +1,15 @@
 //! Decoder of `cvt`.
 
-use super::{Instruction, function::Decoder};
+use super::function::Decoder;
 use crate::{
     LoadError,
-    execute::{Kind, Op, Rounding},
-    parse::Written,
+    operations::{Instruction, Kind, Op, Rounding},
+    parse::ParsedInstruction,
 };
 
 /// Number type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Number {
+pub(crate) enum NumberType {
     U8,
     S8,
     U16,
@@ -24,7 +24,7 @@ pub(crate) enum Number {
     F64,
 }
 
-impl Number {
+impl NumberType {
     pub(super) const ALL: [(&'static str, Self); 12] = [
         ("u8", Self::U8),
         ("s8", Self::S8),
@@ -68,11 +68,11 @@ pub(super) const ROUNDINGS: [&str; 8] = ["rn", "rz", "rm", "rp", "rni", "rzi", "
 /// Parsed conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Conversion {
-    pub(crate) from: Number,
-    pub(crate) to: Number,
+    pub(crate) from: NumberType,
+    pub(crate) to: NumberType,
     pub(crate) rounding: Rounding,
     /// Whether to round to an integral value (`.rni` and similar).
-    pub(crate) whole: bool,
+    pub(crate) to_integral: bool,
     pub(crate) saturate: bool,
     pub(crate) flush: bool,
 }
@@ -81,9 +81,9 @@ impl Conversion {
     /// Parses the modifiers of `cvt`. Returns `None` if they are not supported.
     pub(crate) fn parse(modifiers: &str) -> Option<Self> {
         let mut parts: Vec<_> = modifiers.split('.').collect();
-        let (from, to) = (Number::find(parts.pop()?)?, Number::find(parts.pop()?)?);
+        let (from, to) = (NumberType::find(parts.pop()?)?, NumberType::find(parts.pop()?)?);
         let mut found =
-            Self { from, to, rounding: Rounding::Nearest, whole: false, saturate: false, flush: false };
+            Self { from, to, rounding: Rounding::Nearest, to_integral: false, saturate: false, flush: false };
         let mut rounded = false;
         for part in parts {
             match part {
@@ -91,7 +91,7 @@ impl Conversion {
                 "ftz" => found.flush = true,
                 part if ROUNDINGS.contains(&part) && !rounded => {
                     rounded = true;
-                    found.whole = part.ends_with('i');
+                    found.to_integral = part.ends_with('i');
                     found.rounding = match part.as_bytes()[1] {
                         b'n' => Rounding::Nearest,
                         b'z' => Rounding::Zero,
@@ -107,10 +107,10 @@ impl Conversion {
             (false, false) => !rounded && !found.flush,
             // As in `ptxas`, a rounding modifier is required where rounding may occur and an error
             // elsewhere.
-            (false, true) => rounded && !found.whole && !found.flush && nearest_for_halves(found),
-            (true, false) => rounded && found.whole,
-            (true, true) if narrows => rounded && !found.whole && nearest_for_halves(found),
-            (true, true) if same => found.whole || !rounded,
+            (false, true) => rounded && !found.to_integral && !found.flush && nearest_for_halves(found),
+            (true, false) => rounded && found.to_integral,
+            (true, true) if narrows => rounded && !found.to_integral && nearest_for_halves(found),
+            (true, true) if same => found.to_integral || !rounded,
             (true, true) => !rounded,
         };
         supported.then_some(found)
@@ -118,23 +118,23 @@ impl Conversion {
 
     /// Packs the conversion into an instruction's extra word.
     fn pack(self) -> u32 {
-        let index = |number: Number| number as u32;
+        let index = |number: NumberType| number as u32;
         index(self.from)
             | index(self.to) << 4
             | (self.rounding as u32) << 8
-            | u32::from(self.whole) << 10
+            | u32::from(self.to_integral) << 10
             | u32::from(self.saturate) << 11
             | u32::from(self.flush) << 12
     }
 
     pub(crate) fn unpack(extra: u32) -> Self {
-        let number = |index: u32| Number::ALL[index as usize % Number::ALL.len()].1;
+        let number = |index: u32| NumberType::ALL[index as usize % NumberType::ALL.len()].1;
         Self {
             from: number(extra & 15),
             to: number(extra >> 4 & 15),
             rounding: [Rounding::Nearest, Rounding::Zero, Rounding::Down, Rounding::Up]
                 [(extra >> 8 & 3) as usize],
-            whole: extra >> 10 & 1 != 0,
+            to_integral: extra >> 10 & 1 != 0,
             saturate: extra >> 11 & 1 != 0,
             flush: extra >> 12 & 1 != 0,
         }
@@ -143,11 +143,15 @@ impl Conversion {
 
 /// Returns whether the rounding is supported: half precision supports only rounding to nearest.
 fn nearest_for_halves(conversion: Conversion) -> bool {
-    !matches!(conversion.to, Number::F16 | Number::Bf16) || conversion.rounding == Rounding::Nearest
+    !matches!(conversion.to, NumberType::F16 | NumberType::Bf16) || conversion.rounding == Rounding::Nearest
 }
 
 impl<'a> Decoder<'_, 'a> {
-    pub(super) fn convert(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+    pub(super) fn convert(
+        &mut self,
+        written: &ParsedInstruction<'a>,
+        modifiers: &str,
+    ) -> Result<(), LoadError> {
         let Some(conversion) = Conversion::parse(modifiers) else { return Err(self.unsupported(written)) };
         let [to, from] = self.take::<2>(written)?;
         let from = self.operands.wide_value(&from, conversion.from.bits())?;

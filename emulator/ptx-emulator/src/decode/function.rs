@@ -1,22 +1,22 @@
 //! Decoder of a kernel's statements.
 
 use super::{
-    Globals, Instruction, Place, Program,
-    names::{Names, ScopeIndex, Symbol},
+    Globals, Program, SourceLocation,
     operands::Operands,
-    slots::Use,
+    slots::RegisterUse,
+    symbols::{ScopeIndex, Symbol, SymbolTable},
 };
 use crate::{
     LoadError,
-    execute::{Kind, Op, Registers, find},
-    memory::SHARED_LIMIT,
-    parse::{Entry, File, Operand, Space, Statement, Variable, Written},
+    memory::MAX_SHARED_BYTES,
+    operations::{Instruction, Kind, Op, Registers, find},
+    parse::{Entry, File, Operand, ParsedInstruction, Space, Statement, Variable},
 };
 
 /// Maximum local memory of a thread in bytes, as on GPUs.
-const LOCAL_LIMIT: u64 = 512 << 10;
+const MAX_LOCAL_BYTES: u64 = 512 << 10;
 /// Maximum size of the parameters in bytes, as on GPUs.
-const PARAMETERS_LIMIT: u64 = 32764;
+const MAX_PARAMETER_BYTES: u64 = 32764;
 
 /// Branch to a label that is not resolved yet.
 struct Jump<'a> {
@@ -30,7 +30,7 @@ pub(super) struct Decoder<'n, 'a> {
     pub(super) program: &'n mut Program,
     pub(super) operands: Operands<'n, 'a>,
     guard: u16,
-    place: Place,
+    place: SourceLocation,
     jumps: &'n mut Vec<Jump<'a>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn program<'a>(
     globals: &Globals<'a>,
 ) -> Result<Program, LoadError> {
     // The first pass collects the live ranges of registers, the second shares slots between them.
-    let mut names = Names::new();
+    let mut names = SymbolTable::new();
     decode(file, entry, globals, &mut names)?;
     decode(file, entry, globals, &mut names.sharing())
 }
@@ -50,11 +50,11 @@ fn decode<'a>(
     file: &File<'a>,
     entry: &Entry<'a>,
     globals: &Globals<'a>,
-    names: &mut Names<'a>,
+    names: &mut SymbolTable<'a>,
 ) -> Result<Program, LoadError> {
     let mut program = Program {
         code: Vec::new(),
-        places: Vec::new(),
+        locations: Vec::new(),
         accesses: Vec::new(),
         words: 0,
         doubles: 0,
@@ -82,7 +82,7 @@ fn decode<'a>(
     let dynamic_shared = declared.fold(program.shared_bytes, |end, variable| {
         end.next_multiple_of(variable.align).saturating_add(variable.bytes.unwrap_or(0))
     });
-    let dynamic_shared = dynamic_shared.min(SHARED_LIMIT).next_multiple_of(16);
+    let dynamic_shared = dynamic_shared.min(MAX_SHARED_BYTES).next_multiple_of(16);
     let (mut jumps, mut source) = (Vec::new(), None);
     for statement in &entry.body {
         match statement {
@@ -95,7 +95,8 @@ fn decode<'a>(
             Statement::Location { file, line } if *line > 0 => source = Some((*file, *line as u32)),
             Statement::Location { .. } => {}
             Statement::Instruction(written) => {
-                let result_usage = if written.guard.is_none() { Use::Write } else { Use::GuardedWrite };
+                let result_usage =
+                    if written.guard.is_none() { RegisterUse::Write } else { RegisterUse::GuardedWrite };
                 let line = written.line;
                 names.next_instruction();
                 let mut operands = Operands { names, globals, dynamic_shared, line, result_usage };
@@ -106,15 +107,15 @@ fn decode<'a>(
                         slot | if negated { Instruction::NEGATED } else { 0 }
                     }
                 };
-                let place = Place { line: written.line, source };
+                let place = SourceLocation { line: written.line, source };
                 Decoder { program: &mut program, operands, guard, place, jumps: &mut jumps }
                     .instruction(written)?;
             }
         }
     }
-    let line = program.places.last().map_or(1, |place| place.line);
+    let line = program.locations.last().map_or(1, |place| place.line);
     program.code.push(Instruction::new(Op::Exit));
-    program.places.push(Place { line, source });
+    program.locations.push(SourceLocation { line, source });
     for jump in jumps {
         let to = names.label(jump.scope, jump.label);
         program.code[jump.at].extra =
@@ -129,17 +130,17 @@ fn decode<'a>(
 
 fn add_parameter<'a>(
     program: &mut Program,
-    names: &mut Names<'a>,
+    names: &mut SymbolTable<'a>,
     parameter: &Variable<'a>,
 ) -> Result<(), LoadError> {
     let bytes =
         parameter.bytes.ok_or_else(|| LoadError::syntax(parameter.line, "a parameter without a size"))?;
     let end = program.parameters.last().map_or(0, |(offset, bytes)| offset + bytes);
     let offset = (end as u64).next_multiple_of(parameter.align);
-    if bytes > PARAMETERS_LIMIT || offset + bytes > PARAMETERS_LIMIT {
+    if bytes > MAX_PARAMETER_BYTES || offset + bytes > MAX_PARAMETER_BYTES {
         return Err(LoadError::TooLarge {
             line: parameter.line,
-            what: format!("the parameter `{}`", parameter.name),
+            subject: format!("the parameter `{}`", parameter.name),
         });
     }
     program.parameters.push((offset as usize, bytes as usize));
@@ -149,12 +150,12 @@ fn add_parameter<'a>(
 
 fn add_variable<'a>(
     program: &mut Program,
-    names: &mut Names<'a>,
+    names: &mut SymbolTable<'a>,
     variable: &Variable<'a>,
 ) -> Result<(), LoadError> {
     let (end, limit) = match variable.space {
-        Space::Local => (&mut program.local_bytes, LOCAL_LIMIT),
-        _ => (&mut program.shared_bytes, SHARED_LIMIT),
+        Space::Local => (&mut program.local_bytes, MAX_LOCAL_BYTES),
+        _ => (&mut program.shared_bytes, MAX_SHARED_BYTES),
     };
     let Some(bytes) = variable.bytes else {
         names.set_symbol(variable.name, Symbol::DynamicShared);
@@ -165,7 +166,7 @@ fn add_variable<'a>(
     if *end > limit {
         return Err(LoadError::TooLarge {
             line: variable.line,
-            what: format!("the variable `{}`", variable.name),
+            subject: format!("the variable `{}`", variable.name),
         });
     }
     names.set_symbol(variable.name, Symbol::Address(start));
@@ -175,21 +176,24 @@ fn add_variable<'a>(
 impl<'a> Decoder<'_, 'a> {
     pub(super) fn emit(&mut self, instruction: Instruction) {
         self.program.code.push(Instruction { guard: self.guard, ..instruction });
-        self.program.places.push(self.place);
+        self.program.locations.push(self.place);
     }
 
-    pub(super) fn unsupported(&self, written: &Written<'_>) -> LoadError {
+    pub(super) fn unsupported(&self, written: &ParsedInstruction<'_>) -> LoadError {
         LoadError::unsupported(self.operands.line, written.opcode)
     }
 
     /// Returns the operands, of which there must be `N`.
-    pub(super) fn take<const N: usize>(&self, written: &Written<'a>) -> Result<[Operand<'a>; N], LoadError> {
+    pub(super) fn take<const N: usize>(
+        &self,
+        written: &ParsedInstruction<'a>,
+    ) -> Result<[Operand<'a>; N], LoadError> {
         written.operands.clone().try_into().map_err(|given: Vec<_>| {
-            self.operands.wrong(format!("`{}` takes {N} operands, not {}", written.opcode, given.len()))
+            self.operands.error(format!("`{}` takes {N} operands, not {}", written.opcode, given.len()))
         })
     }
 
-    fn instruction(&mut self, written: &Written<'a>) -> Result<(), LoadError> {
+    fn instruction(&mut self, written: &ParsedInstruction<'a>) -> Result<(), LoadError> {
         let opcode = written.opcode;
         let (base, modifiers) = opcode.split_once('.').unwrap_or((opcode, ""));
         match base {
@@ -235,12 +239,18 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     /// Emits a table operation.
-    fn table(&mut self, written: &Written<'a>, op: Op, to: Kind, from: &[Kind]) -> Result<(), LoadError> {
+    fn table(
+        &mut self,
+        written: &ParsedInstruction<'a>,
+        op: Op,
+        to: Kind,
+        from: &[Kind],
+    ) -> Result<(), LoadError> {
         if written.operands.len() != from.len() + 1 {
             let (takes, given) = (from.len() + 1, written.operands.len());
             return Err(self
                 .operands
-                .wrong(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
+                .error(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
         }
         let mut slots = [0; 4];
         for ((slot, operand), kind) in slots.iter_mut().zip(&written.operands[1..]).zip(from) {
@@ -254,9 +264,9 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    fn branch(&mut self, written: &Written<'a>) -> Result<(), LoadError> {
+    fn branch(&mut self, written: &ParsedInstruction<'a>) -> Result<(), LoadError> {
         let [Operand::Name(label, 0)] = self.take::<1>(written)? else {
-            return Err(self.operands.wrong("a label is expected"));
+            return Err(self.operands.error("a label is expected"));
         };
         let (at, scope) = (self.program.code.len(), self.operands.names.scope());
         self.jumps.push(Jump { at, label, scope, line: written.line });
@@ -267,20 +277,20 @@ impl<'a> Decoder<'_, 'a> {
 
     /// Decodes `mov.b64 {lo, hi}, d` and `mov.b64 d, {lo, hi}`, and the same for halves of 32-bit
     /// words.
-    fn pack_or_unpack(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn pack_or_unpack(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         // Names with a blank cannot collide with opcodes.
         let forms = match modifiers {
             "b32" => ["pack b32", "unpack low b32", "unpack high b32"],
             "b64" => ["pack b64", "unpack low b64", "unpack high b64"],
             _ => return Err(self.unsupported(written)),
         };
-        let part = |operands: Vec<Operand<'a>>, opcode| Written {
+        let part = |operands: Vec<Operand<'a>>, opcode| ParsedInstruction {
             line: written.line,
             guard: None,
             opcode,
             operands,
         };
-        let emit = |decoder: &mut Self, written: &Written<'a>| match find(written.opcode) {
+        let emit = |decoder: &mut Self, written: &ParsedInstruction<'a>| match find(written.opcode) {
             Some((op, shape)) => decoder.table(written, op, shape.to, shape.from),
             None => Err(decoder.unsupported(written)),
         };
@@ -300,7 +310,7 @@ impl<'a> Decoder<'_, 'a> {
         }
     }
 
-    fn clock(&mut self, written: &Written<'a>, name: &str) -> Result<(), LoadError> {
+    fn clock(&mut self, written: &ParsedInstruction<'a>, name: &str) -> Result<(), LoadError> {
         let wide = matches!(name, "%clock64" | "%globaltimer");
         let d = self.operands.result(&written.operands[0], if wide { Kind::D } else { Kind::W })?;
         if written.operands.len() != 2 || wide != (written.opcode == "mov.u64") || name == "%clock_hi" {

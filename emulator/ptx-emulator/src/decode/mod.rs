@@ -4,52 +4,26 @@ mod access;
 mod compare;
 mod convert;
 mod function;
-mod names;
 mod operands;
 mod slots;
 mod special;
 mod supported;
+mod symbols;
 mod warp;
 
-pub(crate) use access::{Access, AtomicOperation, Atomics};
-pub(crate) use convert::{Conversion, Number};
+pub(crate) use access::{Access, AtomicOperands, AtomicOperation};
+pub(crate) use convert::{Conversion, NumberType};
 pub(crate) use function::program;
-pub(crate) use names::Globals;
 pub(crate) use special::Special;
 pub use supported::instruction_forms;
+pub(crate) use symbols::Globals;
 pub(crate) use warp::{NEGATED, ReduceOperation, ShuffleMode, VoteMode};
 
-use crate::execute::Op;
-
-/// Instruction. The meaning of `a` to `e` and `extra` depends on the operation; most are register
-/// numbers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Instruction {
-    pub(crate) op: Op,
-    /// Register of the guard predicate, combined with [`NEGATED`](Self::NEGATED).
-    pub(crate) guard: u16,
-    pub(crate) d: u16,
-    pub(crate) a: u16,
-    pub(crate) b: u16,
-    pub(crate) c: u16,
-    pub(crate) e: u16,
-    pub(crate) extra: u32,
-}
-
-impl Instruction {
-    /// Bit of a negated guard.
-    pub(crate) const NEGATED: u16 = 1 << 15;
-    /// Placeholder for an absent register.
-    pub(crate) const NONE: u16 = u16::MAX;
-
-    pub(crate) fn new(op: Op) -> Self {
-        Self { op, guard: 0, d: 0, a: 0, b: 0, c: 0, e: 0, extra: 0 }
-    }
-}
+use crate::operations::Instruction;
 
 /// Location of an instruction in the PTX text and in the source.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SourceLocation {
     pub(crate) line: u32,
     /// Number of the source file and line in it.
     pub(crate) source: Option<(u64, u32)>,
@@ -59,7 +33,7 @@ pub(crate) struct Place {
 pub(crate) struct Program {
     pub(crate) code: Vec<Instruction>,
     /// Location of each instruction.
-    pub(crate) places: Vec<Place>,
+    pub(crate) locations: Vec<SourceLocation>,
     pub(crate) accesses: Vec<Access>,
     pub(crate) words: usize,
     pub(crate) doubles: usize,

@@ -2,70 +2,70 @@
 
 use super::{
     Globals, Special,
-    names::{Names, Register, Symbol},
-    slots::Use,
+    slots::RegisterUse,
+    symbols::{Register, Symbol, SymbolTable},
 };
 use crate::{
     LoadError,
-    execute::{Kind, Registers},
+    operations::{Kind, Registers},
     parse::Operand,
 };
 
 /// Context in which operands are resolved.
 pub(crate) struct Operands<'n, 'a> {
-    pub(crate) names: &'n mut Names<'a>,
+    pub(crate) names: &'n mut SymbolTable<'a>,
     pub(crate) globals: &'n Globals<'a>,
     /// Address of the shared variables without a size.
     pub(crate) dynamic_shared: u64,
     pub(crate) line: u32,
     /// Use of the result registers by the current instruction.
-    pub(crate) result_usage: Use,
+    pub(crate) result_usage: RegisterUse,
 }
 
 impl<'a> Operands<'_, 'a> {
-    pub(crate) fn wrong(&self, what: impl Into<String>) -> LoadError {
-        LoadError::syntax(self.line, what)
+    pub(crate) fn error(&self, problem: impl Into<String>) -> LoadError {
+        LoadError::syntax(self.line, problem)
     }
 
     /// Returns the register of a result.
     pub(crate) fn result(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
         match operand {
-            Operand::Name("_", 0) if kind == Kind::P => Ok(Registers::NOWHERE as u16),
-            Operand::Name("_", 0) => Ok(self.names.nowhere(self.line, kind)?.slot),
+            Operand::Name("_", 0) if kind == Kind::P => Ok(Registers::DISCARD as u16),
+            Operand::Name("_", 0) => Ok(self.names.discard(self.line, kind)?.slot),
             Operand::Name(name, 0) => {
                 let register = self.written(name)?;
                 self.fits(register, kind, name)?;
                 Ok(register.slot)
             }
-            _ => Err(self.wrong("a register is expected for the result")),
+            _ => Err(self.error("a register is expected for the result")),
         }
     }
 
     /// Returns the register of a result of any width with at least `bits` bits.
     pub(crate) fn wide_result(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         match operand {
-            Operand::Name("_", 0) => self.names.nowhere(self.line, if bits > 32 { Kind::D } else { Kind::W }),
+            Operand::Name("_", 0) => self.names.discard(self.line, if bits > 32 { Kind::D } else { Kind::W }),
             Operand::Name(name, 0) => {
                 let register = self.written(name)?;
                 if width(register.kind) < bits || register.kind == Kind::P {
-                    return Err(self.wrong(format!("`{name}` does not hold {bits} bits")));
+                    return Err(self.error(format!("`{name}` does not hold {bits} bits")));
                 }
                 Ok(register)
             }
-            _ => Err(self.wrong("a register is expected for the result")),
+            _ => Err(self.error("a register is expected for the result")),
         }
     }
 
     fn written(&mut self, name: &'a str) -> Result<Register, LoadError> {
         let register = self.names.register(self.line, name, self.result_usage)?;
-        register.ok_or_else(|| self.wrong(format!("`{name}` is no register")))
+        register.ok_or_else(|| self.error(format!("`{name}` is no register")))
     }
 
     fn fits(&self, register: Register, kind: Kind, name: &str) -> Result<(), LoadError> {
         if register.kind == kind {
             return Ok(());
         }
-        Err(self.wrong(format!(
+        Err(self.error(format!(
             "`{name}` has {} where {} are taken",
             describe(register.kind),
             describe(kind)
@@ -77,7 +77,7 @@ impl<'a> Operands<'_, 'a> {
         if let Operand::Name(name, 0) = operand {
             let register = match Special::find(name) {
                 Some(special) => Some(self.names.special(self.line, special)?),
-                None => self.names.register(self.line, name, Use::Read)?,
+                None => self.names.register(self.line, name, RegisterUse::Read)?,
             };
             if let Some(register) = register {
                 // Older compilers move 32-bit special registers to 16-bit and 64-bit registers.
@@ -90,7 +90,7 @@ impl<'a> Operands<'_, 'a> {
             Kind::P => Ok(if constant != 0 {
                 Registers::ALWAYS
             } else {
-                return Err(self.wrong("a predicate is expected"));
+                return Err(self.error("a predicate is expected"));
             } as u16),
             Kind::H => self.names.constant32(self.line, constant as u32 & 0xffff),
             Kind::W => self.names.constant32(self.line, constant as u32),
@@ -101,9 +101,9 @@ impl<'a> Operands<'_, 'a> {
     /// Returns a register of any width that holds a value of at least `bits` bits.
     pub(crate) fn wide_value(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         if let Operand::Name(name, 0) = operand {
-            if let Some(register) = self.names.register(self.line, name, Use::Read)? {
+            if let Some(register) = self.names.register(self.line, name, RegisterUse::Read)? {
                 if width(register.kind) < bits || register.kind == Kind::P {
-                    return Err(self.wrong(format!("`{name}` does not hold {bits} bits")));
+                    return Err(self.error(format!("`{name}` does not hold {bits} bits")));
                 }
                 return Ok(register);
             }
@@ -124,7 +124,7 @@ impl<'a> Operands<'_, 'a> {
             Operand::Name(name, offset) | Operand::Address(Some(name), offset) => {
                 Ok(self.symbol(name)?.wrapping_add(*offset as u64))
             }
-            _ => Err(self.wrong("a register or a number is expected")),
+            _ => Err(self.error("a register or a number is expected")),
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Operands<'_, 'a> {
                 Err(LoadError::unsupported(self.line, format!("the address of the parameter {name}")))
             }
             None => {
-                self.globals.get(name).copied().ok_or_else(|| self.wrong(format!("`{name}` is not declared")))
+                self.globals.get(name).copied().ok_or_else(|| self.error(format!("`{name}` is not declared")))
             }
         }
     }
@@ -170,9 +170,9 @@ impl<'a> Operands<'_, 'a> {
     pub(crate) fn address(&mut self, operand: &Operand<'a>) -> Result<(Register, i64), LoadError> {
         match operand {
             Operand::Address(Some(name), offset) => {
-                if let Some(register) = self.names.register(self.line, name, Use::Read)? {
+                if let Some(register) = self.names.register(self.line, name, RegisterUse::Read)? {
                     if !matches!(register.kind, Kind::W | Kind::D) {
-                        return Err(self.wrong(format!("`{name}` is no address")));
+                        return Err(self.error(format!("`{name}` is no address")));
                     }
                     return Ok((register, *offset));
                 }
@@ -182,7 +182,7 @@ impl<'a> Operands<'_, 'a> {
             Operand::Address(None, address) => {
                 Ok((Register { kind: Kind::D, slot: self.names.constant64(self.line, *address as u64)? }, 0))
             }
-            _ => Err(self.wrong("an address in brackets is expected")),
+            _ => Err(self.error("an address in brackets is expected")),
         }
     }
 }

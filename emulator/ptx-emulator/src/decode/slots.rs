@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// Use of a register by an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Use {
+pub(crate) enum RegisterUse {
     Read,
     /// Write of all active lanes: the instruction has no guard.
     Write,
@@ -22,24 +22,24 @@ pub(crate) struct Position {
     pub(crate) at: u32,
     /// Index of the basic block. A lane that executes one of its instructions has executed all
     /// earlier ones.
-    pub(crate) stretch: u32,
+    pub(crate) basic_block: u32,
 }
 
 /// Live range of a register, from its first to its last use.
 #[derive(Clone, Copy)]
-struct Life {
+struct LiveRange {
     first: Position,
     last: u32,
     /// Whether the register is written before it is read and used in one basic block only, so that
     /// no value is kept before or after.
-    passing: bool,
+    is_local: bool,
 }
 
 /// Registers of one width.
 #[derive(Default)]
 pub(crate) struct RegisterFile {
     /// Live ranges by register number; `None` if the register is unused.
-    lives: Vec<Option<Life>>,
+    ranges: Vec<Option<LiveRange>>,
     /// Slots by register number in the second pass. In the first pass each register has its own
     /// slot.
     slots: Option<Slots>,
@@ -53,7 +53,7 @@ struct Slots {
 impl RegisterFile {
     /// Returns the number of registers.
     pub(crate) fn len(&self) -> usize {
-        self.lives.len()
+        self.ranges.len()
     }
 
     /// Returns the number of slots that a warp needs.
@@ -64,26 +64,26 @@ impl RegisterFile {
     /// Adds a register and returns its slot.
     pub(crate) fn add(&mut self) -> u16 {
         let number = self.len();
-        self.lives.push(None);
+        self.ranges.push(None);
         self.slots.as_ref().map_or(number as u16, |slots| slots.by_number[number])
     }
 
     /// Records a use of the register in a slot. Ignored in the second pass.
-    pub(crate) fn note(&mut self, slot: u16, position: Position, usage: Use) {
+    pub(crate) fn record(&mut self, slot: u16, position: Position, usage: RegisterUse) {
         if self.slots.is_some() {
             return;
         }
-        let life = &mut self.lives[usize::from(slot)];
-        match life {
+        let range = &mut self.ranges[usize::from(slot)];
+        match range {
             None => {
-                let passing = usage == Use::Write;
-                *life = Some(Life { first: position, last: position.at, passing });
+                let is_local = usage == RegisterUse::Write;
+                *range = Some(LiveRange { first: position, last: position.at, is_local });
             }
-            Some(life) => {
+            Some(range) => {
                 // An instruction reads its operands before it writes its result.
-                let read_first = usage == Use::Read && life.first.at == position.at;
-                life.passing &= !read_first && life.first.stretch == position.stretch;
-                life.last = position.at;
+                let read_first = usage == RegisterUse::Read && range.first.at == position.at;
+                range.is_local &= !read_first && range.first.basic_block == position.basic_block;
+                range.last = position.at;
             }
         }
     }
@@ -91,33 +91,33 @@ impl RegisterFile {
     /// Returns an empty file for the second pass, in which the same registers, added in the same
     /// order, share slots.
     pub(crate) fn sharing(self) -> Self {
-        let mut slots = Slots { by_number: vec![0; self.lives.len()], count: 0 };
-        let mut passing = Vec::new();
-        for (number, life) in self.lives.iter().enumerate() {
-            match life {
-                Some(life) if life.passing => passing.push((life.first.at, life.last, number)),
-                Some(_) => slots.by_number[number] = slots.more(),
+        let mut slots = Slots { by_number: vec![0; self.ranges.len()], count: 0 };
+        let mut is_local = Vec::new();
+        for (number, range) in self.ranges.iter().enumerate() {
+            match range {
+                Some(range) if range.is_local => is_local.push((range.first.at, range.last, number)),
+                Some(_) => slots.by_number[number] = slots.allocate(),
                 None => {}
             }
         }
-        passing.sort_unstable();
+        is_local.sort_unstable();
         let (mut taken, mut free) = (BinaryHeap::new(), Vec::new());
-        for (first, last, number) in passing {
+        for (first, last, number) in is_local {
             // An instruction's result must not share a slot with its operands, because it may write
             // one lane before it reads the next.
             while taken.peek().is_some_and(|Reverse((end, _))| *end < first) {
                 free.extend(taken.pop().map(|Reverse((_, slot))| slot));
             }
-            let slot = free.pop().unwrap_or_else(|| slots.more());
+            let slot = free.pop().unwrap_or_else(|| slots.allocate());
             slots.by_number[number] = slot;
             taken.push(Reverse((last, slot)));
         }
-        Self { lives: Vec::new(), slots: Some(slots) }
+        Self { ranges: Vec::new(), slots: Some(slots) }
     }
 }
 
 impl Slots {
-    fn more(&mut self) -> u16 {
+    fn allocate(&mut self) -> u16 {
         self.count += 1;
         (self.count - 1) as u16
     }

@@ -1,6 +1,6 @@
 //! Special registers and other values initialised at launch.
 
-use crate::execute::Kind;
+use crate::operations::Kind;
 
 /// Initial value of a register, by thread or for the whole launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,11 +2,11 @@
 
 use super::{
     access::{ATOMICS, ELEMENTS},
-    compare::{COMPARISONS, Compared},
-    convert::{Conversion, Number, ROUNDINGS},
+    compare::{COMPARISONS, SetpModifiers},
+    convert::{Conversion, NumberType, ROUNDINGS},
     warp::{BARRIER_REDUCTIONS, MATCHES, REDUCTIONS, SHUFFLES, VOTES},
 };
-use crate::execute::{find, names};
+use crate::operations::{find, names};
 
 /// Returns the opcodes, with modifiers, of all supported instructions that compute, move or
 /// exchange values. Modifiers without effect in the emulator are omitted: memory ordering, scope
@@ -46,11 +46,12 @@ fn comparisons() -> impl Iterator<Item = String> {
             COMPARISONS.into_iter().map(move |comparison| format!("{comparison}.{combine}{kind}"))
         })
     });
-    all.filter(|modifiers| Compared::parse(modifiers).is_some()).map(|modifiers| format!("setp.{modifiers}"))
+    all.filter(|modifiers| SetpModifiers::parse(modifiers).is_some())
+        .map(|modifiers| format!("setp.{modifiers}"))
 }
 
 fn conversions() -> impl Iterator<Item = String> {
-    let types = Number::ALL.into_iter().flat_map(|(to, _)| Number::ALL.map(|(from, _)| (to, from)));
+    let types = NumberType::ALL.into_iter().flat_map(|(to, _)| NumberType::ALL.map(|(from, _)| (to, from)));
     let all = types.flat_map(|(to, from)| {
         let roundings = ROUNDINGS.into_iter().map(|rounding| format!("{rounding}.")).chain([String::new()]);
         roundings.flat_map(move |rounding| {

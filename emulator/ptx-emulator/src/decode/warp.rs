@@ -1,10 +1,10 @@
 //! Decoder of instructions that exchange values between threads of a warp or synchronise a block.
 
-use super::{Instruction, function::Decoder};
+use super::function::Decoder;
 use crate::{
     LoadError,
-    execute::{Kind, Op},
-    parse::{Operand, Written},
+    operations::{Instruction, Kind, Op},
+    parse::{Operand, ParsedInstruction},
 };
 
 /// Lane selection of `shfl`.
@@ -106,7 +106,7 @@ fn lookup<T: Copy>(table: &[(&str, T)], modifiers: &str) -> Option<T> {
 impl<'a> Decoder<'_, 'a> {
     pub(super) fn warp_or_block(
         &mut self,
-        written: &Written<'a>,
+        written: &ParsedInstruction<'a>,
         base: &str,
         modifiers: &str,
     ) -> Result<(), LoadError> {
@@ -132,7 +132,7 @@ impl<'a> Decoder<'_, 'a> {
         }
     }
 
-    fn barrier(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn barrier(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         let parts: Vec<_> = modifiers.split('.').filter(|part| !matches!(*part, "aligned" | "cta")).collect();
         let mut i = Instruction { b: Instruction::NONE, ..Instruction::new(Op::Barrier) };
         let mut operands = written.operands.as_slice();
@@ -151,10 +151,10 @@ impl<'a> Decoder<'_, 'a> {
             let (Some((to, rest)), kind) =
                 (operands.split_first(), if mode == VoteMode::Count { Kind::W } else { Kind::P })
             else {
-                return Err(self.operands.wrong("operands are missing"));
+                return Err(self.operands.error("operands are missing"));
             };
             let Some((predicate, rest)) = rest.split_last() else {
-                return Err(self.operands.wrong("operands are missing"));
+                return Err(self.operands.error("operands are missing"));
             };
             i.op = Op::BarrierReduce;
             i.d = self.operands.result(to, kind)?;
@@ -172,14 +172,14 @@ impl<'a> Decoder<'_, 'a> {
             _ => {
                 return Err(self
                     .operands
-                    .wrong("a barrier's number is expected, and perhaps a number of threads"));
+                    .error("a barrier's number is expected, and perhaps a number of threads"));
             }
         }
         self.emit(i);
         Ok(())
     }
 
-    fn shuffle(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn shuffle(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         let Some(mode) = lookup(&SHUFFLES, modifiers) else { return Err(self.unsupported(written)) };
         let [to, value, lane, clamp, mask] = self.take::<5>(written)?;
         let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&lane, Kind::W)?);
@@ -190,7 +190,7 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    fn vote(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn vote(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         let Some(mode) = lookup(&VOTES, modifiers) else { return Err(self.unsupported(written)) };
         let kind = if mode == VoteMode::Count { Kind::W } else { Kind::P };
         let [to, predicate, mask] = self.take::<3>(written)?;
@@ -203,7 +203,7 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     /// Decodes `match.any` and `match.all`. The second result is a predicate.
-    fn matching(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn matching(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         let Some((all, kind)) = lookup(&MATCHES, modifiers) else { return Err(self.unsupported(written)) };
         let [to, value, mask] = self.take::<3>(written)?;
         let a = self.operands.value(&value, kind)?;
@@ -219,7 +219,7 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    fn reduce(&mut self, written: &Written<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn reduce(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         let Some(operation) = lookup(&REDUCTIONS, modifiers) else { return Err(self.unsupported(written)) };
         let [to, value, mask] = self.take::<3>(written)?;
         let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&mask, Kind::W)?);

@@ -1,27 +1,27 @@
 //! Memory accesses lane by lane, with all checks.
 
 use super::{
-    forms::Kind,
-    interpreter::{Context, Stop},
-    race::Use,
+    context::{BlockContext, WarpFault},
+    race::SharedAccess,
     warp::{Warp, lanes},
 };
 use crate::{
     AccessKind, FaultKind, MemorySpace,
-    decode::{Access, Instruction},
+    decode::Access,
     memory::windows,
+    operations::{Instruction, Kind},
     parse::Space,
 };
 
 /// Location of an access after the checks.
 #[derive(Clone, Copy)]
-pub(crate) enum Spot {
+pub(crate) enum Location {
     Global { block: usize, offset: u64 },
     Shared { offset: u64 },
     Local { thread: usize, offset: u64 },
 }
 
-impl Spot {
+impl Location {
     fn plus(self, bytes: u64) -> Self {
         match self {
             Self::Global { block, offset } => Self::Global { block, offset: offset + bytes },
@@ -53,12 +53,12 @@ impl LaneAccess<'_> {
         self.access.bytes * self.access.registers.len() as u32
     }
 
-    fn stop(&self, kind: FaultKind) -> Stop {
-        Stop { kind, at: self.at, lane: self.lane }
+    fn fault(&self, kind: FaultKind) -> WarpFault {
+        WarpFault { kind, at: self.at, lane: self.lane }
     }
 
-    pub(crate) fn used(&self, warp: &Warp, context: &Context<'_>) -> Use {
-        Use {
+    pub(crate) fn shared_access(&self, warp: &Warp, context: &BlockContext<'_>) -> SharedAccess {
+        SharedAccess {
             thread: warp.index * 32 + self.lane as u32,
             instruction: self.at as u32,
             block_epoch: context.barriers.epoch,
@@ -68,7 +68,11 @@ impl LaneAccess<'_> {
     }
 
     /// Resolves the address. It must be aligned and inside its memory.
-    pub(crate) fn spot(&self, warp: &Warp, context: &mut Context<'_>) -> Result<Spot, Stop> {
+    pub(crate) fn location(
+        &self,
+        warp: &Warp,
+        context: &mut BlockContext<'_>,
+    ) -> Result<Location, WarpFault> {
         let (address, bytes, write) = (self.address(warp), self.bytes(), self.write);
         let (space, offset, size) = match self.access.space {
             Space::Shared => (MemorySpace::Shared, address, context.shared.bytes),
@@ -82,102 +86,114 @@ impl LaneAccess<'_> {
             _ => (MemorySpace::Global, address, u64::MAX),
         };
         if offset % u64::from(bytes) != 0 {
-            return Err(self.stop(FaultKind::Misaligned { space, address, bytes }));
+            return Err(self.fault(FaultKind::Misaligned { space, address, bytes }));
         }
         if space == MemorySpace::Global {
             return self.global(address, context);
         }
         if size.checked_sub(bytes.into()).is_none_or(|last| offset > last) {
-            return Err(self.stop(FaultKind::OutOfBounds { space, write, offset, bytes, size }));
+            return Err(self.fault(FaultKind::OutOfBounds { space, write, offset, bytes, size }));
         }
         if space == MemorySpace::Shared {
-            return Ok(Spot::Shared { offset });
+            return Ok(Location::Shared { offset });
         }
-        Ok(Spot::Local { thread: warp.index as usize * 32 + self.lane, offset })
+        Ok(Location::Local { thread: warp.index as usize * 32 + self.lane, offset })
     }
 
-    fn global(&self, address: u64, context: &mut Context<'_>) -> Result<Spot, Stop> {
+    fn global(&self, address: u64, context: &mut BlockContext<'_>) -> Result<Location, WarpFault> {
         let (memory, bytes) = (context.environment.memory, self.bytes());
         let hint = &mut context.hints[self.index];
         let inside = |index: usize| {
-            let block = memory.blocks().get(index)?;
+            let block = memory.allocations().get(index)?;
             let offset = address.checked_sub(block.start)?;
             (offset < block.bytes && block.bytes - offset >= bytes.into())
-                .then_some(Spot::Global { block: index, offset })
+                .then_some(Location::Global { block: index, offset })
         };
-        if let Some(spot) = inside(*hint as usize) {
-            return Ok(spot);
+        if let Some(location) = inside(*hint as usize) {
+            return Ok(location);
         }
         let found = memory.find(address);
-        if let Some(spot) = found.and_then(inside) {
+        if let Some(location) = found.and_then(inside) {
             *hint = found.unwrap_or(0) as u32;
-            return Ok(spot);
+            return Ok(location);
         }
         let (write, state) = (self.write, memory.state(address));
-        Err(self.stop(FaultKind::IllegalAddress { write, address, bytes, state }))
+        Err(self.fault(FaultKind::IllegalAddress { write, address, bytes, state }))
     }
 
-    pub(crate) fn race(&self, context: &Context<'_>, offset: u64, other: Use) -> Stop {
-        let place = context.environment.program.places[other.instruction as usize];
+    pub(crate) fn race(&self, context: &BlockContext<'_>, offset: u64, other: SharedAccess) -> WarpFault {
+        let location = context.environment.program.locations[other.instruction as usize];
         let other = context.environment.thread(other.thread);
-        self.stop(FaultKind::Race { offset, write: self.write, other, other_ptx_line: place.line })
+        self.fault(FaultKind::Race { offset, write: self.write, other, other_ptx_line: location.line })
     }
 
     /// Loads an element.
-    fn load(&self, warp: &Warp, context: &mut Context<'_>, spot: Spot) -> Result<u64, Stop> {
+    fn load(
+        &self,
+        warp: &Warp,
+        context: &mut BlockContext<'_>,
+        location: Location,
+    ) -> Result<u64, WarpFault> {
         let bytes = self.access.bytes;
         let memory = context.environment.memory;
-        let unwritten = |space, address| self.stop(FaultKind::Uninitialised { space, address, bytes });
-        match spot {
-            Spot::Global { block, offset } => {
-                let block = &memory.blocks()[block];
-                if context.environment.options.uninitialised && !block.is_written(offset, bytes.into()) {
-                    return Err(unwritten(MemorySpace::Global, block.start + offset));
+        let uninitialised = |space, address| self.fault(FaultKind::Uninitialised { space, address, bytes });
+        match location {
+            Location::Global { block, offset } => {
+                let block = &memory.allocations()[block];
+                if context.environment.options.check_uninitialised && !block.is_written(offset, bytes.into())
+                {
+                    return Err(uninitialised(MemorySpace::Global, block.start + offset));
                 }
-                block.note_access(AccessKind::Read, offset, bytes);
+                block.record_access(AccessKind::Read, offset, bytes);
                 // If other threads may write, the halves of a 64-bit word must be read together.
                 let _held = (self.access.strong && bytes == 8).then(|| memory.lock(block.start + offset));
                 Ok(block.load(offset, bytes))
             }
-            Spot::Shared { offset } => {
+            Location::Shared { offset } => {
                 if !context.shared.is_written(offset, bytes) {
-                    return Err(unwritten(MemorySpace::Shared, offset));
+                    return Err(uninitialised(MemorySpace::Shared, offset));
                 }
-                let used = self.used(warp, context);
-                let other = context.shared.races.as_mut().and_then(|races| races.read(offset, bytes, used));
+                let access = self.shared_access(warp, context);
+                let other = context.shared.races.as_mut().and_then(|races| races.read(offset, bytes, access));
                 if let Some(other) = other {
                     return Err(self.race(context, offset, other));
                 }
                 Ok(context.shared.load(offset, bytes))
             }
-            Spot::Local { thread, offset } => Ok(context.local.load(thread, offset, bytes)),
+            Location::Local { thread, offset } => Ok(context.local.load(thread, offset, bytes)),
         }
     }
 
     /// Stores an element.
-    fn store(&self, warp: &Warp, context: &mut Context<'_>, spot: Spot, value: u64) -> Result<(), Stop> {
+    fn store(
+        &self,
+        warp: &Warp,
+        context: &mut BlockContext<'_>,
+        location: Location,
+        value: u64,
+    ) -> Result<(), WarpFault> {
         let bytes = self.access.bytes;
         let memory = context.environment.memory;
-        match spot {
-            Spot::Global { block, offset } => {
-                let block = &memory.blocks()[block];
+        match location {
+            Location::Global { block, offset } => {
+                let block = &memory.allocations()[block];
                 let _held = (self.access.strong && bytes == 8).then(|| memory.lock(block.start + offset));
                 block.store(offset, bytes, value);
-                block.note_written(offset, bytes.into());
-                block.note_access(AccessKind::Write, offset, bytes);
+                block.record_write(offset, bytes.into());
+                block.record_access(AccessKind::Write, offset, bytes);
             }
-            Spot::Shared { offset } => {
-                let used = self.used(warp, context);
+            Location::Shared { offset } => {
+                let access = self.shared_access(warp, context);
                 let ones = u64::MAX >> (64 - 8 * bytes);
                 let same = context.shared.load(offset, bytes) == value & ones;
                 let other =
-                    context.shared.races.as_mut().and_then(|races| races.write(offset, bytes, used, same));
+                    context.shared.races.as_mut().and_then(|races| races.write(offset, bytes, access, same));
                 if let Some(other) = other {
                     return Err(self.race(context, offset, other));
                 }
                 context.shared.store(offset, bytes, value);
             }
-            Spot::Local { thread, offset } => context.local.store(thread, offset, bytes, value),
+            Location::Local { thread, offset } => context.local.store(thread, offset, bytes, value),
         }
         Ok(())
     }
@@ -204,18 +220,18 @@ pub(super) fn set_lane(warp: &mut Warp, access: &Access, index: usize, lane: usi
 #[inline(never)]
 pub(crate) fn load(
     warp: &mut Warp,
-    context: &mut Context<'_>,
+    context: &mut BlockContext<'_>,
     i: &Instruction,
     mask: u32,
     at: usize,
-) -> Result<(), Stop> {
+) -> Result<(), WarpFault> {
     let index = i.extra as usize;
     let access = &context.accesses[index];
     for lane in lanes(mask) {
         let one = LaneAccess { access, index, lane, at, write: false, atomic: false };
-        let spot = one.spot(warp, context)?;
+        let location = one.location(warp, context)?;
         for element in 0..access.registers.len() {
-            let value = one.load(warp, context, spot.plus(element as u64 * u64::from(access.bytes)))?;
+            let value = one.load(warp, context, location.plus(element as u64 * u64::from(access.bytes)))?;
             set_lane(warp, access, element, lane, value);
         }
     }
@@ -225,26 +241,26 @@ pub(crate) fn load(
 #[inline(never)]
 pub(crate) fn store(
     warp: &mut Warp,
-    context: &mut Context<'_>,
+    context: &mut BlockContext<'_>,
     i: &Instruction,
     mask: u32,
     at: usize,
-) -> Result<(), Stop> {
+) -> Result<(), WarpFault> {
     let index = i.extra as usize;
     let access = &context.accesses[index];
     for lane in lanes(mask) {
         let one = LaneAccess { access, index, lane, at, write: true, atomic: false };
-        let spot = one.spot(warp, context)?;
+        let location = one.location(warp, context)?;
         for (element, register) in access.registers.iter().enumerate() {
             let value = warp.registers.get(register.kind == Kind::D, register.slot, lane);
-            one.store(warp, context, spot.plus(element as u64 * u64::from(access.bytes)), value)?;
+            one.store(warp, context, location.plus(element as u64 * u64::from(access.bytes)), value)?;
         }
     }
     Ok(())
 }
 
 /// Loads the same value into all lanes. The decoder has checked the bounds.
-pub(crate) fn load_parameter(warp: &mut Warp, context: &Context<'_>, i: &Instruction, mask: u32) {
+pub(crate) fn load_parameter(warp: &mut Warp, context: &BlockContext<'_>, i: &Instruction, mask: u32) {
     let access = &context.accesses[i.extra as usize];
     for (element, register) in access.registers.iter().enumerate() {
         let start = access.offset as usize + element * access.bytes as usize;

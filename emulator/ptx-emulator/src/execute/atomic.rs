@@ -1,35 +1,36 @@
 //! Atomic operations.
 
 use super::{
-    access::{LaneAccess, Spot, set_lane},
-    interpreter::{Context, Stop},
+    access::{LaneAccess, Location, set_lane},
+    context::{BlockContext, WarpFault},
     warp::{Warp, lanes},
 };
 use crate::{
     AccessKind, FaultKind, MemorySpace,
-    decode::{AtomicOperation, Atomics, Instruction},
+    decode::{AtomicOperands, AtomicOperation},
+    operations::Instruction,
 };
 
 /// Executes the operation for each lane in turn.
 #[inline(never)]
 pub(crate) fn atomic(
     warp: &mut Warp,
-    context: &mut Context<'_>,
+    context: &mut BlockContext<'_>,
     i: &Instruction,
     mask: u32,
     at: usize,
-) -> Result<(), Stop> {
+) -> Result<(), WarpFault> {
     let index = i.extra as usize;
     let access = &context.accesses[index];
-    let Some(atomics) = access.atomic else { return Ok(()) };
+    let Some(operands) = access.atomic else { return Ok(()) };
     for lane in lanes(mask) {
         let one = LaneAccess { access, index, lane, at, write: true, atomic: true };
-        let spot = one.spot(warp, context)?;
+        let location = one.location(warp, context)?;
         let wide = access.bytes == 8;
-        let operand = warp.registers.get(wide, atomics.operand, lane);
-        let swap = warp.registers.get(wide, atomics.swap, lane);
-        let old = update(&one, warp, context, spot, |old| new_value(atomics, wide, old, operand, swap))?;
-        if atomics.returns {
+        let operand = warp.registers.get(wide, operands.operand, lane);
+        let swap = warp.registers.get(wide, operands.swap, lane);
+        let old = update(&one, warp, context, location, |old| new_value(operands, wide, old, operand, swap))?;
+        if operands.returns {
             set_lane(warp, access, 0, lane, old);
         }
     }
@@ -40,21 +41,21 @@ pub(crate) fn atomic(
 fn update(
     one: &LaneAccess<'_>,
     warp: &Warp,
-    context: &mut Context<'_>,
-    spot: Spot,
+    context: &mut BlockContext<'_>,
+    location: Location,
     change: impl Fn(u64) -> u64,
-) -> Result<u64, Stop> {
+) -> Result<u64, WarpFault> {
     let (bytes, at, lane) = (one.access.bytes, one.at, one.lane);
-    let unwritten =
-        |space, address| Stop { kind: FaultKind::Uninitialised { space, address, bytes }, at, lane };
-    match spot {
-        Spot::Global { block, offset } => {
+    let uninitialised =
+        |space, address| WarpFault { kind: FaultKind::Uninitialised { space, address, bytes }, at, lane };
+    match location {
+        Location::Global { block, offset } => {
             let memory = context.environment.memory;
-            let block = &memory.blocks()[block];
-            if context.environment.options.uninitialised && !block.is_written(offset, bytes.into()) {
-                return Err(unwritten(MemorySpace::Global, block.start + offset));
+            let block = &memory.allocations()[block];
+            if context.environment.options.check_uninitialised && !block.is_written(offset, bytes.into()) {
+                return Err(uninitialised(MemorySpace::Global, block.start + offset));
             }
-            block.note_access(AccessKind::Atomic, offset, bytes);
+            block.record_access(AccessKind::Atomic, offset, bytes);
             if bytes == 4 {
                 return Ok(block.update(offset, |old| Some(change(old.into()) as u32)).into());
             }
@@ -63,20 +64,20 @@ fn update(
             block.store(offset, 8, change(old));
             Ok(old)
         }
-        Spot::Shared { offset } => {
+        Location::Shared { offset } => {
             if !context.shared.is_written(offset, bytes) {
-                return Err(unwritten(MemorySpace::Shared, offset));
+                return Err(uninitialised(MemorySpace::Shared, offset));
             }
-            let used = one.used(warp, context);
+            let access = one.shared_access(warp, context);
             let races = context.shared.races.as_mut();
-            if let Some(other) = races.and_then(|races| races.write(offset, bytes, used, false)) {
+            if let Some(other) = races.and_then(|races| races.write(offset, bytes, access, false)) {
                 return Err(one.race(context, offset, other));
             }
             let old = context.shared.load(offset, bytes);
             context.shared.store(offset, bytes, change(old));
             Ok(old)
         }
-        Spot::Local { thread, offset } => {
+        Location::Local { thread, offset } => {
             let old = context.local.load(thread, offset, bytes);
             context.local.store(thread, offset, bytes, change(old));
             Ok(old)
@@ -84,11 +85,11 @@ fn update(
     }
 }
 
-fn new_value(atomics: Atomics, wide: bool, old: u64, operand: u64, swap: u64) -> u64 {
+fn new_value(operands: AtomicOperands, wide: bool, old: u64, operand: u64, swap: u64) -> u64 {
     use AtomicOperation as Is;
     // 32-bit values are zero-extended: their sign bit is bit 31.
     let signed = |value: u64| if wide { value as i64 } else { i64::from(value as u32 as i32) };
-    match atomics.operation {
+    match operands.operation {
         Is::Add => old.wrapping_add(operand),
         Is::AddF32 => (f32::from_bits(old as u32) + f32::from_bits(operand as u32)).to_bits().into(),
         Is::AddF64 => (f64::from_bits(old) + f64::from_bits(operand)).to_bits(),

@@ -1,10 +1,10 @@
 //! Barriers of a block.
 
-use super::warp::{Waiting, Warp, first, lanes};
+use super::warp::{Waiting, Warp, lanes, lowest_lane};
 use crate::{
     FaultKind,
-    decode::{Instruction, NEGATED, VoteMode},
-    execute::Op,
+    decode::{NEGATED, VoteMode},
+    operations::{Instruction, Op},
 };
 
 /// Number of barriers, as in PTX.
@@ -43,19 +43,19 @@ impl Barriers {
         mask: u32,
         at: usize,
     ) -> Result<(), FaultKind> {
-        let lane = first(mask);
+        let lane = lowest_lane(mask);
         let number = warp.registers.words[usize::from(i.a)][lane];
         let threads = (i.b != Instruction::NONE).then(|| warp.registers.words[usize::from(i.b)][lane]);
-        let wrong = FaultKind::Barrier { number, threads };
+        let invalid = FaultKind::Barrier { number, threads };
         let index = number as usize;
         if index >= COUNT
             || threads.is_some_and(|threads| threads == 0 || threads % 32 != 0 || threads > 1024)
         {
-            return Err(wrong);
+            return Err(invalid);
         }
         let barrier = &mut self.all[index];
         if barrier.arrived > 0 && barrier.expected != threads {
-            return Err(wrong);
+            return Err(invalid);
         }
         barrier.expected = threads;
         barrier.arrived += mask.count_ones();
@@ -66,7 +66,7 @@ impl Barriers {
             barrier.true_votes += (predicate & mask).count_ones();
         }
         if i.op == Op::BarrierArrive {
-            warp.put(at, mask);
+            warp.resume(at, mask);
         } else {
             warp.waiting.push(Waiting { instruction: *i, at, lanes: mask, barrier: index });
         }
@@ -82,12 +82,12 @@ impl Barriers {
                 continue;
             }
             for warp in warps.iter_mut() {
-                let (done, left): (Vec<_>, _) =
+                let (released_lanes, remaining): (Vec<_>, _) =
                     warp.waiting.iter().partition(|waiting| waiting.barrier == index);
-                warp.waiting = left;
-                for waiting in done {
-                    barrier.give_result(warp, &waiting);
-                    warp.put(waiting.at, waiting.lanes);
+                warp.waiting = remaining;
+                for waiting in released_lanes {
+                    barrier.write_result(warp, &waiting);
+                    warp.resume(waiting.at, waiting.lanes);
                 }
             }
             *barrier = Barrier::default();
@@ -99,7 +99,7 @@ impl Barriers {
 }
 
 impl Barrier {
-    fn give_result(&self, warp: &mut Warp, waiting: &Waiting) {
+    fn write_result(&self, warp: &mut Warp, waiting: &Waiting) {
         let i = &waiting.instruction;
         if i.op != Op::BarrierReduce {
             return;

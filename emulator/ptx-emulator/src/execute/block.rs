@@ -2,30 +2,33 @@
 
 use super::{
     barrier::Barriers,
-    interpreter::{Context, Pause, Stop, Turn},
-    lanes::LANES,
-    launch::Environment,
-    local::Local,
-    order::Shuffle,
-    registers::Registers,
-    shared::Shared,
-    warp::{Warp, first},
+    context::{BlockContext, WarpFault},
+    environment::LaunchEnvironment,
+    interpreter::{Pause, TimeSlice},
+    local::LocalMemory,
+    order::ShuffleRng,
+    shared::SharedMemory,
+    warp::{Warp, lowest_lane},
 };
-use crate::{Fault, FaultKind, decode::Special};
+use crate::{
+    Fault, FaultKind,
+    decode::Special,
+    operations::{LANES, Registers},
+};
 
 /// Number of instructions in the time slice of a warp. Another warp may wait for it, so slices are
 /// finite.
-const TURN: u64 = 1 << 14;
+const SLICE_INSTRUCTIONS: u64 = 1 << 14;
 
 /// Executor of blocks, one at a time, on one host thread.
-pub(crate) struct Executor<'l> {
-    environment: &'l Environment<'l>,
+pub(crate) struct BlockExecutor<'l> {
+    environment: &'l LaunchEnvironment<'l>,
     warps: Vec<Warp>,
-    context: Context<'l>,
+    context: BlockContext<'l>,
 }
 
-impl<'l> Executor<'l> {
-    pub(crate) fn new(environment: &'l Environment<'l>) -> Self {
+impl<'l> BlockExecutor<'l> {
+    pub(crate) fn new(environment: &'l LaunchEnvironment<'l>) -> Self {
         let program = environment.program;
         let threads = environment.threads();
         let warps = (0..threads.div_ceil(LANES as u32))
@@ -41,11 +44,15 @@ impl<'l> Executor<'l> {
             })
             .collect();
         let options = environment.options;
-        let context = Context {
+        let context = BlockContext {
             environment,
             accesses: &program.accesses,
-            shared: Shared::new(environment.shared_bytes, options.uninitialised, options.races),
-            local: Local::new(threads as usize, program.local_bytes),
+            shared: SharedMemory::new(
+                environment.shared_bytes,
+                options.check_uninitialised,
+                options.check_races,
+            ),
+            local: LocalMemory::new(threads as usize, program.local_bytes),
             barriers: Barriers::default(),
             hints: vec![0; program.accesses.len()],
         };
@@ -64,7 +71,7 @@ impl<'l> Executor<'l> {
             let count = (threads - warp.index * 32).min(32);
             warp.start(u32::MAX >> (32 - count));
         }
-        let mut shuffle = self.environment.options.seed.map(|seed| Shuffle::new(seed, number + 1));
+        let mut shuffle = self.environment.options.seed.map(|seed| ShuffleRng::new(seed, number + 1));
         let mut order: Vec<_> = (0..self.warps.len()).collect();
         loop {
             if let Some(shuffle) = &mut shuffle {
@@ -76,20 +83,22 @@ impl<'l> Executor<'l> {
                     continue;
                 }
                 // Slices of different lengths, so that warps do not stay in step.
-                let turn = shuffle.as_mut().map_or(TURN, |shuffle| 16 + shuffle.below(TURN));
+                let slice = shuffle
+                    .as_mut()
+                    .map_or(SLICE_INSTRUCTIONS, |shuffle| 16 + shuffle.below(SLICE_INSTRUCTIONS));
                 let executed: u64 = self.warps.iter().map(|warp| warp.executed).sum();
-                let limit = self.environment.options.instructions;
-                let left = limit.saturating_sub(executed).min(turn);
+                let limit = self.environment.options.max_instructions;
+                let left = limit.saturating_sub(executed).min(slice);
                 let warp = &mut self.warps[index];
                 let context = &mut self.context;
-                let result = self.environment.arch.dispatch(Turn { warp, context, instructions: left });
-                let pause = result.map_err(|stop| self.fault(block, index, stop))?;
-                if pause == Pause::Turn && left < turn {
+                let result = self.environment.arch.dispatch(TimeSlice { warp, context, instructions: left });
+                let pause = result.map_err(|fault| self.fault(block, index, fault))?;
+                if pause == Pause::SliceEnded && left < slice {
                     let kind = FaultKind::Watchdog { instructions: limit };
-                    let (at, lane) = (self.place(index), first(self.warps[index].live));
-                    return Err(self.fault(block, index, Stop { kind, at, lane }));
+                    let (at, lane) = (self.position(index), lowest_lane(self.warps[index].live));
+                    return Err(self.fault(block, index, WarpFault { kind, at, lane }));
                 }
-                all_wait &= pause == Pause::Waits;
+                all_wait &= pause == Pause::Blocked;
             }
             let released = self.context.barriers.release(&mut self.warps);
             if self.warps.iter().all(|warp| warp.live == 0) {
@@ -102,9 +111,9 @@ impl<'l> Executor<'l> {
     }
 
     /// Returns an instruction that lanes of a warp are at.
-    fn place(&self, index: usize) -> usize {
+    fn position(&self, index: usize) -> usize {
         let warp = &self.warps[index];
-        warp.waiting.first().map_or_else(|| warp.farthest(), |waiting| waiting.at.saturating_sub(1))
+        warp.waiting.first().map_or_else(|| warp.max_position(), |waiting| waiting.at.saturating_sub(1))
     }
 
     #[allow(clippy::unnecessary_box_returns)] // As `LaunchError` holds it.
@@ -118,25 +127,36 @@ impl<'l> Executor<'l> {
             Some((index, waiting.at - 1, waiting.lanes, "a barrier of the block"))
         });
         let (index, at, lanes, waits_for) = stalled.or(waiting).unwrap_or((0, 0, 1, "nothing"));
-        self.fault(block, index, Stop { kind: FaultKind::Deadlock { waits_for }, at, lane: first(lanes) })
+        self.fault(
+            block,
+            index,
+            WarpFault { kind: FaultKind::Deadlock { waits_for }, at, lane: lowest_lane(lanes) },
+        )
     }
 
     #[allow(clippy::unnecessary_box_returns)] // As `LaunchError` holds it.
-    fn fault(&self, block: [u32; 3], warp: usize, stop: Stop) -> Box<Fault> {
-        let place = self.environment.program.places[stop.at.min(self.environment.program.places.len() - 1)];
-        let source = place.source.map(|(file, line)| (self.environment.source(file), line));
+    fn fault(&self, block: [u32; 3], warp: usize, fault: WarpFault) -> Box<Fault> {
+        let location =
+            self.environment.program.locations[fault.at.min(self.environment.program.locations.len() - 1)];
+        let source = location.source.map(|(file, line)| (self.environment.source(file), line));
         Box::new(Fault {
-            kind: stop.kind,
+            kind: fault.kind,
             kernel: self.environment.name.to_owned(),
             block,
-            thread: self.environment.thread(warp as u32 * 32 + stop.lane as u32),
-            ptx_line: place.line,
+            thread: self.environment.thread(warp as u32 * 32 + fault.lane as u32),
+            ptx_line: location.line,
             source,
         })
     }
 }
 
-fn set_special(warp: &mut Warp, slot: u16, special: Special, block: [u32; 3], environment: &Environment<'_>) {
+fn set_special(
+    warp: &mut Warp,
+    slot: u16,
+    special: Special,
+    block: [u32; 3],
+    environment: &LaunchEnvironment<'_>,
+) {
     let index = warp.index;
     let of_lane = |lane: u32| -> u32 {
         match special {

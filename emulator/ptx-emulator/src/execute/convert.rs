@@ -1,11 +1,12 @@
 //! Execution of `cvt`, lane by lane.
 
-use super::{
-    float::{Rounding, ftz, narrow, next_down32, next_down64, next_up32, next_up64, saturate},
-    lanes::LANES,
-    registers::Registers,
+use crate::{
+    decode::{Conversion, NumberType},
+    operations::{
+        Instruction, LANES, Registers, Rounding, ftz, narrow, next_down32, next_down64, next_up32, next_up64,
+        saturate,
+    },
 };
-use crate::decode::{Conversion, Instruction, Number};
 
 /// Converts the lanes of `mask`.
 pub(crate) fn convert(registers: &mut Registers, i: &Instruction, mask: u32) {
@@ -28,14 +29,14 @@ fn number(conversion: Conversion, bits: u64) -> u64 {
         (true, false) => to_integer(float(from, bits, conversion), from, to, conversion.rounding),
         (true, true) => {
             let value = float(from, bits, conversion);
-            let value = if conversion.whole { round(value, conversion.rounding) } else { value };
+            let value = if conversion.to_integral { round(value, conversion.rounding) } else { value };
             float_bits(to, value, conversion)
         }
     }
 }
 
 /// Returns the integer in the low bits of a register.
-fn whole(kind: Number, bits: u64) -> i128 {
+fn whole(kind: NumberType, bits: u64) -> i128 {
     let unused = 64 - kind.bits();
     if kind.is_signed() {
         ((bits << unused) as i64 >> unused).into()
@@ -45,7 +46,7 @@ fn whole(kind: Number, bits: u64) -> i128 {
 }
 
 /// Returns the minimum and maximum of an integer type.
-fn limits(kind: Number) -> (i128, i128) {
+fn limits(kind: NumberType) -> (i128, i128) {
     if kind.is_signed() {
         (-(1 << (kind.bits() - 1)), (1 << (kind.bits() - 1)) - 1)
     } else {
@@ -53,7 +54,7 @@ fn limits(kind: Number) -> (i128, i128) {
     }
 }
 
-fn integer(value: i128, to: Number, saturates: bool) -> u64 {
+fn integer(value: i128, to: NumberType, saturates: bool) -> u64 {
     let (smallest, largest) = limits(to);
     let value = if saturates { value.clamp(smallest, largest) } else { value };
     whole(to, value as u64) as u64
@@ -62,8 +63,8 @@ fn integer(value: i128, to: Number, saturates: bool) -> u64 {
 /// Converts an integer to floating point: to single precision for results of at most single
 /// precision, so that it is rounded once. A result of single precision is exact in double
 /// precision.
-fn of_integer(value: i128, to: Number, rounding: Rounding) -> f64 {
-    if to == Number::F64 {
+fn of_integer(value: i128, to: NumberType, rounding: Rounding) -> f64 {
+    if to == NumberType::F64 {
         let near = value as f64;
         return match direction(value, rounding) {
             Some(false) if near as i128 > value => next_down64(near),
@@ -89,11 +90,11 @@ fn direction(value: i128, rounding: Rounding) -> Option<bool> {
     }
 }
 
-fn float(kind: Number, bits: u64, conversion: Conversion) -> f64 {
+fn float(kind: NumberType, bits: u64, conversion: Conversion) -> f64 {
     match kind {
-        Number::F16 => half::f16::from_bits(bits as u16).to_f64(),
-        Number::Bf16 => half::bf16::from_bits(bits as u16).to_f64(),
-        Number::F32 => {
+        NumberType::F16 => half::f16::from_bits(bits as u16).to_f64(),
+        NumberType::Bf16 => half::bf16::from_bits(bits as u16).to_f64(),
+        NumberType::F32 => {
             let value = f32::from_bits(bits as u32);
             f64::from(if conversion.flush { ftz(value) } else { value })
         }
@@ -112,25 +113,25 @@ fn round(value: f64, rounding: Rounding) -> f64 {
 
 /// Converts to an integer. Values out of range are clamped. NaN becomes 0, but from double
 /// precision or to 64 bits only the highest bit is set.
-fn to_integer(value: f64, from: Number, to: Number, rounding: Rounding) -> u64 {
+fn to_integer(value: f64, from: NumberType, to: NumberType, rounding: Rounding) -> u64 {
     if value.is_nan() {
-        let highest = from == Number::F64 || to.bits() == 64;
+        let highest = from == NumberType::F64 || to.bits() == 64;
         return if highest { whole(to, 1 << (to.bits() - 1)) as u64 } else { 0 };
     }
     let (smallest, largest) = limits(to);
     whole(to, (round(value, rounding) as i128).clamp(smallest, largest) as u64) as u64
 }
 
-fn float_bits(to: Number, value: f64, conversion: Conversion) -> u64 {
+fn float_bits(to: NumberType, value: f64, conversion: Conversion) -> u64 {
     let single = |value: f64| {
         let value = narrow(value, conversion.rounding);
         let value = if conversion.flush { ftz(value) } else { value };
         if conversion.saturate { saturate(value) } else { value }
     };
     match to {
-        Number::F16 => half::f16::from_f64(saturated(value, conversion)).to_bits().into(),
-        Number::Bf16 => half::bf16::from_f64(saturated(value, conversion)).to_bits().into(),
-        Number::F32 => single(value).to_bits().into(),
+        NumberType::F16 => half::f16::from_f64(saturated(value, conversion)).to_bits().into(),
+        NumberType::Bf16 => half::bf16::from_f64(saturated(value, conversion)).to_bits().into(),
+        NumberType::F32 => single(value).to_bits().into(),
         _ => saturated(value, conversion).to_bits(),
     }
 }

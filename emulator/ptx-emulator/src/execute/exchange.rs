@@ -1,20 +1,17 @@
 //! Instructions that exchange values between lanes of a warp.
 
-use super::{
-    lanes::{LANES, Words, merge},
-    warp::{Warp, lanes},
-};
+use super::warp::{Warp, lanes};
 use crate::{
     FaultKind,
-    decode::{Instruction, NEGATED, ReduceOperation, ShuffleMode, VoteMode},
-    execute::Op,
+    decode::{NEGATED, ReduceOperation, ShuffleMode, VoteMode},
+    operations::{Instruction, LANES, Op, Words, merge},
 };
 
 /// Returns whether the executing lanes must wait for other lanes named by the instruction.
 ///
 /// # Errors
 /// [`FaultKind::LaneMask`] if a lane is not in its own mask.
-pub(crate) fn waits(warp: &Warp, i: &Instruction, mask: u32) -> Result<bool, FaultKind> {
+pub(crate) fn must_wait(warp: &Warp, i: &Instruction, mask: u32) -> Result<bool, FaultKind> {
     let slot = match i.op {
         Op::Shuffle => i.e,
         Op::WarpBarrier => i.a,
@@ -25,7 +22,7 @@ pub(crate) fn waits(warp: &Warp, i: &Instruction, mask: u32) -> Result<bool, Fau
     for lane in lanes(mask) {
         let named = masks[lane];
         if named >> lane & 1 == 0 {
-            return Err(FaultKind::Lanes { mask: named, active: mask });
+            return Err(FaultKind::LaneMask { mask: named, active: mask });
         }
         waits |= named & warp.live & !mask != 0;
     }

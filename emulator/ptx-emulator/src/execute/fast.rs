@@ -8,20 +8,19 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::{
-    interpreter::Context,
-    lanes::{Doubles, LANES, merge},
-    registers::Registers,
+    context::BlockContext,
     shared::WORDS,
-    warp::{first, lanes},
+    warp::{lanes, lowest_lane},
 };
 use crate::{
-    decode::{Access, Instruction},
-    memory::Block,
+    decode::Access,
+    memory::Allocation,
+    operations::{Doubles, Instruction, LANES, Registers, merge},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Indices of the first word accessed by each lane.
-enum Places<'p> {
+enum WordIndices<'p> {
     /// The same index for all lanes.
     One(u64),
     /// One index for each lane; inactive lanes have the index of an active one.
@@ -31,13 +30,13 @@ enum Places<'p> {
 /// Computes the word indices of the lanes in `mask` in a memory of `size` bytes at address `start`.
 /// Returns `None` unless all accesses are aligned and inside.
 #[inline(always)]
-fn places<'p>(
+fn indices<'p>(
     registers: &Registers,
     access: &Access,
     mask: u32,
     (start, size): (u64, u64),
-    places: &'p mut Doubles,
-) -> Option<Places<'p>> {
+    indices: &'p mut Doubles,
+) -> Option<WordIndices<'p>> {
     let bytes = 4 * access.registers.len() as u64;
     // Maximum offset of an aligned access.
     let last = size.checked_sub(bytes)? & !(bytes - 1);
@@ -46,7 +45,7 @@ fn places<'p>(
     let addresses = if access.wide_address && mask == u32::MAX {
         &registers.doubles[slot]
     } else {
-        let one = registers.get(access.wide_address, access.address, first(mask));
+        let one = registers.get(access.wide_address, access.address, lowest_lane(mask));
         for lane in 0..LANES {
             addresses[lane] = if access.wide_address {
                 registers.doubles[slot][lane]
@@ -61,17 +60,21 @@ fn places<'p>(
     let add = (access.offset as u64).wrapping_sub(start);
     // The highest bit is set if an offset, or the distance from it to the maximum, is negative. A
     // bit below the alignment is set if either is not aligned.
-    let (mut wrong, mut different) = (0, 0);
+    let (mut invalid, mut different) = (0, 0);
     for lane in 0..LANES {
         different |= addresses[lane] ^ one;
         let offset = addresses[lane].wrapping_add(add);
-        wrong |= offset | last.wrapping_sub(offset);
-        places[lane] = offset / 4;
+        invalid |= offset | last.wrapping_sub(offset);
+        indices[lane] = offset / 4;
     }
-    if wrong & (1 << 63 | (bytes - 1)) != 0 {
+    if invalid & (1 << 63 | (bytes - 1)) != 0 {
         return None;
     }
-    Some(if different == 0 { Places::One(one.wrapping_add(add) / 4) } else { Places::Each(places) })
+    Some(if different == 0 {
+        WordIndices::One(one.wrapping_add(add) / 4)
+    } else {
+        WordIndices::Each(indices)
+    })
 }
 
 /// Loads the words of each register. `word` reads a word by index.
@@ -80,27 +83,27 @@ fn load(
     registers: &mut Registers,
     access: &Access,
     mask: u32,
-    places: Places<'_>,
+    indices: WordIndices<'_>,
     word: impl Fn(u64) -> u32,
 ) {
-    match places {
-        Places::One(place) => {
-            for (register, place) in access.registers.iter().zip(place..) {
-                merge(&mut registers.words[usize::from(register.slot)], &[word(place); LANES], mask);
+    match indices {
+        WordIndices::One(index) => {
+            for (register, index) in access.registers.iter().zip(index..) {
+                merge(&mut registers.words[usize::from(register.slot)], &[word(index); LANES], mask);
             }
         }
-        Places::Each(places) => {
+        WordIndices::Each(indices) => {
             for (index, register) in access.registers.iter().enumerate() {
                 if index > 0 {
-                    next(places);
+                    next(indices);
                 }
                 let to = &mut registers.words[usize::from(register.slot)];
                 if mask == u32::MAX {
                     for lane in 0..LANES {
-                        to[lane] = word(places[lane]);
+                        to[lane] = word(indices[lane]);
                     }
                 } else {
-                    lanes(mask).for_each(|lane| to[lane] = word(places[lane]));
+                    lanes(mask).for_each(|lane| to[lane] = word(indices[lane]));
                 }
             }
         }
@@ -109,9 +112,9 @@ fn load(
 
 /// Advances to the next words.
 #[inline(always)]
-fn next(places: &mut Doubles) {
-    for place in places {
-        *place += 1;
+fn next(indices: &mut Doubles) {
+    for index in indices {
+        *index += 1;
     }
 }
 
@@ -121,24 +124,24 @@ fn store(
     registers: &Registers,
     access: &Access,
     mask: u32,
-    places: Places<'_>,
+    indices: WordIndices<'_>,
     mut set: impl FnMut(u64, u32),
 ) {
-    match places {
-        Places::One(place) => {
-            for (register, place) in access.registers.iter().zip(place..) {
+    match indices {
+        WordIndices::One(index) => {
+            for (register, index) in access.registers.iter().zip(index..) {
                 // The last lane's value remains.
                 let last = 31 - mask.leading_zeros() as usize % 32;
-                set(place, registers.words[usize::from(register.slot)][last]);
+                set(index, registers.words[usize::from(register.slot)][last]);
             }
         }
-        Places::Each(places) => {
+        WordIndices::Each(indices) => {
             for (index, register) in access.registers.iter().enumerate() {
                 if index > 0 {
-                    next(places);
+                    next(indices);
                 }
                 let values = &registers.words[usize::from(register.slot)];
-                lanes(mask).for_each(|lane| set(places[lane], values[lane]));
+                lanes(mask).for_each(|lane| set(indices[lane], values[lane]));
             }
         }
     }
@@ -146,81 +149,81 @@ fn store(
 
 /// Returns the bounds of shared memory if nothing else must be checked.
 #[inline(always)]
-fn shared(context: &Context<'_>) -> Option<(u64, u64)> {
+fn shared(context: &BlockContext<'_>) -> Option<(u64, u64)> {
     context.shared.is_plain().then_some((0, context.shared.bytes))
 }
 
 /// Returns the allocation of the instruction's previous access if nothing but bounds must be
 /// checked.
 #[inline(always)]
-fn block<'l>(context: &Context<'l>, i: &Instruction) -> Option<&'l Block> {
-    let blocks = context.environment.memory.blocks();
-    blocks.get(context.hints[i.extra as usize] as usize).filter(|block| block.is_plain())
+fn allocation<'l>(context: &BlockContext<'l>, i: &Instruction) -> Option<&'l Allocation> {
+    let allocations = context.environment.memory.allocations();
+    allocations.get(context.hints[i.extra as usize] as usize).filter(|allocation| allocation.is_plain())
 }
 
 #[inline(always)]
 pub(crate) fn load_shared(
     registers: &mut Registers,
-    context: &Context<'_>,
+    context: &BlockContext<'_>,
     i: &Instruction,
     mask: u32,
 ) -> Option<()> {
     let access = &context.accesses[i.extra as usize];
     let mut each = [0; LANES];
-    let places = places(registers, access, mask, shared(context)?, &mut each)?;
+    let indices = indices(registers, access, mask, shared(context)?, &mut each)?;
     let words = context.shared.words();
-    load(registers, access, mask, places, |place| words[place as usize % WORDS]);
+    load(registers, access, mask, indices, |index| words[index as usize % WORDS]);
     Some(())
 }
 
 #[inline(always)]
 pub(crate) fn store_shared(
     registers: &Registers,
-    context: &mut Context<'_>,
+    context: &mut BlockContext<'_>,
     i: &Instruction,
     mask: u32,
 ) -> Option<()> {
     let access = &context.accesses[i.extra as usize];
     let mut each = [0; LANES];
-    let places = places(registers, access, mask, shared(context)?, &mut each)?;
+    let indices = indices(registers, access, mask, shared(context)?, &mut each)?;
     let words = context.shared.words_mut();
-    store(registers, access, mask, places, |place, value| words[place as usize % WORDS] = value);
+    store(registers, access, mask, indices, |index, value| words[index as usize % WORDS] = value);
     Some(())
 }
 
 #[inline(always)]
 pub(crate) fn load_global(
     registers: &mut Registers,
-    context: &Context<'_>,
+    context: &BlockContext<'_>,
     i: &Instruction,
     mask: u32,
 ) -> Option<()> {
     let access = &context.accesses[i.extra as usize];
-    let block = block(context, i)?;
+    let allocation = allocation(context, i)?;
     let mut each = [0; LANES];
-    let places = places(registers, access, mask, (block.start, block.bytes), &mut each)?;
-    let words = block.words();
+    let indices = indices(registers, access, mask, (allocation.start, allocation.bytes), &mut each)?;
+    let words = allocation.words();
     // Always inside after the check.
-    let word = |place| words.get(place as usize).map_or(0, |word| word.load(Relaxed));
-    load(registers, access, mask, places, word);
+    let word = |index| words.get(index as usize).map_or(0, |word| word.load(Relaxed));
+    load(registers, access, mask, indices, word);
     Some(())
 }
 
 #[inline(always)]
 pub(crate) fn store_global(
     registers: &Registers,
-    context: &Context<'_>,
+    context: &BlockContext<'_>,
     i: &Instruction,
     mask: u32,
 ) -> Option<()> {
     let access = &context.accesses[i.extra as usize];
-    let block = block(context, i)?;
+    let allocation = allocation(context, i)?;
     let mut each = [0; LANES];
-    let places = places(registers, access, mask, (block.start, block.bytes), &mut each)?;
-    let words = block.words();
-    store(registers, access, mask, places, |place, value| {
+    let indices = indices(registers, access, mask, (allocation.start, allocation.bytes), &mut each)?;
+    let words = allocation.words();
+    store(registers, access, mask, indices, |index, value| {
         // Always inside after the check.
-        if let Some(word) = words.get(place as usize) {
+        if let Some(word) = words.get(index as usize) {
             word.store(value, Relaxed);
         }
     });

@@ -2,61 +2,36 @@
 
 use super::{
     access, atomic,
-    barrier::Barriers,
+    context::{BlockContext, WarpFault},
     convert::convert,
-    exchange::{exchange, waits},
+    exchange::{exchange, must_wait},
     fast,
-    forms::Op,
-    launch::Environment,
-    local::Local,
-    registers::Registers,
-    shared::Shared,
-    vectors::apart,
-    warp::{Warp, first},
+    warp::{Warp, lowest_lane},
 };
 use crate::{
     FaultKind,
-    decode::{Access, Instruction},
+    operations::{Instruction, Op, Registers, outlined},
 };
 use pulp::{Simd, WithSimd};
-
-/// State shared by the warps of a block during execution.
-pub(crate) struct Context<'l> {
-    pub(crate) environment: &'l Environment<'l>,
-    /// Accesses of the program.
-    pub(crate) accesses: &'l [Access],
-    pub(crate) shared: Shared,
-    pub(crate) local: Local,
-    pub(crate) barriers: Barriers,
-    /// For each access, the index of the allocation it accessed last.
-    pub(crate) hints: Vec<u32>,
-}
-
-/// Fault of a warp: its kind, the instruction, and the first lane concerned.
-pub(crate) struct Stop {
-    pub(crate) kind: FaultKind,
-    pub(crate) at: usize,
-    pub(crate) lane: usize,
-}
 
 /// Reason why a warp is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
     /// Its time slice has ended.
-    Turn,
+    SliceEnded,
     /// All its lanes wait or have exited.
-    Waits,
+    Blocked,
 }
 
 /// Time slice of a warp, dispatched to the vector instructions of the processor.
-pub(crate) struct Turn<'t, 'l> {
+pub(crate) struct TimeSlice<'t, 'l> {
     pub(crate) warp: &'t mut Warp,
-    pub(crate) context: &'t mut Context<'l>,
+    pub(crate) context: &'t mut BlockContext<'l>,
     pub(crate) instructions: u64,
 }
 
-impl WithSimd for Turn<'_, '_> {
-    type Output = Result<Pause, Stop>;
+impl WithSimd for TimeSlice<'_, '_> {
+    type Output = Result<Pause, WarpFault>;
 
     // Code that uses vector instructions must be inlined into this function.
     #[inline(always)]
@@ -69,18 +44,18 @@ impl WithSimd for Turn<'_, '_> {
 fn interpret<S: Simd>(
     simd: S,
     warp: &mut Warp,
-    context: &mut Context<'_>,
+    context: &mut BlockContext<'_>,
     instructions: u64,
-) -> Result<Pause, Stop> {
+) -> Result<Pause, WarpFault> {
     let code = context.environment.program.code.as_slice();
     let mut left = instructions;
     let pause = loop {
-        let Some(group) = warp.choose() else { break Pause::Waits };
+        let Some(group) = warp.select_group() else { break Pause::Blocked };
         let (mut at, mut active) = (group.at, group.lanes);
-        let (others, meeting) = (warp.has_others(), warp.next_meeting(group.at));
+        let (has_others, next_group) = (warp.has_others(), warp.next_group(group.at));
         loop {
-            if at == meeting || left == 0 {
-                warp.put(at, active);
+            if at == next_group || left == 0 {
+                warp.resume(at, active);
                 break;
             }
             left -= 1;
@@ -99,48 +74,50 @@ fn interpret<S: Simd>(
                 Op::Branch if mask == active => {
                     at = i.extra as usize;
                     // Other lanes may be at earlier instructions.
-                    if others {
-                        warp.put(at, active);
+                    if has_others {
+                        warp.resume(at, active);
                         break;
                     }
                 }
                 Op::Branch => {
-                    warp.put(at, active & !mask);
-                    warp.put(i.extra as usize, mask);
+                    warp.resume(at, active & !mask);
+                    warp.resume(i.extra as usize, mask);
                     break;
                 }
                 Op::Exit => {
-                    warp.end(mask);
+                    warp.exit(mask);
                     active &= !mask;
                     if active == 0 {
                         break;
                     }
                 }
                 Op::LoadShared
-                    if apart(simd, || fast::load_shared(&mut warp.registers, context, i, mask)).is_some() => {
-                }
+                    if outlined(simd, || fast::load_shared(&mut warp.registers, context, i, mask))
+                        .is_some() => {}
                 Op::LoadGlobal
-                    if apart(simd, || fast::load_global(&mut warp.registers, context, i, mask)).is_some() => {
-                }
+                    if outlined(simd, || fast::load_global(&mut warp.registers, context, i, mask))
+                        .is_some() => {}
                 Op::StoreShared
-                    if apart(simd, || fast::store_shared(&warp.registers, context, i, mask)).is_some() => {}
+                    if outlined(simd, || fast::store_shared(&warp.registers, context, i, mask)).is_some() => {
+                }
                 Op::StoreGlobal
-                    if apart(simd, || fast::store_global(&warp.registers, context, i, mask)).is_some() => {}
+                    if outlined(simd, || fast::store_global(&warp.registers, context, i, mask)).is_some() => {
+                }
                 _ => {
                     warp.executed += instructions - left;
                     let instructions_before = left;
-                    let flow = other(simd, warp, context, i, mask, at - 1)?;
+                    let flow = execute_uncommon(simd, warp, context, i, mask, at - 1)?;
                     warp.executed -= instructions - instructions_before;
                     match flow {
-                        Flow::On => {}
-                        Flow::Waits => {
+                        Flow::Continue => {}
+                        Flow::AtBarrier => {
                             active &= !mask;
                             if active == 0 {
                                 break;
                             }
                         }
-                        Flow::Stalls => {
-                            warp.put(at, active & !mask);
+                        Flow::Stalled => {
+                            warp.resume(at, active & !mask);
                             warp.stall(at - 1, mask);
                             break;
                         }
@@ -149,7 +126,7 @@ fn interpret<S: Simd>(
             }
         }
         if left == 0 {
-            break Pause::Turn;
+            break Pause::SliceEnded;
         }
     };
     warp.executed += instructions - left;
@@ -158,24 +135,24 @@ fn interpret<S: Simd>(
 
 /// Continuation of the lanes after an instruction.
 enum Flow {
-    On,
+    Continue,
     /// The lanes wait at a barrier.
-    Waits,
+    AtBarrier,
     /// The instruction waits for other lanes and is executed again.
-    Stalls,
+    Stalled,
 }
 
 /// Executes an instruction that is rare or expensive, outside the main loop.
 #[inline(never)]
-fn other<S: Simd>(
+fn execute_uncommon<S: Simd>(
     simd: S,
     warp: &mut Warp,
-    context: &mut Context<'_>,
+    context: &mut BlockContext<'_>,
     i: &Instruction,
     mask: u32,
     at: usize,
-) -> Result<Flow, Stop> {
-    let stop = |kind| Stop { kind, at, lane: first(mask) };
+) -> Result<Flow, WarpFault> {
+    let fault = |kind| WarpFault { kind, at, lane: lowest_lane(mask) };
     match i.op {
         Op::LoadParameter => access::load_parameter(warp, context, i, mask),
         Op::Load | Op::LoadShared | Op::LoadGlobal => access::load(warp, context, i, mask, at)?,
@@ -183,12 +160,12 @@ fn other<S: Simd>(
         Op::Atomic => atomic::atomic(warp, context, i, mask, at)?,
         Op::Convert => convert(&mut warp.registers, i, mask),
         Op::Barrier | Op::BarrierArrive | Op::BarrierReduce => {
-            context.barriers.arrive(warp, i, mask, at + 1).map_err(stop)?;
-            return Ok(Flow::Waits);
+            context.barriers.arrive(warp, i, mask, at + 1).map_err(fault)?;
+            return Ok(Flow::AtBarrier);
         }
         Op::Shuffle | Op::Vote | Op::Match | Op::ReduceWarp | Op::WarpBarrier => {
-            if waits(warp, i, mask).map_err(stop)? {
-                return Ok(Flow::Stalls);
+            if must_wait(warp, i, mask).map_err(fault)? {
+                return Ok(Flow::Stalled);
             }
             exchange(warp, i, mask);
         }
@@ -197,7 +174,7 @@ fn other<S: Simd>(
             let now = [warp.executed; 32];
             warp.registers.set(i.extra != 0, i.d, &now, mask);
         }
-        Op::Trap => return Err(stop(FaultKind::Trap)),
+        Op::Trap => return Err(fault(FaultKind::Trap)),
         Op::Transfer(op) => op.compute(simd, &mut warp.registers, i, mask),
         Op::Integer(op) => op.compute(simd, &mut warp.registers, i, mask),
         Op::Carry(op) => op.compute(simd, &mut warp.registers, i, mask),
@@ -205,7 +182,7 @@ fn other<S: Simd>(
         Op::Compare(op) => op.compute(simd, &mut warp.registers, i, mask),
         Op::Hot(_) | Op::Branch | Op::Exit => debug_assert!(false, "{:?} is done in the loop", i.op),
     }
-    Ok(Flow::On)
+    Ok(Flow::Continue)
 }
 
 const _: () = assert!(Registers::ALWAYS == 0, "an instruction without a guard has guard 0");

@@ -1,12 +1,16 @@
 //! Execution of a launch: all blocks of a grid, in parallel on the host's cores.
 
-use super::{block::Executor, order::Shuffle};
-use crate::{Dimensions, Fault, LaunchError, Memory, Options, decode::Program, memory::SHARED_LIMIT};
+use super::{
+    block::BlockExecutor,
+    environment::{LaunchEnvironment, split},
+    order::ShuffleRng,
+};
+use crate::{Dimensions, Fault, LaunchError, Memory, Options, decode::Program, memory::MAX_SHARED_BYTES};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Launch request: the kernel, its arguments and options.
-pub(crate) struct Launching<'l> {
+pub(crate) struct LaunchRequest<'l> {
     pub(crate) name: &'l str,
     pub(crate) program: &'l Program,
     /// Names of the source files by number.
@@ -16,55 +20,16 @@ pub(crate) struct Launching<'l> {
     pub(crate) options: &'l Options,
 }
 
-/// State shared by all blocks of a launch.
-pub(crate) struct Environment<'l> {
-    pub(crate) name: &'l str,
-    pub(crate) program: &'l Program,
-    sources: &'l [(u64, String)],
-    pub(crate) memory: &'l Memory,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) dynamic_shared_bytes: u32,
-    pub(crate) shared_bytes: u64,
-    pub(crate) parameters: &'l [u8],
-    pub(crate) options: &'l Options,
-    pub(crate) arch: pulp::Arch,
-}
-
-impl Environment<'_> {
-    /// Returns the number of threads in a block.
-    pub(crate) fn threads(&self) -> u32 {
-        self.block.iter().product()
-    }
-
-    /// Returns the index of a thread along each axis.
-    pub(crate) fn thread(&self, number: u32) -> [u32; 3] {
-        split(number.into(), self.block)
-    }
-
-    pub(crate) fn source(&self, number: u64) -> String {
-        self.sources
-            .iter()
-            .find(|(other, _)| *other == number)
-            .map_or_else(String::new, |(_, name)| name.clone())
-    }
-}
-
-fn split(number: u64, sides: [u32; 3]) -> [u32; 3] {
-    let [x, y] = [sides[0], sides[1]].map(u64::from);
-    [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
-}
-
 /// Executes all blocks and returns the number of executed warp instructions.
 ///
 /// # Errors
 /// Of several faults, that of the first block in launch order.
-pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, LaunchError> {
-    let &Launching { name, program, sources, dimensions, parameters, options } = launching;
+pub(crate) fn launch(request: &LaunchRequest<'_>, memory: &Memory) -> Result<u64, LaunchError> {
+    let &LaunchRequest { name, program, sources, dimensions, parameters, options } = request;
     let shared_bytes = check(name, program, dimensions)?;
     let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
     let arch = pulp::Arch::new();
-    let environment = Environment {
+    let environment = LaunchEnvironment {
         name,
         program,
         sources,
@@ -80,18 +45,18 @@ pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, 
     let blocks: u64 = grid.iter().map(|&side| u64::from(side)).product();
     let order = options.seed.map(|seed| {
         let mut order: Vec<_> = (0..blocks).collect();
-        Shuffle::new(seed, 0).shuffle(&mut order);
+        ShuffleRng::new(seed, 0).shuffle(&mut order);
         order
     });
     let first_fault = AtomicU64::new(u64::MAX);
-    let run = |executor: &mut Executor<'_>, turn: u64| -> Result<u64, (u64, Box<Fault>)> {
-        if turn > first_fault.load(Relaxed) {
+    let run = |executor: &mut BlockExecutor<'_>, position: u64| -> Result<u64, (u64, Box<Fault>)> {
+        if position > first_fault.load(Relaxed) {
             return Ok(0);
         }
-        let number = order.as_ref().map_or(turn, |order| order[turn as usize]);
+        let number = order.as_ref().map_or(position, |order| order[position as usize]);
         executor.run(split(number, grid), number).map_err(|fault| {
-            first_fault.fetch_min(turn, Relaxed);
-            (turn, fault)
+            first_fault.fetch_min(position, Relaxed);
+            (position, fault)
         })
     };
     let earlier = |a: Result<u64, (u64, Box<Fault>)>, b| match (a, b) {
@@ -100,10 +65,10 @@ pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, 
         (Err(error), _) | (_, Err(error)) => Err(error),
     };
     let result = if blocks == 1 {
-        run(&mut Executor::new(&environment), 0)
+        run(&mut BlockExecutor::new(&environment), 0)
     } else {
         let all = (0..blocks).into_par_iter();
-        all.map_init(|| Executor::new(&environment), run).reduce(|| Ok(0), earlier)
+        all.map_init(|| BlockExecutor::new(&environment), run).reduce(|| Ok(0), earlier)
     };
     result.map_err(|(_, fault)| LaunchError::Fault(fault))
 }
@@ -111,26 +76,26 @@ pub(crate) fn launch(launching: &Launching<'_>, memory: &Memory) -> Result<u64, 
 /// Checks the limits of a device and returns the shared memory of a block in bytes.
 pub(crate) fn check(name: &str, program: &Program, dimensions: Dimensions) -> Result<u64, LaunchError> {
     let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
-    let wrong = |why: String| Err(LaunchError::Dimensions { grid, block, why });
+    let invalid = |reason: String| Err(LaunchError::Dimensions { grid, block, reason });
     let threads: u64 = block.iter().map(|&side| u64::from(side)).product();
     if grid.contains(&0) || block.contains(&0) {
-        return wrong("a side is 0".to_owned());
+        return invalid("a side is 0".to_owned());
     }
     if grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
-        return wrong("a grid has at most 2147483647 x 65535 x 65535 blocks".to_owned());
+        return invalid("a grid has at most 2147483647 x 65535 x 65535 blocks".to_owned());
     }
     if threads > 1024 || block[0] > 1024 || block[1] > 1024 || block[2] > 64 {
-        return wrong("a block has at most 1024 threads, 64 along z".to_owned());
+        return invalid("a block has at most 1024 threads, 64 along z".to_owned());
     }
-    if let Some(most) = program.max_threads.filter(|most| threads > *most) {
-        return wrong(format!("kernel {name} is compiled for at most {most} threads"));
+    if let Some(max) = program.max_threads.filter(|max| threads > *max) {
+        return invalid(format!("kernel {name} is compiled for at most {max} threads"));
     }
     if let Some(required) = program.required_block.filter(|required| *required != block.map(u64::from)) {
-        return wrong(format!("kernel {name} is compiled for blocks of {required:?} threads"));
+        return invalid(format!("kernel {name} is compiled for blocks of {required:?} threads"));
     }
     let bytes = program.shared_bytes + u64::from(dynamic_shared_bytes);
-    if bytes > SHARED_LIMIT {
-        return Err(LaunchError::SharedMemory { kernel: name.to_owned(), bytes, limit: SHARED_LIMIT });
+    if bytes > MAX_SHARED_BYTES {
+        return Err(LaunchError::SharedMemory { kernel: name.to_owned(), bytes, limit: MAX_SHARED_BYTES });
     }
     Ok(bytes)
 }

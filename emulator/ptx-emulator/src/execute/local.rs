@@ -1,13 +1,13 @@
 //! Local memory of a block's threads.
 
 /// Local memory: consecutive bytes for each thread.
-pub(crate) struct Local {
+pub(crate) struct LocalMemory {
     bytes: Vec<u8>,
     /// Size for each thread in bytes.
     pub(crate) size: u64,
 }
 
-impl Local {
+impl LocalMemory {
     pub(crate) fn new(threads: usize, size: u64) -> Self {
         Self { bytes: vec![0; threads * size as usize], size }
     }

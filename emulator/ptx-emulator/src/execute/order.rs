@@ -2,11 +2,11 @@
 
 /// Random number generator (`SplitMix64`).
 #[derive(Clone)]
-pub(crate) struct Shuffle {
+pub(crate) struct ShuffleRng {
     state: u64,
 }
 
-impl Shuffle {
+impl ShuffleRng {
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self { state: seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95) }
     }

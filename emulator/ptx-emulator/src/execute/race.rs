@@ -2,7 +2,7 @@
 
 /// Access of a thread to a byte.
 #[derive(Clone, Copy)]
-pub(crate) struct Use {
+pub(crate) struct SharedAccess {
     /// Index of the thread in the block.
     pub(crate) thread: u32,
     pub(crate) instruction: u32,
@@ -14,10 +14,10 @@ pub(crate) struct Use {
 
 #[derive(Clone, Copy, Default)]
 struct Byte {
-    write: Option<Use>,
+    write: Option<SharedAccess>,
     /// First read since the last write, and the first one by another thread: one of them is by a
     /// thread other than the next writer.
-    reads: [Option<Use>; 2],
+    reads: [Option<SharedAccess>; 2],
 }
 
 /// Race detector: the last accesses to each byte of shared memory.
@@ -39,11 +39,11 @@ impl RaceCheck {
     }
 
     /// Records a read. Returns an unordered write, if there is one.
-    pub(crate) fn read(&mut self, offset: u64, bytes: u32, by: Use) -> Option<Use> {
+    pub(crate) fn read(&mut self, offset: u64, bytes: u32, by: SharedAccess) -> Option<SharedAccess> {
         let mut found = None;
         for byte in &mut self.bytes[offset as usize..][..bytes as usize] {
             found = found.or(byte.write.filter(|write| conflict(write, &by)));
-            let fresh = |read: &Use| read.block_epoch == by.block_epoch;
+            let fresh = |read: &SharedAccess| read.block_epoch == by.block_epoch;
             let [first, second] = &mut byte.reads;
             if !first.as_ref().is_some_and(fresh) {
                 (*first, *second) = (Some(by), None);
@@ -60,7 +60,13 @@ impl RaceCheck {
 
     /// Records a write. Returns an unordered read or write, if there is one. Writes of the value
     /// that is already there do not conflict with other writes.
-    pub(crate) fn write(&mut self, offset: u64, bytes: u32, by: Use, same_value: bool) -> Option<Use> {
+    pub(crate) fn write(
+        &mut self,
+        offset: u64,
+        bytes: u32,
+        by: SharedAccess,
+        same_value: bool,
+    ) -> Option<SharedAccess> {
         let mut found = None;
         for byte in &mut self.bytes[offset as usize..][..bytes as usize] {
             let write = byte.write.filter(|write| !same_value && conflict(write, &by));
@@ -72,7 +78,7 @@ impl RaceCheck {
     }
 }
 
-fn conflict(before: &Use, now: &Use) -> bool {
+fn conflict(before: &SharedAccess, now: &SharedAccess) -> bool {
     let same_warp = before.thread / 32 == now.thread / 32;
     before.thread != now.thread
         && !(before.atomic && now.atomic)

@@ -6,7 +6,7 @@ use super::race::RaceCheck;
 pub(crate) const WORDS: usize = 1 << 16;
 
 /// Shared memory of the block being executed.
-pub(crate) struct Shared {
+pub(crate) struct SharedMemory {
     words: Box<[u32; WORDS]>,
     pub(crate) bytes: u64,
     /// One bit for each written byte, if uninitialised reads are checked.
@@ -14,7 +14,7 @@ pub(crate) struct Shared {
     pub(crate) races: Option<RaceCheck>,
 }
 
-impl Shared {
+impl SharedMemory {
     pub(crate) fn new(bytes: u64, uninitialised: bool, races: bool) -> Self {
         let words = bytemuck::allocation::zeroed_box();
         let written = uninitialised.then(|| vec![0; bytes.div_ceil(32) as usize]);

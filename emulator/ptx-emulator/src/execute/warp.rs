@@ -1,11 +1,10 @@
 //! State of a warp: its registers and the positions of its lanes.
 
-use super::registers::Registers;
-use crate::decode::Instruction;
+use crate::operations::{Instruction, Registers};
 
 /// Number of selections after which the lanes farthest ahead run first, since the others may wait
 /// for them.
-const TURNS: u32 = 4096;
+const FAIRNESS_PERIOD: u32 = 4096;
 
 /// Warp of 32 threads.
 pub(crate) struct Warp {
@@ -22,7 +21,7 @@ pub(crate) struct Warp {
     /// same instruction.
     groups: Vec<Group>,
     pub(crate) waiting: Vec<Waiting>,
-    turns: u32,
+    selections: u32,
 }
 
 /// Lanes at the same instruction.
@@ -47,31 +46,34 @@ pub(crate) struct Waiting {
 impl Warp {
     pub(crate) fn new(index: u32, registers: Registers) -> Self {
         let (groups, waiting) = (Vec::new(), Vec::new());
-        Self { registers, index, live: 0, epoch: 0, executed: 0, groups, waiting, turns: 0 }
+        Self { registers, index, live: 0, epoch: 0, executed: 0, groups, waiting, selections: 0 }
     }
 
     /// Starts the given lanes at the first instruction.
     pub(crate) fn start(&mut self, lanes: u32) {
-        (self.live, self.epoch, self.executed, self.turns) = (lanes, 0, 0, 0);
+        (self.live, self.epoch, self.executed, self.selections) = (lanes, 0, 0, 0);
         self.groups.clear();
         self.waiting.clear();
-        self.put(0, lanes);
+        self.resume(0, lanes);
     }
 
     /// Removes and returns the next group to run: the one farthest behind, so that diverged lanes
     /// reconverge.
-    pub(crate) fn choose(&mut self) -> Option<Group> {
+    pub(crate) fn select_group(&mut self) -> Option<Group> {
         if let [group] = self.groups.as_slice() {
             if group.stalled {
                 return None;
             }
             return self.groups.pop();
         }
-        self.turns = self.turns.wrapping_add(1);
+        self.selections = self.selections.wrapping_add(1);
         let ready = self.groups.iter().enumerate().filter(|(_, group)| !group.stalled);
-        let by_place = |(_, group): &(usize, &Group)| group.at;
-        let (index, _) =
-            if self.turns % TURNS == 0 { ready.max_by_key(by_place)? } else { ready.min_by_key(by_place)? };
+        let by_position = |(_, group): &(usize, &Group)| group.at;
+        let (index, _) = if self.selections % FAIRNESS_PERIOD == 0 {
+            ready.max_by_key(by_position)?
+        } else {
+            ready.min_by_key(by_position)?
+        };
         Some(self.groups.swap_remove(index))
     }
 
@@ -81,12 +83,12 @@ impl Warp {
     }
 
     /// Returns the next instruction after `at` where another group is.
-    pub(crate) fn next_meeting(&self, at: usize) -> usize {
+    pub(crate) fn next_group(&self, at: usize) -> usize {
         self.groups.iter().map(|group| group.at).filter(|&other| other > at).min().unwrap_or(usize::MAX)
     }
 
     /// Makes lanes runnable at `at`, merged with the group that is there.
-    pub(crate) fn put(&mut self, at: usize, lanes: u32) {
+    pub(crate) fn resume(&mut self, at: usize, lanes: u32) {
         self.insert(Group { at, lanes, stalled: false });
     }
 
@@ -109,7 +111,7 @@ impl Warp {
     }
 
     /// Marks lanes as exited. Stalled groups are woken, since they may have waited for these lanes.
-    pub(crate) fn end(&mut self, lanes: u32) {
+    pub(crate) fn exit(&mut self, lanes: u32) {
         self.live &= !lanes;
         for group in &mut self.groups {
             group.stalled = false;
@@ -117,7 +119,7 @@ impl Warp {
     }
 
     /// Returns the position of the group farthest ahead.
-    pub(crate) fn farthest(&self) -> usize {
+    pub(crate) fn max_position(&self) -> usize {
         self.groups.iter().map(|group| group.at).max().unwrap_or(0)
     }
 
@@ -128,7 +130,7 @@ impl Warp {
 }
 
 /// Returns the lowest lane of a mask.
-pub(crate) fn first(mask: u32) -> usize {
+pub(crate) fn lowest_lane(mask: u32) -> usize {
     mask.trailing_zeros() as usize % 32
 }
 

@@ -39,7 +39,7 @@ impl Accesses {
     }
 
     /// Records an access. `offset` is a multiple of `bytes`, a power of two up to 8.
-    pub(super) fn note(&self, kind: AccessKind, offset: u64, bytes: u32) {
+    pub(super) fn record(&self, kind: AccessKind, offset: u64, bytes: u32) {
         let bits = (u32::MAX >> (32 - bytes)) << (offset % 32);
         let word = &self.bits[kind as usize][(offset / 32) as usize];
         // Most bytes are accessed by many threads at the same time, so test before writing.

@@ -1,11 +1,11 @@
 //! Memory of a device.
 
 mod accesses;
-mod block;
+mod allocation;
 pub(crate) mod windows;
 
 pub use accesses::{AccessKind, AccessedRange};
-pub(crate) use block::Block;
+pub(crate) use allocation::Allocation;
 
 use crate::{AddressState, MemoryError};
 use std::{
@@ -18,7 +18,7 @@ const FIRST_ADDRESS: u64 = 0x0d00_0000_0000;
 const ALIGNMENT: u64 = 512;
 
 /// Maximum shared memory of a block in bytes, as on an H100.
-pub(crate) const SHARED_LIMIT: u64 = 227 << 10;
+pub(crate) const MAX_SHARED_BYTES: u64 = 227 << 10;
 
 /// Memory of one device: zero-initialised allocations of contiguous bytes.
 ///
@@ -41,7 +41,7 @@ pub struct Memory {
     /// Address of the first allocation.
     first_address: u64,
     /// Allocations ordered by address.
-    blocks: Vec<Block>,
+    allocations: Vec<Allocation>,
     /// Lengths of freed allocations by address.
     freed: BTreeMap<u64, u64>,
     given_bytes: u64,
@@ -53,7 +53,7 @@ pub struct Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self::starting_at(FIRST_ADDRESS)
+        Self::with_first_address(FIRST_ADDRESS)
     }
 }
 
@@ -68,10 +68,10 @@ impl Memory {
     /// 512 and at least 0xd0000000000. With sufficiently distant addresses, the memories of several
     /// devices are disjoint.
     #[must_use]
-    pub fn starting_at(first_address: u64) -> Self {
+    pub fn with_first_address(first_address: u64) -> Self {
         Self {
             first_address: first_address.max(FIRST_ADDRESS).next_multiple_of(ALIGNMENT),
-            blocks: Vec::new(),
+            allocations: Vec::new(),
             freed: BTreeMap::new(),
             given_bytes: 0,
             tracks_writes: false,
@@ -84,7 +84,7 @@ impl Memory {
     /// [`Options::check_uninitialised`](crate::Options::check_uninitialised). It takes an eighth
     /// more host memory.
     #[must_use]
-    pub fn tracking_writes() -> Self {
+    pub fn with_write_tracking() -> Self {
         let mut memory = Self::default();
         memory.track_writes();
         memory
@@ -131,9 +131,9 @@ impl Memory {
     /// ```
     pub fn take_accesses(&mut self) -> Vec<AccessedRange> {
         let mut found = Vec::new();
-        for block in &mut self.blocks {
-            let start = block.start;
-            block.take_accesses(|kind, offset, bytes| {
+        for allocation in &mut self.allocations {
+            let start = allocation.start;
+            allocation.take_accesses(|kind, offset, bytes| {
                 found.push(AccessedRange { kind, address: start + offset, bytes });
             });
         }
@@ -144,56 +144,56 @@ impl Memory {
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, MemoryError> {
         let start = self.first_address + self.given_bytes;
         let out_of_memory = || MemoryError::OutOfMemory { bytes };
-        let block =
-            Block::new(start, bytes, self.tracks_writes, self.tracks_accesses).ok_or_else(out_of_memory)?;
+        let allocation = Allocation::new(start, bytes, self.tracks_writes, self.tracks_accesses)
+            .ok_or_else(out_of_memory)?;
         // Add one alignment unit, so that the bytes after an allocation belong to none.
         let taken = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(out_of_memory)? + ALIGNMENT;
         self.given_bytes += taken;
-        self.blocks.push(block);
+        self.allocations.push(allocation);
         Ok(start)
     }
 
     /// Frees the allocation with the given first address.
     pub fn free(&mut self, address: u64) -> Result<(), MemoryError> {
-        let index = self.find(address).filter(|&index| self.blocks[index].start == address);
+        let index = self.find(address).filter(|&index| self.allocations[index].start == address);
         let Some(index) = index else {
             return Err(MemoryError::Invalid { address, bytes: 0, state: self.state(address) });
         };
-        let block = self.blocks.remove(index);
-        self.freed.insert(address, block.bytes);
+        let allocation = self.allocations.remove(index);
+        self.freed.insert(address, allocation.bytes);
         Ok(())
     }
 
     /// Copies bytes from device memory to the host. They must be inside one allocation.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MemoryError> {
-        let block = self.containing(address, into.len() as u64)?;
-        block.read(address - block.start, into);
+        let allocation = self.containing(address, into.len() as u64)?;
+        allocation.read(address - allocation.start, into);
         Ok(())
     }
 
     /// Copies bytes from the host to device memory. They must be inside one allocation.
     pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
-        let block = self.containing(address, from.len() as u64)?;
-        block.write(address - block.start, from);
+        let allocation = self.containing(address, from.len() as u64)?;
+        allocation.write(address - allocation.start, from);
         Ok(())
     }
 
     /// Returns the first address and the length of the allocation that contains an address.
     #[must_use]
     pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
-        let block = &self.blocks[self.find(address)?];
-        Some((block.start, block.bytes))
+        let allocation = &self.allocations[self.find(address)?];
+        Some((allocation.start, allocation.bytes))
     }
 
     /// Returns the total size of all allocations in bytes.
     #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        self.blocks.iter().map(|block| block.bytes).sum()
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocations.iter().map(|allocation| allocation.bytes).sum()
     }
 
-    fn containing(&self, address: u64, bytes: u64) -> Result<&Block, MemoryError> {
-        let inside = |block: &&Block| block.bytes - (address - block.start) >= bytes;
-        let found = self.find(address).map(|index| &self.blocks[index]).filter(inside);
+    fn containing(&self, address: u64, bytes: u64) -> Result<&Allocation, MemoryError> {
+        let inside = |allocation: &&Allocation| allocation.bytes - (address - allocation.start) >= bytes;
+        let found = self.find(address).map(|index| &self.allocations[index]).filter(inside);
         found.ok_or_else(|| MemoryError::Invalid { address, bytes, state: self.state(address) })
     }
 
@@ -204,15 +204,16 @@ impl Memory {
         lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn blocks(&self) -> &[Block] {
-        &self.blocks
+    pub(crate) fn allocations(&self) -> &[Allocation] {
+        &self.allocations
     }
 
     /// Returns the index of the allocation that contains an address.
     pub(crate) fn find(&self, address: u64) -> Option<usize> {
-        let index = self.blocks.partition_point(|block| block.start <= address).checked_sub(1)?;
-        let block = &self.blocks[index];
-        (address - block.start < block.bytes).then_some(index)
+        let index =
+            self.allocations.partition_point(|allocation| allocation.start <= address).checked_sub(1)?;
+        let allocation = &self.allocations[index];
+        (address - allocation.start < allocation.bytes).then_some(index)
     }
 
     /// Returns the state of an invalid address.
@@ -222,13 +223,16 @@ impl Memory {
                 return AddressState::Freed { start, bytes };
             }
         }
-        let below = self.blocks.partition_point(|block| block.start <= address).checked_sub(1);
-        match below.map(|index| &self.blocks[index]) {
+        let below = self.allocations.partition_point(|allocation| allocation.start <= address).checked_sub(1);
+        match below.map(|index| &self.allocations[index]) {
             // At a larger distance, a wrong pointer is more likely than a wrong index.
-            Some(block) if address - block.start < block.bytes.saturating_mul(2).saturating_add(1 << 20) => {
-                AddressState::PastTheEnd { start: block.start, bytes: block.bytes }
+            Some(allocation)
+                if address - allocation.start
+                    < allocation.bytes.saturating_mul(2).saturating_add(1 << 20) =>
+            {
+                AddressState::PastTheEnd { start: allocation.start, bytes: allocation.bytes }
             }
-            _ => AddressState::Nowhere,
+            _ => AddressState::Unallocated,
         }
     }
 }

@@ -1,12 +1,7 @@
 //! Parser of a function's body: declarations, labels and instructions.
 
-use super::{
-    Operand, Statement, Written,
-    lexer::TokenKind,
-    module::{pragma, variables},
-    reader::Reader,
-};
-use crate::{LoadError, execute::Kind};
+use super::{Operand, ParsedInstruction, Statement, lexer::TokenKind, reader::Reader, variables::variables};
+use crate::{LoadError, operations::Kind};
 
 /// Parses a body whose opening brace was read, including the closing brace.
 pub(super) fn body<'a>(reader: &mut Reader<'a>) -> Result<Vec<Statement<'a>>, LoadError> {
@@ -50,7 +45,7 @@ fn statement<'a>(reader: &mut Reader<'a>, statements: &mut Vec<Statement<'a>>) -
                 statements.push(location(reader)?);
                 return Ok(());
             }
-            ".pragma" => return pragma(reader),
+            ".pragma" => return reader.skip_pragma(),
             directive if directive.starts_with('.') => return Err(LoadError::unsupported(line, directive)),
             name if reader.skip(':') => {
                 statements.push(Statement::Label { line, name });
@@ -69,7 +64,7 @@ fn statement<'a>(reader: &mut Reader<'a>, statements: &mut Vec<Statement<'a>>) -
         }
         reader.expect(';')?;
     }
-    statements.push(Statement::Instruction(Written { line, guard, opcode: word, operands }));
+    statements.push(Statement::Instruction(ParsedInstruction { line, guard, opcode: word, operands }));
     Ok(())
 }
 

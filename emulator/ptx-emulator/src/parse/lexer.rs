@@ -38,7 +38,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, LoadError> {
         } else if first.is_whitespace() || first == '\0' {
             first.len_utf8()
         } else {
-            let (kind, length) = token(rest, first).map_err(|what| LoadError::syntax(line, what))?;
+            let (kind, length) = token(rest, first).map_err(|problem| LoadError::syntax(line, problem))?;
             tokens.push(Token { line, kind });
             length
         };

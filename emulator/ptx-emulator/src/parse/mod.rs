@@ -1,13 +1,14 @@
 //! Parser of PTX text: functions and variables that it declares.
 
 mod body;
+mod declarations;
 mod lexer;
-mod module;
 mod reader;
+mod variables;
 
-pub(crate) use module::parse;
+pub(crate) use declarations::parse;
 
-use crate::execute::Kind;
+use crate::operations::Kind;
 
 /// Declarations of a file.
 #[derive(Default)]
@@ -78,11 +79,11 @@ pub(crate) enum Statement<'a> {
         file: u64,
         line: u64,
     },
-    Instruction(Written<'a>),
+    Instruction(ParsedInstruction<'a>),
 }
 
 /// Parsed instruction.
-pub(crate) struct Written<'a> {
+pub(crate) struct ParsedInstruction<'a> {
     pub(crate) line: u32,
     /// Predicate of the guard, and whether it is negated.
     pub(crate) guard: Option<(&'a str, bool)>,

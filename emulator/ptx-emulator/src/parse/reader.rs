@@ -46,38 +46,38 @@ impl<'a> Reader<'a> {
         if self.skip(character) { Ok(()) } else { Err(self.unexpected(&format!("`{character}`"))) }
     }
 
-    pub(super) fn word(&mut self, what: &str) -> Result<&'a str, LoadError> {
+    pub(super) fn word(&mut self, expected: &str) -> Result<&'a str, LoadError> {
         match self.peek() {
             Some(TokenKind::Word(word)) => {
                 self.next += 1;
                 Ok(word)
             }
-            _ => Err(self.unexpected(what)),
+            _ => Err(self.unexpected(expected)),
         }
     }
 
-    pub(super) fn integer(&mut self, what: &str) -> Result<u64, LoadError> {
+    pub(super) fn integer(&mut self, expected: &str) -> Result<u64, LoadError> {
         match self.peek() {
             Some(TokenKind::Integer(value)) => {
                 self.next += 1;
                 Ok(value)
             }
-            _ => Err(self.unexpected(what)),
+            _ => Err(self.unexpected(expected)),
         }
     }
 
     /// Reads an integer with an optional minus, in two's complement.
-    pub(super) fn signed(&mut self, what: &str) -> Result<i64, LoadError> {
+    pub(super) fn signed(&mut self, expected: &str) -> Result<i64, LoadError> {
         let negative = self.skip('-');
-        let value = self.integer(what)? as i64;
+        let value = self.integer(expected)? as i64;
         Ok(if negative { value.wrapping_neg() } else { value })
     }
 
     /// Reads integers separated by commas.
-    pub(super) fn integers(&mut self, what: &str) -> Result<Vec<u64>, LoadError> {
-        let mut values = vec![self.integer(what)?];
+    pub(super) fn integers(&mut self, expected: &str) -> Result<Vec<u64>, LoadError> {
+        let mut values = vec![self.integer(expected)?];
         while self.skip(',') {
-            values.push(self.integer(what)?);
+            values.push(self.integer(expected)?);
         }
         Ok(values)
     }
@@ -95,6 +95,14 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Skips the texts of a pragma.
+    pub(super) fn skip_pragma(&mut self) -> Result<(), LoadError> {
+        while let Some(TokenKind::Text(_) | TokenKind::Punctuation(',')) = self.peek() {
+            self.take();
+        }
+        self.expect(';')
     }
 
     pub(super) fn unexpected(&self, expected: &str) -> LoadError {

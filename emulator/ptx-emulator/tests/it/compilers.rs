@@ -86,12 +86,12 @@ fn cub_sorts_and_histograms_match_reference() {
         let mut gpu = device(&ptx, seed);
         let values = integers(BLOCKS * TILE, 4);
         // The kernel reads one key past the last one without using it.
-        gpu.options.uninitialised = false;
+        gpu.options.check_uninitialised = false;
         assert_all(
             &cub::<_, i32>(&mut gpu, "merge_sort_s32", &values, BLOCKS * TILE),
             &sorted_tiles(&values),
         );
-        gpu.options.uninitialised = true;
+        gpu.options.check_uninitialised = true;
         let words: Vec<u32> = values.iter().map(|value| *value as u32).collect();
         assert_all(&cub::<_, u32>(&mut gpu, "radix_sort_u32", &words, BLOCKS * TILE), &sorted_tiles(&words));
         let keys = numbers(BLOCKS * TILE, 5);

@@ -35,7 +35,7 @@ fn fault(body: &str, threads: u32, options: &Options) -> Fault {
         }
     };
     let found = of(Gpu::new(&kernel(body)));
-    if !options.uninitialised {
+    if !options.check_uninitialised {
         assert_eq!(found, of(Gpu::plain(&kernel(body))));
     }
     found
@@ -60,7 +60,10 @@ fn invalid_addresses_are_faults() {
     };
     let found = fault("mov.u64 %rd6, 0; ld.global.u8 %r2, [%rd6];", 1, &Options::default());
     assert!(
-        matches!(found.kind, FaultKind::IllegalAddress { write: false, state: AddressState::Nowhere, .. }),
+        matches!(
+            found.kind,
+            FaultKind::IllegalAddress { write: false, state: AddressState::Unallocated, .. }
+        ),
         "{found}"
     );
     let found = fault("ld.shared.v2.u32 {%r2, %r3}, [%rd4+256];", 32, &Options::default());
@@ -145,13 +148,13 @@ fn deadlocks_endless_loops_and_traps_are_faults() {
     let found = fault("setp.lt.u32 %p1, %r1, 32; @%p1 bar.sync 0, 96;", 64, &Options::default());
     assert!(matches!(found.kind, FaultKind::Deadlock { waits_for: "a barrier of the block" }), "{found}");
     let mut options = Options::default();
-    options.instructions = 100_000;
+    options.max_instructions = 100_000;
     let found = fault("again: bra again;", 64, &options);
     assert!(matches!(found.kind, FaultKind::Watchdog { instructions: 100_000 }), "{found}");
     let found = fault("trap;", 1, &Options::default());
     assert_eq!(found.kind, FaultKind::Trap);
     let found = fault("mov.u32 %r2, 1; shfl.sync.idx.b32 %r3, %r1, 0, 31, %r2;", 32, &Options::default());
-    assert!(matches!(found.kind, FaultKind::Lanes { mask: 1, .. }), "{found}");
+    assert!(matches!(found.kind, FaultKind::LaneMask { mask: 1, .. }), "{found}");
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn lanes_of_a_warp_may_wait_for_each_other() {
          again: ld.volatile.global.u32 %r2, [%rd1]; setp.eq.u32 %p2, %r2, 0; @%p2 bra again; bra done;
          write: mov.u32 %r3, 7; st.volatile.global.u32 [%rd1], %r3; done:",
     ));
-    gpu.options.instructions = 1_000_000;
+    gpu.options.max_instructions = 1_000_000;
     let out = gpu.zeros::<u32>(1);
     gpu.run("test", Dimensions::linear(1, 2), &arguments![out]);
     assert_eq!(gpu.download::<u32>(out, 1), [7]);

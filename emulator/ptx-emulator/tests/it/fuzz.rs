@@ -45,7 +45,7 @@ fn run(ptx: &str) {
     let Ok(module) = Module::load(ptx, &mut memory) else { return };
     let buffer = memory.allocate(1 << 16).unwrap();
     let mut options = Options::default();
-    (options.instructions, options.races, options.uninitialised) = (20_000, true, true);
+    (options.max_instructions, options.check_races, options.check_uninitialised) = (20_000, true, true);
     for kernel in module.kernels() {
         let sizes = module.parameter_bytes(kernel).unwrap();
         let argument = |bytes: usize| {

@@ -40,7 +40,7 @@ pub(crate) use arguments;
 impl Gpu {
     /// Creates a device whose memory tracks writes, so that all checks are possible.
     pub(crate) fn new(ptx: &str) -> Self {
-        Self::with(ptx, Memory::tracking_writes())
+        Self::with(ptx, Memory::with_write_tracking())
     }
 
     /// Creates a device that checks only bounds, which uses the fast path of accesses.

@@ -53,7 +53,7 @@ fn is_found(case: &Case, expected: &[Vec<f64>], ptx: &str) -> bool {
         (0..2).any(|seed| {
             let mut gpu = Gpu::new(ptx);
             gpu.options = training::options(seed);
-            gpu.options.instructions = 1_000_000;
+            gpu.options.max_instructions = 1_000_000;
             match (case.run)(&mut gpu, sizes) {
                 Ok(found) => difference(&found, expected, case.tolerance).is_some(),
                 Err(_) => true,

@@ -388,6 +388,6 @@ fn kernels_pass_all_checks_in_any_order() {
 /// Returns options with all checks, in an order shuffled by `seed`.
 pub(crate) fn options(seed: u64) -> Options {
     let mut options = Options::default();
-    (options.seed, options.races, options.uninitialised) = (Some(seed), true, true);
+    (options.seed, options.check_races, options.check_uninitialised) = (Some(seed), true, true);
     options
 }

@@ -11,12 +11,25 @@
     clippy::redundant_closure_for_method_calls
 )]
 
+mod apply;
 mod carries;
 mod comparisons;
+mod float;
 mod floats;
 mod hot;
+mod instruction;
+mod integer;
 mod integers;
+mod lanes;
 mod moves;
+mod registers;
+mod vectors;
+
+pub(crate) use float::{Rounding, ftz, narrow, next_down32, next_down64, next_up32, next_up64, saturate};
+pub(crate) use instruction::Instruction;
+pub(crate) use lanes::{Doubles, LANES, Words, merge};
+pub(crate) use registers::{Combine, Comparison, Registers};
+pub(crate) use vectors::outlined;
 
 use {carries::Carry, comparisons::Compare, floats::Float, hot::Hot, integers::Integer, moves::Transfer};
 
@@ -86,10 +99,12 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     tables.into_iter().flatten().copied()
 }
 
-/// Defines a table: its name, the compilation of its operations (see [`vectors`](super::vectors)),
+/// Defines a table: its name, the compilation of its operations (see [`vectors`]),
 /// and rows grouped by the kinds of their operands.
 macro_rules! table {
-    ($table:ident, $how:ident $($run:ident $kinds:tt { $($name:ident: $($form:literal)+, $function:expr;)* })*) => {
+    ($table:ident, $compilation:ident $($run:ident $kinds:tt {
+        $($name:ident: $($form:literal)+, $function:expr;)*
+    })*) => {
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum $table { $($($name,)*)* }
 
@@ -111,12 +126,12 @@ macro_rules! table {
             pub(crate) fn compute<S: pulp::Simd>(
                 self,
                 simd: S,
-                registers: &mut crate::execute::Registers,
-                i: &crate::decode::Instruction,
+                registers: &mut crate::operations::Registers,
+                i: &crate::operations::Instruction,
                 mask: u32,
             ) {
                 match self {
-                    $($(Self::$name => $how(simd, || $run(registers, i, mask, $function)),)*)*
+                    $($(Self::$name => $compilation(simd, || $run(registers, i, mask, $function)),)*)*
                 }
             }
         }
@@ -125,14 +140,14 @@ macro_rules! table {
 
 macro_rules! shape {
     ([$to:ident; $($from:ident)+]) => {
-        $crate::execute::Shape {
-            to: $crate::execute::Kind::$to,
-            from: &[$($crate::execute::Kind::$from),+],
+        $crate::operations::Shape {
+            to: $crate::operations::Kind::$to,
+            from: &[$($crate::operations::Kind::$from),+],
             compares: false,
         }
     };
     ([$to:ident; $($from:ident)+; compares]) => {
-        $crate::execute::Shape {
+        $crate::operations::Shape {
             compares: true,
             ..super::shape!([$to; $($from)+])
         }

@@ -2,9 +2,12 @@
 
 use super::{
     Program, Special,
-    slots::{Position, RegisterFile, Use},
+    slots::{Position, RegisterFile, RegisterUse},
 };
-use crate::{LoadError, execute::Kind, execute::Registers};
+use crate::{
+    LoadError,
+    operations::{Kind, Registers},
+};
 use std::collections::HashMap;
 
 /// Addresses of the module's variables in global and constant memory, by name.
@@ -42,7 +45,7 @@ struct Scope<'a> {
 }
 
 /// Names of a kernel, and its allocated registers.
-pub(crate) struct Names<'a> {
+pub(crate) struct SymbolTable<'a> {
     scopes: Vec<Scope<'a>>,
     current: ScopeIndex,
     words: RegisterFile,
@@ -54,7 +57,7 @@ pub(crate) struct Names<'a> {
     specials: Vec<(Special, u16)>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> SymbolTable<'a> {
     /// Creates an empty table in which each register has its own slot.
     pub(crate) fn new() -> Self {
         Self::with_files(RegisterFile::default(), RegisterFile::default())
@@ -72,7 +75,7 @@ impl<'a> Names<'a> {
             current: 0,
             words,
             doubles,
-            predicates: Registers::OWN_PREDICATES,
+            predicates: Registers::RESERVED_PREDICATES,
             position: Position::default(),
             constant_words: HashMap::new(),
             constant_doubles: HashMap::new(),
@@ -122,7 +125,7 @@ impl<'a> Names<'a> {
             Kind::D => (self.doubles.len(), usize::from(u16::MAX)),
         };
         if count >= limit {
-            return Err(LoadError::TooLarge { line, what: "a kernel with so many registers".to_owned() });
+            return Err(LoadError::TooLarge { line, subject: "the number of registers".to_owned() });
         }
         let slot = match kind {
             Kind::P => {
@@ -142,23 +145,23 @@ impl<'a> Names<'a> {
 
     /// Starts a new basic block: lanes arrive here from elsewhere or leave to elsewhere.
     pub(crate) fn jump(&mut self) {
-        self.position.stretch += 1;
+        self.position.basic_block += 1;
     }
 
     /// Records a use of a register and returns it.
-    fn used(&mut self, register: Register, usage: Use) -> Register {
+    fn used(&mut self, register: Register, usage: RegisterUse) -> Register {
         match register.kind {
             Kind::P => {}
-            Kind::H | Kind::W => self.words.note(register.slot, self.position, usage),
-            Kind::D => self.doubles.note(register.slot, self.position, usage),
+            Kind::H | Kind::W => self.words.record(register.slot, self.position, usage),
+            Kind::D => self.doubles.record(register.slot, self.position, usage),
         }
         register
     }
 
     /// Allocates a register for an unused result.
-    pub(crate) fn nowhere(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
+    pub(crate) fn discard(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
         let register = self.new_register(line, kind)?;
-        Ok(self.used(register, Use::Write))
+        Ok(self.used(register, RegisterUse::Write))
     }
 
     /// Returns the register with the given name and records its use. Registers of a numbered family
@@ -167,7 +170,7 @@ impl<'a> Names<'a> {
         &mut self,
         line: u32,
         name: &'a str,
-        usage: Use,
+        usage: RegisterUse,
     ) -> Result<Option<Register>, LoadError> {
         let register = self.find_register(line, name)?;
         Ok(register.map(|register| self.used(register, usage)))
@@ -197,7 +200,7 @@ impl<'a> Names<'a> {
     /// Allocates a register that is initialised before the kernel starts.
     fn preset(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
         let register = self.new_register(line, kind)?;
-        Ok(self.used(register, Use::Read))
+        Ok(self.used(register, RegisterUse::Read))
     }
 
     /// Returns a 32-bit register that holds a constant in all lanes.

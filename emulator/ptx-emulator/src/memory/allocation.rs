@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Allocation of device memory. Several blocks of threads access it concurrently, so each word is
 /// atomic. Relaxed ordering suffices for device code without data races.
-pub(crate) struct Block {
+pub(crate) struct Allocation {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     words: Box<[AtomicU32]>,
@@ -18,7 +18,7 @@ pub(crate) struct Block {
     plain: bool,
 }
 
-impl Block {
+impl Allocation {
     /// Creates a zeroed allocation. Returns `None` if host memory is exhausted, or for 0 bytes.
     pub(super) fn new(start: u64, bytes: u64, tracks_writes: bool, tracks_accesses: bool) -> Option<Self> {
         let length = usize::try_from(bytes.div_ceil(4)).ok().filter(|length| *length > 0)?;
@@ -80,7 +80,7 @@ impl Block {
     }
 
     /// Records that bytes were written.
-    pub(crate) fn note_written(&self, offset: u64, bytes: u64) {
+    pub(crate) fn record_write(&self, offset: u64, bytes: u64) {
         let Some(written) = &self.written else { return };
         for byte in offset..offset + bytes {
             written[(byte / 32) as usize].fetch_or(1 << (byte % 32), Relaxed);
@@ -88,9 +88,9 @@ impl Block {
     }
 
     /// Records that a kernel accessed bytes. `offset` is a multiple of `bytes`.
-    pub(crate) fn note_access(&self, kind: AccessKind, offset: u64, bytes: u32) {
+    pub(crate) fn record_access(&self, kind: AccessKind, offset: u64, bytes: u32) {
         if let Some(accesses) = &self.accesses {
-            accesses.note(kind, offset, bytes);
+            accesses.record(kind, offset, bytes);
         }
     }
 
@@ -109,24 +109,24 @@ impl Block {
 
     /// Copies bytes to the host. The range is inside the allocation.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
-        self.pieces(offset, into.len(), |word, from, part| {
+        self.for_each_word(offset, into.len(), |word, from, part| {
             into[part.clone()].copy_from_slice(&word.load(Relaxed).to_le_bytes()[from..from + part.len()]);
         });
     }
 
     /// Copies bytes from the host. The range is inside the allocation.
     pub(super) fn write(&self, offset: u64, from: &[u8]) {
-        self.pieces(offset, from.len(), |word, to, part| {
+        self.for_each_word(offset, from.len(), |word, to, part| {
             let mut bytes = word.load(Relaxed).to_le_bytes();
             bytes[to..to + part.len()].copy_from_slice(&from[part]);
             word.store(u32::from_le_bytes(bytes), Relaxed);
         });
-        self.note_written(offset, from.len() as u64);
+        self.record_write(offset, from.len() as u64);
     }
 
     /// Calls `each` for every word of a byte range with the word, the first byte in it, and the
     /// part of the range it holds.
-    fn pieces(
+    fn for_each_word(
         &self,
         offset: u64,
         bytes: usize,

@@ -2,15 +2,14 @@
 //! windows.
 
 use super::{
-    super::{
-        lanes::{d_d, d_w, d_ww, p_d, p_p, p_pp, w_d, w_w, w_ww, w_wwp},
-        vectors::apart,
-    },
-    half, short, table, wide,
+    apply::{d_d, d_w, d_ww, p_d, p_p, p_pp, w_d, w_w, w_ww, w_wwp},
+    half, short, table,
+    vectors::outlined,
+    wide,
 };
 use crate::memory::windows;
 
-table! { Transfer, apart
+table! { Transfer, outlined
     w_w [H; H] {
         Move16: "mov.b16" "mov.u16" "mov.s16", |a| a;
     }

@@ -1,21 +1,21 @@
 //! Most frequent operations, compiled into the interpreter's loop.
 
 use super::{
-    super::{
-        float::{max32, min32},
-        integer::{shl32, shl64, shr_i32, shr32},
-        lanes::{
-            d_d, d_dd, d_ddp, d_dw, d_w, d_ww, d_wwd, f_f, f_ff, f_fff, g_gg, g_ggg, p_p, p_pp, q_dd, q_ff,
-            q_ww, w_d, w_w, w_ww, w_wwp, w_www,
-        },
-        vectors::inlined,
+    apply::{
+        d_d, d_dd, d_ddp, d_dw, d_w, d_ww, d_wwd, f_f, f_ff, f_fff, g_gg, g_ggg, p_p, p_pp, q_dd, q_ff, q_ww,
+        w_d, w_w, w_ww, w_wwp, w_www,
     },
-    signed, signed_wide, table, wide,
+    float::{max32, min32},
+    integer::{shl32, shl64, shr_i32, shr32},
+    signed, signed_wide, table,
+    vectors::inlined,
+    wide,
 };
 
 table! { Hot, inlined
     w_w [W; W] {
-        Move32: "mov.b32" "mov.u32" "mov.s32" "mov.f32" "cvt.u32.u32" "cvt.s32.s32" "cvt.u32.s32" "cvt.s32.u32", |a| a;
+        Move32: "mov.b32" "mov.u32" "mov.s32" "mov.f32" "cvt.u32.u32" "cvt.s32.s32" "cvt.u32.s32"
+            "cvt.s32.u32", |a| a;
     }
     w_w [W; H] {
         Widen16: "cvt.u32.u16" "cvt.s32.u16", |a| a;
@@ -42,8 +42,8 @@ table! { Hot, inlined
         Select32: "selp.b32" "selp.u32" "selp.s32" "selp.f32", || ();
     }
     d_d [D; D] {
-        Move64: "mov.b64" "mov.u64" "mov.s64" "mov.f64" "cvt.u64.u64" "cvt.s64.s64" "cvt.u64.s64" "cvt.s64.u64"
-            "cvta.to.global.u64" "cvta.global.u64" "cvta.to.const.u64" "cvta.const.u64", |a| a;
+        Move64: "mov.b64" "mov.u64" "mov.s64" "mov.f64" "cvt.u64.u64" "cvt.s64.s64" "cvt.u64.s64"
+            "cvt.s64.u64" "cvta.to.global.u64" "cvta.global.u64" "cvta.to.const.u64" "cvta.const.u64", |a| a;
     }
     w_d [W; D] {
         Low32: "cvt.u32.u64" "cvt.s32.s64" "cvt.u32.s64" "cvt.s32.u64" "unpack low b64", |a| a as u32;
@@ -58,7 +58,9 @@ table! { Hot, inlined
     }
     d_wwd [D; W W D] {
         MultiplyWideAdd32: "mad.wide.u32", |a, b, c| (wide(a) * wide(b)).wrapping_add(c);
-        MultiplyWideAddSigned32: "mad.wide.s32", |a, b, c| ((signed_wide(a) * signed_wide(b)) as u64).wrapping_add(c);
+        MultiplyWideAddSigned32: "mad.wide.s32", |a, b, c| {
+            ((signed_wide(a) * signed_wide(b)) as u64).wrapping_add(c)
+        };
     }
     d_dd [D; D D] {
         Add64: "add.u64" "add.s64", u64::wrapping_add;

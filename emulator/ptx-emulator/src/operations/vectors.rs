@@ -5,7 +5,7 @@ use pulp::{Simd, WithSimd};
 /// Runs `work` in a separate function. A single function of all operations would take minutes to
 /// compile and would spill its values to memory.
 #[inline(never)]
-pub(crate) fn apart<S: Simd, T>(simd: S, work: impl FnOnce() -> T) -> T {
+pub(crate) fn outlined<S: Simd, T>(simd: S, work: impl FnOnce() -> T) -> T {
     simd.vectorize(Work(work))
 }
 

@@ -1,7 +1,7 @@
 //! Registers of one warp.
 
+use super::Instruction;
 use super::lanes::{Doubles, LANES, Words, merge};
-use crate::decode::Instruction;
 
 /// Registers of a warp: one value for each lane, one bit for a predicate. 16-bit registers are
 /// 32-bit words with a zero upper half.
@@ -17,9 +17,9 @@ impl Registers {
     /// Carry flag of `add.cc` and similar.
     pub(crate) const CARRY: usize = 1;
     /// Predicate for unused results, written `_`.
-    pub(crate) const NOWHERE: usize = 2;
+    pub(crate) const DISCARD: usize = 2;
     /// Number of predicates reserved by the emulator.
-    pub(crate) const OWN_PREDICATES: usize = 3;
+    pub(crate) const RESERVED_PREDICATES: usize = 3;
 
     /// Creates zeroed registers, except [`ALWAYS`](Self::ALWAYS).
     pub(crate) fn new(words: usize, doubles: usize, predicates: usize) -> Self {

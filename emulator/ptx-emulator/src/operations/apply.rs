@@ -6,68 +6,25 @@
 // The compiler vectorises this form of loop.
 #![allow(clippy::needless_range_loop)]
 
+use super::Instruction;
+use super::lanes::{LANES, Lane, merge};
 use super::registers::Registers;
-use crate::decode::Instruction;
-
-/// Number of lanes of a warp.
-pub(crate) const LANES: usize = 32;
-
-/// 32-bit register of a warp: one value for each lane.
-pub(crate) type Words = [u32; LANES];
-
-/// 64-bit register of a warp: one value for each lane.
-pub(crate) type Doubles = [u64; LANES];
-
-/// Copies the lanes in `mask` from `from` to `to`.
-#[inline(always)]
-pub(crate) fn merge<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
-    if mask == u32::MAX {
-        *to = *from;
-    } else {
-        // A local copy, because a value whose address is passed to a function is not kept in vector
-        // registers.
-        let from = *from;
-        merge_some(to, &from, mask);
-    }
-}
-
-/// Returns a separate function, so that the mask is not expanded to lanes before it is known to be
-/// needed.
-#[inline(never)]
-fn merge_some<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
-    for lane in 0..LANES {
-        to[lane] = T::choose(mask >> lane & 1, from[lane], to[lane]);
-    }
-}
-
-/// Value of one lane of a register.
-pub(crate) trait Lane: Copy {
-    /// Returns `yes` if `bit` is 1 and `no` if it is 0. Written without branches so that it is
-    /// vectorised.
-    fn choose(bit: u32, yes: Self, no: Self) -> Self;
-}
-
-impl Lane for u32 {
-    #[inline(always)]
-    fn choose(bit: u32, yes: Self, no: Self) -> Self {
-        no ^ (yes ^ no) & bit.wrapping_neg()
-    }
-}
-
-impl Lane for u64 {
-    #[inline(always)]
-    fn choose(bit: u32, yes: Self, no: Self) -> Self {
-        no ^ (yes ^ no) & Self::from(bit).wrapping_neg()
-    }
-}
 
 /// Operations on registers. Their names give the kinds of the result and of the operands: `w` is 32
 /// bits (or 16 in the low half), `d` 64 bits, `f` and `g` are floating-point numbers of 32 and 64
 /// bits.
 macro_rules! shapes {
-    ($($name:ident: $file:ident $to:ty = ($($operand:ident: $source:ident $from:ty),+) by $convert_to:expr, ($($convert:expr),+);)*) => {$(
+    ($(
+        $name:ident: $file:ident $to:ty = ($($operand:ident: $source:ident $from:ty),+)
+            by $convert_to:expr, ($($convert:expr),+);
+    )*) => {$(
         #[inline(always)]
-        pub(crate) fn $name(registers: &mut Registers, i: &Instruction, mask: u32, f: impl Fn($($from),+) -> $to) {
+        pub(crate) fn $name(
+            registers: &mut Registers,
+            i: &Instruction,
+            mask: u32,
+            f: impl Fn($($from),+) -> $to,
+        ) {
             let mut result = [0; LANES];
             $(let $operand = &registers.$source[usize::from(i.$operand)];)+
             for lane in 0..LANES {
@@ -87,7 +44,8 @@ shapes! {
     w_w: words u32 = (a: words u32) by same, (same);
     w_ww: words u32 = (a: words u32, b: words u32) by same, (same, same);
     w_www: words u32 = (a: words u32, b: words u32, c: words u32) by same, (same, same, same);
-    w_wwww: words u32 = (a: words u32, b: words u32, c: words u32, e: words u32) by same, (same, same, same, same);
+    w_wwww: words u32 = (a: words u32, b: words u32, c: words u32, e: words u32)
+        by same, (same, same, same, same);
     w_d: words u32 = (a: doubles u64) by same, (same);
     d_w: doubles u64 = (a: words u32) by same, (same);
     d_ww: doubles u64 = (a: words u32, b: words u32) by same, (same, same);
@@ -97,13 +55,16 @@ shapes! {
     d_dd: doubles u64 = (a: doubles u64, b: doubles u64) by same, (same, same);
     d_ddd: doubles u64 = (a: doubles u64, b: doubles u64, c: doubles u64) by same, (same, same, same);
     d_dww: doubles u64 = (a: doubles u64, b: words u32, c: words u32) by same, (same, same, same);
-    d_ddww: doubles u64 = (a: doubles u64, b: doubles u64, c: words u32, e: words u32) by same, (same, same, same, same);
+    d_ddww: doubles u64 = (a: doubles u64, b: doubles u64, c: words u32, e: words u32)
+        by same, (same, same, same, same);
     f_f: words f32 = (a: words f32) by f32::to_bits, (f32::from_bits);
     f_ff: words f32 = (a: words f32, b: words f32) by f32::to_bits, (f32::from_bits, f32::from_bits);
-    f_fff: words f32 = (a: words f32, b: words f32, c: words f32) by f32::to_bits, (f32::from_bits, f32::from_bits, f32::from_bits);
+    f_fff: words f32 = (a: words f32, b: words f32, c: words f32)
+        by f32::to_bits, (f32::from_bits, f32::from_bits, f32::from_bits);
     g_g: doubles f64 = (a: doubles f64) by f64::to_bits, (f64::from_bits);
     g_gg: doubles f64 = (a: doubles f64, b: doubles f64) by f64::to_bits, (f64::from_bits, f64::from_bits);
-    g_ggg: doubles f64 = (a: doubles f64, b: doubles f64, c: doubles f64) by f64::to_bits, (f64::from_bits, f64::from_bits, f64::from_bits);
+    g_ggg: doubles f64 = (a: doubles f64, b: doubles f64, c: doubles f64)
+        by f64::to_bits, (f64::from_bits, f64::from_bits, f64::from_bits);
 }
 
 /// `selp`: selects `a` in lanes where the predicate is true and `b` elsewhere.
@@ -142,7 +103,12 @@ pub(crate) fn p_pp(registers: &mut Registers, i: &Instruction, mask: u32, f: imp
 macro_rules! comparisons {
     ($($name:ident: $source:ident $from:ty => $convert:expr;)*) => {$(
         #[inline(always)]
-        pub(crate) fn $name(registers: &mut Registers, i: &Instruction, mask: u32, f: impl Fn($from, $from) -> bool) {
+        pub(crate) fn $name(
+            registers: &mut Registers,
+            i: &Instruction,
+            mask: u32,
+            f: impl Fn($from, $from) -> bool,
+        ) {
             let (a, b) = (&registers.$source[usize::from(i.a)], &registers.$source[usize::from(i.b)]);
             let mut bits = 0;
             for lane in 0..LANES {
@@ -199,7 +165,12 @@ carrying! {
 macro_rules! tests {
     ($($name:ident: $source:ident $from:ty;)*) => {$(
         #[inline(always)]
-        pub(crate) fn $name(registers: &mut Registers, i: &Instruction, mask: u32, f: impl Fn($from) -> bool) {
+        pub(crate) fn $name(
+            registers: &mut Registers,
+            i: &Instruction,
+            mask: u32,
+            f: impl Fn($from) -> bool,
+        ) {
             let mut bits = 0;
             for (lane, &value) in registers.$source[usize::from(i.a)].iter().enumerate() {
                 bits |= u32::from(f(value)) << lane;

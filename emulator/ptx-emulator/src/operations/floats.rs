@@ -1,15 +1,13 @@
 //! Floating-point operations, with rounding modes, flushed subnormals and saturation.
 
 use super::{
-    super::{
-        float::{Rounding, add32, fma32, ftz, max32, max64, min32, min64, mul32, saturate},
-        lanes::{d_dd, f_f, f_ff, f_fff, g_g, g_gg, p_w, w_ww},
-        vectors::apart,
-    },
+    apply::{d_dd, f_f, f_ff, f_fff, g_g, g_gg, p_w, w_ww},
+    float::{Rounding, add32, fma32, ftz, max32, max64, min32, min64, mul32, saturate},
     table,
+    vectors::outlined,
 };
 
-table! { Float, apart
+table! { Float, outlined
     w_ww [W; W W] {
         CopySign32: "copysign.f32", |a, b| a & 0x8000_0000 | b & 0x7fff_ffff;
     }

@@ -1,18 +1,18 @@
 //! Integer and bit operations.
 
 use super::{
-    super::{
-        integer::{
-            bfe32, bfe64, bfi32, bfi64, bfind, bmsk, div_i32, div_i64, lop3, prmt, rem_i32, rem_i64, shl32,
-            shr_i32, shr_i64, shr32, shr64,
-        },
-        lanes::{d_d, d_dd, d_ddd, d_ddww, d_dw, d_dww, w_d, w_w, w_ww, w_www, w_wwww},
-        vectors::apart,
+    apply::{d_d, d_dd, d_ddd, d_ddww, d_dw, d_dww, w_d, w_w, w_ww, w_www, w_wwww},
+    half,
+    integer::{
+        bfe32, bfe64, bfi32, bfi64, bfind, bmsk, div_i32, div_i64, lop3, prmt, rem_i32, rem_i64, shl32,
+        shr_i32, shr_i64, shr32, shr64,
     },
-    half, short, signed, signed_wide, table, wide,
+    short, signed, signed_wide, table,
+    vectors::outlined,
+    wide,
 };
 
-table! { Integer, apart
+table! { Integer, outlined
     w_w [W; W] {
         Not32: "not.b32", |a| !a;
         Negate32: "neg.s32", |a| a.wrapping_neg();
@@ -67,7 +67,9 @@ table! { Integer, apart
     }
     w_www [W; W W W] {
         MultiplyHighAdd32: "mad.hi.u32", |a, b, c| ((wide(a) * wide(b) >> 32) as u32).wrapping_add(c);
-        MultiplyHighAddSigned32: "mad.hi.s32", |a, b, c| ((signed_wide(a) * signed_wide(b) >> 32) as u32).wrapping_add(c);
+        MultiplyHighAddSigned32: "mad.hi.s32", |a, b, c| {
+            ((signed_wide(a) * signed_wide(b) >> 32) as u32).wrapping_add(c)
+        };
         AbsoluteDifference32: "sad.u32", |a, b, c| a.abs_diff(b).wrapping_add(c);
         AbsoluteDifferenceSigned32: "sad.s32", |a, b, c| signed(a).abs_diff(signed(b)).wrapping_add(c);
         ExtractBits32: "bfe.u32", |a, b, c| bfe32(a, b, c, false);
@@ -122,7 +124,9 @@ table! { Integer, apart
     }
     d_ddd [D; D D D] {
         MultiplyAdd64: "mad.lo.u64" "mad.lo.s64", |a, b, c| a.wrapping_mul(b).wrapping_add(c);
-        MultiplyHighAdd64: "mad.hi.u64", |a, b, c| ((u128::from(a) * u128::from(b) >> 64) as u64).wrapping_add(c);
+        MultiplyHighAdd64: "mad.hi.u64", |a, b, c| {
+            ((u128::from(a) * u128::from(b) >> 64) as u64).wrapping_add(c)
+        };
     }
     d_dww [D; D W W] {
         ExtractBits64: "bfe.u64", |a, b, c| bfe64(a, b, c, false);

@@ -1,15 +1,13 @@
 //! Comparisons, named without `setp`.
 
 use super::{
-    super::{
-        float::ftz,
-        lanes::{q_dd, q_ff, q_gg, q_ww},
-        vectors::apart,
-    },
+    apply::{q_dd, q_ff, q_gg, q_ww},
+    float::ftz,
     short, table,
+    vectors::outlined,
 };
 
-table! { Compare, apart
+table! { Compare, outlined
     q_ww [P; H H; compares] {
         Equal16: "eq.u16" "eq.s16" "eq.b16", |a, b| a == b;
         Less16: "lt.u16", |a, b| a < b;

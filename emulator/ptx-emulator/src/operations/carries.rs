@@ -1,14 +1,13 @@
 //! Multi-word integer operations with the carry flag.
 
 use super::{
-    super::{
-        lanes::{d_dd_carry, d_ddd_carry, w_ww_carry, w_www_carry},
-        vectors::apart,
-    },
-    table, wide,
+    apply::{d_dd_carry, d_ddd_carry, w_ww_carry, w_www_carry},
+    table,
+    vectors::outlined,
+    wide,
 };
 
-table! { Carry, apart
+table! { Carry, outlined
     w_ww_carry [W; W W] {
         AddCarryOut32: "add.cc.u32" "add.cc.s32", |a, b, _| a.overflowing_add(b);
         AddCarry32: "addc.u32" "addc.s32" "addc.cc.u32" "addc.cc.s32", |a, b, carry| {
@@ -22,12 +21,16 @@ table! { Carry, apart
         };
     }
     w_www_carry [W; W W W] {
-        MultiplyAddCarryOut32: "mad.lo.cc.u32" "mad.lo.cc.s32", |a, b, c, _| a.wrapping_mul(b).overflowing_add(c);
+        MultiplyAddCarryOut32: "mad.lo.cc.u32" "mad.lo.cc.s32", |a, b, c, _| {
+            a.wrapping_mul(b).overflowing_add(c)
+        };
         MultiplyAddCarry32: "madc.lo.u32" "madc.lo.s32" "madc.lo.cc.u32" "madc.lo.cc.s32", |a, b, c, carry| {
             let sum = wide(a.wrapping_mul(b)) + wide(c) + u64::from(carry);
             (sum as u32, sum >> 32 != 0)
         };
-        MultiplyHighAddCarryOut32: "mad.hi.cc.u32", |a, b, c, _| ((wide(a) * wide(b) >> 32) as u32).overflowing_add(c);
+        MultiplyHighAddCarryOut32: "mad.hi.cc.u32", |a, b, c, _| {
+            ((wide(a) * wide(b) >> 32) as u32).overflowing_add(c)
+        };
         MultiplyHighAddCarry32: "madc.hi.u32" "madc.hi.cc.u32", |a, b, c, carry| {
             let sum = (wide(a) * wide(b) >> 32) + wide(c) + u64::from(carry);
             (sum as u32, sum >> 32 != 0)
@@ -48,6 +51,8 @@ table! { Carry, apart
         };
     }
     d_ddd_carry [D; D D D] {
-        MultiplyAddCarryOut64: "mad.lo.cc.u64" "mad.lo.cc.s64", |a, b, c, _| a.wrapping_mul(b).overflowing_add(c);
+        MultiplyAddCarryOut64: "mad.lo.cc.u64" "mad.lo.cc.s64", |a, b, c, _| {
+            a.wrapping_mul(b).overflowing_add(c)
+        };
     }
 }
