@@ -100,8 +100,8 @@ impl Imported {
     }
 }
 
-/// Imports the contents of an ONNX file as a network with the given name. Weights stored in other files
-/// are not read.
+/// Imports the contents of an ONNX file as a network with the given name. Weights stored in other
+/// files are not read.
 ///
 /// # Errors
 /// An [`OnnxError`] if the bytes are not an ONNX model, or not one that can be trained layer by
