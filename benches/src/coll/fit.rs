@@ -107,7 +107,7 @@ impl FitFiles {
             "schema": "deeppool/report/v1", "experiment": "link-fit", "link": self.name, "measured": implementation,
             "startup_us": micros(fit.link.startup()), "latency_us": micros(fit.link.latency()),
             "bandwidth_bytes_per_s": fit.link.bandwidth_bytes_per_s(),
-            "median_error": fit.median_error(), "worst_error": fit.worst_error(),
+            "median_error": fit.median_error(), "worst_error": fit.max_error(),
             "rows": rows.collect::<Vec<_>>(),
         })
     }
@@ -157,7 +157,7 @@ fn shown(implementation: &str, rows: &[CollRow], fit: &Fit) -> String {
         link.name(),
         rows.len(),
         percent(fit.median_error()),
-        percent(fit.worst_error()),
+        percent(fit.max_error()),
         micros(link.startup()),
         micros(link.latency()),
         link.bandwidth_bytes_per_s() / 1e9,

@@ -1,4 +1,4 @@
-//! Every rank contributes its number, and all get the sum; then the same in two groups.
+//! Sums the ranks' numbers over all ranks, then over the even and the odd ranks.
 
 use collectives::{Communicator, Group, MpiWorld, ReduceOp, Result};
 

@@ -1,12 +1,14 @@
-//! Which gradients are reduced together, and in which order.
+//! Grouping of gradients into buckets that are reduced together.
 
-/// Sorts gradients into buckets, each for one group of ranks and about one size, as they come out of the backward pass.
+/// Groups gradients into buckets of about one size, one group of ranks each, in the order of the
+/// backward pass.
 ///
-/// Small messages waste the links, and one message for everything cannot start before the backward pass ends: buckets lie
-/// in between (S. Li et al., "`PyTorch` Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020).
+/// Small messages waste bandwidth, and a single message for all gradients cannot start before the
+/// backward pass ends. Buckets are a compromise (S. Li et al., "`PyTorch` Distributed: Experiences
+/// on Accelerating Data Parallel Training", VLDB 2020).
 ///
-/// A program for many ranks adds the gradients of all of them, in one order. So every rank that does the same gets the
-/// same buckets in the same order, and groups that overlap agree on who comes first without talking about it.
+/// Every rank adds the gradients of all ranks in the same order. Therefore all ranks compute the
+/// same buckets in the same order without communication, even for overlapping groups.
 ///
 /// ```
 /// use collectives::Bucketing;
@@ -21,7 +23,7 @@
 #[derive(Debug, Clone)]
 pub struct Bucketing<G> {
     bucket_bytes: u64,
-    /// In the order of their first gradients; no two of one group.
+    /// Open buckets in the order of their first gradients, at most one for each group.
     open: Vec<Bucket<G>>,
 }
 
@@ -29,22 +31,24 @@ pub struct Bucketing<G> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bucket<G> {
-    /// Who holds them.
+    /// Ranks that hold the gradients.
     pub ranks: Vec<usize>,
-    /// What was added, in that order.
+    /// Gradients in the order in which they were added.
     pub gradients: Vec<G>,
-    /// How large they are together.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
 impl<G> Bucketing<G> {
-    /// Buckets are full as soon as they hold `bucket_bytes`. A gradient is never divided.
+    /// Creates a bucketing whose buckets are full when they hold at least `bucket_bytes`. A
+    /// gradient is never divided.
     #[must_use]
     pub fn new(bucket_bytes: u64) -> Self {
         Self { bucket_bytes, open: Vec::new() }
     }
 
-    /// Adds a gradient of `bytes`, held by `ranks`, and gives its bucket if that is full now. O(open buckets).
+    /// Adds a gradient of `bytes`, held by `ranks`, and returns its bucket if the bucket is full.
+    /// O(open buckets).
     pub fn add(&mut self, ranks: &[usize], gradient: G, bytes: u64) -> Option<Bucket<G>> {
         let index = self.open.iter().position(|bucket| bucket.ranks == ranks).unwrap_or_else(|| {
             self.open.push(Bucket { ranks: ranks.to_vec(), gradients: Vec::new(), bytes: 0 });
@@ -56,7 +60,7 @@ impl<G> Bucketing<G> {
         (bucket.bytes >= self.bucket_bytes).then(|| self.open.remove(index))
     }
 
-    /// The buckets that did not fill, in the order of their first gradients.
+    /// Returns the buckets that are not full, in the order of their first gradients.
     #[must_use]
     pub fn finish(self) -> Vec<Bucket<G>> {
         self.open

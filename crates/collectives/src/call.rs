@@ -1,86 +1,88 @@
-//! What one rank asked for: compared across ranks, and named in errors.
+//! Description of one rank's call, compared across ranks and named in errors.
 
 use std::fmt;
 
 use crate::{ElementType, ReduceOp};
 
-/// A collective or point-to-point call as one rank made it. Ranks are numbered within the group that it was called on.
+/// A collective or point-to-point call of one rank. Ranks are numbered within the group it was
+/// called on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The operation with its arguments.
     pub operation: Operation,
-    /// The elements of its buffers; `None` for a call without buffers.
+    /// Element type of its buffers. `None` for a call without buffers.
     pub element: Option<ElementType>,
 }
 
-/// The operation of a [`Call`], with the arguments that have to match between ranks.
+/// Operation of a [`Call`], with the arguments that must match between ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Every rank waits for every other.
+    /// Every rank waits for all others.
     Barrier,
-    /// The group is divided into smaller ones, by a colour of each rank, as by `MPI_Comm_split`.
+    /// Division of the group into smaller ones by the color of each rank, as by `MPI_Comm_split`.
     Split,
-    /// The members of a subgroup create it: a collective call among them, on backends that need one.
+    /// Creation of a subgroup by its members, on backends for which this is a collective call.
     Group {
-        /// Its members in their order, numbered in the group that it is made from.
+        /// Members in their order, numbered in the parent group.
         ranks: Vec<usize>,
     },
-    /// Element-wise reduction, the result on every rank.
+    /// Element-wise reduction whose result is on every rank.
     AllReduce {
-        /// Elements in each rank's buffer.
+        /// Number of elements in each rank's buffer.
         count: usize,
-        /// How they reduce.
+        /// Reduction.
         op: ReduceOp,
     },
-    /// One rank's buffer, copied to every rank.
+    /// Copy of one rank's buffer to every rank.
     Broadcast {
-        /// Elements in each rank's buffer.
+        /// Number of elements in each rank's buffer.
         count: usize,
-        /// The rank that has the data.
+        /// Rank that has the data.
         root: usize,
     },
-    /// Every rank's buffer one after another, on every rank.
+    /// Concatenation of every rank's buffer, on every rank.
     AllGather {
-        /// Elements that each rank contributes.
+        /// Number of elements of each rank.
         count: usize,
     },
-    /// Element-wise reduction, one chunk of the result on each rank.
+    /// Element-wise reduction with one chunk of the result on each rank.
     ReduceScatter {
-        /// Elements of the result that each rank receives.
+        /// Number of elements of the result on each rank.
         count: usize,
-        /// How they reduce.
+        /// Reduction.
         op: ReduceOp,
     },
-    /// A chunk from every rank to every rank.
+    /// Exchange of a chunk between every pair of ranks.
     AllToAllV {
-        /// Elements to each rank.
+        /// Number of elements sent to each rank.
         send_counts: Vec<usize>,
-        /// Elements from each rank.
+        /// Number of elements received from each rank.
         receive_counts: Vec<usize>,
     },
     /// A message to one rank.
     Send {
-        /// Elements in the message.
+        /// Number of elements in the message.
         count: usize,
-        /// The receiver.
+        /// Receiver.
         to: usize,
-        /// Distinguishes messages between the same two ranks.
+        /// Tag that distinguishes messages between the same two ranks.
         tag: u32,
     },
     /// A message from one rank.
     Receive {
-        /// Elements in the message.
+        /// Number of elements in the message.
         count: usize,
-        /// The sender.
+        /// Sender.
         from: usize,
-        /// Distinguishes messages between the same two ranks.
+        /// Tag that distinguishes messages between the same two ranks.
         tag: u32,
     },
 }
 
 impl Call {
-    /// Whether this call, made by member `at`, and `other`, made by member `other_at`, match as parts of one operation.
+    /// Whether this call of member `at` matches the call `other` of member `other_at` as part of
+    /// one operation.
     pub(crate) fn agrees_with(&self, at: usize, other: &Call, other_at: usize) -> bool {
         use Operation::{AllToAllV, Receive, Send};
         let operations_agree = match (&self.operation, &other.operation) {
@@ -91,7 +93,8 @@ impl Call {
                 send_counts.get(other_at) == other_receives.get(at)
                     && receive_counts.get(other_at) == other_sends.get(at)
             }
-            // The two ends of a message are matched by sender, receiver and tag: the length is left to compare.
+            // The ends of a message are matched by sender, receiver and tag. Only the length is
+            // compared here.
             (Send { count, .. }, Receive { count: other_count, .. })
             | (Receive { count, .. }, Send { count: other_count, .. }) => count == other_count,
             (mine, theirs) => mine == theirs,

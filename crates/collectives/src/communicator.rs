@@ -1,43 +1,51 @@
-//! The two traits that every backend implements.
+//! The traits that every backend implements.
 
 use std::mem;
 
 use crate::{Element, Exchanged, Redistribution, RedistributionRequest, ReduceOp, Request, Result};
 
-/// A set of ranks that can synchronize and be divided further: what does not depend on the type of the elements. It is what MPI
-/// calls a communicator; [`Communicator`] adds the transfer of data.
+/// A set of ranks that can synchronize and be divided, as an MPI communicator. Its methods do not
+/// depend on an element type; [`Communicator`] adds the transfer of data.
 ///
-/// A rank is counted from 0 to `size() - 1` within its group. All members make the same collective calls on a group in
-/// the same order; groups are independent of each other. A rank in several overlapping groups calls their blocking
-/// collectives in an order on which all ranks agree; otherwise it starts them all by the `start_` methods before it waits
-/// for any of them.
+/// Ranks are numbered from 0 to `size() - 1` within the group. All members make the same collective
+/// calls on a group in the same order. Groups are independent of each other. A rank in several
+/// overlapping groups either calls their blocking collectives in an order that all ranks agree on,
+/// or starts all of them by the `start_` methods before it waits for any.
 pub trait Group: Sized {
-    /// Where the work is enqueued: `()` for a backend that works on the calling thread, a stream on a device.
+    /// Queue for enqueued work: `()` for a backend that works on the calling thread, or a stream of
+    /// a device.
     type Queue;
 
     /// A started [`barrier`](Group::barrier).
     type BarrierRequest: Request<Output = ()>;
 
-    /// This rank's place in the group.
+    /// Returns this rank's number in the group.
     fn rank(&self) -> usize;
 
-    /// How many ranks the group has.
+    /// Returns the number of ranks in the group.
     fn size(&self) -> usize;
 
-    /// Divides the group: ranks that give the same `color` form a new group, ordered by `key` and then by rank. A rank
-    /// that gives `None` gets no group. Collective over the whole group, and blocking.
+    /// Divides the group: ranks with the same `color` form a new group, ordered by `key` and then
+    /// by rank. A rank with color `None` gets no group. Collective over the whole group, and
+    /// blocking.
     ///
-    /// Each split makes new groups, independent of all others over the same ranks.
-    fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>>;
-
-    /// The subgroup of `ranks` (counted in this group), in the order given. Only its members call it.
-    ///
-    /// Cached: the same list returns a handle of the same group, and collectives on all handles are matched as one sequence.
-    /// Where ranks are processes, the first call may block until all members have made it; ranks that create several groups
-    /// then create them in the same order.
+    /// Every split creates new groups, independent of all others over the same ranks.
     ///
     /// # Errors
-    /// A rank out of range or listed twice, and a caller that is not listed.
+    /// The error of the collective call, such as [`Error::TimedOut`](crate::Error::TimedOut).
+    fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>>;
+
+    /// Returns the subgroup of `ranks` (numbered in this group), in the given order. Only its
+    /// members call it.
+    ///
+    /// Groups are cached: the same list returns a handle of the same group, and the collectives on
+    /// all handles form one sequence. If ranks are processes, the first call may block until all
+    /// members have made it. Ranks that create several groups must create them in the same order.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchRank`](crate::Error::NoSuchRank),
+    /// [`Error::DuplicateRank`](crate::Error::DuplicateRank), or
+    /// [`Error::NotAMember`](crate::Error::NotAMember) if the caller is not listed.
     fn group(&self, ranks: &[usize]) -> Result<Self>;
 
     /// Starts a [`barrier`](Group::barrier).
@@ -51,16 +59,17 @@ pub trait Group: Sized {
 
 /// A [`Group`] whose ranks exchange elements of type `T`.
 ///
-/// Every operation has a form that starts it and takes its buffers, and a form that also waits and works on borrowed
-/// buffers. What was sent comes back unchanged: `send` is `&mut` because the operation owns it meanwhile. If a method that
-/// waits returns an error, the buffers passed to it are left empty (`Default`).
+/// Every operation has two forms: one starts it and takes its buffers, the other also waits and
+/// works on borrowed buffers. Sent data does not change; `send` is `&mut` because the operation
+/// owns the buffer until it completes. If a method that waits returns an error, its buffers are
+/// left empty (`Default`).
 ///
-/// Collectives are matched by the order in which each rank starts them, messages by sender, receiver, tag and order.
-/// All ranks give the same operation, lengths, root and element type; backends that can compare them report a
-/// difference on every rank.
+/// Collectives are matched by the order in which each rank starts them. Messages are matched by
+/// sender, receiver, tag and order. All ranks pass the same operation, lengths, root and element
+/// type. Backends that compare calls report a difference on every rank.
 pub trait Communicator<T: Element>: Group {
-    /// Memory that the backend can send from and receive into. The default is empty and stands in for a buffer that an
-    /// operation owns.
+    /// Memory that the backend can send from and receive into. The default is empty and replaces a
+    /// buffer that an operation owns.
     type Buffer: Default;
 
     /// A started operation on one buffer.
@@ -133,18 +142,23 @@ pub trait Communicator<T: Element>: Group {
         queue: &mut Self::Queue,
     ) -> Result<Self::Request>;
 
-    /// Starts to move samples from the caller's shard of a redistribution's source partition to its shard of the target
-    /// partition; every rank of [`redistribution.ranks()`](Redistribution::ranks) calls it.
+    /// Starts to move samples from the caller's shard of a redistribution's source partition to its
+    /// shard of the target partition. Every rank of
+    /// [`redistribution.ranks()`](Redistribution::ranks) calls it.
     ///
-    /// This is the group of those ranks in that order. `input` holds the caller's shard before, samples of `sample_len`
-    /// elements one after another, and may be overwritten once this returns, on a device by work that is enqueued later.
-    /// Samples that stay on their rank are copied locally; when nothing moves at all, no rank communicates.
+    /// `self` is the group of those ranks in that order. `input` holds the caller's source shard:
+    /// consecutive samples of `sample_len` elements. It may be overwritten after this call returns;
+    /// on a device, by work that is enqueued later. Samples that stay on their rank are copied
+    /// locally. If no sample moves, no rank communicates.
     ///
-    /// For gradients, the same call on [`reversed`](Redistribution::reversed) takes the way back.
+    /// Gradients are moved back by the same call on the [`reversed`](Redistribution::reversed)
+    /// redistribution.
     ///
     /// # Errors
-    /// A group of another size than `redistribution.ranks()`, an `input` that is not the shard's length, and whatever
-    /// all-to-all-v gives.
+    /// [`Error::WrongGroup`](crate::Error::WrongGroup) if the group is not of
+    /// `redistribution.ranks()`, [`Error::WrongShard`](crate::Error::WrongShard) if `input` does
+    /// not have the shard's length, and the errors of
+    /// [`start_all_to_all_v`](Communicator::start_all_to_all_v).
     fn start_redistribution(
         &self,
         redistribution: &Redistribution,
@@ -153,21 +167,21 @@ pub trait Communicator<T: Element>: Group {
         queue: &mut Self::Queue,
     ) -> Result<Self::RedistributionRequest>;
 
-    /// Replaces every rank's buffer by the element-wise reduction of all of them. The result is the same to the bit on
-    /// all ranks.
+    /// Replaces every rank's buffer by the element-wise reduction of all of them. The result is
+    /// bitwise identical on all ranks.
     fn all_reduce(&self, buffer: &mut Self::Buffer, op: ReduceOp, queue: &mut Self::Queue) -> Result<()> {
         *buffer = self.start_all_reduce(mem::take(buffer), op, queue)?.wait()?;
         Ok(())
     }
 
-    /// Copies the buffer of rank `root` to every rank's.
+    /// Copies the buffer of rank `root` to every rank.
     fn broadcast(&self, buffer: &mut Self::Buffer, root: usize, queue: &mut Self::Queue) -> Result<()> {
         *buffer = self.start_broadcast(mem::take(buffer), root, queue)?.wait()?;
         Ok(())
     }
 
-    /// Fills every rank's `receive` with the `send` buffers of ranks 0, 1, ... one after another. All send buffers
-    /// have the same length, and `receive` is `size()` times as long.
+    /// Fills every rank's `receive` with the concatenated `send` buffers of ranks 0, 1, ... All
+    /// send buffers have the same length *n*; `receive` has `size() * n` elements.
     fn all_gather(
         &self,
         send: &mut Self::Buffer,
@@ -178,8 +192,9 @@ pub trait Communicator<T: Element>: Group {
         give_back(request, send, receive)
     }
 
-    /// Reduces all ranks' `send` buffers element by element and gives each rank its chunk of the result: rank `r` gets
-    /// elements `r * n` to `(r + 1) * n`, where `n` is the length of `receive` and `send` is `size()` times as long.
+    /// Reduces all ranks' `send` buffers element by element and gives each rank its chunk of the
+    /// result: rank `r` gets elements `r * n` to `(r + 1) * n`. `receive` has *n* elements and
+    /// `send` has `size() * n`.
     fn reduce_scatter(
         &self,
         send: &mut Self::Buffer,
@@ -191,8 +206,9 @@ pub trait Communicator<T: Element>: Group {
         give_back(request, send, receive)
     }
 
-    /// Sends `send_counts[r]` elements to each rank `r` and receives `receive_counts[r]` from it. Both buffers hold
-    /// the chunks of ranks 0, 1, ... one after another; counts may be zero.
+    /// Sends `send_counts[r]` elements to each rank `r` and receives `receive_counts[r]` elements
+    /// from it. Both buffers hold the chunks of ranks 0, 1, ... one after another. Counts may be
+    /// zero.
     fn all_to_all_v(
         &self,
         send: &mut Self::Buffer,
@@ -206,14 +222,16 @@ pub trait Communicator<T: Element>: Group {
         give_back(request, send, receive)
     }
 
-    /// Sends the buffer to rank `to`. May block until the receiver receives: if two ranks send to each other, at least one
-    /// has to use [`start_send`](Communicator::start_send) or [`start_receive`](Communicator::start_receive).
+    /// Sends the buffer to rank `to`. May block until the receiver receives: if two ranks send to
+    /// each other, at least one must use [`start_send`](Communicator::start_send) or
+    /// [`start_receive`](Communicator::start_receive).
     fn send(&self, buffer: &mut Self::Buffer, to: usize, tag: u32, queue: &mut Self::Queue) -> Result<()> {
         *buffer = self.start_send(mem::take(buffer), to, tag, queue)?.wait()?;
         Ok(())
     }
 
-    /// Fills the buffer with the next message from rank `from` under `tag`, which has to be as long as the buffer.
+    /// Fills the buffer with the next message from rank `from` with `tag`, which must have the
+    /// buffer's length.
     fn receive(
         &self,
         buffer: &mut Self::Buffer,

@@ -1,27 +1,27 @@
-//! What a collective can carry, and how it reduces.
+//! Element types of collectives, and their reductions.
 
 use std::fmt;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// A number that collectives can move and reduce.
+/// A number type that collectives can move and reduce: `f32`, `f64`, `i32`, `i64`, `u8`, `f16` or
+/// `bf16`.
 ///
-/// Sealed: a backend has to know each type, so only this crate implements it (`f32`, `f64`, `i32`, `i64`, `u8`, `f16`,
-/// `bf16`).
+/// The trait is sealed, because every backend must support each type.
 pub trait Element: sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static {
-    /// Identifies the type at run time; compared across ranks.
+    /// Run-time identifier of the type. Ranks compare it.
     const TYPE: ElementType;
 
-    /// Fills `output` with the reduction of `inputs`, element by element in their order, as far as the shortest slice
-    /// reaches. Without inputs, `output` stays as it is.
+    /// Fills `output` with the element-wise reduction of `inputs`, in their order, up to the length
+    /// of the shortest slice. Without inputs, `output` does not change.
     ///
-    /// Integer sums wrap. The maximum and minimum of a number and a NaN is the number. Half-precision sums are taken in
-    /// `f32` and rounded once.
+    /// Integer sums wrap. The maximum or minimum of a number and a NaN is the number.
+    /// Half-precision sums are accumulated in `f32` and rounded once.
     fn reduce(op: ReduceOp, inputs: &[&[Self]], output: &mut [Self]);
 }
 
-/// An [`Element`] type as a value.
+/// Run-time identifier of an [`Element`] type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ElementType {
@@ -42,7 +42,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Size of one element, bytes.
+    /// Size of one element in bytes.
     #[must_use]
     pub const fn size_bytes(self) -> usize {
         match self {
@@ -68,14 +68,14 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// How the ranks' elements become one.
+/// Reduction of the ranks' elements to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// The sum.
+    /// Sum of the elements.
     Sum,
-    /// The largest.
+    /// Largest element.
     Max,
-    /// The smallest.
+    /// Smallest element.
     Min,
 }
 
@@ -106,11 +106,11 @@ macro_rules! element {
                 let output = &mut output[..len];
                 output.copy_from_slice(&first[..len]);
                 for input in others {
-                    // One loop for each operation, so that the choice stays out of it and it vectorises.
+                    // The match is outside of the loop, so that each loop vectorizes.
                     match op {
-                        ReduceOp::Sum => each(output, input, $sum),
-                        ReduceOp::Max => each(output, input, $max),
-                        ReduceOp::Min => each(output, input, $min),
+                        ReduceOp::Sum => combine_into(output, input, $sum),
+                        ReduceOp::Max => combine_into(output, input, $max),
+                        ReduceOp::Min => combine_into(output, input, $min),
                     }
                 }
             }
@@ -136,9 +136,9 @@ macro_rules! half_element {
                     return;
                 }
                 let len = shortest(inputs, output);
-                let mut totals = [0.0_f32; WIDENED];
-                for start in (0..len).step_by(WIDENED) {
-                    let block = start..len.min(start + WIDENED);
+                let mut totals = [0.0_f32; WIDENED_BLOCK];
+                for start in (0..len).step_by(WIDENED_BLOCK) {
+                    let block = start..len.min(start + WIDENED_BLOCK);
                     let totals = &mut totals[..block.len()];
                     inputs[0][block.clone()].convert_to_f32_slice(totals);
                     for input in &inputs[1..] {
@@ -160,14 +160,14 @@ macro_rules! half_element {
 half_element!(f16, F16);
 half_element!(bf16, Bf16);
 
-/// Half-precision elements that are widened to `f32` at a time.
-const WIDENED: usize = 256;
+/// Number of half-precision elements that are widened to `f32` at a time.
+const WIDENED_BLOCK: usize = 256;
 
 fn shortest<T>(inputs: &[&[T]], output: &[T]) -> usize {
     inputs.iter().map(|input| input.len()).fold(output.len(), usize::min)
 }
 
-fn each<T: Copy>(accumulator: &mut [T], input: &[T], combine: impl Fn(T, T) -> T) {
+fn combine_into<T: Copy>(accumulator: &mut [T], input: &[T], combine: impl Fn(T, T) -> T) {
     for (a, b) in accumulator.iter_mut().zip(input) {
         *a = combine(*a, *b);
     }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reductions_reach_as_far_as_the_shortest_slice() {
+    fn reductions_stop_at_the_shortest_slice() {
         fn check<T: Element>(one: T, two: T, three: T) {
             assert_eq!(T::TYPE.size_bytes(), size_of::<T>());
             let mut output = [T::default(); 4];
@@ -193,7 +193,7 @@ mod tests {
         check(1.0_f64, 2.0, 3.0);
     }
 
-    /// Rounded after each term, 2048 + 1 + 1 would stay 2048.
+    /// Rounding after each term would give 2048.
     #[test]
     fn half_precision_sums_are_rounded_once() {
         let terms = [2048.0, 1.0, 1.0].map(f16::from_f32);

@@ -1,4 +1,4 @@
-//! Everything that can go wrong.
+//! The error type of this crate.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::Call;
 
-/// What this crate's fallible functions return.
+/// Result of this crate's fallible functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation, a group or a partition failed.
+/// Cause of a failed operation, group, partition or link model.
 ///
-/// Unless a field's documentation says otherwise, ranks are numbered in the whole world, so that a failure deep in a subgroup
-/// names the same rank everywhere. Ranks inside a [`Call`] are numbered in the group that was called.
+/// Ranks are numbered in the whole world unless a field's documentation says otherwise, so that a
+/// failure in a subgroup names the same rank everywhere. Ranks inside a [`Call`] are numbered in
+/// the group that was called.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,279 +23,289 @@ pub enum Error {
          all ranks of a group have to make the same calls in the same order"
     )]
     Mismatch {
-        /// A rank of the group.
+        /// First rank.
         first: usize,
-        /// What it called.
+        /// Call of the first rank.
         first_call: Box<Call>,
-        /// Another rank of the group.
+        /// Second rank.
         second: usize,
-        /// What that one called.
+        /// Call of the second rank.
         second_call: Box<Call>,
     },
 
-    /// A rank ended before it took part. Every waiting rank gets this error.
+    /// A rank ended before it made the call. Every waiting rank gets this error.
     #[error("rank {rank} {how} while other ranks waited in {call}")]
     RankFailed {
-        /// The rank that has ended.
+        /// Rank that ended.
         rank: usize,
-        /// How it ended.
+        /// How the rank ended.
         how: Departure,
-        /// What was waiting for it.
+        /// Operation that waited for the rank.
         call: Call,
     },
 
-    /// Some ranks did not make the call within the world's time-out. Every rank of the operation gets this error, the late
-    /// ones too. (A process of MPI that has all it needs in the moment in which another gives up may complete the operation;
-    /// it gets this error from the group's next one.)
+    /// Some ranks did not make the call within the world's time-out. Every rank of the operation
+    /// gets this error, including the late ones.
+    ///
+    /// Exception: an MPI process that has received all its data at the moment another process gives
+    /// up may complete the operation. It gets this error from the group's next operation.
     #[error("ranks {missing:?} did not join {call} within {waited:?}")]
     TimedOut {
-        /// The ranks that are missing.
+        /// Missing ranks.
         missing: Vec<usize>,
-        /// The operation that waited for them.
+        /// Operation that waited for them.
         call: Call,
-        /// How long it waited.
+        /// Duration of the wait.
         waited: Duration,
     },
 
-    /// A rank's own arguments do not fit together. Every rank of the operation gets this error.
+    /// The length of a rank's buffer or counts does not fit its call. Every rank of the operation
+    /// gets this error.
     #[error("rank {rank} called {call}, which needs {expected} elements in its {buffer}, with {actual}")]
     WrongLength {
-        /// The rank that made the call.
+        /// Rank that made the call.
         rank: usize,
-        /// The call.
+        /// Call with the wrong length.
         call: Call,
-        /// Which argument: `send buffer`, `receive buffer`, `send counts` or `receive counts`.
+        /// Argument with the wrong length: `send buffer`, `receive buffer`, `send counts` or
+        /// `receive counts`.
         buffer: &'static str,
-        /// Elements that it should have.
+        /// Required number of elements.
         expected: usize,
-        /// Elements that it has.
+        /// Number of elements given.
         actual: usize,
     },
 
-    /// A backend that has no such operation on such elements.
+    /// The backend does not support this operation on these elements.
     #[error("{backend} cannot do {call}")]
     Unsupported {
-        /// The backend's name.
+        /// Name of the backend.
         backend: &'static str,
-        /// What was asked for.
+        /// Unsupported call.
         call: Call,
     },
 
-    /// A backend that cannot count so many elements at once.
+    /// The buffers have more elements than the backend can count in one operation.
     #[error("{backend} cannot do {call}: the buffers of one operation hold at most {limit} elements")]
     TooLong {
-        /// The backend's name.
+        /// Name of the backend.
         backend: &'static str,
-        /// What was asked for.
+        /// Call with the long buffer.
         call: Call,
-        /// Elements that it can count.
+        /// Maximum number of elements in one operation.
         limit: usize,
     },
 
-    /// A message under a tag that the backend does not have.
+    /// A message has a tag that the backend does not support.
     #[error("there is no tag {tag} for messages: the largest is {limit}")]
     NoSuchTag {
-        /// The tag asked for.
+        /// Tag given.
         tag: u32,
-        /// The largest tag.
+        /// Largest supported tag.
         limit: u32,
     },
 
-    /// The library under a backend reports an error. The group cannot be used any more.
+    /// The library under a backend reported an error. The group cannot be used any more.
     #[error("{backend}: {message} (rank {rank}, in {call})")]
     Library {
-        /// The library's name.
+        /// Name of the library.
         backend: &'static str,
-        /// The rank that reports it.
+        /// Rank that reported the error.
         rank: usize,
-        /// The operation.
+        /// Operation that failed.
         call: Call,
-        /// The library's message.
+        /// Message of the library.
         message: String,
     },
 
     /// A backend cannot be started.
     #[error("{backend} cannot be used: {reason}")]
     Unavailable {
-        /// The backend's name.
+        /// Name of the backend.
         backend: &'static str,
-        /// What was looked for, where, and what to do.
+        /// Missing item, the places that were searched, and the remedy.
         reason: String,
     },
 
-    /// Not all ranks connected at the start. Rank 0, the ranks connected to it, and a rank that gave up connecting get this
-    /// error.
-    #[error("ranks {missing:?} did not connect to {address} within {waited:?}{}{}", because(cause.as_deref()), listed(refused))]
+    /// Not all ranks connected at the start. Rank 0, the ranks connected to it, and a rank that
+    /// could not connect get this error.
+    #[error(
+        "ranks {missing:?} did not connect to {address} within {waited:?}{}{}",
+        cause_suffix(cause.as_deref()),
+        refused_suffix(refused)
+    )]
     Rendezvous {
-        /// Where rank 0 listens.
+        /// Address at which rank 0 listens.
         address: String,
-        /// The ranks that did not connect; on a rank that never reached rank 0, that rank alone.
+        /// Ranks that did not connect. On a rank that never reached rank 0, only that rank.
         missing: Vec<usize>,
-        /// How long this rank waited.
+        /// Duration of this rank's wait.
         waited: Duration,
-        /// Processes that connected but were refused, and why: known on rank 0.
+        /// Processes that were refused, with the reason. Known on rank 0 only.
         refused: Vec<String>,
-        /// Why the last attempt to connect to rank 0 failed: known on a rank that never connected.
+        /// Cause of the last failed attempt to connect to rank 0. Known only on a rank that never
+        /// connected.
         cause: Option<String>,
     },
 
-    /// Rank 0 has refused a rank.
+    /// Rank 0 refused a rank's connection.
     #[error("rank {rank} was refused at {address}: {reason}")]
     Refused {
-        /// The rank that was refused.
+        /// Rank that was refused.
         rank: usize,
-        /// Where rank 0 listens.
+        /// Address at which rank 0 listens.
         address: String,
-        /// What is wrong with it.
+        /// Reason of the refusal.
         reason: String,
     },
 
     /// Device memory cannot be allocated or copied.
     #[error("the device cannot {action}: {message}")]
     Device {
-        /// What was asked for.
+        /// Action that failed, such as `allocate 8 bytes`.
         action: String,
-        /// The driver's message.
+        /// Message of the driver.
         message: String,
     },
 
-    /// An argument names a rank that the group does not have.
+    /// An argument names a rank outside the group.
     #[error("there is no rank {rank} in a group of {size}")]
     NoSuchRank {
-        /// The rank asked for, counted in the group.
+        /// Rank given, numbered in the group.
         rank: usize,
-        /// Ranks in the group.
+        /// Number of ranks in the group.
         size: usize,
     },
 
-    /// A rank list names a rank twice.
+    /// A list of ranks contains a rank twice.
     #[error("rank {rank} is listed twice")]
     DuplicateRank {
-        /// The rank, as the list numbers it.
+        /// Rank that is listed twice, as numbered in the list.
         rank: usize,
     },
 
-    /// A rank asked for a group that it is not in.
+    /// A rank asked for a group that does not contain it.
     #[error("rank {rank} is not in the group {ranks:?} that it asked for: only members may ask for a group")]
     NotAMember {
-        /// The rank that asked, numbered in the communicator that it asked.
+        /// Rank that asked, numbered in the communicator it asked.
         rank: usize,
-        /// The ranks asked for, numbered in the same communicator.
+        /// Members of that group, numbered in the same communicator.
         ranks: Vec<usize>,
     },
 
-    /// A partition without ranks has nowhere to put its samples.
+    /// A partition has no ranks.
     #[error("{samples} samples cannot be divided over no ranks")]
     NoRanks {
-        /// The samples that were to be divided.
+        /// Number of samples of the partition.
         samples: usize,
     },
 
-    /// A redistribution between partitions of different data.
+    /// Two partitions of a redistribution have different numbers of samples.
     #[error("cannot redistribute {from} samples to a partition of {to}")]
     SampleCountsDiffer {
-        /// Samples of the source partition.
+        /// Number of samples of the source partition.
         from: usize,
-        /// Samples of the target partition.
+        /// Number of samples of the target partition.
         to: usize,
     },
 
-    /// A redistribution was started on a communicator that is not the group of its ranks.
+    /// A redistribution was started on a communicator whose ranks are not the redistribution's.
     #[error("a redistribution over the ranks {ranks:?} needs a group of exactly these, not one of {size}")]
     WrongGroup {
-        /// The ranks of the redistribution.
+        /// Ranks of the redistribution.
         ranks: Vec<usize>,
-        /// Ranks in the communicator.
+        /// Number of ranks of the communicator.
         size: usize,
     },
 
-    /// A rank's samples do not fill the buffer that it gave to a redistribution.
+    /// A rank's shard does not fill the buffer given to a redistribution.
     #[error(
         "rank {rank} holds {samples} samples of {sample_len} elements, but its buffer has {actual} elements"
     )]
     WrongShard {
-        /// The rank, as the partition counts it.
+        /// Rank, as numbered in the partition.
         rank: usize,
-        /// Samples that the partition gives to it.
+        /// Number of samples of the rank's shard.
         samples: usize,
-        /// Elements in a sample.
+        /// Number of elements of a sample.
         sample_len: usize,
-        /// Elements in the buffer.
+        /// Number of elements of the buffer.
         actual: usize,
     },
 
-    /// A link model whose bandwidth is not positive and finite.
+    /// A link model has a bandwidth that is not positive and finite.
     #[error(
         "the link model {name:?} has a bandwidth of {bytes_per_s} bytes/s: it has to be positive and finite"
     )]
     BadBandwidth {
-        /// The link's name.
+        /// Name of the link model.
         name: String,
-        /// The bandwidth given.
+        /// Bandwidth given.
         bytes_per_s: f64,
     },
 
-    /// A link model that is not built in.
+    /// There is no built-in link model of this name.
     #[error(
         "there is no link model {name:?}; there are: {}{}", known.join(", "),
         known_names::hint(name, known.iter().map(String::as_str))
     )]
     UnknownLink {
-        /// The name asked for.
+        /// Name given.
         name: String,
-        /// The names that there are.
+        /// Names of the built-in link models.
         known: Vec<String>,
     },
 
-    /// A link model whose hosts have no ranks.
+    /// A link model has hosts without ranks.
     #[error("the link model {name:?} needs at least one rank in each host")]
     NoRanksPerHost {
-        /// The link's name.
+        /// Name of the link model.
         name: String,
     },
 
-    /// More ranks than the link model has room for.
+    /// There are more ranks than the link model connects.
     #[error(
-        "the link model {link:?} connects {most} ranks, not {asked}: take the links of several hosts, such as dgx-a100-pod or the file of a cluster"
+        "the link model {link:?} connects {max} ranks, not {asked}: use a link model of several hosts, \
+         such as dgx-a100-pod or the file of a cluster"
     )]
     TooManyRanks {
-        /// The link's name.
+        /// Name of the link model.
         link: String,
-        /// Ranks that it connects.
-        most: usize,
-        /// Ranks asked for.
+        /// Maximum number of ranks.
+        max: usize,
+        /// Number of ranks asked for.
         asked: usize,
     },
 
-    /// A file that is no link model.
+    /// A file is not a valid link model.
     #[error("{}: {reason}", file.display())]
     BadLinkFile {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it, and where in it.
+        /// Problem and its place in the file.
         reason: String,
     },
 
-    /// Measurements from which startup, latency and bandwidth cannot all be determined.
+    /// Startup time, latency and bandwidth cannot all be determined from the measurements.
     #[error("no link can be fitted to these measurements: {reason}")]
     UnfitMeasurements {
-        /// What they lack, and what to measure.
+        /// Missing measurements, and what to measure.
         reason: String,
     },
 
-    /// A collective that the cost model does not know.
+    /// There is no collective of this name.
     #[error("there is no collective {name:?}; there are: {}", known.join(", "))]
     UnknownCollective {
-        /// The name asked for.
+        /// Name given.
         name: String,
-        /// The names that there are.
+        /// Names of the collectives.
         known: Vec<String>,
     },
 }
 
 impl Error {
-    /// Whether the link model that was named or given is at fault (its name, file, bandwidth, or too many ranks for it), rather
-    /// than an operation.
+    /// Whether the cause is the given link model (its name, file or bandwidth, or too many ranks
+    /// for it) rather than an operation.
     #[must_use]
     pub fn is_input(&self) -> bool {
         matches!(
@@ -308,24 +319,24 @@ impl Error {
     }
 }
 
-/// The end of a line that may have a reason.
-fn because(cause: Option<&str>) -> String {
+/// End of a message about a failed connection: its cause, if known.
+fn cause_suffix(cause: Option<&str>) -> String {
     cause.map_or_else(String::new, |cause| format!(": {cause}"))
 }
 
-/// The end of a line that may list something.
-fn listed(items: &[String]) -> String {
+/// End of a message about a failed connection: the refused processes, if any.
+fn refused_suffix(items: &[String]) -> String {
     if items.is_empty() { String::new() } else { format!("; refused: {}", items.join(", ")) }
 }
 
 /// How a rank ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// It unwound from a panic.
+    /// The rank panicked.
     Panicked,
-    /// It dropped its last communicator.
+    /// The rank dropped its last communicator.
     Left,
-    /// The connection to it broke, usually because its process ended.
+    /// The connection to the rank broke, usually because its process ended.
     Lost,
 }
 

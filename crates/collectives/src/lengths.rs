@@ -1,24 +1,26 @@
-//! The lengths that a call's buffers have to have.
+//! Required lengths of a call's buffers.
 
 use crate::{Call, Error, Operation};
 
-/// What is wrong with one of a call's buffers.
+/// A buffer whose length does not fit its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WrongLength {
+pub(crate) struct LengthMismatch {
     pub(crate) buffer: &'static str,
     pub(crate) expected: usize,
     pub(crate) actual: usize,
 }
 
-impl WrongLength {
-    /// If `actual` is not what is expected; `None` stands for more than can be counted.
+impl LengthMismatch {
+    /// Returns a mismatch if `actual` differs from `expected`. `None` means that the required
+    /// length exceeds `usize`.
     pub(crate) fn of(buffer: &'static str, expected: Option<usize>, actual: usize) -> Option<Self> {
         let wrong = expected != Some(actual);
         wrong.then(|| Self { buffer, expected: expected.unwrap_or(usize::MAX), actual })
     }
 
-    /// The first wrong length of an operation among `size` ranks, whose buffers have `send` and `receive` elements.
-    pub(crate) fn among(operation: &Operation, size: usize, send: usize, receive: usize) -> Option<Self> {
+    /// Returns the first wrong length of an operation among `size` ranks, with buffers of `send`
+    /// and `receive` elements.
+    pub(crate) fn in_group(operation: &Operation, size: usize, send: usize, receive: usize) -> Option<Self> {
         match operation {
             Operation::AllGather { count } => Self::of("receive buffer", count.checked_mul(size), receive),
             Operation::ReduceScatter { count, .. } => Self::of("send buffer", count.checked_mul(size), send),
@@ -28,12 +30,12 @@ impl WrongLength {
                     .or_else(|| Self::of("send buffer", sum(send_counts), send))
                     .or_else(|| Self::of("receive buffer", sum(receive_counts), receive))
             }
-            // Of the others the length is the count.
+            // The other operations take their count from the buffer.
             _ => None,
         }
     }
 
-    /// As an error of the rank of the world that made the call.
+    /// Converts into an error of `rank`, as numbered in the world.
     pub(crate) fn error(self, rank: usize, call: &Call) -> Error {
         let Self { buffer, expected, actual } = self;
         Error::WrongLength { rank, call: call.clone(), buffer, expected, actual }

@@ -1,17 +1,23 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # Where things are
+//! # Overview
 //!
-//! - [`Group`] and [`Communicator`]: what a rank can do, whatever the backend; [`Request`]: an operation under way.
+//! - [`Group`] and [`Communicator`]: the operations of a rank, for any backend; [`Request`]: a
+//!   started operation.
 //! - [`ThreadWorld`]: the backend whose ranks are threads of one process.
-#![cfg_attr(feature = "nccl", doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, on [`NcclBuffer`]s.")]
-#![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes, by Open MPI.")]
-//! - [`Partition`] and [`Redistribution`]: which samples each rank holds, and what moves when that changes.
-//! - [`Bucketing`]: which gradients are reduced together, while others are still computed.
-//! - [`LinkModel`]: what communication costs; [`CollectiveKind`]: the operations that cost something.
-//! - [`Error`]: what can go wrong, with the rank and the [`Call`] that it concerns.
+#![cfg_attr(
+    feature = "nccl",
+    doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, with [`NcclBuffer`]s."
+)]
+#![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes of Open MPI.")]
+//! - [`Partition`] and [`Redistribution`]: the samples of each rank, and the moves between two
+//!   partitions.
+//! - [`Bucketing`]: groups of gradients that are reduced together while the backward pass
+//!   continues.
+//! - [`LinkModel`]: the time of a [`CollectiveKind`] by group size and bytes.
+//! - [`Error`]: the causes of failure, with the rank and the [`Call`] concerned.
 
-// The suite of laws in `tests` is also run from within, on an emulated NCCL.
+// The suite in `tests/suite` also runs inside this crate, on an emulated NCCL.
 #[cfg(all(test, feature = "nccl"))]
 extern crate self as collectives;
 
@@ -20,6 +26,7 @@ mod call;
 mod communicator;
 mod element;
 mod error;
+mod host_redistribution;
 mod lengths;
 mod link_model;
 mod membership;
@@ -28,7 +35,6 @@ mod mpi;
 #[cfg(feature = "nccl")]
 mod nccl;
 mod partition;
-mod redistribute;
 mod redistribution;
 mod request;
 mod thread;
@@ -42,6 +48,7 @@ pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
+pub use host_redistribution::PendingRedistribution;
 pub use link_model::{Algorithm, CollectiveKind, Fit, LinkModel, Measurement, Traffic};
 #[cfg(feature = "nccl")]
 pub use nccl::{
@@ -49,7 +56,6 @@ pub use nccl::{
     NcclRedistributionRequest, NcclRequest, NcclStream, NcclWorld,
 };
 pub use partition::Partition;
-pub use redistribute::PendingRedistribution;
 pub use redistribution::{Move, Redistribution};
 pub use request::{Exchanged, RedistributionRequest, Request};
 pub use thread::{

@@ -1,10 +1,11 @@
-//! Which samples each rank holds.
+//! Division of samples over ranks.
 
 use std::ops::Range;
 
 use crate::{Error, Result};
 
-/// The samples `0..samples()` divided over ranks, each of which holds one contiguous range, perhaps an empty one.
+/// Division of the samples `0..samples()` over ranks. Each rank holds one contiguous range, which
+/// may be empty.
 ///
 /// ```
 /// use collectives::Partition;
@@ -23,11 +24,12 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// As even as it can be: the first `samples % ranks.len()` ranks hold one sample more than the others. The order of
-    /// `ranks` is the order of their ranges.
+    /// Divides the samples as evenly as possible: the first `samples % ranks.len()` ranks hold one
+    /// sample more than the others. Ranges are assigned in the order of `ranks`.
     ///
     /// # Errors
-    /// No ranks, or one listed twice.
+    /// [`Error::NoRanks`] if there are no ranks, [`Error::DuplicateRank`] if a rank is listed
+    /// twice.
     pub fn even(samples: usize, ranks: &[usize]) -> Result<Self> {
         if ranks.is_empty() {
             return Err(Error::NoRanks { samples });
@@ -38,10 +40,12 @@ impl Partition {
         Self::from_counts(&counts)
     }
 
-    /// As given: pairs of a rank and how many samples it holds, in the order of their ranges.
+    /// Creates a partition from pairs of a rank and its number of samples, in the order of their
+    /// ranges.
     ///
     /// # Errors
-    /// No ranks, or one listed twice.
+    /// [`Error::NoRanks`] if there are no ranks, [`Error::DuplicateRank`] if a rank is listed
+    /// twice.
     pub fn from_counts(counts: &[(usize, usize)]) -> Result<Self> {
         if counts.is_empty() {
             return Err(Error::NoRanks { samples: 0 });
@@ -56,31 +60,31 @@ impl Partition {
         Ok(Self { ranks, starts })
     }
 
-    /// The ranks, in the order of their ranges, those without samples included.
+    /// Returns the ranks in the order of their ranges, including those without samples.
     #[must_use]
     pub fn ranks(&self) -> &[usize] {
         &self.ranks
     }
 
-    /// How many samples all ranks hold together.
+    /// Returns the total number of samples.
     #[must_use]
     pub fn samples(&self) -> usize {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The samples of a rank; an empty range for a rank that is not in the partition. O(ranks).
+    /// Returns the samples of a rank: an empty range if the rank is not in the partition. O(ranks).
     #[must_use]
     pub fn shard(&self, rank: usize) -> Range<usize> {
         self.shards().find(|(holder, _)| *holder == rank).map_or(0..0, |(_, samples)| samples)
     }
 
-    /// Each rank with its samples, in the order of the ranges.
+    /// Returns each rank with its samples, in the order of the ranges.
     pub fn shards(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         self.ranks.iter().zip(self.starts.windows(2)).map(|(&rank, ends)| (rank, ends[0]..ends[1]))
     }
 }
 
-/// Fails when `ranks` names a rank twice. O(n log n).
+/// Returns [`Error::DuplicateRank`] if `ranks` contains a rank twice. O(n log n).
 pub(crate) fn check_distinct(ranks: &[usize]) -> Result<()> {
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable();

@@ -1,13 +1,13 @@
-//! What has to move when samples go from one partition to another.
+//! Moves of samples between two partitions.
 
 use std::ops::Range;
 
 use crate::{Error, Partition, Result};
 
-/// The moves that turn one [`Partition`] into another of the same samples.
+/// Moves that turn one [`Partition`] into another of the same samples.
 ///
-/// Minimal: a sample moves if and only if its rank changes, and it moves once. Between two ranks there is at most one
-/// move, because both hold contiguous ranges.
+/// The moves are minimal: a sample moves if and only if its rank changes, and it moves once. There
+/// is at most one move between two ranks, because both hold contiguous ranges.
 ///
 /// ```
 /// use collectives::{Partition, Redistribution};
@@ -15,7 +15,8 @@ use crate::{Error, Partition, Result};
 /// let narrow = Partition::even(8, &[0, 1])?;
 /// let wide = Partition::even(8, &[0, 1, 2, 3])?;
 /// let widen = Redistribution::new(&narrow, &wide)?;
-/// let moves: Vec<_> = widen.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples.clone())).collect();
+/// let moves: Vec<_> =
+///     widen.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples.clone())).collect();
 /// assert_eq!(moves, [(0, 1, 2..4), (1, 2, 4..6), (1, 3, 6..8)]);
 /// assert_eq!(widen.busiest_rank_bytes(4), 16);
 /// # Ok::<(), collectives::Error>(())
@@ -28,22 +29,23 @@ pub struct Redistribution {
     ranks: Vec<usize>,
 }
 
-/// Samples that go from one rank to another.
+/// A range of samples that moves from one rank to another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Move {
-    /// Who holds them before.
+    /// Rank that holds the samples before the move.
     pub from_rank: usize,
-    /// Who holds them afterwards.
+    /// Rank that holds the samples after the move.
     pub to_rank: usize,
-    /// Which samples, counted in the whole batch; never empty.
+    /// Samples, numbered in the whole batch. Never empty.
     pub samples: Range<usize>,
 }
 
 impl Redistribution {
-    /// The moves between two partitions. O(ranks log ranks), whatever the number of samples.
+    /// Computes the moves between two partitions. O(ranks log ranks), independent of the number of
+    /// samples.
     ///
     /// # Errors
-    /// The partitions divide different numbers of samples.
+    /// [`Error::SampleCountsDiffer`] if the partitions have different numbers of samples.
     pub fn new(from: &Partition, to: &Partition) -> Result<Self> {
         if from.samples() != to.samples() {
             return Err(Error::SampleCountsDiffer { from: from.samples(), to: to.samples() });
@@ -51,7 +53,7 @@ impl Redistribution {
         let mut moves = Vec::new();
         let (mut sources, mut targets) = (from.shards(), to.shards());
         let (mut source, mut target) = (sources.next(), targets.next());
-        // Both lists of ranges ascend: walk them as in a merge.
+        // Both lists of ranges ascend: traverse them as in a merge.
         while let (Some((from_rank, held)), Some((to_rank, wanted))) = (&source, &target) {
             let samples = intersection(held, wanted);
             if from_rank != to_rank && !samples.is_empty() {
@@ -70,22 +72,24 @@ impl Redistribution {
         Ok(Self { from: from.clone(), to: to.clone(), moves, ranks })
     }
 
-    /// This, as far as it has to be for some samples: their ranges ascend and do not overlap. Between two ranks everything from the first to
-    /// the last of them moves. What a rank holds afterwards of other samples is not specified; ranks that neither move any nor keep
-    /// any take no part.
+    /// Restricts the redistribution to the given samples, whose ranges ascend and do not overlap.
+    ///
+    /// Each move is reduced to the range from the first to the last given sample in it. The other
+    /// samples of a target shard have unspecified values afterwards. Ranks that neither move nor
+    /// keep any of the given samples do not take part.
     ///
     /// ```
     /// use collectives::{Partition, Redistribution};
     ///
     /// let two = Partition::even(8, &[0, 1])?;
     /// let four = Partition::even(8, &[0, 1, 2, 3])?;
-    /// let part = Redistribution::new(&two, &four)?.of_samples(&[0..3]);
+    /// let part = Redistribution::new(&two, &four)?.restricted_to(&[0..3]);
     /// assert_eq!((part.ranks(), part.moves().len()), (&[0, 1][..], 1));
     /// assert_eq!(part.moves()[0].samples, 2..3);
     /// # Ok::<(), collectives::Error>(())
     /// ```
     #[must_use]
-    pub fn of_samples(&self, samples: &[Range<usize>]) -> Self {
+    pub fn restricted_to(&self, samples: &[Range<usize>]) -> Self {
         let hull = |of: &Range<usize>| {
             let mut parts =
                 samples.iter().map(|range| intersection(range, of)).filter(|part| !part.is_empty());
@@ -102,7 +106,8 @@ impl Redistribution {
         Self { from: self.from.clone(), to: self.to.clone(), moves, ranks }
     }
 
-    /// The way back: what gradients take after their activations took this one.
+    /// Returns the redistribution from target to source, for the gradients of the moved
+    /// activations.
     #[must_use]
     pub fn reversed(&self) -> Self {
         let moves = self
@@ -113,56 +118,57 @@ impl Redistribution {
         Self { from: self.to.clone(), to: self.from.clone(), moves, ranks: self.ranks.clone() }
     }
 
-    /// The partition before.
+    /// Returns the partition before the moves.
     #[must_use]
     pub fn source(&self) -> &Partition {
         &self.from
     }
 
-    /// The partition afterwards.
+    /// Returns the partition after the moves.
     #[must_use]
     pub fn target(&self) -> &Partition {
         &self.to
     }
 
-    /// The moves, in the order of their samples.
+    /// Returns the moves in the order of their samples.
     #[must_use]
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// The ranks that take part, ascending: those of both partitions, if it is of [all samples](Self::of_samples).
+    /// Returns the ranks that take part, ascending. These are the ranks of both partitions unless
+    /// the redistribution is [restricted](Self::restricted_to).
     #[must_use]
     pub fn ranks(&self) -> &[usize] {
         &self.ranks
     }
 
-    /// The samples that a rank holds before and afterwards, which therefore go nowhere.
+    /// Returns the samples that a rank holds both before and after, which do not move.
     #[must_use]
     pub fn kept(&self, rank: usize) -> Range<usize> {
         intersection(&self.from.shard(rank), &self.to.shard(rank))
     }
 
-    /// Whether nothing moves.
+    /// Whether no sample moves.
     #[must_use]
     pub fn is_identity(&self) -> bool {
         self.moves.is_empty()
     }
 
-    /// Bytes that a rank sends, for samples of `sample_bytes` each.
+    /// Returns the number of bytes that a rank sends, for samples of `sample_bytes` each.
     #[must_use]
     pub fn sent_bytes(&self, rank: usize, sample_bytes: u64) -> u64 {
         samples_in(self.moves.iter().filter(|m| m.from_rank == rank)).saturating_mul(sample_bytes)
     }
 
-    /// Bytes that a rank receives, for samples of `sample_bytes` each.
+    /// Returns the number of bytes that a rank receives, for samples of `sample_bytes` each.
     #[must_use]
     pub fn received_bytes(&self, rank: usize, sample_bytes: u64) -> u64 {
         samples_in(self.moves.iter().filter(|m| m.to_rank == rank)).saturating_mul(sample_bytes)
     }
 
-    /// The most bytes that any rank sends or receives: what the redistribution takes its time from on links that carry
-    /// both directions at once.
+    /// Returns the maximum number of bytes that any rank sends or receives. It determines the
+    /// redistribution's duration on full-duplex links.
     #[must_use]
     pub fn busiest_rank_bytes(&self, sample_bytes: u64) -> u64 {
         self.ranks

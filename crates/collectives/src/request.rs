@@ -1,65 +1,75 @@
-//! A started operation.
+//! Handles of started operations.
 
 use std::time::Duration;
 
 use crate::Result;
 
-/// An operation that was started and owns its buffers until it is waited for.
+/// A started operation, which owns its buffers until it is waited for.
 ///
-/// Several requests may be outstanding at a time and may be tested and waited for in any order. Dropping a request
-/// gives up its buffers, not the operation: the other ranks still complete.
+/// Several requests may be outstanding and may be tested and waited for in any order. Dropping a
+/// request releases its buffers but does not cancel the operation: the other ranks complete it.
 pub trait Request {
-    /// The buffers, given back on completion.
+    /// Buffers that are returned on completion.
     type Output;
 
-    /// Whether the operation is complete. Never blocks, but may do a bounded piece of the operation's work (at most
-    /// one rank's part).
+    /// Returns whether the operation is complete. Never blocks, but may do a bounded part of the
+    /// operation's work (at most one rank's share).
     ///
-    /// Fails when the operation failed, and then fails the same way each time.
+    /// # Errors
+    /// The error of the operation, if it failed; the same one on every call.
     fn test(&mut self) -> Result<bool>;
 
-    /// Waits for completion, at most for `limit`; whether it came. Running out of this limit is no failure: the
-    /// operation goes on and can be waited for again.
+    /// Waits for completion for at most `limit`, and returns whether the operation is complete.
+    /// After `limit` the operation continues and can be waited for again.
+    ///
+    /// # Errors
+    /// The error of the operation, if it failed.
     fn wait_timeout(&mut self, limit: Duration) -> Result<bool>;
 
-    /// Waits for completion and gives the buffers back. When the operation fails, they are lost.
+    /// Waits for completion and returns the buffers.
+    ///
+    /// # Errors
+    /// The error of the operation, if it failed. The buffers are then lost.
     fn wait(self) -> Result<Self::Output>;
 }
 
 /// A started [redistribution](crate::Communicator::start_redistribution).
 pub trait RedistributionRequest {
-    /// Where the samples arrive.
+    /// Type of the buffer that receives the samples.
     type Buffer;
 
-    /// Whether all samples have arrived; never blocks.
+    /// Returns whether all samples have arrived. Never blocks.
     ///
     /// # Errors
-    /// When the operation failed.
+    /// The error of the operation, if it failed.
     fn test(&mut self) -> Result<bool>;
 
-    /// Waits, and writes the caller's shard of the target partition to `output`, which has to be of its length.
+    /// Waits, and writes the caller's shard of the target partition to `output`, which must have
+    /// the shard's length.
     ///
     /// # Errors
-    /// When the operation failed, and an `output` of another length.
+    /// The error of the operation, if it failed; [`Error::WrongShard`](crate::Error::WrongShard) if
+    /// `output` has another length.
     fn wait_into(self, output: &mut Self::Buffer) -> Result<()>;
 }
 
-/// Both buffers of an operation that reads one and fills another.
+/// Both buffers of an operation that reads one buffer and fills another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exchanged<B> {
-    /// What was sent, unchanged.
+    /// Buffer that was sent, unchanged.
     pub send: B,
-    /// What was received.
+    /// Buffer that was received.
     pub receive: B,
 }
 
-/// Makes [`Request`]s of a backend's three wrappers of its `Pending<T>`: of one buffer, of two, and of none. `Pending` has
-/// the inherent methods `test`, `wait_until` and `wait`, and gives both buffers back.
-macro_rules! requests {
+/// Implements [`Request`] for a backend's three wrappers of its `Pending<T>`: one for operations on
+/// one buffer, one for operations on two, and one for operations without buffers. `Pending` has the
+/// inherent methods `test`, `wait_until` and `wait`, and returns both buffers.
+macro_rules! impl_requests {
     ($one:ident, $two:ident, $none:ident, buffers: $buffer:ident) => {
-        $crate::request::requests!(@impl [T: Element] $one<T>, $buffer<T>, |buffers| buffers.receive);
-        $crate::request::requests!(@impl [T: Element] $two<T>, Exchanged<$buffer<T>>, |buffers| buffers);
-        $crate::request::requests!(@impl [] $none, (), |_buffers| ());
+        $crate::request::impl_requests!(@impl [T: Element] $one<T>, $buffer<T>, |buffers| buffers.receive);
+        $crate::request::impl_requests!(@impl [T: Element] $two<T>, Exchanged<$buffer<T>>, |buffers| buffers);
+        $crate::request::impl_requests!(@impl [] $none, (), |_buffers| ());
     };
     (@impl [$($generics:tt)*] $request:ty, $output:ty, |$buffers:ident| $of_both:expr) => {
         impl<$($generics)*> Request for $request {
@@ -79,4 +89,4 @@ macro_rules! requests {
         }
     };
 }
-pub(crate) use requests;
+pub(crate) use impl_requests;

@@ -1,12 +1,13 @@
-//! The threads' synchronisation, in every order of events that the memory model allows (bounded by the number of times
-//! that a thread is interrupted):
+//! Model checking of the threads' synchronization with [loom](https://docs.rs/loom), in every order of
+//! events that the memory model allows, up to a bound on preemptions:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" cargo test --release -p collectives --test loom
 //! ```
 //!
-//! The model checker also sees every access to a shared buffer, element by element, and every sleep: a data race, a lost
-//! wake-up or a wrong result fails. Its clock does not run, so no time-out hides a rank that nobody wakes.
+//! The model checker also tracks every access to an element of a shared buffer and every sleep. A
+//! data race, a lost wake-up or a wrong result is a failure. Its clock does not run, so no time-out
+//! hides a rank that is never woken.
 #![cfg(loom)]
 
 use std::time::Duration;
@@ -18,8 +19,8 @@ use collectives::{
 use loom::model::Builder;
 use loom::thread;
 
-/// Runs `rank` on one thread for each of `size` ranks, in every order with at most `preemptions` interruptions, and checks
-/// what the ranks return.
+/// Runs `rank` on one thread for each of `size` ranks, in every order with at most `preemptions`
+/// preemptions, and checks the results.
 fn explore<R: Send + 'static>(
     size: usize,
     wait: WaitStrategy,
@@ -42,9 +43,9 @@ fn explore<R: Send + 'static>(
     });
 }
 
-const EVERY_WAY_TO_WAIT: [WaitStrategy; 2] = [WaitStrategy::Yield, WaitStrategy::Park];
+const STRATEGIES: [WaitStrategy; 2] = [WaitStrategy::Yield, WaitStrategy::Park];
 
-/// Three elements are two units of work in this build.
+/// In this build, three elements are two units of work.
 fn all_reduce(ranks: ThreadCommunicator) -> Result<Vec<f32>> {
     let mut buffer = vec![ranks.rank() as f32 + 1.0; 3];
     ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
@@ -52,26 +53,26 @@ fn all_reduce(ranks: ThreadCommunicator) -> Result<Vec<f32>> {
 }
 
 #[test]
-fn two_ranks_reduce() {
-    for wait in EVERY_WAY_TO_WAIT {
+fn two_ranks_all_reduce() {
+    for wait in STRATEGIES {
         explore(2, wait, 3, all_reduce, |results| assert_eq!(results, vec![Ok(vec![3.0; 3]); 2]));
     }
 }
 
 #[test]
-fn three_ranks_reduce_asleep() {
+fn three_parking_ranks_all_reduce() {
     explore(3, WaitStrategy::Park, 2, all_reduce, |results| assert_eq!(results, vec![Ok(vec![6.0; 3]); 3]));
 }
 
 #[test]
-fn three_ranks_reduce_awake() {
-    // Giving the core away is no interruption: threads change places at every poll all the same.
+fn three_yielding_ranks_all_reduce() {
+    // A yield is no preemption: threads still change places at every poll.
     explore(3, WaitStrategy::Yield, 0, all_reduce, |results| assert_eq!(results, vec![Ok(vec![6.0; 3]); 3]));
 }
 
-/// One operation after another: the table of meetings is used again while slower ranks still finish.
+/// Consecutive operations reuse the group's table while slower ranks still finish the first one.
 #[test]
-fn operations_follow_each_other() {
+fn consecutive_operations_complete() {
     explore(
         2,
         WaitStrategy::Park,
@@ -86,9 +87,9 @@ fn operations_follow_each_other() {
     );
 }
 
-/// A rank that only starts its part, and completes it after the other has all it needs.
+/// A rank that only starts its part completes it after the other rank has all its data.
 #[test]
-fn two_operations_are_under_way_at_once() {
+fn concurrent_operations_complete_in_any_order() {
     explore(
         2,
         WaitStrategy::Park,
@@ -127,9 +128,9 @@ fn a_message_arrives() {
     );
 }
 
-/// Whoever waits for a rank that leaves is woken and told.
+/// A rank that leaves wakes the ranks that wait for it with an error.
 #[test]
-fn a_departure_wakes_the_others() {
+fn a_departure_wakes_waiting_ranks() {
     fn leave(ranks: ThreadCommunicator) -> Option<Result<()>> {
         (ranks.rank() != 1).then(|| ranks.barrier(&mut ()))
     }
@@ -148,9 +149,9 @@ fn a_departure_wakes_the_others() {
     }
 }
 
-/// Calls that do not fit together: every rank is told, whoever comes first, and the group goes on.
+/// Both ranks get the error of mismatched calls, and the group remains usable.
 #[test]
-fn a_mismatch_reaches_both() {
+fn a_mismatch_is_an_error_on_both_ranks() {
     explore(
         2,
         WaitStrategy::Park,

@@ -1,7 +1,7 @@
-//! The laws on MPI, and what becomes of ranks that fail.
+//! Tests of the MPI backend: the laws, and failing ranks.
 //!
-//! This program is both sides: without arguments of its own it starts itself under `mpirun` for each trial; as
-//! `--rank TRIAL` it is one rank of it.
+//! Without arguments, this program starts itself under `mpirun` for each trial. With `--rank
+//! TRIAL`, it is one rank of the trial.
 
 mod mpi_ranks;
 mod mpi_runs;

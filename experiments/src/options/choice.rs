@@ -92,7 +92,7 @@ impl MachineOptions {
     /// So many GPUs, or as many as the links connect that are asked for.
     pub(crate) fn at_most(&self, gpus: usize) -> anyhow::Result<usize> {
         let Some(link) = &self.link else { return Ok(gpus) };
-        Ok(LinkModel::named_or_loaded(link)?.most_ranks().map_or(gpus, |most| gpus.min(most)))
+        Ok(LinkModel::named_or_loaded(link)?.max_ranks().map_or(gpus, |most| gpus.min(most)))
     }
 
     /// Layer times, and the links of so many GPUs.

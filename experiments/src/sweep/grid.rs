@@ -64,7 +64,7 @@ impl Grid {
         };
         let hosts = LinkModel::dgx_a100().between_hosts(RANKS_PER_HOST, LinkModel::ethernet_100g())?;
         let mut links = vec![
-            Link { name: "one NVSwitch", model: LinkModel::dgx_a100().with_most(None) },
+            Link { name: "one NVSwitch", model: LinkModel::dgx_a100().with_max_members(None) },
             Link { name: "ethernet-25g", model: LinkModel::ethernet_25g() },
             Link { name: "ethernet-100g", model: LinkModel::ethernet_100g() },
             Link { name: "hosts of 4", model: hosts },

@@ -54,7 +54,7 @@ fn branches(seed: u64) -> LayerGraph {
 
 /// One switch, and hosts of two, three or four GPUs behind an adapter each, or one adapter a GPU.
 fn links(index: usize) -> LinkModel {
-    let switch = LinkModel::named("dgx-a100").unwrap().with_most(None);
+    let switch = LinkModel::named("dgx-a100").unwrap().with_max_members(None);
     let network = LinkModel::named("ethernet-100g").unwrap();
     match index {
         0 => switch,

@@ -25,7 +25,7 @@ fn links() -> Vec<LinkModel> {
     let adapters = |host: LinkModel, name: &str| host.between_hosts(2, named(name).with_adapters(2)).unwrap();
     let rails = adapters(named("dgx-a100"), "ethernet-100g");
     let rails_of_racks = adapters(rails.clone(), "ethernet-25g");
-    let switch = named("dgx-a100").with_most(None);
+    let switch = named("dgx-a100").with_max_members(None);
     vec![
         switch,
         named("ethernet-25g"),

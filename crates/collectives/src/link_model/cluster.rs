@@ -1,48 +1,53 @@
-//! Several levels of links: within hosts, between the hosts, and so on.
+//! Costs of operations over several levels of links: within hosts, between hosts, and so on.
 
 use std::time::Duration;
 
-use super::level::Among;
+use super::level::LevelMembers;
 use super::{Algorithm, CollectiveKind, Level, LinkModel, Steps};
 use crate::{Error, Result};
 
-/// Where the ranks of a group are, by level from the inside: nothing else of them matters to what an operation takes.
+/// Placement of a group's ranks on the levels of links, from the innermost level. The cost of an
+/// operation depends on it only.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Spread {
+pub(super) struct GroupPlacement {
     ranks: usize,
-    /// The most members of a level that any unit of it has in the group; and the bandwidth that the worst off of them has: that of as
-    /// many adapters as it has ranks in the group, if the links inside of it can fill them.
-    by_level: Vec<Among>,
-    /// The most ranks of the group in any member of a level.
+    /// For each level, the maximum number of its members that one unit has in the group, and the
+    /// minimum bandwidth of a member. That is the bandwidth of one adapter for each of its ranks in
+    /// the group, if the links inside the member can fill them.
+    by_level: Vec<LevelMembers>,
+    /// Maximum number of ranks of the group in a member of each level.
     ranks_per_member: Vec<usize>,
 }
 
 impl LinkModel {
-    /// These links within each host of `ranks_per_host` ranks, and `network` between the hosts.
+    /// Connects hosts of `ranks_per_host` ranks, each with these links inside, by `network`.
     ///
-    /// Ranks 0, 1, ... fill one host after another. Bandwidth, startup and latency of the network are a host's, which its ranks
-    /// share; a network [with several adapters](Self::with_adapters) a host gives one rank one of them. Operations go inside each
-    /// host, then between hosts (each rank with its part of the bytes), then inside again; each of these is paid in full, unless
-    /// they are [pipelined](Self::pipelined). An
-    /// all-reduce is a reduce-scatter, an all-reduce of the parts, and an all-gather. Within one host, everything costs what it
-    /// cost before.
+    /// Ranks 0, 1, ... fill one host after another. Bandwidth, startup time and latency of the
+    /// network are those of a host, whose ranks share them. If the network has [several
+    /// adapters](Self::with_adapters) a host, a rank uses one of them. Operations run inside each
+    /// host, then between hosts (each rank with its part of the bytes), then inside again. Their
+    /// times add up unless the model is [pipelined](Self::pipelined). An all-reduce is a
+    /// reduce-scatter, an all-reduce of the parts, and an all-gather. The costs within one host do
+    /// not change.
     ///
-    /// Called again, it adds a level on the outside, of so many hosts instead of ranks: a rack's.
+    /// A second call adds an outer level, whose members are hosts instead of ranks: racks of hosts.
     ///
     /// # Errors
-    /// Hosts without ranks, or more of them than [are connected](Self::most_ranks) in one.
+    /// [`Error::NoRanksPerHost`], or [`Error::TooManyRanks`] if a host has more than its [maximum
+    /// number of ranks](Self::max_ranks).
     pub fn between_hosts(self, ranks_per_host: usize, network: LinkModel) -> Result<Self> {
         let name = format!("{} between hosts of {ranks_per_host} ranks on {}", network.name, self.name);
         if ranks_per_host == 0 {
             return Err(Error::NoRanksPerHost { name });
         }
-        self.check_ranks(ranks_per_host.saturating_mul(self.ranks_inside()))?;
-        Ok(self.joined_by(ranks_per_host, network).named_as(&name))
+        self.check_ranks(ranks_per_host.saturating_mul(self.ranks_per_outer_member()))?;
+        Ok(self.joined_by(ranks_per_host, network).with_name(&name))
     }
 
-    /// The same under its own name, where it is known that so many are connected.
+    /// Connects units of `members` by `network` and keeps the name. The number of ranks is known to
+    /// be valid.
     pub(super) fn joined_by(mut self, members: usize, network: LinkModel) -> Self {
-        let ranks = members.saturating_mul(self.ranks_inside());
+        let ranks = members.saturating_mul(self.ranks_per_outer_member());
         if let Some(last) = self.levels.last_mut() {
             last.ranks = Some(ranks);
         }
@@ -54,15 +59,17 @@ impl LinkModel {
         self
     }
 
-    /// Ranks of a member of the outermost level.
-    pub(super) fn ranks_inside(&self) -> usize {
+    /// Returns the number of ranks of one member of the outermost level.
+    pub(super) fn ranks_per_outer_member(&self) -> usize {
         let inside = self.levels.len().checked_sub(2).and_then(|level| self.levels[level].ranks);
         inside.unwrap_or(1)
     }
 
-    /// Operations through several hosts are rings (or trees) through all of their ranks, whose bytes are on all levels at the same
-    /// time: they take as long as the slowest link that they pass, beside the startups and latencies of the levels. NCCL works so; how
-    /// near it comes depends on the machine. Without this, each level is paid in full, one after another.
+    /// Lets operations over several hosts use all levels of links at the same time.
+    ///
+    /// They are then rings or trees over all ranks, and take the startup times and latencies of all
+    /// levels plus the transfer time of the slowest link. NCCL works like this; how close it comes
+    /// depends on the machine. Without this option, the times of the levels add up.
     ///
     /// ```
     /// # use collectives::LinkModel;
@@ -77,61 +84,63 @@ impl LinkModel {
         Self { pipelined: true, ..self }
     }
 
-    /// How many ranks these links connect; `None` is any number.
+    /// Maximum number of connected ranks. `None` means any number.
     #[must_use]
-    pub fn most_ranks(&self) -> Option<usize> {
+    pub fn max_ranks(&self) -> Option<usize> {
         self.levels.last().and_then(|level| level.ranks)
     }
 
-    /// Ranks of a host, where there are several levels of links: those whose links are the innermost ones.
+    /// Number of ranks of a host, which the innermost links connect. `None` if there is only one
+    /// level of links.
     #[must_use]
     pub fn ranks_per_host(&self) -> Option<usize> {
         if self.levels.len() > 1 { self.levels[0].ranks } else { None }
     }
 
-    /// How many ranks each level of links connects, from the inside; `None` is any number.
+    /// Number of ranks that each level of links connects, from the innermost level. `None` means
+    /// any number.
     #[must_use]
     pub fn ranks_by_level(&self) -> Vec<Option<usize>> {
         self.levels.iter().map(|level| level.ranks).collect()
     }
 
-    /// Checks that so many ranks are connected.
+    /// Checks that the given number of ranks can be connected.
     ///
     /// # Errors
     /// [`Error::TooManyRanks`].
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
-        match self.most_ranks().filter(|&most| ranks > most) {
-            Some(most) => Err(Error::TooManyRanks { link: self.name.clone(), most, asked: ranks }),
+        match self.max_ranks().filter(|&max| ranks > max) {
+            Some(max) => Err(Error::TooManyRanks { link: self.name.clone(), max, asked: ranks }),
             None => Ok(()),
         }
     }
 
-    /// An operation among these ranks, wherever they are; see [`cost`](Self::cost) for ranks `0..n`. O(levels x ranks), more where
-    /// the ranks are not ascending.
+    /// Returns the time of an operation among these ranks. See [`cost`](Self::cost) for ranks
+    /// `0..n`. O(levels x ranks) for ascending ranks, plus a sort for others.
     #[must_use]
     pub fn cost_among(&self, collective: CollectiveKind, ranks: &[usize], bytes: u64) -> Duration {
         match collective {
             _ if ranks.len() <= 1 => Duration::ZERO,
-            // By the links of the outermost level that it passes.
+            // A message uses the links of the outermost level that it crosses.
             CollectiveKind::Send => {
-                let spread = self.spread(ranks);
-                let level = spread.by_level.iter().rposition(|among| among.members > 1).unwrap_or(0);
-                self.levels[level].cost(collective, self.levels[level].among(2), bytes)
+                let placement = self.placement(ranks);
+                let level = placement.by_level.iter().rposition(|among| among.members > 1).unwrap_or(0);
+                self.levels[level].cost(collective, self.levels[level].members(2), bytes)
             }
-            _ => self.cost_of(collective, &self.spread(ranks), bytes),
+            _ => self.cost_of(collective, &self.placement(ranks), bytes),
         }
     }
 
-    /// An all-reduce of `bytes` on each of these ranks, wherever they are.
+    /// Returns the time of an all-reduce of `bytes` among these ranks.
     #[must_use]
     pub fn all_reduce_among(&self, ranks: &[usize], bytes: u64) -> Duration {
         self.cost_among(CollectiveKind::AllReduce, ranks, bytes)
     }
 
-    /// What an all-reduce of `bytes` takes at least among so many ranks, wherever they are, by the bandwidths alone: for bounds.
-    /// O(ranks).
+    /// Returns a lower bound on the time of an all-reduce of `bytes` among any `ranks` ranks, by
+    /// bandwidths alone. O(ranks).
     #[must_use]
-    pub fn least_all_reduce(&self, ranks: usize, bytes: u64) -> Duration {
+    pub fn all_reduce_lower_bound(&self, ranks: usize, bytes: u64) -> Duration {
         if ranks <= 1 {
             return Duration::ZERO;
         }
@@ -140,50 +149,50 @@ impl LinkModel {
             2.0 * (members - 1.0) / members * bytes as f64 / bytes_per_s
         };
         let host = &self.levels[0];
-        // Levels beyond the first network are free here.
+        // Levels outside of the first network are not counted.
         let on_hosts = |hosts: usize| {
             let inside = ring(ranks.div_ceil(hosts), host.bandwidth_bytes_per_s);
             let between = self.levels.get(1).map_or(0.0, |network| {
                 let adapters = network.adapters.min(ranks / hosts);
                 ring(hosts, network.bandwidth_bytes_per_s * adapters as f64)
             });
-            // A ring through all ranks moves at least as much on each level.
+            // A ring through all ranks moves at least this number of bytes on each level.
             if self.pipelined { inside.max(between) } else { inside + between }
         };
-        let fewest = self.ranks_per_host().map_or(1, |most| ranks.div_ceil(most));
-        let most = if self.levels.len() > 1 { ranks } else { 1 };
-        let seconds = (fewest..=most).map(on_hosts).fold(f64::INFINITY, f64::min);
+        let min_hosts = self.ranks_per_host().map_or(1, |max| ranks.div_ceil(max));
+        let max_hosts = if self.levels.len() > 1 { ranks } else { 1 };
+        let seconds = (min_hosts..=max_hosts).map(on_hosts).fold(f64::INFINITY, f64::min);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// How many ranks a unit of each level connects. Costs take the outermost one to connect all that there are:
-    /// [`check_ranks`](Self::check_ranks) says whether it does.
-    pub(super) fn units(&self) -> impl Iterator<Item = usize> {
+    /// Number of ranks that a unit of each level connects. The outermost level is assumed to
+    /// connect any number of ranks; [`check_ranks`](Self::check_ranks) checks its limit.
+    pub(super) fn unit_sizes(&self) -> impl Iterator<Item = usize> {
         let inner = self.levels[..self.levels.len() - 1].iter();
         inner.map(|level| level.ranks.unwrap_or(usize::MAX)).chain([usize::MAX])
     }
 
-    /// Of ranks `0..ranks`.
-    pub(super) fn spread_of_first(&self, ranks: usize) -> Spread {
-        let mut spread = Spread::of(ranks, self.levels.len());
+    /// Returns the placement of ranks `0..ranks`.
+    pub(super) fn placement_of_first(&self, ranks: usize) -> GroupPlacement {
+        let mut placement = GroupPlacement::of(ranks, self.levels.len());
         let (mut member, mut inside) = (1, 1);
-        for (level, unit) in self.levels.iter().zip(self.units()) {
+        for (level, unit) in self.levels.iter().zip(self.unit_sizes()) {
             let members = ranks.min(unit).div_ceil(member);
-            // The last member may have fewer ranks, and members of its own, than the others.
-            let fewest = match ranks % member {
+            // The last member may have fewer ranks and inner members than the others.
+            let min_ranks = match ranks % member {
                 0 => member.min(ranks),
                 rest => rest,
             };
-            spread.push(level, members, fewest, fewest.div_ceil(inside), member.min(ranks));
+            placement.push(level, members, min_ranks, min_ranks.div_ceil(inside), member.min(ranks));
             (inside, member) = (member, unit);
         }
-        spread
+        placement
     }
 
-    fn spread(&self, ranks: &[usize]) -> Spread {
+    fn placement(&self, ranks: &[usize]) -> GroupPlacement {
         let ascending = ranks.is_sorted_by(|a, b| a < b);
         if ascending && ranks.first() == Some(&0) && ranks.last() == Some(&(ranks.len() - 1)) {
-            return self.spread_of_first(ranks.len());
+            return self.placement_of_first(ranks.len());
         }
         let mut sorted;
         let ranks = if ascending {
@@ -193,68 +202,79 @@ impl LinkModel {
             sorted.sort_unstable();
             &sorted
         };
-        let mut spread = Spread::of(ranks.len(), self.levels.len());
+        let mut placement = GroupPlacement::of(ranks.len(), self.levels.len());
         let (mut size, mut inside) = (1, 1);
-        for (level, unit_size) in self.levels.iter().zip(self.units()) {
-            let (mut most_members, mut most_ranks) = (0, 0);
-            let (mut fewest_ranks, mut fewest_inside) = (usize::MAX, usize::MAX);
+        for (level, unit_size) in self.levels.iter().zip(self.unit_sizes()) {
+            let (mut max_members, mut max_ranks) = (0, 0);
+            let (mut min_ranks, mut min_inside) = (usize::MAX, usize::MAX);
             for unit in ranks.chunk_by(|a, b| a / unit_size == b / unit_size) {
                 let mut members = 0;
                 for member in unit.chunk_by(|a, b| a / size == b / size) {
                     members += 1;
-                    (fewest_ranks, most_ranks) =
-                        (fewest_ranks.min(member.len()), most_ranks.max(member.len()));
+                    (min_ranks, max_ranks) = (min_ranks.min(member.len()), max_ranks.max(member.len()));
                     let inside = member.chunk_by(|a, b| a / inside == b / inside).count();
-                    fewest_inside = fewest_inside.min(inside);
+                    min_inside = min_inside.min(inside);
                 }
-                most_members = most_members.max(members);
+                max_members = max_members.max(members);
             }
-            spread.push(level, most_members, fewest_ranks, fewest_inside, most_ranks);
+            placement.push(level, max_members, min_ranks, min_inside, max_ranks);
             (inside, size) = (size, unit_size);
         }
-        spread
+        placement
     }
 
-    pub(super) fn cost_of(&self, collective: CollectiveKind, spread: &Spread, bytes: u64) -> Duration {
-        self.total(collective, spread, bytes, |index, level, among| {
-            // Each rank regroups all of its bytes by host, and then a host's ranks send all of theirs.
+    pub(super) fn cost_of(
+        &self,
+        collective: CollectiveKind,
+        placement: &GroupPlacement,
+        bytes: u64,
+    ) -> Duration {
+        self.total(collective, placement, bytes, |index, level, among| {
+            // Each rank regroups its bytes by host, then the host's ranks send the bytes of all of
+            // them.
             let members =
-                if collective == CollectiveKind::AllToAll { spread.ranks_per_member[index] } else { 1 };
+                if collective == CollectiveKind::AllToAll { placement.ranks_per_member[index] } else { 1 };
             level.steps(collective, among, bytes.saturating_mul(members as u64))
         })
     }
 
-    pub(super) fn all_reduce_of(&self, algorithm: Algorithm, spread: &Spread, bytes: u64) -> Duration {
-        self.total(CollectiveKind::AllReduce, spread, bytes, |_, level, among| {
+    pub(super) fn all_reduce_of(
+        &self,
+        algorithm: Algorithm,
+        placement: &GroupPlacement,
+        bytes: u64,
+    ) -> Duration {
+        self.total(CollectiveKind::AllReduce, placement, bytes, |_, level, among| {
             (among.members > 1).then(|| level.all_reduce_steps(algorithm, among, bytes as f64))
         })
     }
 
-    /// The time of an operation's steps on all levels.
+    /// Returns the time of an operation's steps on all levels.
     fn total(
         &self,
         collective: CollectiveKind,
-        spread: &Spread,
+        placement: &GroupPlacement,
         bytes: u64,
-        steps: impl Fn(usize, &Level, Among) -> Option<Steps>,
+        steps: impl Fn(usize, &Level, LevelMembers) -> Option<Steps>,
     ) -> Duration {
-        let is_used = |among: &Among| among.members > 1;
-        let outermost = spread.by_level.iter().rposition(is_used);
-        let through_all = collective.bus_factor(spread.ranks).filter(|_| {
-            let several = spread.by_level.iter().filter(|&among| is_used(among)).count() > 1;
+        let is_used = |among: &LevelMembers| among.members > 1;
+        let outermost = placement.by_level.iter().rposition(is_used);
+        let through_all = collective.bus_factor(placement.ranks).filter(|_| {
+            let several = placement.by_level.iter().filter(|&among| is_used(among)).count() > 1;
             self.pipelined && several && collective != CollectiveKind::AllToAll
         });
         let (mut total, mut slowest) = (Duration::ZERO, Duration::ZERO);
-        for (index, (level, &among)) in self.levels.iter().zip(&spread.by_level).enumerate() {
+        for (index, (level, &among)) in self.levels.iter().zip(&placement.by_level).enumerate() {
             let Some(steps) = steps(index, level, among) else { continue };
-            let (begin, transfer) = level.parts(steps, among.bandwidth_bytes_per_s);
+            let (begin, transfer) = level.time_parts(steps, among.bandwidth_bytes_per_s);
             total = total.saturating_add(begin);
             if let Some(part) = through_all {
                 let steps = Steps { count: 0.0, bytes: part * bytes as f64 };
-                slowest = slowest.max(level.parts(steps, among.bandwidth_bytes_per_s).1);
+                slowest = slowest.max(level.time_parts(steps, among.bandwidth_bytes_per_s).1);
                 continue;
             }
-            // The two halves of an all-reduce inside a host are an operation each, before and after the one between hosts.
+            // Inside a host, an all-reduce is two operations: before and after the one between
+            // hosts.
             let again = match collective {
                 CollectiveKind::AllReduce if Some(index) != outermost => level.startup,
                 CollectiveKind::Barrier if Some(index) != outermost => begin,
@@ -266,23 +286,26 @@ impl LinkModel {
     }
 }
 
-impl Spread {
+impl GroupPlacement {
     fn of(ranks: usize, levels: usize) -> Self {
         let (by_level, ranks_per_member) = (Vec::with_capacity(levels), Vec::with_capacity(levels));
         Self { ranks, by_level, ranks_per_member }
     }
 
-    /// Adds the level outside of the last one: the most members of a unit, the fewest ranks of a member, the fewest members of the last
-    /// level that a member of this one has, and the most ranks of a member.
-    fn push(&mut self, level: &Level, members: usize, fewest: usize, fewest_inside: usize, most: usize) {
-        let adapters = level.adapters.min(fewest) as f64;
-        // What leaves a member has to come out of the links inside of it.
+    /// Adds the next outer level.
+    ///
+    /// `members` is the maximum number of members of a unit, `min_ranks` and `max_ranks` are the
+    /// extremes of the number of ranks of a member, and `min_inside` is the minimum number of
+    /// members of the previous level in a member of this one.
+    fn push(&mut self, level: &Level, members: usize, min_ranks: usize, min_inside: usize, max_ranks: usize) {
+        let adapters = level.adapters.min(min_ranks) as f64;
+        // The bytes that leave a member pass through the links inside of it.
         let inside = self
             .by_level
             .last()
-            .map_or(f64::INFINITY, |inside| inside.bandwidth_bytes_per_s * fewest_inside as f64);
+            .map_or(f64::INFINITY, |inside| inside.bandwidth_bytes_per_s * min_inside as f64);
         let bandwidth_bytes_per_s = (level.bandwidth_bytes_per_s * adapters).min(inside);
-        self.by_level.push(Among { members, bandwidth_bytes_per_s });
-        self.ranks_per_member.push(most);
+        self.by_level.push(LevelMembers { members, bandwidth_bytes_per_s });
+        self.ranks_per_member.push(max_ranks);
     }
 }

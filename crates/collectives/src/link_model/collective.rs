@@ -1,35 +1,38 @@
-//! The operations that have a cost.
+//! Operations of the cost model.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// An operation between the ranks of a group, as costs and measurements name it.
+/// Operation among the ranks of a group, as named in costs and measurements.
 ///
-/// Its `bytes` are counted as nccl-tests counts them: the larger of the send and the receive buffer of one rank.
+/// Its `bytes` are counted as in nccl-tests: the larger of the send and the receive buffer of one
+/// rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum CollectiveKind {
-    /// `bytes` are each rank's buffer.
+    /// Element-wise reduction. `bytes` is the size of each rank's buffer.
     AllReduce,
-    /// `bytes` are each rank's send buffer; it receives one part in `ranks` of them.
+    /// Element-wise reduction of which each rank receives one chunk. `bytes` is the size of each
+    /// rank's send buffer.
     ReduceScatter,
-    /// `bytes` are each rank's receive buffer; it sends one part in `ranks` of them.
+    /// Concatenation of all ranks' buffers. `bytes` is the size of each rank's receive buffer.
     AllGather,
-    /// `bytes` are each rank's buffer.
+    /// Copy of one rank's buffer. `bytes` is the size of each rank's buffer.
     Broadcast,
-    /// `bytes` are each rank's send buffer, of which each rank gets an equal part (its own rank as well).
+    /// Exchange of a chunk between every pair of ranks. `bytes` is the size of each rank's send
+    /// buffer, of which each rank gets an equal part, the sender included.
     AllToAll,
-    /// A message of `bytes` from one rank to another.
+    /// Message of `bytes` from one rank to another.
     Send,
-    /// No bytes.
+    /// Synchronization without bytes.
     Barrier,
 }
 
 impl CollectiveKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::AllReduce,
         Self::ReduceScatter,
@@ -40,7 +43,7 @@ impl CollectiveKind {
         Self::Barrier,
     ];
 
-    /// Its name, such as `all-reduce`.
+    /// Name of the operation, such as `all-reduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,9 +57,11 @@ impl CollectiveKind {
         }
     }
 
-    /// What part of `bytes` each link has to carry at least, whatever the algorithm; `None` where there are none.
+    /// Minimum fraction of `bytes` that each link carries under any algorithm. `None` for an
+    /// operation without bytes.
     ///
-    /// This times `bytes` by the time taken is nccl-tests' *bus bandwidth*, which is compared with a link's bandwidth:
+    /// The fraction times `bytes` divided by the measured time is the *bus bandwidth* of
+    /// nccl-tests, which is compared with a link's bandwidth:
     /// <https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md>.
     #[must_use]
     pub fn bus_factor(self, ranks: usize) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! A link's figures from what was measured on it.
+//! Fit of a link model to measurements.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use super::least_squares::non_negative;
 use super::{CollectiveKind, Level, LinkModel, Steps};
 use crate::{Error, Result};
 
-/// How long an operation took.
+/// Measured time of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measurement {
-    /// The operation.
+    /// Operation.
     pub collective: CollectiveKind,
-    /// Ranks in the group.
+    /// Number of ranks in the group.
     pub ranks: usize,
-    /// Size of the message, bytes, counted as [`CollectiveKind`] says for the operation.
+    /// Size of the message in bytes, counted as documented for the [`CollectiveKind`].
     pub bytes: u64,
-    /// The measured time of one operation; not zero.
+    /// Time of one operation. Not zero.
     pub time: Duration,
 }
 
-/// A [`LinkModel`] made from measurements, and how well it describes them.
+/// A [`LinkModel`] fitted to measurements, with its errors.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Fit {
-    /// The model. Its relative error is [`worst_error`](Fit::worst_error).
+    /// Fitted model. Its relative error is [`max_error`](Fit::max_error).
     pub link: LinkModel,
     /// For each measurement, in their order: modelled time / measured time - 1.
     pub relative_errors: Vec<f64>,
 }
 
 impl Fit {
-    /// The median of the errors' magnitudes.
+    /// Median of the absolute relative errors.
     #[must_use]
     pub fn median_error(&self) -> f64 {
         let magnitudes = self.sorted_magnitudes();
@@ -38,9 +38,9 @@ impl Fit {
         f64::midpoint(at(magnitudes.len().saturating_sub(1) / 2), at(magnitudes.len() / 2))
     }
 
-    /// The largest magnitude of an error.
+    /// Maximum of the absolute relative errors.
     #[must_use]
-    pub fn worst_error(&self) -> f64 {
+    pub fn max_error(&self) -> f64 {
         self.sorted_magnitudes().last().copied().unwrap_or(0.0)
     }
 
@@ -51,53 +51,60 @@ impl Fit {
     }
 }
 
-/// Errors and choices of algorithms settle in a few turns, or go back and forth between near equals.
-const TURNS: usize = 30;
+/// Number of least-squares iterations. Weights and algorithms settle in a few of them, or alternate
+/// between nearly equal solutions.
+const ITERATIONS: usize = 30;
 
 impl LinkModel {
-    /// Fits startup, latency and bandwidth of a link of one level, called `name`: none of them is negative, and the sum of the squared logarithms
-    /// of modelled / measured time is the smallest that was found (half as long is as wrong as twice as long).
+    /// Fits startup time, latency and bandwidth of a link model of one level, called `name`.
     ///
-    /// Startup is distinguished from latency by operations of different numbers of steps, that is among groups of different
-    /// sizes, and both from bandwidth by different numbers of bytes. Which algorithm an operation uses depends on the
-    /// parameters, and so do the weights that make logarithms of errors: linear least squares are solved again, with the
-    /// algorithms and weights of the solution before, up to 30 times. O(measurements).
+    /// The fit minimizes the sum of the squared logarithms of modelled / measured time, over
+    /// non-negative parameters: half of the time is as wrong as twice the time.
+    ///
+    /// Startup time and latency are distinguished by operations with different numbers of steps,
+    /// that is by groups of different sizes. Both are distinguished from the bandwidth by different
+    /// numbers of bytes. The algorithm of an operation depends on the parameters, and so do the
+    /// weights that turn errors into logarithms: a linear least-squares problem is solved 30 times,
+    /// each time with the algorithms and weights of the previous solution. The best solution is
+    /// returned. O(measurements).
     ///
     /// # Errors
-    /// [`Error::UnfitMeasurements`] when there are fewer than three, or too similar ones, or one took no time.
+    /// [`Error::UnfitMeasurements`] if there are fewer than three measurements, if they are too
+    /// similar, or if one of them took no time.
     pub fn fit(name: &str, measurements: &[Measurement]) -> Result<Fit> {
         let mut level = first_guess(measurements)?;
         let mut weights = vec![1.0; measurements.len()];
         let mut best: Option<(f64, Fit)> = None;
-        for _ in 0..TURNS {
+        for _ in 0..ITERATIONS {
             level = solve(&level, measurements, &weights)?;
             let link = LinkModel::of(name, level);
             let relative_errors: Vec<f64> = measurements.iter().map(|m| relative_error(&link, m)).collect();
             weights = relative_errors.iter().map(|&error| weight(error)).collect();
             let logarithms = relative_errors.iter().zip(&weights).map(|(error, weight)| error * weight);
             let squares = logarithms.map(|logarithm| logarithm * logarithm).sum::<f64>();
-            if best.as_ref().is_none_or(|(least, _)| squares < *least) {
+            if best.as_ref().is_none_or(|(min_squares, _)| squares < *min_squares) {
                 best = Some((squares, Fit { link, relative_errors }));
             }
         }
         let (_, fit) = best.ok_or_else(|| unfit("there are none"))?;
-        let error = fit.worst_error();
+        let error = fit.max_error();
         Ok(Fit { link: fit.link.with_relative_error(error), ..fit })
     }
 }
 
-/// What makes the logarithm of `1 + error` of an error.
+/// Factor from a relative error to the logarithm of `1 + error`.
 fn weight(error: f64) -> f64 {
-    // A first turn may model no time at all, whose logarithm is infinite.
+    // The first iteration may model a time of zero, whose logarithm is infinite.
     let error = error.max(-0.999);
     if error.abs() < 1e-9 { 1.0 } else { error.ln_1p() / error }
 }
 
-/// Figures of the right size, to choose the first algorithms by; and what can be said about measurements before that.
+/// Checks the measurements and returns parameters of the right magnitude, which select the first
+/// algorithms.
 fn first_guess(measurements: &[Measurement]) -> Result<Level> {
     if measurements.len() < 3 {
         let reason = format!(
-            "at least 3 are needed, for two sizes of groups and two sizes of messages, and there are {}",
+            "at least 3 are needed, for two group sizes and two message sizes, and there are {}",
             measurements.len()
         );
         return Err(unfit(&reason));
@@ -124,12 +131,12 @@ fn first_guess(measurements: &[Measurement]) -> Result<Level> {
 
 fn steps(level: &Level, measurement: &Measurement) -> Result<Steps> {
     let Measurement { collective, ranks, bytes, .. } = *measurement;
-    level.steps(collective, level.among(ranks), bytes).ok_or_else(|| {
+    level.steps(collective, level.members(ranks), bytes).ok_or_else(|| {
         unfit(&format!("one is of {collective} among fewer than two ranks, which costs nothing"))
     })
 }
 
-/// By the algorithms that `level` chooses.
+/// Solves for the parameters, with the algorithms that `level` selects.
 fn solve(level: &Level, measurements: &[Measurement], weights: &[f64]) -> Result<Level> {
     let rows = measurements.iter().zip(weights).map(|(m, weight)| {
         let steps = steps(level, m)?;
@@ -138,7 +145,8 @@ fn solve(level: &Level, measurements: &[Measurement], weights: &[f64]) -> Result
     let [startup, latency, time_per_byte] =
         non_negative(&rows.collect::<Result<Vec<_>>>()?).ok_or_else(|| {
             unfit(
-                "startup, latency and bandwidth cannot be distinguished: measure more group sizes and sizes",
+                "startup, latency and bandwidth cannot be distinguished: measure more group sizes and \
+                 message sizes",
             )
         })?;
     let is_time = |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| unfit(&error.to_string()));

@@ -1,4 +1,4 @@
-//! The file of a link model.
+//! File format of link models.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::{Algorithm, Algorithms, Level, LinkModel};
 use crate::{Error, Result};
 
-/// The format's name and version.
+/// Name and version of the format.
 const SCHEMA: &str = "deeppool/link/v1";
-/// Startup and latency of a level are no longer, microseconds: some minutes.
-const MOST_US: f64 = 1e9;
+/// Maximum startup time and latency of a level in microseconds (about 17 minutes).
+const MAX_TIME_US: f64 = 1e9;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,14 +30,14 @@ struct LinkFile {
 struct LevelFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ranks: Option<usize>,
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "default_adapters", skip_serializing_if = "is_default_adapters")]
     adapters: usize,
     bandwidth_bytes_per_s: f64,
-    #[serde(default = "all", skip_serializing_if = "is_all")]
+    #[serde(default = "default_achieved", skip_serializing_if = "is_default_achieved")]
     achieved: f64,
     startup_us: f64,
     latency_us: f64,
-    #[serde(default = "both", skip_serializing_if = "are_both")]
+    #[serde(default = "default_algorithms", skip_serializing_if = "is_default_algorithms")]
     algorithms: Vec<AlgorithmName>,
 }
 
@@ -49,43 +49,56 @@ enum AlgorithmName {
 }
 
 impl LinkModel {
-    /// Reads a file:
+    /// Reads a file of the format `deeppool/link/v1`:
     ///
     /// ```
     /// # use collectives::LinkModel;
     /// let cluster = LinkModel::from_json(r#"{
     ///   "schema": "deeppool/link/v1", "name": "my-cluster", "relative_error": 0.1,
     ///   "levels": [
-    ///     {"ranks": 8, "bandwidth_bytes_per_s": 300e9, "achieved": 0.775, "startup_us": 10, "latency_us": 1.5},
-    ///     {"ranks": 64, "adapters": 4, "bandwidth_bytes_per_s": 25e9, "startup_us": 10, "latency_us": 2.5,
-    ///      "algorithms": ["ring", "tree"]}
+    ///     {"ranks": 8, "bandwidth_bytes_per_s": 300e9, "achieved": 0.775,
+    ///      "startup_us": 10, "latency_us": 1.5},
+    ///     {"ranks": 64, "adapters": 4, "bandwidth_bytes_per_s": 25e9,
+    ///      "startup_us": 10, "latency_us": 2.5, "algorithms": ["ring", "tree"]}
     ///   ]
     /// }"#)?;
-    /// assert_eq!(cluster.most_ranks(), Some(64));
+    /// assert_eq!(cluster.max_ranks(), Some(64));
     /// # Ok::<(), collectives::Error>(())
     /// ```
     ///
-    /// Levels go from the inside to the outside. `ranks`: how many a level connects, those of the levels inside included (the last
-    /// level may leave it out: any number). `adapters`: of each of its members, that is of each host on the second level
-    /// ([`with_adapters`](Self::with_adapters); 1 where it is left out, and on the first level). `bandwidth_bytes_per_s`: of an adapter in one
-    /// direction, of which operations achieve the part `achieved` (1). `startup_us` is paid once an operation, `latency_us` once a step.
-    /// `algorithms`: what an all-reduce may choose from (both). `pipelined`: whether
-    /// operations are on several levels at once ([`pipelined`](Self::pipelined); false). `relative_error`: by what part times are known to be
-    /// off at worst.
+    /// Levels are listed from the innermost to the outermost:
+    ///
+    /// - `ranks`: number of ranks that the level connects, including those of the inner levels.
+    ///   Optional on the last level: any number.
+    /// - `adapters`: number of adapters of each member, for example of each host on the second
+    ///   level ([`with_adapters`](Self::with_adapters)). Default 1, and always 1 on the first
+    ///   level.
+    /// - `bandwidth_bytes_per_s`: bandwidth of an adapter in one direction.
+    /// - `achieved`: fraction of the bandwidth that operations achieve. Default 1.
+    /// - `startup_us`: time paid once an operation.
+    /// - `latency_us`: time paid once a step.
+    /// - `algorithms`: algorithms from which an all-reduce chooses. Default: both.
+    ///
+    /// Fields of the model:
+    ///
+    /// - `pipelined`: whether operations use several levels at once
+    ///   ([`pipelined`](Self::pipelined)). Default false.
+    /// - `relative_error`: maximum relative error of the modelled times, if known.
     ///
     /// # Errors
-    /// [`Error::BadLinkFile`], which names the file and the place in it.
+    /// [`Error::BadLinkFile`], with the file and the place in it.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bad = |reason: String| Error::BadLinkFile { file: path.to_owned(), reason };
         Self::parse(&whole_file::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
     }
 
-    /// A [built-in](Self::named) model by its name, or that of a [file](Self::load): whatever ends in `.json`, and any
-    /// other file that is there and has no built-in model's name.
+    /// Returns the [built-in](Self::named) model of this name, or the model in this
+    /// [file](Self::load). The argument is a file if it ends in `.json`, or if a file of this name
+    /// exists and no built-in model does.
     ///
     /// # Errors
-    /// Those of both.
+    /// Those of [`named`](Self::named) and [`load`](Self::load).
     pub fn named_or_loaded(name_or_file: &str) -> Result<Self> {
         let path = Path::new(name_or_file);
         if path.extension().is_some_and(|extension| extension == "json") {
@@ -95,15 +108,15 @@ impl LinkModel {
             .or_else(|unknown| if path.exists() { Self::load(path) } else { Err(unknown) })
     }
 
-    /// A model from a file's content.
+    /// Parses the content of a file.
     ///
     /// # Errors
-    /// [`Error::BadLinkFile`], with the name `link model`.
+    /// [`Error::BadLinkFile`], with the file name `link model`.
     pub fn from_json(text: &str) -> Result<Self> {
         Self::parse(text).map_err(|reason| Error::BadLinkFile { file: "link model".into(), reason })
     }
 
-    /// The content of a file that [`load`](Self::load) reads.
+    /// Returns the content of a file that [`load`](Self::load) reads.
     #[must_use]
     pub fn to_json(&self) -> String {
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
@@ -115,7 +128,7 @@ impl LinkModel {
             startup_us: micros(level.startup),
             latency_us: micros(level.latency),
             algorithms: match level.algorithms {
-                Algorithms::Both => both(),
+                Algorithms::Both => default_algorithms(),
                 Algorithms::Only(Algorithm::Ring) => vec![AlgorithmName::Ring],
                 Algorithms::Only(Algorithm::Tree) => vec![AlgorithmName::Tree],
             },
@@ -127,13 +140,13 @@ impl LinkModel {
             pipelined: self.pipelined,
             levels: self.levels.iter().map(level).collect(),
         };
-        // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
+        // Serialization fails only for maps with other keys than strings and for failing writers.
         serde_json::to_string_pretty(&file).unwrap_or_default()
     }
 
     fn parse(text: &str) -> std::result::Result<Self, String> {
         let link = Self::parse_any(text)?;
-        // Plans name links: two must not have one name.
+        // Plans refer to link models by name, so a name must be unique.
         let built_in = Self::named(&link.name).map(|built_in| Self::parse_any(&built_in.to_json()));
         if built_in.is_ok_and(|built_in| built_in.as_ref() != Ok(&link)) {
             let name = &link.name;
@@ -166,7 +179,7 @@ impl LinkModel {
         let mut levels: Vec<Level> = Vec::new();
         for (index, level) in file.levels.iter().enumerate() {
             let inside = levels.last().map_or(Some(1), |level| level.ranks);
-            let of_level = level.read(inside, index + 1 == file.levels.len());
+            let of_level = level.to_level(inside, index + 1 == file.levels.len());
             if index == 0 && level.adapters > 1 {
                 return Err("levels[0].adapters: a rank uses one at a time: give its bandwidth".into());
             }
@@ -177,8 +190,9 @@ impl LinkModel {
 }
 
 impl LevelFile {
-    /// The level around one that connects `inside` ranks; or the field that is wrong, and how.
-    fn read(
+    /// Returns the level around one that connects `inside` ranks, or the invalid field and the
+    /// reason.
+    fn to_level(
         &self,
         inside: Option<usize>,
         is_last: bool,
@@ -208,10 +222,10 @@ impl LevelFile {
             return Err(("adapters", "expected at least 1, got 0".into()));
         }
         let time = |field: &'static str, us: f64| {
-            if (0.0..=MOST_US).contains(&us) {
+            if (0.0..=MAX_TIME_US).contains(&us) {
                 return Ok(Duration::from_secs_f64(us / 1e6));
             }
-            Err((field, format!("expected microseconds from 0 to {MOST_US:e}, got {us}")))
+            Err((field, format!("expected microseconds from 0 to {MAX_TIME_US:e}, got {us}")))
         };
         let algorithms = match self.algorithms[..] {
             [] => return Err(("algorithms", "expected \"ring\", \"tree\" or both, got none".into())),
@@ -231,32 +245,32 @@ impl LevelFile {
     }
 }
 
-fn one() -> usize {
+fn default_adapters() -> usize {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-fn is_one(adapters: &usize) -> bool {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is given by serde")]
+fn is_default_adapters(adapters: &usize) -> bool {
     *adapters == 1
 }
 
-fn all() -> f64 {
+fn default_achieved() -> f64 {
     1.0
 }
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     clippy::float_cmp,
-    reason = "serde asks so, for what is left out"
+    reason = "the signature is given by serde; the value is exact"
 )]
-fn is_all(achieved: &f64) -> bool {
+fn is_default_achieved(achieved: &f64) -> bool {
     *achieved == 1.0
 }
 
-fn both() -> Vec<AlgorithmName> {
+fn default_algorithms() -> Vec<AlgorithmName> {
     vec![AlgorithmName::Ring, AlgorithmName::Tree]
 }
 
-fn are_both(algorithms: &[AlgorithmName]) -> bool {
+fn is_default_algorithms(algorithms: &[AlgorithmName]) -> bool {
     algorithms.len() > 1
 }

@@ -1,14 +1,15 @@
-//! Three unknowns that are not negative, by least squares.
+//! Least squares in three non-negative unknowns.
 
-/// The `x >= 0` for which the sum of `(row . x - target)^2` over all rows is smallest, or `None` when the rows do not determine
-/// it. Exact: of the unknowns, any set may be zero, so all eight are tried. O(rows).
+/// Returns the `x >= 0` that minimizes the sum of `(row . x - target)^2` over all rows, or `None`
+/// if the rows do not determine it. Exact: all eight sets of unknowns that may be zero are tried.
+/// O(rows).
 pub(super) fn non_negative(rows: &[([f64; 3], f64)]) -> Option<[f64; 3]> {
     let norms: [f64; 3] =
         std::array::from_fn(|i| rows.iter().map(|(row, _)| row[i] * row[i]).sum::<f64>().sqrt());
     if norms.iter().any(|norm| !norm.is_finite() || *norm == 0.0) {
         return None;
     }
-    // In columns of length one the unknowns are of one size, however different their units.
+    // Columns of norm 1 give unknowns of similar magnitude for any units.
     let gram: [[f64; 3]; 3] = std::array::from_fn(|i| {
         std::array::from_fn(|j| {
             rows.iter().map(|(row, _)| row[i] / norms[i] * (row[j] / norms[j])).sum::<f64>()
@@ -16,11 +17,11 @@ pub(super) fn non_negative(rows: &[([f64; 3], f64)]) -> Option<[f64; 3]> {
     });
     let target: [f64; 3] =
         std::array::from_fn(|i| rows.iter().map(|(row, target)| row[i] / norms[i] * target).sum());
-    // Columns that are nearly multiples of each other.
+    // Some columns are nearly linearly dependent.
     if determinant(&gram) < 1e-9 {
         return None;
     }
-    // What the sum of squares is beyond that of the targets.
+    // Sum of squared errors minus the sum of squared targets.
     let excess = |x: &[f64; 3]| -> f64 {
         (0..3).map(|i| x[i] * ((0..3).map(|j| gram[i][j] * x[j]).sum::<f64>() - 2.0 * target[i])).sum()
     };
@@ -31,9 +32,9 @@ pub(super) fn non_negative(rows: &[([f64; 3], f64)]) -> Option<[f64; 3]> {
         .map(|x| std::array::from_fn(|i| x[i] / norms[i]))
 }
 
-/// Solves for the free unknowns, the others being zero, by Cramer's rule.
+/// Solves for the free unknowns by Cramer's rule. The other unknowns are zero.
 fn solve(gram: &[[f64; 3]; 3], target: &[f64; 3], is_free: impl Fn(usize) -> bool) -> [f64; 3] {
-    // A bound unknown's equation is replaced by `x = 0`.
+    // The equation of an unknown that is not free is replaced by `x = 0`.
     let matrix: [[f64; 3]; 3] =
         std::array::from_fn(|i| {
             std::array::from_fn(|j| {
@@ -61,10 +62,10 @@ mod tests {
 
     #[test]
     fn unknowns_that_would_be_negative_are_zero() {
-        // Unbounded, the first would be -1 and the others 1.
+        // Without the constraint, the first unknown would be -1 and the others 1.
         let rows = [[1.0, 1.0, 1.0], [1.0, 2.0, 0.0], [1.0, 0.0, 2.0], [0.0, 1.0, 0.0]];
         let x = non_negative(&rows.map(|row| (row, 1.0))).unwrap();
-        // The slow way: over a fine grid, nothing is better.
+        // No point of a fine grid is better.
         let squares = |x: [f64; 3]| -> f64 {
             rows.iter().map(|row| (0..3).map(|i| row[i] * x[i]).sum::<f64>() - 1.0).map(|e| e * e).sum()
         };
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_say_the_same_determine_nothing() {
+    fn dependent_rows_have_no_solution() {
         let of = |rows: [[f64; 3]; 3]| non_negative(&rows.map(|row| (row, 1.0)));
         assert_eq!(of([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 1.0, 1.0]]), None);
         assert_eq!(of([[1.0, 0.0, 1.0], [1.0, 0.0, 2.0], [3.0, 0.0, 1.0]]), None);

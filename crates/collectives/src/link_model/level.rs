@@ -1,34 +1,38 @@
-//! One level of links, all alike.
+//! One level of links with equal parameters.
 
 use std::time::Duration;
 
 use super::{Algorithm, CollectiveKind, Steps};
 
-/// The figures of one level: the links between the ranks of a host, between the hosts of a cluster, and so on.
+/// Parameters of one level: the links between the ranks of a host, between the hosts of a cluster,
+/// and so on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Level {
-    /// Ranks that it connects, those of the levels inside it included; a multiple of theirs. `None` is any number.
+    /// Number of connected ranks, including those of the inner levels; a multiple of theirs. `None`
+    /// means any number.
     pub(super) ranks: Option<usize>,
     pub(super) startup: Duration,
     pub(super) latency: Duration,
-    /// What one adapter achieves in one direction.
+    /// Achieved bandwidth of one adapter in one direction.
     pub(super) bandwidth_bytes_per_s: f64,
-    /// Of each of its members (a rank, or a host): a rank uses one of them, the ranks of a host use all.
+    /// Number of adapters of each member (a rank or a host). A rank uses one of them, the ranks of
+    /// a host use all.
     pub(super) adapters: usize,
-    /// How an all-reduce may go about it.
+    /// Algorithms from which an all-reduce chooses.
     pub(super) algorithms: Algorithms,
 }
 
-/// Which algorithms an all-reduce may choose from.
+/// Algorithms from which an all-reduce chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithms {
     Both,
     Only(Algorithm),
 }
 
-/// How many members of a level an operation is among, and the bandwidth that each of them has for it in one direction.
+/// Number of members of a level in an operation, and the bandwidth of each of them in one
+/// direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Among {
+pub(super) struct LevelMembers {
     pub(super) members: usize,
     pub(super) bandwidth_bytes_per_s: f64,
 }
@@ -39,36 +43,36 @@ impl Level {
         Self { ranks, startup, latency, bandwidth_bytes_per_s, adapters, algorithms }
     }
 
-    /// Members that use one adapter.
-    pub(super) fn among(&self, members: usize) -> Among {
-        Among { members, bandwidth_bytes_per_s: self.bandwidth_bytes_per_s }
+    /// Returns `members` members that use one adapter each.
+    pub(super) fn members(&self, members: usize) -> LevelMembers {
+        LevelMembers { members, bandwidth_bytes_per_s: self.bandwidth_bytes_per_s }
     }
 
-    /// Of steps that use one adapter.
+    /// Returns the time of steps that use one adapter.
     pub(super) fn time(&self, steps: Steps) -> Duration {
         self.time_at(steps, self.bandwidth_bytes_per_s)
     }
 
     fn time_at(&self, steps: Steps, bandwidth_bytes_per_s: f64) -> Duration {
-        let (begin, transfer) = self.parts(steps, bandwidth_bytes_per_s);
+        let (begin, transfer) = self.time_parts(steps, bandwidth_bytes_per_s);
         begin.saturating_add(transfer)
     }
 
-    /// Startup and latencies, and the time of the bytes.
-    pub(super) fn parts(&self, steps: Steps, bandwidth_bytes_per_s: f64) -> (Duration, Duration) {
-        // Longer than a Duration can say only for absurd inputs, for which "for ever" is the answer.
+    /// Returns the time of the startup and the latencies, and the time of the transfer.
+    pub(super) fn time_parts(&self, steps: Steps, bandwidth_bytes_per_s: f64) -> (Duration, Duration) {
+        // Only absurd inputs exceed the range of a Duration: the time is then the maximum.
         let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let begin = self.startup.as_secs_f64() + steps.count * self.latency.as_secs_f64();
         (time(begin), time(steps.bytes / bandwidth_bytes_per_s))
     }
 
-    pub(super) fn cost(&self, collective: CollectiveKind, among: Among, bytes: u64) -> Duration {
+    pub(super) fn cost(&self, collective: CollectiveKind, among: LevelMembers, bytes: u64) -> Duration {
         let steps = self.steps(collective, among, bytes);
         steps.map_or(Duration::ZERO, |steps| self.time_at(steps, among.bandwidth_bytes_per_s))
     }
 
-    /// Those of the fastest algorithm; `None` for a single rank.
-    pub(super) fn steps(&self, collective: CollectiveKind, among: Among, bytes: u64) -> Option<Steps> {
+    /// Returns the steps of the fastest algorithm, or `None` for a single rank.
+    pub(super) fn steps(&self, collective: CollectiveKind, among: LevelMembers, bytes: u64) -> Option<Steps> {
         let (ranks, bytes) = (among.members, bytes as f64);
         if ranks <= 1 && collective != CollectiveKind::Send {
             return None;
@@ -83,7 +87,7 @@ impl Level {
             (CollectiveKind::AllReduce, Algorithms::Only(algorithm)) => {
                 self.all_reduce_steps(algorithm, among, bytes)
             }
-            // A pairwise exchange has as many steps as a ring, of the same sizes.
+            // A pairwise exchange has the same steps as a ring.
             (CollectiveKind::ReduceScatter | CollectiveKind::AllGather | CollectiveKind::AllToAll, _) => {
                 Steps::ring(ranks, 1.0, bytes)
             }
@@ -95,7 +99,7 @@ impl Level {
         })
     }
 
-    pub(super) fn all_reduce_steps(&self, algorithm: Algorithm, among: Among, bytes: f64) -> Steps {
+    pub(super) fn all_reduce_steps(&self, algorithm: Algorithm, among: LevelMembers, bytes: f64) -> Steps {
         match algorithm {
             Algorithm::Ring => Steps::ring(among.members, 2.0, bytes),
             Algorithm::Tree => {

@@ -1,4 +1,4 @@
-//! How a process aborts the whole job.
+//! Abort of the whole job.
 
 use std::panic;
 use std::process;
@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use super::library;
 
-/// Whether MPI is initialised, and not finalised.
+/// Whether MPI is initialized and not finalized.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// How long the library may take to end the job.
+/// Maximum time that the library may take to end the job.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// From now on a panic of any thread aborts the job, after its message: other ranks would wait for this one.
+/// Makes a panic of any thread abort the job after its message, because other ranks would wait for
+/// this one.
 pub(super) fn abort_on_panic() {
     static INSTALLED: Once = Once::new();
     IN_USE.store(true, Ordering::SeqCst);
@@ -30,28 +31,28 @@ pub(super) fn abort_on_panic() {
     });
 }
 
-/// Aborts the job for a panic of which the hook did not run, because the program has replaced it.
+/// Aborts the job if this thread panics. Needed if the program has replaced the panic hook.
 pub(super) fn abort_if_panicking() {
     if thread::panicking() && IN_USE.load(Ordering::SeqCst) {
         abort_job();
     }
 }
 
-/// A line on standard error, in one piece: the pieces of several ranks would be mixed.
+/// Prints a line on standard error in one write, so that the lines of several ranks do not mix.
 pub(super) fn print_line(line: &str) {
     let line = format!("{line}\n");
     eprint!("{line}");
 }
 
-/// From now on a panic ends only its thread again.
-pub(super) fn finalised() {
+/// Makes a panic end only its thread again.
+pub(super) fn stop_aborting_on_panic() {
     IN_USE.store(false, Ordering::SeqCst);
 }
 
-/// Aborts all ranks, this process within a second. Takes no lock: the thread that panics, or another one, may hold any of
-/// them.
+/// Aborts all ranks, and this process within a second. Takes no lock, because a panicking or any
+/// other thread may hold it.
 pub(super) fn abort_job() -> ! {
-    // If the library hangs, `mpirun` ends the job because this process has aborted.
+    // If the library hangs, `mpirun` ends the job because this process aborts.
     let _ = thread::Builder::new().spawn(|| {
         thread::sleep(ABORT_TIMEOUT);
         process::abort();

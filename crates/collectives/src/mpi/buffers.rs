@@ -1,4 +1,4 @@
-//! The memory of an operation, whatever its elements.
+//! Buffers of an operation, independent of their element type.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -12,9 +12,9 @@ use mpi::ffi;
 
 use crate::{Element, ElementType, Exchanged, ReduceOp, bf16, f16};
 
-/// The vectors of an operation, whatever their elements.
+/// Vectors of an operation, independent of their element type.
 pub(super) struct Buffers {
-    /// An `Exchanged<Vec<T>>`. Not accessed while MPI has the pointers below.
+    /// An `Exchanged<Vec<T>>`. Not accessed while MPI uses the pointers below.
     owner: Box<dyn Any + Send>,
     pub(super) send: *const c_void,
     pub(super) receive: *mut c_void,
@@ -23,13 +23,13 @@ pub(super) struct Buffers {
     pub(super) receive_len: usize,
 }
 
-// SAFETY: the pointers lead into the owner, which may be sent.
+// SAFETY: the pointers are into the owner, which is `Send`.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
     pub(super) fn new<T: Element>(vectors: Exchanged<Vec<T>>) -> Self {
         let mut owner = Box::new(vectors);
-        // An empty vector of bytes has the address 1, which MPI takes for `MPI_IN_PLACE`.
+        // An empty vector of bytes has the address 1, which is MPI's `MPI_IN_PLACE`.
         let send = if owner.send.is_empty() { ptr::null() } else { owner.send.as_ptr().cast() };
         let receive =
             if owner.receive.is_empty() { ptr::null_mut() } else { owner.receive.as_mut_ptr().cast() };
@@ -43,12 +43,12 @@ impl Buffers {
         }
     }
 
-    /// The vectors, if they are of this type.
+    /// Returns the vectors if their elements are of this type.
     pub(super) fn take<T: Element>(self) -> Option<Exchanged<Vec<T>>> {
         self.owner.downcast().ok().map(|vectors| *vectors)
     }
 
-    /// Appends words of the receive buffer to a message; zeros fill the last word up.
+    /// Appends words of the receive buffer to a message. Zeros fill up the last word.
     pub(super) fn append_words(&self, words: Range<usize>, message: &mut Vec<u64>) {
         let bytes = self.receive_len * self.element.size_bytes();
         let (start, end) = (words.start * size_of::<u64>(), bytes.min(words.end * size_of::<u64>()));
@@ -56,8 +56,9 @@ impl Buffers {
         message.reserve(words.len());
         let to = message.spare_capacity_mut();
         to[last].write(0);
-        // SAFETY: the vector has these bytes, and the words have room for as many; the two are apart. Plain numbers, both.
-        // All words are written before the message has them: the last one above, if not by the copy.
+        // SAFETY: the vector has these bytes, the words have room for them, and the two do not
+        // overlap. Both are plain numbers. All words are written before `set_len`: the last one
+        // above, the others by the copy.
         unsafe {
             let from = self.receive.cast::<u8>().cast_const().add(start);
             ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast::<u8>(), end - start);
@@ -65,8 +66,8 @@ impl Buffers {
         }
     }
 
-    /// Replaces the elements that are in these words of the receive buffer by the reduction of the words that all ranks have
-    /// for them, in the order of the ranks.
+    /// Replaces the elements in these words of the receive buffer by the reduction of all ranks'
+    /// words, in the order of the ranks.
     pub(super) fn reduce_words<'a>(
         &mut self,
         words: Range<usize>,
@@ -94,12 +95,14 @@ impl Buffers {
         let start = elements(words.start).min(self.receive_len);
         let len = elements(words.len()).min(self.receive_len - start);
         let as_elements = |words: &'a [u64]| {
-            // SAFETY: an element is no larger than a word, its alignment neither, and any bits are one.
+            // SAFETY: a word is at least as large and as aligned as an element, and any bits are
+            // valid.
             unsafe { slice::from_raw_parts(words.as_ptr().cast::<T>(), elements(words.len())) }
         };
         let inputs: Vec<&[T]> = inputs.map(as_elements).collect();
         if len > 0 {
-            // SAFETY: the vector is of this type and has these elements, and MPI does not have the pointer now.
+            // SAFETY: the vector is of this type and has these elements, and MPI does not use the
+            // pointer.
             let output = unsafe { slice::from_raw_parts_mut(self.receive.cast::<T>().add(start), len) };
             T::reduce(op, &inputs, output);
         }
@@ -114,7 +117,7 @@ impl Buffers {
                 ElementType::I32 => ffi::RSMPI_INT32_T,
                 ElementType::I64 => ffi::RSMPI_INT64_T,
                 ElementType::U8 => ffi::RSMPI_UINT8_T,
-                // Only moved, never reduced: MPI has no such numbers.
+                // Only moved, never reduced: MPI has no such types.
                 ElementType::F16 | ElementType::Bf16 => ffi::RSMPI_UINT16_T,
             }
         }

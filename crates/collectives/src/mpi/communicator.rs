@@ -1,4 +1,4 @@
-//! A process's view of a group.
+//! Implementation of the communicator traits for MPI.
 
 use std::sync::Arc;
 
@@ -6,34 +6,36 @@ use super::abort;
 use super::buffers::Buffers;
 use super::group_creation::create;
 use super::group_plan::GroupPlan;
-use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest, Pending};
-use super::shared::Shared;
-use crate::membership::{of_one_color, place_among};
+use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiOperation, MpiRequest};
+use super::shared_engine::SharedEngine;
+use crate::membership::{index_in_subgroup, ranks_with_color};
 use crate::{
     Call, Communicator, Element, Exchanged, Group, Operation, PendingRedistribution, Redistribution,
     ReduceOp, Result,
 };
 
-/// One process's communicator of a group.
+/// One process's handle of a group.
 ///
-/// Its clones and subgroups are the same rank; several threads may use them at once as long as each group's collectives
-/// have one order on all ranks. An operation only goes on while some thread of the process polls or waits for any request:
-/// a rank that is busy elsewhere holds the others up.
+/// Clones and subgroups belong to the same rank. Several threads may use them at once if each
+/// group's collectives have the same order on all ranks. An operation makes progress only while
+/// some thread of the process polls or waits for any request: a rank that is busy elsewhere delays
+/// the others.
 ///
-/// Half-precision numbers are moved but not reduced. Where a maximum or minimum meets a NaN, the result may be either;
-/// sums of floats are the same on all ranks: those of small all-reduces (at most 16 KiB from a rank to all others together) are taken
-/// in the order of the ranks, as between threads, and others in an order that MPI chooses by length and size of the group.
+/// Half-precision numbers can be moved but not reduced. The maximum or minimum of a number and a
+/// NaN may be either. Sums of floats are the same on all ranks. Small all-reduces (at most 16 KiB
+/// from a rank to all others together) are summed in the order of the ranks, as between threads.
+/// Others are summed in an order that MPI chooses by the length and the size of the group.
 #[derive(Debug)]
 pub struct MpiCommunicator {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEngine>,
     group: usize,
     rank: usize,
     size: usize,
 }
 
 impl MpiCommunicator {
-    /// A handle that the engine has counted.
-    pub(super) fn new(shared: Arc<Shared>, group: usize, rank: usize, size: usize) -> Self {
+    /// Creates a handle that the engine has already counted.
+    pub(super) fn new(shared: Arc<SharedEngine>, group: usize, rank: usize, size: usize) -> Self {
         Self { shared, group, rank, size }
     }
 
@@ -43,10 +45,10 @@ impl MpiCommunicator {
         element: Option<crate::ElementType>,
         send: Vec<T>,
         receive: Vec<T>,
-    ) -> Result<Pending<T>> {
+    ) -> Result<MpiOperation<T>> {
         let buffers = Buffers::new(Exchanged { send, receive });
         let id = self.shared.engine().start(self.group, Call { operation, element }, buffers)?;
-        Ok(Pending::new(Arc::clone(&self.shared), id))
+        Ok(MpiOperation::new(Arc::clone(&self.shared), id))
     }
 
     fn start_on_one<T: Element>(&self, operation: Operation, buffer: Vec<T>) -> Result<MpiRequest<T>> {
@@ -103,19 +105,19 @@ impl Group for MpiCommunicator {
             let sequence = engine.groups[self.group].next_sequence;
             let call = Call { operation: Operation::Split, element: None };
             let id = engine.start(self.group, call, buffers)?;
-            (sequence, Pending::<i64>::new(Arc::clone(&self.shared), id))
+            (sequence, MpiOperation::<i64>::new(Arc::clone(&self.shared), id))
         };
         let choices = pending.wait()?.receive;
         let Some(color) = color else { return Ok(None) };
 
         let choices = choices.chunks_exact(2).map(|choice| (choice[0], choice[1]));
-        let ranks = of_one_color(choices, i64::from(color));
+        let ranks = ranks_with_color(choices, i64::from(color));
         let place = ranks.iter().position(|&rank| rank == self.rank);
         place.map(|place| self.subgroup(Some(sequence), &ranks, place)).transpose()
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Self> {
-        let place = place_among(ranks, self.rank, self.size)?;
+        let place = index_in_subgroup(ranks, self.rank, self.size)?;
         self.subgroup(None, ranks, place)
     }
 

@@ -1,4 +1,4 @@
-//! What this rank knows about one group.
+//! State of the groups of this rank.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::{Index, IndexMut};
@@ -7,31 +7,32 @@ use std::time::Instant;
 use super::library::Comm;
 use crate::{Error, Result};
 
-/// A group that this rank is in.
+/// A group that contains this rank.
 #[derive(Debug)]
-pub(super) struct GroupState {
+pub(super) struct MpiGroup {
     pub(super) comm: Comm,
-    /// The world's ranks, by their place in the group.
+    /// Ranks of the members in the world.
     pub(super) members: Vec<usize>,
-    /// This rank's place.
+    /// This rank's number in the group.
     pub(super) rank: usize,
-    /// The number of the next collective.
+    /// Sequence number of the next collective.
     pub(super) next_sequence: u64,
-    /// Subgroups of which this rank has been the first member.
+    /// Number of created subgroups whose first member is this rank.
     pub(super) groups_led: u64,
-    /// Communicators of the program, and one more if the group was created from a list of ranks.
+    /// Number of communicators in the program, plus one if the group was created from a list of
+    /// ranks.
     pub(super) handles: usize,
-    /// The members that have left.
+    /// Members that have left.
     pub(super) left: HashSet<usize>,
     /// Whether this rank has left.
     pub(super) has_left: bool,
-    /// When this rank last received the group's notices.
+    /// Time of the last poll for the group's notices.
     pub(super) notices_polled: Option<Instant>,
-    /// Why the group cannot be used any more.
+    /// Error because of which the group cannot be used any more.
     pub(super) failure: Option<Error>,
 }
 
-impl GroupState {
+impl MpiGroup {
     pub(super) fn new(comm: Comm, members: Vec<usize>, rank: usize) -> Self {
         Self {
             comm,
@@ -47,66 +48,66 @@ impl GroupState {
         }
     }
 
-    /// The group's failure, if it has failed.
+    /// Returns the group's error if it has failed.
     pub(super) fn usable(&self) -> Result<()> {
         self.failure.clone().map_or(Ok(()), Err)
     }
 
-    /// This rank in the world.
+    /// Returns this rank's number in the world.
     pub(super) fn world_rank(&self) -> usize {
         self.members[self.rank]
     }
 
-    /// The places of all other members.
+    /// Returns the numbers of all other members.
     pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let rank = self.rank;
         (0..self.members.len()).filter(move |&member| member != rank)
     }
 }
 
-/// The groups that this rank is in, by numbers that are not used again.
+/// Groups of this rank by identifiers, which are never reused.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    there: BTreeMap<usize, GroupState>,
+    by_id: BTreeMap<usize, MpiGroup>,
     next: usize,
 }
 
 impl Groups {
-    /// Adds a group and gives its number.
-    pub(super) fn add(&mut self, group: GroupState) -> usize {
-        self.there.insert(self.next, group);
+    /// Adds a group and returns its identifier.
+    pub(super) fn add(&mut self, group: MpiGroup) -> usize {
+        self.by_id.insert(self.next, group);
         self.next += 1;
         self.next - 1
     }
 
-    pub(super) fn remove(&mut self, group: usize) -> Option<GroupState> {
-        self.there.remove(&group)
+    pub(super) fn remove(&mut self, group: usize) -> Option<MpiGroup> {
+        self.by_id.remove(&group)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.there.len()
+        self.by_id.len()
     }
 
-    /// The numbers of at most `count` groups from a number on.
-    pub(super) fn from(&self, first: usize, count: usize) -> Vec<usize> {
-        self.there.range(first..).map(|(&group, _)| group).take(count).collect()
+    /// Returns the identifiers of at most `count` groups, starting at `first`.
+    pub(super) fn ids_from(&self, first: usize, count: usize) -> Vec<usize> {
+        self.by_id.range(first..).map(|(&group, _)| group).take(count).collect()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &GroupState> {
-        self.there.values()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &MpiGroup> {
+        self.by_id.values()
     }
 }
 
 impl Index<usize> for Groups {
-    type Output = GroupState;
+    type Output = MpiGroup;
 
-    fn index(&self, group: usize) -> &GroupState {
-        &self.there[&group]
+    fn index(&self, group: usize) -> &MpiGroup {
+        &self.by_id[&group]
     }
 }
 
 impl IndexMut<usize> for Groups {
-    fn index_mut(&mut self, group: usize) -> &mut GroupState {
-        self.there.get_mut(&group).expect("a group stays as long as it has a handle or anything under way")
+    fn index_mut(&mut self, group: usize) -> &mut MpiGroup {
+        self.by_id.get_mut(&group).expect("a group exists while it has a handle or a pending operation")
     }
 }

@@ -1,4 +1,4 @@
-//! New groups: MPI creates a communicator once all members have called for it.
+//! Creation of groups. MPI creates a communicator when all members have called for it.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use super::abort;
 use super::backoff::Backoff;
-use super::engine::NOTICES_EVERY;
-use super::group::GroupState;
+use super::engine::NOTICE_INTERVAL;
+use super::group::MpiGroup;
 use super::group_plan::GroupPlan;
-use super::library::{self, Comm, Failure};
-use super::operation::GRACE;
-use super::shared::Shared;
+use super::library::{self, Comm, LibraryFailure};
+use super::operation::GRACE_PERIOD;
+use super::shared_engine::SharedEngine;
 use crate::{Error, Result};
 
-/// Creates a group, or finds it if it was created from the same list of ranks before, with a handle for the caller.
-/// `place` is this rank's in it.
-pub(super) fn create(shared: &Arc<Shared>, plan: &GroupPlan, place: usize) -> Result<usize> {
+/// Creates a group with a handle for the caller, or returns the existing group of the same list of
+/// ranks. `place` is this rank's number in it.
+pub(super) fn create(shared: &Arc<SharedEngine>, plan: &GroupPlan, place: usize) -> Result<usize> {
     if plan.split.is_none() {
-        if let Some(group) = claim(shared, plan)? {
+        if let Some(group) = find_or_reserve(shared, plan)? {
             return Ok(group);
         }
     }
@@ -40,8 +40,9 @@ pub(super) fn create(shared: &Arc<Shared>, plan: &GroupPlan, place: usize) -> Re
     created
 }
 
-/// The group if it exists; otherwise it is this thread that creates it.
-fn claim(shared: &Shared, plan: &GroupPlan) -> Result<Option<usize>> {
+/// Returns the group if it exists. Otherwise reserves its creation for this thread and returns
+/// `None`.
+fn find_or_reserve(shared: &SharedEngine, plan: &GroupPlan) -> Result<Option<usize>> {
     let mut backoff = Backoff::new(shared.strategy);
     loop {
         let mut engine = shared.engine();
@@ -51,7 +52,7 @@ fn claim(shared: &Shared, plan: &GroupPlan) -> Result<Option<usize>> {
                 engine.retain(group);
                 return Ok(Some(group));
             }
-            // The thread that creates it checks the time-out.
+            // The creating thread checks the time-out.
             Some(None) => engine.progress(),
             None => {
                 engine.groups[plan.parent].usable()?;
@@ -64,17 +65,18 @@ fn claim(shared: &Shared, plan: &GroupPlan) -> Result<Option<usize>> {
     }
 }
 
-fn create_new(shared: &Arc<Shared>, plan: &GroupPlan, place: usize) -> Result<usize> {
+fn create_new(shared: &Arc<SharedEngine>, plan: &GroupPlan, place: usize) -> Result<usize> {
     let tag = gather_members(shared, plan, place)?;
     let comm = shared.engine().groups[plan.parent].comm;
-    // Without the engine's lock: this waits for the other members, who may need this process for something else first.
-    let made = with_watchdog(shared, plan, || library::create_group(comm, &plan.ranks, tag));
+    // Without the engine's lock: the call waits for the other members, which may first need another
+    // operation of this process.
+    let created = with_watchdog(shared, plan, || library::create_group(comm, &plan.ranks, tag));
     let mut engine = shared.engine();
     let parent = &engine.groups[plan.parent];
-    match made {
+    match created {
         Ok(comm) => {
             let members = plan.ranks.iter().map(|&rank| parent.members[rank]).collect();
-            let group = engine.groups.add(GroupState::new(comm, members, place));
+            let group = engine.groups.add(MpiGroup::new(comm, members, place));
             engine.retain(group);
             Ok(group)
         }
@@ -85,8 +87,9 @@ fn create_new(shared: &Arc<Shared>, plan: &GroupPlan, place: usize) -> Result<us
     }
 }
 
-/// Waits until all members have called for the group, and gives the tag under which they create it.
-fn gather_members(shared: &Shared, plan: &GroupPlan, place: usize) -> Result<c_int> {
+/// Waits until all members have called for the group, and returns the tag with which they create
+/// it.
+fn gather_members(shared: &SharedEngine, plan: &GroupPlan, place: usize) -> Result<c_int> {
     let started = Instant::now();
     let groups_led = {
         let mut engine = shared.engine();
@@ -105,17 +108,17 @@ fn gather_members(shared: &Shared, plan: &GroupPlan, place: usize) -> Result<c_i
         engine.poll_notices(Instant::now());
         let all_received = engine.poll_notices_of(plan.parent);
         engine.receive_arrivals(plan)?;
-        let come = engine.plans.arrivals.entry(plan.clone()).or_default();
-        if come.len() + 1 == plan.ranks.len() && all_received {
+        let arrived = engine.plans.arrivals.entry(plan.clone()).or_default();
+        if arrived.len() + 1 == plan.ranks.len() && all_received {
             let first = plan.ranks[0];
             let number =
-                if place == 0 { groups_led } else { come.get(&first).copied().unwrap_or(groups_led) };
+                if place == 0 { groups_led } else { arrived.get(&first).copied().unwrap_or(groups_led) };
             engine.plans.arrivals.remove(plan);
             return engine.communicator_tag(plan, first, number);
         }
-        // A rank that did not poll for long polls once more before it gives up.
+        // A rank that has not polled for long polls once more before it gives up.
         if overdue {
-            return Err(engine.members_missing(plan, place, started.elapsed()));
+            return Err(engine.fail_for_missing_members(plan, place, started.elapsed()));
         }
         overdue = started.elapsed() >= engine.timeout;
         drop(engine);
@@ -123,12 +126,13 @@ fn gather_members(shared: &Shared, plan: &GroupPlan, place: usize) -> Result<c_i
     }
 }
 
-/// Creates a communicator, which cannot be interrupted: if it takes longer than the time-out, the job is aborted.
+/// Creates a communicator. The call cannot be interrupted: the job is aborted if it takes longer
+/// than the time-out.
 fn with_watchdog(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedEngine>,
     plan: &GroupPlan,
-    create: impl FnOnce() -> std::result::Result<Comm, Failure>,
-) -> std::result::Result<Comm, Failure> {
+    create: impl FnOnce() -> std::result::Result<Comm, LibraryFailure>,
+) -> std::result::Result<Comm, LibraryFailure> {
     let (done, watch) = channel::<()>();
     let (watcher, watched) = (Arc::clone(shared), plan.clone());
     let timeout = shared.engine().timeout;
@@ -138,7 +142,7 @@ fn with_watchdog(
             let (rank, error) = unresponsive_members(&watcher, &watched, timeout);
             if unfinished() {
                 abort::print_line(&format!(
-                    "rank {rank}: {error}: the job ends, because {} waits for ever",
+                    "rank {rank}: {error}: the job is aborted, because {} cannot stop waiting",
                     library::NAME
                 ));
                 abort::abort_job();
@@ -146,21 +150,23 @@ fn with_watchdog(
         }
     });
     let watchdog =
-        watchdog.map_err(|error| Failure(format!("no thread can be started to watch it: {error}")))?;
+        watchdog.map_err(|error| LibraryFailure(format!("no thread can be started to watch it: {error}")))?;
     let created = create();
     drop(done);
-    // It holds what has to be dropped before the program ends. A panic of it would have ended the job.
+    // The watchdog holds state that must be dropped before the program ends. Its panic would have
+    // aborted the job.
     let _ = watchdog.join();
     created
 }
 
-/// This rank, and the members that do not answer, as an error. The watchdogs of the others answer.
-fn unresponsive_members(shared: &Shared, plan: &GroupPlan, waited: Duration) -> (usize, Error) {
+/// Returns this rank, and an error that names the members that do not answer. Watchdogs of live
+/// members answer.
+fn unresponsive_members(shared: &SharedEngine, plan: &GroupPlan, waited: Duration) -> (usize, Error) {
     let asked = Instant::now();
     shared.engine().query_liveness(plan.parent);
-    while asked.elapsed() < GRACE {
+    while asked.elapsed() < GRACE_PERIOD {
         shared.engine().poll_notices(Instant::now());
-        thread::sleep(NOTICES_EVERY);
+        thread::sleep(NOTICE_INTERVAL);
     }
     let engine = shared.engine();
     let parent = &engine.groups[plan.parent];

@@ -1,12 +1,12 @@
-//! Groups that are to be created, and the members that have called for them.
+//! Groups under creation, and their members that have called for them.
 
 use std::collections::HashMap;
 
 use super::transfer::Transfer;
 use crate::{Call, Operation};
 
-/// What identifies a group that is to be created: its parent, the number of the split (none for a list of ranks), and its
-/// ranks in the parent.
+/// Identifier of a group to be created: its parent, the sequence number of the split (`None` for a
+/// list of ranks), and its ranks in the parent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct GroupPlan {
     pub(super) parent: usize,
@@ -14,38 +14,39 @@ pub(super) struct GroupPlan {
     pub(super) ranks: Vec<usize>,
 }
 
-/// Groups that are being created, and those that were created from a list of ranks.
+/// Groups that are being created, and groups that were created from a list of ranks.
 #[derive(Debug, Default)]
 pub(super) struct GroupPlans {
-    /// Those from a list of ranks; `None` while a thread creates it.
+    /// Groups created from a list of ranks. `None` while a thread creates the group.
     pub(super) listed: HashMap<GroupPlan, Option<usize>>,
-    /// The members that have called for a group, with the number that each gave.
+    /// Members that have called for a group, with the number that each sent.
     pub(super) arrivals: HashMap<GroupPlan, HashMap<usize, u64>>,
     /// Messages of members that are being received: the parent, the member and the message.
-    pub(super) arriving: Vec<(usize, usize, Transfer)>,
+    pub(super) incoming: Vec<(usize, usize, Transfer)>,
 }
 
 impl GroupPlans {
-    /// Removes the groups that were created from a list of ranks of this one, and gives them.
-    pub(super) fn forget_those_of(&mut self, parent: usize) -> Vec<usize> {
+    /// Removes the groups that were created from a list of ranks of `parent`, and returns them.
+    pub(super) fn remove_children_of(&mut self, parent: usize) -> Vec<usize> {
         let listed = self.listed.iter().filter(|(plan, _)| plan.parent == parent);
         let groups = listed.filter_map(|(_, group)| *group).collect();
         self.listed.retain(|plan, _| plan.parent != parent);
         groups
     }
 
-    /// Removes the messages of members that called for a group which this rank did not call for.
-    pub(super) fn forget_arrivals_of(&mut self, parent: usize) {
+    /// Removes the messages of members that called for a subgroup of `parent`, for which this rank
+    /// never called.
+    pub(super) fn remove_arrivals_of(&mut self, parent: usize) {
         self.arrivals.retain(|plan, _| plan.parent != parent);
     }
 }
 
 impl GroupPlan {
-    /// This member's message to the others; `groups_led` is the number that makes the
-    /// communicator's tag unique.
+    /// Returns this member's message to the others. `groups_led` makes the communicator's tag
+    /// unique.
     pub(super) fn encode(&self, groups_led: u64) -> Vec<u64> {
         let ranks = self.ranks.iter().map(|&rank| rank as u64);
-        // The numbers of splits begin with 0.
+        // Sequence numbers of splits begin with 0.
         [groups_led, self.split.map_or(0, |sequence| sequence + 1)].into_iter().chain(ranks).collect()
     }
 

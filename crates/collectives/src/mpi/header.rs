@@ -1,13 +1,13 @@
-//! What ranks send each other about a call before its data moves, and how the calls are compared.
+//! Headers: descriptions of calls that ranks exchange before the data, and their comparison.
 
-use super::work::Fault;
-use crate::lengths::WrongLength;
+use super::prepared_call::Fault;
+use crate::lengths::LengthMismatch;
 use crate::{Call, ElementType, Error, Operation, ReduceOp};
 
-/// Words before the counts of an all-to-all-v, and all words of other calls than those with lists.
-pub(super) const FIXED: usize = 9;
+/// Number of words before the counts of an all-to-all-v. Calls without lists have no further words.
+pub(super) const FIXED_WORDS: usize = 9;
 
-/// The lengths that a [`Fault::WrongLength`] can be about; their places are their codes.
+/// Buffers of a [`Fault::WrongLength`]. Their indices are their codes.
 const BUFFERS: [&str; 4] = ["send buffer", "receive buffer", "send counts", "receive counts"];
 
 const ELEMENTS: [ElementType; 7] = [
@@ -22,7 +22,7 @@ const ELEMENTS: [ElementType; 7] = [
 
 const REDUCTIONS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
 
-/// One rank's call, with its place among the collectives of the group and what is wrong with it by itself.
+/// One rank's call, its sequence number among the collectives of the group, and its fault, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) sequence: u64,
@@ -31,19 +31,20 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// The words that any header has at most in a group of `size`.
+    /// Maximum number of words of a header in a group of `size`.
     pub(super) fn capacity(size: usize) -> usize {
-        FIXED + 2 * size
+        FIXED_WORDS + 2 * size
     }
 
-    /// As words for the members of a group of `size`. Lists of counts that are too long, which is their fault, are cut.
+    /// Encodes the header for the members of a group of `size`. Lists of counts that are too long,
+    /// which is a fault, are truncated.
     pub(super) fn encode(&self, size: usize) -> Vec<u64> {
-        let mut words = Vec::with_capacity(FIXED);
+        let mut words = Vec::with_capacity(FIXED_WORDS);
         self.encode_to(&mut words, size);
         words
     }
 
-    /// The same, behind other words.
+    /// Appends the encoded header to `words`.
     pub(super) fn encode_to(&self, words: &mut Vec<u64>, size: usize) {
         let mut counts: [&[usize]; 2] = [&[], &[]];
         let (code, fields): (u64, [usize; 3]) = match self.call.operation {
@@ -64,14 +65,14 @@ impl Header {
                 (9, [counts[0].len(), 0, 0])
             }
         };
-        let element = self.call.element.map_or(0, |element| 1 + place(&ELEMENTS, &element));
+        let element = self.call.element.map_or(0, |element| 1 + code_of(&ELEMENTS, &element));
         let (fault, details) = match self.fault {
             None => (0, [0; 2]),
             Some(Fault::NoSuchRank { rank }) => (1, [rank, 0]),
             Some(Fault::Unsupported) => (2, [0; 2]),
             Some(Fault::TooLong) => (3, [0; 2]),
-            Some(Fault::WrongLength(WrongLength { buffer, expected, actual })) => {
-                (4 + place(&BUFFERS, &buffer), [expected, actual])
+            Some(Fault::WrongLength(LengthMismatch { buffer, expected, actual })) => {
+                (4 + code_of(&BUFFERS, &buffer), [expected, actual])
             }
         };
         words.extend([self.sequence, code, element, fault]);
@@ -79,7 +80,8 @@ impl Header {
             .extend(fields.iter().chain(&details).chain(counts[0]).chain(counts[1]).map(|&word| word as u64));
     }
 
-    /// What [`encode`](Self::encode) made; `None` for anything else, which only another version of this crate sends.
+    /// Decodes an [encoded](Self::encode) header. `None` for a header of another version of this
+    /// crate.
     pub(super) fn decode(words: &[u64]) -> Option<Self> {
         let (&[sequence, code, element, fault], rest) = words.split_first_chunk::<4>()?;
         let (fields, counts) = rest.split_first_chunk::<5>()?;
@@ -114,19 +116,20 @@ impl Header {
             3 => Some(Fault::TooLong),
             code => {
                 let buffer = BUFFERS.get(code as usize - 4)?;
-                Some(Fault::WrongLength(WrongLength { buffer, expected, actual }))
+                Some(Fault::WrongLength(LengthMismatch { buffer, expected, actual }))
             }
         };
         Some(Self { sequence, call: Call { operation, element }, fault })
     }
 }
 
-fn place<T: PartialEq>(list: &[T], element: &T) -> u64 {
+fn code_of<T: PartialEq>(list: &[T], element: &T) -> u64 {
     list.iter().position(|other| other == element).unwrap_or(list.len()) as u64
 }
 
-/// What is wrong with the calls of one operation, if anything, from the headers of all members that take part, each with
-/// its place in the group: the same on all of them, since all have the same headers.
+/// Returns the error of one operation's calls, if any, from the headers of all participating
+/// members. Each header comes with its member's number. All members compute the same error from the
+/// same headers.
 pub(super) fn first_error(headers: &[(usize, Header)], members: &[usize]) -> Option<Error> {
     let faulty =
         headers.iter().find_map(|(place, header)| Some((place, &header.call, header.fault.as_ref()?)));
@@ -142,12 +145,14 @@ pub(super) fn first_error(headers: &[(usize, Header)], members: &[usize]) -> Opt
             second_call: Box::new(header.call.clone()),
         })
     };
-    let with_the_first = others.iter().find_map(|other| conflict(*first, &first_header.call, other));
-    // Only the chunks of an all-to-all-v differ from pair to pair; all else that agrees with the first agrees.
-    if with_the_first.is_some() || !matches!(first_header.call.operation, Operation::AllToAllV { .. }) {
-        return with_the_first;
+    let conflict_with_first = others.iter().find_map(|other| conflict(*first, &first_header.call, other));
+    // Calls that agree with the first agree with each other, except for the chunks of an
+    // all-to-all-v, which differ from pair to pair.
+    if conflict_with_first.is_some() || !matches!(first_header.call.operation, Operation::AllToAllV { .. }) {
+        return conflict_with_first;
     }
-    // A rank also agrees with itself: it receives what it sends to itself.
+    // A rank is also compared with itself, because it receives the elements that it sends to
+    // itself.
     headers.iter().enumerate().find_map(|(i, (place, header))| {
         headers[i..].iter().find_map(|other| conflict(*place, &header.call, other))
     })
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_arrives_as_it_was_sent() {
+    fn headers_survive_a_round_trip() {
         let (send_counts, receive_counts) = (vec![1, 0, 5], vec![0, 2, 9]);
         let operations = [
             Operation::Barrier,
@@ -177,7 +182,7 @@ mod tests {
             Operation::Group { ranks: vec![2, 0] },
         ];
         let wrong_length =
-            |buffer| Some(Fault::WrongLength(WrongLength { buffer, expected: usize::MAX, actual: 1 }));
+            |buffer| Some(Fault::WrongLength(LengthMismatch { buffer, expected: usize::MAX, actual: 1 }));
         let faults =
             [None, Some(Fault::NoSuchRank { rank: 9 }), Some(Fault::Unsupported), Some(Fault::TooLong)];
         for operation in operations {
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_another_version_are_not_understood() {
+    fn words_of_another_version_are_rejected() {
         assert_eq!(Header::decode(&[0; 8]), None);
         for (place, word) in [(1, 99), (2, 8), (3, 8)] {
             let mut words = header(Operation::Barrier, None, None).encode(1);

@@ -1,36 +1,39 @@
-//! Ranks that are processes, by Open MPI.
+//! The backend whose ranks are processes of Open MPI.
 //!
-//! Layers, each of which knows only those before it:
+//! It has four layers. Each depends on those before it only:
 //!
-//! 1. The foreign functions: [`library`], which starts and ends MPI and creates communicators, and [`abort`], which ends
-//!    the job.
-//! 2. Data: the [`buffers`] of an operation, the [`work`] that MPI is to do on them, a [`transfer`] that does it; the
-//!    messages between ranks, which are a [`header`] before every operation, data that is sent [`along`] with it where there is
-//!    little, a [`notice`] when one takes too long and a [`group_plan`] for a new group; and what a rank knows of a [`group`] and of an [`operation`].
-//! 3. The [`engine`]: all that a process has pending, on which every poll works.
-//! 4. What uses it behind a lock, [`shared`]: [`request`]s, [`group_creation`], the [`communicator`] and the [`world`].
+//! 1. The foreign functions: [`library`] starts and ends MPI and creates communicators, [`abort`]
+//!   ends the job.
+//! 2. Data: the [`buffers`] of an operation, the [`prepared_call`] for MPI on them, and the
+//!   [`transfer`] that executes it. The messages between ranks: a [`header`] before every
+//!   operation, small data sent with it ([`eager_all_reduce`]), a [`notice`] if an operation takes
+//!   too long, and a [`group_plan`] for a new group. A rank's state of a [`group`] and of an
+//!   [`operation`].
+//! 3. The [`engine`]: all pending operations of a process, on which every poll makes progress.
+//! 4. Users of the engine behind a lock ([`shared_engine`]): [`request`]s, [`group_creation`], the
+//!   [`communicator`] and the [`mpi_world`].
 
 mod abort;
-mod along;
 mod backoff;
 mod buffers;
 mod communicator;
+mod eager_all_reduce;
 mod engine;
 mod group;
 mod group_creation;
 mod group_plan;
 mod header;
 mod library;
+mod message_pool;
+mod mpi_world;
 mod notice;
 mod operation;
+mod prepared_call;
 mod request;
-mod shared;
-mod spare;
+mod shared_engine;
 mod tags;
 mod transfer;
-mod work;
-mod world;
 
 pub use communicator::MpiCommunicator;
+pub use mpi_world::MpiWorld;
 pub use request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest};
-pub use world::MpiWorld;

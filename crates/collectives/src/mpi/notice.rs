@@ -1,5 +1,5 @@
-//! What members of a group send each other when an operation takes too long: who is alive, who has left the group, and
-//! that the group has failed.
+//! Notices between the members of a group when an operation takes too long: liveness, departures
+//! from the group, and its failure.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use super::header::Header;
 use super::library;
 use crate::{Call, Error};
 
-/// A message about one group.
+/// A message about a group.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Notice {
-    /// Asks the receiver to answer that it is alive.
+    /// Request to answer that the receiver is alive.
     AliveQuery,
     /// The sender is alive.
     Alive,
-    /// The sender has dropped its last handle of the group, and sends nothing more in it.
+    /// The sender has dropped its last handle of the group and sends nothing more in it.
     Leaving,
     /// The group cannot be used any more.
     Failed(Error),
@@ -35,7 +35,7 @@ impl Notice {
                 failed(3, *rank as u64, message.bytes().map(u64::from).collect(), call)
             }
             Self::Leaving => vec![2],
-            // Groups fail with the two errors above only.
+            // Groups fail only with the two errors above.
             Self::Alive | Self::Failed(_) => vec![1],
         }
     }
@@ -73,7 +73,7 @@ mod tests {
     use crate::Operation;
 
     #[test]
-    fn notices_are_decoded_as_they_were_encoded() {
+    fn notices_survive_a_round_trip() {
         let call = Call { operation: Operation::Group { ranks: vec![3, 1] }, element: None };
         let waited = Duration::from_nanos(1_234_567);
         let late = Error::TimedOut { missing: vec![3, 0], call: call.clone(), waited };

@@ -1,33 +1,36 @@
-//! One pending operation: first the headers, then the data.
+//! State of one pending operation: headers first, then the data.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::along;
 use super::buffers::Buffers;
-use super::group::GroupState;
-use super::header::{FIXED, Header, first_error};
-use super::library::{Failure, NAME};
-use super::spare::Spare;
+use super::eager_all_reduce;
+use super::group::MpiGroup;
+use super::header::{FIXED_WORDS, Header, first_error};
+use super::library::{LibraryFailure, NAME};
+use super::message_pool::MessagePool;
+use super::prepared_call::PreparedCall;
 use super::tags;
 use super::transfer::Transfer;
-use super::work::Work;
 use crate::{Call, Error, Operation, Result};
 
-/// How long an operation may still complete after its time-out: a rank that did not poll for long finds its deadline
-/// passed although no rank is missing. It is also the time in which the others answer.
-pub(super) const GRACE: Duration = Duration::from_millis(200);
+/// Time in which an operation may still complete after its time-out. A rank that has not polled for
+/// long finds its deadline passed although no rank is missing. The other members also answer within
+/// this time.
+pub(super) const GRACE_PERIOD: Duration = Duration::from_millis(200);
 
-/// Operations whose data moves in the order in which they were started, as MPI matches them.
+/// Sequence of operations whose data moves in the order of their start, because MPI matches them by
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Collectives,
-    /// Messages to or from a member, under one tag.
+    /// Messages to a member with one tag.
     Outgoing {
         to: usize,
         tag: u32,
     },
+    /// Messages from a member with one tag.
     Incoming {
         from: usize,
         tag: u32,
@@ -41,66 +44,72 @@ pub(super) struct PendingOperation {
     pub(super) channel: Channel,
     pub(super) call: Call,
     pub(super) started: Instant,
-    /// When it was first found to be overdue.
+    /// Time at which the operation was first found to be overdue.
     pub(super) overdue_since: Option<Instant>,
-    /// Its request was dropped.
+    /// Whether its request was dropped.
     pub(super) abandoned: bool,
     phase: Phase,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Not all headers have been received.
-    Checking { own: Checked, others: Vec<Receipt> },
-    /// What the other members have sent along has not all been received: for each of them, in their order, as many messages as
-    /// this rank's own, the first with the header. Without buffers, the calls do not agree, and they are only received.
-    Gathering { place: usize, own: Vec<Arc<Vec<u64>>>, others: Vec<Receipt>, buffers: Option<Buffers> },
-    /// The data moves.
-    Moving(Transfer),
+    /// Some headers have not been received.
+    Checking { own: OwnCall, others: Vec<IncomingMessage> },
+    /// Some eagerly sent data of other members has not been received. Each of them sends as many
+    /// messages as this rank, the first with the header. `buffers` is `None` if the calls do not
+    /// agree: the messages are then only received.
+    Gathering {
+        place: usize,
+        own: Vec<Arc<Vec<u64>>>,
+        others: Vec<IncomingMessage>,
+        buffers: Option<Buffers>,
+    },
+    /// MPI transfers the data.
+    Transferring(Transfer),
 }
 
 /// This rank's part of an operation whose headers are compared.
 #[derive(Debug)]
-pub(super) struct Checked {
-    /// Its place in the group.
+pub(super) struct OwnCall {
+    /// This rank's number in the group.
     pub(super) place: usize,
     pub(super) header: Header,
-    /// What it has sent: the header, and perhaps data behind it.
+    /// Sent messages: the header, and the eagerly sent data if any.
     pub(super) messages: Vec<Arc<Vec<u64>>>,
-    /// What it is to do, unless the call has a fault.
-    pub(super) work: Option<Work>,
+    /// Call of MPI, unless this rank's call has a fault.
+    pub(super) call: Option<PreparedCall>,
 }
 
-/// Another member's message, received or being received.
+/// A message of another member, received or being received.
 #[derive(Debug)]
-pub(super) struct Receipt {
+pub(super) struct IncomingMessage {
     pub(super) member: usize,
     pub(super) transfer: Transfer,
 }
 
-/// How far a poll got.
+/// Result of a poll.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// Something is missing.
+    /// The operation is not complete.
     Waiting,
     /// The operation is complete.
     Complete(Buffers),
 }
 
 impl PendingOperation {
-    /// An operation whose header is sent, and those of the others expected.
+    /// Creates an operation whose header has been sent and which waits for those of the others.
     pub(super) fn checking(
         group: usize,
         channel: Channel,
         started: Instant,
-        own: Checked,
-        others: Vec<Receipt>,
+        own: OwnCall,
+        others: Vec<IncomingMessage>,
     ) -> Self {
         let call = own.header.call.clone();
         Self::new(group, channel, started, call, Phase::Checking { own, others })
     }
 
-    /// An operation that begins without a check.
+    /// Creates an operation without a comparison of calls.
     pub(super) fn unchecked(
         group: usize,
         channel: Channel,
@@ -108,37 +117,39 @@ impl PendingOperation {
         call: Call,
         transfer: Transfer,
     ) -> Self {
-        Self::new(group, channel, started, call, Phase::Moving(transfer))
+        Self::new(group, channel, started, call, Phase::Transferring(transfer))
     }
 
     fn new(group: usize, channel: Channel, started: Instant, call: Call, phase: Phase) -> Self {
         Self { group, channel, call, started, overdue_since: None, abandoned: false, phase }
     }
 
-    /// Whether its data has not begun to move, so that what comes after it in its channel has to wait.
-    pub(super) fn holds_its_channel(&self) -> bool {
+    /// Whether its data has not begun to move, so that later operations of its channel have to
+    /// wait.
+    pub(super) fn blocks_channel(&self) -> bool {
         matches!(self.phase, Phase::Checking { .. })
     }
 
-    /// Whether all headers of the others have been received.
-    pub(super) fn has_all_headers(&mut self, group: &GroupState) -> Result<bool> {
+    /// Whether the headers of all other members have been received.
+    pub(super) fn has_all_headers(&mut self, group: &MpiGroup) -> Result<bool> {
         let Phase::Checking { others, .. } = &mut self.phase else { return Ok(true) };
         all_received(others).map_err(|failure| failure.error(group.world_rank(), &self.call))
     }
 
-    /// Makes progress without waiting, once all headers have been received.
-    pub(super) fn advance(&mut self, group: &GroupState) -> Result<Progress> {
-        let library_error = |failure: Failure, call: &Call| failure.error(group.world_rank(), call);
+    /// Makes progress without waiting. Requires all headers.
+    pub(super) fn advance(&mut self, group: &MpiGroup) -> Result<Progress> {
+        let library_error = |failure: LibraryFailure, call: &Call| failure.error(group.world_rank(), call);
         if let Phase::Checking { own, others } = &mut self.phase {
             let size = group.members.len();
-            let not_understood = || Failure("a header of another version of this crate".into());
+            let wrong_version = || LibraryFailure("a header of another version of this crate".into());
             let mut headers = vec![(own.place, own.header.clone())];
             let mut received = Vec::with_capacity(others.len() * own.messages.len());
             for receipt in others.drain(..) {
                 let header = receipt.transfer.words().and_then(Header::decode);
                 let header = header.filter(|header| header.sequence == own.header.sequence);
-                let header = header.ok_or_else(|| library_error(not_understood(), &self.call))?;
-                // Also where the calls do not agree: the next operation would receive it otherwise.
+                let header = header.ok_or_else(|| library_error(wrong_version(), &self.call))?;
+                // Also if the calls do not agree: the next operation would receive the data
+                // otherwise.
                 let member = receipt.member;
                 let further = receive_further(group, member, &header);
                 received.push(receipt);
@@ -146,37 +157,37 @@ impl PendingOperation {
                 headers.push((member, header));
             }
             headers.sort_by_key(|(member, _)| *member);
-            let work = own.work.take();
-            let is_along = along::parts(&own.header, size).is_some();
+            let prepared = own.call.take();
+            let is_eager = eager_all_reduce::message_words(&own.header, size).is_some();
             let (place, own) = (own.place, std::mem::take(&mut own.messages));
             if let Some(error) = first_error(&headers, &group.members) {
                 self.phase = Phase::Gathering { place, own, others: received, buffers: None };
                 return Err(error);
             }
-            // A call without work has a fault, which is the first error.
-            let Some(work) = work else { return Ok(Progress::Waiting) };
-            // A rank that has all headers knows that all have called the barrier.
-            if work.is_barrier() {
-                return Ok(Progress::Complete(work.into_buffers()));
+            // A call without a prepared call has a fault, which is the first error.
+            let Some(prepared) = prepared else { return Ok(Progress::Waiting) };
+            // A rank that has all headers knows that all members have called the barrier.
+            if prepared.is_barrier() {
+                return Ok(Progress::Complete(prepared.into_buffers()));
             }
-            if is_along {
-                let buffers = Some(work.into_buffers());
+            if is_eager {
+                let buffers = Some(prepared.into_buffers());
                 self.phase = Phase::Gathering { place, own, others: received, buffers };
                 return self.gather(group);
             }
-            let transfer = Transfer::start_work(group.comm, work)
+            let transfer = Transfer::start_call(group.comm, prepared)
                 .map_err(|failure| library_error(failure, &self.call))?;
-            self.phase = Phase::Moving(transfer);
+            self.phase = Phase::Transferring(transfer);
         }
-        let Phase::Moving(transfer) = &mut self.phase else { return self.gather(group) };
+        let Phase::Transferring(transfer) = &mut self.phase else { return self.gather(group) };
         if !transfer.test().map_err(|failure| library_error(failure, &self.call))? {
             return Ok(Progress::Waiting);
         }
         Ok(transfer.take_buffers().map_or(Progress::Waiting, Progress::Complete))
     }
 
-    /// Reduces what all members have sent along, once it has been received.
-    fn gather(&mut self, group: &GroupState) -> Result<Progress> {
+    /// Reduces the eagerly sent data of all members when it has been received.
+    fn gather(&mut self, group: &MpiGroup) -> Result<Progress> {
         let Phase::Gathering { place, own, others, buffers } = &mut self.phase else {
             return Ok(Progress::Waiting);
         };
@@ -186,9 +197,9 @@ impl PendingOperation {
         let Operation::AllReduce { op, .. } = self.call.operation else { return Ok(Progress::Waiting) };
         let Some(mut buffers) = buffers.take() else { return Ok(Progress::Waiting) };
         let header = Header { sequence: 0, call: self.call.clone(), fault: None };
-        let parts = along::parts(&header, group.members.len()).into_iter().flatten();
+        let parts = eager_all_reduce::message_words(&header, group.members.len()).into_iter().flatten();
         for (number, (part, message)) in parts.zip(own.iter()).enumerate() {
-            let before = if number == 0 { FIXED } else { 0 };
+            let before = if number == 0 { FIXED_WORDS } else { 0 };
             let others = others.iter().skip(number).step_by(own.len());
             let received = others.filter_map(|receipt| receipt.transfer.words());
             let lower = received.clone().take(*place);
@@ -198,26 +209,27 @@ impl PendingOperation {
         Ok(Progress::Complete(buffers))
     }
 
-    /// The messages of an operation that has failed, which this rank still has to receive.
+    /// Returns the messages of a failed operation that this rank still has to receive.
     pub(super) fn take_unread(&mut self) -> Vec<Transfer> {
         match &mut self.phase {
             Phase::Gathering { others, .. } => others.drain(..).map(|receipt| receipt.transfer).collect(),
-            Phase::Checking { .. } | Phase::Moving(_) => Vec::new(),
+            Phase::Checking { .. } | Phase::Transferring(_) => Vec::new(),
         }
     }
 
-    /// Gives what a completed operation's messages were in, to be used again.
-    pub(super) fn spare(&mut self, spare: &mut Spare) {
+    /// Returns the message memory of a completed operation to the pool.
+    pub(super) fn recycle_messages(&mut self, pool: &mut MessagePool) {
         if let Phase::Gathering { own, others, .. } = &mut self.phase {
-            own.drain(..).for_each(|message| spare.keep_sent(message));
+            own.drain(..).for_each(|message| pool.recycle_sent(message));
             others
                 .iter_mut()
                 .filter_map(|receipt| receipt.transfer.take_words())
-                .for_each(|words| spare.keep(words));
+                .for_each(|words| pool.recycle(words));
         }
     }
 
-    /// The members whose messages have not been received; `None` while the data moves, when single members are not known.
+    /// Returns the members whose messages have not been received. `None` while MPI transfers the
+    /// data, which does not tell members apart.
     pub(super) fn missing(&mut self) -> Option<Vec<usize>> {
         match &mut self.phase {
             Phase::Checking { others, .. } | Phase::Gathering { others, .. } => {
@@ -228,26 +240,26 @@ impl PendingOperation {
                 absent.dedup();
                 Some(absent)
             }
-            Phase::Moving(_) => None,
+            Phase::Transferring(_) => None,
         }
     }
 }
 
-/// Begins to receive what a member has sent in addition to the message with this header.
+/// Starts to receive the messages that a member sends after the one with this header.
 fn receive_further(
-    group: &GroupState,
+    group: &MpiGroup,
     member: usize,
     header: &Header,
-) -> std::result::Result<Vec<Receipt>, Failure> {
-    let parts = along::parts(header, group.members.len()).into_iter().flatten().skip(1);
+) -> std::result::Result<Vec<IncomingMessage>, LibraryFailure> {
+    let parts = eager_all_reduce::message_words(header, group.members.len()).into_iter().flatten().skip(1);
     let receive = |part: Range<usize>| {
-        let transfer = Transfer::receive_words(group.comm, member, tags::ALONG, part.len())?;
-        Ok(Receipt { member, transfer })
+        let transfer = Transfer::receive_words(group.comm, member, tags::EAGER_DATA, part.len())?;
+        Ok(IncomingMessage { member, transfer })
     };
     parts.map(receive).collect()
 }
 
-fn all_received(receipts: &mut [Receipt]) -> std::result::Result<bool, Failure> {
+fn all_received(receipts: &mut [IncomingMessage]) -> std::result::Result<bool, LibraryFailure> {
     for receipt in receipts {
         if !receipt.transfer.test()? {
             return Ok(false);
@@ -256,8 +268,8 @@ fn all_received(receipts: &mut [Receipt]) -> std::result::Result<bool, Failure> 
     Ok(true)
 }
 
-impl Failure {
-    /// As this rank's error.
+impl LibraryFailure {
+    /// Converts into an error of this rank.
     pub(super) fn error(self, rank: usize, call: &Call) -> Error {
         Error::Library { backend: NAME, rank, call: call.clone(), message: self.0 }
     }

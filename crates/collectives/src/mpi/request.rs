@@ -1,4 +1,4 @@
-//! Requests: handles of pending operations.
+//! Handles of pending operations.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use super::abort;
 use super::backoff::Backoff;
-use super::shared::Shared;
-use crate::request::requests;
+use super::shared_engine::SharedEngine;
+use crate::request::impl_requests;
 use crate::{Element, Exchanged, Request, Result};
 
 /// A pending operation of this rank.
 #[derive(Debug)]
-pub(super) struct Pending<T> {
-    shared: Arc<Shared>,
+pub(super) struct MpiOperation<T> {
+    shared: Arc<SharedEngine>,
     id: u64,
     elements: PhantomData<fn() -> T>,
 }
 
-impl<T: Element> Pending<T> {
-    pub(super) fn new(shared: Arc<Shared>, id: u64) -> Self {
+impl<T: Element> MpiOperation<T> {
+    pub(super) fn new(shared: Arc<SharedEngine>, id: u64) -> Self {
         Self { shared, id, elements: PhantomData }
     }
 
@@ -30,7 +30,7 @@ impl<T: Element> Pending<T> {
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
         let buffers = self.shared.engine().collect(self.id);
-        // The operation was started with vectors of this type, and this is the only call that takes them.
+        // The operation was started with vectors of this type, and only this call takes them.
         Ok(buffers.and_then(super::buffers::Buffers::take).unwrap_or_default())
     }
 
@@ -48,7 +48,7 @@ impl<T: Element> Pending<T> {
     }
 }
 
-impl<T> Drop for Pending<T> {
+impl<T> Drop for MpiOperation<T> {
     fn drop(&mut self) {
         abort::abort_if_panicking();
         self.shared.engine().abandon(self.id);
@@ -58,16 +58,16 @@ impl<T> Drop for Pending<T> {
 /// A pending operation on one buffer.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
-pub struct MpiRequest<T: Element>(pub(super) Pending<T>);
+pub struct MpiRequest<T: Element>(pub(super) MpiOperation<T>);
 
 /// A pending operation that reads one buffer and fills another.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
-pub struct MpiExchangeRequest<T: Element>(pub(super) Pending<T>);
+pub struct MpiExchangeRequest<T: Element>(pub(super) MpiOperation<T>);
 
 /// A barrier that not all processes have reached.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
-pub struct MpiBarrierRequest(pub(super) Pending<u8>);
+pub struct MpiBarrierRequest(pub(super) MpiOperation<u8>);
 
-requests!(MpiRequest, MpiExchangeRequest, MpiBarrierRequest, buffers: Vec);
+impl_requests!(MpiRequest, MpiExchangeRequest, MpiBarrierRequest, buffers: Vec);

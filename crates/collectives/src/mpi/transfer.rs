@@ -1,4 +1,4 @@
-//! Requests of MPI: the calls that move data, and the memory that they use until they are complete.
+//! Requests of MPI: calls that move data, and the memory that they use until they complete.
 #![allow(clippy::cast_possible_wrap, reason = "ranks, tags and checked lengths fit into a C `int`")]
 #![allow(unsafe_code)]
 
@@ -10,24 +10,26 @@ use std::sync::Arc;
 use mpi::ffi;
 
 use super::buffers::Buffers;
-use super::library::{Comm, Failure, check};
-use super::work::{Route, Work};
+use super::library::{Comm, LibraryFailure, check};
+use super::prepared_call::{Arguments, PreparedCall};
 use crate::ReduceOp;
 
 /// `MPI_IN_PLACE` as Open MPI's `mpi.h` defines it; the bindings lack it, because it is a cast.
 const IN_PLACE: *const c_void = ptr::without_provenance(1);
 
-/// What a request of MPI reads and writes until it is complete.
+/// Memory that a request of MPI reads and writes until it completes.
 #[derive(Debug)]
 enum Memory {
-    /// Empty until it is complete, with room for the longest message.
+    /// Message to be received. Empty until it is complete, with room for the longest message.
     Incoming(Vec<u64>),
+    /// Message to be sent.
     Outgoing(Arc<Vec<u64>>),
-    Elements(Work),
+    /// Buffers of an operation.
+    Buffers(PreparedCall),
 }
 
-/// A request of MPI with the memory that it uses. Dropped before it is complete, it leaks that memory, which MPI may still
-/// access.
+/// A request of MPI with the memory that it uses. If it is dropped before it is complete, the
+/// memory is leaked, because MPI may still access it.
 #[derive(Debug)]
 pub(super) struct Transfer {
     request: ffi::MPI_Request,
@@ -35,18 +37,18 @@ pub(super) struct Transfer {
     memory: Option<Memory>,
 }
 
-// SAFETY: MPI lets any thread complete a request, one at a time, and the memory may be sent.
+// SAFETY: MPI lets any thread complete a request, one at a time, and the memory is `Send`.
 unsafe impl Send for Transfer {}
 
 impl Transfer {
     fn start(
         mut memory: Memory,
         call: impl FnOnce(&mut Memory, *mut ffi::MPI_Request) -> c_int,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LibraryFailure> {
         // SAFETY: a constant of the library.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         let code = call(&mut memory, &raw mut request);
-        // Built before the result is checked: MPI may keep the pointers of a call that failed half-way.
+        // Built before the check: MPI may keep the pointers of a call that failed half-way.
         let transfer = Self { request, complete: false, memory: Some(memory) };
         check(code).map(|()| transfer)
     }
@@ -57,10 +59,10 @@ impl Transfer {
         to: usize,
         tag: c_int,
         words: Arc<Vec<u64>>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LibraryFailure> {
         Self::start(Memory::Outgoing(words), |memory, request| {
             let Memory::Outgoing(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
-            // SAFETY: the words stay where they are, unchanged, until the transfer is complete.
+            // SAFETY: the words are neither moved nor changed until the transfer is complete.
             unsafe {
                 let (start, len) = (words.as_ptr().cast(), words.len() as c_int);
                 ffi::MPI_Isend(start, len, ffi::RSMPI_UINT64_T, to as c_int, tag, comm.0, request)
@@ -74,16 +76,21 @@ impl Transfer {
         from: usize,
         tag: c_int,
         capacity: usize,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LibraryFailure> {
         Self::receive_into(comm, from, tag, Vec::with_capacity(capacity))
     }
 
-    /// Receives a message from a rank into an empty vector, which has room for the longest one.
-    pub(super) fn receive_into(comm: Comm, from: usize, tag: c_int, room: Vec<u64>) -> Result<Self, Failure> {
+    /// Receives a message from a rank into an empty vector with room for the longest one.
+    pub(super) fn receive_into(
+        comm: Comm,
+        from: usize,
+        tag: c_int,
+        room: Vec<u64>,
+    ) -> Result<Self, LibraryFailure> {
         let capacity = room.capacity();
         Self::start(Memory::Incoming(room), |memory, request| {
             let Memory::Incoming(words) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
-            // SAFETY: the vector's memory stays where it is, and nothing else accesses it, until the transfer is complete.
+            // SAFETY: the vector's memory is not moved or accessed until the transfer is complete.
             unsafe {
                 let (start, len) = (words.as_mut_ptr().cast(), capacity as c_int);
                 ffi::MPI_Irecv(start, len, ffi::RSMPI_UINT64_T, from as c_int, tag, comm.0, request)
@@ -91,28 +98,29 @@ impl Transfer {
         })
     }
 
-    /// Starts what the members of the communicator have agreed on.
-    pub(super) fn start_work(comm: Comm, work: Work) -> Result<Self, Failure> {
-        Self::start(Memory::Elements(work), |memory, request| {
-            let Memory::Elements(work) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
-            let (route, buffers) = work.parts();
+    /// Starts an operation on which the members of the communicator have agreed.
+    pub(super) fn start_call(comm: Comm, call: PreparedCall) -> Result<Self, LibraryFailure> {
+        Self::start(Memory::Buffers(call), |memory, request| {
+            let Memory::Buffers(call) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
+            let (arguments, buffers) = call.parts();
             let (kind, send, receive) = (buffers.datatype(), buffers.send, buffers.receive);
             let comm = comm.0;
-            // SAFETY: `Work` is only made of buffers as long as its route says, for a communicator of this size. They and
-            // the lists of counts stay where they are, and nothing else accesses them, until the transfer is complete.
+            // SAFETY: the buffers of a `PreparedCall` have the lengths of its arguments, for a
+            // communicator of this size. They and the lists of counts are not moved or accessed
+            // until the transfer completes.
             unsafe {
-                match route {
-                    Route::Barrier => ffi::MPI_Ibarrier(comm, request),
-                    Route::AllReduce { count, op } => {
+                match arguments {
+                    Arguments::Barrier => ffi::MPI_Ibarrier(comm, request),
+                    Arguments::AllReduce { count, op } => {
                         ffi::MPI_Iallreduce(IN_PLACE, receive, *count, kind, reduction(*op), comm, request)
                     }
-                    Route::Broadcast { count, root } => {
+                    Arguments::Broadcast { count, root } => {
                         ffi::MPI_Ibcast(receive, *count, kind, *root, comm, request)
                     }
-                    Route::AllGather { count } => {
+                    Arguments::AllGather { count } => {
                         ffi::MPI_Iallgather(send, *count, kind, receive, *count, kind, comm, request)
                     }
-                    Route::ReduceScatter { count, op } => ffi::MPI_Ireduce_scatter_block(
+                    Arguments::ReduceScatter { count, op } => ffi::MPI_Ireduce_scatter_block(
                         send,
                         receive,
                         *count,
@@ -121,7 +129,7 @@ impl Transfer {
                         comm,
                         request,
                     ),
-                    Route::AllToAllV(counts) => ffi::MPI_Ialltoallv(
+                    Arguments::AllToAllV(counts) => ffi::MPI_Ialltoallv(
                         send,
                         counts.send.as_ptr(),
                         counts.send_starts.as_ptr(),
@@ -133,10 +141,10 @@ impl Transfer {
                         comm,
                         request,
                     ),
-                    Route::Send { count, to, tag } => {
+                    Arguments::Send { count, to, tag } => {
                         ffi::MPI_Isend(receive, *count, kind, *to, *tag, comm, request)
                     }
-                    Route::Receive { count, from, tag } => {
+                    Arguments::Receive { count, from, tag } => {
                         ffi::MPI_Irecv(receive, *count, kind, *from, *tag, comm, request)
                     }
                 }
@@ -144,19 +152,20 @@ impl Transfer {
         })
     }
 
-    /// Whether the transfer is complete; lets MPI work on all others too.
-    pub(super) fn test(&mut self) -> Result<bool, Failure> {
+    /// Returns whether the transfer is complete. MPI also makes progress on all others.
+    pub(super) fn test(&mut self) -> Result<bool, LibraryFailure> {
         if !self.complete {
             let mut done = 0;
             let mut status = MaybeUninit::uninit();
-            // SAFETY: an active request, and a live integer and status. A null request, which MPI may give for a transfer that
-            // was complete at once, is complete, and its status that of an empty message.
+            // SAFETY: an active request, a live integer and a live status. MPI may return a null
+            // request for a transfer that completed at once: it is complete, and its status is that
+            // of an empty message.
             check(unsafe { ffi::MPI_Test(&raw mut self.request, &raw mut done, status.as_mut_ptr()) })?;
             self.complete = done != 0;
             if let (true, Some(Memory::Incoming(words))) = (self.complete, &mut self.memory) {
                 let mut received = 0;
-                // SAFETY: MPI fills in the status of a request that it says is complete; it has written so many words to the
-                // vector, which had room for them.
+                // SAFETY: MPI sets the status of a complete request. It has written the returned
+                // number of words to the vector, which has room for them.
                 unsafe {
                     check(ffi::MPI_Get_count(status.as_ptr(), ffi::RSMPI_UINT64_T, &raw mut received))?;
                     words.set_len(usize::try_from(received).unwrap_or(0).min(words.capacity()));
@@ -166,7 +175,8 @@ impl Transfer {
         Ok(self.complete)
     }
 
-    /// What [`receive_words`](Self::receive_words) received; `None` until it is complete.
+    /// Returns the words received by [`receive_words`](Self::receive_words). `None` until the
+    /// transfer is complete.
     pub(super) fn words(&self) -> Option<&[u64]> {
         match &self.memory {
             Some(Memory::Incoming(words)) if self.complete => Some(words),
@@ -174,7 +184,7 @@ impl Transfer {
         }
     }
 
-    /// The same, once, with its memory.
+    /// Takes the received words with their memory. `None` until the transfer is complete.
     pub(super) fn take_words(&mut self) -> Option<Vec<u64>> {
         match self.memory.take() {
             Some(Memory::Incoming(words)) if self.complete => Some(words),
@@ -185,10 +195,10 @@ impl Transfer {
         }
     }
 
-    /// The buffers of a completed [`start_work`](Self::start_work), once.
+    /// Takes the buffers of a completed [`start_call`](Self::start_call).
     pub(super) fn take_buffers(&mut self) -> Option<Buffers> {
         match self.memory.take() {
-            Some(Memory::Elements(work)) if self.complete => Some(work.into_buffers()),
+            Some(Memory::Buffers(call)) if self.complete => Some(call.into_buffers()),
             other => {
                 self.memory = other;
                 None

@@ -1,8 +1,9 @@
-//! The functions of NCCL that the backend uses, as the library exports them.
+//! Table of the functions of NCCL that the backend uses.
 //!
-//! Result codes are plain integers: a newer library has codes that cudarc's enumeration does not know.
+//! Result codes are plain integers, because a newer library has codes that cudarc's enumeration
+//! lacks.
 #![allow(unsafe_code)]
-// NCCL's own.
+// The arguments are NCCL's.
 #![allow(clippy::too_many_arguments)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -11,27 +12,28 @@ use std::fmt;
 use cudarc::nccl::sys;
 use libloading::Library;
 
-/// A function's result: `SUCCESS`, `IN_PROGRESS`, or what went wrong.
+/// Result code of a function: `SUCCESS`, `IN_PROGRESS` or an error.
 pub(super) type Code = c_uint;
 
 pub(super) const SUCCESS: Code = sys::ncclResult_t::ncclSuccess as Code;
 pub(super) const IN_PROGRESS: Code = sys::ncclResult_t::ncclInProgress as Code;
 
-/// A rank's end of a communicator.
+/// A rank's handle of a communicator.
 pub(super) type Handle = sys::ncclComm_t;
 
-/// A CUDA stream.
+/// Handle of a CUDA stream.
 pub(super) type RawStream = sys::cudaStream_t;
 
-/// What the ranks of a new communicator have to share.
+/// Identifier that the ranks of a new communicator share.
 pub(super) type UniqueId = sys::ncclUniqueId;
 
 macro_rules! functions {
     ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
-        /// The library's functions.
+        /// Functions of the library.
         ///
-        /// Every one is as safe as NCCL's function of that name: handles are alive, pointers are valid for what is
-        /// written to them and streams belong to the handle's device.
+        /// Each has the safety requirements of NCCL's function of that name: handles are
+        /// live_communicators, pointers are valid for the written values, and streams belong to the
+        /// handle's device.
         pub(super) struct Functions {
             $($method: unsafe extern "C" fn($($type),*) -> Code,)*
             error_string: unsafe extern "C" fn(Code) -> *const c_char,
@@ -39,10 +41,10 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Looks all functions up.
+            /// Looks up all functions.
             ///
             /// # Safety
-            /// `library` is NCCL, and is never closed.
+            /// `library` is NCCL and is never closed.
             pub(super) unsafe fn load(library: &Library) -> Result<Self, libloading::Error> {
                 // SAFETY: the signatures are those of nccl.h.
                 unsafe {
@@ -61,15 +63,16 @@ macro_rules! functions {
                 unsafe { (self.$method)($($argument),*) }
             })*
 
-            /// What a code means.
+            /// Returns the meaning of a code.
             fn error_string(&self, code: Code) -> String {
-                // SAFETY: NCCL gives a string that lives for ever, for any code.
+                // SAFETY: NCCL returns a static string for any code.
                 unsafe { text((self.error_string)(code)) }
             }
 
-            /// What the library said last about a communicator, or about anything at all for a null handle.
+            /// Returns the last message about a communicator, or about anything for a null handle.
             unsafe fn last_error(&self, comm: Handle) -> String {
-                // SAFETY: as the caller promises; the string is copied before NCCL writes the next.
+                // SAFETY: as the caller promises; the string is copied before NCCL writes the next
+                // one.
                 unsafe { text((self.last_error)(comm)) }
             }
         }
@@ -113,7 +116,7 @@ impl fmt::Debug for Functions {
     }
 }
 
-/// A string of the library, on one line.
+/// Converts a string of the library to one line.
 ///
 /// # Safety
 /// `string` is null or a C string.
@@ -126,7 +129,7 @@ unsafe fn text(string: *const c_char) -> String {
     string.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A result code in words, with what the library adds to it.
+/// Returns the meaning of a result code and the library's last message.
 ///
 /// # Safety
 /// `comm` is null or alive.

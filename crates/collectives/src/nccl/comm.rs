@@ -1,4 +1,4 @@
-//! One rank's end of an NCCL communicator.
+//! A rank's handle of an NCCL communicator.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -12,100 +12,108 @@ use cudarc::nccl::sys;
 
 use super::api::{Code, Functions, Handle, IN_PROGRESS, SUCCESS, UniqueId, describe};
 use super::cuda::Device;
-use super::pause::poll_until;
+use super::polling::poll_until;
 use crate::WaitStrategy;
 
-/// What a rank gives to [`NcclComm::split`] to be in no new communicator.
+/// Color for [`NcclComm::split`] with which a rank gets no new communicator.
 pub(super) const NO_COLOR: i32 = -1;
 
-/// Why a communicator cannot be used any more.
+/// Cause of the failure of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The other ranks did not call within this time.
+pub(super) enum CommFailure {
+    /// The other ranks did not make the call within this time.
     TimedOut(Duration),
-    /// NCCL's or the driver's message.
+    /// Message of NCCL or the driver.
     Library(String),
 }
 
-/// What all communicators of a rank have in common.
+/// Settings shared by all communicators of a rank.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) api: Arc<Functions>,
     pub(super) device: Device,
-    /// How long a call may wait for other ranks.
+    /// Maximum time for which a call waits for other ranks.
     pub(super) timeout: Duration,
     pub(super) wait: WaitStrategy,
 }
 
-/// A communicator that is destroyed exactly once: finalized first when all went well, aborted after a failure or when
-/// it is dropped by a panic.
+/// A communicator that is destroyed exactly once: finalized first if no error occurred, aborted
+/// after a failure or when it is dropped in a panic.
 ///
-/// It does not block in NCCL: calls return at once and are polled, so that a rank that does not come ends in a time-out
-/// and an abort. NCCL takes one call at a time, which the lock sees to.
+/// Calls do not block in NCCL. They return at once and are polled, so that a missing rank causes a
+/// time-out and an abort. NCCL takes one call at a time, which the lock ensures.
 #[derive(Debug)]
 pub(super) struct NcclComm {
     settings: Settings,
-    state: Mutex<State>,
-    /// Set before it is aborted, while the state is locked: from then on kernels may have left without a result.
+    state: Mutex<CommState>,
+    /// Set before the abort, while the state is locked. From then on, kernels may have ended
+    /// without a result.
     ending: AtomicBool,
 }
 
 #[derive(Debug)]
-struct State {
-    /// Null once it is aborted or destroyed.
+struct CommState {
+    /// Null after an abort or destruction.
     handle: Handle,
-    /// Why it was aborted.
-    failure: Option<Failure>,
+    /// Cause of the abort.
+    failure: Option<CommFailure>,
 }
 
-// SAFETY: NCCL's handles may be used from any thread as long as calls do not overlap, and the state is behind a lock.
-unsafe impl Send for State {}
+// SAFETY: any thread may use NCCL's handles if calls do not overlap, and the state is behind a
+// lock.
+unsafe impl Send for CommState {}
 
 impl NcclComm {
-    /// Initialises it with the other `size - 1` ranks that give the same id.
-    pub(super) fn init(settings: &Settings, rank: usize, size: usize, id: UniqueId) -> Result<Self, Failure> {
+    /// Initializes the communicator with the other `size - 1` ranks that pass the same identifier.
+    pub(super) fn init(
+        settings: &Settings,
+        rank: usize,
+        size: usize,
+        id: UniqueId,
+    ) -> Result<Self, CommFailure> {
         let (rank, size) = (count(rank)?, count(size)?);
-        settings.device.bind().map_err(Failure::Library)?;
-        let mut config = non_blocking();
-        let slot = Slot::new();
-        // SAFETY: `config` is complete and `slot` outlives the call and what goes on behind it.
+        settings.device.bind().map_err(CommFailure::Library)?;
+        let mut config = non_blocking_config();
+        let slot = HandleSlot::new();
+        // SAFETY: `config` is complete, and `slot` outlives the call and its asynchronous part.
         let code = unsafe { settings.api.init_rank(slot.pointer(), size, id, rank, &raw mut config) };
         let comm = Self::new(settings, slot.get());
         let mut state = comm.lock();
         if state.handle.is_null() {
             slot.free();
-            let words = if is_error(code) {
-                comm.words(code, ptr::null_mut())
+            let message = if is_error(code) {
+                comm.message(code, ptr::null_mut())
             } else {
-                "the start gave no communicator".to_owned()
+                "NCCL returned no communicator".to_owned()
             };
-            return Err(comm.fail(&mut state, words));
+            return Err(comm.fail(&mut state, message));
         }
-        // On an error the slot stays for ever: what was going on may still write to it.
-        comm.settle(&mut state, code)?;
+        // After an error the slot is leaked, because the asynchronous part may still write to it.
+        comm.wait_until_complete(&mut state, code)?;
         slot.free();
         drop(state);
         Ok(comm)
     }
 
     fn new(settings: &Settings, handle: Handle) -> Self {
-        let state = Mutex::new(State { handle, failure: None });
+        let state = Mutex::new(CommState { handle, failure: None });
         Self { settings: settings.clone(), state, ending: AtomicBool::new(false) }
     }
 
-    /// Divides the communicator; all its ranks call it. `None` for [`NO_COLOR`].
-    pub(super) fn split(&self, color: i32, key: i32) -> Result<Option<Self>, Failure> {
-        let slot = Slot::new();
+    /// Divides the communicator. All its ranks call it. Returns `None` for [`NO_COLOR`].
+    pub(super) fn split(&self, color: i32, key: i32) -> Result<Option<Self>, CommFailure> {
+        let slot = HandleSlot::new();
         let mut state = self.usable()?;
-        // SAFETY: the handle is alive; without a configuration the new communicator has its parent's; `slot` outlives
-        // what goes on behind the call.
+        // SAFETY: the handle is alive; without a configuration the new communicator has its
+        // parent's; `slot` outlives the asynchronous part of the call.
         let code =
             unsafe { self.settings.api.split(state.handle, color, key, slot.pointer(), ptr::null_mut()) };
-        let outcome = self.settle(&mut state, code);
+        let outcome = self.wait_until_complete(&mut state, code);
         let child = slot.get();
         let child = (!child.is_null()).then(|| Self::new(&self.settings, child));
         if let Err(failure) = outcome {
-            // The slot stays, as in `init`. The child, if it came to be, is aborted like its parent.
+            // The slot is leaked, as in `init`. The child, if there is one, is aborted like its
+            // parent.
             if let Some(child) = &child {
                 child.abort(failure.clone());
             }
@@ -117,19 +125,19 @@ impl NcclComm {
             (_, NO_COLOR) => Ok(None),
             (Some(child), _) => {
                 let mut state = child.lock();
-                child.settle(&mut state, IN_PROGRESS)?;
+                child.wait_until_complete(&mut state, IN_PROGRESS)?;
                 drop(state);
                 Ok(Some(child))
             }
-            (None, _) => Err(Failure::Library("the split gave no communicator".to_owned())),
+            (None, _) => Err(CommFailure::Library("NCCL returned no communicator for the split".to_owned())),
         }
     }
 
-    /// Makes calls that NCCL takes as one, and returns once their work is in its stream.
-    pub(super) fn enqueue(&self, calls: impl FnOnce(&Functions, Handle) -> Code) -> Result<(), Failure> {
+    /// Makes calls that NCCL executes as one group, and returns when their work is in its stream.
+    pub(super) fn enqueue(&self, calls: impl FnOnce(&Functions, Handle) -> Code) -> Result<(), CommFailure> {
         let mut state = self.usable()?;
         let api = &*self.settings.api;
-        // SAFETY: every start has its end, on the same thread, whatever the calls give.
+        // SAFETY: every start has its end, on the same thread, whatever the calls return.
         let code = unsafe {
             let started = api.group_start();
             if started == SUCCESS {
@@ -140,15 +148,16 @@ impl NcclComm {
                 started
             }
         };
-        self.settle(&mut state, code)
+        self.wait_until_complete(&mut state, code)
     }
 
-    /// Whether NCCL has noticed a failure since, which aborts the communicator. Never blocks.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// Returns the error if NCCL has detected one, which aborts the communicator. Never blocks.
+    pub(super) fn check(&self) -> Result<(), CommFailure> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread is in a call, which notices itself, or ends the communicator: see `is_ending`.
+            // The other thread's call detects a failure itself, or aborts the communicator: see
+            // `is_ending`.
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
         if let Some(failure) = &state.failure {
@@ -156,102 +165,104 @@ impl NcclComm {
         }
         match self.progress(state.handle) {
             code if is_error(code) => {
-                let words = self.words(code, state.handle);
-                Err(self.fail(&mut state, words))
+                let message = self.message(code, state.handle);
+                Err(self.fail(&mut state, message))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether it was aborted, or is about to be: whatever was not found done before may be left half done.
+    /// Whether the communicator was or is being aborted. Work that was not seen complete before may
+    /// be incomplete.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::SeqCst)
     }
 
-    /// Ends the communicator at once: its kernels leave the device. The first reason is kept.
-    pub(super) fn abort(&self, failure: Failure) {
+    /// Aborts the communicator: its kernels leave the device. The first cause is kept.
+    pub(super) fn abort(&self, failure: CommFailure) {
         let mut state = self.lock();
         self.end(&mut state, failure);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CommState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn usable(&self) -> Result<MutexGuard<'_, State>, Failure> {
+    fn usable(&self) -> Result<MutexGuard<'_, CommState>, CommFailure> {
         let state = self.lock();
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
-        self.settings.device.bind().map_err(Failure::Library)?;
+        self.settings.device.bind().map_err(CommFailure::Library)?;
         Ok(state)
     }
 
-    /// Waits until the call that gave `code` is complete. Any failure aborts the communicator.
-    fn settle(&self, state: &mut State, code: Code) -> Result<(), Failure> {
+    /// Waits until the call that returned `code` is complete. Any failure aborts the communicator.
+    fn wait_until_complete(&self, state: &mut CommState, code: Code) -> Result<(), CommFailure> {
         if is_error(code) {
-            let words = self.words(code, state.handle);
-            return Err(self.fail(state, words));
+            let message = self.message(code, state.handle);
+            return Err(self.fail(state, message));
         }
-        // Also after a success: what is not polled may go on behind it.
+        // Also after a success, because an asynchronous part may follow.
         let started = Instant::now();
         let limit = started.checked_add(self.settings.timeout);
-        let settled = poll_until(self.settings.wait, limit, || match self.progress(state.handle) {
+        let outcome = poll_until(self.settings.wait, limit, || match self.progress(state.handle) {
             SUCCESS => Ok(Some(())),
             IN_PROGRESS => Ok(None),
             code => Err(code),
         });
-        match settled {
+        match outcome {
             Ok(Some(())) => Ok(()),
             Ok(None) => {
-                let failure = Failure::TimedOut(started.elapsed());
+                let failure = CommFailure::TimedOut(started.elapsed());
                 self.end(state, failure.clone());
                 Err(failure)
             }
             Err(code) => {
-                let words = self.words(code, state.handle);
-                Err(self.fail(state, words))
+                let message = self.message(code, state.handle);
+                Err(self.fail(state, message))
             }
         }
     }
 
-    /// What the communicator is doing: a result code.
+    /// Returns the result code of the communicator's current call.
     fn progress(&self, handle: Handle) -> Code {
         let mut state = SUCCESS;
-        // SAFETY: the handle is alive, and `state` is written.
+        // SAFETY: the handle is live_communicators, and `state` is written.
         let code = unsafe { self.settings.api.async_error(handle, &raw mut state) };
         if is_error(code) { code } else { state }
     }
 
-    fn words(&self, code: Code, handle: Handle) -> String {
+    fn message(&self, code: Code, handle: Handle) -> String {
         // SAFETY: the handle is null or alive.
         unsafe { describe(&self.settings.api, code, handle) }
     }
 
-    fn fail(&self, state: &mut State, message: String) -> Failure {
-        let failure = Failure::Library(message);
+    fn fail(&self, state: &mut CommState, message: String) -> CommFailure {
+        let failure = CommFailure::Library(message);
         self.end(state, failure.clone());
         failure
     }
 
-    fn end(&self, state: &mut State, failure: Failure) {
+    fn end(&self, state: &mut CommState, failure: CommFailure) {
         let handle = std::mem::replace(&mut state.handle, ptr::null_mut());
         state.failure.get_or_insert(failure);
         if !handle.is_null() {
             self.ending.store(true, Ordering::SeqCst);
-            // Without the device the abort still frees what the host has.
+            // If binding fails, the abort still frees the host's resources.
             let _ = self.settings.device.bind();
-            // SAFETY: the handle was alive, and no other copy of it exists. There is nothing left to do about an error.
+            // SAFETY: the handle was live_communicators, and no other copy of it exists. An error
+            // cannot be handled here.
             let _ = unsafe { self.settings.api.abort(handle) };
         }
     }
 
     /// Completes the enqueued work, then destroys the communicator.
-    fn finalize(&self, state: &mut State) -> Result<(), Failure> {
-        self.settings.device.bind().map_err(Failure::Library)?;
+    fn finalize(&self, state: &mut CommState) -> Result<(), CommFailure> {
+        self.settings.device.bind().map_err(CommFailure::Library)?;
         // SAFETY: the handle is alive.
         let code = unsafe { self.settings.api.finalize(state.handle) };
-        self.settle(state, code)?;
+        self.wait_until_complete(state, code)?;
         let handle = std::mem::replace(&mut state.handle, ptr::null_mut());
         // SAFETY: the handle is finalized, and no other copy of it exists.
         let _ = unsafe { self.settings.api.destroy(handle) };
@@ -266,7 +277,7 @@ impl Drop for NcclComm {
             return;
         }
         let failure = if thread::panicking() {
-            Some(Failure::Library("dropped in a panic".to_owned()))
+            Some(CommFailure::Library("dropped in a panic".to_owned()))
         } else {
             self.finalize(&mut state).err()
         };
@@ -276,11 +287,11 @@ impl Drop for NcclComm {
     }
 }
 
-/// Where NCCL writes a new handle, perhaps from a thread of its own and after the call has returned: freed only when
-/// that is known to be over.
-struct Slot(NonNull<Handle>);
+/// Memory to which NCCL writes a new handle, possibly from another thread after the call has
+/// returned. It is freed only when no such write can follow.
+struct HandleSlot(NonNull<Handle>);
 
-impl Slot {
+impl HandleSlot {
     fn new() -> Self {
         Self(NonNull::from(Box::leak(Box::new(ptr::null_mut()))))
     }
@@ -290,12 +301,13 @@ impl Slot {
     }
 
     fn get(&self) -> Handle {
-        // SAFETY: the memory is alive until `free`. The writer is another thread that is not known to the compiler.
+        // SAFETY: the memory is alive until `free`. The compiler does not know of the thread that
+        // writes it.
         unsafe { self.0.as_ptr().read_volatile() }
     }
 
     fn free(self) {
-        // SAFETY: it came from a box, and nobody writes to it any more.
+        // SAFETY: it came from a box, and no thread writes to it any more.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -304,13 +316,14 @@ fn is_error(code: Code) -> bool {
     code != SUCCESS && code != IN_PROGRESS
 }
 
-fn count(ranks: usize) -> Result<c_int, Failure> {
+fn count(ranks: usize) -> Result<c_int, CommFailure> {
     c_int::try_from(ranks)
-        .map_err(|_| Failure::Library(format!("{ranks} ranks are more than NCCL can count")))
+        .map_err(|_| CommFailure::Library(format!("{ranks} ranks exceed the maximum of NCCL")))
 }
 
-/// `NCCL_CONFIG_INITIALIZER` of NCCL 2.28 with `blocking` off: what is not set is the smallest integer or null.
-fn non_blocking() -> sys::ncclConfig_t {
+/// Returns `NCCL_CONFIG_INITIALIZER` of NCCL 2.28 with `blocking` off. Unset fields have the
+/// smallest integer or null.
+fn non_blocking_config() -> sys::ncclConfig_t {
     const UNSET: c_int = c_int::MIN;
     sys::ncclConfig_t {
         size: size_of::<sys::ncclConfig_t>(),

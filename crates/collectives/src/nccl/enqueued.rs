@@ -1,40 +1,42 @@
-//! Operations that are enqueued on the device.
+//! Operations that are enqueued on a device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::comm::Failure;
+use super::comm::CommFailure;
 use super::cuda::StreamEvent;
-use super::group::{GroupState, Ticket, World};
-use super::pause::poll_until;
-use crate::{Call, Error, Result, WaitStrategy};
+use super::group::{NcclGroup, NcclWorldState, OperationId};
+use super::pending_operations::DeviceOperation;
+use crate::{Call, Error, Result};
 
-/// When an operation is slow, its rank announces that it has started it, in case it fails: most often long before the
-/// first rank's time-out. At most this, or a quarter of the time-out.
-const SLOW: Duration = Duration::from_secs(1);
+/// Time after which a rank announces to the others that it has started an operation, in case the
+/// operation fails. A quarter of the time-out if that is shorter, so that it usually precedes the
+/// first time-out.
+const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
 
-/// Work in a stream. It keeps nothing alive: when its group has ended, so has the work.
+/// An operation enqueued in a stream. It keeps neither group nor world alive: it ends with its
+/// group.
 #[derive(Debug)]
-pub(super) struct Enqueued {
-    world: Weak<World>,
-    group: Weak<GroupState>,
+pub(super) struct EnqueuedOperation {
+    world: Weak<NcclWorldState>,
+    group: Weak<NcclGroup>,
     call: Call,
-    ticket: Ticket,
+    operation_id: OperationId,
     started: Instant,
-    /// Recorded behind the work.
+    /// Recorded after the work.
     event: StreamEvent,
-    /// The others have been sent that this rank has started it.
+    /// Whether the other ranks were told that this rank has started it.
     announced: AtomicBool,
-    /// Its failure has been returned to a caller.
+    /// Whether its error was returned to a caller.
     reported: AtomicBool,
 }
 
-impl Enqueued {
+impl EnqueuedOperation {
     pub(super) fn new(
-        (world, group): (&Arc<World>, &Arc<GroupState>),
+        (world, group): (&Arc<NcclWorldState>, &Arc<NcclGroup>),
         call: Call,
-        ticket: Ticket,
+        operation_id: OperationId,
         started: Instant,
         event: StreamEvent,
     ) -> Self {
@@ -42,7 +44,7 @@ impl Enqueued {
             world: Arc::downgrade(world),
             group: Arc::downgrade(group),
             call,
-            ticket,
+            operation_id,
             started,
             event,
             announced: AtomicBool::new(false),
@@ -50,22 +52,8 @@ impl Enqueued {
         }
     }
 
-    /// Whether the device has completed or aborted it.
-    pub(super) fn has_passed(&self) -> bool {
-        matches!(self.event.is_complete(), Ok(true))
-    }
-
-    /// Whether it is complete. An error or a time-out fails its group.
-    pub(super) fn poll(&self) -> Result<bool> {
-        let polled = self.progress();
-        if polled.is_err() {
-            self.reported.store(true, Ordering::Relaxed);
-        }
-        polled
-    }
-
     fn progress(&self) -> Result<bool> {
-        // Dropped in the other order: the group needs its world to the end.
+        // The group is dropped before its world, which it needs until the end.
         let world = self.world.upgrade();
         let group = self.group.upgrade();
         let (Some(world), Some(group)) = (&world, &group) else {
@@ -75,28 +63,30 @@ impl Enqueued {
         if !group.is_healthy()? {
             return Ok(false);
         }
-        let progress = group.comm.check().and_then(|()| self.event.is_complete().map_err(Failure::Library));
+        let progress =
+            group.comm.check().and_then(|()| self.event.is_complete().map_err(CommFailure::Library));
         let waited = self.started.elapsed();
         let timeout = world.settings.timeout;
         let failure = match progress {
-            // The event of an aborted operation completes too. Why it was aborted is known soon.
+            // The event of an aborted operation completes, too. The cause of the abort will be
+            // known soon.
             Ok(_) if group.comm.is_ending() => return Ok(false),
             Ok(true) => return Ok(true),
             Ok(false) if waited < timeout => {
-                if waited >= SLOW.min(timeout / 4) {
+                if waited >= ANNOUNCE_AFTER.min(timeout / 4) {
                     self.announce(world, group);
                 }
                 return Ok(false);
             }
-            Ok(false) => Failure::TimedOut(waited),
+            Ok(false) => CommFailure::TimedOut(waited),
             Err(failure) => failure,
         };
-        // Nothing yet while another thread is diagnosing it.
-        group.try_fail(world, &failure, &self.call, &self.ticket).map_or(Ok(false), Err)
+        // `None` while another thread diagnoses the failure.
+        group.try_fail(world, &failure, &self.call, &self.operation_id).map_or(Ok(false), Err)
     }
 
-    fn announce(&self, world: &World, group: &GroupState) {
-        if let Ticket::Collective(sequence) = self.ticket {
+    fn announce(&self, world: &NcclWorldState, group: &NcclGroup) {
+        if let OperationId::Collective(sequence) = self.operation_id {
             if !self.announced.load(Ordering::Relaxed) && group.announce(world, sequence) {
                 self.announced.store(true, Ordering::Relaxed);
             }
@@ -104,31 +94,21 @@ impl Enqueued {
     }
 }
 
-/// Operations that may not be complete yet.
-#[derive(Debug, Default)]
-pub(super) struct PendingOperations(Mutex<Vec<Weak<Enqueued>>>);
-
-impl PendingOperations {
-    pub(super) fn add(&self, operation: &Arc<Enqueued>) {
-        let mut list = self.lock();
-        list.retain(|operation| operation.strong_count() > 0);
-        list.push(Arc::downgrade(operation));
-    }
-
-    /// Waits until all are done, at most their time-outs.
-    ///
-    /// # Errors
-    /// The first failure that no caller has been given yet.
-    pub(super) fn wait(&self, strategy: WaitStrategy) -> Result<()> {
-        let operations: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
-        let unreported = operations.iter().filter(|operation| !operation.reported.load(Ordering::Relaxed));
-        for operation in unreported {
-            poll_until(strategy, None, || Ok(operation.poll()?.then_some(())))?;
+impl DeviceOperation for EnqueuedOperation {
+    /// An error or a time-out fails the operation's group.
+    fn poll(&self) -> Result<bool> {
+        let polled = self.progress();
+        if polled.is_err() {
+            self.reported.store(true, Ordering::Relaxed);
         }
-        Ok(())
+        polled
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Enqueued>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_done(&self) -> bool {
+        matches!(self.event.is_complete(), Ok(true))
+    }
+
+    fn is_reported(&self) -> bool {
+        self.reported.load(Ordering::Relaxed)
     }
 }

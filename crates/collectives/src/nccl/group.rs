@@ -1,4 +1,4 @@
-//! What a rank's communicators share, and how their failures become errors.
+//! Groups of a rank, and the diagnosis of their failures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,124 +6,130 @@ use std::time::Duration;
 
 use super::api::UniqueId;
 use super::bootstrap::{GatherError, Store};
-use super::buffer::Abandoned;
-use super::comm::{Failure, NcclComm, Settings};
-use super::enqueued::PendingOperations;
+use super::comm::{CommFailure, NcclComm, Settings};
 use super::library::NcclLibrary;
+use super::pending_operations::{AbandonedMemory, PendingOperations};
 use crate::{Call, Departure, Error, Result};
 
-/// How long the ranks of a failed operation wait for each other to find out which of them is missing.
-const DIAGNOSIS: Duration = Duration::from_secs(1);
+/// Maximum time for which the ranks of a failed operation wait for each other to find the missing
+/// rank.
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A rank, and what its groups share.
+/// A rank, and the state shared by its groups.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct NcclWorldState {
     pub(super) rank: usize,
     pub(super) library: NcclLibrary,
     pub(super) settings: Settings,
-    /// The groups that were asked for by their ranks, in the order in which they were asked for first: for ever, since
-    /// asking again gives the same.
-    listed: Mutex<Vec<Listed>>,
-    abandoned: Mutex<Abandoned>,
-    /// Last, so that it disconnects from the other ranks after everything else is dropped.
+    /// Groups created from a list of ranks, in the order of their first requests. Never removed,
+    /// because the same list returns the same group.
+    cached_groups: Mutex<Vec<CachedGroup>>,
+    abandoned: Mutex<AbandonedMemory>,
+    /// Last field, so that it disconnects from the other ranks after everything else is dropped.
     pub(super) store: Store,
 }
 
-/// A group's id, and the group once it is made. Each has a lock of its own: threads of a rank make groups side by side.
-type Listed = (String, Arc<Mutex<Option<Arc<GroupState>>>>);
+/// Identifier of a group, and the group after its creation. Each has a lock, so that threads of a
+/// rank create groups concurrently.
+type CachedGroup = (String, Arc<Mutex<Option<Arc<NcclGroup>>>>);
 
 /// A communicator and its members.
 #[derive(Debug)]
-pub(super) struct GroupState {
-    /// The same on all its members, and different from that of any other group.
+pub(super) struct NcclGroup {
+    /// Identifier, the same on all members and unique among groups.
     pub(super) id: String,
-    /// Ranks of the world.
+    /// Ranks of the members in the world.
     pub(super) members: Vec<usize>,
-    /// This rank's place among them.
+    /// This rank's number in the group.
     pub(super) rank: usize,
     pub(super) comm: NcclComm,
-    /// Collectives started so far.
-    calls: AtomicU64,
+    /// Sequence number of the next collective.
+    next_sequence: AtomicU64,
     pub(super) pending: PendingOperations,
     health: Mutex<GroupHealth>,
-    /// The diagnosis is complete.
+    /// Notified when a diagnosis is complete.
     diagnosed: Condvar,
 }
 
 #[derive(Debug)]
 enum GroupHealth {
     Healthy,
-    /// A thread is aborting the communicator and finding out why.
+    /// A thread is aborting the communicator and diagnosing the failure.
     Diagnosing,
-    /// Why the group cannot be used any more.
+    /// Error because of which the group cannot be used any more.
     Failed(Error),
 }
 
-/// Which of a group's operations.
+/// Identifier of an operation of a group.
 #[derive(Debug, Clone)]
-pub(super) enum Ticket {
-    /// All members call it: its number.
+pub(super) enum OperationId {
+    /// Sequence number of a collective, which all members call.
     Collective(u64),
-    /// One other member has to call it.
+    /// The other member of a message.
     Message(usize),
 }
 
-impl World {
+impl NcclWorldState {
     pub(super) fn new(rank: usize, library: NcclLibrary, settings: Settings, store: Store) -> Self {
-        Self { rank, library, settings, listed: Mutex::default(), abandoned: Mutex::default(), store }
+        Self { rank, library, settings, cached_groups: Mutex::default(), abandoned: Mutex::default(), store }
     }
 
-    pub(super) fn abandoned(&self) -> MutexGuard<'_, Abandoned> {
+    pub(super) fn abandoned(&self) -> MutexGuard<'_, AbandonedMemory> {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The group with this id, made by `make` the first time.
-    pub(super) fn listed(
+    /// Returns the group with this identifier, which `create` creates on the first call.
+    pub(super) fn cached_group(
         &self,
         id: &str,
-        make: impl FnOnce() -> Result<GroupState>,
-    ) -> Result<Arc<GroupState>> {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = listed.iter().find(|(known, _)| known == id).map(|(_, slot)| Arc::clone(slot));
+        create: impl FnOnce() -> Result<NcclGroup>,
+    ) -> Result<Arc<NcclGroup>> {
+        let mut groups = self.cached_groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = groups.iter().find(|(known, _)| known == id).map(|(_, slot)| Arc::clone(slot));
         let slot = known.unwrap_or_else(|| {
             let slot = Arc::default();
-            listed.push((id.to_owned(), Arc::clone(&slot)));
+            groups.push((id.to_owned(), Arc::clone(&slot)));
             slot
         });
-        drop(listed);
+        drop(groups);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(group) = &*slot {
             return Ok(Arc::clone(group));
         }
-        Ok(Arc::clone(slot.insert(Arc::new(make()?))))
+        Ok(Arc::clone(slot.insert(Arc::new(create()?))))
     }
 
-    /// A communicator of its own over `members`, this rank at `rank` among them: the first one's id, given to the others.
-    pub(super) fn make_group(
+    /// Creates a communicator over `members`, in which this rank has number `rank`. The first
+    /// member sends NCCL's identifier to the others.
+    pub(super) fn create_group(
         &self,
         id: String,
         members: Vec<usize>,
         rank: usize,
         call: &Call,
-    ) -> Result<GroupState> {
+    ) -> Result<NcclGroup> {
         let offer = if rank == 0 { id_bytes(&self.library.unique_id()?) } else { Vec::new() };
         let offers = self
             .store
             .gather_all_or_none(&id, &members, rank, &offer, self.settings.timeout)
             .map_err(|unmet| self.gather_error(unmet, call))?;
         let unique_id = offers.first().and_then(|offer| id_from_bytes(offer)).ok_or_else(|| {
-            self.library_error(call, "the first rank of the group sent no communicator's id".to_owned())
+            self.library_error(
+                call,
+                "the first rank of the group sent no identifier of a communicator".to_owned(),
+            )
         })?;
-        let comm = NcclComm::init(&self.settings, rank, members.len(), unique_id)
-            .map_err(|failure| self.diagnose(failure, (&id, &members, rank), call, &Ticket::Collective(0)))?;
-        Ok(GroupState::new(id, members, rank, comm))
+        let comm = NcclComm::init(&self.settings, rank, members.len(), unique_id).map_err(|failure| {
+            self.diagnose(failure, (&id, &members, rank), call, &OperationId::Collective(0))
+        })?;
+        Ok(NcclGroup::new(id, members, rank, comm))
     }
 
     pub(super) fn library_error(&self, call: &Call, message: String) -> Error {
         Error::Library { backend: "NCCL", rank: self.rank, call: call.clone(), message }
     }
 
-    /// A failed gather in `call` as an error.
+    /// Converts a failed gather in `call` into an error.
     fn gather_error(&self, unmet: GatherError, call: &Call) -> Error {
         match unmet {
             GatherError::TimedOut { missing, waited } => {
@@ -134,75 +140,79 @@ impl World {
             }
             GatherError::GivenUp(ranks) => self.library_error(
                 call,
-                format!("this rank came too late: ranks {ranks:?} no longer waited for it"),
+                format!("this rank was too late: ranks {ranks:?} no longer waited for it"),
             ),
         }
     }
 
-    /// A failure as an error. NCCL does not report which rank is missing: the ranks that fail gather once more to find out.
+    /// Converts a failure into an error. NCCL does not report the missing rank: the ranks that fail
+    /// gather once more to find it.
     fn diagnose(
         &self,
-        failure: Failure,
+        failure: CommFailure,
         (id, members, rank): (&str, &[usize], usize),
         call: &Call,
-        ticket: &Ticket,
+        operation_id: &OperationId,
     ) -> Error {
-        self.store.failed();
-        let sequence = match ticket {
-            Ticket::Collective(sequence) => sequence,
-            Ticket::Message(peer) => {
+        self.store.record_failure();
+        let sequence = match operation_id {
+            OperationId::Collective(sequence) => sequence,
+            OperationId::Message(peer) => {
                 let missing = vec![members[*peer]];
                 return match failure {
-                    Failure::TimedOut(waited) => Error::TimedOut { missing, call: call.clone(), waited },
-                    Failure::Library(message) => self.library_error(call, message),
+                    CommFailure::TimedOut(waited) => Error::TimedOut { missing, call: call.clone(), waited },
+                    CommFailure::Library(message) => self.library_error(call, message),
                 };
             }
         };
-        let wait = DIAGNOSIS.min(self.settings.timeout);
-        let met = self.store.gather(&diagnosis_key(id, *sequence), members, rank, &[], wait);
-        match (met, failure) {
+        let wait = DIAGNOSIS_TIMEOUT.min(self.settings.timeout);
+        let gathered = self.store.gather(&diagnosis_key(id, *sequence), members, rank, &[], wait);
+        match (gathered, failure) {
             (Err(GatherError::Departed(rank)), _) => {
                 Error::RankFailed { rank, how: Departure::Lost, call: call.clone() }
             }
-            (Err(GatherError::TimedOut { missing, .. } | GatherError::GivenUp(missing)), Failure::TimedOut(waited)) => {
-                Error::TimedOut { missing, call: call.clone(), waited }
-            }
-            (Ok(_), Failure::TimedOut(waited)) => self.library_error(
+            (
+                Err(GatherError::TimedOut { missing, .. } | GatherError::GivenUp(missing)),
+                CommFailure::TimedOut(waited),
+            ) => Error::TimedOut { missing, call: call.clone(), waited },
+            (Ok(_), CommFailure::TimedOut(waited)) => self.library_error(
                 call,
                 format!(
-                    "not done within {waited:?} though all ranks are there: they made different calls, or need longer"
+                    "not complete within {waited:?} although no rank is missing: the ranks made different \
+                     calls, or need more time"
                 ),
             ),
-            (_, Failure::Library(message)) => self.library_error(call, message),
+            (_, CommFailure::Library(message)) => self.library_error(call, message),
         }
     }
 }
 
-impl GroupState {
+impl NcclGroup {
     pub(super) fn new(id: String, members: Vec<usize>, rank: usize, comm: NcclComm) -> Self {
         Self {
             id,
             members,
             rank,
             comm,
-            calls: AtomicU64::new(1),
+            next_sequence: AtomicU64::new(1),
             pending: PendingOperations::default(),
             health: Mutex::new(GroupHealth::Healthy),
             diagnosed: Condvar::new(),
         }
     }
 
-    /// The number of the next collective.
-    pub(super) fn next_call(&self) -> u64 {
-        self.calls.fetch_add(1, Ordering::Relaxed)
+    /// Returns the sequence number of the next collective and increments it.
+    pub(super) fn take_sequence(&self) -> u64 {
+        self.next_sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets the others know, without waiting for them, that this rank has started a collective. Whether that was sent.
-    pub(super) fn announce(&self, world: &World, sequence: u64) -> bool {
+    /// Tells the other ranks, without waiting for them, that this rank has started a collective.
+    /// Returns whether it was sent.
+    pub(super) fn announce(&self, world: &NcclWorldState, sequence: u64) -> bool {
         world.store.put(&diagnosis_key(&self.id, sequence), &self.members, self.rank)
     }
 
-    /// The group's failure, if it has failed. Waits while another thread is diagnosing it.
+    /// Returns the group's error if it has failed. Waits while another thread diagnoses it.
     pub(super) fn check(&self) -> Result<()> {
         let health =
             self.diagnosed.wait_while(self.health(), |health| matches!(health, GroupHealth::Diagnosing));
@@ -212,7 +222,7 @@ impl GroupState {
         }
     }
 
-    /// As [`check`](Self::check), but `false` while another thread is diagnosing it.
+    /// Like [`check`](Self::check), but returns `false` while another thread diagnoses a failure.
     pub(super) fn is_healthy(&self) -> Result<bool> {
         match &*self.health() {
             GroupHealth::Healthy => Ok(true),
@@ -221,10 +231,17 @@ impl GroupState {
         }
     }
 
-    /// Fails the group because of a failure in `call`. The first failure is the error of all operations.
-    pub(super) fn fail(&self, world: &World, failure: &Failure, call: &Call, ticket: &Ticket) -> Error {
+    /// Fails the group because of a failure in `call`. The first failure is the error of all
+    /// operations.
+    pub(super) fn fail(
+        &self,
+        world: &NcclWorldState,
+        failure: &CommFailure,
+        call: &Call,
+        operation_id: &OperationId,
+    ) -> Error {
         loop {
-            if let Some(error) = self.try_fail(world, failure, call, ticket) {
+            if let Some(error) = self.try_fail(world, failure, call, operation_id) {
                 return error;
             }
             if let Err(error) = self.check() {
@@ -233,27 +250,27 @@ impl GroupState {
         }
     }
 
-    /// As [`fail`](Self::fail), but `None` while another thread does so.
+    /// Like [`fail`](Self::fail), but returns `None` while another thread does so.
     pub(super) fn try_fail(
         &self,
-        world: &World,
-        failure: &Failure,
+        world: &NcclWorldState,
+        failure: &CommFailure,
         call: &Call,
-        ticket: &Ticket,
+        operation_id: &OperationId,
     ) -> Option<Error> {
         let place = (self.id.as_str(), self.members.as_slice(), self.rank);
-        self.end(failure.clone(), || world.diagnose(failure.clone(), place, call, ticket))
+        self.end(failure.clone(), || world.diagnose(failure.clone(), place, call, operation_id))
     }
 
     /// Fails the group because of a failed gather in `call`.
-    pub(super) fn fail_gather(&self, world: &World, unmet: GatherError, call: &Call) -> Error {
+    pub(super) fn fail_gather(&self, world: &NcclWorldState, unmet: GatherError, call: &Call) -> Error {
         let error = world.gather_error(unmet, call);
-        world.store.failed();
-        self.end(Failure::Library(error.to_string()), || error.clone()).unwrap_or(error)
+        world.store.record_failure();
+        self.end(CommFailure::Library(error.to_string()), || error.clone()).unwrap_or(error)
     }
 
-    /// Aborts the communicator, and then diagnoses why. No lock is held meanwhile.
-    fn end(&self, failure: Failure, reason: impl FnOnce() -> Error) -> Option<Error> {
+    /// Aborts the communicator, then diagnoses the failure. Holds no lock meanwhile.
+    fn end(&self, failure: CommFailure, reason: impl FnOnce() -> Error) -> Option<Error> {
         let mut health = self.health();
         match &*health {
             GroupHealth::Failed(error) => return Some(error.clone()),
@@ -273,17 +290,17 @@ impl GroupState {
     }
 }
 
-/// The key under which ranks that have started a collective put a value, if it fails or is slow.
+/// Key under which ranks that have started a collective put a value, if it fails or is slow.
 fn diagnosis_key(id: &str, sequence: u64) -> String {
     format!("{id} failed {sequence}")
 }
 
-/// An id as it is sent.
+/// Encodes an identifier.
 pub(super) fn id_bytes(id: &UniqueId) -> Vec<u8> {
     id.internal.iter().map(|&byte| u8::from_ne_bytes(byte.to_ne_bytes())).collect()
 }
 
-/// An id as it arrived.
+/// Decodes an identifier.
 pub(super) fn id_from_bytes(bytes: &[u8]) -> Option<UniqueId> {
     let bytes: [u8; 128] = bytes.try_into().ok()?;
     Some(UniqueId { internal: bytes.map(|byte| std::ffi::c_char::from_ne_bytes([byte])) })

@@ -1,4 +1,4 @@
-//! Putting an operation into a stream.
+//! Enqueueing of operations in a stream.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -10,14 +10,15 @@ use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 
 use super::api::{Code, Functions, Handle, RawStream, SUCCESS};
 use super::buffer::{NcclBuffer, NcclStream};
-use super::comm::Failure;
-use super::enqueued::Enqueued;
-use super::group::{GroupState, Ticket, World};
-use super::request::{Buffers, Pending};
+use super::comm::CommFailure;
+use super::enqueued::EnqueuedOperation;
+use super::group::{NcclGroup, NcclWorldState, OperationId};
+use super::pending_operations::DeviceOperation;
+use super::request::{NcclBuffers, NcclOperation};
 use crate::{Call, Element, ElementType, Exchanged, ReduceOp, Result};
 
-/// What an operation asks of NCCL, on device addresses. Counts are in elements; nothing is called for zero elements,
-/// which is the same on all ranks concerned.
+/// A step of an operation on device addresses: a call of NCCL or a copy. Counts are in elements.
+/// Steps with zero elements are skipped, equally on all ranks concerned.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NcclStep {
     AllReduce {
@@ -51,7 +52,7 @@ pub(super) enum NcclStep {
         count: usize,
         from: usize,
     },
-    /// Within the device, without NCCL.
+    /// Copy within the device, without NCCL.
     Copy {
         from: u64,
         to: u64,
@@ -59,54 +60,62 @@ pub(super) enum NcclStep {
     },
 }
 
-/// The operation that a rank calls, before it has started.
+/// An operation to be started.
 pub(super) struct Launch<'a> {
-    pub(super) world: &'a Arc<World>,
-    pub(super) group: &'a Arc<GroupState>,
+    pub(super) world: &'a Arc<NcclWorldState>,
+    pub(super) group: &'a Arc<NcclGroup>,
     pub(super) call: Call,
-    /// The other rank of a message; `None` for a collective.
+    /// The other rank of a message. `None` for a collective.
     pub(super) peer: Option<usize>,
     pub(super) queue: &'a NcclStream,
 }
 
 impl Launch<'_> {
-    /// Enqueues the steps as one operation. They touch no other memory than `memory`, but for copies out of memory whose later use the
-    /// caller orders behind them in the same stream.
-    pub(super) fn start<T: Element>(self, memory: Buffers<T>, steps: &[NcclStep]) -> Result<Pending<T>> {
+    /// Enqueues the steps as one operation. They access `memory` only. Exception: copies may read
+    /// memory whose later use the caller enqueues after them in the same stream.
+    pub(super) fn start<T: Element>(
+        self,
+        memory: NcclBuffers<T>,
+        steps: &[NcclStep],
+    ) -> Result<NcclOperation<T>> {
         let Launch { world, group, call, peer, queue } = self;
         group.check()?;
         world.abandoned().sweep();
-        let ticket = peer.map_or_else(|| Ticket::Collective(group.next_call()), Ticket::Message);
+        let operation_id =
+            peer.map_or_else(|| OperationId::Collective(group.take_sequence()), OperationId::Message);
         let stream = &queue.raw;
         let started = Instant::now();
         let copied = steps.iter().try_for_each(|step| match *step {
             NcclStep::Copy { from, to, count } if count > 0 => {
-                // SAFETY: the caller keeps to the memory, and copies between different buffers.
+                // SAFETY: the caller passes addresses in the memory, and copies between different
+                // buffers.
                 unsafe { stream.copy(from, to, count * size_of::<T>()) }
             }
             _ => Ok(()),
         });
         let element = element_code(T::TYPE);
-        let enqueued = copied.map_err(Failure::Library).and_then(|()| {
+        let enqueued = copied.map_err(CommFailure::Library).and_then(|()| {
             group.comm.enqueue(|api, comm| {
                 let codes = steps.iter().map(|step| {
-                    // SAFETY: the caller keeps to the memory, which stays until the event is complete.
+                    // SAFETY: the caller passes addresses in the memory, which is valid until the
+                    // event is complete.
                     unsafe { step.call(api, comm, element, stream.raw()) }
                 });
-                codes.fold(SUCCESS, |worst, code| if worst == SUCCESS { code } else { worst })
+                codes.fold(SUCCESS, |first, code| if first == SUCCESS { code } else { first })
             })
         });
-        // After a failure the device may still be executing a part of it.
-        let operation = match stream.event() {
+        // After a failure the device may still execute a part of the operation.
+        let operation: Arc<dyn DeviceOperation> = match stream.event() {
             Ok(event) => {
-                Arc::new(Enqueued::new((world, group), call.clone(), ticket.clone(), started, event))
+                let (call, operation_id) = (call.clone(), operation_id.clone());
+                Arc::new(EnqueuedOperation::new((world, group), call, operation_id, started, event))
             }
             Err(message) => {
-                let failure = enqueued.err().unwrap_or(Failure::Library(message));
-                // Aborted, it leaves the stream.
-                let error = group.fail(world, &failure, &call, &ticket);
+                let failure = enqueued.err().unwrap_or(CommFailure::Library(message));
+                // The abort removes the operation from the stream.
+                let error = group.fail(world, &failure, &call, &operation_id);
                 if stream.synchronize().is_err() {
-                    // When the device is done with it cannot be known.
+                    // It is unknown when the device stops accessing the memory.
                     mem::forget(memory);
                 }
                 return Err(error);
@@ -114,11 +123,11 @@ impl Launch<'_> {
         };
         if let Err(failure) = enqueued {
             world.abandoned().keep(operation, Box::new(memory));
-            return Err(group.fail(world, &failure, &call, &ticket));
+            return Err(group.fail(world, &failure, &call, &operation_id));
         }
         group.pending.add(&operation);
         queue.pending.add(&operation);
-        Ok(Pending {
+        Ok(NcclOperation {
             operation: Some(operation),
             memory,
             _group: Arc::clone(group),
@@ -128,8 +137,11 @@ impl Launch<'_> {
 }
 
 impl NcclStep {
+    /// Calls the function of NCCL.
+    ///
     /// # Safety
-    /// The addresses are memory of that many elements on the communicator's device, the stream's too.
+    /// The addresses are memory of that number of elements on the communicator's device, which is
+    /// also the stream's.
     unsafe fn call(self, api: &Functions, comm: Handle, element: c_uint, stream: RawStream) -> Code {
         // SAFETY: as the caller promises.
         unsafe {
@@ -164,8 +176,8 @@ impl NcclStep {
     }
 }
 
-/// The buffer of an operation that has only one.
-pub(super) fn only<T>(buffer: NcclBuffer<T>) -> Buffers<T> {
+/// Buffers of an operation that has only one.
+pub(super) fn in_receive_buffer<T>(buffer: NcclBuffer<T>) -> NcclBuffers<T> {
     Exchanged { send: NcclBuffer::default(), receive: buffer }
 }
 
@@ -177,7 +189,7 @@ fn to(address: u64) -> *mut c_void {
     address as *mut c_void
 }
 
-/// A rank of a group. NCCL refuses what it cannot count.
+/// Converts a rank of a group. NCCL rejects ranks out of range.
 fn rank(rank: usize) -> c_int {
     c_int::try_from(rank).unwrap_or(c_int::MAX)
 }

@@ -1,4 +1,4 @@
-//! Finding and opening NCCL.
+//! Search for NCCL's library, and its loading.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -11,45 +11,53 @@ use libloading::Library;
 use super::api::{Functions, SUCCESS, UniqueId, describe};
 use crate::{Error, Result};
 
-/// The variable that names NCCL's file.
+/// Environment variable with the path of NCCL's library.
 const PATH_VARIABLE: &str = "COLLECTIVES_NCCL";
 
-/// The oldest release that can split a communicator: 2.18, as `ncclGetVersion` writes it.
-const OLDEST: i32 = 21_800;
+/// Oldest supported release, the first that can split a communicator: 2.18, in the format of
+/// `ncclGetVersion`.
+const MIN_VERSION: i32 = 21_800;
 
-/// NCCL, opened and never closed.
+/// NCCL, loaded and never closed.
 ///
-/// Its file is opened by this crate and not by cudarc, which asks for `libnccl.so` only and panics without it: what
-/// packages install is `libnccl.so.2`.
+/// This crate opens the file instead of cudarc, which looks for `libnccl.so` only and panics
+/// without it: packages install `libnccl.so.2`.
 #[derive(Debug, Clone)]
 pub struct NcclLibrary {
     pub(super) api: Arc<Functions>,
 }
 
 impl NcclLibrary {
-    /// Opens the first of these that there is: the file that the variable `COLLECTIVES_NCCL` names, and no other if it
-    /// is set; the emulated library, if `DEEPPOOL_EMULATED_GPUS` asks for it, and no other; `libnccl.so.2` and `libnccl.so` where the loader looks (`LD_LIBRARY_PATH`, the system's folders); the
-    /// Python package `nvidia-nccl-cu13` or `-cu12` of the active environment; CUDA's folder.
+    /// Opens the first library of these that exists:
+    ///
+    /// 1. The file named by the variable `COLLECTIVES_NCCL`. If it is set, no other is tried.
+    /// 2. The emulated library, if `DEEPPOOL_EMULATED_GPUS` requests it. No other is tried then.
+    /// 3. `libnccl.so.2` and `libnccl.so` on the loader's path (`LD_LIBRARY_PATH` and the system's
+    ///   folders).
+    /// 4. The Python package `nvidia-nccl-cu13` or `-cu12` of the active environment.
+    /// 5. CUDA's folder.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], in one line: what was looked for, where, and what to do.
+    /// [`Error::Unavailable`], in one line: the missing item, the places that were searched, and
+    /// the remedy.
     pub fn open() -> Result<Self> {
         if let Some(path) = env::var_os(PATH_VARIABLE) {
             return Self::open_first_of(&[PathBuf::from(path)]);
         }
         match emulated_gpus::library().map_err(|error| unavailable(error.to_string()))? {
             Some(path) => Self::open_first_of(&[path]),
-            None => Self::open_first_of(&usual_places()),
+            None => Self::open_first_of(&default_paths()),
         }
     }
 
-    /// Opens the first of these files that there is. A name without a folder is looked for where the loader looks.
+    /// Opens the first of these files that exists. A name without a folder is searched on the
+    /// loader's path.
     ///
     /// # Errors
-    /// As [`open`](Self::open). A file that is there but cannot be used ends the search.
+    /// As [`open`](Self::open). A file that exists but cannot be used ends the search.
     pub fn open_first_of(candidates: &[PathBuf]) -> Result<Self> {
         for path in candidates {
-            // SAFETY: the initialisers of a library that calls itself NCCL are taken to be NCCL's.
+            // SAFETY: the initializers of a library called NCCL are assumed to be NCCL's.
             match unsafe { Library::new(path) } {
                 Ok(library) => return Self::from_library(&ManuallyDrop::new(library), path),
                 Err(error) if path.is_file() => return Err(unavailable(unusable(path, &error))),
@@ -58,21 +66,22 @@ impl NcclLibrary {
         }
         let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
         Err(unavailable(format!(
-            "the library was not found: looked for {}; install it (the Python package nvidia-nccl-cu13 brings it) and \
-             add its folder to LD_LIBRARY_PATH, or set {PATH_VARIABLE} to its file",
+            "the library was not found: searched for {}; install it (for example by the Python package \
+             nvidia-nccl-cu13) and add its folder to LD_LIBRARY_PATH, or set {PATH_VARIABLE} to its file",
             places.join(", ")
         )))
     }
 
-    /// Its threads outlive any communicator, which is why it is not closed.
+    /// Loads the functions. The library is never closed, because its threads outlive any
+    /// communicator.
     fn from_library(library: &ManuallyDrop<Library>, path: &Path) -> Result<Self> {
-        // SAFETY: it has NCCL's name, and is never dropped.
+        // SAFETY: the library has NCCL's name, and is never dropped.
         let functions =
             unsafe { Functions::load(library) }.map_err(|error| unavailable(unusable(path, &error)))?;
         let opened = Self { api: Arc::new(functions) };
         let version = opened.version()?;
-        if version < OLDEST {
-            let version = readable(version);
+        if version < MIN_VERSION {
+            let version = format_version(version);
             return Err(unavailable(format!(
                 "{} is NCCL {version}, which is older than 2.18",
                 path.display()
@@ -81,10 +90,10 @@ impl NcclLibrary {
         Ok(opened)
     }
 
-    /// The library's release, as NCCL writes it: 22809 is 2.28.9.
+    /// Returns the library's release in NCCL's format: 22809 is 2.28.9.
     ///
     /// # Errors
-    /// What the library reports.
+    /// The error that the library reports.
     pub fn version(&self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: `version` is written.
@@ -92,7 +101,7 @@ impl NcclLibrary {
         self.check(code).map(|()| version)
     }
 
-    /// What the ranks of a new communicator have to share.
+    /// Creates the identifier that the ranks of a new communicator share.
     pub(super) fn unique_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId { internal: [0; 128] };
         // SAFETY: `id` is written.
@@ -104,13 +113,13 @@ impl NcclLibrary {
         if code == SUCCESS {
             return Ok(());
         }
-        // SAFETY: no communicator is named.
+        // SAFETY: the handle is null.
         Err(unavailable(unsafe { describe(&self.api, code, std::ptr::null_mut()) }))
     }
 }
 
-/// Where NCCL is looked for by default.
-fn usual_places() -> Vec<PathBuf> {
+/// Returns the paths at which NCCL is searched by default.
+fn default_paths() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("libnccl.so.2"), PathBuf::from("libnccl.so")];
     for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {
         let root = PathBuf::from(root).join("lib");
@@ -134,8 +143,8 @@ fn unusable(path: &Path, error: &libloading::Error) -> String {
     format!("{} cannot be used as NCCL: {error}", path.display())
 }
 
-fn readable(version: i32) -> String {
-    // Up to 2.8 a minor release had two digits less.
+fn format_version(version: i32) -> String {
+    // Up to 2.8 the number of a minor release had two digits less.
     let major = if version < 10_000 { 1_000 } else { 10_000 };
     format!("{}.{}.{}", version / major, version % major / 100, version % 100)
 }

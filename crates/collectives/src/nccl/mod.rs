@@ -1,10 +1,12 @@
-//! The backend whose ranks are processes with an NVIDIA GPU each.
+//! The backend whose ranks are processes with one NVIDIA GPU each.
 //!
-//! Three layers. NCCL itself is opened at run time ([`library`]) and called through a table of its functions ([`api`]).
-//! [`comm`] owns one handle, polls every call until it is through or late, and destroys or aborts the handle exactly
-//! once. On top, [`communicator`] checks arguments, enqueues and marks the place in the stream that a [`request`] waits
-//! for; [`group`] turns failures into errors that name ranks, which it learns over the connections of [`bootstrap`].
-//! What is needed of CUDA is in [`cuda`]. All of this is tested without a GPU, on the emulated NCCL and devices of `cuda-emulator`.
+//! It has three layers. NCCL itself is opened at run time ([`library`]) and called through a table
+//! of its functions ([`api`]). [`comm`] owns a handle, polls every call until it completes or times
+//! out, and destroys or aborts the handle exactly once. On top, [`communicator`] checks arguments,
+//! enqueues operations and records an event in the stream, on which a [`request`] waits. [`group`]
+//! converts failures into errors that name ranks, which it learns over the connections of
+//! [`bootstrap`]. [`cuda`] wraps the functions of CUDA. All of this is tested without a GPU, on the
+//! emulated NCCL and devices of `cuda-emulator`.
 
 mod api;
 mod bootstrap;
@@ -16,15 +18,16 @@ mod enqueued;
 mod group;
 mod launch;
 mod library;
-mod pause;
-mod redistribute;
+mod nccl_world;
+mod pending_operations;
+mod polling;
+mod redistribution;
 mod request;
 #[cfg(test)]
 mod tests;
-mod world;
 
 pub use buffer::{NcclBuffer, NcclStream};
 pub use communicator::NcclCommunicator;
 pub use library::NcclLibrary;
+pub use nccl_world::NcclWorld;
 pub use request::{NcclBarrierRequest, NcclExchangeRequest, NcclRedistributionRequest, NcclRequest};
-pub use world::NcclWorld;

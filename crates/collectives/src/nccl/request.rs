@@ -1,4 +1,4 @@
-//! Requests: handles of pending operations.
+//! Handles of pending operations.
 
 use std::mem;
 use std::ops::Range;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::NcclBuffer;
-use super::enqueued::Enqueued;
-use super::group::{GroupState, World};
-use super::pause::poll_until;
-use crate::redistribute::check_shard;
-use crate::request::requests;
+use super::group::{NcclGroup, NcclWorldState};
+use super::pending_operations::DeviceOperation;
+use super::polling::poll_until;
+use crate::host_redistribution::check_shard;
+use crate::request::impl_requests;
 use crate::{Element, Exchanged, RedistributionRequest, Request, Result};
 
-/// Work in a stream, and the memory that it needs.
+/// A pending operation, and the memory that it needs.
 #[derive(Debug)]
-pub(super) struct Pending<T: Element> {
-    /// `None` once it is done.
-    pub(super) operation: Option<Arc<Enqueued>>,
-    pub(super) memory: Buffers<T>,
+pub(super) struct NcclOperation<T: Element> {
+    /// `None` after the operation is complete.
+    pub(super) operation: Option<Arc<dyn DeviceOperation>>,
+    pub(super) memory: NcclBuffers<T>,
     /// Dropped before its world, of which this may be the last handle.
-    pub(super) _group: Arc<GroupState>,
-    pub(super) world: Arc<World>,
+    pub(super) _group: Arc<NcclGroup>,
+    pub(super) world: Arc<NcclWorldState>,
 }
 
-impl<T: Element> Pending<T> {
+impl<T: Element> NcclOperation<T> {
     pub(super) fn test(&mut self) -> Result<bool> {
         if let Some(operation) = &self.operation {
             if !operation.poll()? {
@@ -41,13 +41,13 @@ impl<T: Element> Pending<T> {
         Ok(done.is_some())
     }
 
-    pub(super) fn wait(mut self) -> Result<Buffers<T>> {
+    pub(super) fn wait(mut self) -> Result<NcclBuffers<T>> {
         self.wait_until(None)?;
         Ok(mem::take(&mut self.memory))
     }
 }
 
-impl<T: Element> Drop for Pending<T> {
+impl<T: Element> Drop for NcclOperation<T> {
     fn drop(&mut self) {
         if let Some(operation) = self.operation.take() {
             self.world.abandoned().keep(operation, Box::new(mem::take(&mut self.memory)));
@@ -56,32 +56,32 @@ impl<T: Element> Drop for Pending<T> {
 }
 
 /// Both buffers of a pending operation.
-pub(super) type Buffers<T> = Exchanged<NcclBuffer<T>>;
+pub(super) type NcclBuffers<T> = Exchanged<NcclBuffer<T>>;
 
 /// A pending operation on one buffer, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
-pub struct NcclRequest<T: Element>(pub(super) Pending<T>);
+pub struct NcclRequest<T: Element>(pub(super) NcclOperation<T>);
 
 /// A pending operation that reads one buffer and fills another, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
-pub struct NcclExchangeRequest<T: Element>(pub(super) Pending<T>);
+pub struct NcclExchangeRequest<T: Element>(pub(super) NcclOperation<T>);
 
 /// A barrier that not all devices have reached.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
-pub struct NcclBarrierRequest(pub(super) Pending<u8>);
+pub struct NcclBarrierRequest(pub(super) NcclOperation<u8>);
 
-requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: NcclBuffer);
+impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: NcclBuffer);
 
-/// A redistribution under way, in a stream.
+/// A pending redistribution in a stream.
 #[derive(Debug)]
 #[must_use = "the samples arrive when it is waited for"]
 pub struct NcclRedistributionRequest<T: Element> {
-    pub(super) pending: Pending<T>,
+    pub(super) pending: NcclOperation<T>,
     pub(super) rank: usize,
-    /// The samples of the rank's shard of the target partition.
+    /// Samples of the rank's target shard.
     pub(super) wanted: Range<usize>,
     pub(super) sample_len: usize,
 }
@@ -93,7 +93,7 @@ impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
         self.pending.test()
     }
 
-    /// `output` is other memory afterwards: that in which the samples arrived.
+    /// Replaces `output` by the memory in which the samples arrived.
     fn wait_into(self, output: &mut NcclBuffer<T>) -> Result<()> {
         check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
         *output = self.pending.wait()?.receive;

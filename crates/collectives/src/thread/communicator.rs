@@ -1,40 +1,45 @@
-//! A rank's view of a group.
+//! Implementation of the communicator traits for threads.
 
 use std::sync::Arc;
 
 use super::exchange::SPLIT_ELEMENTS;
-use super::group::{Channel, End, GroupState, Role};
-use super::ranks::{Presence, World};
-use super::request::{Pending, ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
-use crate::lengths::WrongLength;
-use crate::membership::{check_rank, of_one_color, place_among};
+use super::group::{MessageChannel, MessageEnd, Role, ThreadGroup};
+use super::request::{ThreadBarrierRequest, ThreadExchangeRequest, ThreadOperation, ThreadRequest};
+use super::world_state::{Presence, ThreadWorldState};
+use crate::lengths::LengthMismatch;
+use crate::membership::{check_rank, index_in_subgroup, ranks_with_color};
 use crate::{
     Call, Communicator, Element, Error, Exchanged, Group, Operation, PendingRedistribution, Redistribution,
     ReduceOp, Result,
 };
 
-/// One rank's end of a group of threads.
+/// One rank's handle of a group of threads.
 ///
-/// Its clones and subgroups are the same rank; several threads may use them at once as long as each group's collectives
-/// have one order on all ranks.
+/// Clones and subgroups belong to the same rank. Several threads may use them at once if each
+/// group's collectives have the same order on all ranks.
 #[derive(Debug, Clone)]
 pub struct ThreadCommunicator {
     presence: Arc<Presence>,
-    group: Arc<GroupState>,
+    group: Arc<ThreadGroup>,
     rank: usize,
 }
 
 impl ThreadCommunicator {
-    pub(super) fn new(presence: Arc<Presence>, group: Arc<GroupState>, rank: usize) -> Self {
+    pub(super) fn new(presence: Arc<Presence>, group: Arc<ThreadGroup>, rank: usize) -> Self {
         Self { presence, group, rank }
     }
 
-    pub(super) fn world(&self) -> &Arc<World> {
+    pub(super) fn world(&self) -> &Arc<ThreadWorldState> {
         &self.presence.world
     }
 
-    fn collective<T: Element>(&self, operation: Operation, buffers: Exchanged<Vec<T>>) -> Result<Pending<T>> {
-        let wrong = WrongLength::among(&operation, self.size(), buffers.send.len(), buffers.receive.len());
+    fn collective<T: Element>(
+        &self,
+        operation: Operation,
+        buffers: Exchanged<Vec<T>>,
+    ) -> Result<ThreadOperation<T>> {
+        let wrong =
+            LengthMismatch::in_group(&operation, self.size(), buffers.send.len(), buffers.receive.len());
         let call = Call { operation, element: Some(T::TYPE) };
         let invalid = wrong.map(|wrong| wrong.error(self.group.members[self.rank], &call));
         self.join(Role::Member(self.rank), call, buffers, invalid)
@@ -42,13 +47,13 @@ impl ThreadCommunicator {
 
     fn message<T: Element>(
         &self,
-        end: End,
-        channel: Channel,
+        end: MessageEnd,
+        channel: MessageChannel,
         operation: Operation,
         buffer: Vec<T>,
     ) -> Result<ThreadRequest<T>> {
         let call = Call { operation, element: Some(T::TYPE) };
-        self.join(Role::End(end, channel), call, only(buffer), None).map(ThreadRequest)
+        self.join(Role::End(end, channel), call, in_receive_buffer(buffer), None).map(ThreadRequest)
     }
 
     fn join<T: Element>(
@@ -57,15 +62,15 @@ impl ThreadCommunicator {
         call: Call,
         buffers: Exchanged<Vec<T>>,
         invalid: Option<Error>,
-    ) -> Result<Pending<T>> {
+    ) -> Result<ThreadOperation<T>> {
         let world = self.world();
         let joined = self.group.join(role, call, buffers, invalid, || world.parking.notify())?;
-        Ok(Pending::new(Arc::clone(world), Arc::clone(&self.group), joined))
+        Ok(ThreadOperation::new(Arc::clone(world), Arc::clone(&self.group), joined))
     }
 }
 
-/// The buffer of an operation that has only one.
-fn only<T>(buffer: Vec<T>) -> Exchanged<Vec<T>> {
+/// Buffers of an operation that has only one.
+fn in_receive_buffer<T>(buffer: Vec<T>) -> Exchanged<Vec<T>> {
     Exchanged { send: Vec::new(), receive: buffer }
 }
 
@@ -91,21 +96,22 @@ impl Group for ThreadCommunicator {
         let Some(color) = color else { return Ok(None) };
 
         let choices = choices.chunks_exact(SPLIT_ELEMENTS).map(|choice| (choice[0], choice[1]));
-        let ranks = of_one_color(choices, i64::from(color));
+        let ranks = ranks_with_color(choices, i64::from(color));
         let rank = ranks.iter().position(|&rank| rank == self.rank);
         let group = self.world().split_group((self.group.id, sequence, color), &self.group, &ranks);
         Ok(rank.map(|rank| Self::new(Arc::clone(&self.presence), group, rank)))
     }
 
     fn group(&self, ranks: &[usize]) -> Result<Self> {
-        let rank = place_among(ranks, self.rank, self.size())?;
-        let group = self.world().listed_group(&self.group, ranks);
+        let rank = index_in_subgroup(ranks, self.rank, self.size())?;
+        let group = self.world().cached_group(&self.group, ranks);
         Ok(Self::new(Arc::clone(&self.presence), group, rank))
     }
 
     fn start_barrier(&self, (): &mut ()) -> Result<ThreadBarrierRequest> {
         let call = Call { operation: Operation::Barrier, element: None };
-        self.join(Role::Member(self.rank), call, only(Vec::new()), None).map(ThreadBarrierRequest)
+        self.join(Role::Member(self.rank), call, in_receive_buffer(Vec::new()), None)
+            .map(ThreadBarrierRequest)
     }
 }
 
@@ -117,15 +123,16 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
 
     fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<ThreadRequest<T>> {
         let operation = Operation::AllReduce { count: buffer.len(), op };
-        self.collective(operation, only(buffer)).map(ThreadRequest)
+        self.collective(operation, in_receive_buffer(buffer)).map(ThreadRequest)
     }
 
     fn start_broadcast(&self, buffer: Vec<T>, root: usize, (): &mut ()) -> Result<ThreadRequest<T>> {
-        // A wrong root is an error on all ranks, so that one rank's mistake does not shift the others' sequence.
+        // A wrong root fails on all ranks, so that one rank's mistake does not shift the others'
+        // sequence.
         let invalid = check_rank(root, self.size()).err();
         let operation = Operation::Broadcast { count: buffer.len(), root };
         let call = Call { operation, element: Some(T::TYPE) };
-        self.join(Role::Member(self.rank), call, only(buffer), invalid).map(ThreadRequest)
+        self.join(Role::Member(self.rank), call, in_receive_buffer(buffer), invalid).map(ThreadRequest)
     }
 
     fn start_all_gather(
@@ -167,13 +174,13 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
     fn start_send(&self, buffer: Vec<T>, to: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
         check_rank(to, self.size())?;
         let operation = Operation::Send { count: buffer.len(), to, tag };
-        self.message(End::Sender, Channel { from: self.rank, to, tag }, operation, buffer)
+        self.message(MessageEnd::Sender, MessageChannel { from: self.rank, to, tag }, operation, buffer)
     }
 
     fn start_receive(&self, buffer: Vec<T>, from: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
         check_rank(from, self.size())?;
         let operation = Operation::Receive { count: buffer.len(), from, tag };
-        self.message(End::Receiver, Channel { from, to: self.rank, tag }, operation, buffer)
+        self.message(MessageEnd::Receiver, MessageChannel { from, to: self.rank, tag }, operation, buffer)
     }
 
     fn start_redistribution(

@@ -1,25 +1,26 @@
-//! The work of one operation, in units that any member can do.
+//! Data movement of one operation, in units that any member can execute.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 
-use super::parking::Progress;
-use super::shared::SharedBuffer;
+use super::parking::PollProgress;
+use super::shared_buffer::SharedBuffer;
 use super::units::Units;
 use crate::{Call, Element, Exchanged, Operation, ReduceOp};
 
-/// Bytes of an all-reduce that make a unit of work. Smaller all-reduces are one unit: dividing them costs more than it
-/// saves. Larger units would keep all others waiting when the thread that has the last one loses its core.
+/// Bytes of a unit of an all-reduce. Smaller all-reduces are one unit, because dividing them costs
+/// more than it saves. Larger units would delay all members if the thread of the last unit loses
+/// its core.
 const UNIT_BYTES: usize = if cfg!(loom) { 8 } else { 128 * 1024 };
 
-/// Elements reduced at a time: inputs and result stay in the first-level cache.
+/// Number of elements reduced at a time. Inputs and result fit into the first-level cache.
 const BLOCK: usize = 1024;
 
-/// The buffers that the members of one operation left, and what is still to be done to them.
+/// Buffers of the members of one operation, and its units of work.
 ///
-/// Its life has three parts. The members [`deposit`](Self::deposit) their buffers, one after another. When all have, they
-/// [`advance`](Self::advance) the work, in any number of threads at once. When it is complete, each
-/// [`collect`](Self::collect)s its own buffers.
+/// An operation has three phases. The members [`deposit`](Self::deposit) their buffers one after
+/// another. When all have, they [`advance`](Self::advance) the work, in any number of threads at
+/// once. When it is complete, each member [`collect`](Self::collect)s its own buffers.
 #[derive(Debug)]
 pub(super) struct Exchange<T> {
     operation: Operation,
@@ -27,11 +28,11 @@ pub(super) struct Exchange<T> {
     units: Units,
 }
 
-/// One member's buffers. Operations on a single buffer have it in `receive`.
+/// Buffers of one member. Operations on a single buffer keep it in `receive`.
 #[derive(Debug)]
 struct Slot<T> {
     send: SharedBuffer<T>,
-    /// How the elements of `send` divide over the members; all-to-all-v only.
+    /// Number of elements of `send` for each member; all-to-all-v only.
     send_counts: SharedBuffer<usize>,
     receive: SharedBuffer<T>,
 }
@@ -57,10 +58,11 @@ impl<T: Element> Exchange<T> {
         }
     }
 
-    /// Leaves a member's buffers, whose lengths fit the operation.
+    /// Stores a member's buffers, whose lengths must fit the operation.
     ///
     /// # Safety
-    /// Each member does so once, and all of that happens before any calls [`advance`](Self::advance).
+    /// Each member calls it once, and all members do so before any of them calls
+    /// [`advance`](Self::advance).
     pub(super) unsafe fn deposit(&self, slot: usize, operation: &Operation, buffers: Exchanged<Vec<T>>) {
         let slot = &self.slots[slot];
         // SAFETY: only this member uses its slot before the work begins.
@@ -73,52 +75,55 @@ impl<T: Element> Exchange<T> {
         }
     }
 
-    /// Does at most one unit of work as member `slot`, and calls `changed` if nothing is left to do or it
+    /// Executes at most one unit as member `slot`. Calls `changed` if no unit is left or the unit
     /// panics.
     ///
     /// # Safety
-    /// All members have deposited buffers whose lengths fit the operation, and that happened before this.
-    pub(super) unsafe fn advance(&self, slot: usize, changed: impl Fn()) -> Progress {
+    /// All members have deposited buffers whose lengths fit the operation, and the deposits
+    /// happened before this call.
+    pub(super) unsafe fn advance(&self, slot: usize, changed: impl Fn()) -> PollProgress {
         if self.units.are_finished() {
-            return Progress::Complete;
+            return PollProgress::Complete;
         }
-        let Some(unit) = self.units.take() else {
-            return Progress::Blocked;
+        let Some(unit) = self.units.claim() else {
+            return PollProgress::Blocked;
         };
-        let mut taken = Taken { units: &self.units, slot, changed, done: false };
-        // SAFETY: the buffers are there, as the caller promises, and `unit` is taken by no other thread.
+        let mut claimed = ClaimedUnit { units: &self.units, slot, changed, done: false };
+        // SAFETY: the buffers are deposited, as the caller promises, and no other thread has
+        // claimed `unit`.
         unsafe { self.run(unit) };
-        taken.done = true;
-        Progress::Advanced
+        claimed.done = true;
+        PollProgress::Advanced
     }
 
-    /// The slot of the member that panicked in the work, which is never complete then.
-    pub(super) fn broken_by(&self) -> Option<usize> {
-        self.units.broken_by()
+    /// Returns the slot of the member that panicked in a unit. The operation then never completes.
+    pub(super) fn panicked_member(&self) -> Option<usize> {
+        self.units.panicked_member()
     }
 
-    /// What the members called.
+    /// Returns the call of the members.
     pub(super) fn call(&self) -> Call {
         Call { operation: self.operation.clone(), element: Some(T::TYPE) }
     }
 
-    /// Takes a member's buffers back.
+    /// Returns a member's buffers.
     ///
     /// # Safety
-    /// The work was seen to be complete, and nothing else collects for this member.
+    /// The caller has seen the operation complete, and no other thread collects for this member.
     pub(super) unsafe fn collect(&self, slot: usize) -> Exchanged<Vec<T>> {
         let slot = &self.slots[slot];
-        // SAFETY: after the last unit, which is what "complete" says, only this member uses its slot.
+        // SAFETY: after the last unit has finished, only this member uses its slot.
         unsafe {
             Exchanged { send: slot.send.replace(Vec::new()), receive: slot.receive.replace(Vec::new()) }
         }
     }
 
-    /// Does a unit of work.
+    /// Executes a unit.
     ///
-    /// Units are independent: what one writes, no other one reads or writes. A unit of an all-reduce reads and writes one
-    /// range of all receive buffers; every other unit reads what no unit writes (send buffers, the root's and the
-    /// sender's buffer) and writes the receive buffer of one member.
+    /// Units are independent: no unit reads or writes elements that another one writes. A unit of
+    /// an all-reduce reads and writes one range of all receive buffers. Every other unit reads
+    /// buffers that no unit writes (send buffers, the root's and the sender's buffer) and writes
+    /// the receive buffer of one member.
     ///
     /// # Safety
     /// As for [`advance`](Self::advance), and each unit runs once.
@@ -148,7 +153,8 @@ impl<T: Element> Exchange<T> {
         let mut reduced = [T::default(); BLOCK];
         for block in blocks(range) {
             let reduced = &mut reduced[..block.len()];
-            // SAFETY: nothing else uses this range, and the inputs are last used before the first write.
+            // SAFETY: no other unit uses this range, and the inputs are last used before the first
+            // write.
             unsafe {
                 let inputs: Vec<&[T]> =
                     self.slots.iter().map(|slot| slot.receive.read(block.clone())).collect();
@@ -163,7 +169,7 @@ impl<T: Element> Exchange<T> {
     unsafe fn reduce_chunk(&self, member: usize, count: usize, op: ReduceOp) {
         let first = member * count;
         for block in blocks(first..first + count) {
-            // SAFETY: nothing writes to send buffers, and the receive buffer is this unit's.
+            // SAFETY: no unit writes to send buffers, and only this unit uses the receive buffer.
             unsafe {
                 let inputs: Vec<&[T]> = self.slots.iter().map(|slot| slot.send.read(block.clone())).collect();
                 let output = block.start - first..block.end - first;
@@ -174,14 +180,14 @@ impl<T: Element> Exchange<T> {
 
     unsafe fn copy_buffer(&self, from: usize, to: usize, count: usize) {
         let (from, to) = (&self.slots[from].receive, &self.slots[to].receive);
-        // SAFETY: nothing writes to the buffer that is copied, and the other is this unit's.
+        // SAFETY: no unit writes to the copied buffer, and only this unit uses the other.
         unsafe { to.write(0..count).copy_from_slice(from.read(0..count)) };
     }
 
     unsafe fn gather(&self, member: usize, count: usize) {
         for (from, slot) in self.slots.iter().enumerate() {
             let place = from * count..(from + 1) * count;
-            // SAFETY: nothing writes to send buffers, and the receive buffer is this unit's.
+            // SAFETY: no unit writes to send buffers, and only this unit uses the receive buffer.
             unsafe { self.slots[member].receive.write(place).copy_from_slice(slot.send.read(0..count)) };
         }
     }
@@ -189,7 +195,8 @@ impl<T: Element> Exchange<T> {
     unsafe fn collect_chunks(&self, member: usize) {
         let mut end = 0;
         for slot in &self.slots {
-            // SAFETY: nothing writes to counts and send buffers, and the receive buffer is this unit's.
+            // SAFETY: no unit writes to counts or send buffers; only this unit uses the receive
+            // buffer.
             unsafe {
                 let counts = slot.send_counts.read(0..self.slots.len());
                 let (skip, count) = (counts[..member].iter().sum(), counts[member]);
@@ -201,18 +208,19 @@ impl<T: Element> Exchange<T> {
     }
 }
 
-/// A unit that a member has taken: finished or given up when it is dropped, so that a panic leaves no member waiting.
-struct Taken<'a, F: Fn()> {
+/// A unit claimed by a member. Dropping it finishes or abandons the unit, so that no member waits
+/// after a panic.
+struct ClaimedUnit<'a, F: Fn()> {
     units: &'a Units,
     slot: usize,
     changed: F,
     done: bool,
 }
 
-impl<F: Fn()> Drop for Taken<'_, F> {
+impl<F: Fn()> Drop for ClaimedUnit<'_, F> {
     fn drop(&mut self) {
         if !self.done {
-            self.units.give_up(self.slot);
+            self.units.abandon(self.slot);
             (self.changed)();
         } else if self.units.finish() {
             (self.changed)();
@@ -220,7 +228,7 @@ impl<F: Fn()> Drop for Taken<'_, F> {
     }
 }
 
-/// What a member of a split sends the others: its color, or -1 for none, and its key.
+/// Number of elements that a member of a split sends: its color (-1 for none) and its key.
 pub(super) const SPLIT_ELEMENTS: usize = 2;
 
 fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
@@ -232,23 +240,27 @@ fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Nothing should panic in the work; if it does all the same, the members that wait get an error.
+    /// Units should never panic. If one does, the waiting members get an error.
     #[test]
-    fn a_panic_in_the_work_is_written_down() {
+    fn a_panic_in_a_unit_is_recorded() {
         let operation = Operation::AllReduce { count: 2, op: ReduceOp::Sum };
         let exchange = Exchange::<f32>::new(&operation, 2);
         let shorter = || Exchanged { send: Vec::new(), receive: vec![1.0] };
         let changed = std::cell::Cell::new(0);
         let advance = |slot| {
-            // SAFETY: all members have deposited; buffers that are too short are found out before they are touched.
+            // SAFETY: all members have deposited; short buffers are detected before they are
+            // accessed.
             unsafe { exchange.advance(slot, || changed.set(changed.get() + 1)) }
         };
         for slot in 0..2 {
-            // SAFETY: before any work.
+            // SAFETY: no unit has run.
             unsafe { exchange.deposit(slot, &operation, shorter()) };
         }
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| advance(1)));
         assert!(panic.is_err());
-        assert_eq!((advance(0), exchange.broken_by(), changed.get()), (Progress::Blocked, Some(1), 1));
+        assert_eq!(
+            (advance(0), exchange.panicked_member(), changed.get()),
+            (PollProgress::Blocked, Some(1), 1)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Where the calls of a group's ranks are matched.
+//! Matching of the calls of a group's ranks.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -10,68 +10,70 @@ use super::exchange::Exchange;
 use super::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
 use crate::{Call, Element, Error, Exchanged, Result};
 
-/// What the members of a group share.
+/// State shared by the members of a group.
 #[derive(Debug)]
-pub(super) struct GroupState {
-    /// Distinct among the groups of a world.
+pub(super) struct ThreadGroup {
+    /// Identifier, unique among the groups of a world.
     pub(super) id: u64,
-    /// The world's ranks, by their place in the group.
+    /// Ranks of the members in the world.
     pub(super) members: Vec<usize>,
-    table: Mutex<Table>,
-    /// The subgroups that were asked for by their lists: as long as this group, since asking again gives the same.
-    listed: Mutex<HashMap<Vec<usize>, Arc<GroupState>>>,
+    table: Mutex<OperationTable>,
+    /// Subgroups created by [`Group::group`](crate::Group::group). They live as long as this group,
+    /// because the same list returns the same subgroup.
+    cached_subgroups: Mutex<HashMap<Vec<usize>, Arc<ThreadGroup>>>,
 }
 
-/// The operations that wait for more members, and the number of each member's next one.
+/// Operations that some members have not called yet, and the sequence number of each member's next
+/// one.
 #[derive(Debug)]
-struct Table {
+struct OperationTable {
     next_collective: Vec<u64>,
-    /// Of each end of a channel, until both are equal.
-    next_message: HashMap<Channel, [u64; 2]>,
-    partial: HashMap<Key, PartialOperation>,
+    /// Next sequence number of each end of a channel. Removed when both are equal.
+    next_message: HashMap<MessageChannel, [u64; 2]>,
+    partial: HashMap<OperationKey, PartialOperation>,
 }
 
-/// What identifies an operation within its group.
+/// Identifier of an operation within its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum OperationKey {
     /// The n-th collective of each member.
     Collective(u64),
     /// The n-th message of a channel.
-    Message(Channel, u64),
+    Message(MessageChannel, u64),
 }
 
-/// What messages are matched by.
+/// Sender, receiver and tag of a message. Messages are matched by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Channel {
+pub(super) struct MessageChannel {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) tag: u32,
 }
 
-/// The two members of a message; their numbers are their slots.
+/// MessageEnd of a message. Its number is the member's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum End {
+pub(super) enum MessageEnd {
     Sender = 0,
     Receiver = 1,
 }
 
-/// How a member takes part.
+/// Part of a member in an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Role {
     Member(usize),
-    End(End, Channel),
+    End(MessageEnd, MessageChannel),
 }
 
-/// An operation that not all of its members have called yet.
+/// An operation that some of its members have not called yet.
 #[derive(Debug)]
 struct PartialOperation {
     calls: Vec<Option<Call>>,
     readiness: Arc<Readiness>,
-    /// An `Exchange<T>`; the first member decides what `T` is.
+    /// An `Exchange<T>`. The first member determines `T`.
     exchange: Arc<dyn Any + Send + Sync>,
 }
 
-/// Whether the work of an operation can begin: it waits until the last member has called it or something fails.
+/// State of an operation: waiting for members, ready for the work, or failed.
 #[derive(Debug)]
 pub(super) struct Readiness {
     state: AtomicU8,
@@ -87,12 +89,12 @@ impl Readiness {
         Self { state: AtomicU8::new(WAITING), failure: Mutex::new(None) }
     }
 
-    /// Whether all members have called it and the work can begin.
+    /// Whether all members have called the operation and its work can begin.
     pub(super) fn is_ready(&self) -> bool {
         self.state.load(Ordering::Acquire) == READY
     }
 
-    /// Why the operation has failed.
+    /// Returns the error of the operation if it has failed.
     pub(super) fn failure(&self) -> Option<Error> {
         if self.state.load(Ordering::Acquire) != FAILED {
             return None;
@@ -104,7 +106,7 @@ impl Readiness {
         self.state.store(READY, Ordering::Release);
     }
 
-    /// The first failure stays: members may have returned it already.
+    /// Fails the operation. The first error is kept, because members may have returned it already.
     fn fail(&self, failure: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
         self.state.store(FAILED, Ordering::Release);
@@ -113,40 +115,40 @@ impl Readiness {
 
 /// An operation that a member has joined.
 #[derive(Debug)]
-pub(super) struct Joined<T> {
-    pub(super) key: Key,
+pub(super) struct JoinedOperation<T> {
+    pub(super) key: OperationKey,
     pub(super) slot: usize,
     pub(super) readiness: Arc<Readiness>,
     pub(super) exchange: Arc<Exchange<T>>,
 }
 
-impl GroupState {
+impl ThreadGroup {
     pub(super) fn new(id: u64, members: Vec<usize>) -> Self {
-        let table = Table {
+        let table = OperationTable {
             next_collective: vec![0; members.len()],
             next_message: HashMap::new(),
             partial: HashMap::new(),
         };
-        Self { id, members, table: Mutex::new(table), listed: Mutex::new(HashMap::new()) }
+        Self { id, members, table: Mutex::new(table), cached_subgroups: Mutex::new(HashMap::new()) }
     }
 
-    /// The subgroup of the members at `ranks`, the same each time; `make` makes it the first time.
-    pub(super) fn listed(&self, ranks: &[usize], make: impl FnOnce() -> Arc<Self>) -> Arc<Self> {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(listed.entry(ranks.to_vec()).or_insert_with(make))
+    /// Returns the subgroup of the members at `ranks`, which `create` creates on the first call.
+    pub(super) fn cached_subgroup(&self, ranks: &[usize], create: impl FnOnce() -> Arc<Self>) -> Arc<Self> {
+        let mut subgroups = self.cached_subgroups.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(subgroups.entry(ranks.to_vec()).or_insert_with(create))
     }
 
-    /// Adds a member's call and its buffers to an operation. `invalid` is what is wrong with the call by itself, which
-    /// then fails for all members. `settled` is called once the operation is ready or has
-    /// failed.
+    /// Adds a member's call and its buffers to an operation. `invalid` is an error of the call on
+    /// its own arguments, with which the operation fails for all members. `on_settled` is called
+    /// when the operation becomes ready or fails.
     pub(super) fn join<T: Element>(
         &self,
         role: Role,
         call: Call,
         buffers: Exchanged<Vec<T>>,
         invalid: Option<Error>,
-        settled: impl FnOnce(),
-    ) -> Result<Joined<T>> {
+        on_settled: impl FnOnce(),
+    ) -> Result<JoinedOperation<T>> {
         let mut table = self.table();
         let (key, slot) = table.next_key(role);
         let slots = match role {
@@ -168,8 +170,8 @@ impl GroupState {
         if let Some(failure) = invalid.or_else(|| self.conflict(key, slot, &call, &operation.calls)) {
             readiness.fail(failure);
         } else if let Ok(exchange) = &exchange {
-            // SAFETY: once for each member, whose next call gets another key; the work begins when the last one has come,
-            // after this, because of the table's lock.
+            // SAFETY: each member deposits once, because its next call has another key. The work
+            // begins after the last member's deposit; the table's lock orders them.
             unsafe { exchange.deposit(slot, &call.operation, buffers) };
         }
         operation.calls[slot] = Some(call);
@@ -183,26 +185,26 @@ impl GroupState {
         }
         drop(table);
         if complete || failure.is_some() {
-            settled();
+            on_settled();
         }
         match (failure, exchange) {
-            (None, Ok(exchange)) => Ok(Joined { key, slot, readiness, exchange }),
+            (None, Ok(exchange)) => Ok(JoinedOperation { key, slot, readiness, exchange }),
             (Some(failure), _) => Err(failure),
             (None, Err(_)) => unreachable!("calls with other elements are in conflict"),
         }
     }
 
-    /// Fails an operation that still waits if `why` gives an error for the ranks that are missing and the call that this
-    /// member made.
+    /// Fails an operation that still waits, if `why` returns an error for the missing ranks and
+    /// this member's call.
     pub(super) fn give_up(
         &self,
-        key: Key,
+        key: OperationKey,
         slot: usize,
         readiness: &Arc<Readiness>,
         why: impl FnOnce(Vec<usize>, &Call) -> Option<Error>,
     ) {
         let table = self.table();
-        // Another operation may have the key by now.
+        // The key may belong to another operation by now.
         let Some(operation) =
             table.partial.get(&key).filter(|operation| Arc::ptr_eq(&operation.readiness, readiness))
         else {
@@ -218,8 +220,8 @@ impl GroupState {
         }
     }
 
-    fn conflict(&self, key: Key, slot: usize, call: &Call, calls: &[Option<Call>]) -> Option<Error> {
-        // A member also receives what it sends to itself.
+    fn conflict(&self, key: OperationKey, slot: usize, call: &Call, calls: &[Option<Call>]) -> Option<Error> {
+        // A member also receives the elements that it sends to itself.
         let itself = (slot, Some(call));
         let others = calls.iter().map(Option::as_ref).enumerate();
         std::iter::once(itself).chain(others).find_map(|(other, other_call)| {
@@ -233,27 +235,29 @@ impl GroupState {
         })
     }
 
-    /// The rank of the world in a slot of an operation.
-    pub(super) fn world_rank(&self, key: Key, slot: usize) -> usize {
+    /// Returns the rank in the world of an operation's slot.
+    pub(super) fn world_rank(&self, key: OperationKey, slot: usize) -> usize {
         match key {
-            Key::Message(channel, _) if slot == End::Sender as usize => self.members[channel.from],
-            Key::Message(channel, _) => self.members[channel.to],
-            Key::Collective(_) => self.members[slot],
+            OperationKey::Message(channel, _) if slot == MessageEnd::Sender as usize => {
+                self.members[channel.from]
+            }
+            OperationKey::Message(channel, _) => self.members[channel.to],
+            OperationKey::Collective(_) => self.members[slot],
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, OperationTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
-    fn next_key(&mut self, role: Role) -> (Key, usize) {
+impl OperationTable {
+    fn next_key(&mut self, role: Role) -> (OperationKey, usize) {
         match role {
             Role::Member(member) => {
                 let sequence = self.next_collective[member];
                 self.next_collective[member] += 1;
-                (Key::Collective(sequence), member)
+                (OperationKey::Collective(sequence), member)
             }
             Role::End(end, channel) => {
                 let next = self.next_message.entry(channel).or_default();
@@ -262,7 +266,7 @@ impl Table {
                 if next[0] == next[1] {
                     self.next_message.remove(&channel);
                 }
-                (Key::Message(channel, sequence), end as usize)
+                (OperationKey::Message(channel, sequence), end as usize)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which ranks have ended.
+//! Record of the ranks that have ended.
 
 use super::sync::{AtomicU8, AtomicUsize, Ordering};
 use crate::Departure;
@@ -7,12 +7,12 @@ const PRESENT: u8 = 0;
 const LEFT: u8 = 1;
 const PANICKED: u8 = 2;
 
-/// Which ranks of a world have ended, and how.
+/// Record of the ranks of a world that have ended, and how.
 #[derive(Debug)]
 pub(super) struct Liveness {
     ranks: Vec<AtomicU8>,
     departures: AtomicUsize,
-    /// The rank that panicked first, or `NONE`.
+    /// Rank that panicked first, or `NONE`.
     first_panic: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ impl Liveness {
             Departure::Panicked => PANICKED,
         };
         if state == PANICKED {
-            // Visible to a thread that sees the departure. Only the first one is recorded.
+            // Visible to a thread that sees the departure. Only the first panic is recorded.
             let relaxed = Ordering::Relaxed;
             let _ = self.first_panic.compare_exchange(NONE, rank, relaxed, relaxed);
         }
@@ -42,19 +42,20 @@ impl Liveness {
         self.departures.fetch_add(1, Ordering::Release);
     }
 
-    /// How many ranks have ended: a thread that reads this number sees all earlier departures.
+    /// Number of ranks that have ended. A thread that reads it sees all of these departures.
     pub(super) fn departures(&self) -> usize {
         self.departures.load(Ordering::Acquire)
     }
 
-    /// The rank that panicked before any other did.
+    /// Returns the rank that panicked first.
     pub(super) fn first_panic(&self) -> Option<usize> {
         Some(self.first_panic.load(Ordering::Relaxed)).filter(|&rank| rank != NONE)
     }
 
-    /// The rank because of which an operation that waits for `missing` cannot complete. A panic of any rank fails every
-    /// operation that is not complete: it is the cause, even where the missing ranks are others.
-    pub(super) fn first_departed(&self, missing: &[usize]) -> Option<(usize, Departure)> {
+    /// Returns the rank that keeps an operation waiting for `missing` from completing. A panic of
+    /// any rank fails every incomplete operation and takes precedence, even if the missing ranks
+    /// are others.
+    pub(super) fn cause_of_failure(&self, missing: &[usize]) -> Option<(usize, Departure)> {
         let left = |rank: usize| self.ranks[rank].load(Ordering::Acquire) == LEFT;
         self.first_panic()
             .map(|rank| (rank, Departure::Panicked))

@@ -1,49 +1,53 @@
-//! Requests: handles of pending operations.
+//! Handles of pending operations.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::exchange::Exchange;
-use super::group::{GroupState, Joined, Key, Readiness};
-use super::parking::Progress;
-use super::ranks::World;
-use crate::request::requests;
+use super::group::{JoinedOperation, OperationKey, Readiness, ThreadGroup};
+use super::parking::PollProgress;
+use super::world_state::ThreadWorldState;
+use crate::request::impl_requests;
 use crate::{Departure, Element, Error, Exchanged, Request, Result};
 
 /// A pending operation of one member.
 #[derive(Debug)]
-pub(super) struct Pending<T> {
-    world: Arc<World>,
-    group: Arc<GroupState>,
-    key: Key,
+pub(super) struct ThreadOperation<T> {
+    world: Arc<ThreadWorldState>,
+    group: Arc<ThreadGroup>,
+    key: OperationKey,
     slot: usize,
     readiness: Arc<Readiness>,
     exchange: Arc<Exchange<T>>,
     started: Instant,
-    /// The departures that this operation has been checked against.
+    /// Number of departures that this operation was checked against.
     departures: usize,
 }
 
-impl<T: Element> Pending<T> {
-    pub(super) fn new(world: Arc<World>, group: Arc<GroupState>, joined: Joined<T>) -> Self {
-        let Joined { key, slot, readiness, exchange } = joined;
+impl<T: Element> ThreadOperation<T> {
+    pub(super) fn new(
+        world: Arc<ThreadWorldState>,
+        group: Arc<ThreadGroup>,
+        joined: JoinedOperation<T>,
+    ) -> Self {
+        let JoinedOperation { key, slot, readiness, exchange } = joined;
         Self { world, group, key, slot, readiness, exchange, started: Instant::now(), departures: 0 }
     }
 
-    /// The operation's number among the collectives of its group.
+    /// Sequence number of the operation among the collectives of its group.
     pub(super) fn sequence(&self) -> u64 {
-        let (Key::Collective(sequence) | Key::Message(_, sequence)) = self.key;
+        let (OperationKey::Collective(sequence) | OperationKey::Message(_, sequence)) = self.key;
         sequence
     }
 
     pub(super) fn test(&mut self) -> Result<bool> {
-        Ok(self.poll(Instant::now())? == Progress::Complete)
+        Ok(self.poll(Instant::now())? == PollProgress::Complete)
     }
 
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
-        // SAFETY: the wait has seen the work complete, and `self`, the member's only handle of it, ends here.
+        // SAFETY: the wait has seen the operation complete, and `self` is the member's only handle.
         Ok(unsafe { self.exchange.collect(self.slot) })
     }
 
@@ -53,18 +57,19 @@ impl<T: Element> Pending<T> {
         world.parking.wait(limit, alarm, |now| self.poll(now))
     }
 
-    fn poll(&mut self, now: Instant) -> Result<Progress> {
+    fn poll(&mut self, now: Instant) -> Result<PollProgress> {
         if !self.readiness.is_ready() {
-            self.check_on_the_others(now);
+            self.check_departures_and_timeout(now);
             return match self.readiness.failure() {
                 Some(failure) => Err(failure),
-                None => Ok(Progress::Blocked),
+                None => Ok(PollProgress::Blocked),
             };
         }
-        // SAFETY: an operation is ready after all its members have deposited their buffers, with lengths that were checked.
+        // SAFETY: a ready operation has the buffers of all its members, and their lengths were
+        // checked.
         let progress = unsafe { self.exchange.advance(self.slot, || self.world.parking.notify()) };
-        match self.exchange.broken_by() {
-            Some(slot) if progress == Progress::Blocked => Err(Error::RankFailed {
+        match self.exchange.panicked_member() {
+            Some(slot) if progress == PollProgress::Blocked => Err(Error::RankFailed {
                 rank: self.group.world_rank(self.key, slot),
                 how: Departure::Panicked,
                 call: self.exchange.call(),
@@ -73,8 +78,8 @@ impl<T: Element> Pending<T> {
         }
     }
 
-    /// Fails the operation if it waits for a rank that has ended, or has waited too long.
-    fn check_on_the_others(&mut self, now: Instant) {
+    /// Fails the operation if a rank that it waits for has ended, or if the time-out has passed.
+    fn check_departures_and_timeout(&mut self, now: Instant) {
         let departures = self.world.liveness.departures();
         let waited = now.saturating_duration_since(self.started);
         let overdue = waited >= self.world.timeout;
@@ -83,7 +88,7 @@ impl<T: Element> Pending<T> {
         }
         self.departures = departures;
         self.group.give_up(self.key, self.slot, &self.readiness, |missing, call| {
-            match self.world.liveness.first_departed(&missing) {
+            match self.world.liveness.cause_of_failure(&missing) {
                 Some((rank, how)) => Some(Error::RankFailed { rank, how, call: call.clone() }),
                 None if overdue => Some(Error::TimedOut { missing, call: call.clone(), waited }),
                 None => None,
@@ -98,16 +103,16 @@ impl<T: Element> Pending<T> {
 /// A pending operation on one buffer.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
-pub struct ThreadRequest<T>(pub(super) Pending<T>);
+pub struct ThreadRequest<T>(pub(super) ThreadOperation<T>);
 
 /// A pending operation that reads one buffer and fills another.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
-pub struct ThreadExchangeRequest<T>(pub(super) Pending<T>);
+pub struct ThreadExchangeRequest<T>(pub(super) ThreadOperation<T>);
 
 /// A barrier that not all threads have reached.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
-pub struct ThreadBarrierRequest(pub(super) Pending<u8>);
+pub struct ThreadBarrierRequest(pub(super) ThreadOperation<u8>);
 
-requests!(ThreadRequest, ThreadExchangeRequest, ThreadBarrierRequest, buffers: Vec);
+impl_requests!(ThreadRequest, ThreadExchangeRequest, ThreadBarrierRequest, buffers: Vec);

@@ -1,5 +1,5 @@
-//! What threads synchronise by: the standard library's, or under `--cfg loom` the model checker's stand-ins, which try
-//! every order of events and every stale value that the memory model allows.
+//! Synchronization primitives: the standard library's, or under `--cfg loom` the model checker's,
+//! which try every order of events and every stale value that the memory model allows.
 
 #[cfg(loom)]
 pub(super) use loom::{

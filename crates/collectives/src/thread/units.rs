@@ -2,14 +2,14 @@
 
 use super::sync::{AtomicUsize, Ordering};
 
-/// A number of independent units of work, each done once by the thread that takes it.
+/// A number of independent units of work. Each is executed once, by the thread that claims it.
 #[derive(Debug)]
 pub(super) struct Units {
     count: usize,
     taken: AtomicUsize,
     unfinished: AtomicUsize,
-    /// The member that panicked in a unit, or `NONE`.
-    broken_by: AtomicUsize,
+    /// Member that panicked in a unit, or `NONE`.
+    panicked_member: AtomicUsize,
 }
 
 const NONE: usize = usize::MAX;
@@ -20,13 +20,13 @@ impl Units {
             count,
             taken: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(count),
-            broken_by: AtomicUsize::new(NONE),
+            panicked_member: AtomicUsize::new(NONE),
         }
     }
 
-    /// A unit that no other thread gets.
-    pub(super) fn take(&self) -> Option<usize> {
-        // Looking first keeps those that only wait from fighting for the cache line.
+    /// Claims a unit, which no other thread gets. `None` if all are claimed.
+    pub(super) fn claim(&self) -> Option<usize> {
+        // A load first keeps waiting threads from contending for the cache line.
         if self.taken.load(Ordering::Relaxed) >= self.count {
             return None;
         }
@@ -34,23 +34,23 @@ impl Units {
         (unit < self.count).then_some(unit)
     }
 
-    /// Counts a taken unit as done; whether it was the last.
+    /// Counts a claimed unit as finished. Returns whether it was the last one.
     pub(super) fn finish(&self) -> bool {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether all are done. A thread that sees it also sees what was done.
+    /// Whether all units are finished. A thread that sees `true` also sees their results.
     pub(super) fn are_finished(&self) -> bool {
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
-    /// Writes down that a member will never finish a unit that it took.
-    pub(super) fn give_up(&self, member: usize) {
-        self.broken_by.store(member, Ordering::Release);
+    /// Records that a member panicked in a unit, which is never finished.
+    pub(super) fn abandon(&self, member: usize) {
+        self.panicked_member.store(member, Ordering::Release);
     }
 
-    /// The member because of which the work will never be finished.
-    pub(super) fn broken_by(&self) -> Option<usize> {
-        Some(self.broken_by.load(Ordering::Acquire)).filter(|&member| member != NONE)
+    /// Returns the member that panicked in a unit, if any.
+    pub(super) fn panicked_member(&self) -> Option<usize> {
+        Some(self.panicked_member.load(Ordering::Acquire)).filter(|&member| member != NONE)
     }
 }

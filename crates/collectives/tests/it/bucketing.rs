@@ -1,9 +1,9 @@
-//! Which gradients go into which bucket.
+//! Tests of gradient bucketing.
 
 use collectives::Bucketing;
 use proptest::prelude::*;
 
-/// A gradient: who holds it, and its bytes.
+/// Ranks that hold a gradient, and its bytes.
 type Gradient = (Vec<usize>, u64);
 
 fn gradients() -> impl Strategy<Value = Vec<Gradient>> {
@@ -12,9 +12,10 @@ fn gradients() -> impl Strategy<Value = Vec<Gradient>> {
 }
 
 proptest! {
-    /// Each gradient once, with its own kind, in order; full buckets have the size but for their last gradient.
+    /// Each gradient is in one bucket of its group, in order. Without its last gradient, a full
+    /// bucket is below the size.
     #[test]
-    fn buckets_are_of_one_group_and_size(gradients in gradients(), bucket_bytes in 1..2_000_u64) {
+    fn buckets_have_one_group_and_the_given_size(gradients in gradients(), bucket_bytes in 1..2_000_u64) {
         let mut bucketing = Bucketing::new(bucket_bytes);
         let bytes = |g: usize| gradients[g].1;
         let mut seen = Vec::new();

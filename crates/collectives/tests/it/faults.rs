@@ -1,4 +1,4 @@
-//! Whatever a rank does wrong is an error on every other rank, naming it; never a hang.
+//! A rank's mistake or end is an error on every other rank, which names it.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use collectives::{
 };
 use proptest::prelude::*;
 
-const EVERY_WAY_TO_WAIT: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Yield, WaitStrategy::Park];
+const STRATEGIES: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Yield, WaitStrategy::Park];
 
 fn all_reduce_call(count: usize, op: ReduceOp, element: ElementType) -> Call {
     Call { operation: Operation::AllReduce { count, op }, element: Some(element) }
 }
 
-/// Runs three ranks of which rank 1 calls `odd` and the others all-reduce four floats; checks that all get a mismatch
-/// with rank 1's call in it, and that the group still works afterwards.
+/// Runs three ranks, of which rank 1 calls `odd` and the others all-reduce four floats. Asserts
+/// that all get a mismatch with rank 1's call, and that the group remains usable.
 fn check_mismatch(odd: impl Fn(&ThreadCommunicator) -> Result<()> + Sync, odd_call: &Call) {
     let results = ThreadWorld::new(3).run(|ranks| {
         let outcome = if ranks.rank() == 1 {
@@ -39,7 +39,7 @@ fn check_mismatch(odd: impl Fn(&ThreadCommunicator) -> Result<()> + Sync, odd_ca
 }
 
 #[test]
-fn another_operation_length_reduction_or_type_is_a_mismatch() {
+fn a_different_operation_length_reduction_or_type_is_a_mismatch() {
     check_mismatch(|ranks| ranks.barrier(&mut ()), &Call { operation: Operation::Barrier, element: None });
     check_mismatch(
         |ranks| ranks.split(None, 0).map(|_| ()),
@@ -64,7 +64,7 @@ fn another_operation_length_reduction_or_type_is_a_mismatch() {
 }
 
 #[test]
-fn another_root_or_chunk_is_a_mismatch() {
+fn a_different_root_or_chunk_length_is_a_mismatch() {
     let results = ThreadWorld::new(2).run(|ranks| {
         let me = ranks.rank();
         let roots = ranks.broadcast(&mut vec![0_u8; 4], me, &mut ());
@@ -85,7 +85,7 @@ fn another_root_or_chunk_is_a_mismatch() {
 }
 
 #[test]
-fn a_message_of_another_length_is_a_mismatch_at_both_ends() {
+fn a_message_of_a_different_length_is_a_mismatch_on_both_ranks() {
     let results = ThreadWorld::new(2).run(|ranks| {
         if ranks.rank() == 0 {
             ranks.send(&mut vec![1.0_f64; 3], 1, 9, &mut ())
@@ -101,7 +101,7 @@ fn a_message_of_another_length_is_a_mismatch_at_both_ends() {
 }
 
 #[test]
-fn a_wrong_buffer_of_one_rank_is_an_error_on_all() {
+fn a_wrong_buffer_length_of_one_rank_is_an_error_on_all() {
     let results = ThreadWorld::new(3).run(|ranks| {
         let len = if ranks.rank() == 2 { 5 } else { 6 };
         ranks.all_gather(&mut vec![0.5_f32; 2], &mut vec![0.0; len], &mut ())
@@ -112,7 +112,7 @@ fn a_wrong_buffer_of_one_rank_is_an_error_on_all() {
 }
 
 #[test]
-fn a_rank_that_there_is_not_is_an_error() {
+fn a_rank_out_of_range_is_an_error() {
     let results = ThreadWorld::new(2).run(|ranks| {
         let buffer = || vec![0_u8; 1];
         [
@@ -128,8 +128,8 @@ fn a_rank_that_there_is_not_is_an_error() {
 }
 
 #[test]
-fn a_rank_that_leaves_is_named() {
-    for wait in EVERY_WAY_TO_WAIT {
+fn a_rank_that_leaves_is_named_in_the_error() {
+    for wait in STRATEGIES {
         let results = ThreadWorld::new(3).with_wait(wait).run(|ranks| {
             let mut buffer = vec![1_i64; 2];
             ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
@@ -148,10 +148,11 @@ fn a_rank_that_leaves_is_named() {
     }
 }
 
-/// Rank 0 panics while 1 waits for it, 2 waits for 1 in another group, and 3 polls.
+/// Rank 0 panics while rank 1 waits for it, rank 2 waits for rank 1 in another group, and rank 3
+/// polls.
 #[test]
-fn a_panic_reaches_every_rank() {
-    for wait in EVERY_WAY_TO_WAIT {
+fn a_panic_is_an_error_on_every_rank() {
+    for wait in STRATEGIES {
         let outcomes = Mutex::new(Vec::new());
         let world = ThreadWorld::new(4).with_wait(wait);
         let began = Instant::now();
@@ -183,9 +184,9 @@ fn a_panic_reaches_every_rank() {
     }
 }
 
-/// Rank 0 is a victim that panics too, over what it was told: the cause is what the caller gets.
+/// Rank 0 panics later because of rank 1's panic, which is the one that propagates.
 #[test]
-fn the_first_panic_goes_on() {
+fn the_first_panic_propagates() {
     let panic = std::panic::catch_unwind(|| {
         ThreadWorld::new(2).run(|ranks| {
             if ranks.rank() == 1 {
@@ -199,8 +200,8 @@ fn the_first_panic_goes_on() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named_and_told() {
-    for wait in EVERY_WAY_TO_WAIT {
+fn a_missing_rank_is_named_and_gets_the_error_itself() {
+    for wait in STRATEGIES {
         let late = std::sync::Barrier::new(3);
         let world = ThreadWorld::new(3).with_wait(wait).with_timeout(Duration::from_millis(30));
         let results = world.run(|ranks| {
@@ -222,7 +223,7 @@ fn a_rank_that_does_not_come_is_named_and_told() {
 }
 
 #[test]
-fn running_out_of_a_limit_is_no_failure() {
+fn an_expired_limit_is_no_failure() {
     let late = std::sync::Barrier::new(2);
     let results = ThreadWorld::new(2).run(|ranks| {
         if ranks.rank() == 1 {
@@ -237,22 +238,23 @@ fn running_out_of_a_limit_is_no_failure() {
     assert_eq!(results, [Ok(()), Ok(())]);
 }
 
-/// Where in an operation a rank ends.
+/// Moment of an operation at which a rank ends.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     /// Before its call.
     Before,
-    /// Between its call and the end of the operation, at most one unit of work of its own later.
+    /// Between its call and the end of the operation, after at most one unit of work.
     Within,
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// A hundred ranks that end in or before a random operation, by return or by panic, while the others are anywhere in
-    /// it: all of them fail in the same operation, the first that cannot complete, and name the victim.
+    /// A rank ends before or during a random operation, by a return or a panic, while the others
+    /// are anywhere in it. All other ranks fail in the same operation, the first that cannot
+    /// complete, and name that rank.
     #[test]
-    fn any_rank_may_end_anywhere(
+    fn the_end_of_any_rank_at_any_time_is_reported_by_all(
         size in 2..=6_usize,
         victim in 0..6_usize,
         end in 0..20_usize,
@@ -294,7 +296,8 @@ proptest! {
                 prop_assert_eq!(result, Ok(()), "rank {}", rank);
                 continue;
             }
-            // An operation fails once, for all: nobody names a rank that only left because of the victim.
+            // An operation fails once, for all: no error names a rank that left because of the
+            // victim.
             let Err(Error::RankFailed { rank: named, how, call }) = result else { panic!("{result:?}") };
             let expected = if panics { Departure::Panicked } else { Departure::Left };
             prop_assert_eq!((named, how), (victim, expected));
@@ -303,7 +306,8 @@ proptest! {
         failed_in.dedup();
         let possible = match moment {
             Moment::Before => end..=end,
-            // The others do its part, unless one of them comes later than a panic, which ends what has not begun.
+            // The others execute its units, unless one of them is later than the panic, which fails
+            // operations that have not begun.
             Moment::Within if panics => end..=end + 1,
             Moment::Within => end + 1..=end + 1,
         };

@@ -1,6 +1,8 @@
-//! Collectives on threads and, where the feature is on, on NCCL; redistribution, buckets, what links cost.
+//! Tests of collectives on threads and, with the feature, on NCCL; of redistribution, bucketing and
+//! the link model.
 //!
-//! Programs of their own are `mpi`, which starts itself under `mpirun`, and `loom`, for which the crate is built another way.
+//! Two test programs are separate: `mpi`, which starts itself under `mpirun`, and `loom`, which
+//! needs another build of the crate.
 
 mod bucketing;
 mod faults;

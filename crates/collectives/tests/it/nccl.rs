@@ -1,4 +1,4 @@
-//! The NCCL backend as a user meets it: without the library, and on one GPU where there is one.
+//! Tests of the NCCL backend's public interface: without the library, and on a GPU if there is one.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
 use std::net::TcpListener;
@@ -18,8 +18,8 @@ use crate::suite;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is said when none of these files can be opened.
-fn complaint(candidates: &[PathBuf]) -> String {
+/// Returns the error for files none of which can be opened.
+fn open_error(candidates: &[PathBuf]) -> String {
     let error = NcclLibrary::open_first_of(candidates).unwrap_err();
     assert!(matches!(error, Error::Unavailable { backend: "NCCL", .. }), "{error:?}");
     let message = error.to_string();
@@ -28,32 +28,32 @@ fn complaint(candidates: &[PathBuf]) -> String {
 }
 
 #[test]
-fn without_the_library_one_line_says_what_was_looked_for_and_what_to_do() {
+fn a_missing_library_is_one_line_with_the_searched_places_and_the_remedy() {
     let places = ["/nowhere/libnccl.so.2", "libnccl-of-nobody.so.2"];
-    let message = complaint(&places.map(PathBuf::from));
+    let message = open_error(&places.map(PathBuf::from));
     for part in places.into_iter().chain(["nvidia-nccl-cu13", "LD_LIBRARY_PATH", "COLLECTIVES_NCCL"]) {
         assert!(message.contains(part), "{part}: {message}");
     }
 }
 
 #[test]
-fn a_file_that_is_not_the_library_is_named_with_the_loaders_reason() {
+fn a_file_that_is_no_library_is_named_with_the_loaders_error() {
     let text = tempfile::Builder::new().suffix("libnccl.txt").tempfile().unwrap();
-    let message = complaint(&[PathBuf::from("/nowhere/libnccl.so.2"), text.path().to_owned()]);
+    let message = open_error(&[PathBuf::from("/nowhere/libnccl.so.2"), text.path().to_owned()]);
     assert!(message.contains("libnccl.txt cannot be used as NCCL: "), "{message}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn another_library_is_not_taken_for_nccl() {
-    let message = complaint(&[PathBuf::from("libc.so.6")]);
+fn another_library_is_refused() {
+    let message = open_error(&[PathBuf::from("libc.so.6")]);
     assert!(
         message.contains("libc.so.6 cannot be used as NCCL: ") && message.contains("ncclGetVersion"),
         "{message}"
     );
 }
 
-/// One rank on the first GPU; `None`, with the reason, where there is none.
+/// Connects one rank on the first GPU. Returns `None`, after printing the reason, if there is none.
 fn one_rank() -> Option<NcclCommunicator> {
     match NcclWorld::new(0, 1, 0).with_timeout(TIMEOUT).connect() {
         Ok(ranks) => Some(ranks),
@@ -97,20 +97,20 @@ macro_rules! laws {
 
 suite::for_each_law!(laws);
 
-/// NCCL has no tags and no messages to oneself, and takes operations in one order on all ranks, also those of several
-/// communicators at a time.
-const NO_LAWS_HERE: [&str; 3] = [
-    "messages_arrive_in_order_under_their_tag",
-    "a_barrier_lets_nobody_pass_before_the_last_has_come",
-    "threads_of_a_rank_use_groups_of_their_own",
+/// Laws that do not hold for NCCL: it has no tags and no messages to oneself, and it executes
+/// operations in one order on all ranks, including those of several communicators.
+const UNSUPPORTED_LAWS: [&str; 3] = [
+    "messages_arrive_in_order_with_their_tag",
+    "no_rank_passes_a_barrier_before_the_last_arrives",
+    "threads_of_a_rank_use_separate_groups",
 ];
 
-/// Every rank draws the same cases.
-fn try_laws(ranks: &NcclCommunicator) -> Result<()> {
+/// Checks the laws on 10 cases, which are the same on every rank.
+fn check_laws(ranks: &NcclCommunicator) -> Result<()> {
     let mut runner = TestRunner::deterministic();
     for _ in 0..10 {
         let case = suite::cases().new_tree(&mut runner).expect("cases can be drawn").current();
-        for (name, law) in LAWS.iter().filter(|(name, _)| !NO_LAWS_HERE.contains(name)) {
+        for (name, law) in LAWS.iter().filter(|(name, _)| !UNSUPPORTED_LAWS.contains(name)) {
             println!("{name}");
             law(ranks, &case)?;
         }
@@ -118,22 +118,22 @@ fn try_laws(ranks: &NcclCommunicator) -> Result<()> {
     Ok(())
 }
 
-/// From half of the ranks to all of them and back.
-fn redistribution(ranks: &NcclCommunicator) -> Result<()> {
+/// Redistributes from half of the ranks to all of them and back.
+fn check_redistribution(ranks: &NcclCommunicator) -> Result<()> {
     let everyone: Vec<usize> = (0..ranks.size()).collect();
     let narrow = Partition::even(10, &everyone[..ranks.size().div_ceil(2)])?;
-    // All ranks are in both, some with nothing.
+    // All ranks are in both partitions, some without samples.
     let narrow: Vec<_> = everyone.iter().map(|&rank| (rank, narrow.shard(rank).len())).collect();
-    let there = Redistribution::new(&Partition::from_counts(&narrow)?, &Partition::even(10, &everyone)?)?;
+    let forward = Redistribution::new(&Partition::from_counts(&narrow)?, &Partition::even(10, &everyone)?)?;
     let data = |samples: std::ops::Range<usize>| -> Vec<f32> {
         samples.flat_map(|sample| [sample as f32, sample as f32 + 0.5]).collect()
     };
     let mut stream = ranks.new_stream()?;
-    let mut held = NcclBuffer::upload(&data(there.source().shard(ranks.rank())), &stream)?;
-    for way in [there.clone(), there.reversed()] {
-        let expected = data(way.target().shard(ranks.rank()));
+    let mut held = NcclBuffer::upload(&data(forward.source().shard(ranks.rank())), &stream)?;
+    for redistribution in [forward.clone(), forward.reversed()] {
+        let expected = data(redistribution.target().shard(ranks.rank()));
         let mut output = NcclBuffer::uninitialised(expected.len(), &stream)?;
-        ranks.start_redistribution(&way, &held, 2, &mut stream)?.wait_into(&mut output)?;
+        ranks.start_redistribution(&redistribution, &held, 2, &mut stream)?.wait_into(&mut output)?;
         held = output;
         assert_eq!(held.download(&stream)?, expected);
     }
@@ -141,33 +141,33 @@ fn redistribution(ranks: &NcclCommunicator) -> Result<()> {
 }
 
 #[test]
-fn the_laws_hold_on_one_gpu() -> Result<()> {
-    one_rank().map_or(Ok(()), |ranks| try_laws(&ranks))
+fn the_suites_laws_hold_on_one_gpu() -> Result<()> {
+    one_rank().map_or(Ok(()), |ranks| check_laws(&ranks))
 }
 
 #[test]
-fn a_redistribution_of_nothing_is_a_copy_on_one_gpu() -> Result<()> {
-    one_rank().map_or(Ok(()), |ranks| redistribution(&ranks))
+fn an_identity_redistribution_is_a_copy_on_one_gpu() -> Result<()> {
+    one_rank().map_or(Ok(()), |ranks| check_redistribution(&ranks))
 }
 
 #[test]
-fn memory_of_cudarc_goes_through_and_comes_back() -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn cudarc_memory_can_be_reduced_and_returned() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let Some(ranks) = one_rank() else { return Ok(()) };
     let stream = CudaContext::new(0)?.new_stream()?;
     let buffer = NcclBuffer::from_slice(stream.clone_htod(&[1.5_f32, 2.5])?);
     let mut queue = NcclStream::from_cuda(Arc::clone(&stream));
     let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut queue)?;
-    // Behind the operation in the same stream, nobody has to wait on the host.
+    // Work after the operation in the same stream needs no wait on the host.
     let marker = NcclBuffer::upload(&[1_u8], &queue)?;
     assert!(request.test()?);
-    let slice = request.wait()?.into_owner::<CudaSlice<f32>>().expect("what was put in");
+    let slice = request.wait()?.into_owner::<CudaSlice<f32>>().expect("the owner is the slice");
     assert_eq!(stream.clone_dtoh(&slice)?, [1.5, 2.5]);
     drop(marker);
     Ok(())
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named_on_a_gpu() {
+fn a_missing_rank_is_named_on_a_gpu() {
     if one_rank().is_none() {
         return;
     }
@@ -177,19 +177,19 @@ fn a_rank_that_does_not_come_is_named_on_a_gpu() {
     assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[1]), "{error}");
 }
 
-/// A rank of a job that a launcher has started, one process a GPU.
-fn rank_of_a_job() -> NcclCommunicator {
+/// Connects one rank of a job that a launcher has started, with one process for each GPU.
+fn connect_from_env() -> NcclCommunicator {
     NcclWorld::from_env().and_then(|world| world.with_timeout(TIMEOUT).connect()).unwrap()
 }
 
 #[test]
-#[ignore = "a rank of a job: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT have to be set"]
+#[ignore = "one rank of a job: set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT"]
 fn job_of_several_gpus() -> Result<()> {
-    let ranks = rank_of_a_job();
-    try_laws(&ranks)?;
-    redistribution(&ranks)?;
+    let ranks = connect_from_env();
+    check_laws(&ranks)?;
+    check_redistribution(&ranks)?;
     let mut stream = ranks.new_stream()?;
-    // Around the ring: one of two neighbours sends first.
+    // Messages around a ring: one of two neighbors sends first.
     let (rank, size) = (ranks.rank(), ranks.size());
     let mut mine = NcclBuffer::upload(&[rank as i64], &stream)?;
     let mut last = NcclBuffer::<i64>::uninitialised(1, &stream)?;
@@ -207,9 +207,9 @@ fn job_of_several_gpus() -> Result<()> {
 }
 
 #[test]
-#[ignore = "a rank of a job of two or more, of which the last one ends early"]
+#[ignore = "one rank of a job of two or more ranks, the last of which ends early"]
 fn job_that_loses_a_rank() -> Result<()> {
-    let ranks = rank_of_a_job();
+    let ranks = connect_from_env();
     let mut stream = ranks.new_stream()?;
     ranks.barrier(&mut stream)?;
     if ranks.rank() == ranks.size() - 1 {

@@ -1,11 +1,11 @@
-//! Redistribution: which samples move. That they arrive is a law of the suite.
+//! Tests of redistributions' moves. The suite tests that the samples arrive.
 
 use std::collections::BTreeMap;
 
 use collectives::{Communicator, Error, Partition, Redistribution, RedistributionRequest, ThreadWorld};
 use proptest::prelude::*;
 
-/// A partition of `samples` over up to six ranks, uneven, in any order of ranks, some of them empty.
+/// A partition of `samples` over up to six ranks in any order, uneven, with some empty shards.
 fn partitions(samples: usize) -> impl Strategy<Value = Partition> {
     let ranks = Just((0..6_usize).collect::<Vec<_>>()).prop_shuffle();
     let cuts = prop::collection::vec(0..=samples, 0..6);
@@ -23,14 +23,17 @@ fn two_partitions() -> impl Strategy<Value = (Partition, Partition)> {
     (0..40_usize).prop_flat_map(|samples| (partitions(samples), partitions(samples)))
 }
 
-/// Who holds each sample.
+/// Returns the rank that holds each sample.
 fn owners(partition: &Partition) -> BTreeMap<usize, usize> {
     partition.shards().flat_map(|(rank, samples)| samples.map(move |sample| (sample, rank))).collect()
 }
 
 proptest! {
     #[test]
-    fn even_is_contiguous_and_differs_by_one(samples in 0..100_usize, ranks in Just((0..7_usize).collect::<Vec<_>>()).prop_shuffle()) {
+    fn even_partitions_are_contiguous_and_differ_by_at_most_one(
+        samples in 0..100_usize,
+        ranks in Just((0..7_usize).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
         let partition = Partition::even(samples, &ranks).expect("the ranks are distinct");
         let mut next = 0;
         for (i, &rank) in ranks.iter().enumerate() {
@@ -68,18 +71,20 @@ proptest! {
                 before.keys().copied().filter(|s| before[s] == rank && after[s] == rank).collect();
             prop_assert_eq!(redistribution.kept(rank).collect::<Vec<_>>(), kept);
         }
-        let busiest = (0..6).map(|r| redistribution.sent_bytes(r, 3).max(redistribution.received_bytes(r, 3))).max();
+        let rank_bytes = |r| redistribution.sent_bytes(r, 3).max(redistribution.received_bytes(r, 3));
+        let busiest = (0..6).map(rank_bytes).max();
         prop_assert_eq!(Some(redistribution.busiest_rank_bytes(3)), busiest);
-        prop_assert_eq!(&redistribution.reversed(), &Redistribution::new(&to, &from).expect("the same samples"));
+        let reversed = Redistribution::new(&to, &from).expect("the same samples");
+        prop_assert_eq!(&redistribution.reversed(), &reversed);
     }
 }
 
 #[test]
-fn an_identity_needs_nobody_else() {
+fn an_identity_does_not_communicate() {
     let partition = Partition::even(5, &[0, 1]).expect("the ranks are distinct");
     let stay = Redistribution::new(&partition, &partition).expect("the samples are the same");
     assert!(stay.is_identity());
-    // Only rank 1 calls it, and rank 0 is already gone.
+    // Only rank 1 calls it, and rank 0 has already left.
     let rank_1 = ThreadWorld::new(2).communicators().remove(1);
     let mut arrived = vec![0.0; 2];
     let pending = rank_1.start_redistribution(&stay, &vec![3.0, 4.0], 1, &mut ());

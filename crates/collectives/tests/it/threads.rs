@@ -1,4 +1,4 @@
-//! The laws on threads, and what only threads promise.
+//! The suite's laws on threads, and properties of threads alone.
 
 use collectives::{
     Communicator, Element, Group, ReduceOp, Request, Result, ThreadCommunicator, ThreadWorld, WaitStrategy,
@@ -12,7 +12,7 @@ suite::host_memory!(ThreadCommunicator, checks: true, reduces_half: true);
 
 fn worlds() -> impl Strategy<Value = ThreadWorld> {
     let wait = prop_oneof![Just(WaitStrategy::Yield), Just(WaitStrategy::Park), Just(WaitStrategy::Spin)];
-    // Spinning ranks that outnumber the cores only waste time slices: two are enough to run that code.
+    // Spinning ranks that outnumber the cores only waste time: two ranks cover that code.
     (1..=8_usize, wait).prop_map(|(size, wait)| {
         let size = if wait == WaitStrategy::Spin { size.min(2) } else { size };
         ThreadWorld::new(size).with_wait(wait)
@@ -50,7 +50,7 @@ macro_rules! laws {
 
 suite::for_each_law!(laws);
 
-/// Rank `rank`'s input: numbers whose float sums depend on the order of summation.
+/// Returns a rank's input: numbers whose float sums depend on the order of summation.
 fn input<T: Element>(rank: usize, len: usize, from_bits: impl Fn(u64) -> T) -> Vec<T> {
     (0..len)
         .map(|i| from_bits((rank as u64 * 7_919 + i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
@@ -65,7 +65,7 @@ fn integer(bits: u64) -> i64 {
     i64::from_ne_bytes(bits.to_ne_bytes())
 }
 
-/// The reduction of all ranks' inputs, one element at a time in the order of the ranks.
+/// Reduces all ranks' inputs, one element at a time in the order of the ranks.
 fn reduced<T: Element>(op: ReduceOp, inputs: &[Vec<T>]) -> Vec<T> {
     let mut result = inputs[0].clone();
     for (i, element) in result.iter_mut().enumerate() {
@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn all_reduce_is_the_reduction_in_rank_order_to_the_bit(world in worlds(), case in suite::cases()) {
+    fn all_reduce_is_bitwise_the_reduction_in_rank_order(world in worlds(), case in suite::cases()) {
         check_rank_order(&world, &case, float);
         check_rank_order(&world, &case, integer);
         check_rank_order(&world, &case, |bits| bits as u8);
@@ -102,12 +102,12 @@ proptest! {
 }
 
 #[test]
-fn a_rank_that_only_started_holds_nobody_up() {
+fn a_busy_rank_does_not_delay_the_others() {
     let done = std::sync::Barrier::new(3);
     let results = ThreadWorld::new(3).run(|ranks| {
         let request = ranks.start_all_reduce(vec![1.5_f64; 9_000], ReduceOp::Sum, &mut ())?;
         if ranks.rank() == 0 {
-            // Rank 0 is busy until the others are done: they must finish its part too.
+            // Rank 0 is busy until the others are done: they must execute its units, too.
             done.wait();
             request.wait()
         } else {

@@ -1,4 +1,5 @@
-//! Ranks that fail, and what the others see of it. Each prints a line `SEEN ...` that the trial reads.
+//! Failing ranks, and the errors of the others. Each rank prints a line `SEEN ...`, which the trial
+//! reads.
 
 use std::io::{self, Write};
 use std::panic;
@@ -12,10 +13,10 @@ use collectives::{
 
 use super::start;
 
-/// The time-out of these trials.
+/// Time-out of these trials.
 const TIMEOUT: Duration = Duration::from_millis(700);
 
-fn say_when(what: &str) {
+fn print_with_time(what: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
     println!("{what} at {} ms", now.as_millis());
 }
@@ -25,14 +26,14 @@ pub(crate) fn panic() {
     let ranks = start(&MpiWorld::new());
     ranks.barrier(&mut ()).expect("all ranks are there");
     if ranks.rank() == 2 {
-        say_when("PANIC");
+        print_with_time("PANIC");
         panic!("on purpose");
     }
     let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
     println!("SEEN {outcome:?}");
 }
 
-/// As above, with a thread of rank 2 that holds the engine nearly all the time.
+/// Like [`panic`], with a thread of rank 2 that holds the engine nearly all the time.
 pub(crate) fn panic_while_polling() {
     let ranks = start(&MpiWorld::new());
     ranks.barrier(&mut ()).expect("all ranks are there");
@@ -40,31 +41,31 @@ pub(crate) fn panic_while_polling() {
     if ranks.rank() == 2 {
         thread::spawn(move || while !matches!(barrier.test(), Err(_) | Ok(true)) {});
         thread::sleep(Duration::from_millis(20));
-        say_when("PANIC");
+        print_with_time("PANIC");
         panic!("on purpose");
     }
     let late = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
     println!("SEEN {late:?}");
 }
 
-/// As above, in a program whose own panic hook replaces the one that ends the job.
+/// Like [`panic`], in a program whose panic hook replaces the one that aborts the job.
 pub(crate) fn panic_with_own_hook() {
     let ranks = start(&MpiWorld::new());
-    // In one piece: what several ranks and streams write meets in one file.
+    // Written in one piece, because the output of several ranks is in one file.
     panic::set_hook(Box::new(|information| {
         let line = format!("own hook: {information}\n");
         let _ = io::stderr().write_all(line.as_bytes());
     }));
     ranks.barrier(&mut ()).expect("all ranks are there");
     if ranks.rank() == 2 {
-        say_when("PANIC");
+        print_with_time("PANIC");
         panic!("on purpose");
     }
     let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
     println!("SEEN {outcome:?}");
 }
 
-/// Rank 0 drops a request that nothing matches.
+/// Rank 0 drops a request that no rank matches.
 pub(crate) fn unmatched() {
     let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT));
     if ranks.rank() == 0 {
@@ -73,17 +74,18 @@ pub(crate) fn unmatched() {
     ranks.barrier(&mut ()).expect("all ranks are there");
 }
 
-/// A number for each use of a seed.
+/// Returns a number for each use of a seed.
 fn random(seed: u64, salt: u64) -> u64 {
     seed.wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
-/// One rank kills itself at a random time within a loop of collectives; the survivors say what they got and when.
+/// One rank kills itself at a random time in a loop of collectives. The survivors print their
+/// errors and times.
 pub(crate) fn killed(seed: u64) {
     killed_within(seed, |ranks, step| one_collective(ranks, random(seed, step % 64 + 3)));
 }
 
-/// As above, in a loop that makes groups.
+/// Like [`killed`], in a loop that creates groups.
 pub(crate) fn killed_while_grouping(seed: u64) {
     killed_within(seed, |ranks, _| ranks.split(Some(0), 0).map(|_| ()));
 }
@@ -106,7 +108,7 @@ fn killed_within(seed: u64, one_step: impl Fn(&MpiCommunicator, u64) -> Result<(
             break;
         }
     }
-    // Not finalised, and the others see it fail.
+    // MPI is not finalized, and the others see the failure.
     process::exit(0);
 }
 
@@ -135,9 +137,9 @@ fn report(error: &Error, started: Instant) {
     println!("SEEN missing {missing} after {} ms: {error}", started.elapsed().as_millis());
 }
 
-/// Rank 0 comes when the others have given up, and is told as well: also by an operation for which it has, by then, all that
-/// it needs from them.
-pub(crate) fn comes_late(operation: u64) {
+/// Rank 0 is late: the others have timed out. It gets the error, too, even from an operation for
+/// which it has received all its data by then.
+pub(crate) fn late_rank(operation: u64) {
     let timeout = Duration::from_millis(300);
     let ranks = start(&MpiWorld::new().with_timeout(timeout).with_checks(operation < 6));
     ranks.barrier(&mut ()).expect("all ranks are there");
@@ -145,18 +147,18 @@ pub(crate) fn comes_late(operation: u64) {
         thread::sleep(3 * timeout);
     }
     let started = Instant::now();
-    let error = one_that_does_not_wait(&ranks, operation).expect_err("rank 0 is late");
+    let error = operation_without_a_wait(&ranks, operation).expect_err("rank 0 is late");
     report(&error, started);
     assert_eq!(ranks.barrier(&mut ()), Err(error), "the group has failed for good");
-    // Until rank 0 has come: `mpirun` may end the job with the first rank.
+    // Wait until rank 0 has failed, because `mpirun` may end the job with the first rank.
     if ranks.rank() != 0 {
         thread::sleep(3 * timeout);
     }
     process::exit(0);
 }
 
-/// An operation in which rank 0 gives and the others get, or nobody does.
-fn one_that_does_not_wait(ranks: &MpiCommunicator, operation: u64) -> Result<()> {
+/// Calls an operation in which only rank 0 sends and the others receive, or no rank sends.
+fn operation_without_a_wait(ranks: &MpiCommunicator, operation: u64) -> Result<()> {
     let (first, size) = (ranks.rank() == 0, ranks.size());
     match operation {
         0 => ranks.all_reduce(&mut vec![0.0_f32; 10], ReduceOp::Sum, &mut ()),
@@ -174,20 +176,20 @@ fn one_that_does_not_wait(ranks: &MpiCommunicator, operation: u64) -> Result<()>
     }
 }
 
-/// Rank 1 never asks for the group that 0 and 2 ask for.
-pub(crate) fn never_comes_to_a_group() {
+/// Rank 1 never calls for the group that ranks 0 and 2 create.
+pub(crate) fn missing_in_group_creation() {
     let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT));
     ranks.barrier(&mut ()).expect("all ranks are there");
     if ranks.rank() % 2 == 0 {
         let started = Instant::now();
-        let error = ranks.group(&[2, 1, 0]).expect_err("rank 1 does not come");
+        let error = ranks.group(&[2, 1, 0]).expect_err("rank 1 does not call it");
         report(&error, started);
     }
     thread::sleep(2 * TIMEOUT);
     process::exit(0);
 }
 
-/// What MPI cannot do, and what a process may not do twice.
+/// Calls that MPI does not support, and a second initialization.
 pub(crate) fn mistakes() {
     let ranks = start(&MpiWorld::new());
     let again = MpiWorld::new().communicator().expect_err("MPI is initialised once");
@@ -197,7 +199,7 @@ pub(crate) fn mistakes() {
     ranks.barrier(&mut ()).expect("the group works on");
 }
 
-/// Not started by `mpirun`.
+/// One rank, not started by `mpirun`.
 pub(crate) fn alone() {
     let ranks = start(&MpiWorld::new());
     assert_eq!((ranks.rank(), ranks.size()), (0, 1));

@@ -1,4 +1,4 @@
-//! Groups that are made and dropped.
+//! Creation and release of groups.
 
 use std::fs;
 use std::thread;
@@ -14,14 +14,15 @@ fn all_reduce_is_right(group: &MpiCommunicator) {
     assert_eq!(sum, vec![i32::try_from(group.size()).expect("few ranks"); 3]);
 }
 
-/// The pages of memory that this process has.
+/// Returns the number of memory pages of this process.
 fn pages() -> usize {
     let sizes = fs::read_to_string("/proc/self/statm").expect("the system says what a process has");
     sizes.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("the second number")
 }
 
-/// Groups of different sizes, one after the other, dropped before and after their requests and their subgroups.
-pub(crate) fn come_and_go(groups: u64) {
+/// Groups of different sizes, one after another, dropped before and after their requests and their
+/// subgroups.
+pub(crate) fn create_and_drop(groups: u64) {
     let ranks = start(&MpiWorld::new().with_wait(WaitStrategy::Yield));
     let kept = ranks.group(&[0, 1, 2]).expect("the group is made");
     let mut at_first = 0;
@@ -53,18 +54,18 @@ pub(crate) fn come_and_go(groups: u64) {
     }
     // A group takes two pages.
     let grown = pages().saturating_sub(at_first);
-    assert!(grown < 1_000, "{groups} groups, of which {grown} pages are left");
+    assert!(grown < 1_000, "{groups} groups leave {grown} pages");
     all_reduce_is_right(&kept);
     all_reduce_is_right(&ranks);
 }
 
 /// Ranks 0 and 1 drop a group before rank 2 does.
-pub(crate) fn kept_by_one() {
+pub(crate) fn dropped_late_by_one_rank() {
     let ranks = start(&MpiWorld::new().with_timeout(Duration::from_millis(500)));
     let group = ranks.split(Some(0), 0).expect("the group is made");
     ranks.barrier(&mut ()).expect("all ranks are there");
     if ranks.rank() == 2 {
-        // Whoever frees it does not wait for this rank.
+        // The other ranks do not wait for this one to free the group.
         thread::sleep(Duration::from_millis(300));
     }
     drop(group);

@@ -1,4 +1,4 @@
-//! The suite's laws, on random groups of the job's ranks.
+//! The suite's laws on random groups of the job's ranks.
 
 use std::cell::RefCell;
 use std::panic;
@@ -25,32 +25,32 @@ macro_rules! laws {
 
 suite::for_each_law!(laws);
 
-/// What only holds where ranks compare their calls.
-const CHECKED: [&str; 2] =
-    ["another_call_is_a_mismatch_on_all", "a_wrong_buffer_of_one_rank_is_an_error_on_all"];
+/// Laws that hold only if ranks compare their calls.
+const LAWS_WITH_CHECKS: [&str; 2] =
+    ["a_different_call_is_a_mismatch_on_all", "a_wrong_buffer_length_of_one_rank_is_an_error_on_all"];
 
 thread_local! {
-    /// What is being tried, for the message of a panic.
-    static TRYING: RefCell<String> = const { RefCell::new(String::new()) };
+    /// Description of the current law, printed in a panic.
+    static CURRENT_LAW: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 pub(crate) fn run(seed: u64, cases: u64) {
     let wait = [WaitStrategy::Yield, WaitStrategy::Park, WaitStrategy::Spin][seed as usize % 3];
     let world = MpiWorld::new().with_wait(wait).with_timeout(Duration::from_secs(20));
-    try_laws(&world, seed, cases, |_| true);
+    check_laws(&world, seed, cases, |_| true);
 }
 
 pub(crate) fn run_unchecked(seed: u64, cases: u64) {
     let world = MpiWorld::new().with_checks(false).with_timeout(Duration::from_secs(20));
-    try_laws(&world, seed, cases, |law| !CHECKED.contains(&law));
+    check_laws(&world, seed, cases, |law| !LAWS_WITH_CHECKS.contains(&law));
 }
 
-/// Every rank draws the same cases from the same seed.
-fn try_laws(world: &MpiWorld, seed: u64, cases: u64, holds: fn(&str) -> bool) {
+/// Checks the laws that satisfy `holds`. Every rank generates the same cases from the same seed.
+fn check_laws(world: &MpiWorld, seed: u64, cases: u64, holds: fn(&str) -> bool) {
     let print = panic::take_hook();
-    // Before MPI's own, which ends the process.
+    // Set before the backend's hook, which ends the process.
     panic::set_hook(Box::new(move |information| {
-        TRYING.with_borrow(|trying| eprintln!("{trying}"));
+        CURRENT_LAW.with_borrow(|law| eprintln!("{law}"));
         print(information);
     }));
     let everyone = start(world);
@@ -66,7 +66,7 @@ fn try_laws(world: &MpiWorld, seed: u64, cases: u64, holds: fn(&str) -> bool) {
         if list.contains(&everyone.rank()) {
             let group = everyone.group(list).expect("the group is made");
             for (name, law) in LAWS.iter().filter(|(name, _)| holds(name)) {
-                TRYING.set(format!(
+                CURRENT_LAW.set(format!(
                     "rank {} of {list:?}, law {name}, case {number} of seed {seed}: {case:?}",
                     everyone.rank()
                 ));

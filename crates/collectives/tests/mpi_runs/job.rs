@@ -1,4 +1,4 @@
-//! One run of `mpirun`, which never outlives its time limit.
+//! A run of `mpirun` with a time limit.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,22 +11,22 @@ use libtest_mimic::Failed;
 /// This program as the ranks of a trial.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// None: one rank without `mpirun`.
+    /// Number of ranks. `None` for one rank without `mpirun`.
     ranks: Option<usize>,
     survives: bool,
     arguments: Vec<String>,
 }
 
-/// What the ranks said and how the job ended.
+/// Output of the ranks and status of the job.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) success: bool,
     pub(crate) output: String,
-    /// Since 1970.
+    /// Time at which the job ended, since 1970.
     pub(crate) ended: Duration,
 }
 
-/// A file name of this process.
+/// Returns a path for a file of this process.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
 }
@@ -41,20 +41,21 @@ impl Job {
         Self { ranks: None, survives: false, arguments: vec![trial.into()] }
     }
 
-    /// Another argument for each rank.
+    /// Adds an argument for each rank.
     pub(crate) fn with(mut self, argument: usize) -> Self {
         self.arguments.push(argument.to_string());
         self
     }
 
-    /// Goes on when a rank dies or ends without MPI's permission.
+    /// Lets the job continue if a rank dies or ends without finalizing MPI.
     pub(crate) fn surviving(mut self) -> Self {
         self.survives = true;
         self
     }
 
-    /// Under `timeout`, which ends it also when this program was killed before. Both are in this program's group, so that
-    /// whatever ends that ends them; `mpirun` then ends its ranks, which are in groups of their own.
+    /// Returns the command under `timeout`, which also ends the job if this program is killed. Both
+    /// are in this program's process group, so a signal to the group ends them. `mpirun` then ends
+    /// its ranks, which are in other groups.
     fn command(&self, limit: Duration) -> Result<Command, Failed> {
         let mut command = Command::new("timeout");
         command
@@ -64,7 +65,7 @@ impl Job {
         if let Some(ranks) = self.ranks {
             command.args(["mpirun", "-n", &ranks.to_string()]);
             command.args(self.survives.then_some("--enable-recovery"));
-            // More ranks than cores, and containers in which everyone is root.
+            // More ranks than cores, and containers whose user is root.
             command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
             command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
         }
@@ -72,7 +73,7 @@ impl Job {
         Ok(command)
     }
 
-    /// Runs the job. One that takes longer than `limit`, in whole seconds, is ended, and is a failure.
+    /// Runs the job. A job that takes longer than `limit`, in whole seconds, is ended and fails.
     pub(crate) fn run(self, limit: Duration) -> Result<Outcome, Failed> {
         let file = scratch(&self.arguments.join("-"));
         let written = File::create(&file)?;
@@ -80,7 +81,7 @@ impl Job {
         let ended = SystemTime::now().duration_since(UNIX_EPOCH)?;
         let output = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
         fs::remove_file(&file)?;
-        // What `timeout` gives for one that it has ended, and for one that it had to kill.
+        // Exit status of `timeout` for a job that it ended, and for one that it had to kill.
         if matches!(status.code(), Some(124) | None) {
             return Err(format!("ended after {limit:?}\n{output}").into());
         }
@@ -89,23 +90,23 @@ impl Job {
 }
 
 impl Outcome {
-    /// As a failed trial, with all that the ranks said.
+    /// Returns a failure of the trial with the output of the ranks.
     pub(crate) fn failed(&self, why: &str) -> Failed {
         format!("{why}\n{}", self.output).into()
     }
 
-    /// When a rank printed `WHAT at N ms`.
+    /// Returns the time at which a rank printed `WHAT at N ms`.
     pub(crate) fn time_of(&self, what: &str) -> Option<Duration> {
         let line = self.output.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(" at "))?;
         line.strip_suffix(" ms")?.parse().ok().map(Duration::from_millis)
     }
 
-    /// The rank that said `VICTIM N`.
+    /// Returns the rank that printed `VICTIM N`.
     pub(crate) fn victim(&self) -> Option<usize> {
         self.output.lines().find_map(|line| line.strip_prefix("VICTIM "))?.parse().ok()
     }
 
-    /// What the ranks reported: the ranks that they missed, and after how many milliseconds.
+    /// Returns the reports of the ranks: the missing ranks, and the waiting time in milliseconds.
     pub(crate) fn seen(&self) -> Vec<(Vec<usize>, u64)> {
         let reports = self.output.lines().filter_map(|line| line.strip_prefix("SEEN missing ["));
         reports

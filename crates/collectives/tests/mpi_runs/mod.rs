@@ -1,4 +1,4 @@
-//! The trials: each starts its ranks under `mpirun` and judges what they say.
+//! Trials: each starts its ranks under `mpirun` and checks their output.
 
 mod job;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use job::{Job, Outcome};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// More than any trial takes on a loaded machine.
+/// Time limit of a trial, for a loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run() -> ExitCode {
@@ -25,27 +25,27 @@ pub(crate) fn run() -> ExitCode {
         Trial::test("laws_hold_on_three_ranks", || laws(3, "laws", 50)),
         Trial::test("laws_hold_without_checks", || laws(4, "laws-unchecked", 50)),
         Trial::test("small_and_large_all_reduces_have_the_same_bits_on_all_ranks", || {
-            finishes(&Job::new(4, "around-the-limit").run(LIMIT)?)
+            finishes(&Job::new(4, "eager-limit").run(LIMIT)?)
         }),
-        Trial::test("data_that_was_sent_along_with_another_call_is_ignored", || {
+        Trial::test("eager_data_of_a_mismatched_call_is_ignored", || {
             finishes(&Job::new(3, "mismatched").run(LIMIT)?)
         }),
         Trial::test("a_panicking_rank_ends_the_job", || panics("panic")),
         Trial::test("a_rank_that_panics_while_it_polls_ends_the_job", || panics("panic-while-polling")),
-        Trial::test("a_panicking_rank_with_a_hook_of_its_own_ends_the_job", || panics("panic-with-own-hook")),
-        Trial::test("a_dropped_request_that_nothing_matches_is_told_at_the_end", unmatched),
+        Trial::test("a_panic_in_a_program_with_another_hook_ends_the_job", || panics("panic-with-own-hook")),
+        Trial::test("a_dropped_request_without_a_match_is_reported_at_the_end", unmatched),
         Trial::test("a_killed_rank_is_named", kills),
-        Trial::test("a_rank_killed_while_groups_are_made_is_named", kills_while_grouping),
-        Trial::test("mpirun_ends_a_job_of_which_a_rank_was_killed", killed_for_mpirun),
-        Trial::test("a_rank_that_comes_late_is_named_and_told", comes_late),
-        Trial::test("a_rank_that_never_comes_to_a_group_is_named", never_comes_to_a_group),
-        Trial::test("groups_that_are_dropped_are_freed", groups_come_and_go),
-        Trial::test("a_group_can_be_dropped_by_some", || {
-            finishes(&Job::new(3, "group-kept-by-one").run(LIMIT)?)
+        Trial::test("a_rank_killed_during_group_creation_is_named", kills_while_grouping),
+        Trial::test("mpirun_ends_a_job_with_a_killed_rank", killed_for_mpirun),
+        Trial::test("a_late_rank_is_named_and_gets_the_error", late_rank),
+        Trial::test("a_rank_missing_in_group_creation_is_named", missing_in_group_creation),
+        Trial::test("dropped_groups_are_freed", dropped_groups),
+        Trial::test("a_group_can_be_dropped_at_different_times", || {
+            finishes(&Job::new(3, "group-dropped-late").run(LIMIT)?)
         }),
-        Trial::test("what_mpi_cannot_do_is_an_error", || finishes(&Job::new(2, "mistakes").run(LIMIT)?)),
+        Trial::test("unsupported_calls_are_errors", || finishes(&Job::new(2, "mistakes").run(LIMIT)?)),
         Trial::test("without_mpirun_there_is_one_rank", || finishes(&Job::alone("alone").run(LIMIT)?)),
-        Trial::test("without_the_library_the_loader_names_it", without_the_library),
+        Trial::test("the_loader_names_a_missing_library", without_the_library),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -54,7 +54,7 @@ fn finishes(outcome: &Outcome) -> Result<(), Failed> {
     if outcome.success { Ok(()) } else { Err(outcome.failed("the job does not succeed")) }
 }
 
-/// The seed is fixed, unless `MPI_SEED` gives another.
+/// Checks the laws with a fixed seed, or that of `MPI_SEED`.
 fn laws(ranks: usize, trial: &str, cases: usize) -> Result<(), Failed> {
     let seed = number_in("MPI_SEED").unwrap_or(20 + ranks);
     finishes(&Job::new(ranks, trial).with(seed).with(cases).run(LIMIT)?)
@@ -80,14 +80,14 @@ fn panics(trial: &str) -> Result<(), Failed> {
 
 fn unmatched() -> Result<(), Failed> {
     let outcome = Job::new(2, "unmatched").run(LIMIT)?;
-    let line = "rank 0 ends without finalising Open MPI: ranks [1] did not join receive";
+    let line = "rank 0 ends without finalizing Open MPI: ranks [1] did not join receive";
     if !outcome.success && outcome.output.contains(line) {
         return Ok(());
     }
     Err(outcome.failed("the job does not end with the error of the request"))
 }
 
-/// Kills ranks at random times: 10, or as many as `MPI_KILLS` says.
+/// Kills ranks at random times: 10, or the number in `MPI_KILLS`.
 fn kills() -> Result<(), Failed> {
     let (mut longest, kills) = (0, number_in("MPI_KILLS").unwrap_or(10));
     for seed in 0..kills {
@@ -105,21 +105,24 @@ fn kills() -> Result<(), Failed> {
             longest = longest.max(*waited_ms);
         }
     }
-    println!("all survivors of {kills} kills named that rank alone; the longest wait was {longest} ms");
+    println!("all survivors of {kills} kills named only that rank; the longest wait was {longest} ms");
     Ok(())
 }
 
-/// All survivors name the victim, in an error or, where MPI does not return, in a line before they end the job.
+/// All survivors name the victim: in an error, or in a line before they abort the job if MPI does
+/// not return.
 fn kills_while_grouping() -> Result<(), Failed> {
     for seed in 0..5 {
         let outcome =
             Job::new(4, "killed-while-grouping").surviving().with(seed).run(Duration::from_secs(30))?;
         let victim = outcome.victim().ok_or_else(|| outcome.failed("no rank was killed"))?;
         let named = format!("ranks [{victim}] did not join group ([0, 1, 2, 3]) within");
-        let ends =
-            outcome.output.lines().filter(|line| line.contains(&named) && line.contains("the job ends"));
+        let ends = outcome
+            .output
+            .lines()
+            .filter(|line| line.contains(&named) && line.contains("the job is aborted"));
         let told = outcome.seen().iter().filter(|(missing, _)| *missing == [victim]).count();
-        // The first one that ends the job may come before the others have said anything.
+        // The first rank that aborts the job may do so before the others have printed anything.
         if ends.count() == 0 && told < 3 {
             return Err(outcome.failed(&format!("seed {seed}: rank {victim} is not named")));
         }
@@ -127,7 +130,7 @@ fn kills_while_grouping() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Without `--enable-recovery`.
+/// Kills a rank without `--enable-recovery`.
 fn killed_for_mpirun() -> Result<(), Failed> {
     let outcome = Job::new(4, "killed").with(3).run(Duration::from_secs(30))?;
     let victim = outcome.victim().ok_or_else(|| outcome.failed("no rank was killed"))?;
@@ -137,8 +140,8 @@ fn killed_for_mpirun() -> Result<(), Failed> {
     Err(outcome.failed("mpirun does not name the rank"))
 }
 
-/// For each operation of the trial.
-fn comes_late() -> Result<(), Failed> {
+/// Runs each operation of the trial.
+fn late_rank() -> Result<(), Failed> {
     let names = [
         "all-reduce (sum of 10 f32)",
         "barrier",
@@ -149,21 +152,21 @@ fn comes_late() -> Result<(), Failed> {
         "broadcast (10 i32 from 0)",
     ];
     for (operation, name) in names.into_iter().enumerate() {
-        let outcome = Job::new(3, "comes-late").surviving().with(operation).run(LIMIT)?;
+        let outcome = Job::new(3, "late-rank").surviving().with(operation).run(LIMIT)?;
         let seen = outcome.seen();
         if seen.len() != 3 || seen.iter().any(|(missing, _)| *missing != [0]) {
-            let why = "not all ranks, also the late one, are told that rank 0 was missing";
+            let why = "not all ranks, including the late one, get the error that rank 0 was missing";
             return Err(outcome.failed(&format!("operation {operation}: {why}")));
         }
         if outcome.output.matches(&format!("ranks [0] did not join {name}")).count() != 3 {
-            return Err(outcome.failed(&format!("not all ranks are told that it was missing in {name}")));
+            return Err(outcome.failed(&format!("not all ranks get the error that it was missing in {name}")));
         }
     }
     Ok(())
 }
 
-fn never_comes_to_a_group() -> Result<(), Failed> {
-    let outcome = Job::new(3, "never-comes-to-a-group").surviving().run(LIMIT)?;
+fn missing_in_group_creation() -> Result<(), Failed> {
+    let outcome = Job::new(3, "missing-in-group-creation").surviving().run(LIMIT)?;
     let seen = outcome.seen();
     if seen.len() == 2
         && seen.iter().all(|(missing, _)| *missing == [1])
@@ -171,16 +174,16 @@ fn never_comes_to_a_group() -> Result<(), Failed> {
     {
         return Ok(());
     }
-    Err(outcome.failed("not both ranks are told that rank 1 is missing"))
+    Err(outcome.failed("not both ranks get the error that rank 1 is missing"))
 }
 
-/// More than the 65,000 that Open MPI has at a time, if `MPI_GROUPS` says so.
-fn groups_come_and_go() -> Result<(), Failed> {
+/// Creates 3,000 groups, or the number in `MPI_GROUPS`. Open MPI has about 65,000 at a time.
+fn dropped_groups() -> Result<(), Failed> {
     let groups = number_in("MPI_GROUPS").unwrap_or(3_000);
     finishes(&Job::new(3, "many-groups").with(groups).run(LIMIT)?)
 }
 
-/// A copy of this program that asks for a library which is nowhere.
+/// Runs a copy of this program that requires a library that does not exist.
 fn without_the_library() -> Result<(), Failed> {
     let (name, elsewhere) = (b"libmpi.so.40", b"libmpi.so.4?");
     let mut program = std::fs::read(env::current_exe()?)?;

@@ -1,10 +1,10 @@
-//! Each collective equals its sequential definition.
+//! Collectives match their sequential definitions.
 
 use collectives::{Error, ReduceOp, Request, Result, bf16, f16};
 
 use super::{Carries, Case, Number, Subject, digit, every_type, input};
 
-/// The reduction of all ranks' inputs, element by element.
+/// Reduces all ranks' inputs element by element.
 fn reduced<T: Number>(op: ReduceOp, ranks: usize, len: usize) -> Vec<T> {
     let column = |i: usize| (0..ranks).map(move |rank| digit(rank, i));
     (0..len)
@@ -17,7 +17,8 @@ fn reduced<T: Number>(op: ReduceOp, ranks: usize, len: usize) -> Vec<T> {
         .collect()
 }
 
-/// Lets a backend refuse to reduce half-precision numbers, if it says that it does.
+/// Returns whether the backend rejected half-precision numbers, which it may if it does not reduce
+/// them.
 fn refused<T: Number, C: Carries<T>>(result: Result<()>) -> Result<bool> {
     match result {
         Err(Error::Unsupported { .. }) if size_of::<T>() == 2 && !C::REDUCES_HALF => Ok(true),
@@ -25,7 +26,7 @@ fn refused<T: Number, C: Carries<T>>(result: Result<()>) -> Result<bool> {
     }
 }
 
-pub(crate) fn all_reduce_is_the_reduction<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
+pub(crate) fn all_reduce_matches_the_serial_reduction<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
     fn law<T: Number, C: Carries<T>>(ranks: &C, case: &Case) -> Result<()> {
         let mut buffer = ranks.buffer(&input(ranks.rank(), case.len));
         if refused::<T, C>(ranks.all_reduce(&mut buffer, case.op, &mut ranks.queue()))? {
@@ -38,7 +39,10 @@ pub(crate) fn all_reduce_is_the_reduction<C: Subject>(ranks: &C, case: &Case) ->
     Ok(())
 }
 
-pub(crate) fn reduce_scatter_gives_chunks_of_the_reduction<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
+pub(crate) fn reduce_scatter_returns_chunks_of_the_reduction<C: Subject>(
+    ranks: &C,
+    case: &Case,
+) -> Result<()> {
     fn law<T: Number, C: Carries<T>>(ranks: &C, case: &Case) -> Result<()> {
         let (rank, size) = (ranks.rank(), ranks.size());
         let chunk = case.len / size;
@@ -49,7 +53,7 @@ pub(crate) fn reduce_scatter_gives_chunks_of_the_reduction<C: Subject>(ranks: &C
         }
         let result = reduced::<T>(case.op, size, chunk * size);
         assert_eq!(ranks.values(&mine), result[rank * chunk..(rank + 1) * chunk]);
-        assert_eq!(ranks.values(&whole), input(rank, chunk * size), "a send buffer comes back as it was");
+        assert_eq!(ranks.values(&whole), input(rank, chunk * size), "a send buffer does not change");
         Ok(())
     }
     every_type!(law(ranks, case));
@@ -117,8 +121,8 @@ pub(crate) fn all_to_all_v_transposes<C: Subject>(ranks: &C, case: &Case) -> Res
     Ok(())
 }
 
-/// The first rank only comes when all others have seen that they may not pass.
-pub(crate) fn a_barrier_lets_nobody_pass_before_the_last_has_come<C: Subject>(
+/// Rank 0 calls the barrier after all others have seen that it is incomplete.
+pub(crate) fn no_rank_passes_a_barrier_before_the_last_arrives<C: Subject>(
     ranks: &C,
     _: &Case,
 ) -> Result<()> {
@@ -132,7 +136,7 @@ pub(crate) fn a_barrier_lets_nobody_pass_before_the_last_has_come<C: Subject>(
         }
         let mut barrier = ranks.start_barrier(queue)?;
         for _ in 0..20 {
-            assert!(!barrier.test()?, "rank 0 has not come yet");
+            assert!(!barrier.test()?, "rank 0 has not called it yet");
         }
         ranks.send(&mut ranks.buffer(&[0]), 0, 0, queue)?;
         barrier.wait()

@@ -1,4 +1,4 @@
-//! Subgroups: who is in them, and that they do not disturb each other.
+//! Membership and independence of subgroups.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use collectives::{ReduceOp, Request, Result};
 
 use super::{Carries, Case, Subject};
 
-/// Who is in the group, in its order, as `own` tells of each member.
+/// Gathers `own` of each member of the group, in its order.
 fn members<C: Carries<i64>>(group: &C, own: usize) -> Result<Vec<usize>> {
     let mut all = group.buffer(&vec![0; group.size()]);
     group.all_gather(&mut group.buffer(&[own as i64]), &mut all, &mut group.queue())?;
@@ -32,8 +32,9 @@ pub(crate) fn split_groups_by_color_and_orders_by_key<C: Subject>(ranks: &C, cas
     Ok(())
 }
 
-/// Rank lists in any order, overlapping, asked for again and again, used side by side with the whole group.
-pub(crate) fn listed_groups_work_side_by_side<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
+/// Overlapping rank lists in any order, requested repeatedly and used concurrently with the whole
+/// group.
+pub(crate) fn listed_groups_are_independent<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
     fn law<C: Carries<i64>>(ranks: &C, case: &Case) -> Result<()> {
         let queue = &mut ranks.queue();
         let size = ranks.size();
@@ -62,7 +63,7 @@ pub(crate) fn listed_groups_work_side_by_side<C: Subject>(ranks: &C, case: &Case
 pub(crate) fn groups_nest<C: Subject>(ranks: &C, _: &Case) -> Result<()> {
     let rank = ranks.rank();
     let Some(odd) = ranks.split((rank % 2 == 1).then_some(7), -(rank as i32))? else { return Ok(()) };
-    // The odd ranks in descending order; of these, the last and the first.
+    // The odd ranks in descending order, and of these the last and the first.
     let last = odd.size() - 1;
     if last == 0 || (odd.rank() != 0 && odd.rank() != last) {
         return Ok(());
@@ -71,9 +72,9 @@ pub(crate) fn groups_nest<C: Subject>(ranks: &C, _: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Splits over the same ranks are groups of their own: two threads of each rank use them in whatever order they come,
-/// and make groups meanwhile.
-pub(crate) fn threads_of_a_rank_use_groups_of_their_own<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
+/// Splits over the same ranks are independent groups: two threads of each rank use them in any
+/// order and create further groups meanwhile.
+pub(crate) fn threads_of_a_rank_use_separate_groups<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
     fn work<C: Carries<i64>>(group: &C, step: usize, rounds: usize) -> Result<()> {
         let queue = &mut group.queue();
         let size = group.size();
@@ -84,7 +85,7 @@ pub(crate) fn threads_of_a_rank_use_groups_of_their_own<C: Subject>(ranks: &C, c
         }
         Ok(())
     }
-    fn life<C: Carries<i64>>(group: &C, step: usize, rounds: usize) -> Result<()> {
+    fn use_group<C: Carries<i64>>(group: &C, step: usize, rounds: usize) -> Result<()> {
         work(group, step, rounds)?;
         let reversed: Vec<usize> = (0..group.size()).rev().collect();
         work(&group.group(&reversed)?, step, rounds)?;
@@ -96,12 +97,12 @@ pub(crate) fn threads_of_a_rank_use_groups_of_their_own<C: Subject>(ranks: &C, c
     let groups = [ranks.split(Some(0), 0)?, ranks.split(Some(0), 0)?, Some(ranks.clone())];
     let rounds = 3 + case.choice % 20;
     thread::scope(|scope| {
-        let lives: Vec<_> = groups
+        let threads: Vec<_> = groups
             .iter()
             .flatten()
             .enumerate()
-            .map(|(step, group)| scope.spawn(move || life(group, 10 * step + 1, rounds)))
+            .map(|(step, group)| scope.spawn(move || use_group(group, 10 * step + 1, rounds)))
             .collect();
-        lives.into_iter().try_for_each(|life| life.join().expect("no assertion fails"))
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no assertion fails"))
     })
 }

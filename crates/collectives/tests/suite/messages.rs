@@ -4,8 +4,9 @@ use collectives::{Request, Result, bf16, f16};
 
 use super::{Carries, Case, Number, Subject, every_type, input};
 
-/// All receives are started before the first send is waited for, so that any pattern of senders is fine, also to oneself.
-pub(crate) fn messages_arrive_in_order_under_their_tag<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
+/// All receives are started before any send is waited for, so that any pattern of senders works,
+/// including messages to oneself.
+pub(crate) fn messages_arrive_in_order_with_their_tag<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
     fn law<T: Number, C: Carries<T>>(ranks: &C, case: &Case) -> Result<()> {
         let (rank, size, queue) = (ranks.rank(), ranks.size(), &mut ranks.queue());
         let (mut sends, mut receives) = (Vec::new(), Vec::new());

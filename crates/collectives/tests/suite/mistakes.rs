@@ -1,11 +1,11 @@
-//! A rank's mistake is an error on every rank of the operation, and the group works on.
+//! A rank's mistake is an error on every rank of the operation, and the group remains usable.
 
 use collectives::{Call, Communicator, ElementType, Error, Operation, ReduceOp, Request, Result};
 
 use super::{Carries, Case, Subject};
 
-/// One rank calls something else than the others: all get a mismatch with both calls.
-pub(crate) fn another_call_is_a_mismatch_on_all<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
+/// One rank makes another call than the others: all ranks get a mismatch with both calls.
+pub(crate) fn a_different_call_is_a_mismatch_on_all<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
     fn usual<C: Carries<f32>>(ranks: &C) -> Result<()> {
         ranks.all_reduce(&mut ranks.buffer(&[0.0; 4]), ReduceOp::Sum, &mut ranks.queue())
     }
@@ -62,8 +62,9 @@ pub(crate) fn another_call_is_a_mismatch_on_all<C: Subject>(ranks: &C, case: &Ca
     usual(ranks)
 }
 
-/// Lengths that do not fit together on one rank, chunks and messages that do not fit between two.
-pub(crate) fn a_wrong_buffer_of_one_rank_is_an_error_on_all<C: Subject>(
+/// Lengths that do not fit together on one rank, and chunks and messages that do not fit between
+/// two.
+pub(crate) fn a_wrong_buffer_length_of_one_rank_is_an_error_on_all<C: Subject>(
     ranks: &C,
     case: &Case,
 ) -> Result<()> {
@@ -105,7 +106,7 @@ pub(crate) fn a_wrong_buffer_of_one_rank_is_an_error_on_all<C: Subject>(
         assert!(matches!(exchanged, Err(Error::Mismatch { .. })), "not a mismatch: {exchanged:?}");
 
         if size > 1 {
-            // The odd rank expects two elements from its neighbour, which sends one.
+            // The odd rank expects two elements from its neighbor, which sends one.
             let mut receive_counts = vec![1; size];
             receive_counts[(rank + 1) % size] += odd;
             let exchanged = ranks.all_to_all_v(
@@ -117,7 +118,7 @@ pub(crate) fn a_wrong_buffer_of_one_rank_is_an_error_on_all<C: Subject>(
             );
             assert!(matches!(exchanged, Err(Error::Mismatch { .. })), "not a mismatch: {exchanged:?}");
 
-            // Messages of another length, to the right and from the left.
+            // Messages of different lengths, to the right and from the left.
             let sent = ranks.start_send(floats(3), (rank + 1) % size, 9, queue);
             let received = ranks.receive(&mut floats(4), (rank + size - 1) % size, 9, queue);
             for outcome in [sent.and_then(Request::wait).map(|_| ()), received] {
@@ -133,17 +134,17 @@ pub(crate) fn a_wrong_buffer_of_one_rank_is_an_error_on_all<C: Subject>(
     if C::CHECKS { law(ranks, case) } else { Ok(()) }
 }
 
-/// Roots, peers and lists of ranks.
-pub(crate) fn ranks_that_there_are_not_are_errors<C: Subject>(ranks: &C, _: &Case) -> Result<()> {
+/// Roots, peers and lists of ranks out of range.
+pub(crate) fn ranks_out_of_range_are_errors<C: Subject>(ranks: &C, _: &Case) -> Result<()> {
     fn law<C: Carries<u8>>(ranks: &C) -> Result<()> {
         let (rank, size, queue) = (ranks.rank(), ranks.size(), &mut ranks.queue());
-        let nobody = Err(Error::NoSuchRank { rank: size + 1, size });
+        let no_such_rank = Err(Error::NoSuchRank { rank: size + 1, size });
         let buffer = &mut ranks.buffer(&[0]);
-        assert_eq!(ranks.send(buffer, size + 1, 0, queue), nobody);
+        assert_eq!(ranks.send(buffer, size + 1, 0, queue), no_such_rank);
         let buffer = &mut ranks.buffer(&[0]);
-        assert_eq!(ranks.receive(buffer, size + 1, 0, queue), nobody);
+        assert_eq!(ranks.receive(buffer, size + 1, 0, queue), no_such_rank);
         let buffer = &mut ranks.buffer(&[0]);
-        assert_eq!(ranks.broadcast(buffer, size + 1, queue), nobody);
+        assert_eq!(ranks.broadcast(buffer, size + 1, queue), no_such_rank);
 
         let error = |list: &[usize]| ranks.group(list).err().expect("the list is wrong");
         assert_eq!(error(&[rank, size]), Error::NoSuchRank { rank: size, size });

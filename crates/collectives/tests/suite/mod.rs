@@ -1,7 +1,9 @@
-//! What holds for every backend: laws that all ranks of a group run together, each on its own thread or process.
+//! Laws of every backend. All ranks of a group check a law together, each on its own thread or
+//! process.
 //!
-//! A backend implements [`Ranks`] and [`Carries`] (on host memory by [`host_memory!`]), and a test binary runs the
-//! laws of [`for_each_law!`] on groups of it. Floats are small whole numbers, so that sums are exact in any order.
+//! A backend implements [`Ranks`] and [`Carries`] (on host memory by [`host_memory!`]), and a test
+//! binary checks the laws of [`for_each_law!`] on its groups. Floats are small whole numbers, so
+//! that sums are exact in any order.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
 mod case;
@@ -30,20 +32,20 @@ pub(crate) trait Ranks: Group + Clone + Send + Sync {
     /// Whether half-precision numbers can be reduced.
     const REDUCES_HALF: bool;
 
-    /// Where this thread's operations are enqueued.
+    /// Creates a queue for this thread's operations.
     fn queue(&self) -> Self::Queue;
 }
 
 /// [`Ranks`] whose buffers of `T` can be filled and read.
 pub(crate) trait Carries<T: Element>: Ranks + Communicator<T> {
-    /// A buffer with these values.
+    /// Creates a buffer with these values.
     fn buffer(&self, values: &[T]) -> Self::Buffer;
 
-    /// What is in a buffer.
+    /// Returns the values of a buffer.
     fn values(&self, buffer: &Self::Buffer) -> Vec<T>;
 }
 
-/// A backend that carries all element types.
+/// A backend that supports all element types.
 pub(crate) trait Subject:
     Carries<f32> + Carries<f64> + Carries<i32> + Carries<i64> + Carries<u8> + Carries<f16> + Carries<bf16>
 {
@@ -77,41 +79,42 @@ macro_rules! host_memory {
 }
 pub(crate) use host_memory;
 
-/// Calls a macro with the names of all laws: first those of any backend, then those that need host memory.
+/// Calls a macro with the names of all laws: first those for any memory, then those for host
+/// memory.
 macro_rules! for_each_law {
     ($macro:ident) => {
         $macro! {
             any memory {
-                all_reduce_is_the_reduction
-                reduce_scatter_gives_chunks_of_the_reduction
+                all_reduce_matches_the_serial_reduction
+                reduce_scatter_returns_chunks_of_the_reduction
                 reduce_scatter_then_all_gather_is_all_reduce
                 broadcast_copies_the_root
                 all_gather_concatenates
                 all_to_all_v_transposes
-                a_barrier_lets_nobody_pass_before_the_last_has_come
-                messages_arrive_in_order_under_their_tag
+                no_rank_passes_a_barrier_before_the_last_arrives
+                messages_arrive_in_order_with_their_tag
                 requests_complete_in_any_order
-                a_dropped_request_does_not_disturb_the_others
+                a_dropped_request_does_not_affect_others
                 split_groups_by_color_and_orders_by_key
-                listed_groups_work_side_by_side
+                listed_groups_are_independent
                 groups_nest
-                threads_of_a_rank_use_groups_of_their_own
-                another_call_is_a_mismatch_on_all
-                a_wrong_buffer_of_one_rank_is_an_error_on_all
-                ranks_that_there_are_not_are_errors
+                threads_of_a_rank_use_separate_groups
+                a_different_call_is_a_mismatch_on_all
+                a_wrong_buffer_length_of_one_rank_is_an_error_on_all
+                ranks_out_of_range_are_errors
             }
             host memory {
-                every_sample_arrives_and_comes_back
-                a_buffer_comes_back_in_its_own_memory
+                redistribution_and_its_reverse_move_every_sample
+                a_buffer_is_returned_in_place
             }
         }
     };
 }
 pub(crate) use for_each_law;
 
-/// A number that holds small whole numbers exactly.
+/// A number type that represents small whole numbers exactly.
 pub(crate) trait Number: Element {
-    /// The number.
+    /// Converts a small whole number.
     fn small(value: u8) -> Self;
 }
 
@@ -125,7 +128,15 @@ macro_rules! number {
     };
 }
 
-number!(f32: f32::from, f64: f64::from, i32: i32::from, i64: i64::from, u8: u8::from, f16: f16::from, bf16: bf16::from);
+number!(
+    f32: f32::from,
+    f64: f64::from,
+    i32: i32::from,
+    i64: i64::from,
+    u8: u8::from,
+    f16: f16::from,
+    bf16: bf16::from
+);
 
 /// Calls a function for each element type: `every_type!(function(arguments))`.
 macro_rules! every_type {
@@ -141,7 +152,7 @@ macro_rules! every_type {
 }
 pub(crate) use every_type;
 
-/// A rank's input: numbers below 16, so that sums over 8 ranks are exact in every type.
+/// Returns a rank's input: numbers below 16, so that sums over 8 ranks are exact in every type.
 fn input<T: Number>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|i| T::small(digit(rank, i))).collect()
 }

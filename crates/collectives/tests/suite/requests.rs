@@ -4,7 +4,7 @@ use collectives::{Communicator, ReduceOp, Request, Result};
 
 use super::{Carries, Case, Subject};
 
-/// Each rank completes its requests in an order of its own.
+/// Each rank completes its requests in a different order.
 pub(crate) fn requests_complete_in_any_order<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
     fn law<C: Carries<i64>>(ranks: &C, case: &Case) -> Result<()> {
         let (rank, size, queue) = (ranks.rank() as i64, ranks.size() as i64, &mut ranks.queue());
@@ -25,10 +25,7 @@ pub(crate) fn requests_complete_in_any_order<C: Subject>(ranks: &C, case: &Case)
     law(ranks, case)
 }
 
-pub(crate) fn a_dropped_request_does_not_disturb_the_others<C: Subject>(
-    ranks: &C,
-    case: &Case,
-) -> Result<()> {
+pub(crate) fn a_dropped_request_does_not_affect_others<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
     fn law<C: Carries<i32>>(ranks: &C, case: &Case) -> Result<()> {
         let queue = &mut ranks.queue();
         let ones = ranks.buffer(&vec![1; case.len]);
@@ -43,8 +40,8 @@ pub(crate) fn a_dropped_request_does_not_disturb_the_others<C: Subject>(
     law(ranks, case)
 }
 
-/// Host memory only.
-pub(crate) fn a_buffer_comes_back_in_its_own_memory<C>(ranks: &C, case: &Case) -> Result<()>
+/// Requires host memory.
+pub(crate) fn a_buffer_is_returned_in_place<C>(ranks: &C, case: &Case) -> Result<()>
 where
     C: Communicator<i32, Buffer = Vec<i32>, Queue = ()>,
 {

@@ -83,7 +83,7 @@ impl<'a> JobCosts<'a> {
 
     fn least_send_us(&self, producer: NodeId, load: Load) -> f64 {
         let sample_bytes = self.costs.network().layer(self.nodes.layer(producer)).output_bytes();
-        micros(self.costs.link().least_send(sample_bytes * load.samples as u64, load.messages))
+        micros(self.costs.link().send_lower_bound(sample_bytes * load.samples as u64, load.messages))
     }
 
     fn traffic(&self, from: &[usize], to: &[usize]) -> Option<Traffic> {
@@ -171,8 +171,9 @@ impl CostBounds for JobCosts<'_> {
     fn min_marginal_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         const MANY: u64 = 1 << 40;
         let mut known = self.least_reductions.borrow_mut();
-        let of_many_us =
-            *known.entry(ranks).or_insert_with(|| micros(self.costs.link().least_all_reduce(ranks, MANY)));
+        let of_many_us = *known
+            .entry(ranks)
+            .or_insert_with(|| micros(self.costs.link().all_reduce_lower_bound(ranks, MANY)));
         of_many_us * (bytes as f64 / MANY as f64)
     }
 

@@ -1,4 +1,4 @@
-//! The members that have come to make a subgroup.
+//! Arrival of members that create a subgroup.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::mpi::group_plan::{GroupPlan, GroupPlans};
-use crate::mpi::library::{self, Failure};
-use crate::mpi::tags::{self, Kind};
+use crate::mpi::library::{self, LibraryFailure};
+use crate::mpi::tags::{self, TagKind};
 use crate::mpi::transfer::Transfer;
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ impl Engine {
         let others = plan.ranks.iter().enumerate().filter(|(other, _)| *other != place);
         for (_, &rank) in others {
             self.post(plan.parent, &call, rank, tags::GROUP, &words)
-                .map_err(|failure| self.library_failed(plan, failure))?;
+                .map_err(|failure| self.fail_parent_for_library(plan, failure))?;
         }
         Ok(())
     }
@@ -26,19 +26,19 @@ impl Engine {
     /// Receives the messages of members that call for this group or another one of the same parent.
     pub(in crate::mpi) fn receive_arrivals(&mut self, plan: &GroupPlan) -> Result<()> {
         self.groups[plan.parent].usable()?;
-        self.try_receive_arrivals(plan.parent).map_err(|failure| self.library_failed(plan, failure))
+        self.try_receive_arrivals(plan.parent).map_err(|failure| self.fail_parent_for_library(plan, failure))
     }
 
-    fn try_receive_arrivals(&mut self, parent: usize) -> std::result::Result<(), Failure> {
+    fn try_receive_arrivals(&mut self, parent: usize) -> std::result::Result<(), LibraryFailure> {
         let comm = self.groups[parent].comm;
-        let GroupPlans { arrivals, arriving, .. } = &mut self.plans;
+        let GroupPlans { arrivals, incoming, .. } = &mut self.plans;
         while let Some((member, words)) = library::probe(comm, tags::GROUP)? {
-            arriving.push((parent, member, Transfer::receive_words(comm, member, tags::GROUP, words)?));
+            incoming.push((parent, member, Transfer::receive_words(comm, member, tags::GROUP, words)?));
         }
-        for (_, _, transfer) in arriving.iter_mut() {
+        for (_, _, transfer) in incoming.iter_mut() {
             transfer.test()?;
         }
-        arriving.retain(|(parent, member, transfer)| {
+        incoming.retain(|(parent, member, transfer)| {
             let Some(words) = transfer.words() else { return true };
             if let Some((plan, groups_led)) = GroupPlan::decode(*parent, words) {
                 arrivals.entry(plan).or_default().insert(*member, groups_led);
@@ -48,8 +48,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A tag that no other communicator of the same parent has: from the first member's count of the groups that it was
-    /// the first of, and its rank.
+    /// Returns a tag that no other communicator of the same parent has. It is computed from the
+    /// first member's rank and its count of created groups whose first member it was.
     pub(in crate::mpi) fn communicator_tag(
         &self,
         plan: &GroupPlan,
@@ -58,27 +58,27 @@ impl Engine {
     ) -> Result<c_int> {
         let size = self.groups[plan.parent].members.len() as u64;
         let number = number.checked_mul(size).and_then(|number| number.checked_add(first as u64));
-        number.and_then(|number| tags::tag(Kind::Communicator, number, self.largest_tag)).ok_or_else(|| {
-            let failure = Failure("all tags for new communicators are used up".into());
+        number.and_then(|number| tags::tag(TagKind::Communicator, number, self.max_tag)).ok_or_else(|| {
+            let failure = LibraryFailure("no tag for a new communicator is left".into());
             failure.error(self.groups[plan.parent].world_rank(), &plan.call())
         })
     }
 
-    pub(in crate::mpi) fn members_missing(
+    pub(in crate::mpi) fn fail_for_missing_members(
         &mut self,
         plan: &GroupPlan,
         place: usize,
         waited: Duration,
     ) -> Error {
-        let come = self.plans.arrivals.remove(plan).unwrap_or_default();
+        let arrived = self.plans.arrivals.remove(plan).unwrap_or_default();
         let parent = &self.groups[plan.parent];
-        let absent = |(other, rank): &(usize, &usize)| *other != place && !come.contains_key(*rank);
+        let absent = |(other, rank): &(usize, &usize)| *other != place && !arrived.contains_key(*rank);
         let missing = plan.ranks.iter().enumerate().filter(absent).map(|(_, &rank)| parent.members[rank]);
         let error = Error::TimedOut { missing: missing.collect(), call: plan.call(), waited };
         self.fail_group(plan.parent, error)
     }
 
-    fn library_failed(&mut self, plan: &GroupPlan, failure: Failure) -> Error {
+    fn fail_parent_for_library(&mut self, plan: &GroupPlan, failure: LibraryFailure) -> Error {
         let error = failure.error(self.groups[plan.parent].world_rank(), &plan.call());
         self.fail_group(plan.parent, error)
     }

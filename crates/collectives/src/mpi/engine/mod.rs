@@ -1,7 +1,7 @@
 //! All operations of a process that are pending in MPI.
 //!
-//! Every poll of any request makes progress on all of them: otherwise ranks that wait for the requests of overlapping
-//! groups in different orders would deadlock.
+//! A poll of any request makes progress on all of them. Otherwise ranks that wait for the requests
+//! of overlapping groups in different orders would deadlock.
 
 mod arrivals;
 mod notices;
@@ -13,64 +13,65 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use super::along;
 use super::buffers::Buffers;
-use super::group::{GroupState, Groups};
+use super::eager_all_reduce;
+use super::group::{Groups, MpiGroup};
 use super::group_plan::GroupPlans;
 use super::header::Header;
-use super::library::{Failure, World};
-use super::operation::{Channel, Checked, GRACE, PendingOperation, Progress, Receipt};
-use super::spare::Spare;
-use super::tags::{self, Kind};
+use super::library::{LibraryFailure, WorldInfo};
+use super::message_pool::MessagePool;
+use super::operation::{Channel, GRACE_PERIOD, IncomingMessage, OwnCall, PendingOperation, Progress};
+use super::prepared_call::PreparedCall;
+use super::tags::{self, TagKind};
 use super::transfer::Transfer;
-use super::work::Work;
 use crate::{Call, Error, Operation, Result};
-pub(super) use notices::NOTICES_EVERY;
-use notices::{NOTICES_AFTER, Notices};
+pub(super) use notices::NOTICE_INTERVAL;
+use notices::{NOTICE_DELAY, Notices};
 
-/// The number of the group of all ranks.
+/// Identifier of the group of all ranks.
 pub(super) const WORLD: usize = 0;
 
-/// How often a rank that has not polled for a while polls for notices: MPI receives a few messages each time.
-const POLLS_TO_CATCH_UP: usize = 64;
+/// Number of polls for notices of a rank that has not polled for a while. MPI receives a few
+/// messages in each.
+const CATCH_UP_POLLS: usize = 64;
 
-/// Pending operations and their groups.
+/// MpiOperation operations and their groups.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) timeout: Duration,
     checks: bool,
-    largest_tag: c_int,
+    max_tag: c_int,
     pub(super) groups: Groups,
     /// Groups without handles.
     released: Vec<usize>,
     pub(super) plans: GroupPlans,
     notices: Notices,
-    /// In the order in which they were started.
+    /// MpiOperation operations in the order of their start.
     pending: Vec<(u64, PendingOperation)>,
     finished: FxHashMap<u64, Result<Buffers>>,
     next_id: u64,
-    unattended: Vec<Unattended>,
-    spare: Spare,
-    /// When this rank last polled.
-    worked: Instant,
+    detached: Vec<DetachedMessage>,
+    pool: MessagePool,
+    /// Time of this rank's last poll.
+    last_poll: Instant,
 }
 
-/// A message that is being sent, or received for nobody.
+/// A message that is being sent, or received without a receiver.
 #[derive(Debug)]
-struct Unattended {
+struct DetachedMessage {
     group: usize,
     call: Call,
     transfer: Transfer,
 }
 
 impl Engine {
-    pub(super) fn new(world: &World, timeout: Duration, checks: bool) -> Self {
+    pub(super) fn new(world: &WorldInfo, timeout: Duration, checks: bool) -> Self {
         let mut groups = Groups::default();
-        groups.add(GroupState::new(world.comm, (0..world.size).collect(), world.rank));
+        groups.add(MpiGroup::new(world.comm, (0..world.size).collect(), world.rank));
         Self {
             timeout,
             checks,
-            largest_tag: world.largest_tag,
+            max_tag: world.max_tag,
             groups,
             released: Vec::new(),
             plans: GroupPlans::default(),
@@ -78,13 +79,13 @@ impl Engine {
             pending: Vec::new(),
             finished: FxHashMap::default(),
             next_id: 0,
-            unattended: Vec::new(),
-            spare: Spare::default(),
-            worked: Instant::now(),
+            detached: Vec::new(),
+            pool: MessagePool::default(),
+            last_poll: Instant::now(),
         }
     }
 
-    /// Starts an operation and gives the number of its request.
+    /// Starts an operation and returns the identifier of its request.
     pub(super) fn start(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
@@ -104,16 +105,17 @@ impl Engine {
                 if peer >= size {
                     return Err(Error::NoSuchRank { rank: peer, size });
                 }
-                let limit = tags::largest_number(self.largest_tag);
+                let limit = tags::max_number(self.max_tag);
                 let numbered = |kind| {
-                    tags::tag(kind, u64::from(tag), self.largest_tag).ok_or(Error::NoSuchTag { tag, limit })
+                    tags::tag(kind, u64::from(tag), self.max_tag).ok_or(Error::NoSuchTag { tag, limit })
                 };
-                let (sender, receiver) = (numbered(Kind::SenderHeader)?, numbered(Kind::ReceiverHeader)?);
+                let (sender, receiver) =
+                    (numbered(TagKind::SenderHeader)?, numbered(TagKind::ReceiverHeader)?);
                 let (channel, tags) = match call.operation {
                     Operation::Send { to, .. } => (Channel::Outgoing { to, tag }, (sender, receiver)),
                     _ => (Channel::Incoming { from: peer, tag }, (receiver, sender)),
                 };
-                (channel, numbered(Kind::Data)?, vec![peer], tags)
+                (channel, numbered(TagKind::Data)?, vec![peer], tags)
             }
             _ => (Channel::Collectives, 0, state.others().collect(), (tags::HEADER, tags::HEADER)),
         };
@@ -124,29 +126,29 @@ impl Engine {
             }
             _ => 0,
         };
-        let work = Work::new(&call, buffers, size, data_tag);
-        let library_error = |failure: Failure, rank| failure.error(rank, &call);
+        let prepared = PreparedCall::new(&call, buffers, size, data_tag);
+        let library_error = |failure: LibraryFailure, rank| failure.error(rank, &call);
         let rank = state.world_rank();
         if !self.checks {
-            let work = work.map_err(|fault| fault.error(rank, &call, size))?;
-            let transfer = Transfer::start_work(state.comm, work)
+            let prepared = prepared.map_err(|fault| fault.error(rank, &call, size))?;
+            let transfer = Transfer::start_call(state.comm, prepared)
                 .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
             return Ok(PendingOperation::unchecked(group, channel, now, call, transfer));
         }
-        let header = Header { sequence, call: call.clone(), fault: work.as_ref().err().cloned() };
-        let work = work.ok();
-        let messages = along::messages(&header, work.as_ref(), size, &mut self.spare);
-        // As the others decode it, so that all come to the same result.
+        let header = Header { sequence, call: call.clone(), fault: prepared.as_ref().err().cloned() };
+        let prepared = prepared.ok();
+        let messages = eager_all_reduce::messages(&header, prepared.as_ref(), size, &mut self.pool);
+        // As decoded by the other members, so that all get the same result.
         let header = messages.first().and_then(|message| Header::decode(message)).unwrap_or(header);
         let others = self
             .exchange(group, &call, &peers, &messages, tags)
             .map_err(|failure| self.fail_group(group, library_error(failure, rank)))?;
-        let own = Checked { place: self.groups[group].rank, header, messages, work };
+        let own = OwnCall { place: self.groups[group].rank, header, messages, call: prepared };
         Ok(PendingOperation::checking(group, channel, now, own, others))
     }
 
-    /// Sends messages, of which the first begins with a header, to some members and receives the first of theirs; `tags` are
-    /// those to send and to receive headers under.
+    /// Sends messages, the first of which begins with a header, to some members and starts to
+    /// receive the first message of each. `tags` are the tags for sending and receiving headers.
     fn exchange(
         &mut self,
         group: usize,
@@ -154,17 +156,17 @@ impl Engine {
         peers: &[usize],
         messages: &[Arc<Vec<u64>>],
         tags: (c_int, c_int),
-    ) -> std::result::Result<Vec<Receipt>, Failure> {
-        let GroupState { comm, ref members, .. } = self.groups[group];
-        let capacity = along::capacity(members.len());
-        let spare = &mut self.spare;
+    ) -> std::result::Result<Vec<IncomingMessage>, LibraryFailure> {
+        let MpiGroup { comm, ref members, .. } = self.groups[group];
+        let capacity = eager_all_reduce::capacity(members.len());
+        let pool = &mut self.pool;
         let receive = |&member: &usize| {
-            let transfer = Transfer::receive_into(comm, member, tags.1, spare.take(capacity))?;
-            Ok(Receipt { member, transfer })
+            let transfer = Transfer::receive_into(comm, member, tags.1, pool.acquire(capacity))?;
+            Ok(IncomingMessage { member, transfer })
         };
         let receipts = peers.iter().map(receive).collect::<std::result::Result<_, _>>()?;
-        // The header last: a rank that has it need not wait for the rest.
-        let rest = messages.iter().skip(1).map(|message| (tags::ALONG, message));
+        // The header is sent last: a rank that has received it need not wait for the rest.
+        let rest = messages.iter().skip(1).map(|message| (tags::EAGER_DATA, message));
         for (tag, message) in rest.chain(messages.first().map(|message| (tags.0, message))) {
             peers.iter().try_for_each(|&member| self.post(group, call, member, tag, message))?;
         }
@@ -179,19 +181,20 @@ impl Engine {
         member: usize,
         tag: c_int,
         words: &Arc<Vec<u64>>,
-    ) -> std::result::Result<(), Failure> {
+    ) -> std::result::Result<(), LibraryFailure> {
         let mut transfer = Transfer::send_words(self.groups[group].comm, member, tag, Arc::clone(words))?;
         if !transfer.test()? {
-            self.unattended.push(Unattended { group, call: call.clone(), transfer });
+            self.detached.push(DetachedMessage { group, call: call.clone(), transfer });
         }
         Ok(())
     }
 
-    /// Receives the notices that members of a group have sent while this rank did not poll: the group may have failed, and
-    /// headers that were sent before would match this rank's next operation.
+    /// Receives the notices that members of a group have sent while this rank did not poll. The
+    /// group may have failed, and headers sent before the failure would match this rank's next
+    /// operation.
     pub(super) fn catch_up_on_notices(&mut self, group: usize, now: Instant) {
-        if now.saturating_duration_since(self.worked) >= NOTICES_AFTER {
-            for _ in 0..POLLS_TO_CATCH_UP {
+        if now.saturating_duration_since(self.last_poll) >= NOTICE_DELAY {
+            for _ in 0..CATCH_UP_POLLS {
                 self.poll_notices_of(group);
             }
         }
@@ -200,39 +203,39 @@ impl Engine {
     /// Makes progress on every operation of the process, without waiting.
     pub(super) fn progress(&mut self) {
         let now = Instant::now();
-        self.worked = now;
-        self.finish_unattended();
+        self.last_poll = now;
+        self.advance_detached();
         let oldest = self.pending.first().map(|(_, operation)| operation.started);
-        if oldest.is_some_and(|started| now.saturating_duration_since(started) >= NOTICES_AFTER) {
+        if oldest.is_some_and(|started| now.saturating_duration_since(started) >= NOTICE_DELAY) {
             self.poll_notices(now);
         }
         let mut pending = std::mem::take(&mut self.pending);
-        let mut held: Vec<(usize, Channel)> = Vec::new();
+        let mut blocked: Vec<(usize, Channel)> = Vec::new();
         let mut later = pending.len();
         pending.retain_mut(|(id, operation)| {
             later -= 1;
             let channel = (operation.group, operation.channel);
-            let outcome = if held.contains(&channel) {
+            let outcome = if blocked.contains(&channel) {
                 self.groups[operation.group].usable().map(|()| Progress::Waiting)
             } else {
                 self.advance(operation, now)
             };
             let result = match outcome {
                 Ok(Progress::Waiting) => {
-                    if later > 0 && operation.holds_its_channel() {
-                        held.push(channel);
+                    if later > 0 && operation.blocks_channel() {
+                        blocked.push(channel);
                     }
                     return true;
                 }
                 Ok(Progress::Complete(buffers)) => {
-                    operation.spare(&mut self.spare);
+                    operation.recycle_messages(&mut self.pool);
                     Ok(buffers)
                 }
                 Err(error) => {
                     let unread = operation.take_unread().into_iter();
                     let (group, call) = (operation.group, &operation.call);
-                    let unattended = |transfer| Unattended { group, call: call.clone(), transfer };
-                    self.unattended.extend(unread.map(unattended));
+                    let detached = |transfer| DetachedMessage { group, call: call.clone(), transfer };
+                    self.detached.extend(unread.map(detached));
                     Err(error)
                 }
             };
@@ -257,11 +260,12 @@ impl Engine {
     fn step(&mut self, operation: &mut PendingOperation, now: Instant) -> Result<Progress> {
         let group = operation.group;
         self.groups[group].usable()?;
-        if operation.holds_its_channel() {
+        if operation.blocks_channel() {
             if !operation.has_all_headers(&self.groups[group])? {
                 return Ok(Progress::Waiting);
             }
-            // Headers remain when their senders have timed out and this rank is late: notices tell.
+            // If this rank is late, headers remain from senders that have timed out. Their notices
+            // tell.
             if !self.has_polled_notices_of(group, now) && !self.poll_notices_of(group) {
                 return Ok(Progress::Waiting);
             }
@@ -277,7 +281,7 @@ impl Engine {
             self.query_liveness(operation.group);
             return Ok(Progress::Waiting);
         };
-        if now.saturating_duration_since(since) < GRACE {
+        if now.saturating_duration_since(since) < GRACE_PERIOD {
             return Ok(Progress::Waiting);
         }
         let group = &self.groups[operation.group];
@@ -291,9 +295,9 @@ impl Engine {
         Err(self.fail_group(operation.group, error))
     }
 
-    fn finish_unattended(&mut self) {
-        let mut unattended = std::mem::take(&mut self.unattended);
-        unattended.retain_mut(|message| match message.transfer.test() {
+    fn advance_detached(&mut self) {
+        let mut detached = std::mem::take(&mut self.detached);
+        detached.retain_mut(|message| match message.transfer.test() {
             Ok(complete) => !complete,
             Err(failure) => {
                 let rank = self.groups[message.group].world_rank();
@@ -301,10 +305,10 @@ impl Engine {
                 false
             }
         });
-        self.unattended.append(&mut unattended);
+        self.detached.append(&mut detached);
     }
 
-    /// Makes progress, and gives whether an operation is complete; fails as the operation did.
+    /// Makes progress, and returns whether an operation is complete or its error.
     pub(super) fn poll(&mut self, id: u64) -> Result<bool> {
         if !self.finished.contains_key(&id) {
             self.progress();
@@ -316,12 +320,12 @@ impl Engine {
         }
     }
 
-    /// The buffers of an operation that is complete, once.
+    /// Takes the buffers of a completed operation.
     pub(super) fn collect(&mut self, id: u64) -> Option<Buffers> {
         self.finished.remove(&id)?.ok()
     }
 
-    /// The request of this operation was dropped: its buffers are dropped when it is complete.
+    /// Marks an operation whose request was dropped. Its buffers are dropped when it is complete.
     pub(super) fn abandon(&mut self, id: u64) {
         self.finished.remove(&id);
         if let Some((_, operation)) = self.pending.iter_mut().find(|(other, _)| *other == id) {
@@ -329,19 +333,19 @@ impl Engine {
         }
     }
 
-    /// The failure of a group, if one has failed: MPI may then never complete its operations.
+    /// Returns the error of a group that has failed. MPI may never complete its operations.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.groups.iter().find_map(|group| group.failure.as_ref())
     }
 
-    /// Whether something of a group is pending.
+    /// Whether an operation or message of a group is pending.
     pub(super) fn is_busy_in(&self, group: usize) -> bool {
         self.pending.iter().any(|(_, operation)| operation.group == group)
-            || self.unattended.iter().any(|message| message.group == group)
+            || self.detached.iter().any(|message| message.group == group)
     }
 
-    /// Whether MPI holds memory of this process.
+    /// Whether MPI uses no memory of this process.
     pub(super) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.unattended.is_empty()
+        self.pending.is_empty() && self.detached.is_empty()
     }
 }

@@ -1,94 +1,96 @@
-//! Sending and receiving notices, and what follows from them.
+//! Sending, receiving and handling of notices.
 //!
-//! They name the ranks that are really missing where an operation stops half-way, and make a failure the same on all
-//! ranks, also on those that are late: these read the notices before they match old headers of the others with their own
-//! call. Otherwise notices are only polled once an operation has lasted a while.
+//! Notices identify the ranks that are missing when an operation stops half-way, and make a failure
+//! the same on all ranks, including late ones: these read the notices before they match old headers
+//! of other members with their own call. Otherwise notices are polled only when an operation has
+//! been pending for a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use crate::mpi::library::{self, Failure};
+use crate::mpi::library::{self, LibraryFailure};
 use crate::mpi::notice::Notice;
 use crate::mpi::tags;
 use crate::mpi::transfer::Transfer;
 use crate::{Call, Error, Operation};
 
-/// How long an operation is pending before its rank polls for notices.
-pub(super) const NOTICES_AFTER: Duration = Duration::from_millis(10);
+/// Time after which an operation's rank polls for notices.
+pub(super) const NOTICE_DELAY: Duration = Duration::from_millis(10);
 
-/// How often it does then.
-pub(in crate::mpi) const NOTICES_EVERY: Duration = Duration::from_millis(2);
+/// Interval between polls for notices.
+pub(in crate::mpi) const NOTICE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How many groups it polls at a time: a program may have thousands.
-pub(super) const GROUPS_AT_A_TIME: usize = 32;
+/// Maximum number of groups in one poll. A program may have thousands.
+pub(super) const MAX_GROUPS_PER_POLL: usize = 32;
 
-/// The notices of all groups.
+/// Notices of all groups.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     polled: Option<Instant>,
-    /// The group to begin with next time.
-    turn: usize,
+    /// First group of the next poll.
+    next_group: usize,
     /// Notices that are being received: the group, the member and the message.
-    arriving: Vec<(usize, usize, Transfer)>,
-    /// When the last notice of a member of a group was received.
+    incoming: Vec<(usize, usize, Transfer)>,
+    /// Time of the last notice of each member of a group.
     last_heard: HashMap<(usize, usize), Instant>,
 }
 
 impl Notices {
-    pub(super) fn forget(&mut self, group: usize) {
+    pub(super) fn remove_group(&mut self, group: usize) {
         self.last_heard.retain(|(other, _), _| *other != group);
     }
 }
 
 impl Engine {
-    /// Receives notices of all groups, unless that was done a moment ago.
+    /// Receives the notices of all groups, unless this was done within [`NOTICE_INTERVAL`].
     pub(in crate::mpi) fn poll_notices(&mut self, now: Instant) {
-        let recent = |polled: Instant| now.saturating_duration_since(polled) < NOTICES_EVERY;
+        let recent = |polled: Instant| now.saturating_duration_since(polled) < NOTICE_INTERVAL;
         if self.notices.polled.is_some_and(recent) {
             return;
         }
         self.notices.polled = Some(now);
-        let mut turn = self.groups.from(self.notices.turn, GROUPS_AT_A_TIME);
-        if turn.len() < GROUPS_AT_A_TIME {
-            let rest = (GROUPS_AT_A_TIME - turn.len()).min(self.groups.len() - turn.len());
-            turn.extend(self.groups.from(0, rest));
+        let mut batch = self.groups.ids_from(self.notices.next_group, MAX_GROUPS_PER_POLL);
+        if batch.len() < MAX_GROUPS_PER_POLL {
+            let rest = (MAX_GROUPS_PER_POLL - batch.len()).min(self.groups.len() - batch.len());
+            batch.extend(self.groups.ids_from(0, rest));
         }
-        self.notices.turn = turn.last().map_or(0, |last| last + 1);
-        for group in turn {
+        self.notices.next_group = batch.last().map_or(0, |last| last + 1);
+        for group in batch {
             if let Err(failure) = self.receive_notices(group) {
-                self.library_failed_in_notices(group, failure);
+                self.fail_group_for_library(group, failure);
             }
         }
         self.handle_arrived_notices(now);
         self.free_released_groups();
     }
 
-    /// Whether the notices of a group were received a moment ago, and none is still being received.
+    /// Whether the notices of a group were received within [`NOTICE_INTERVAL`] and none is still
+    /// being received.
     pub(in crate::mpi) fn has_polled_notices_of(&self, group: usize, now: Instant) -> bool {
-        let recent = |polled: Instant| now.saturating_duration_since(polled) < NOTICES_EVERY;
+        let recent = |polled: Instant| now.saturating_duration_since(polled) < NOTICE_INTERVAL;
         self.groups[group].notices_polled.is_some_and(recent) && !self.is_receiving_notices_of(group)
     }
 
     fn is_receiving_notices_of(&self, group: usize) -> bool {
-        self.notices.arriving.iter().any(|(other, ..)| *other == group)
+        self.notices.incoming.iter().any(|(other, ..)| *other == group)
     }
 
-    /// Receives the notices of one group; whether none is still being received.
+    /// Receives the notices of one group. Returns whether none is still being received.
     pub(in crate::mpi) fn poll_notices_of(&mut self, group: usize) -> bool {
         if let Err(failure) = self.receive_notices(group) {
-            self.library_failed_in_notices(group, failure);
+            self.fail_group_for_library(group, failure);
         }
-        if !self.notices.arriving.is_empty() {
+        if !self.notices.incoming.is_empty() {
             self.handle_arrived_notices(Instant::now());
         }
         !self.is_receiving_notices_of(group)
     }
 
     fn handle_arrived_notices(&mut self, now: Instant) {
-        let mut arriving = std::mem::take(&mut self.notices.arriving);
-        arriving.retain_mut(|(group, member, transfer)| {
+        let mut incoming = std::mem::take(&mut self.notices.incoming);
+        incoming.retain_mut(|(group, member, transfer)| {
             match transfer.test() {
                 Ok(false) => return true,
                 Ok(true) => {
@@ -96,18 +98,18 @@ impl Engine {
                         self.handle_notice(*group, *member, notice, now);
                     }
                 }
-                Err(failure) => self.library_failed_in_notices(*group, failure),
+                Err(failure) => self.fail_group_for_library(*group, failure),
             }
             false
         });
-        self.notices.arriving = arriving;
+        self.notices.incoming = incoming;
     }
 
-    fn receive_notices(&mut self, group: usize) -> Result<(), Failure> {
+    fn receive_notices(&mut self, group: usize) -> Result<(), LibraryFailure> {
         let comm = self.groups[group].comm;
         while let Some((member, words)) = library::probe(comm, tags::NOTICE)? {
             let transfer = Transfer::receive_words(comm, member, tags::NOTICE, words)?;
-            self.notices.arriving.push((group, member, transfer));
+            self.notices.incoming.push((group, member, transfer));
         }
         self.groups[group].notices_polled = Some(Instant::now());
         Ok(())
@@ -121,7 +123,7 @@ impl Engine {
             Notice::Leaving => {
                 self.groups[group].left.insert(member);
             }
-            // Its sender has notified all members.
+            // The sender has notified all members.
             Notice::Failed(error) => {
                 self.groups[group].failure.get_or_insert(error);
             }
@@ -134,8 +136,8 @@ impl Engine {
         self.notify(group, &others, &Notice::AliveQuery);
     }
 
-    /// Those of some members of a group that have sent no notice since then; all of them, if all have. A member that is
-    /// alive but late may only be waiting for one that is not.
+    /// Returns the suspects that have sent no notice since `then`, or all suspects if all have. A
+    /// live but late member may only be waiting for a missing one.
     pub(in crate::mpi) fn unresponsive_since(
         &self,
         group: usize,
@@ -151,7 +153,8 @@ impl Engine {
         if silent.is_empty() { alive } else { silent }
     }
 
-    /// Marks a group as failed, unless it is, and notifies its members; gives the first failure.
+    /// Marks a group as failed and notifies its members, unless it has failed before. Returns the
+    /// first error.
     pub(in crate::mpi) fn fail_group(&mut self, group: usize, error: Error) -> Error {
         if let Some(failure) = &self.groups[group].failure {
             return failure.clone();
@@ -182,12 +185,12 @@ impl Engine {
         let message = Arc::new(notice.encode(self.groups[group].members.len()));
         let call = Call { operation: Operation::Barrier, element: None };
         for member in members {
-            // A member that cannot be notified runs into its own time-out.
+            // A member that cannot be notified times out.
             let _ = self.post(group, &call, member, tags::NOTICE, &message);
         }
     }
 
-    pub(in crate::mpi) fn library_failed_in_notices(&mut self, group: usize, failure: Failure) {
+    pub(in crate::mpi) fn fail_group_for_library(&mut self, group: usize, failure: LibraryFailure) {
         let call = Call { operation: Operation::Barrier, element: None };
         let rank = self.groups[group].world_rank();
         self.fail_group(group, failure.error(rank, &call));

@@ -1,21 +1,23 @@
-//! Freeing groups that are not used any more.
+//! Freeing of groups that are no longer used.
 //!
-//! MPI reuses the context ids of its communicators, so a message that arrives after its communicator was freed would be
-//! matched by one of a later communicator. Therefore a member notifies the others when it leaves a group, which is the last
-//! message that it sends in it, and a member that has received this from all others frees its communicator. MPI does so
-//! without waiting for other ranks.
+//! MPI reuses the context identifiers of its communicators: a message that arrives after its
+//! communicator was freed would be matched with one of a later communicator. A member therefore
+//! notifies the others when it leaves a group, which is its last message in the group. A member
+//! that has received this notice from all others frees its communicator. MPI does so without
+//! waiting for other ranks.
 
-use super::notices::GROUPS_AT_A_TIME;
+use super::notices::MAX_GROUPS_PER_POLL;
 use super::{Engine, WORLD};
 use crate::mpi::library;
 
 impl Engine {
-    /// Another handle to a group.
+    /// Adds a handle of a group.
     pub(in crate::mpi) fn retain(&mut self, group: usize) {
         self.groups[group].handles += 1;
     }
 
-    /// One handle less. With the last one, the group is freed as soon as nothing of it is pending on any rank.
+    /// Removes a handle of a group. After the last one, the group is freed when nothing of it is
+    /// pending on any rank.
     pub(in crate::mpi) fn release(&mut self, group: usize) {
         let state = &mut self.groups[group];
         state.handles -= 1;
@@ -23,21 +25,22 @@ impl Engine {
             return;
         }
         self.released.push(group);
-        for subgroup in self.plans.forget_those_of(group) {
+        for subgroup in self.plans.remove_children_of(group) {
             self.release(subgroup);
         }
         self.free_released_groups();
     }
 
-    /// Frees some of the groups that have no handles, as far as that is possible now.
+    /// Frees some of the groups without handles, if that is possible now.
     pub(in crate::mpi) fn free_released_groups(&mut self) {
-        let some = self.released.len().min(GROUPS_AT_A_TIME);
-        let mut turn: Vec<usize> = self.released.drain(..some).collect();
-        turn.retain(|&group| !self.try_free(group));
-        self.released.extend(turn);
+        let count = self.released.len().min(MAX_GROUPS_PER_POLL);
+        let mut batch: Vec<usize> = self.released.drain(..count).collect();
+        batch.retain(|&group| !self.try_free(group));
+        self.released.extend(batch);
     }
 
-    /// Leaves a group and frees its communicator, if all members have left; whether this rank is done with it.
+    /// Leaves a group, and frees its communicator if all members have left. Returns whether this
+    /// rank is done with the group.
     fn try_free(&mut self, group: usize) -> bool {
         if self.is_busy_in(group) {
             return false;
@@ -48,7 +51,7 @@ impl Engine {
         }
         let all_received = self.poll_notices_of(group);
         let state = &self.groups[group];
-        // MPI may never complete the operations of a group that has failed: its communicator is not freed.
+        // MPI may never complete the operations of a failed group: its communicator is not freed.
         if state.failure.is_some() {
             return true;
         }
@@ -56,10 +59,10 @@ impl Engine {
             return false;
         }
         let state = self.groups.remove(group);
-        self.notices.forget(group);
-        self.plans.forget_arrivals_of(group);
+        self.notices.remove_group(group);
+        self.plans.remove_arrivals_of(group);
         if let Some(Err(failure)) = state.map(|state| library::free(state.comm)) {
-            self.library_failed_in_notices(WORLD, failure);
+            self.fail_group_for_library(WORLD, failure);
         }
         true
     }

@@ -1,26 +1,26 @@
-//! A rank and the address of rank 0: torchrun's variables, and two of our own.
+//! Rank, device and address of rank 0, from the variables of torchrun and two of this crate.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use crate::{Error, Result};
 
-/// Where rank 0 listens, if not at the port after torchrun's.
+/// Variable of rank 0's port, if it is not the one after torchrun's.
 const PORT_VARIABLE: &str = "COLLECTIVES_PORT";
-/// The secret of a job's ranks.
+/// Variable of the secret that a job's ranks share.
 const TOKEN_VARIABLE: &str = "COLLECTIVES_JOB_TOKEN";
 
-/// This process's rank, device and job.
+/// Rank, device and endpoint of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::nccl) struct Environment {
     pub(in crate::nccl) rank: usize,
     pub(in crate::nccl) size: usize,
-    /// The device's number on this host.
+    /// Number of the device on this host.
     pub(in crate::nccl) device: usize,
     pub(in crate::nccl) endpoint: Endpoint,
 }
 
-/// Where rank 0 of a job listens.
+/// Address at which rank 0 of a job listens, and the job's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::nccl) struct Endpoint {
     pub(in crate::nccl) host: String,
@@ -28,7 +28,7 @@ pub(in crate::nccl) struct Endpoint {
     pub(in crate::nccl) token: Token,
 }
 
-/// A job's secret, which is shown nowhere.
+/// Secret of a job. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::nccl) struct Token(String);
 
@@ -37,7 +37,7 @@ impl Token {
         Self(token.into())
     }
 
-    /// The text of the secret.
+    /// Returns the secret.
     pub(super) fn secret(&self) -> &str {
         &self.0
     }
@@ -50,7 +50,8 @@ impl fmt::Debug for Token {
 }
 
 impl Endpoint {
-    /// Fails for an address that other hosts can reach when there is no token, since other jobs could connect.
+    /// Returns an error for an endpoint that other hosts can reach without a token, because other
+    /// jobs could connect.
     pub(in crate::nccl) fn check(&self, size: usize) -> Result<()> {
         if size <= 1 || self.is_loopback() || !self.token.secret().is_empty() {
             return Ok(());
@@ -61,12 +62,13 @@ impl Endpoint {
         )))
     }
 
-    /// Whether only this host can reach it. A name counts only as `localhost`: what others resolve to may differ.
+    /// Whether only this host can reach the endpoint. The only accepted name is `localhost`,
+    /// because hosts may resolve other names differently.
     pub(super) fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
-    /// As `host:port`.
+    /// Returns `host:port`.
     pub(super) fn address(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -80,39 +82,39 @@ impl Environment {
     /// Reads the variables by `variable`.
     ///
     /// # Errors
-    /// A variable that is missing or makes no sense.
+    /// [`Error::Unavailable`] if a variable is missing or invalid.
     pub(in crate::nccl) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let number = |name: &str| -> Result<usize> {
             let value = variable(name).ok_or_else(|| {
                 unavailable(format!(
                     "{name} is not set: start with torchrun, or set RANK, WORLD_SIZE, LOCAL_RANK, \
-                                     MASTER_ADDR and MASTER_PORT"
+                     MASTER_ADDR and MASTER_PORT"
                 ))
             })?;
-            value
-                .parse()
-                .map_err(|_| unavailable(format!("{name} is {value:?} and has to be a number from 0")))
+            value.parse().map_err(|_| unavailable(format!("{name} is {value:?}: it must be a number from 0")))
         };
         let (rank, size, device) = (number("RANK")?, number("WORLD_SIZE")?, number("LOCAL_RANK")?);
         if rank >= size {
-            return Err(unavailable(format!("RANK is {rank} in a WORLD_SIZE of {size}: it counts from 0")));
+            return Err(unavailable(format!(
+                "RANK is {rank} in a WORLD_SIZE of {size}: ranks are numbered from 0"
+            )));
         }
         let token = Token::new(variable(TOKEN_VARIABLE).unwrap_or_default());
-        // A single rank connects to no other.
+        // A single rank does not connect.
         if size == 1 && variable("MASTER_ADDR").is_none() {
             let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, token };
             return Ok(Self { rank, size, device, endpoint });
         }
         let host = variable("MASTER_ADDR")
             .filter(|host| !host.is_empty())
-            .ok_or_else(|| unavailable("MASTER_ADDR is not set: it is the host of rank 0".to_owned()))?;
+            .ok_or_else(|| unavailable("MASTER_ADDR is not set: set it to the host of rank 0".to_owned()))?;
         let port = match variable(PORT_VARIABLE) {
             Some(_) => number(PORT_VARIABLE)?,
             None => number("MASTER_PORT")?.saturating_add(1),
         };
         let port = u16::try_from(port).ok().filter(|&port| port > 0).ok_or_else(|| {
             unavailable(format!(
-                "there is no port {port}: {PORT_VARIABLE}, or MASTER_PORT + 1, is 1 to 65535"
+                "there is no port {port}: {PORT_VARIABLE}, or MASTER_PORT + 1, must be 1 to 65535"
             ))
         })?;
         let endpoint = Endpoint { host, port, token };
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn torchruns_variables_say_all() {
+    fn the_variables_of_torchrun_are_sufficient() {
         let found = read(&[]).unwrap();
         let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: 29501, token: Token::new("") };
         assert_eq!(found, Environment { rank: 3, size: 4, device: 1, endpoint });
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reachable_place_needs_a_token() {
+    fn a_reachable_endpoint_requires_a_token() {
         for host in ["10.0.0.1", "node-0", "::"] {
             assert!(complaint(&[("MASTER_ADDR", host)]).contains("set COLLECTIVES_JOB_TOKEN"));
             assert!(read(&[("MASTER_ADDR", host), ("COLLECTIVES_JOB_TOKEN", "secret")]).is_ok());

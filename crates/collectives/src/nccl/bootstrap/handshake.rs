@@ -1,42 +1,42 @@
-//! Proving to each other that both ends know the job's token, without sending it.
+//! Mutual proof that both ends know the job's token, without sending it.
 //!
 //! ```text
-//! rank 0 -> peer   MAGIC, nonce
-//! peer -> rank 0   MAGIC, rank, size, nonce, HMAC(token, "peer" + both nonces + rank + size)
-//! rank 0 -> peer   admission, detail,          HMAC(token, "rank 0" + both nonces + admission + detail)
+//! rank 0 -> peer  MAGIC, nonce
+//! peer -> rank 0  MAGIC, rank, size, nonce, HMAC(token, "peer" + both nonces + rank + size)
+//! rank 0 -> peer  admission, detail, HMAC(token, "rank 0" + both nonces + admission + detail)
 //! ```
 //!
-//! Fresh nonces prevent a replay of a recorded handshake. What follows is neither encrypted nor signed: like NCCL's own
-//! traffic it is for networks where packets are not altered.
+//! Fresh nonces prevent the replay of a recorded handshake. Later messages are neither encrypted
+//! nor signed: like NCCL's traffic, they require a network in which packets are not altered.
 
 use std::io::{self, Read, Write};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// What both ends send first: this protocol, and its version.
+/// First bytes of both ends: the protocol and its version.
 const MAGIC: [u8; 8] = *b"collct\x00\x01";
 
 type Nonce = [u8; 32];
 type Proof = [u8; 32];
 
-/// Rank 0's answer to a peer.
+/// Answer of rank 0 to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Admitted,
     WrongToken,
-    /// The peer's world has another size than this.
+    /// The peer's world has another size than this one.
     WrongSize(u32),
     /// There is no such rank in a world of this size.
     NoSuchRank(u32),
-    /// The rank is connected already.
+    /// The rank is already connected.
     Duplicate,
 }
 
-/// How a handshake failed.
+/// Cause of a failed handshake.
 #[derive(Debug)]
 pub(super) enum HandshakeError {
-    /// The connection ended, or took too long: another attempt may succeed.
+    /// The connection ended or timed out. Another attempt may succeed.
     Connection(io::Error),
     /// The other end uses another protocol.
     UnknownProtocol,
@@ -72,20 +72,20 @@ impl Admission {
         })
     }
 
-    /// Why the peer with this rank and this idea of the world's size is refused.
+    /// Returns the reason for which the peer with this rank and world size is refused.
     pub(super) fn reason(self, rank: u32, size: u32) -> String {
         match self {
             Self::Admitted => "it is admitted".to_owned(),
             Self::WrongToken => "its job token (COLLECTIVES_JOB_TOKEN) is not rank 0's".to_owned(),
             Self::WrongSize(expected) => format!("its world has {size} ranks and rank 0's has {expected}"),
             Self::NoSuchRank(expected) => format!("there is no rank {rank} in a world of {expected}"),
-            Self::Duplicate => format!("rank {rank} is there already"),
+            Self::Duplicate => format!("rank {rank} is already connected"),
         }
     }
 }
 
-/// Rank 0's half: gives the peer's rank, its idea of the world's size, and the answer that it was sent.
-/// `check_peer` decides about peers that know the token.
+/// Runs rank 0's part. Returns the peer's rank, its world size, and the answer that it was sent.
+/// `check_peer` decides on peers that know the token.
 pub(super) fn receive(
     stream: &mut (impl Read + Write),
     token: &str,
@@ -97,7 +97,7 @@ pub(super) fn receive(
     let (rank, size) = (read_number(stream)?, read_number(stream)?);
     let (their_nonce, proof): (Nonce, Proof) = (read(stream)?, read(stream)?);
     let claim = peer_proof(token, &nonce, &their_nonce, rank, size)?;
-    // Compares in constant time.
+    // The comparison takes constant time.
     let admission =
         if claim.verify_slice(&proof).is_ok() { check_peer(rank, size) } else { Admission::WrongToken };
     let (code, detail) = admission.code();
@@ -106,7 +106,7 @@ pub(super) fn receive(
     Ok((rank, size, admission))
 }
 
-/// The peer's half: gives rank 0's answer.
+/// Runs the peer's part. Returns rank 0's answer.
 pub(super) fn authenticate(
     stream: &mut (impl Read + Write),
     token: &str,

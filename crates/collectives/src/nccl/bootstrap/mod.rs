@@ -1,9 +1,9 @@
-//! How ranks connect before NCCL can be used, and what they exchange besides it.
+//! Connections between ranks before NCCL can be used, and values exchanged over them.
 //!
-//! Rank 0 listens ([`server`]), the others connect ([`store`]). Both ends prove that they know the job's token without
-//! sending it ([`handshake`]). All that they then do is an all-gather of small values: every rank of some set puts a value
-//! under a key and gets all values, or learns whose is missing. Rank 0's address comes from torchrun's variables
-//! ([`environment`]).
+//! Rank 0 listens ([`server`]) and the others connect ([`store`]). Both ends prove that they know
+//! the job's token without sending it ([`handshake`]). The connections serve all-gathers of small
+//! values: every rank of a set puts a value under a key and gets all values, or the ranks whose
+//! values are missing. Rank 0's address comes from torchrun's variables ([`environment`]).
 
 mod environment;
 mod gathers;

@@ -1,4 +1,5 @@
-//! Rank 0's end: accepts the job's ranks, and stores the values that they exchange.
+//! Rank 0's end of the connections: accepts the job's ranks, and stores the values that they
+//! exchange.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -10,19 +11,20 @@ use std::time::{Duration, Instant};
 use super::environment::{Endpoint, Token};
 use super::gathers::Gathers;
 use super::handshake::{self, Admission, HandshakeError};
-use super::wire::{self, Act, Reply, Request, Within};
+use super::wire::{self, Action, DeadlineStream, StoreReply, StoreRequest};
 
-/// How long a peer that connects may take for the handshake.
+/// Maximum duration of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many handshakes may be pending at a time, besides those of the job's own ranks.
-const PENDING_HANDSHAKES: usize = 64;
-/// How many refusals are kept for the error message.
-const REFUSALS_KEPT: usize = 16;
-/// How long rank 0 keeps serving after a failure, so that the others learn which rank is missing, and do not report
-/// rank 0.
+/// Maximum number of pending handshakes, in addition to those of the job's own ranks.
+const MAX_PENDING_HANDSHAKES: usize = 64;
+/// Maximum number of refusals in the error message.
+const MAX_REFUSALS: usize = 16;
+/// Time for which rank 0 keeps serving after a failure, so that the others learn which rank is
+/// missing and do not report rank 0.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Listens until it is dropped; after a failure, until the others have disconnected or have had time to ask.
+/// A server that listens until it is dropped. After a failure, the drop waits until the others have
+/// disconnected or [`LINGER`] has passed.
 #[derive(Debug)]
 pub(super) struct Server {
     shared: Arc<Shared>,
@@ -33,14 +35,14 @@ pub(super) struct Server {
 struct Shared {
     token: Token,
     size: usize,
-    state: Mutex<State>,
-    /// A peer has disconnected.
+    state: Mutex<ServerState>,
+    /// Notified when a peer has disconnected.
     peer_left: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// By the numbers of their connections.
+struct ServerState {
+    /// Open connections by their numbers.
     connections: HashMap<u64, TcpStream>,
     accepted: u64,
     present: BTreeSet<usize>,
@@ -53,17 +55,17 @@ struct State {
 }
 
 impl Server {
-    /// Listens at the endpoint: only on this host if that is all that the ranks need.
+    /// Listens at the endpoint: on a loopback address only if that is sufficient.
     pub(super) fn listen(endpoint: &Endpoint, size: usize) -> io::Result<Self> {
         let listener = if endpoint.is_loopback() {
             TcpListener::bind((endpoint.host.as_str(), endpoint.port))?
         } else {
-            // A name may stand for several addresses of this host, and for another one here than elsewhere.
-            let everywhere: [SocketAddr; 2] = [
+            // A name may have several addresses on this host, and other addresses elsewhere.
+            let any_address: [SocketAddr; 2] = [
                 (Ipv6Addr::UNSPECIFIED, endpoint.port).into(),
                 (Ipv4Addr::UNSPECIFIED, endpoint.port).into(),
             ];
-            TcpListener::bind(&everywhere[..])?
+            TcpListener::bind(&any_address[..])?
         };
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -79,24 +81,24 @@ impl Server {
         Ok(server)
     }
 
-    /// Rank 0's own requests.
-    pub(super) fn request(&self, request: &Request) -> Reply {
+    /// Executes a request of rank 0 itself.
+    pub(super) fn request(&self, request: &StoreRequest) -> StoreReply {
         self.shared.lock().answer(request)
     }
 
-    /// Peers that were refused, and why.
+    /// Returns the refused peers and the reasons.
     pub(super) fn refused(&self) -> Vec<String> {
         self.shared.lock().refused.clone()
     }
 
-    /// Lets the requests of all ranks that still wait fail.
+    /// Makes the requests of all waiting ranks fail.
     pub(super) fn give_up(&self) {
         let mut state = self.shared.lock();
         (state.given_up, state.failed) = (true, true);
     }
 
-    /// An operation has failed: the others will ask which rank is missing.
-    pub(super) fn failed(&self) {
+    /// Records that an operation has failed: the others will ask which rank is missing.
+    pub(super) fn record_failure(&self) {
         self.shared.lock().failed = true;
     }
 }
@@ -117,13 +119,13 @@ impl Drop for Server {
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
-        // Wakes the thread that accepts. If that fails, the thread has ended or ends with the process.
+        // Wakes the accepting thread. If that fails, the thread has ended or ends with the process.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,14 +138,14 @@ impl Shared {
             }
             let Ok((stream, from)) = accepted else {
                 drop(state);
-                // Out of file descriptors, most likely.
+                // Most likely no file descriptor is left.
                 thread::sleep(Duration::from_millis(10));
                 continue;
             };
-            if state.connections.len() >= self.size + PENDING_HANDSHAKES {
+            if state.connections.len() >= self.size + MAX_PENDING_HANDSHAKES {
                 continue;
             }
-            // A copy to shut it down with.
+            // Used to shut the connection down.
             let Ok(copy) = stream.try_clone() else { continue };
             state.accepted += 1;
             let number = state.accepted;
@@ -174,19 +176,19 @@ impl Shared {
     fn serve_requests(&self, mut stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(None)?;
         loop {
-            let request = Request::decode(&wire::receive(&mut stream)?)?;
+            let request = StoreRequest::decode(&wire::receive(&mut stream)?)?;
             let reply = self.lock().answer(&request);
-            if request.act == Act::Put {
+            if request.action == Action::Put {
                 continue;
             }
             wire::send(&mut stream, &reply.encode())?;
-            if matches!(reply, Reply::GivenUp(_)) {
+            if matches!(reply, StoreReply::GivenUp(_)) {
                 return Ok(());
             }
         }
     }
 
-    /// The rank of a peer that belongs to the job and is not connected yet.
+    /// Returns the rank of a peer that belongs to the job and is not connected yet.
     fn admit(&self, stream: &TcpStream, from: SocketAddr) -> Option<usize> {
         let mut admitted = None;
         let check_peer = |rank: u32, size: u32| {
@@ -203,25 +205,25 @@ impl Shared {
             admitted = Some(rank);
             admission
         };
-        let mut limited = Within::new(stream, Instant::now() + HANDSHAKE_TIMEOUT);
+        let mut limited = DeadlineStream::new(stream, Instant::now() + HANDSHAKE_TIMEOUT);
         let handshake = stream
             .set_nodelay(true)
             .map_err(HandshakeError::from)
             .and_then(|()| handshake::receive(&mut limited, self.token.secret(), check_peer));
         let reason = match handshake {
             Ok((_, _, Admission::Admitted)) => return admitted,
-            // It may not be the rank that it claims to be.
+            // The peer may not be the rank that it claims to be.
             Ok((rank, size, admission)) => format!("rank {rank}: {}", admission.reason(rank, size)),
-            Err(HandshakeError::Connection(error)) => format!("it did not introduce itself: {error}"),
+            Err(HandshakeError::Connection(error)) => format!("it did not complete the handshake: {error}"),
             Err(HandshakeError::UnknownProtocol | HandshakeError::WrongToken) => {
-                "it speaks another protocol".to_owned()
+                "it uses another protocol".to_owned()
             }
         };
         let mut state = self.lock();
         if let Some(rank) = admitted {
             state.present.remove(&rank);
         }
-        if state.refused.len() < REFUSALS_KEPT {
+        if state.refused.len() < MAX_REFUSALS {
             state.refused.push(format!("{from}: {reason}"));
         }
         None
@@ -239,10 +241,10 @@ impl Shared {
     }
 }
 
-impl State {
-    fn answer(&mut self, request: &Request) -> Reply {
+impl ServerState {
+    fn answer(&mut self, request: &StoreRequest) -> StoreReply {
         match self.gathers.answer(request, &self.departed) {
-            Reply::Missing(missing) if self.given_up => Reply::GivenUp(missing),
+            StoreReply::Missing(missing) if self.given_up => StoreReply::GivenUp(missing),
             reply => reply,
         }
     }

@@ -1,4 +1,4 @@
-//! A key-value store at rank 0, as PyTorch's `TCPStore` is, by which ranks exchange values.
+//! A key-value store at rank 0, similar to PyTorch's `TCPStore`, with which ranks exchange values.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -9,36 +9,38 @@ use std::time::{Duration, Instant};
 use super::environment::Endpoint;
 use super::handshake::{self, Admission, HandshakeError};
 use super::server::Server;
-use super::wire::{self, Act, Reply, Request, Within};
-use crate::nccl::pause::poll_until;
+use super::wire::{self, Action, DeadlineStream, StoreReply, StoreRequest};
+use crate::nccl::polling::poll_until;
 use crate::{Error, Result, WaitStrategy};
 
-/// How long one attempt to connect may take, and rank 0 to answer.
-const ATTEMPT: Duration = Duration::from_secs(2);
-/// How long rank 0 may take to answer once this rank is connected.
-const ANSWER: Duration = Duration::from_secs(10);
-/// How much longer than a rank's time-out it may take, so that a late answer is not lost.
-const GRACE: Duration = Duration::from_secs(1);
-/// Between two attempts to connect.
-const RETRY: Duration = Duration::from_millis(50);
+/// Maximum duration of one attempt to connect, including rank 0's answer.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time until rank 0 answers a request.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time beyond a rank's time-out in which an answer is still received.
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
+/// Interval between two attempts to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Where the ranks of a job exchange values. Rank 0 serves it, and has to outlive the others.
+/// Handle of the store. Rank 0 serves it and must outlive the others.
 #[derive(Debug)]
 pub(in crate::nccl) struct Store {
     address: String,
-    end: End,
+    connection: Connection,
 }
 
+/// This rank's connection to the store.
 #[derive(Debug)]
-enum End {
-    /// A world of one rank.
-    Alone,
+enum Connection {
+    /// None, because the world has one rank.
+    Local,
+    /// This rank is rank 0.
     Server(Server),
-    /// One request at a time; `None` once the connection has broken.
+    /// Connection to rank 0, for one request at a time. `None` after it has broken.
     Peer(Mutex<Option<TcpStream>>),
 }
 
-/// Why a gather failed.
+/// Cause of a failed gather.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::nccl) enum GatherError {
     /// These ranks of the world did not take part within this time.
@@ -50,10 +52,11 @@ pub(in crate::nccl) enum GatherError {
 }
 
 impl Store {
-    /// Rank 0 listens; the others connect to it, again and again until `timeout` has passed.
+    /// Makes rank 0 listen and the others connect to it, with retries until `timeout`.
     ///
     /// # Errors
-    /// A rank 0 that cannot listen, is not there, or refuses this rank.
+    /// [`Error::Unavailable`] if rank 0 cannot listen, [`Error::Rendezvous`] if it does not answer,
+    /// [`Error::Refused`] if it refuses this rank.
     pub(in crate::nccl) fn join(
         endpoint: &Endpoint,
         rank: usize,
@@ -62,23 +65,24 @@ impl Store {
     ) -> Result<Self> {
         endpoint.check(size)?;
         let address = endpoint.address();
-        let end = if size == 1 {
-            End::Alone
+        let connection = if size == 1 {
+            Connection::Local
         } else if rank == 0 {
-            End::Server(Server::listen(endpoint, size).map_err(|error| Error::Unavailable {
+            Connection::Server(Server::listen(endpoint, size).map_err(|error| Error::Unavailable {
                 backend: "NCCL",
                 reason: format!(
-                    "rank 0 cannot listen at {address}: {error}; COLLECTIVES_PORT sets another port"
+                    "rank 0 cannot listen at {address}: {error}; set COLLECTIVES_PORT to another port"
                 ),
             })?)
         } else {
-            End::Peer(Mutex::new(Some(connect(endpoint, rank, size, timeout)?)))
+            Connection::Peer(Mutex::new(Some(connect(endpoint, rank, size, timeout)?)))
         };
-        Ok(Self { address, end })
+        Ok(Self { address, connection })
     }
 
-    /// An all-gather: puts `value` under `key` for all `members` (ranks of the world, this one at `place`), and gives the
-    /// values of all of them, in their order. The value stays, also when not all take part within `timeout`.
+    /// All-gathers values: puts `value` under `key` for all `members` (ranks of the world; this
+    /// rank is at index `place`), and returns the values of all of them, in their order. The value
+    /// remains in the store even after a time-out.
     pub(in crate::nccl) fn gather(
         &self,
         key: &str,
@@ -87,11 +91,11 @@ impl Store {
         value: &[u8],
         timeout: Duration,
     ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
-        self.ask_until(&request(Act::Gather, key, members, place, value), timeout)
+        self.request_until(&request(Action::Gather, key, members, place, value), timeout)
     }
 
-    /// As [`gather`](Self::gather), but either all members that take part get all values, or none: a rank that comes after this
-    /// one has timed out gets an error at once.
+    /// Like [`gather`](Self::gather), but either all members that take part get all values, or
+    /// none: a rank that takes part after this one has timed out gets an error at once.
     pub(in crate::nccl) fn gather_all_or_none(
         &self,
         key: &str,
@@ -104,105 +108,109 @@ impl Store {
             if matches!(unmet, GatherError::GivenUp(_)) {
                 return Err(unmet);
             }
-            let withdrawal = request(Act::Withdraw, key, members, place, &[]);
-            let limit = Instant::now().checked_add(GRACE);
-            match poll_until(WaitStrategy::Park, limit, || self.ask_once(&withdrawal, limit)) {
-                // The last member has just come, and the others go on.
-                Ok(Some(Reply::All(values))) => Ok(values),
+            let withdrawal = request(Action::Withdraw, key, members, place, &[]);
+            let limit = Instant::now().checked_add(GRACE_PERIOD);
+            match poll_until(WaitStrategy::Park, limit, || self.try_request(&withdrawal, limit)) {
+                // The last member has just arrived, and the others have continued.
+                Ok(Some(StoreReply::All(values))) => Ok(values),
                 _ => Err(unmet),
             }
         })
     }
 
-    /// Puts an empty value under `key` without waiting. Whether it was sent: another thread may be using the connection.
+    /// Puts an empty value under `key` without waiting. Returns `false` if it was not sent, because
+    /// another thread uses the connection.
     pub(in crate::nccl) fn put(&self, key: &str, members: &[usize], place: usize) -> bool {
-        let request = request(Act::Put, key, members, place, &[]);
-        match &self.end {
-            End::Alone => true,
-            End::Server(server) => {
+        let request = request(Action::Put, key, members, place, &[]);
+        match &self.connection {
+            Connection::Local => true,
+            Connection::Server(server) => {
                 server.request(&request);
                 true
             }
-            End::Peer(connection) => with(connection, |stream| {
-                wire::send(&mut Within::new(stream, Instant::now() + GRACE), &request.encode())
+            Connection::Peer(connection) => with_stream(connection, |stream| {
+                wire::send(&mut DeadlineStream::new(stream, Instant::now() + GRACE_PERIOD), &request.encode())
             })
             .is_ok_and(|sent| sent.is_some()),
         }
     }
 
-    fn ask_until(
+    fn request_until(
         &self,
-        request: &Request,
+        request: &StoreRequest,
         timeout: Duration,
     ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
         let started = Instant::now();
         let limit = started.checked_add(timeout);
         let mut last_missing = Vec::new();
-        // Parks whatever the ranks do elsewhere: the answer comes from a socket.
-        let met = poll_until(WaitStrategy::Park, limit, || match self.ask_once(request, limit) {
-            Ok(Some(Reply::All(values))) => Ok(Some(values)),
-            Ok(Some(Reply::Missing(missing))) => {
+        // Always parks, because the answer comes from a socket.
+        let gathered = poll_until(WaitStrategy::Park, limit, || match self.try_request(request, limit) {
+            Ok(Some(StoreReply::All(values))) => Ok(Some(values)),
+            Ok(Some(StoreReply::Missing(missing))) => {
                 last_missing = missing;
                 Ok(None)
             }
             Ok(None) => Ok(None),
-            Ok(Some(Reply::GivenUp(missing))) => {
+            Ok(Some(StoreReply::GivenUp(missing))) => {
                 Err(GatherError::TimedOut { missing, waited: started.elapsed() })
             }
-            Ok(Some(Reply::Departed(rank))) => Err(GatherError::Departed(rank)),
-            Ok(Some(Reply::Withdrawn(ranks))) => Err(GatherError::GivenUp(ranks)),
+            Ok(Some(StoreReply::Departed(rank))) => Err(GatherError::Departed(rank)),
+            Ok(Some(StoreReply::Withdrawn(ranks))) => Err(GatherError::GivenUp(ranks)),
             Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
                 Err(GatherError::TimedOut { missing: vec![0], waited: started.elapsed() })
             }
             Err(_) => Err(GatherError::Departed(0)),
         })?;
-        met.ok_or_else(|| GatherError::TimedOut { missing: last_missing, waited: started.elapsed() })
+        gathered.ok_or_else(|| GatherError::TimedOut { missing: last_missing, waited: started.elapsed() })
     }
 
-    /// An operation has failed that other ranks will ask about: rank 0 keeps serving a moment longer.
-    pub(in crate::nccl) fn failed(&self) {
-        if let End::Server(server) = &self.end {
-            server.failed();
+    /// Records that an operation has failed: rank 0 keeps serving for a moment, because others will
+    /// ask about it.
+    pub(in crate::nccl) fn record_failure(&self) {
+        if let Connection::Server(server) = &self.connection {
+            server.record_failure();
         }
     }
 
-    /// The failure of the first endpoint as an error; rank 0 reports it to the others.
-    pub(in crate::nccl) fn start_failed(&self, unmet: GatherError, waited: Duration) -> Error {
+    /// Converts a failure of the first gather into an error. Rank 0 reports it to the others.
+    pub(in crate::nccl) fn start_error(&self, unmet: GatherError, waited: Duration) -> Error {
         let (missing, waited) = match unmet {
             GatherError::TimedOut { missing, waited } => (missing, waited),
             GatherError::Departed(rank) => (vec![rank], waited),
             GatherError::GivenUp(ranks) => (ranks, waited),
         };
-        let refused = match &self.end {
-            End::Server(server) => {
+        let refused = match &self.connection {
+            Connection::Server(server) => {
                 server.give_up();
                 server.refused()
             }
-            End::Alone | End::Peer(_) => Vec::new(),
+            Connection::Local | Connection::Peer(_) => Vec::new(),
         };
         Error::Rendezvous { address: self.address.clone(), missing, waited, refused, cause: None }
     }
 
-    /// An answer, soon after `limit` at the latest; `None` while another thread uses the connection.
-    fn ask_once(&self, request: &Request, limit: Option<Instant>) -> io::Result<Option<Reply>> {
-        match &self.end {
-            End::Alone => Ok(Some(Reply::All(vec![request.value.clone()]))),
-            End::Server(server) => Ok(Some(server.request(request))),
-            End::Peer(connection) => with(connection, |stream| {
+    /// Sends a request and waits for the answer, until shortly after `limit`. Returns `None` while
+    /// another thread uses the connection.
+    fn try_request(&self, request: &StoreRequest, limit: Option<Instant>) -> io::Result<Option<StoreReply>> {
+        match &self.connection {
+            Connection::Local => Ok(Some(StoreReply::All(vec![request.value.clone()]))),
+            Connection::Server(server) => Ok(Some(server.request(request))),
+            Connection::Peer(connection) => with_stream(connection, |stream| {
                 let now = Instant::now();
-                let patience =
-                    limit.map_or(ANSWER, |limit| limit.saturating_duration_since(now) + GRACE).min(ANSWER);
-                let mut stream = Within::new(stream, now + patience);
+                let timeout = limit
+                    .map_or(ANSWER_TIMEOUT, |limit| limit.saturating_duration_since(now) + GRACE_PERIOD)
+                    .min(ANSWER_TIMEOUT);
+                let mut stream = DeadlineStream::new(stream, now + timeout);
                 wire::send(&mut stream, &request.encode())?;
-                Reply::decode(&wire::receive(&mut stream)?)
+                StoreReply::decode(&wire::receive(&mut stream)?)
             }),
         }
     }
 }
 
-/// Uses the connection, unless another thread does. It is closed after an error: a late answer would be taken for that to
-/// the next request.
-fn with<T>(
+/// Uses the connection, unless another thread does. Closes it after an error, because a late answer
+/// would be mistaken for that to the next request.
+fn with_stream<T>(
     connection: &Mutex<Option<TcpStream>>,
     exchange: impl FnOnce(&TcpStream) -> io::Result<T>,
 ) -> io::Result<Option<T>> {
@@ -218,11 +226,11 @@ fn with<T>(
     result.map(Some)
 }
 
-fn request(act: Act, key: &str, members: &[usize], place: usize, value: &[u8]) -> Request {
-    Request { act, key: key.to_owned(), place, members: members.to_vec(), value: value.to_vec() }
+fn request(action: Action, key: &str, members: &[usize], place: usize, value: &[u8]) -> StoreRequest {
+    StoreRequest { action, key: key.to_owned(), place, members: members.to_vec(), value: value.to_vec() }
 }
 
-/// A connection to a rank 0 that has proved that it knows the token.
+/// Connects to a rank 0 that proves that it knows the token.
 fn connect(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> Result<TcpStream> {
     let address = endpoint.address();
     let refused = |reason: String| Error::Refused { rank, address: address.clone(), reason };
@@ -230,9 +238,10 @@ fn connect(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> 
     let (rank_number, size_number) = (number(rank)?, number(size)?);
     let started = Instant::now();
     loop {
-        let attempt = Instant::now() + ATTEMPT.min(timeout.saturating_sub(started.elapsed()).max(RETRY));
+        let remaining = timeout.saturating_sub(started.elapsed()).max(RETRY_INTERVAL);
+        let attempt = Instant::now() + ATTEMPT_TIMEOUT.min(remaining);
         let handshake = dial(endpoint, attempt).map_err(HandshakeError::from).and_then(|stream| {
-            let mut limited = Within::new(&stream, attempt);
+            let mut limited = DeadlineStream::new(&stream, attempt);
             let admission =
                 handshake::authenticate(&mut limited, endpoint.token.secret(), rank_number, size_number)?;
             Ok((stream, admission))
@@ -242,14 +251,18 @@ fn connect(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> 
             Ok((_, admission)) => return Err(refused(admission.reason(rank_number, size_number))),
             Err(HandshakeError::UnknownProtocol) => {
                 return Err(refused(
-                    "something else listens there; COLLECTIVES_PORT sets another port".to_owned(),
+                    "another service listens there; set COLLECTIVES_PORT to another port".to_owned(),
                 ));
             }
             Err(HandshakeError::WrongToken) => {
-                return Err(refused("who listens there does not know the job's token".to_owned()));
+                return Err(refused(
+                    "the process that listens there does not know the job's token".to_owned(),
+                ));
             }
-            // Rank 0 may not have started yet, or have too many pending connections.
-            Err(HandshakeError::Connection(_)) if started.elapsed() + RETRY < timeout => thread::sleep(RETRY),
+            // Rank 0 may not have started yet, or may have too many pending connections.
+            Err(HandshakeError::Connection(_)) if started.elapsed() + RETRY_INTERVAL < timeout => {
+                thread::sleep(RETRY_INTERVAL);
+            }
             Err(HandshakeError::Connection(error)) => {
                 return Err(Error::Rendezvous {
                     address,
@@ -268,7 +281,8 @@ fn dial(endpoint: &Endpoint, limit: Instant) -> io::Result<TcpStream> {
     dial_any(&addresses, limit)
 }
 
-/// The first that answers. Each has its share of the time that is left, so that a silent one leaves some to the others.
+/// Connects to the first address that answers. The remaining time is divided equally, so that a
+/// silent address leaves time for the others.
 pub(super) fn dial_any(addresses: &[SocketAddr], limit: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (tried, address) in addresses.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Ranks that meet, those that do not, and those that must not.
+//! Tests of the rendezvous: ranks that connect, ranks that are missing, and processes that are
+//! refused.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use proptest::prelude::*;
 
 use super::handshake::{self, Admission, HandshakeError};
 use super::store::dial_any;
-use super::wire::{Act, Reply, Request};
+use super::wire::{Action, StoreReply, StoreRequest};
 use super::{Endpoint, GatherError, Store, Token};
 use crate::{Error, Result};
 
@@ -25,17 +26,17 @@ fn endpoint(token: &str) -> Endpoint {
     }
 }
 
-/// What a rank does at the start.
+/// Connects a rank, as at the start of a job.
 fn start(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> Result<Store> {
     let store = Store::join(endpoint, rank, size, timeout)?;
     let everyone: Vec<usize> = (0..size).collect();
     match store.gather("start", &everyone, rank, &[], timeout) {
         Ok(_) => Ok(store),
-        Err(unmet) => Err(store.start_failed(unmet, timeout)),
+        Err(unmet) => Err(store.start_error(unmet, timeout)),
     }
 }
 
-/// Starts the ranks of a world that are listed, each on a thread.
+/// Connects the listed ranks of a world, each on a thread.
 fn start_all(endpoint: &Endpoint, ranks: &[usize], size: usize, timeout: Duration) -> Vec<Result<Store>> {
     thread::scope(|scope| {
         let threads: Vec<_> =
@@ -51,7 +52,7 @@ fn refusal(outcome: Result<Store>) -> String {
     }
 }
 
-/// Somebody who connects once rank 0 is there.
+/// Connects without a handshake when rank 0 listens.
 fn visitor(endpoint: &Endpoint) -> TcpStream {
     let limit = Instant::now() + LONG;
     loop {
@@ -64,7 +65,7 @@ fn visitor(endpoint: &Endpoint) -> TcpStream {
 }
 
 #[test]
-fn all_ranks_get_all_values_in_the_order_of_their_places() {
+fn all_ranks_get_all_values_in_the_order_of_members() {
     let endpoint = endpoint("secret");
     let stores: Vec<Store> =
         start_all(&endpoint, &[0, 1, 2, 3], 4, LONG).into_iter().map(Result::unwrap).collect();
@@ -87,7 +88,7 @@ fn all_ranks_get_all_values_in_the_order_of_their_places() {
 }
 
 #[test]
-fn strangers_keep_nobody_out() {
+fn silent_and_malformed_connections_do_not_block_ranks() {
     let endpoint = endpoint("secret");
     let strangers = thread::scope(|scope| {
         let world = scope.spawn(|| start_all(&endpoint, &[0, 1, 2], 3, LONG));
@@ -103,7 +104,7 @@ fn strangers_keep_nobody_out() {
 }
 
 #[test]
-fn a_rank_with_another_token_is_refused_and_the_right_one_still_gets_in() {
+fn a_wrong_token_is_refused_and_the_right_one_is_admitted_later() {
     let right = endpoint("secret");
     let wrong = Endpoint { token: Token::new("guess"), ..right.clone() };
     thread::scope(|scope| {
@@ -115,7 +116,7 @@ fn a_rank_with_another_token_is_refused_and_the_right_one_still_gets_in() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_rank_0_says_so() {
+fn refused_peers_are_listed_in_rank_0s_error() {
     let right = endpoint("secret");
     let wrong = Endpoint { token: Token::new("guess"), ..right.clone() };
     let error = thread::scope(|scope| {
@@ -125,11 +126,14 @@ fn what_does_not_fit_is_refused_and_rank_0_says_so() {
         assert!(refusal(start(&wrong, 2, 3, LONG)).contains("token"));
         assert!(refusal(start(&right, 2, 4, LONG)).contains("its world has 4 ranks and rank 0's has 3"));
         assert!(refusal(start(&right, 7, 3, LONG)).contains("there is no rank 7 in a world of 3"));
-        // The second rank may itself be the later one of the two.
+        // Either of the two connections of rank 1 may be the later one.
         let other = start(&right, 1, 3, LONG);
         let twin = second.join().unwrap();
         let twins = [other.unwrap_err(), twin.unwrap_err()];
-        assert!(twins.iter().any(|error| error.to_string().contains("rank 1 is there already")), "{twins:?}");
+        assert!(
+            twins.iter().any(|error| error.to_string().contains("rank 1 is already connected")),
+            "{twins:?}"
+        );
         assert!(twins.iter().any(|error| matches!(error, Error::Rendezvous { .. })), "{twins:?}");
         first.join().unwrap().unwrap_err()
     });
@@ -144,7 +148,7 @@ fn what_does_not_fit_is_refused_and_rank_0_says_so() {
 }
 
 #[test]
-fn nobody_else_is_rank_0() {
+fn a_second_rank_0_is_refused() {
     let endpoint = endpoint("secret");
     let _first = Store::join(&endpoint, 0, 2, LONG).unwrap();
     let second = Store::join(&endpoint, 0, 2, LONG).unwrap_err().to_string();
@@ -154,7 +158,7 @@ fn nobody_else_is_rank_0() {
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named_everywhere() {
+fn all_ranks_report_the_missing_ranks() {
     let endpoint = endpoint("");
     let outcomes = thread::scope(|scope| {
         let others = scope.spawn(|| start_all(&endpoint, &[1, 4], 5, LONG));
@@ -166,28 +170,28 @@ fn ranks_that_do_not_come_are_named_everywhere() {
         let error = outcome.unwrap_err();
         let Error::Rendezvous { missing, waited, .. } = &error else { panic!("{error}") };
         assert_eq!(missing, &[2, 3]);
-        // Rank 0 tells the others, whose own time-out is far.
+        // Rank 0 informs the others, whose own time-out is far.
         assert!(*waited < LONG / 2);
         assert!(error.to_string().starts_with("ranks [2, 3] did not connect to 127.0.0.1:"), "{error}");
     }
 }
 
 #[test]
-fn a_rank_0_that_is_not_there_is_named() {
+fn an_absent_rank_0_is_reported_as_missing() {
     let error = start(&endpoint(""), 1, 2, SHORT).unwrap_err();
     assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[0]), "{error}");
 }
 
 #[test]
-fn a_rank_0_that_says_nothing_is_not_waited_for_beyond_the_time_out() {
+fn connecting_to_a_silent_rank_0_times_out() {
     let endpoint = endpoint("");
     let _silent = TcpListener::bind((endpoint.host.as_str(), endpoint.port)).unwrap();
     let error = start(&endpoint, 1, 2, SHORT).unwrap_err();
     assert!(matches!(&error, Error::Rendezvous { missing, .. } if missing == &[0]), "{error}");
 }
 
-/// Lets somebody answer one peer in rank 0's place.
-fn in_place_of_rank_0(answer: impl FnOnce(TcpStream) + Send) -> String {
+/// Runs `answer` in place of rank 0, and returns the reason for which a peer refuses it.
+fn impersonate_rank_0(answer: impl FnOnce(TcpStream) + Send) -> String {
     let endpoint = endpoint("secret");
     let listener = TcpListener::bind((endpoint.host.as_str(), endpoint.port)).unwrap();
     thread::scope(|scope| {
@@ -197,8 +201,8 @@ fn in_place_of_rank_0(answer: impl FnOnce(TcpStream) + Send) -> String {
 }
 
 #[test]
-fn rank_0_has_to_know_the_token_too() {
-    let reason = in_place_of_rank_0(|mut stream| {
+fn rank_0_must_know_the_token() {
+    let reason = impersonate_rank_0(|mut stream| {
         stream.write_all(b"collct\x00\x01").unwrap();
         stream.write_all(&[7; 32]).unwrap();
         stream.read_exact(&mut [0; 80]).unwrap();
@@ -208,13 +212,13 @@ fn rank_0_has_to_know_the_token_too() {
 }
 
 #[test]
-fn another_service_at_the_port_is_noticed() {
+fn another_service_at_the_port_is_detected() {
     let reason =
-        in_place_of_rank_0(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap());
-    assert!(reason.contains("something else listens there; COLLECTIVES_PORT"), "{reason}");
+        impersonate_rank_0(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad StoreRequest\r\n\r\n").unwrap());
+    assert!(reason.contains("another service listens there; set COLLECTIVES_PORT"), "{reason}");
 }
 
-/// A connection that keeps what it sends.
+/// A connection that records sent bytes.
 struct Recorded(TcpStream, Vec<u8>);
 
 impl Read for Recorded {
@@ -235,8 +239,8 @@ impl Write for Recorded {
     }
 }
 
-/// One handshake; what the peer sent, and how it ended on rank 0.
-fn greet(
+/// Runs one handshake. Returns the bytes sent by the peer and by rank 0, and rank 0's outcome.
+fn run_handshake(
     peer: impl FnOnce(&mut Recorded) + Send,
 ) -> (Vec<u8>, Vec<u8>, std::result::Result<Admission, HandshakeError>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -255,16 +259,16 @@ fn greet(
 }
 
 #[test]
-fn the_token_is_not_sent_and_a_recording_opens_nothing() {
+fn the_token_is_never_sent_and_a_replayed_handshake_is_refused() {
     let introduce = |stream: &mut Recorded| {
         assert_eq!(handshake::authenticate(stream, "a long secret", 1, 2).unwrap(), Admission::Admitted);
     };
-    let (by_peer, by_rank_0, outcome) = greet(introduce);
+    let (by_peer, by_rank_0, outcome) = run_handshake(introduce);
     assert_eq!(outcome.unwrap(), Admission::Admitted);
     for sent in [&by_peer, &by_rank_0] {
         assert!(!sent.windows(13).any(|window| window == b"a long secret"));
     }
-    let (_, _, outcome) = greet(|stream| {
+    let (_, _, outcome) = run_handshake(|stream| {
         stream.write_all(&by_peer).unwrap();
         stream.0.read_exact(&mut [0; 40 + 37]).unwrap();
     });
@@ -272,7 +276,7 @@ fn the_token_is_not_sent_and_a_recording_opens_nothing() {
 }
 
 #[test]
-fn a_rank_that_leaves_is_named_at_once() {
+fn gathers_report_a_disconnected_rank_at_once() {
     let endpoint = endpoint("");
     let mut stores = start_all(&endpoint, &[0, 1, 2], 3, LONG);
     drop(stores.remove(2));
@@ -286,7 +290,7 @@ fn a_rank_that_leaves_is_named_at_once() {
 }
 
 #[test]
-fn who_does_not_come_to_a_meeting_is_named() {
+fn gathers_report_the_missing_ranks() {
     let stores = start_all(&endpoint(""), &[0, 1, 2, 3], 4, LONG);
     let unmet = stores[1].as_ref().unwrap().gather("some", &[3, 1, 0], 1, &[], SHORT).unwrap_err();
     assert!(matches!(&unmet, GatherError::TimedOut { missing, .. } if missing == &[3, 0]), "{unmet:?}");
@@ -294,28 +298,36 @@ fn who_does_not_come_to_a_meeting_is_named() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Request::decode(&bytes);
-        let _ = Reply::decode(&bytes);
+    fn decoding_any_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = StoreRequest::decode(&bytes);
+        let _ = StoreReply::decode(&bytes);
     }
 
     #[test]
-    fn messages_arrive_as_they_were_sent(
+    fn messages_survive_a_round_trip(
         key in ".{0,20}",
         members in proptest::collection::vec(0_usize..1000, 1..9),
         value in proptest::collection::vec(any::<u8>(), 0..200),
-        act in prop::sample::select(vec![Act::Gather, Act::Put, Act::Withdraw]),
+        action in prop::sample::select(vec![Action::Gather, Action::Put, Action::Withdraw]),
     ) {
-        let request = Request { act, key, place: members.len() - 1, members: members.clone(), value: value.clone() };
-        prop_assert_eq!(Request::decode(&request.encode()).unwrap(), request);
-        for reply in [Reply::All(vec![value, vec![]]), Reply::Missing(members.clone()), Reply::GivenUp(members.clone()), Reply::Withdrawn(members), Reply::Departed(7)] {
-            prop_assert_eq!(Reply::decode(&reply.encode()).unwrap(), reply);
+        let place = members.len() - 1;
+        let request = StoreRequest { action, key, place, members: members.clone(), value: value.clone() };
+        prop_assert_eq!(StoreRequest::decode(&request.encode()).unwrap(), request);
+        let replies = [
+            StoreReply::All(vec![value, vec![]]),
+            StoreReply::Missing(members.clone()),
+            StoreReply::GivenUp(members.clone()),
+            StoreReply::Withdrawn(members),
+            StoreReply::Departed(7),
+        ];
+        for reply in replies {
+            prop_assert_eq!(StoreReply::decode(&reply.encode()).unwrap(), reply);
         }
     }
 }
 
 #[test]
-fn a_rank_0_that_cannot_be_reached_is_named_with_the_reason() {
+fn an_unreachable_rank_0_is_reported_with_the_cause() {
     for (host, reason) in [("127.0.0.1", "refused"), ("no-such-host.invalid", "lookup")] {
         let endpoint = Endpoint { host: host.to_owned(), ..endpoint("secret") };
         let error = start(&endpoint, 1, 2, SHORT).unwrap_err().to_string();
@@ -324,10 +336,10 @@ fn a_rank_0_that_cannot_be_reached_is_named_with_the_reason() {
 }
 
 #[test]
-fn a_silent_address_leaves_time_for_the_next() {
+fn a_silent_address_leaves_time_for_the_next_one() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
-    // Until nobody is let in any more.
+    // Until the backlog is full.
     let mut waiting = Vec::new();
     while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(100)) {
         waiting.push(stream);
@@ -341,7 +353,7 @@ fn a_silent_address_leaves_time_for_the_next() {
 }
 
 #[test]
-fn a_rank_0_that_falls_silent_is_not_waited_for_long() {
+fn a_gather_from_a_silent_rank_0_times_out() {
     let endpoint = endpoint("secret");
     let listener = TcpListener::bind((endpoint.host.as_str(), endpoint.port)).unwrap();
     thread::scope(|scope| {
@@ -360,36 +372,36 @@ fn a_rank_0_that_falls_silent_is_not_waited_for_long() {
 }
 
 #[test]
-fn who_came_first_and_gave_up_is_not_taken_for_there() {
+fn a_rank_that_timed_out_is_not_reported_as_missing() {
     let stores = start_all(&endpoint(""), &[0, 1, 2], 3, LONG);
     let agree =
         |rank: usize| stores[rank].as_ref().unwrap().gather_all_or_none("some", &[0, 1, 2], rank, &[], SHORT);
     let first = agree(1).unwrap_err();
     assert!(matches!(&first, GatherError::TimedOut { missing, .. } if missing == &[0, 2]), "{first:?}");
-    // Who gave up was there: it is not among the missing.
+    // The rank that timed out took part: it is not missing.
     let second = agree(2).unwrap_err();
     assert!(matches!(&second, GatherError::TimedOut { missing, .. } if missing == &[0]), "{second:?}");
     assert_eq!(agree(0), Err(GatherError::GivenUp(vec![1, 2])));
-    // All have learned of it, so that the next try is a new one.
+    // All ranks have got the error, so the next gather starts anew.
     let third = agree(0).unwrap_err();
     assert!(matches!(&third, GatherError::TimedOut { missing, .. } if missing == &[1, 2]), "{third:?}");
 }
 
 #[test]
-fn what_was_left_without_a_wait_is_found_later() {
+fn a_value_put_without_waiting_is_gathered_later() {
     let stores = start_all(&endpoint(""), &[0, 1, 2], 3, LONG);
     let store = |rank: usize| stores[rank].as_ref().unwrap();
     for other in 0..2000 {
         assert!(store(1).put(&format!("other {other}"), &[0, 1], 1));
     }
-    // An answer says that all before it have arrived.
+    // The answer implies that all earlier messages have arrived.
     store(1).gather("until now", &[1], 0, &[], LONG).unwrap();
     assert!(store(1).put("some", &[0, 1, 2], 1) && store(0).put("some", &[0, 1, 2], 0));
     assert_eq!(store(2).gather("some", &[0, 1, 2], 2, &[], LONG), Ok(vec![vec![]; 3]));
 }
 
 #[test]
-fn nobody_shows_the_token() {
+fn debug_output_does_not_show_the_token() {
     let endpoint = endpoint("hunter2");
     let store = Store::join(&endpoint, 0, 2, LONG).unwrap();
     for shown in [format!("{endpoint:?}"), format!("{store:?}")] {

@@ -4,60 +4,61 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// No message is longer: a value of a few hundred bytes from each of some thousand ranks.
-const LONGEST: usize = 1 << 22;
+/// Maximum length of a message: values of a few hundred bytes from some thousand ranks.
+const MAX_MESSAGE_BYTES: usize = 1 << 22;
 
-/// What a rank asks of the store.
+/// Action of a request to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
-    /// Puts its value and asks for those of all members. May be repeated.
+pub(super) enum Action {
+    /// Puts a value and asks for those of all members. May be repeated.
     Gather,
-    /// Puts its value, without an answer.
+    /// Puts a value without an answer.
     Put,
-    /// Times out and takes its value back, unless all others have put theirs by now: then these are the answer.
+    /// Removes the value after a time-out. If all other members have put theirs meanwhile, returns
+    /// all values instead.
     Withdraw,
 }
 
-/// A rank's request.
+/// StoreRequest of a rank to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) act: Act,
-    /// The key of the gather.
+pub(super) struct StoreRequest {
+    pub(super) action: Action,
+    /// Key of the gather.
     pub(super) key: String,
-    /// The sender's place among them.
+    /// Index of the sender in `members`.
     pub(super) place: usize,
-    /// The world's ranks that take part.
+    /// Ranks of the world that take part.
     pub(super) members: Vec<usize>,
     pub(super) value: Vec<u8>,
 }
 
-/// The state of a gather.
+/// ServerState of a gather, sent as the reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// The values of all members, in the order of their places.
+pub(super) enum StoreReply {
+    /// Values of all members, in their order.
     All(Vec<Vec<u8>>),
-    /// These ranks of the world have put none.
+    /// These ranks of the world have put no value.
     Missing(Vec<usize>),
-    /// They have put none, and rank 0 has timed out.
+    /// These ranks of the world have put no value, and rank 0 has timed out.
     GivenUp(Vec<usize>),
-    /// All have put values, but these have withdrawn theirs.
+    /// All members have put values, but these ranks have withdrawn theirs.
     Withdrawn(Vec<usize>),
-    /// This one has disconnected.
+    /// This rank of the world has disconnected.
     Departed(usize),
 }
 
-/// One message, a `u32` with its length before it.
+/// Sends one message, preceded by its length as a `u32`.
 pub(super) fn send(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), message].concat())
 }
 
-/// The next message.
+/// Receives the next message.
 pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length) as usize;
-    if length > LONGEST {
+    if length > MAX_MESSAGE_BYTES {
         return Err(malformed());
     }
     let mut message = vec![0; length];
@@ -65,10 +66,10 @@ pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
-impl Request {
+impl StoreRequest {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        put_number(&mut bytes, self.act as usize);
+        put_number(&mut bytes, self.action as usize);
         put_bytes(&mut bytes, self.key.as_bytes());
         put_number(&mut bytes, self.place);
         put_ranks(&mut bytes, &self.members);
@@ -77,23 +78,23 @@ impl Request {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
-        let mut unread = Unread(bytes);
-        let act = match unread.number()? {
-            0 => Act::Gather,
-            1 => Act::Put,
-            2 => Act::Withdraw,
+        let mut reader = Reader(bytes);
+        let action = match reader.number()? {
+            0 => Action::Gather,
+            1 => Action::Put,
+            2 => Action::Withdraw,
             _ => return Err(malformed()),
         };
-        let key = String::from_utf8(unread.bytes()?.to_vec()).map_err(|_| malformed())?;
-        let (place, members, value) = (unread.number()?, unread.ranks()?, unread.bytes()?.to_vec());
+        let key = String::from_utf8(reader.bytes()?.to_vec()).map_err(|_| malformed())?;
+        let (place, members, value) = (reader.number()?, reader.ranks()?, reader.bytes()?.to_vec());
         if place >= members.len() {
             return Err(malformed());
         }
-        Ok(Self { act, key, place, members, value })
+        Ok(Self { action, key, place, members, value })
     }
 }
 
-impl Reply {
+impl StoreReply {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -125,16 +126,16 @@ impl Reply {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
-        let mut unread = Unread(bytes);
-        Ok(match unread.number()? {
+        let mut reader = Reader(bytes);
+        Ok(match reader.number()? {
             0 => {
-                let count = unread.number()?;
-                Self::All((0..count).map(|_| Ok(unread.bytes()?.to_vec())).collect::<io::Result<_>>()?)
+                let count = reader.number()?;
+                Self::All((0..count).map(|_| Ok(reader.bytes()?.to_vec())).collect::<io::Result<_>>()?)
             }
-            1 => Self::Missing(unread.ranks()?),
-            2 => Self::GivenUp(unread.ranks()?),
-            3 => Self::Departed(unread.number()?),
-            4 => Self::Withdrawn(unread.ranks()?),
+            1 => Self::Missing(reader.ranks()?),
+            2 => Self::GivenUp(reader.ranks()?),
+            3 => Self::Departed(reader.number()?),
+            4 => Self::Withdrawn(reader.ranks()?),
             _ => return Err(malformed()),
         })
     }
@@ -156,10 +157,10 @@ fn put_ranks(bytes: &mut Vec<u8>, ranks: &[usize]) {
     }
 }
 
-/// What is left of a message.
-struct Unread<'a>(&'a [u8]);
+/// Reader of the fields of a message.
+struct Reader<'a>(&'a [u8]);
 
-impl<'a> Unread<'a> {
+impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> io::Result<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or_else(malformed)?;
         self.0 = rest;
@@ -178,7 +179,7 @@ impl<'a> Unread<'a> {
 
     fn ranks(&mut self) -> io::Result<Vec<usize>> {
         let count = self.number()?;
-        // One at a time: a count alone allocates nothing.
+        // Read one by one, so that a large count allocates nothing.
         (0..count).map(|_| self.number()).collect()
     }
 }
@@ -187,13 +188,14 @@ fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a malformed message")
 }
 
-/// A connection that fails once a moment has passed, however slowly the other end goes on.
-pub(super) struct Within<'a> {
+/// A connection whose reads and writes fail after a deadline, even if the other end keeps sending
+/// slowly.
+pub(super) struct DeadlineStream<'a> {
     stream: &'a TcpStream,
     limit: Instant,
 }
 
-impl<'a> Within<'a> {
+impl<'a> DeadlineStream<'a> {
     pub(super) fn new(stream: &'a TcpStream, limit: Instant) -> Self {
         Self { stream, limit }
     }
@@ -204,14 +206,14 @@ impl<'a> Within<'a> {
     }
 }
 
-impl Read for Within<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(buffer)
     }
 }
 
-impl Write for Within<'_> {
+impl Write for DeadlineStream<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(buffer)

@@ -1,23 +1,23 @@
-//! How a communicator begins and ends, whatever goes wrong.
+//! Creation and destruction of NCCL communicators, with and without failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use cuda_emulator::{Emulator, Setting};
 
-use super::super::comm::{Failure, NO_COLOR, NcclComm, Settings};
+use super::super::comm::{CommFailure, NO_COLOR, NcclComm, Settings};
 use super::super::group::id_bytes;
 use super::super::{NcclBuffer, NcclCommunicator, NcclLibrary, NcclWorld, cuda};
-use super::{LONG, SHORT, alive, emulator, ends, library, misuse, nothing_is_left};
+use super::{LONG, SHORT, assert_no_leaks, emulator, end_calls, library, live_communicators, misuse};
 use crate::{
     Communicator, Error, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
     WaitStrategy,
 };
 
-/// What NCCL says of `ncclRemoteError`.
+/// NCCL's message of `ncclRemoteError`.
 const REMOTE: &str = "remote process exited or there was a network error";
 
-/// On a device of the emulator.
+/// Returns settings for a device of the emulator.
 fn settings(device: usize) -> Settings {
     Settings {
         api: library().api,
@@ -27,47 +27,47 @@ fn settings(device: usize) -> Settings {
     }
 }
 
-fn init(size: usize) -> std::result::Result<NcclComm, Failure> {
+fn init(size: usize) -> std::result::Result<NcclComm, CommFailure> {
     let id = library().unique_id().unwrap();
     NcclComm::init(&settings(0), 0, size, id)
 }
 
 #[test]
-fn an_orderly_end_finalizes_and_then_destroys() {
+fn a_drop_without_failure_finalizes_and_destroys() {
     let emulator = emulator();
     drop(init(1).unwrap());
-    assert_eq!(ends(&emulator), ["Finalize", "Destroy"]);
-    nothing_is_left(&emulator);
+    assert_eq!(end_calls(&emulator), ["Finalize", "Destroy"]);
+    assert_no_leaks(&emulator);
 }
 
 #[test]
-fn a_start_that_lacks_a_rank_is_aborted_in_time() {
+fn initialization_without_a_rank_times_out_and_aborts() {
     let emulator = emulator();
-    assert!(matches!(init(2), Err(Failure::TimedOut(waited)) if waited >= SHORT));
-    assert_eq!(ends(&emulator), ["Abort"]);
-    nothing_is_left(&emulator);
+    assert!(matches!(init(2), Err(CommFailure::TimedOut(waited)) if waited >= SHORT));
+    assert_eq!(end_calls(&emulator), ["Abort"]);
+    assert_no_leaks(&emulator);
 }
 
 #[test]
-fn an_error_aborts_once_and_is_told_each_time() {
+fn an_error_aborts_once_and_is_returned_by_every_call() {
     let emulator = emulator();
     let comm = init(1).unwrap();
     assert_eq!(comm.check(), Ok(()));
     emulator.set(Setting::NcclAsyncError, 6);
-    let failure = Failure::Library(REMOTE.to_owned());
+    let failure = CommFailure::Library(REMOTE.to_owned());
     assert_eq!(comm.check(), Err(failure.clone()));
     emulator.set(Setting::NcclAsyncError, 0);
     assert_eq!(comm.check(), Err(failure.clone()));
     assert_eq!(comm.enqueue(|_, _| 0), Err(failure.clone()));
     assert_eq!(comm.split(0, 0).unwrap_err(), failure);
-    comm.abort(Failure::Library("again".to_owned()));
+    comm.abort(CommFailure::Library("again".to_owned()));
     drop(comm);
-    assert_eq!(ends(&emulator), ["Abort"]);
-    nothing_is_left(&emulator);
+    assert_eq!(end_calls(&emulator), ["Abort"]);
+    assert_no_leaks(&emulator);
 }
 
 #[test]
-fn an_error_behind_an_operation_is_its_error_and_names_the_rank() {
+fn an_asynchronous_error_fails_the_operation_and_names_the_rank() {
     let emulator = emulator();
     let world = NcclWorld::new(0, 1, 0).with_timeout(SHORT);
     let ranks = world.connect_with(library(), cuda::open(0).unwrap()).unwrap();
@@ -81,12 +81,12 @@ fn an_error_behind_an_operation_is_its_error_and_names_the_rank() {
     assert_eq!(request.test().unwrap_err(), error);
     assert_eq!(request.wait().unwrap_err(), error);
     drop((ranks, stream));
-    assert_eq!(ends(&emulator), ["Abort"]);
-    nothing_is_left(&emulator);
+    assert_eq!(end_calls(&emulator), ["Abort"]);
+    assert_no_leaks(&emulator);
 }
 
 #[test]
-fn a_panic_aborts() {
+fn a_drop_in_a_panic_aborts() {
     let emulator = emulator();
     let comm = init(1).unwrap();
     let outcome = catch_unwind(AssertUnwindSafe(move || {
@@ -94,12 +94,12 @@ fn a_panic_aborts() {
         panic!("on purpose");
     }));
     assert!(outcome.is_err());
-    assert_eq!(ends(&emulator), ["Abort"]);
-    nothing_is_left(&emulator);
+    assert_eq!(end_calls(&emulator), ["Abort"]);
+    assert_no_leaks(&emulator);
 }
 
 #[test]
-fn a_split_gives_a_communicator_or_none() {
+fn a_split_returns_a_communicator_unless_the_color_is_none() {
     let emulator = emulator();
     let comm = init(1).unwrap();
     assert!(comm.split(NO_COLOR, 0).unwrap().is_none());
@@ -107,28 +107,28 @@ fn a_split_gives_a_communicator_or_none() {
     drop(comm);
     assert_eq!(child.check(), Ok(()));
     drop(child);
-    nothing_is_left(&emulator);
+    assert_no_leaks(&emulator);
 }
 
 #[test]
-fn a_split_that_lacks_a_rank_takes_the_whole_communicator_down() {
+fn a_split_without_a_rank_aborts_the_communicator() {
     let emulator = emulator();
     let id = library().unique_id().unwrap();
     thread::scope(|scope| {
         let other = scope.spawn(|| NcclComm::init(&settings(1), 1, 2, id).unwrap());
         let comm = NcclComm::init(&settings(0), 0, 2, id).unwrap();
         let other = other.join().unwrap();
-        assert!(matches!(comm.split(0, 0), Err(Failure::TimedOut(_))));
-        assert!(matches!(comm.check(), Err(Failure::TimedOut(_))));
+        assert!(matches!(comm.split(0, 0), Err(CommFailure::TimedOut(_))));
+        assert!(matches!(comm.check(), Err(CommFailure::TimedOut(_))));
         drop(other);
     });
-    assert_eq!(ends(&emulator), ["Abort", "Finalize", "Destroy"]);
-    nothing_is_left(&emulator);
+    assert_eq!(end_calls(&emulator), ["Abort", "Finalize", "Destroy"]);
+    assert_no_leaks(&emulator);
 }
 
-/// The library itself starts without a GPU as far as giving ids, and then says on one line what it lacks.
+/// Without a GPU, the library creates identifiers and fails only when a communicator is created.
 #[test]
-fn the_real_library_without_a_device_is_one_clean_error() {
+fn the_real_library_without_a_device_fails_with_one_line() {
     let library = match NcclLibrary::open() {
         Ok(library) => library,
         Err(error) => return println!("SKIPPED: {error}"),
@@ -147,8 +147,8 @@ fn the_real_library_without_a_device_is_one_clean_error() {
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
 }
 
-/// A bit of everything, on one rank.
-fn tour(ranks: &NcclCommunicator) -> Result<()> {
+/// Calls a variety of operations on one rank.
+fn call_many_operations(ranks: &NcclCommunicator) -> Result<()> {
     let mut stream = ranks.new_stream()?;
     let mut one = NcclBuffer::upload(&[1.0_f32, 2.0], &stream)?;
     ranks.all_reduce(&mut one, ReduceOp::Sum, &mut stream)?;
@@ -157,9 +157,9 @@ fn tour(ranks: &NcclCommunicator) -> Result<()> {
     let same = ranks.group(&[0])?;
     let mut more = NcclBuffer::uninitialised(2, &stream)?;
     same.all_gather(&mut one, &mut more, &mut stream)?;
-    let still = Redistribution::new(&Partition::even(2, &[0])?, &Partition::even(2, &[0])?)?;
+    let identity = Redistribution::new(&Partition::even(2, &[0])?, &Partition::even(2, &[0])?)?;
     let mut output = NcclBuffer::uninitialised(2, &stream)?;
-    let request = same.start_redistribution(&still, &more, 1, &mut stream)?;
+    let request = same.start_redistribution(&identity, &more, 1, &mut stream)?;
     drop(part);
     request.wait_into(&mut output)?;
     assert_eq!(output.download(&stream)?, [1.0, 2.0]);
@@ -168,7 +168,7 @@ fn tour(ranks: &NcclCommunicator) -> Result<()> {
 }
 
 #[test]
-fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
+fn any_failing_call_returns_an_error_and_leaks_nothing() {
     let mut failed = 0;
     for call in 1.. {
         let emulator = emulator();
@@ -178,7 +178,7 @@ fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
             .and_then(|device| {
                 world.connect_with(NcclLibrary::open_first_of(&[Emulator::library().unwrap()])?, device)
             })
-            .and_then(|ranks| tour(&ranks));
+            .and_then(|ranks| call_many_operations(&ranks));
         if let Err(error) = &outcome {
             failed += 1;
             assert!(
@@ -191,14 +191,14 @@ fn whatever_call_fails_it_is_an_error_and_nothing_leaks() {
             );
         }
         assert_eq!(misuse(&emulator), [""; 0], "call {call}: {outcome:?}");
-        assert_eq!(alive(&emulator), 0, "call {call}: {outcome:?}");
-        // Memory is lost only when the device does not tell any more whether it is done with it.
+        assert_eq!(live_communicators(&emulator), 0, "call {call}: {outcome:?}");
+        // Memory is leaked only if the device no longer reports whether it still accesses it.
         if emulator.calls() < call {
-            nothing_is_left(&emulator);
+            assert_no_leaks(&emulator);
             assert!(outcome.is_ok());
             break;
         }
     }
-    // Most calls are on the way to a result; the others are those of an orderly end.
+    // Most calls contribute to a result. The others finalize communicators.
     assert!(failed > 40, "{failed}");
 }

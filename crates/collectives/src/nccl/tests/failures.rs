@@ -1,4 +1,4 @@
-//! Ranks that are missing, end or make wrong calls, and the errors of the others.
+//! Errors of operations whose ranks are missing, end, or pass wrong arguments.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use super::{LONG, SHORT, blank, run, run_all, upload};
 use crate::{Communicator, Departure, ElementType, Error, Group, Operation, ReduceOp};
 
-/// The errors of all ranks but the last for a call that the last one does not make.
-fn without_the_last<C: Send>(
+/// Returns the errors of all ranks but the last for a call that the last one does not make.
+fn errors_without_the_last_rank<C: Send>(
     call: impl Fn(&super::NcclCommunicator) -> crate::Result<C> + Sync,
 ) -> Vec<Error> {
-    let found_out = Barrier::new(3);
+    let failed = Barrier::new(3);
     let outcomes = run(&[0, 1, 2], 3, SHORT, |ranks| {
         let ranks = ranks.unwrap();
         let error = (ranks.rank() != 2).then(|| call(&ranks).err());
-        found_out.wait();
+        failed.wait();
         error.map(|error| error.expect("a call that lacks a rank fails"))
     });
     outcomes.into_iter().flatten().collect()
 }
 
 #[test]
-fn a_rank_that_does_not_come_to_a_collective_is_named_with_it() {
-    let errors = without_the_last(|ranks| {
+fn a_collective_names_a_missing_rank() {
+    let errors = errors_without_the_last_rank(|ranks| {
         let mut stream = ranks.new_stream().unwrap();
         let mut buffer = upload(&[1.0_f32; 4], &stream);
         ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream)
@@ -37,12 +37,12 @@ fn a_rank_that_does_not_come_to_a_collective_is_named_with_it() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_to_a_split_or_a_group_is_named() {
-    for error in without_the_last(|ranks| ranks.split(Some(0), 0)) {
+fn a_split_or_group_names_a_missing_rank() {
+    for error in errors_without_the_last_rank(|ranks| ranks.split(Some(0), 0)) {
         let Error::TimedOut { missing, call, .. } = &error else { panic!("{error}") };
         assert_eq!((missing.as_slice(), &call.operation), (&[2][..], &Operation::Split));
     }
-    for error in without_the_last(|ranks| ranks.group(&[2, 0, 1])) {
+    for error in errors_without_the_last_rank(|ranks| ranks.group(&[2, 0, 1])) {
         let Error::TimedOut { missing, call, .. } = &error else { panic!("{error}") };
         assert_eq!(missing, &[2]);
         assert_eq!(call.operation, Operation::Group { ranks: vec![2, 0, 1] });
@@ -50,7 +50,7 @@ fn a_rank_that_does_not_come_to_a_split_or_a_group_is_named() {
 }
 
 #[test]
-fn a_message_that_nobody_takes_names_who_should() {
+fn a_receive_without_a_sender_names_the_sender() {
     let outcomes = run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
         let mut stream = ranks.new_stream().unwrap();
@@ -80,8 +80,8 @@ fn a_rank_whose_process_ends_is_named() {
 }
 
 #[test]
-fn a_failed_group_stays_failed_and_other_groups_do_not() {
-    let found_out = Barrier::new(2);
+fn a_failed_group_stays_failed_and_others_are_unaffected() {
+    let failed = Barrier::new(2);
     run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
         let other = ranks.group(&[0, 1]).unwrap();
@@ -93,7 +93,7 @@ fn a_failed_group_stays_failed_and_other_groups_do_not() {
             assert_eq!(first, second);
             assert_eq!(ranks.split(None, 0).unwrap_err(), first);
         }
-        found_out.wait();
+        failed.wait();
         let mut buffer = upload(&[2.0_f32], &stream);
         other.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();
         assert_eq!(buffer.download(&stream).unwrap(), [4.0]);
@@ -101,7 +101,7 @@ fn a_failed_group_stays_failed_and_other_groups_do_not() {
 }
 
 #[test]
-fn a_wrong_argument_is_an_error_at_once() {
+fn wrong_arguments_fail_at_once() {
     run_all(1, |ranks| {
         let mut stream = ranks.new_stream().unwrap();
         let other = stream.clone();

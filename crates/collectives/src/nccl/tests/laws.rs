@@ -1,8 +1,8 @@
-//! The suite's laws, and what is NCCL's alone.
+//! The suite's laws on NCCL, and properties of NCCL alone.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
 #[path = "../../../tests/suite/mod.rs"]
-#[allow(dead_code, unused_macros, unused_imports, reason = "what needs host memory is for other backends")]
+#[allow(dead_code, unused_macros, unused_imports, reason = "laws on host memory are for other backends")]
 mod suite;
 
 use std::mem;
@@ -46,66 +46,71 @@ macro_rules! laws {
 
 suite::for_each_law!(laws);
 
-/// NCCL has no tags and no messages to oneself, and takes a communicator's operations in one order on all ranks: a message
-/// does not overtake a barrier.
-const NO_LAWS_HERE: [&str; 2] =
-    ["messages_arrive_in_order_under_their_tag", "a_barrier_lets_nobody_pass_before_the_last_has_come"];
+/// Laws that do not hold for NCCL: it has no tags and no messages to oneself, and it executes a
+/// communicator's operations in one order on all ranks, so that a message does not overtake a
+/// barrier.
+const UNSUPPORTED_LAWS: [&str; 2] =
+    ["messages_arrive_in_order_with_their_tag", "no_rank_passes_a_barrier_before_the_last_arrives"];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 8, ..ProptestConfig::default() })]
 
     /// On one to eight devices.
     #[test]
-    fn the_laws_hold(size in 1_usize..=8, case in suite::cases()) {
+    fn the_suites_laws_hold(size in 1_usize..=8, case in suite::cases()) {
         run_all(size, |ranks| {
-            for (name, law) in LAWS.iter().filter(|(name, _)| !NO_LAWS_HERE.contains(name)) {
+            for (name, law) in LAWS.iter().filter(|(name, _)| !UNSUPPORTED_LAWS.contains(name)) {
                 law(&ranks, &case).unwrap_or_else(|error| panic!("{name}: {error}"));
             }
         });
     }
 
     #[test]
-    fn redistribution_brings_every_sample_once_and_back_again(
+    fn redistribution_and_its_reverse_move_every_sample(
         from in proptest::collection::vec(0_usize..4, 4),
         to in proptest::collection::vec(0_usize..4, 4),
         sample_len in 1_usize..4,
     ) {
         let mut from: Vec<(usize, usize)> = from.into_iter().enumerate().collect();
         let mut to: Vec<(usize, usize)> = to.into_iter().enumerate().map(|(i, n)| (3 - i, n)).collect();
-        // The same number of samples on both sides, the rest on one rank.
+        // The same number of samples on both sides. One rank gets the difference.
         let (a, b): (usize, usize) = (from.iter().map(|c| c.1).sum(), to.iter().map(|c| c.1).sum());
         from[1].1 += b.saturating_sub(a);
         to[2].1 += a.saturating_sub(b);
-        let there = Redistribution::new(&Partition::from_counts(&from).unwrap(), &Partition::from_counts(&to).unwrap()).unwrap();
+        let from = Partition::from_counts(&from).unwrap();
+        let to = Partition::from_counts(&to).unwrap();
+        let forward = Redistribution::new(&from, &to).unwrap();
         let data = |shard: std::ops::Range<usize>| -> Vec<f32> {
             shard.flat_map(|sample| (0..sample_len).map(move |i| (sample * 10 + i) as f32)).collect()
         };
         run_all(4, |ranks| {
             let (rank, mut stream) = (ranks.rank(), ranks.new_stream().unwrap());
-            let mut held = upload(&data(there.source().shard(rank)), &stream);
-            for way in [there.clone(), there.reversed()] {
-                let expected = data(way.target().shard(rank));
+            let mut held = upload(&data(forward.source().shard(rank)), &stream);
+            for redistribution in [forward.clone(), forward.reversed()] {
+                let expected = data(redistribution.target().shard(rank));
                 let mut output = blank(expected.len(), &stream);
-                let request = ranks.start_redistribution(&way, &held, sample_len, &mut stream).unwrap();
+                let request =
+                    ranks.start_redistribution(&redistribution, &held, sample_len, &mut stream).unwrap();
                 request.wait_into(&mut output).unwrap();
                 assert_eq!(output.download(&stream).unwrap(), expected);
-                // The same between memory that stays where it is.
+                // The same without an allocation.
                 let after = blank(expected.len(), &stream);
-                let place = after.device_pointer();
-                let moved =
-                    ranks.start_redistribution_in_place(&way, held, after, sample_len, &mut stream).unwrap();
+                let address = after.device_pointer();
+                let moved = ranks
+                    .start_redistribution_in_place(&redistribution, held, after, sample_len, &mut stream)
+                    .unwrap();
                 held = moved.wait().unwrap().receive;
-                assert_eq!((held.download(&stream).unwrap(), held.device_pointer()), (expected, place));
+                assert_eq!((held.download(&stream).unwrap(), held.device_pointer()), (expected, address));
             }
         });
     }
 }
 
 #[test]
-fn a_group_that_is_asked_for_again_is_the_same() {
+fn the_same_list_returns_the_same_group() {
     run_all(2, |ranks| {
         let mut stream = ranks.new_stream().unwrap();
-        // One rank's first call meets the other's, whichever of its two handles that was made on.
+        // The calls match by their order, on whichever handle they are made.
         let (first, second) = (ranks.group(&[0, 1]).unwrap(), ranks.group(&[0, 1]).unwrap());
         let order = if ranks.rank() == 0 { [&first, &second] } else { [&second, &first] };
         for (i, group) in order.into_iter().enumerate() {
@@ -116,9 +121,10 @@ fn a_group_that_is_asked_for_again_is_the_same() {
     });
 }
 
-/// Around the ring. A message is through when it is taken: one of two neighbours has to send first.
+/// Messages around a ring. A send completes when it is received, so one of two neighbours has to
+/// send first.
 #[test]
-fn messages_arrive_in_their_order() {
+fn messages_arrive_in_order() {
     run_all(3, |ranks| {
         let (rank, size, mut stream) = (ranks.rank(), ranks.size(), ranks.new_stream().unwrap());
         let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -143,7 +149,7 @@ fn messages_arrive_in_their_order() {
 }
 
 #[test]
-fn memory_of_a_dropped_request_stays_until_the_device_is_done() {
+fn memory_of_a_dropped_request_is_kept_until_the_device_is_done() {
     run_all(2, |ranks| {
         let mut stream = ranks.new_stream().unwrap();
         drop(ranks.start_all_reduce(upload(&[1.0_f32; 8], &stream), ReduceOp::Sum, &mut stream).unwrap());
@@ -154,12 +160,12 @@ fn memory_of_a_dropped_request_stays_until_the_device_is_done() {
 }
 
 #[test]
-fn a_buffer_gives_its_owner_back() {
+fn a_buffer_returns_its_owner() {
     run_all(1, |ranks| {
         let mut stream = ranks.new_stream().unwrap();
         let tensor = CudaContext::new(0).unwrap().new_stream().unwrap().clone_htod(&[1.5_f64, 2.5]).unwrap();
         let pointer = tensor.device_ptr(tensor.stream()).0;
-        // SAFETY: the tensor's memory does not move with it, and nothing else uses it.
+        // SAFETY: the tensor's memory does not move with it, and nothing else accesses it.
         #[allow(unsafe_code)]
         let mut buffer = unsafe { NcclBuffer::<f64>::from_raw(pointer, 2, tensor) };
         ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();

@@ -1,8 +1,9 @@
-//! The backend on the emulated NCCL and the emulated devices of `cuda-emulator`: ranks are threads, each with a device.
+//! Tests of the backend on the emulated NCCL and devices of `cuda-emulator`. Ranks are threads with
+//! one device each.
 
 mod comm;
 mod failures;
-mod late;
+mod late_ranks;
 mod laws;
 
 use std::net::TcpListener;
@@ -17,7 +18,7 @@ use crate::{Element, Result, WaitStrategy};
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(400);
 
-/// Connects the ranks of a world that are listed and runs each on a thread of its own. Afterwards nothing is left over.
+/// Connects the listed ranks of a world and runs each on a thread. Asserts that nothing leaks.
 fn run<R: Send>(
     ranks: &[usize],
     size: usize,
@@ -27,7 +28,7 @@ fn run<R: Send>(
     run_on(&emulator(), ranks, size, timeout, rank)
 }
 
-/// As [`run`], on a library and devices that the test has a hand in.
+/// Like [`run`], on the test's own emulator.
 fn run_on<R: Send>(
     emulator: &Emulator,
     ranks: &[usize],
@@ -53,7 +54,7 @@ fn run_on<R: Send>(
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    nothing_is_left(emulator);
+    assert_no_leaks(emulator);
     results
 }
 
@@ -63,25 +64,26 @@ fn run_all<R: Send>(size: usize, rank: impl Fn(NcclCommunicator) -> R + Sync) ->
     run(&ranks, size, LONG, |communicator| rank(communicator.unwrap()))
 }
 
-/// As many devices as there can be.
+/// Creates an emulator with eight devices.
 fn emulator() -> Emulator {
     let emulator = Emulator::new().unwrap();
     emulator.set(Setting::Devices, 8);
     emulator
 }
 
-/// The emulated NCCL, which is in the same file as the emulated driver.
+/// Opens the emulated NCCL, which is in the same file as the emulated driver.
 fn library() -> NcclLibrary {
     NcclLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap()
 }
 
-/// Every communicator was ended once, everything freed, and nothing called that must not be.
-fn nothing_is_left(emulator: &Emulator) {
+/// Asserts that every communicator was ended once, everything was freed, and no call was a misuse.
+fn assert_no_leaks(emulator: &Emulator) {
     assert_eq!(misuse(emulator), [""; 0]);
     assert_eq!(emulator.leaks(), [""; 0]);
 }
 
-/// What a correct program would not have done. cudarc waits for events that it has never recorded, which CUDA takes.
+/// Returns the reported misuses. cudarc waits for events that were never recorded, which CUDA
+/// allows.
 fn misuse(emulator: &Emulator) -> Vec<String> {
     emulator
         .misuse()
@@ -90,8 +92,8 @@ fn misuse(emulator: &Emulator) -> Vec<String> {
         .collect()
 }
 
-/// How communicators have ended, in their order: the calls of NCCL.
-fn ends(emulator: &Emulator) -> Vec<String> {
+/// Returns NCCL's calls that ended communicators, in their order.
+fn end_calls(emulator: &Emulator) -> Vec<String> {
     let calls = emulator.log().into_iter().filter_map(|line| {
         let call = line.split([' ', ':']).nth(1)?.strip_prefix("ncclComm")?.to_owned();
         ["Finalize", "Destroy", "Abort"].contains(&call.as_str()).then_some(call)
@@ -99,8 +101,8 @@ fn ends(emulator: &Emulator) -> Vec<String> {
     calls.collect()
 }
 
-/// Communicators that were neither destroyed nor aborted.
-fn alive(emulator: &Emulator) -> usize {
+/// Returns the number of communicators that were neither destroyed nor aborted.
+fn live_communicators(emulator: &Emulator) -> usize {
     emulator.leaks().iter().filter(|line| line.contains("NCCL communicator")).count()
 }
 

@@ -119,7 +119,7 @@ impl Lowering<'_> {
         let samples: Vec<Range<usize>> =
             self.contributing(id, all).into_iter().map(|of| of.start - first..of.end - first).collect();
         let whole = self.layouts.redistribution(&source.layout, to)?;
-        let redistribution = whole.of_samples(&samples);
+        let redistribution = whole.restricted_to(&samples);
         let layer = self.network.layer(id);
         let mut sides: [Vec<Placed>; 2] = [source.buffers.clone(), Vec::new()];
         let mut target = Value { layout: Rc::clone(to), buffers: Vec::new() };

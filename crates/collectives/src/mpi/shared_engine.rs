@@ -1,4 +1,4 @@
-//! What the communicators and requests of a process share.
+//! State shared by the communicators and requests of a process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use super::engine::{Engine, WORLD};
 use super::library;
 use crate::WaitStrategy;
 
-/// How long a rank whose group has failed tries to notify the others.
+/// Maximum time for which a rank whose group has failed tries to notify the others.
 const NOTIFY_FOR: Duration = Duration::from_millis(200);
 
-/// The engine behind a lock. Dropping it finalises MPI.
+/// The engine behind a lock. Dropping it finalizes MPI.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedEngine {
     engine: Mutex<Engine>,
     pub(super) strategy: WaitStrategy,
 }
 
-impl Shared {
+impl SharedEngine {
     pub(super) fn new(engine: Engine, strategy: WaitStrategy) -> Self {
         Self { engine: Mutex::new(engine), strategy }
     }
@@ -29,10 +29,10 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedEngine {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Operations whose requests were dropped, and notices, which other ranks wait for.
+        // Other ranks wait for operations whose requests were dropped, and for notices.
         let (mut backoff, started) = (Backoff::new(self.strategy), Instant::now());
         while !engine.is_idle() {
             if engine.failure().is_some() && started.elapsed() > NOTIFY_FOR {
@@ -42,12 +42,12 @@ impl Drop for Shared {
             backoff.pause();
         }
         if let Some(failure) = engine.failure() {
-            // The request of the operation that failed may have been dropped.
+            // The request of the failed operation may have been dropped.
             let rank = engine.groups[WORLD].rank;
-            abort::print_line(&format!("rank {rank} ends without finalising {}: {failure}", library::NAME));
+            abort::print_line(&format!("rank {rank} ends without finalizing {}: {failure}", library::NAME));
         } else {
-            abort::finalised();
-            library::finalise();
+            abort::stop_aborting_on_panic();
+            library::finalize();
         }
     }
 }

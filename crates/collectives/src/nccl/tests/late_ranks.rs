@@ -1,4 +1,5 @@
-//! Ranks that come late, streams that wait for those that do not come, and threads that look while another one fails.
+//! Late ranks, streams that wait for missing ranks, and polls while another thread diagnoses a
+//! failure.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cuda_emulator::Setting;
 
-use super::{LONG, SHORT, alive, blank, emulator, run, run_all, run_on, upload};
+use super::{LONG, SHORT, blank, emulator, live_communicators, run, run_all, run_on, upload};
 use crate::nccl::{NcclBuffer, NcclCommunicator, NcclRequest, NcclStream};
 use crate::{Communicator, Error, Group, ReduceOp, Request, Result};
 
@@ -23,7 +24,7 @@ fn missing(outcome: Result<()>) -> Vec<usize> {
 }
 
 #[test]
-fn no_thread_takes_an_aborted_operation_for_a_done_one() {
+fn aborted_operations_are_not_reported_as_complete() {
     let emulator = emulator();
     emulator.set(Setting::NcclAbortMs, 300);
     let (started, connected, over) = (Barrier::new(3), Barrier::new(2), Barrier::new(2));
@@ -53,7 +54,7 @@ fn no_thread_takes_an_aborted_operation_for_a_done_one() {
 }
 
 #[test]
-fn a_test_does_not_wait_while_another_thread_fails() {
+fn a_test_does_not_wait_for_another_threads_diagnosis() {
     let emulator = emulator();
     emulator.set(Setting::NcclAbortMs, 1000);
     let (failed, connected, over) = (AtomicBool::new(false), Barrier::new(2), Barrier::new(2));
@@ -61,7 +62,7 @@ fn a_test_does_not_wait_while_another_thread_fails() {
         let ranks = ranks.unwrap();
         connected.wait();
         let tested = (ranks.rank() == 0).then(|| {
-            // An upload would wait for the operation before it.
+            // Separate streams, because an upload waits for the operations before it.
             let mut streams = [ranks.new_stream().unwrap(), ranks.new_stream().unwrap()];
             let [first, mut second] = streams.each_mut().map(|stream| start(&ranks, stream));
             emulator.set(Setting::NcclAsyncError, 6);
@@ -71,7 +72,7 @@ fn a_test_does_not_wait_while_another_thread_fails() {
                     failed.store(true, Ordering::SeqCst);
                     error
                 });
-                while alive(&emulator) == 2 {
+                while live_communicators(&emulator) == 2 {
                     thread::yield_now();
                 }
                 (second.test(), failed.load(Ordering::SeqCst))
@@ -80,11 +81,11 @@ fn a_test_does_not_wait_while_another_thread_fails() {
         over.wait();
         tested
     });
-    assert_eq!(tested[0], Some((Ok(false), false)), "not done, and not waited for the other thread");
+    assert_eq!(tested[0], Some((Ok(false), false)), "incomplete, and no wait for the other thread");
 }
 
 #[test]
-fn a_rank_that_came_late_is_not_blamed() {
+fn a_late_rank_is_not_reported_as_missing() {
     let (timeout, over) = (Duration::from_secs(3), Barrier::new(3));
     let outcomes = run(&[0, 1, 2], 3, timeout, |ranks| {
         let ranks = ranks.unwrap();
@@ -104,7 +105,7 @@ fn a_rank_that_came_late_is_not_blamed() {
 }
 
 #[test]
-fn waiting_for_a_stream_ends_when_an_operation_in_it_is_late() {
+fn waiting_for_a_stream_ends_if_an_operation_in_it_times_out() {
     type Wait = fn(&NcclBuffer<f32>, &NcclStream) -> Result<()>;
     let waits: [Wait; 3] = [
         |_, stream| stream.synchronize(),
@@ -121,7 +122,7 @@ fn waiting_for_a_stream_ends_when_an_operation_in_it_is_late() {
                 let request = Some(start(&ranks, &mut stream)).filter(|_| !dropped);
                 assert_eq!(missing(wait(&buffer, &stream)), [1]);
                 assert!(request.is_none_or(|request| request.wait().is_err()));
-                // It was reported once, and the kernel has left.
+                // The error was returned once, and the kernel has left the device.
                 stream.synchronize().unwrap();
             }
             over.wait();
@@ -130,7 +131,7 @@ fn waiting_for_a_stream_ends_when_an_operation_in_it_is_late() {
 }
 
 #[test]
-fn a_split_waits_for_what_is_under_way() {
+fn a_split_waits_for_pending_operations() {
     let sums = run_all(2, |ranks| {
         let mut stream = ranks.new_stream().unwrap();
         if ranks.rank() == 1 {
@@ -138,7 +139,7 @@ fn a_split_waits_for_what_is_under_way() {
         }
         let kept = start(&ranks, &mut stream);
         drop(start(&ranks, &mut ranks.new_stream().unwrap()));
-        // A split with operations under way is noted as wrong.
+        // The emulator reports a split with pending operations as misuse.
         let all = ranks.split(Some(0), 0).unwrap().unwrap();
         start(&all, &mut stream).wait().unwrap();
         kept.wait().unwrap().download(&stream).unwrap()
@@ -147,7 +148,7 @@ fn a_split_waits_for_what_is_under_way() {
 }
 
 #[test]
-fn a_split_fails_with_the_operation_that_it_waits_for() {
+fn a_split_fails_with_the_operation_it_waits_for() {
     let over = Barrier::new(2);
     run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
@@ -163,7 +164,7 @@ fn a_split_fails_with_the_operation_that_it_waits_for() {
 }
 
 #[test]
-fn a_rank_that_comes_too_late_to_a_split_learns_it_at_once() {
+fn a_rank_that_is_late_for_a_split_fails_at_once() {
     let (given_up, over) = (Barrier::new(2), Barrier::new(2));
     let timeout = Duration::from_secs(2);
     run(&[0, 1], 2, timeout, |ranks| {
@@ -178,14 +179,14 @@ fn a_rank_that_comes_too_late_to_a_split_learns_it_at_once() {
             assert!(error.to_string().contains("ranks [0] no longer waited for it"), "{error}");
             assert!(started.elapsed() < timeout);
         }
-        // Neither takes the next one for the one that failed.
+        // The next split is not mistaken for the failed one.
         assert!(ranks.split(Some(0), 0).is_err());
         over.wait();
     });
 }
 
 #[test]
-fn a_group_that_did_not_come_about_can_be_asked_for_again() {
+fn a_group_whose_creation_failed_can_be_created_later() {
     let (given_up, reported) = (Barrier::new(2), Barrier::new(2));
     run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
@@ -204,7 +205,7 @@ fn a_group_that_did_not_come_about_can_be_asked_for_again() {
 }
 
 #[test]
-fn a_wrong_color_does_not_shift_the_splits() {
+fn a_wrong_color_does_not_shift_later_splits() {
     let next = Barrier::new(2);
     run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
@@ -216,7 +217,7 @@ fn a_wrong_color_does_not_shift_the_splits() {
         }
         for _ in 0..2 {
             next.wait();
-            // Its group has ended on rank 1, so that no split brings anything but an error.
+            // The group has failed on rank 1, so every split fails.
             assert!(ranks.split(Some(1), 0).is_err());
         }
         next.wait();
@@ -233,7 +234,7 @@ fn a_request_outlives_its_communicator() {
         }
         let request = start(&ranks, &mut stream);
         drop(ranks);
-        // Memory that the device may still write to would be left over.
+        // Memory that the device may still write to would be reported as a leak.
         drop(request);
     });
 }

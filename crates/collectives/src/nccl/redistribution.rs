@@ -1,24 +1,24 @@
-//! Carrying a redistribution out within device memory.
+//! Redistribution within device memory.
 
 use std::ops::Range;
 
 use super::buffer::{NcclBuffer, NcclStream};
 use super::communicator::NcclCommunicator;
 use super::launch::NcclStep;
-use super::request::{Buffers, NcclExchangeRequest, NcclRedistributionRequest};
-use crate::redistribute::{check_shard, elements};
+use super::request::{NcclBuffers, NcclExchangeRequest, NcclRedistributionRequest};
+use crate::host_redistribution::{check_shard, elements};
 use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
 
-/// What a redistribution moves on one rank, in elements.
+/// Moves of a redistribution on one rank, in elements.
 struct RankMoves {
     rank: usize,
-    /// The samples that the rank has afterwards.
+    /// Samples of the rank's target shard.
     wanted: Range<usize>,
-    /// With whom, and where they lie in the shard before.
+    /// Receivers, and the elements for each in the source shard.
     sent: Vec<(usize, Range<usize>)>,
-    /// With whom, and where they lie in the shard after.
+    /// Senders, and the elements from each in the target shard.
     received: Vec<(usize, Range<usize>)>,
-    /// What stays: in the shard before, and in the shard after.
+    /// Elements that stay: in the source shard, and in the target shard.
     kept: [Range<usize>; 2],
     output_len: usize,
 }
@@ -53,8 +53,8 @@ impl RankMoves {
 }
 
 impl NcclCommunicator {
-    /// [Starts](crate::Communicator::start_redistribution) to move samples. What moves goes from its place in a copy of `input`
-    /// straight to its place in new memory, and what stays is copied on the device.
+    /// [Starts](crate::Communicator::start_redistribution) to move samples. Moved samples are sent
+    /// directly from a copy of `input` to new memory. Samples that stay are copied on the device.
     pub(super) fn redistribute<T: Element>(
         &self,
         redistribution: &Redistribution,
@@ -65,9 +65,14 @@ impl NcclCommunicator {
         let moves = self.moves(redistribution, input.len(), sample_len)?;
         let output = NcclBuffer::uninitialised(moves.output_len, queue)?;
         let copy = NcclBuffer::uninitialised(input.len(), queue)?;
-        let steps = |memory: &Buffers<T>| {
-            let whole = NcclStep::Copy { from: input.at(0), to: memory.send.at(0), count: memory.send.len() };
-            let moved = moves.steps(&|index| memory.send.at(index), &|index| memory.receive.at(index));
+        let steps = |memory: &NcclBuffers<T>| {
+            let whole = NcclStep::Copy {
+                from: input.address(0),
+                to: memory.send.address(0),
+                count: memory.send.len(),
+            };
+            let moved =
+                moves.steps(&|index| memory.send.address(index), &|index| memory.receive.address(index));
             std::iter::once(whole).chain(moved).collect()
         };
         let operation = moves.operation(self.size());
@@ -75,12 +80,13 @@ impl NcclCommunicator {
         Ok(NcclRedistributionRequest { pending, rank: moves.rank, wanted: moves.wanted, sample_len })
     }
 
-    /// As [`start_redistribution`](crate::Communicator::start_redistribution), from memory to memory that stay where they are: nothing is
-    /// allocated, and samples go from their places in `input` straight to those in `output`, neither of which is anybody else's
-    /// until the request gives them back. What is enqueued later in the same stream sees the result.
+    /// Like [`start_redistribution`](crate::Communicator::start_redistribution), but allocates no
+    /// memory: samples are sent directly from `input` to `output`, which the request owns until it
+    /// returns them. Work that is enqueued later in the same stream sees the result.
     ///
     /// # Errors
-    /// As [`start_redistribution`](crate::Communicator::start_redistribution); [`Error::WrongShard`] for an `output` of another length.
+    /// As [`start_redistribution`](crate::Communicator::start_redistribution);
+    /// [`Error::WrongShard`] if `output` does not have the length of the target shard.
     pub fn start_redistribution_in_place<T: Element>(
         &self,
         redistribution: &Redistribution,
@@ -91,15 +97,15 @@ impl NcclCommunicator {
     ) -> Result<NcclExchangeRequest<T>> {
         let moves = self.moves(redistribution, input.len(), sample_len)?;
         check_shard(moves.rank, &moves.wanted, sample_len, output.len())?;
-        let steps = |memory: &Buffers<T>| {
-            moves.steps(&|index| memory.send.at(index), &|index| memory.receive.at(index))
+        let steps = |memory: &NcclBuffers<T>| {
+            moves.steps(&|index| memory.send.address(index), &|index| memory.receive.address(index))
         };
         let operation = moves.operation(self.size());
         let memory = Exchanged { send: input, receive: output };
         self.collective(operation, queue, memory, steps).map(NcclExchangeRequest)
     }
 
-    /// What this rank sends and receives, with a shard of so many elements.
+    /// Returns this rank's moves, for an input of `input_len` elements.
     fn moves(
         &self,
         redistribution: &Redistribution,

@@ -1,4 +1,4 @@
-//! A buffer that several ranks work on at once.
+//! A buffer that several ranks access at once.
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
@@ -9,14 +9,15 @@ use super::sync::UnsafeCell;
 
 /// A `Vec` whose ranges different threads read and write at the same time.
 ///
-/// Rust's borrows cannot express this, so every access is an `unsafe` promise that no other thread touches the range in
-/// a conflicting way. Under the model checker each element carries a mark by which a broken promise is found.
+/// Rust's borrows cannot express this. Every access is therefore unsafe, and its caller promises
+/// that no other thread accesses the range in a conflicting way. Under the model checker, each
+/// element has a mark that detects a violation.
 #[derive(Debug)]
 pub(super) struct SharedBuffer<T> {
     parts: UnsafeCell<Parts<T>>,
 }
 
-/// A `Vec` taken apart, so that reaching an element makes no reference to the whole.
+/// Raw parts of a `Vec`: accessing an element creates no reference to the whole.
 #[derive(Debug)]
 struct Parts<T> {
     start: *mut T,
@@ -26,9 +27,10 @@ struct Parts<T> {
     marks: Vec<UnsafeCell<()>>,
 }
 
-// SAFETY: it owns its elements as a `Vec` does, and hands them out only under the promises of its unsafe functions.
+// SAFETY: it owns its elements as a `Vec` does; access to them is subject to the unsafe functions'
+// contracts.
 unsafe impl<T: Send> Send for SharedBuffer<T> {}
-// SAFETY: as above; `T: Send + Sync` because elements are read and written from whichever thread comes.
+// SAFETY: as above; `T: Send + Sync` because any thread reads and writes elements.
 unsafe impl<T: Send + Sync> Sync for SharedBuffer<T> {}
 
 impl<T: Copy> SharedBuffer<T> {
@@ -36,51 +38,51 @@ impl<T: Copy> SharedBuffer<T> {
         Self { parts: UnsafeCell::new(Parts::from(Vec::new())) }
     }
 
-    /// Replaces the elements and gives the old ones.
+    /// Replaces the elements and returns the previous ones.
     ///
     /// # Safety
-    /// No other thread uses the buffer in any way at the same time.
+    /// No other thread accesses the buffer at the same time.
     pub(super) unsafe fn replace(&self, elements: Vec<T>) -> Vec<T> {
-        // SAFETY: nothing else uses the buffer, as the caller promises.
+        // SAFETY: no other thread accesses the buffer, as the caller promises.
         self.parts.with_mut(|parts| unsafe { (*parts).replace(elements) })
     }
 
-    /// The elements of `range`.
+    /// Returns the elements of `range` for reading.
     ///
     /// # Safety
-    /// Until the slice is last used, no thread writes to elements of `range` or replaces the buffer.
+    /// While the slice is used, no thread writes to elements of `range` or replaces the buffer.
     ///
     /// # Panics
     /// If the buffer is shorter.
     pub(super) unsafe fn read(&self, range: Range<usize>) -> &[T] {
         self.parts.with(|parts| {
-            // SAFETY: nothing replaces the parts meanwhile, as the caller promises.
+            // SAFETY: no thread replaces the parts meanwhile, as the caller promises.
             let parts = unsafe { &*parts };
             let len = parts.check(&range);
             #[cfg(loom)]
             parts.marks[range.clone()].iter().for_each(|mark| mark.with(|_| ()));
-            // SAFETY: `check` found `len` elements from there on inside of the allocation, and nothing writes to them.
+            // SAFETY: `check` found the range inside the allocation, and no thread writes to it.
             unsafe { slice::from_raw_parts(parts.start.add(range.start), len) }
         })
     }
 
-    /// The elements of `range`, to be written.
+    /// Returns the elements of `range` for writing.
     ///
     /// # Safety
-    /// Until the slice is last used, no other reference to an element of `range` is used in any thread, and nobody
-    /// replaces the buffer.
+    /// While the slice is used, no other reference to an element of `range` is used in any thread,
+    /// and no thread replaces the buffer.
     ///
     /// # Panics
     /// If the buffer is shorter.
-    #[expect(clippy::mut_from_ref, reason = "that is what this type is for; the caller answers for it")]
+    #[expect(clippy::mut_from_ref, reason = "the caller promises exclusive access to the range")]
     pub(super) unsafe fn write(&self, range: Range<usize>) -> &mut [T] {
         self.parts.with(|parts| {
-            // SAFETY: nothing replaces the parts meanwhile, as the caller promises.
+            // SAFETY: no thread replaces the parts meanwhile, as the caller promises.
             let parts = unsafe { &*parts };
             let len = parts.check(&range);
             #[cfg(loom)]
             parts.marks[range.clone()].iter().for_each(|mark| mark.with_mut(|_| ()));
-            // SAFETY: `check` found `len` elements from there on inside of the allocation, and nothing else uses them.
+            // SAFETY: `check` found the range inside the allocation, and nothing else accesses it.
             unsafe { slice::from_raw_parts_mut(parts.start.add(range.start), len) }
         })
     }
@@ -102,8 +104,8 @@ impl<T> From<Vec<T>> for Parts<T> {
 impl<T> Parts<T> {
     fn replace(&mut self, elements: Vec<T>) -> Vec<T> {
         let old = ManuallyDrop::new(std::mem::replace(self, Self::from(elements)));
-        // SAFETY: the parts of a `Vec` that was taken apart, put together once: they have just been replaced, and
-        // `ManuallyDrop` keeps `drop` from doing it again.
+        // SAFETY: the parts of a leaked `Vec`, reassembled once: they have just been replaced, and
+        // `ManuallyDrop` prevents a second reassembly in `drop`.
         unsafe { Vec::from_raw_parts(old.start, old.len, old.capacity) }
     }
 
@@ -115,7 +117,7 @@ impl<T> Parts<T> {
 
 impl<T> Drop for Parts<T> {
     fn drop(&mut self) {
-        // SAFETY: the parts of a `Vec` that was taken apart; what drops them is their only owner.
+        // SAFETY: the parts of a leaked `Vec`, whose only owner is dropped.
         drop(unsafe { Vec::from_raw_parts(self.start, self.len, self.capacity) });
     }
 }

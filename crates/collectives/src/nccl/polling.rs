@@ -1,18 +1,18 @@
-//! Waiting for something that can only be polled.
+//! Waiting for conditions that can only be polled.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::WaitStrategy;
 
-/// Polls before a parking rank sleeps.
+/// Number of polls before a parking rank sleeps.
 const POLLS_BEFORE_SLEEP: u32 = 200;
 
-/// Nothing wakes a rank that waits for a device or for a reply, so that it sleeps in short pieces: the first, and the
-/// longest.
+/// Shortest and longest sleep between polls. No event wakes a rank that waits for a device or a
+/// reply.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 
-/// Polls until there is an answer, or gives `None` once `limit` has passed. Polls at least once.
+/// Polls until there is an answer. Returns `None` after `limit`. Polls at least once.
 pub(super) fn poll_until<T, E>(
     strategy: WaitStrategy,
     limit: Option<Instant>,

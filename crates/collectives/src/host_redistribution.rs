@@ -1,11 +1,11 @@
-//! Carrying a redistribution out, on host memory.
+//! Redistribution on host memory by an all-to-all-v.
 
 use std::ops::Range;
 
 use crate::{Communicator, Element, Error, Redistribution, RedistributionRequest, Request, Result};
 
 impl Redistribution {
-    /// [Starts](Communicator::start_redistribution) to move the samples between buffers of the host.
+    /// [Starts](Communicator::start_redistribution) to move the samples between host buffers.
     pub(crate) fn start<T, C>(
         &self,
         communicator: &C,
@@ -25,7 +25,7 @@ impl Redistribution {
         let rank = *ranks.get(communicator.rank()).ok_or_else(wrong_group)?;
         let (held, wanted) = (self.source().shard(rank), self.target().shard(rank));
         check_shard(rank, &held, sample_len, input.len())?;
-        // No buffer can hold such samples; a rank that holds none would not notice.
+        // Such samples exceed any buffer. A rank without samples would not detect it.
         if self.source().samples().checked_mul(sample_len).is_none() {
             return Err(Error::WrongShard { rank, samples: held.len(), sample_len, actual: input.len() });
         }
@@ -64,7 +64,7 @@ impl Redistribution {
     }
 }
 
-/// A redistribution under way between buffers of the host, which owns all its memory.
+/// A started redistribution between host buffers. It owns all its memory.
 #[derive(Debug)]
 #[must_use = "the samples arrive when it is waited for"]
 pub struct PendingRedistribution<T, R> {
@@ -73,9 +73,9 @@ pub struct PendingRedistribution<T, R> {
     kept: Vec<T>,
     kept_samples: Range<usize>,
     wanted: Range<usize>,
-    /// The samples in the receive buffer, in its order.
+    /// Samples in the receive buffer, in its order.
     arriving: Vec<Range<usize>>,
-    /// `None` when nothing moves.
+    /// `None` if no sample moves.
     exchange: Option<R>,
 }
 
@@ -107,7 +107,8 @@ where
     }
 }
 
-/// Where `samples` lie in the buffer of a shard that starts at sample `first`. Empty ranges lie at its beginning.
+/// Returns the elements of `samples` in the buffer of a shard that starts at sample `first`: `0..0`
+/// for an empty range.
 pub(crate) fn elements(samples: &Range<usize>, first: usize, sample_len: usize) -> Range<usize> {
     if samples.is_empty() {
         return 0..0;
@@ -115,6 +116,7 @@ pub(crate) fn elements(samples: &Range<usize>, first: usize, sample_len: usize) 
     (samples.start - first) * sample_len..(samples.end - first) * sample_len
 }
 
+/// Returns [`Error::WrongShard`] unless `actual` is the number of elements of `samples`.
 pub(crate) fn check_shard(
     rank: usize,
     samples: &Range<usize>,

@@ -1,4 +1,4 @@
-//! Joining a job.
+//! Worlds whose ranks are GPUs.
 
 use std::env;
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use super::NcclCommunicator;
 use super::bootstrap::{Endpoint, Environment, GatherError, Store, Token};
 use super::comm::Settings;
 use super::cuda;
-use super::group::World;
+use super::group::NcclWorldState;
 use super::library::NcclLibrary;
 use crate::{Call, Error, Operation, Result, WaitStrategy};
 
-/// Ranks that are processes with one NVIDIA GPU each.
+/// A world whose ranks are processes with one NVIDIA GPU each.
 ///
-/// Before NCCL is used the ranks connect to rank 0 over TCP, where both ends prove that they know the job's token without
-/// sending it. A process with another token or world size, or with a rank that is connected already, is refused with
-/// the reason; the others go on. The connections stay: groups are created and missing ranks found out over them, so that
-/// rank 0 has to live as long as any other rank creates groups.
+/// Before NCCL is used, the ranks connect to rank 0 over TCP. Both ends prove that they know the
+/// job's token without sending it. A process with another token or world size, or with a rank that
+/// is already connected, is refused with the reason; the others continue. The connections stay
+/// open: groups are created and missing ranks are identified over them. Therefore rank 0 must live
+/// while any other rank creates groups.
 ///
 /// ```no_run
 /// use collectives::{Communicator, NcclBuffer, NcclWorld, ReduceOp};
@@ -37,20 +38,22 @@ pub struct NcclWorld {
 }
 
 impl NcclWorld {
-    /// This process as torchrun's variables describe it: `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (the device), `MASTER_ADDR`
-    /// (rank 0's host) and `MASTER_PORT`.
+    /// Reads this process's rank from torchrun's variables: `RANK`, `WORLD_SIZE`, `LOCAL_RANK` (the
+    /// device), `MASTER_ADDR` (rank 0's host) and `MASTER_PORT`.
     ///
-    /// Rank 0 listens at `COLLECTIVES_PORT`, or else at `MASTER_PORT` + 1, since torchrun itself may listen at
-    /// `MASTER_PORT`. `COLLECTIVES_JOB_TOKEN` is the job's token: any text, the same on every rank. Without one the ranks
-    /// meet only on this host (`localhost`, `127.0.0.1`, `::1`), where any process can then join.
+    /// Rank 0 listens at `COLLECTIVES_PORT`, by default `MASTER_PORT` + 1, because torchrun itself
+    /// may listen at `MASTER_PORT`. `COLLECTIVES_JOB_TOKEN` is the job's token: any text, the same
+    /// on every rank. Without a token the ranks connect only on this host (`localhost`,
+    /// `127.0.0.1`, `::1`), where any process can join.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a variable that is missing or wrong, in one line.
+    /// [`Error::Unavailable`], in one line, if a variable is missing or invalid.
     pub fn from_env() -> Result<Self> {
         Ok(Self::of(Environment::read(|name| env::var(name).ok())?))
     }
 
-    /// Rank `rank` of `size`, on the device with this number on this host, endpoint at `localhost:29501`.
+    /// Creates rank `rank` of `size`, on the device with this number on this host, with the
+    /// endpoint `localhost:29501`.
     #[must_use]
     pub fn new(rank: usize, size: usize, device: usize) -> Self {
         let endpoint = Endpoint { host: "localhost".to_owned(), port: 29501, token: Token::new("") };
@@ -61,19 +64,19 @@ impl NcclWorld {
         Self { me, timeout: Duration::from_secs(30), wait: WaitStrategy::default(), library: None }
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn size(&self) -> usize {
         self.me.size
     }
 
-    /// The number of this rank's device on its host.
+    /// Number of this rank's device on its host.
     #[must_use]
     pub fn device(&self) -> usize {
         self.me.device
     }
 
-    /// Where rank 0 listens: its host's name or address, and a port.
+    /// Sets the address at which rank 0 listens: its host's name or address, and a port.
     #[must_use]
     pub fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {
         (self.me.endpoint.host, self.me.endpoint.port) = (host.into(), port);
@@ -87,34 +90,37 @@ impl NcclWorld {
         self
     }
 
-    /// How long ranks wait for each other: at the start, and from the start of an operation to its end, the work that is
-    /// before it in its stream included. 30 seconds by default.
+    /// Sets the time-out for which ranks wait for each other: at the start, and from the start of
+    /// an operation to its end, including the work before it in its stream. Default: 30 seconds.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How ranks wait. [`WaitStrategy::Park`] sleeps in pieces of up to 2 ms, since nothing wakes it.
+    /// Sets the strategy by which ranks wait. [`WaitStrategy::Park`] sleeps for up to 2 ms at a
+    /// time, because no event wakes it.
     #[must_use]
     pub fn with_wait(mut self, strategy: WaitStrategy) -> Self {
         self.wait = strategy;
         self
     }
 
-    /// The library to use, instead of what [`NcclLibrary::open`] finds.
+    /// Sets the library to use instead of the one that [`NcclLibrary::open`] finds.
     #[must_use]
     pub fn with_library(mut self, library: NcclLibrary) -> Self {
         self.library = Some(library);
         self
     }
 
-    /// Opens NCCL and CUDA, connects to the other ranks, and gives the communicator over all of them.
+    /// Opens NCCL and CUDA, connects to the other ranks, and returns the communicator over all of
+    /// them.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without NCCL, CUDA or the device; [`Error::NoSuchRank`] for a rank that the world does not
-    /// have; [`Error::Refused`] when rank 0 does not want this rank; [`Error::Rendezvous`] when ranks do not come within
-    /// the time-out; [`Error::Library`] when NCCL does not start.
+    /// [`Error::Unavailable`] if NCCL, CUDA or the device is missing; [`Error::NoSuchRank`] if the
+    /// rank is not below the size; [`Error::Refused`] if rank 0 refuses this rank;
+    /// [`Error::Rendezvous`] if ranks do not connect within the time-out; [`Error::Library`] if
+    /// NCCL does not start.
     pub fn connect(&self) -> Result<NcclCommunicator> {
         let library = match &self.library {
             Some(library) => library.clone(),
@@ -137,22 +143,23 @@ impl NcclWorld {
         let store = Store::join(&self.me.endpoint, rank, size, self.timeout)?;
         let left = || self.timeout.saturating_sub(started.elapsed());
         let everyone: Vec<usize> = (0..size).collect();
-        // NCCL is initialised when all ranks are connected: its own error for a missing rank does not name it.
-        let met = store.gather("start", &everyone, rank, &[], left());
-        if let Err(unmet) = met {
+        // NCCL is initialized after all ranks have connected: its own error does not name a missing
+        // rank.
+        let gathered = store.gather("start", &everyone, rank, &[], left());
+        if let Err(unmet) = gathered {
             let unmet = match unmet {
                 GatherError::TimedOut { missing, .. } => {
                     GatherError::TimedOut { missing, waited: started.elapsed() }
                 }
                 other => other,
             };
-            return Err(store.start_failed(unmet, started.elapsed()));
+            return Err(store.start_error(unmet, started.elapsed()));
         }
         let settings =
             Settings { api: Arc::clone(&library.api), device, timeout: self.timeout, wait: self.wait };
-        let world = Arc::new(World::new(rank, library, settings, store));
+        let world = Arc::new(NcclWorldState::new(rank, library, settings, store));
         let call = Call { operation: Operation::Group { ranks: everyone.clone() }, element: None };
-        let group = world.make_group("world".to_owned(), everyone, rank, &call)?;
+        let group = world.create_group("world".to_owned(), everyone, rank, &call)?;
         Ok(NcclCommunicator::new(world, Arc::new(group)))
     }
 }

@@ -1,4 +1,4 @@
-//! All-reduces whose data is sent along with the headers, larger ones, and those in between.
+//! All-reduces around the size up to which data is sent eagerly, with the headers.
 #![allow(clippy::cast_possible_wrap, reason = "bits are compared, and ranks are small numbers")]
 
 use collectives::{
@@ -7,10 +7,11 @@ use collectives::{
 
 use super::start;
 
-/// What a rank sends along to all others together, at most.
-const LIMIT_BYTES: usize = 16 << 10;
+/// Maximum number of bytes that a rank sends eagerly to all others together.
+const MAX_EAGER_BYTES: usize = 16 << 10;
 
-/// In groups of each size, elements that round: the same bits on all ranks, and those of threads where the data is sent along.
+/// For groups of each size and sums that round: all ranks get the same bits. Eager all-reduces also
+/// get the bits of threads.
 pub(crate) fn around_the_limit() {
     let world = start(&MpiWorld::new());
     for size in 1..=world.size() {
@@ -36,8 +37,8 @@ fn same_as_threads<T: Element>(
     bits: fn(T) -> u64,
 ) {
     let (rank, size) = (group.rank(), group.size());
-    let most = LIMIT_BYTES / size_of::<T>() / (size - 1).max(1);
-    for count in [0, 1, 255, 2_048 / size_of::<T>(), most - 1, most, most + 1, 3 * most] {
+    let max = MAX_EAGER_BYTES / size_of::<T>() / (size - 1).max(1);
+    for count in [0, 1, 255, 2_048 / size_of::<T>(), max - 1, max, max + 1, 3 * max] {
         let input = |rank: usize| -> Vec<T> {
             let number = |i: usize| (rank * 7_919 + i + 1) as u32;
             (0..count).map(|i| element(number(i).wrapping_mul(0x9e37_79b9) >> 3)).collect()
@@ -52,8 +53,8 @@ fn same_as_threads<T: Element>(
         });
         let theirs = all(theirs[rank].clone().expect("threads have no trouble"));
         let what = format!("{op} of {count} {} on {size} ranks", T::TYPE);
-        if count <= most {
-            assert!(ours == theirs, "{what}: not what threads get");
+        if count <= max {
+            assert!(ours == theirs, "{what}: other bits than those of threads");
         }
         let mut first: Vec<i64> = ours.iter().map(|&bits| bits as i64).collect();
         group.broadcast(&mut first, 0, &mut ()).expect("all ranks call it");
@@ -61,8 +62,8 @@ fn same_as_threads<T: Element>(
     }
 }
 
-/// One rank calls something else than an all-reduce whose data is sent along, while later operations are pending already:
-/// all are told, and the later ones get their own data.
+/// One rank makes another call than an eager all-reduce, while later operations are already
+/// pending. All ranks get the error, and the later operations get their own data.
 pub(crate) fn mismatched() {
     let ranks = start(&MpiWorld::new());
     for odd in 0..ranks.size() {
@@ -70,8 +71,11 @@ pub(crate) fn mismatched() {
             let wrong = start_one(&ranks, if ranks.rank() == odd { choice } else { 0 }).expect("it starts");
             let (small, large) = (start_sum(&ranks, 3_000 / ranks.size()), start_sum(&ranks, 100_000));
             let outcome = wrong();
-            let right = matches!(&outcome, Err(Error::Mismatch { first, second, .. }) if *first == odd || *second == odd);
-            assert!(right || (choice == 0 && outcome == Ok(())), "{odd}, {choice}: {outcome:?}");
+            let is_mismatch = matches!(
+                &outcome,
+                Err(Error::Mismatch { first, second, .. }) if *first == odd || *second == odd
+            );
+            assert!(is_mismatch || (choice == 0 && outcome == Ok(())), "{odd}, {choice}: {outcome:?}");
             small();
             large();
         }
@@ -95,7 +99,7 @@ fn start_one(ranks: &MpiCommunicator, choice: usize) -> Result<Waiting> {
     })
 }
 
-/// The sum of the ranks' numbers, so many times; the second half checks it.
+/// Starts to sum `count` copies of the ranks' numbers. The returned function checks the sums.
 fn start_sum(ranks: &MpiCommunicator, count: usize) -> impl FnOnce() {
     let size = ranks.size() as i32;
     let input = vec![ranks.rank() as i32 + 1; count];

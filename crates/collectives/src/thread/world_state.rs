@@ -1,57 +1,63 @@
-//! What the ranks of a process share.
+//! State shared by the ranks of a world.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::group::GroupState;
+use super::group::ThreadGroup;
 use super::liveness::Liveness;
 use super::parking::Parking;
 use super::sync::Mutex;
 use crate::{Departure, WaitStrategy};
 
-/// What the ranks of a world share.
+/// State shared by the ranks of a world.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct ThreadWorldState {
     pub(super) timeout: Duration,
     pub(super) parking: Parking,
     pub(super) liveness: Liveness,
-    groups: Mutex<Groups>,
+    groups: Mutex<SubgroupRegistry>,
 }
 
 #[derive(Debug, Default)]
-struct Groups {
+struct SubgroupRegistry {
     created: u64,
-    /// Until each member has fetched its group: the number left to come.
-    split: HashMap<SplitKey, (Arc<GroupState>, usize)>,
+    /// SubgroupRegistry of splits that some members have not fetched yet, with the number of those
+    /// members.
+    split: HashMap<SplitKey, (Arc<ThreadGroup>, usize)>,
 }
 
-/// One group of one split: the parent group, the parent's sequence number of the split, and the color.
+/// A group of a split: the parent group, the sequence number of the split in it, and the color.
 pub(super) type SplitKey = (u64, u64, u32);
 
-impl World {
+impl ThreadWorldState {
     pub(super) fn new(size: usize, wait: WaitStrategy, timeout: Duration) -> Self {
         Self {
             timeout,
             parking: Parking::new(wait, size),
             liveness: Liveness::new(size),
-            groups: Mutex::new(Groups::default()),
+            groups: Mutex::new(SubgroupRegistry::default()),
         }
     }
 
-    /// The subgroup of `parent` at the places `ranks`, the same each time.
-    pub(super) fn listed_group(&self, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
-        parent.listed(ranks, || {
+    /// Returns the subgroup of `parent` with the members at `ranks`, always the same one.
+    pub(super) fn cached_group(&self, parent: &ThreadGroup, ranks: &[usize]) -> Arc<ThreadGroup> {
+        parent.cached_subgroup(ranks, || {
             let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
             subgroup(&mut groups.created, parent, ranks)
         })
     }
 
-    /// The subgroup that a split made, which each member fetches once.
-    pub(super) fn split_group(&self, key: SplitKey, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
+    /// Returns a subgroup created by a split. Each member calls it once.
+    pub(super) fn split_group(
+        &self,
+        key: SplitKey,
+        parent: &ThreadGroup,
+        ranks: &[usize],
+    ) -> Arc<ThreadGroup> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let Groups { created, split } = &mut *groups;
+        let SubgroupRegistry { created, split } = &mut *groups;
         let (group, left) =
             split.entry(key).or_insert_with(|| (subgroup(created, parent, ranks), ranks.len()));
         let group = Arc::clone(group);
@@ -63,20 +69,21 @@ impl World {
     }
 }
 
-fn subgroup(created: &mut u64, parent: &GroupState, ranks: &[usize]) -> Arc<GroupState> {
+fn subgroup(created: &mut u64, parent: &ThreadGroup, ranks: &[usize]) -> Arc<ThreadGroup> {
     *created += 1;
-    Arc::new(GroupState::new(*created, ranks.iter().map(|&rank| parent.members[rank]).collect()))
+    Arc::new(ThreadGroup::new(*created, ranks.iter().map(|&rank| parent.members[rank]).collect()))
 }
 
-/// A rank that has not ended: all its communicators hold it, and dropping it records the end.
+/// A rank that has not ended. All its communicators share it, and dropping it records the rank's
+/// end.
 #[derive(Debug)]
 pub(super) struct Presence {
-    pub(super) world: Arc<World>,
+    pub(super) world: Arc<ThreadWorldState>,
     rank: usize,
 }
 
 impl Presence {
-    pub(super) fn new(world: Arc<World>, rank: usize) -> Self {
+    pub(super) fn new(world: Arc<ThreadWorldState>, rank: usize) -> Self {
         Self { world, rank }
     }
 }

@@ -1,0 +1,169 @@
+//! MPI's call for one operation, checked against the buffers.
+
+use std::ffi::c_int;
+
+use super::buffers::Buffers;
+use crate::lengths::LengthMismatch;
+use crate::{Call, ElementType, Error, Operation, ReduceOp};
+
+/// Maximum number of elements in the buffers of one operation: MPI counts them in a C `int`.
+pub(super) const MAX_ELEMENTS: usize = c_int::MAX as usize;
+
+/// A call of MPI with buffers of the required lengths.
+#[derive(Debug)]
+pub(super) struct PreparedCall {
+    arguments: Arguments,
+    buffers: Buffers,
+}
+
+/// Operation and arguments of a call of MPI.
+#[derive(Debug)]
+pub(super) enum Arguments {
+    Barrier,
+    AllReduce { count: c_int, op: ReduceOp },
+    Broadcast { count: c_int, root: c_int },
+    AllGather { count: c_int },
+    ReduceScatter { count: c_int, op: ReduceOp },
+    AllToAllV(ChunkCounts),
+    Send { count: c_int, to: c_int, tag: c_int },
+    Receive { count: c_int, from: c_int, tag: c_int },
+}
+
+/// Lengths and offsets of the chunks of an all-to-all-v.
+#[derive(Debug)]
+pub(super) struct ChunkCounts {
+    pub(super) send: Vec<c_int>,
+    pub(super) send_starts: Vec<c_int>,
+    pub(super) receive: Vec<c_int>,
+    pub(super) receive_starts: Vec<c_int>,
+}
+
+/// An invalid argument of one rank's call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    WrongLength(LengthMismatch),
+    NoSuchRank { rank: usize },
+    Unsupported,
+    TooLong,
+}
+
+impl Fault {
+    /// Converts into an error of the rank that made the call, in a group of `size`.
+    pub(super) fn error(&self, rank: usize, call: &Call, size: usize) -> Error {
+        let call = call.clone();
+        match *self {
+            Self::WrongLength(wrong) => wrong.error(rank, &call),
+            Self::NoSuchRank { rank } => Error::NoSuchRank { rank, size },
+            Self::Unsupported => Error::Unsupported { backend: super::library::NAME, call },
+            Self::TooLong => Error::TooLong { backend: super::library::NAME, call, limit: MAX_ELEMENTS },
+        }
+    }
+}
+
+impl PreparedCall {
+    /// Prepares a call in a group of `size`. `data_tag` is the tag of a message.
+    pub(super) fn new(call: &Call, buffers: Buffers, size: usize, data_tag: c_int) -> Result<Self, Fault> {
+        let (send, receive) = (buffers.send_len, buffers.receive_len);
+        if let Some(wrong) = LengthMismatch::in_group(&call.operation, size, send, receive) {
+            return Err(Fault::WrongLength(wrong));
+        }
+        let arguments = match call.operation {
+            Operation::Barrier | Operation::Group { .. } => Arguments::Barrier,
+            // The color and key of every rank.
+            Operation::Split => {
+                check_length("receive buffer", send.checked_mul(size), receive)?;
+                Arguments::AllGather { count: to_c_int(send)? }
+            }
+            Operation::AllReduce { count, op } => {
+                check_length("receive buffer", Some(count), receive)?;
+                check_reducible(call)?;
+                Arguments::AllReduce { count: to_c_int(count)?, op }
+            }
+            Operation::Broadcast { count, root } => {
+                check_member(root, size)?;
+                check_length("receive buffer", Some(count), receive)?;
+                Arguments::Broadcast { count: to_c_int(count)?, root: to_c_int(root)? }
+            }
+            Operation::AllGather { count } => {
+                check_length("send buffer", Some(count), send)?;
+                to_c_int(receive)?;
+                Arguments::AllGather { count: to_c_int(count)? }
+            }
+            Operation::ReduceScatter { count, op } => {
+                check_length("receive buffer", Some(count), receive)?;
+                check_reducible(call)?;
+                to_c_int(send)?;
+                Arguments::ReduceScatter { count: to_c_int(count)?, op }
+            }
+            Operation::AllToAllV { ref send_counts, ref receive_counts } => {
+                to_c_int(send)?;
+                to_c_int(receive)?;
+                Arguments::AllToAllV(ChunkCounts {
+                    send: send_counts.iter().map(|&count| to_c_int(count)).collect::<Result<_, _>>()?,
+                    send_starts: starts(send_counts)?,
+                    receive: receive_counts.iter().map(|&count| to_c_int(count)).collect::<Result<_, _>>()?,
+                    receive_starts: starts(receive_counts)?,
+                })
+            }
+            Operation::Send { count, to, .. } => {
+                check_member(to, size)?;
+                check_length("receive buffer", Some(count), receive)?;
+                Arguments::Send { count: to_c_int(count)?, to: to_c_int(to)?, tag: data_tag }
+            }
+            Operation::Receive { count, from, .. } => {
+                check_member(from, size)?;
+                check_length("receive buffer", Some(count), receive)?;
+                Arguments::Receive { count: to_c_int(count)?, from: to_c_int(from)?, tag: data_tag }
+            }
+        };
+        Ok(Self { arguments, buffers })
+    }
+
+    pub(super) fn parts(&mut self) -> (&Arguments, &mut Buffers) {
+        (&self.arguments, &mut self.buffers)
+    }
+
+    pub(super) fn is_barrier(&self) -> bool {
+        matches!(self.arguments, Arguments::Barrier)
+    }
+
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    pub(super) fn into_buffers(self) -> Buffers {
+        self.buffers
+    }
+}
+
+fn check_length(buffer: &'static str, expected: Option<usize>, actual: usize) -> Result<(), Fault> {
+    LengthMismatch::of(buffer, expected, actual).map_or(Ok(()), |wrong| Err(Fault::WrongLength(wrong)))
+}
+
+fn check_member(rank: usize, size: usize) -> Result<(), Fault> {
+    if rank < size { Ok(()) } else { Err(Fault::NoSuchRank { rank }) }
+}
+
+fn check_reducible(call: &Call) -> Result<(), Fault> {
+    match call.element {
+        Some(ElementType::F16 | ElementType::Bf16) => Err(Fault::Unsupported),
+        _ => Ok(()),
+    }
+}
+
+fn to_c_int(number: usize) -> Result<c_int, Fault> {
+    c_int::try_from(number).map_err(|_| Fault::TooLong)
+}
+
+/// Returns the offset of each rank's chunk.
+fn starts(counts: &[usize]) -> Result<Vec<c_int>, Fault> {
+    let mut start = 0;
+    counts
+        .iter()
+        .map(|&count| {
+            let this = to_c_int(start);
+            start += count;
+            this
+        })
+        .collect()
+}
