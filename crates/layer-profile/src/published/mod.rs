@@ -57,7 +57,7 @@ pub struct PublishedProfile {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ImportedProfile {
-    /// PublishedTimes of all layers.
+    /// Times of all layers.
     pub table: ProfileTable,
     /// Layers without published times. Their times are modelled.
     pub modelled: Vec<String>,
@@ -134,10 +134,10 @@ impl PublishedProfile {
     }
 }
 
-/// PublishedTimes at one batch size.
+/// Times at one batch size.
 struct Block {
     batch: usize,
-    /// PublishedTimes of each layer.
+    /// Times of each layer.
     times: Vec<BatchTime>,
     /// For each layer, whether its forward and backward times are missing in the file.
     missing: Vec<[bool; 2]>,

@@ -107,7 +107,7 @@ impl Barrier {
         let truth = |holds: bool| if holds { u32::MAX } else { 0 };
         match VoteMode::unpack(i.extra) {
             VoteMode::All => {
-                warp.registers.set_predicate(i.d, truth(self.true_votes == self.voters), waiting.lanes)
+                warp.registers.set_predicate(i.d, truth(self.true_votes == self.voters), waiting.lanes);
             }
             VoteMode::Any => warp.registers.set_predicate(i.d, truth(self.true_votes > 0), waiting.lanes),
             VoteMode::Uniform | VoteMode::Count => {
