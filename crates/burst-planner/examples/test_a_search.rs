@@ -8,7 +8,7 @@
 //! transfer before it fastest, as long as the layer by itself wastes no more GPU time than the limit allows.
 
 use burst_planner::testing::{RandomProblem, best_by_enumeration, check_search, random_problem};
-use burst_planner::{Arrangement, CostModel, Evaluator, NodeId, PlanProblem, Share};
+use burst_planner::{Arrangement, CostModel, Evaluator, NodeId, PlanProblem, ShardSize};
 
 const PROBLEMS: u64 = 60;
 const LIMIT: f64 = 1.5;
@@ -17,14 +17,14 @@ const LIMIT: f64 = 1.5;
 fn greedy(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Option<Arrangement> {
     let mut arrangement = Arrangement::data_parallel(problem, 1).ok()?;
     for node in arrangement.order.clone() {
-        let alone_us = costs.compute(NodeId(node), 1, Share::Larger)?.total_us();
+        let alone_us = costs.compute(NodeId(node), 1, ShardSize::Larger)?.total_us();
         let producer = problem.edges.iter().find(|edge| edge.1 == NodeId(node)).map(|edge| edge.0);
         let time_us = |gpus: usize| {
             let ranks: Vec<usize> = (0..gpus).collect();
             let before = producer.filter(|&producer| arrangement.ranks[producer.0] != ranks);
             let moving_us = before
                 .map_or(0.0, |producer| costs.transfer(producer, &arrangement.ranks[producer.0], &ranks));
-            Some(costs.compute(NodeId(node), gpus, Share::Larger)?.total_us() + moving_us)
+            Some(costs.compute(NodeId(node), gpus, ShardSize::Larger)?.total_us() + moving_us)
         };
         let counts = problem.nodes[node].gpu_counts.iter().copied().filter(|&gpus| gpus <= problem.gpus);
         let timed = counts.filter_map(|gpus| Some((gpus, time_us(gpus)?)));

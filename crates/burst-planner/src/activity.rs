@@ -1,10 +1,10 @@
 //! What a rank does with its time.
 
-/// Stretches of time on one lane, in order and without overlap, microseconds.
+/// Intervals of time on one lane, in order and without overlap, microseconds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stretches(Vec<(f64, f64)>);
+pub(crate) struct Intervals(Vec<(f64, f64)>);
 
-impl Stretches {
+impl Intervals {
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn overlap_of_interleaved_stretches() {
         let of = |spans: &[(f64, f64)]| {
-            let mut stretches = Stretches::default();
+            let mut stretches = Intervals::default();
             for &(start, end) in spans {
                 stretches.add(start, end);
             }

@@ -1,7 +1,7 @@
 //! The decision: where each node runs, and in which order.
 
 use crate::PlanProblem;
-use crate::problem::Structure;
+use crate::problem::ProblemGraph;
 use crate::{Error, Result};
 
 /// Which ranks each node runs on, and the order in which every rank comes to the nodes that it has a part in.
@@ -21,7 +21,7 @@ impl Arrangement {
     /// # Errors
     /// What [`PlanProblem::validate`] reports.
     pub fn data_parallel(problem: &PlanProblem, gpus: usize) -> Result<Self> {
-        let order = Structure::new(problem)?.order;
+        let order = ProblemGraph::new(problem)?.order;
         Ok(Self { ranks: vec![(0..gpus).collect(); problem.nodes.len()], order })
     }
 
@@ -65,10 +65,10 @@ impl Arrangement {
     /// # Errors
     /// [`Error::BadArrangement`], which says what is wrong with which node.
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
-        self.check(problem, &Structure::new(problem)?)
+        self.check(problem, &ProblemGraph::new(problem)?)
     }
 
-    pub(crate) fn check(&self, problem: &PlanProblem, structure: &Structure) -> Result<()> {
+    pub(crate) fn check(&self, problem: &PlanProblem, structure: &ProblemGraph) -> Result<()> {
         let bad = |message: String| Err(Error::BadArrangement { message });
         let nodes = problem.nodes.len();
         if self.ranks.len() != nodes || self.order.len() != nodes {

@@ -52,7 +52,7 @@ impl NodeMemory {
 /// Where a batch does not divide evenly, some ranks have one sample more than the others; they come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Share {
+pub enum ShardSize {
     /// As many samples as any rank.
     Larger,
     /// One sample less.
@@ -67,7 +67,7 @@ pub enum Share {
 /// `deeppool` computes them from layer times and a model of the links.
 pub trait CostModel {
     /// Returns the durations of a node's steps on each of its `ranks`, or `None` if it cannot run on that many.
-    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes>;
+    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes>;
 
     /// Returns the duration of moving the output of `producer`, or its gradient, from the ranks `from` to the
     /// ranks `to`, once all of them have arrived. Ranks are listed in the order of their samples. The two lists
@@ -82,11 +82,11 @@ pub trait CostModel {
     ///
     /// It is also called with counts on which only the node's consumers can run; then only the output's size is
     /// used.
-    fn memory(&self, _node: NodeId, _ranks: usize, _share: Share) -> NodeMemory {
+    fn memory(&self, _node: NodeId, _ranks: usize, _share: ShardSize) -> NodeMemory {
         NodeMemory::default()
     }
 
-    /// Returns the number of ranks, out of `ranks`, that have the [larger shard](Share::Larger) of a node's
+    /// Returns the number of ranks, out of `ranks`, that have the [larger shard](ShardSize::Larger) of a node's
     /// samples. They are the first ones in its list. The default is all of them.
     fn ranks_with_larger_shard(&self, ranks: usize) -> usize {
         ranks
@@ -127,7 +127,7 @@ pub trait CostBounds {
     }
 
     /// Returns the minimum duration of moving a node's output, in either direction, between `wide` ranks and
-    /// `narrow` of them, if `larger` of the narrow set have the [larger shard](Share::Larger) in the wide one.
+    /// `narrow` of them, if `larger` of the narrow set have the [larger shard](ShardSize::Larger) in the wide one.
     /// The default is [`min_transfer`](Self::min_transfer).
     fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, _larger: usize) -> f64 {
         self.min_transfer(producer, wide, narrow)
@@ -157,7 +157,7 @@ pub(crate) fn bounds_of(costs: &dyn CostModel) -> &dyn CostBounds {
 }
 
 impl<C: CostModel + ?Sized> CostModel for &C {
-    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
         (**self).compute(node, ranks, share)
     }
 
@@ -169,7 +169,7 @@ impl<C: CostModel + ?Sized> CostModel for &C {
         (**self).all_reduce(bytes, ranks)
     }
 
-    fn memory(&self, node: NodeId, ranks: usize, share: Share) -> NodeMemory {
+    fn memory(&self, node: NodeId, ranks: usize, share: ShardSize) -> NodeMemory {
         (**self).memory(node, ranks, share)
     }
 

@@ -140,12 +140,12 @@ pub enum Error {
         gpus: usize,
     },
     /// More GPUs than a problem of this format may have, since ranks are listed one by one.
-    #[error("gpus is {gpus}, expected at most {most}")]
+    #[error("gpus is {gpus}, expected at most {max}")]
     TooManyGpus {
         /// How many.
         gpus: usize,
         /// How many there may be.
-        most: usize,
+        max: usize,
     },
     /// It is not known what moving a node's output takes.
     #[error(

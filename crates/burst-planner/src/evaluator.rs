@@ -5,20 +5,20 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::activity::Activity;
-use crate::costs::{CostModel, NodeMemory, Share, StepTimes};
+use crate::cost_cache::CostCache;
+use crate::costs::{CostModel, NodeMemory, ShardSize, StepTimes};
 use crate::groups::{Classes, GroupId, Slot};
 use crate::iteration::{Lanes, Program, Recorder, later};
-use crate::known::Known;
-use crate::order::Ordered;
-use crate::placed::Placed;
-use crate::problem::Structure;
+use crate::memory_model::MemoryModel;
+use crate::node_order::NodeOrder;
+use crate::problem::ProblemGraph;
 use crate::recompute::Recomputation;
-use crate::steady::{Ends, STEADY};
+use crate::steady_state::{IterationEnds, STEADY_TOLERANCE};
 use crate::{Arrangement, PlanProblem};
 use crate::{Error, NodeId, Result, Stop};
 
 /// Of so many sets of groups the classes are remembered: some ten megabytes.
-const MOST_KNOWN_CLASSES: usize = 1 << 14;
+const MAX_CACHED_CLASSES: usize = 1 << 14;
 
 /// The predicted time of one training iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,27 +45,27 @@ pub struct Plan {
 /// class is a set of ranks that do identical work: a handful, whatever the number of GPUs.
 pub struct Evaluator<'p> {
     problem: &'p PlanProblem,
-    structure: Structure,
-    known: Known<'p>,
+    structure: ProblemGraph,
+    cache: CostCache<'p>,
     /// By the groups in use, ascending.
     classes: FxHashMap<Box<[GroupId]>, Rc<Classes>>,
     /// Those of the arrangement that was evaluated last, as all that follow.
     slots: Slots,
-    ordered: Ordered,
+    ordered: NodeOrder,
     recomputation: Recomputation,
     /// The structure's own order.
     own_order: Rc<[u32]>,
     lanes: Lanes,
-    ends: Ends,
+    ends: IterationEnds,
     /// How many arrangements have been evaluated.
     pub(crate) evaluations: u64,
-    /// Ends a search, which evaluates all the time.
+    /// IterationEnds a search, which evaluates all the time.
     stop: Stop,
 }
 
 /// An arrangement whose lists of ranks are numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedArrangement {
     /// By node.
     pub(crate) groups: Vec<GroupId>,
     pub(crate) order: Rc<[u32]>,
@@ -93,19 +93,19 @@ impl<'p> Evaluator<'p> {
     /// What [`PlanProblem::validate`] reports.
     pub fn new(problem: &'p PlanProblem, costs: impl CostModel + 'p) -> Result<Self> {
         problem.validate()?;
-        let structure = Structure::new(problem)?;
+        let structure = ProblemGraph::new(problem)?;
         let own_order: Rc<[u32]> = structure.order.iter().map(|&node| node as u32).collect();
         Ok(Self {
             problem,
-            known: Known::new(costs),
+            cache: CostCache::new(costs),
             classes: FxHashMap::default(),
             slots: Slots::default(),
-            ordered: Ordered::new(&structure, &own_order),
+            ordered: NodeOrder::new(&structure, &own_order),
             own_order,
             recomputation: Recomputation::default(),
             structure,
             lanes: Lanes::default(),
-            ends: Ends::default(),
+            ends: IterationEnds::default(),
             evaluations: 0,
             stop: Stop::default(),
         })
@@ -155,7 +155,7 @@ impl<'p> Evaluator<'p> {
         }
         let mut total = 0.0;
         for (index, node) in self.problem.nodes.iter().enumerate() {
-            let steps = self.known.costs.compute(NodeId(index), 1, Share::Larger);
+            let steps = self.cache.costs.compute(NodeId(index), 1, ShardSize::Larger);
             let steps = steps.ok_or_else(|| Error::NoTimes { node: node.name.clone(), gpus: 1 })?;
             let update_us = if self.structure.users[index].is_empty() { 0.0 } else { steps.update_us };
             let backward_us = if self.structure.needs_gradient[index] { steps.backward_us } else { 0.0 };
@@ -168,7 +168,7 @@ impl<'p> Evaluator<'p> {
         self.problem
     }
 
-    pub(crate) fn structure(&self) -> &Structure {
+    pub(crate) fn structure(&self) -> &ProblemGraph {
         &self.structure
     }
 
@@ -178,58 +178,58 @@ impl<'p> Evaluator<'p> {
     }
 
     pub(crate) fn costs(&self) -> &dyn CostModel {
-        &*self.known.costs
+        &*self.cache.costs
     }
 
     pub(crate) fn group(&mut self, ranks: &[usize]) -> GroupId {
-        self.known.group(self.problem, ranks)
+        self.cache.group(self.problem, ranks)
     }
 
     /// The group of `count` ranks from `start` on.
     pub(crate) fn range(&mut self, start: usize, count: usize) -> GroupId {
-        self.known.range(self.problem, start, count)
+        self.cache.range(self.problem, start, count)
     }
 
     /// What moving the output of a node from the ranks of one group to those of another takes.
     pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
-        self.known.transfer_us(producer, from, to)
+        self.cache.transfer_us(producer, from, to)
     }
 
     /// What summing up so many bytes over the ranks of a group takes.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
-        self.known.reduce_us(bytes, group)
+        self.cache.reduce_us(bytes, group)
     }
 
     /// Whether a group has a count that a search may choose for a node, and that there are times for.
     pub(crate) fn is_option(&self, node: usize, group: GroupId) -> bool {
         let counts = &self.problem.nodes[node].gpu_counts;
-        counts.binary_search(&self.ranks(group).len()).is_ok() && self.knows(node, group)
+        counts.binary_search(&self.ranks(group).len()).is_ok() && self.has_times(node, group)
     }
 
     pub(crate) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
-        self.known.groups.ranks(group)
+        self.cache.groups.ranks(group)
     }
 
-    pub(crate) fn knows(&self, node: usize, group: GroupId) -> bool {
-        self.known.knows(node, group)
+    pub(crate) fn has_times(&self, node: usize, group: GroupId) -> bool {
+        self.cache.has_times(node, group)
     }
 
     /// The steps of a node on a group, with the larger share.
     pub(crate) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
-        self.known.steps_on(node, group).times[0]
+        self.cache.steps_on(node, group).times[0]
     }
 
-    pub(crate) fn numbered(&mut self, arrangement: &Arrangement) -> Result<Numbered> {
+    pub(crate) fn numbered(&mut self, arrangement: &Arrangement) -> Result<NumberedArrangement> {
         arrangement.check(self.problem, &self.structure)?;
         let groups: Vec<GroupId> = arrangement.ranks.iter().map(|ranks| self.group(ranks)).collect();
-        if let Some(node) = (0..groups.len()).find(|&node| !self.known.knows(node, groups[node])) {
+        if let Some(node) = (0..groups.len()).find(|&node| !self.cache.has_times(node, groups[node])) {
             let gpus = arrangement.ranks[node].len();
             return Err(Error::NoTimes { node: self.problem.nodes[node].name.clone(), gpus });
         }
-        Ok(Numbered { groups, order: arrangement.order.iter().map(|&node| node as u32).collect() })
+        Ok(NumberedArrangement { groups, order: arrangement.order.iter().map(|&node| node as u32).collect() })
     }
 
-    pub(crate) fn arrangement(&self, numbered: &Numbered) -> Arrangement {
+    pub(crate) fn arrangement(&self, numbered: &NumberedArrangement) -> Arrangement {
         Arrangement {
             ranks: numbered.groups.iter().map(|&group| self.ranks(group).to_vec()).collect(),
             order: numbered.order.iter().map(|&node| node as usize).collect(),
@@ -237,23 +237,23 @@ impl<'p> Evaluator<'p> {
     }
 
     /// The iteration time in the steady state, and the classes whose lanes are left as the last iteration left them.
-    pub(crate) fn time(&mut self, numbered: &Numbered) -> Result<(PlanTime, Rc<Classes>)> {
+    pub(crate) fn time(&mut self, numbered: &NumberedArrangement) -> Result<(PlanTime, Rc<Classes>)> {
         self.run(numbered, &mut (), |_| false)
     }
 
-    /// As [`time`](Self::time), but where what is known after an iteration `is_enough` already, only that: lower bounds of both times.
-    pub(crate) fn time_unless(
+    /// As [`time`](Self::time), but where what is cache after an iteration `is_enough` already, only that: lower bounds of both times.
+    pub(crate) fn time_with_cutoff(
         &mut self,
-        numbered: &Numbered,
+        numbered: &NumberedArrangement,
         is_enough: impl Fn(PlanTime) -> bool,
     ) -> Result<(PlanTime, Rc<Classes>)> {
         self.run(numbered, &mut (), is_enough)
     }
 
-    /// As [`time_unless`](Self::time_unless); the recorder is told of the iterations that are run, one after another.
+    /// As [`time_with_cutoff`](Self::time_with_cutoff); the recorder is told of the iterations that are run, one after another.
     pub(crate) fn run<R: Recorder>(
         &mut self,
-        numbered: &Numbered,
+        numbered: &NumberedArrangement,
         recorder: &mut R,
         is_enough: impl Fn(PlanTime) -> bool,
     ) -> Result<(PlanTime, Rc<Classes>)> {
@@ -276,12 +276,12 @@ impl<'p> Evaluator<'p> {
         self.lanes.reset(classes.len());
         self.ends.reset(classes.len());
         let iteration_us = loop {
-            self.lanes.run(&program, &mut self.known, recorder);
+            self.lanes.run(&program, &mut self.cache, recorder);
             self.ends.push(&self.lanes.compute);
             if let Some(iteration_us) = self.ends.period() {
                 break iteration_us;
             }
-            let least = self.least_time(&classes);
+            let least = self.min_time(&classes);
             if is_enough(least) {
                 return Ok((least, classes));
             }
@@ -293,18 +293,18 @@ impl<'p> Evaluator<'p> {
     }
 
     /// The classes of the ranks of an arrangement, whose groups are in use from now on.
-    pub(crate) fn classes_of(&mut self, numbered: &Numbered) -> Result<Rc<Classes>> {
+    pub(crate) fn classes_of(&mut self, numbered: &NumberedArrangement) -> Result<Rc<Classes>> {
         self.number_groups(numbered);
         self.recomputation.set(self.problem, &self.structure, &self.slots.nodes, &numbered.order);
         self.classes()
     }
 
     /// The arrangement whose groups are in use.
-    pub(crate) fn placed<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> Placed<'a> {
-        Placed {
+    pub(crate) fn memory_model<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> MemoryModel<'a> {
+        MemoryModel {
             problem: self.problem,
             structure: &self.structure,
-            known: &self.known,
+            cache: &self.cache,
             classes,
             groups: &self.slots.nodes,
             parameter_groups: &self.slots.parameters,
@@ -315,20 +315,20 @@ impl<'p> Evaluator<'p> {
     }
 
     /// By node: the most that it needs on a rank, on any group that was met.
-    pub(crate) fn most_memory(&self) -> &[NodeMemory] {
-        self.known.most_memory()
+    pub(crate) fn max_memory(&self) -> &[NodeMemory] {
+        self.cache.max_memory()
     }
 
     /// Lower bounds of both times, after an iteration: no lane takes less than all that is on it.
-    fn least_time(&self, classes: &Classes) -> PlanTime {
-        let (mut iteration_us, mut gpu_time_us) = (self.ends.least_period(), 0.0);
+    fn min_time(&self, classes: &Classes) -> PlanTime {
+        let (mut iteration_us, mut gpu_time_us) = (self.ends.min_period(), 0.0);
         for class in 0..classes.len() {
             let busy_us = later(self.lanes.computed[class].total(), self.lanes.transferred[class].total());
             iteration_us = later(iteration_us, busy_us);
             gpu_time_us += classes.size(class) as f64 * busy_us;
         }
         // Never above the time by rounding.
-        let rounded = 1.0 - STEADY;
+        let rounded = 1.0 - STEADY_TOLERANCE;
         PlanTime { iteration_us: rounded * iteration_us, gpu_time_us: rounded * gpu_time_us }
     }
 
@@ -341,11 +341,11 @@ impl<'p> Evaluator<'p> {
     }
 
     /// Sets the slots of an arrangement's groups.
-    fn number_groups(&mut self, numbered: &Numbered) {
+    fn number_groups(&mut self, numbered: &NumberedArrangement) {
         let (parameters, all_parameters) = self.parameter_groups(numbered);
-        let (known, slots) = (&mut self.known, &mut self.slots);
-        slots.by_group.resize(known.groups.count(), UNUSED);
-        let mut used = std::mem::take(&mut known.used);
+        let (cache, slots) = (&mut self.cache, &mut self.slots);
+        slots.by_group.resize(cache.groups.count(), UNUSED);
+        let mut used = std::mem::take(&mut cache.used);
         used.clear();
         let others = parameters.iter().flatten().chain(&all_parameters);
         for &group in numbered.groups.iter().chain(others) {
@@ -366,17 +366,20 @@ impl<'p> Evaluator<'p> {
         for &group in &used {
             slots.by_group[group as usize] = UNUSED;
         }
-        known.uses(used);
+        cache.set_used_groups(used);
     }
 
     /// By node: who holds the parameters that it owns, where not always the node's own group does; and who holds any, where their
     /// norm is needed.
-    fn parameter_groups(&mut self, numbered: &Numbered) -> (Option<Vec<GroupId>>, Option<GroupId>) {
+    fn parameter_groups(
+        &mut self,
+        numbered: &NumberedArrangement,
+    ) -> (Option<Vec<GroupId>>, Option<GroupId>) {
         let mut groups = None;
         for (node, users) in self.structure.users.iter().enumerate() {
             if users.iter().any(|&user| numbered.groups[user] != numbered.groups[node]) {
                 let of_users = users.iter().map(|&user| numbered.groups[user]);
-                let union = self.known.union(self.problem, of_users);
+                let union = self.cache.union(self.problem, of_users);
                 groups.get_or_insert_with(|| numbered.groups.clone())[node] = union;
             }
         }
@@ -386,22 +389,22 @@ impl<'p> Evaluator<'p> {
         let held = groups.as_ref().unwrap_or(&numbered.groups);
         let of_owners = (0..held.len()).filter(|&node| !self.structure.users[node].is_empty());
         let of_owners: Vec<GroupId> = of_owners.map(|node| held[node]).collect();
-        let all = (!of_owners.is_empty()).then(|| self.known.union(self.problem, of_owners.into_iter()));
+        let all = (!of_owners.is_empty()).then(|| self.cache.union(self.problem, of_owners.into_iter()));
         (groups, all)
     }
 
     /// The classes of the groups in use.
     fn classes(&mut self) -> Result<Rc<Classes>> {
-        let used = &self.known.used[..];
-        if let Some(known) = self.classes.get(used) {
-            return Ok(Rc::clone(known));
+        let used = &self.cache.used[..];
+        if let Some(cache) = self.classes.get(used) {
+            return Ok(Rc::clone(cache));
         }
-        let larger = |count| self.known.costs.ranks_with_larger_shard(count);
-        let classes = Rc::new(Classes::new(&self.known.groups, used, self.problem.gpus, larger));
+        let larger = |count| self.cache.costs.ranks_with_larger_shard(count);
+        let classes = Rc::new(Classes::new(&self.cache.groups, used, self.problem.gpus, larger));
         if classes.len() > usize::from(crate::groups::Class::MAX) {
             return Err(Error::TooManyClasses { classes: classes.len() });
         }
-        if self.classes.len() == MOST_KNOWN_CLASSES {
+        if self.classes.len() == MAX_CACHED_CLASSES {
             self.classes.clear();
         }
         self.classes.insert(used.into(), Rc::clone(&classes));

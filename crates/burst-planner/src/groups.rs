@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::costs::Share;
+use crate::costs::ShardSize;
 
 /// The number of a list of ranks.
 pub(crate) type GroupId = u32;
@@ -15,12 +15,12 @@ pub(crate) type Slot = u32;
 
 /// Ranks that follow each other, upwards or downwards.
 #[derive(Debug, Clone)]
-struct Stretch {
+struct RankRange {
     ranks: Range<usize>,
     is_descending: bool,
 }
 
-impl Stretch {
+impl RankRange {
     fn of(list: &[usize]) -> Option<Self> {
         let follow = |step: fn(usize) -> usize| list.windows(2).all(|pair| step(pair[0]) == pair[1]);
         let is_descending = list.len() > 1 && follow(|rank| rank.wrapping_sub(1));
@@ -41,7 +41,7 @@ impl Stretch {
 pub(crate) struct Groups {
     lists: Vec<Rc<[usize]>>,
     /// By group: its ranks where they follow each other, upwards or downwards.
-    stretches: Vec<Option<Stretch>>,
+    ranges: Vec<Option<RankRange>>,
     numbers: FxHashMap<Rc<[usize]>, GroupId>,
     /// By first rank and length: the same for ranks that follow each other.
     of_range: FxHashMap<(usize, usize), GroupId>,
@@ -54,7 +54,7 @@ impl Groups {
         }
         let (ranks, number) = (Rc::<[usize]>::from(ranks), self.lists.len() as GroupId);
         self.lists.push(Rc::clone(&ranks));
-        self.stretches.push(Stretch::of(&ranks));
+        self.ranges.push(RankRange::of(&ranks));
         self.numbers.insert(ranks, number);
         number
     }
@@ -91,7 +91,7 @@ pub(crate) type Class = u16;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) class: Class,
-    pub(crate) share: Share,
+    pub(crate) share: ShardSize,
 }
 
 /// The classes of the ranks that are in any of some groups.
@@ -114,31 +114,28 @@ impl Classes {
         world: usize,
         larger: impl Fn(usize) -> usize,
     ) -> Self {
-        let stretches: Option<Vec<&Stretch>> =
-            used.iter().map(|&group| groups.stretches[group as usize].as_ref()).collect();
-        match stretches {
-            Some(stretches) => Self::of_stretches(&stretches, larger),
+        let ranges: Option<Vec<&RankRange>> =
+            used.iter().map(|&group| groups.ranges[group as usize].as_ref()).collect();
+        match ranges {
+            Some(ranges) => Self::of_ranges(&ranges, larger),
             None => Self::refined(groups, used, world, larger),
         }
     }
 
     /// Divides the ranks wherever a group or its larger shares begin or end.
-    fn of_stretches(stretches: &[&Stretch], larger: impl Fn(usize) -> usize) -> Self {
-        let with_larger: Vec<(&Range<usize>, Range<usize>)> = stretches
-            .iter()
-            .map(|stretch| (&stretch.ranks, stretch.first(larger(stretch.ranks.len()))))
-            .collect();
-        let mut borders = Vec::with_capacity(4 * stretches.len());
+    fn of_ranges(ranges: &[&RankRange], larger: impl Fn(usize) -> usize) -> Self {
+        let with_larger: Vec<(&Range<usize>, Range<usize>)> =
+            ranges.iter().map(|range| (&range.ranks, range.first(larger(range.ranks.len())))).collect();
+        let mut borders = Vec::with_capacity(4 * ranges.len());
         for (ranks, larger) in &with_larger {
             borders.extend([ranks.start, larger.start, larger.end, ranks.end]);
         }
         borders.sort_unstable();
         borders.dedup();
-        let is_used =
-            |part: &Range<usize>| stretches.iter().any(|stretch| stretch.ranks.contains(&part.start));
+        let is_used = |part: &Range<usize>| ranges.iter().any(|range| range.ranks.contains(&part.start));
         let parts: Vec<Range<usize>> =
             borders.windows(2).map(|ends| ends[0]..ends[1]).filter(is_used).collect();
-        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(stretches.len() + 1));
+        let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(ranges.len() + 1));
         for (ranks, larger) in &with_larger {
             starts.push(members.len() as u32);
             let first = parts.partition_point(|part| part.start < ranks.start);
@@ -146,7 +143,7 @@ impl Classes {
                 if part.start >= ranks.end {
                     break;
                 }
-                let share = if larger.contains(&part.start) { Share::Larger } else { Share::Smaller };
+                let share = if larger.contains(&part.start) { ShardSize::Larger } else { ShardSize::Smaller };
                 members.push(Member { class: class as Class, share });
             }
         }
@@ -188,7 +185,7 @@ impl Classes {
             let larger = larger(list.len());
             for (position, rank) in list.iter().enumerate() {
                 let class = numbers[&class_of[*rank]];
-                let share = if position < larger { Share::Larger } else { Share::Smaller };
+                let share = if position < larger { ShardSize::Larger } else { ShardSize::Smaller };
                 if listed[class] != slot {
                     listed[class] = slot;
                     members.push(Member { class: class as Class, share });

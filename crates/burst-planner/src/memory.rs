@@ -1,12 +1,12 @@
 //! What ranks hold, and whether they have room for it.
 
 use crate::groups::Classes;
-use crate::placed;
+use crate::memory_model;
 use crate::{Arrangement, Evaluator};
 use crate::{Error, Result};
 
 /// An error names so many nodes.
-const NAMED: usize = 3;
+const MAX_NAMED_NODES: usize = 3;
 
 impl Evaluator<'_> {
     /// What each rank holds, bytes: what its nodes need by the [costs](crate::CostModel::memory), parameters with their state, copies
@@ -38,23 +38,23 @@ impl Evaluator<'_> {
         let fullest = (0..held.len()).rev().max_by_key(|&class| held[class]);
         let Some(fullest) = fullest.filter(|&class| held[class] > limit_bytes) else { return Ok(()) };
         let mut by_node = vec![0_u64; numbered.groups.len()];
-        self.placed(&classes, &numbered.order).each(|class, node, bytes| {
+        self.memory_model(&classes, &numbered.order).each(|class, node, bytes| {
             if usize::from(class) == fullest {
                 by_node[node] = by_node[node].saturating_add(bytes);
             }
         });
         let mut nodes: Vec<usize> = (0..by_node.len()).filter(|&node| by_node[node] > 0).collect();
         nodes.sort_by_key(|&node| std::cmp::Reverse(by_node[node]));
-        nodes.truncate(NAMED);
+        nodes.truncate(MAX_NAMED_NODES);
         let name = |node: usize| (self.problem().nodes[node].name.clone(), by_node[node]);
         let nodes = nodes.into_iter().map(name).collect();
         Err(Error::MemoryExceeded { limit_bytes, needed_bytes: held[fullest], nodes })
     }
 
     /// By how much the fullest rank of the arrangement that was evaluated last is above the limit: 1 where nothing is.
-    pub(crate) fn overfull(&self, classes: &Classes, order: &[u32]) -> f64 {
+    pub(crate) fn memory_excess(&self, classes: &Classes, order: &[u32]) -> f64 {
         let Some(limit_bytes) = self.problem().memory_limit_bytes else { return 1.0 };
-        if self.most_held() <= limit_bytes {
+        if self.max_held_bytes() <= limit_bytes {
             return 1.0;
         }
         let most = self.held(classes, order).into_iter().max().unwrap_or(0);
@@ -62,14 +62,14 @@ impl Evaluator<'_> {
     }
 
     /// No rank holds more, whatever is on it.
-    fn most_held(&self) -> u64 {
-        placed::most_held(self.problem(), self.structure(), self.most_memory())
+    fn max_held_bytes(&self) -> u64 {
+        memory_model::max_held_bytes(self.problem(), self.structure(), self.max_memory())
     }
 
     /// By class.
     fn held(&self, classes: &Classes, order: &[u32]) -> Vec<u64> {
         let mut held = vec![0_u64; classes.len()];
-        self.placed(classes, order).each(|class, _, bytes| {
+        self.memory_model(classes, order).each(|class, _, bytes| {
             let held = &mut held[usize::from(class)];
             *held = held.saturating_add(bytes);
         });

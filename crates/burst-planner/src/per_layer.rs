@@ -21,9 +21,9 @@
 //! [`plan`] builds such a chain from a [`PlanProblem`]; [`LayerChain`] is for layer times from elsewhere.
 
 use crate::evaluator::{Evaluator, Plan};
-use crate::problem::Structure;
+use crate::problem::ProblemGraph;
 use crate::search::check_limit;
-use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, Share};
+use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, ShardSize};
 
 /// Layers that take no longer than this on one GPU have no limit, microseconds.
 const EXEMPT_US: f64 = 300.0;
@@ -72,7 +72,7 @@ struct Reached {
 /// Those of [`LayerChain::from_problem`], [`LayerChain::choose`] and [`Evaluator::evaluate`].
 pub fn plan(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Result<Plan> {
     let chain = LayerChain::from_problem(problem, costs)?;
-    let order = Structure::new(problem)?.order;
+    let order = ProblemGraph::new(problem)?.order;
     let chosen = chain.choose(limit)?;
     let mut ranks = vec![Vec::new(); problem.nodes.len()];
     for ((&node, layer), option) in order.iter().zip(&chain.layers).zip(chosen) {
@@ -95,7 +95,7 @@ impl LayerChain {
         if problem.memory_limit_bytes.is_some() {
             return Err(Error::MemoryLimitPerLayer);
         }
-        let structure = Structure::new(problem)?;
+        let structure = ProblemGraph::new(problem)?;
         check_chain(problem, &structure)?;
         let mut layers: Vec<Layer> = Vec::with_capacity(problem.nodes.len());
         let mut before: Option<usize> = None;
@@ -103,7 +103,7 @@ impl LayerChain {
             let node = &problem.nodes[index];
             let options = node.gpu_counts.iter().filter(|&&gpus| gpus <= problem.gpus);
             let options = options.map(|&gpus| {
-                let steps = costs.compute(NodeId(index), gpus, Share::Larger);
+                let steps = costs.compute(NodeId(index), gpus, ShardSize::Larger);
                 let steps = steps.ok_or_else(|| Error::NoTimes { node: node.name.clone(), gpus })?;
                 let backward_us = if structure.needs_gradient[index] { steps.backward_us } else { 0.0 };
                 let all_reduce_us = all_reduce_us(problem, costs, node.gradient_bytes, gpus);
@@ -225,7 +225,7 @@ fn ascending_gpus(options: &[LayerOption]) -> Vec<usize> {
     order
 }
 
-fn check_chain(problem: &PlanProblem, structure: &Structure) -> Result<()> {
+fn check_chain(problem: &PlanProblem, structure: &ProblemGraph) -> Result<()> {
     let not_a_chain = |node: usize| Err(Error::NotAChain { node: problem.nodes[node].name.clone() });
     let mut starts = 0;
     for &node in &structure.order {

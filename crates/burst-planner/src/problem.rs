@@ -153,7 +153,7 @@ impl PlanProblem {
     /// What [`validate`](Self::validate) reports.
     pub fn possible_checkpoints(&self) -> Result<Vec<NodeId>> {
         self.validate()?;
-        Ok(Structure::new(self)?.possible_checkpoints().map(NodeId).collect())
+        Ok(ProblemGraph::new(self)?.possible_checkpoints().map(NodeId).collect())
     }
 
     /// Adds a node and returns its index.
@@ -213,7 +213,7 @@ impl PlanProblem {
                 return Err(Error::DuplicateEdge { first, second: edge, from, to });
             }
         }
-        let structure = Structure::new(self)?;
+        let structure = ProblemGraph::new(self)?;
         let is_wrong =
             |&NodeId(node): &NodeId| self.nodes.get(node).is_none() || !structure.can_be_checkpoint(node);
         self.checkpoints.iter().copied().find(is_wrong).map_or(Ok(()), |NodeId(node)| {
@@ -225,7 +225,7 @@ impl PlanProblem {
 
 /// What follows from the nodes and edges alone.
 #[derive(Debug, Clone)]
-pub(crate) struct Structure {
+pub(crate) struct ProblemGraph {
     pub(crate) producers: Vec<Vec<usize>>,
     pub(crate) consumers: Vec<Vec<usize>>,
     /// By node: whether anything learns from the gradient of its output.
@@ -236,7 +236,7 @@ pub(crate) struct Structure {
     pub(crate) order: Vec<usize>,
 }
 
-impl Structure {
+impl ProblemGraph {
     /// Whether some node has several producers or consumers.
     pub(crate) fn has_branches(&self) -> bool {
         self.producers.iter().chain(&self.consumers).any(|near| near.len() > 1)

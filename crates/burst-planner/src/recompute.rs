@@ -1,7 +1,7 @@
 //! Which outputs are kept for the backward pass, and which are computed again in it.
 
 use crate::groups::Slot;
-use crate::problem::{PlanProblem, Structure};
+use crate::problem::{PlanProblem, ProblemGraph};
 
 /// What becomes of the outputs of an arrangement's nodes: see [the page of the model](super).
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl Recomputation {
     pub(crate) fn set(
         &mut self,
         problem: &PlanProblem,
-        structure: &Structure,
+        structure: &ProblemGraph,
         groups: &[Slot],
         order: &[u32],
     ) {
@@ -86,7 +86,7 @@ impl Recomputation {
     }
 }
 
-impl Structure {
+impl ProblemGraph {
     /// The nodes that can be checkpoints: every other node comes before or after one of them, and some after. In the structure's order.
     /// O(nodes x (nodes + edges)).
     pub(crate) fn possible_checkpoints(&self) -> impl Iterator<Item = usize> + '_ {

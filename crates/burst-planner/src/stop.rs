@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Ends the search within some milliseconds, with [`Error::Stopped`].
+    /// IterationEnds the search within some milliseconds, with [`Error::Stopped`].
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

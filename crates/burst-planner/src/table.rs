@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::costs::{CostBounds, CostModel, NodeMemory, Share, StepTimes};
+use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes};
 use crate::error::check_time;
 use crate::{Error, NodeId, Result};
 use crate::{Node, PlanProblem};
 
 /// So many GPUs a problem that is read from a file may have: ranks are listed one by one.
-const MOST_GPUS: usize = 65_536;
+const MAX_GPUS: usize = 65_536;
 
 /// What moving a node's output takes, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -124,8 +124,8 @@ impl TableCosts {
     /// [`Error::NoTimes`], [`Error::NoTransfer`], [`Error::NoAllReduce`] and [`Error::TimesOverflow`].
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
         problem.validate()?;
-        if problem.gpus > MOST_GPUS {
-            return Err(Error::TooManyGpus { gpus: problem.gpus, most: MOST_GPUS });
+        if problem.gpus > MAX_GPUS {
+            return Err(Error::TooManyGpus { gpus: problem.gpus, max: MAX_GPUS });
         }
         for (index, node) in problem.nodes.iter().enumerate() {
             self.check_steps(index, node, problem.gpus)?;
@@ -215,11 +215,11 @@ impl TableCosts {
 }
 
 impl CostModel for TableCosts {
-    fn compute(&self, node: NodeId, ranks: usize, _share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, _share: ShardSize) -> Option<StepTimes> {
         self.steps.get(node.0)?.get(&ranks).copied()
     }
 
-    fn memory(&self, node: NodeId, ranks: usize, _share: Share) -> NodeMemory {
+    fn memory(&self, node: NodeId, ranks: usize, _share: ShardSize) -> NodeMemory {
         let of_count = |table: &[BTreeMap<usize, u64>]| table.get(node.0)?.get(&ranks).copied();
         let (held, saved) = (of_count(&self.held_bytes), of_count(&self.saved_bytes));
         let output = self.output_bytes.get(node.0).copied().unwrap_or(0);

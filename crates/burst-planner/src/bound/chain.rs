@@ -195,7 +195,7 @@ impl Weighing<'_> {
                 if !self.anchor.meets(self.bound, place, option) || !self.is_allowed(place, index) {
                     continue;
                 }
-                if self.least_before(&tables, place, index) + tables.after[place][index].0 >= best {
+                if self.min_before(&tables, place, index) + tables.after[place][index].0 >= best {
                     continue;
                 }
                 for rest in self.rests(&tables, place, index) {
@@ -234,7 +234,7 @@ impl Weighing<'_> {
     }
 
     /// The least before a node, where only the cycle of the first node's ranks counts.
-    fn least_before(&self, tables: &Tables, place: usize, option: usize) -> f64 {
+    fn min_before(&self, tables: &Tables, place: usize, option: usize) -> f64 {
         let Some(before) = place.checked_sub(1) else { return 0.0 };
         let whole = tables.before.last().map_or(&[][..], |of_share| &of_share[before]);
         let values = whole.iter().enumerate();
@@ -362,7 +362,7 @@ impl Bound {
         if best >= enough || (price <= 0.0 && most < MANY_LABELS) {
             best
         } else {
-            best.max(self.least_within(case, (budget_us, enough), price, most))
+            best.max(self.labels_within(case, (budget_us, enough), price, most))
         }
     }
 }

@@ -6,7 +6,7 @@
 
 /// What a list of ranks has of the first node's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Holds {
+pub(super) enum FirstNodeRanks {
     /// One that has the larger share there, or more.
     #[default]
     Larger,
@@ -40,7 +40,7 @@ pub(super) struct Exposure {
 #[derive(Debug, Clone, Copy, Default)]
 struct Family {
     /// How many ranks with the larger share can be in the first of them.
-    most_larger: f64,
+    max_larger: f64,
     /// How many of its ranks have updates, and how many of these can have the larger share.
     ranks: f64,
     larger: f64,
@@ -49,46 +49,46 @@ struct Family {
 }
 
 impl Family {
-    fn with_most_larger(most_larger: f64) -> Self {
-        Self { most_larger, ..Self::default() }
+    fn with_max_larger(max_larger: f64) -> Self {
+        Self { max_larger, ..Self::default() }
     }
 }
 
 impl Exposure {
     /// Nothing else is known yet.
     pub(super) fn new(each_us: f64, ranks: f64, smaller: f64, sooner_us: f64) -> Self {
-        let family = Family::with_most_larger(ranks - smaller);
+        let family = Family::with_max_larger(ranks - smaller);
         Self { each_us, ranks, smaller, sooner_us, family, ..Self::default() }
     }
 
     /// A list comes that was not chosen from the one before.
     pub(super) fn begin_family(&mut self) {
         self.spared_us += self.spared_by_family_us();
-        self.family = Family::with_most_larger(self.ranks - self.smaller);
+        self.family = Family::with_max_larger(self.ranks - self.smaller);
     }
 
     /// The first list of the family has at most so many ranks with the larger share.
     pub(super) fn limit_larger(&mut self, most: f64) {
-        self.family.most_larger = self.family.most_larger.min(most);
+        self.family.max_larger = self.family.max_larger.min(most);
     }
 
     /// Adds a node on a list of so many ranks.
-    pub(super) fn add(&mut self, gpus: f64, update_us: f64, holds: Holds) {
-        if self.each_us <= 0.0 || holds == Holds::Nothing {
+    pub(super) fn add(&mut self, gpus: f64, update_us: f64, holds: FirstNodeRanks) {
+        if self.each_us <= 0.0 || holds == FirstNodeRanks::Nothing {
             return;
         }
         let before = self.family;
         let family = &mut self.family;
         if family.ranks <= 0.0 && update_us > 0.0 {
-            (family.ranks, family.larger) = (gpus, gpus.min(family.most_larger));
+            (family.ranks, family.larger) = (gpus, gpus.min(family.max_larger));
         }
-        if holds == Holds::Smaller {
+        if holds == FirstNodeRanks::Smaller {
             family.larger = family.larger.min((family.ranks - gpus).max(0.0));
         }
         family.updates_us += update_us * gpus.min(family.larger);
         let smaller = |family: &Family| (family.ranks - family.larger).min(self.smaller);
         self.with_updates += smaller(family) - smaller(&before);
-        let can_be_smaller = if holds == Holds::Larger { gpus - 1.0 } else { gpus };
+        let can_be_smaller = if holds == FirstNodeRanks::Larger { gpus - 1.0 } else { gpus };
         self.updates_us += update_us.min(self.sooner_us) * can_be_smaller.min(self.smaller);
     }
 
@@ -104,7 +104,7 @@ impl Exposure {
     }
 
     /// The most that it is, whatever follows: later lists of the family may leave out ranks that have the larger share.
-    pub(super) fn most_us(&self) -> f64 {
+    pub(super) fn max_us(&self) -> f64 {
         self.larger_us().max(0.0) + self.each_us * self.smaller
     }
 
@@ -120,8 +120,8 @@ impl Exposure {
     /// Whether it is no less than the other one, whatever follows; never where the first nodes are not on the same ranks.
     pub(super) fn is_no_less(&self, other: &Self) -> bool {
         let first = |of: &Self| {
-            let Family { most_larger, ranks, larger, .. } = of.family;
-            [of.each_us, of.ranks, of.smaller, of.sooner_us, most_larger, ranks, larger]
+            let Family { max_larger, ranks, larger, .. } = of.family;
+            [of.each_us, of.ranks, of.smaller, of.sooner_us, max_larger, ranks, larger]
         };
         std::iter::zip(first(self), first(other)).all(|(one, other)| one.total_cmp(&other).is_eq())
             && self.with_updates <= other.with_updates

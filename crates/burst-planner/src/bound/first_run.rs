@@ -48,7 +48,7 @@ impl Buckets<'_> {
             let Some(option) = option(place) else { continue };
             to_come -= option.backward_us;
             waiting_us += option.update_us;
-            most_waiting_us += option.most_update_us;
+            most_waiting_us += option.max_update_us;
             bytes = bytes.saturating_add(self.gradient_bytes[place]);
             let is_full = bytes > 0 && self.bucket_bytes.is_some_and(|most| bytes >= most);
             if bytes > 0 && (is_full || place == places.start) {

@@ -8,7 +8,7 @@ use super::weights::Weights;
 use super::{Bound, BoundOption};
 
 /// The choices that were met in a region, as a mixture in which later ones have more weight.
-struct Met {
+struct MeanChoice {
     /// By node: its steps, forward and back.
     nodes: Vec<(f64, f64)>,
     /// By edge: what moves along it.
@@ -18,10 +18,10 @@ struct Met {
 }
 
 /// A region with what is known of it.
-struct KnownRegion {
+struct RegionState {
     region: Region,
     flow: Flow,
-    met: Met,
+    met: MeanChoice,
     /// By option of its entry and of its exit: the most that any flow so far has as its least.
     least: Vec<f64>,
     solution: Solution,
@@ -35,18 +35,18 @@ pub(super) struct Sum<'s> {
 }
 
 /// All regions, from one sum to the next: what is a good flow for one is a good one for others.
-pub(super) struct Game(Vec<KnownRegion>);
+pub(super) struct RegionGame(Vec<RegionState>);
 
 impl Bound {
-    pub(super) fn game(&self) -> Game {
-        Game(self.regions().into_iter().map(|region| self.first_known(region)).collect())
+    pub(super) fn game(&self) -> RegionGame {
+        RegionGame(self.regions().into_iter().map(|region| self.first_known(region)).collect())
     }
 
     /// The bound of arrangements whose widest early node has a count of this case, with the least of each region found by itself for each
     /// pair of options at its ends: the best of the bounds of several flows. It is not looked for beyond `enough`.
     pub(super) fn by_regions(
         &self,
-        game: &mut Game,
+        game: &mut RegionGame,
         sum: &Sum<'_>,
         case: Case,
         enough: f64,
@@ -85,7 +85,7 @@ impl Bound {
     }
 
     /// Begins with the longest path by the fastest steps of all nodes.
-    fn first_known(&self, region: Region) -> KnownRegion {
+    fn first_known(&self, region: Region) -> RegionState {
         let fastest = |place: usize| {
             let options = self.nodes[place].options.iter();
             options.fold((f64::INFINITY, f64::INFINITY), |least, option| {
@@ -95,15 +95,15 @@ impl Bound {
         let nodes: Vec<(f64, f64)> = (region.begin..region.end).map(fastest).collect();
         let edges = vec![(0.0, 0.0); region.edges.len()];
         let flow = Flow { nodes: vec![(0.0, 0.0); nodes.len()], edges: edges.clone(), work: (0.0, 0.0) };
-        let met = Met { nodes, edges, work: (0.0, 0.0) };
-        let mut known = KnownRegion { region, flow, met, least: Vec::new(), solution: Solution::default() };
+        let met = MeanChoice { nodes, edges, work: (0.0, 0.0) };
+        let mut known = RegionState { region, flow, met, least: Vec::new(), solution: Solution::default() };
         self.answer(&mut known, (1.0, 1.0), 1.0);
         known
     }
 
     /// Adds a choice to those that were met.
-    fn meet(&self, known: &mut KnownRegion, choice: &[usize], step: f64) {
-        let KnownRegion { region, met, .. } = known;
+    fn meet(&self, known: &mut RegionState, choice: &[usize], step: f64) {
+        let RegionState { region, met, .. } = known;
         let mut work = (0.0, 0.0);
         for (place, mean) in (region.begin..region.end).zip(&mut met.nodes) {
             let option = &self.nodes[place].options[choice[place]];
@@ -118,8 +118,8 @@ impl Bound {
     }
 
     /// Moves the flow towards what takes longest by what was met, forward and back: a path or work.
-    fn answer(&self, known: &mut KnownRegion, factors: (f64, f64), step: f64) {
-        let KnownRegion { region, flow, met, .. } = known;
+    fn answer(&self, known: &mut RegionState, factors: (f64, f64), step: f64) {
+        let RegionState { region, flow, met, .. } = known;
         let (forward, backward) = factors;
         let is_window = self.is_window(region.part);
         for (weight, factor) in [(first as fn(&mut (f64, f64)) -> &mut f64, forward), (second, backward)] {

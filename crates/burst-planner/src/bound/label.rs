@@ -1,10 +1,10 @@
 //! What the first nodes of a chain take at least, and which of that is worth knowing.
 
-use super::exposure::{Exposure, Holds};
+use super::exposure::{Exposure, FirstNodeRanks};
 use super::first_run::FirstRun;
 
 /// So many labels before it, by time, a label is compared with.
-const LOOKED_AT: usize = 128;
+const COMPARED_LABELS: usize = 128;
 
 /// What the nodes up to some place take at least, with one of the last one's options.
 ///
@@ -32,7 +32,7 @@ pub(super) struct Label {
     /// As many, among those that the last node's ranks were chosen from.
     pub(super) beyond: (f64, f64),
     /// What the last node's ranks have of the first one's.
-    pub(super) holds: Holds,
+    pub(super) holds: FirstNodeRanks,
     /// Where the way to it is listed; the way to the node before it, until it is kept.
     pub(super) trail: u32,
 }
@@ -105,7 +105,7 @@ impl Label {
             && self.gpu_us >= other.gpu_us
             && self.holds == other.holds
             && (self.exposure.is_no_less(&other.exposure)
-                || self.gpu_us >= other.gpu_us + other.exposure.most_us())
+                || self.gpu_us >= other.gpu_us + other.exposure.max_us())
             && self.anchor_us >= other.anchor_us
             && self.first_us >= other.first_us
             && self.shared_us >= other.shared_us
@@ -129,7 +129,7 @@ impl Label {
         self.gpu_us = self.gpu_us.min(other.gpu_us);
         self.exposure.merge(&other.exposure);
         if self.holds != other.holds {
-            self.holds = Holds::Unknown;
+            self.holds = FirstNodeRanks::Unknown;
         }
         if self.first_gpus.total_cmp(&other.first_gpus).is_ne() {
             self.first_gpus = 0.0;
@@ -168,7 +168,7 @@ fn largest(pair: (f64, f64), other: (f64, f64)) -> (f64, f64) {
 
 /// Which labels are dropped.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Dropped {
+pub(super) enum Pruning {
     /// Those that are no better than another one, whatever follows.
     Certainly,
     /// Those that are no better so far: for proposals.
@@ -176,10 +176,10 @@ pub(super) enum Dropped {
 }
 
 /// Drops labels, and merges neighbours where there are too many.
-pub(super) fn thin(front: &mut Vec<Label>, most: usize, dropped: Dropped) {
+pub(super) fn thin(front: &mut Vec<Label>, most: usize, dropped: Pruning) {
     let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
-        Dropped::Certainly => (Label::is_no_better, LOOKED_AT),
-        Dropped::Mostly => (Label::seems_no_better, 1),
+        Pruning::Certainly => (Label::is_no_better, COMPARED_LABELS),
+        Pruning::Mostly => (Label::seems_no_better, 1),
     };
     // Labels are large: their places are sorted.
     let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));

@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::chain::{Anchor, moving_gpu_us};
-use super::exposure::Holds;
+use super::exposure::FirstNodeRanks;
 use super::first_run::FirstRun;
-use super::label::{Dropped, Label, Lists, Phase, STATES, thin};
+use super::label::{Label, Lists, Phase, Pruning, STATES, thin};
 use super::search::MANY_LABELS;
 use super::step::{Ranks, Step};
 use super::{Bound, BoundOption};
@@ -21,7 +21,7 @@ type Trails = Vec<(u32, u32)>;
 type Fronts = [Vec<Label>; STATES.len()];
 
 /// What follows an option of a node at least, microseconds.
-struct Rest {
+struct Remaining {
     steps: f64,
     /// With updates that all ranks have.
     time: f64,
@@ -31,7 +31,7 @@ struct Rest {
 }
 
 /// What labels are worth keeping for.
-struct Worth {
+struct LabelLimits {
     price: f64,
     budget_us: f64,
     enough: f64,
@@ -39,12 +39,12 @@ struct Worth {
     is_limited: bool,
     /// Whether labels are told apart by what the last node's ranks have of the first one's.
     is_fine: bool,
-    dropped: Dropped,
+    dropped: Pruning,
 }
 
-impl Worth {
-    fn is_worth(&self, label: &Label, lists: Lists, rest: &Rest) -> bool {
-        if self.dropped == Dropped::Mostly && lists == Lists::Leaving {
+impl LabelLimits {
+    fn is_worth(&self, label: &Label, lists: Lists, rest: &Remaining) -> bool {
+        if self.dropped == Pruning::Mostly && lists == Lists::Leaving {
             return false;
         }
         let priced_us = label.first_us + self.price * (label.gpu_us - self.budget_us) + rest.priced;
@@ -59,20 +59,20 @@ impl Bound {
     /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. All labels are gone
     /// through but those that are no better than another one, lead beyond the budget or are no less than `enough`; where there are more
     /// than `most` for an option and a state, neighbours count as one that is at least as good as both. O(nodes x counts^2 x most).
-    pub(super) fn least_within(
+    pub(super) fn labels_within(
         &self,
         case: &Range<usize>,
         (budget_us, enough): (f64, f64),
         price: f64,
         most: usize,
     ) -> f64 {
-        let worth = Worth {
+        let worth = LabelLimits {
             price,
             budget_us,
             enough,
             is_limited: price > 0.0,
             is_fine: most >= MANY_LABELS,
-            dropped: Dropped::Certainly,
+            dropped: Pruning::Certainly,
         };
         let (labels, _) = self.labels(case, &worth, most);
         labels.iter().map(Label::time_us).fold(enough, f64::min)
@@ -85,16 +85,16 @@ impl Bound {
         }
         let all = 0..self.nodes[self.anchor].options.len();
         let (budget_us, enough) = (f64::INFINITY, f64::INFINITY);
-        let whatever = Worth {
+        let whatever = LabelLimits {
             price: 0.0,
             budget_us,
             enough,
             is_limited: true,
             is_fine: false,
-            dropped: Dropped::Mostly,
+            dropped: Pruning::Mostly,
         };
         let (mut labels, trails) = self.labels(&all, &whatever, most);
-        thin(&mut labels, most, Dropped::Mostly);
+        thin(&mut labels, most, Pruning::Mostly);
         let counts = |label: &Label| {
             let mut trail = label.trail;
             let mut counts = vec![0; self.nodes.len()];
@@ -109,7 +109,7 @@ impl Bound {
     }
 
     /// The labels of the last node, and the ways to all.
-    fn labels(&self, case: &Range<usize>, worth: &Worth, most: usize) -> (Vec<Label>, Trails) {
+    fn labels(&self, case: &Range<usize>, worth: &LabelLimits, most: usize) -> (Vec<Label>, Trails) {
         let anchor = self.anchor_of(case);
         let rests = self.rests_of_chain(case, &anchor, worth.price);
         let mut trails = Trails::new();
@@ -156,7 +156,7 @@ impl Bound {
         last: &[Fronts],
         (place, index): (usize, usize),
         anchor: &Anchor,
-        (worth, rest): (&Worth, &Rest),
+        (worth, rest): (&LabelLimits, &Remaining),
     ) -> Fronts {
         let option = &self.nodes[place].options[index];
         let is_everywhere = option.gpus >= self.gpus;
@@ -179,7 +179,7 @@ impl Bound {
             dropped: worth.dropped,
             ranks: Ranks::Apart,
             chosen: None,
-            holds: Holds::Larger,
+            holds: FirstNodeRanks::Larger,
         };
         let mut fronts = Fronts::default();
         let mut add = |step: &Step<'_>, label: Label, (phase, before): (Phase, Lists)| {
@@ -211,7 +211,7 @@ impl Bound {
                 Ordering::Greater => Ranks::Among,
             };
             // What is proposed is placed later.
-            let is_proof = worth.dropped == Dropped::Certainly;
+            let is_proof = worth.dropped == Pruning::Certainly;
             let can_turn = is_proof && narrowing.is_eq() && gpus > 1.0;
             // Unless one of both has all.
             let can_part = is_proof && !is_everywhere && gpus < self.gpus;
@@ -246,7 +246,7 @@ impl Bound {
                                 add(&step, label, state);
                             }
                         } else {
-                            step.holds = Holds::Unknown;
+                            step.holds = FirstNodeRanks::Unknown;
                             add(&step, label, state);
                         }
                     }
@@ -264,14 +264,14 @@ impl Bound {
     }
 
     /// What follows each node at least.
-    fn rests_of_chain(&self, case: &Range<usize>, anchor: &Anchor, price: f64) -> Vec<Vec<Rest>> {
-        let mut rests: Vec<Vec<Rest>> = Vec::with_capacity(self.nodes.len());
+    fn rests_of_chain(&self, case: &Range<usize>, anchor: &Anchor, price: f64) -> Vec<Vec<Remaining>> {
+        let mut rests: Vec<Vec<Remaining>> = Vec::with_capacity(self.nodes.len());
         for place in (0..self.nodes.len()).rev() {
             let of_option = |index: usize| {
                 let never = f64::INFINITY;
-                let mut least = Rest { steps: never, time: never, priced: never, gpu_time: never };
+                let mut least = Remaining { steps: never, time: never, priced: never, gpu_time: never };
                 let (Some(next), Some(after)) = (self.nodes.get(place + 1), rests.last()) else {
-                    return Rest { steps: 0.0, time: 0.0, priced: 0.0, gpu_time: 0.0 };
+                    return Remaining { steps: 0.0, time: 0.0, priced: 0.0, gpu_time: 0.0 };
                 };
                 for (to, option) in next.options.iter().enumerate() {
                     if place + 1 == self.anchor && !case.contains(&to) {

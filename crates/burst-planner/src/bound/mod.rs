@@ -85,7 +85,6 @@ mod first_run;
 mod flows;
 mod label;
 mod labels;
-mod moves;
 mod prices;
 mod regions;
 mod relaxation;
@@ -94,13 +93,14 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod through;
+mod transfer_bounds;
 mod weights;
 
 use crate::NodeId;
-use crate::costs::{CostModel, Share, bounds_of};
-use crate::problem::{GradientOptions, PlanProblem, Structure};
+use crate::costs::{CostModel, ShardSize, bounds_of};
+use crate::problem::{GradientOptions, PlanProblem, ProblemGraph};
 use first_run::{Buckets, FirstRun};
-use moves::{Chosen, Moves};
+use transfer_bounds::{Subset, TransferBounds};
 
 /// All that a bound on some number of GPUs is made of.
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ struct BoundNode {
     /// By option of the last producer in a chain: moving samples to the same ranks in another order.
     turned: Vec<(f64, f64)>,
     /// By option of the last producer and own option in a chain: ranks that are chosen from the producer's.
-    chosen: Vec<Vec<Vec<Chosen>>>,
+    chosen: Vec<Vec<Vec<Subset>>>,
     /// The same as `transfers` of all other producers of a node that all paths go through, in their order; empty for other nodes.
     other_transfers: Vec<Transfers>,
 }
@@ -162,7 +162,7 @@ struct BoundOption {
     less_us: (f64, f64),
     update_us: f64,
     /// On the rank where it takes longest.
-    most_update_us: f64,
+    max_update_us: f64,
     reduce_us: f64,
     /// Computing of all ranks together, with the update.
     computing_us: f64,
@@ -173,7 +173,7 @@ impl Bound {
     pub(super) fn new(
         problem: &PlanProblem,
         gpus: usize,
-        structure: &Structure,
+        structure: &ProblemGraph,
         costs: &dyn CostModel,
         is_counted: impl Fn(usize) -> bool,
     ) -> Self {
@@ -186,18 +186,18 @@ impl Bound {
             let is_known = |&count: &usize| {
                 count <= gpus
                     && is_counted(count)
-                    && costs.compute(NodeId(node), count, Share::Larger).is_some()
+                    && costs.compute(NodeId(node), count, ShardSize::Larger).is_some()
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
-        let moves = Moves { structure, costs, counts: &counts };
+        let moves = TransferBounds { structure, costs, counts: &counts };
         let transfers = |producer: usize, node: usize| moves.least(producer, node);
         let of_node = |&node: &usize| {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
             let updates = if structure.users[node].is_empty() { 0.0 } else { 1.0 };
             let option = |count: usize| {
-                let larger = costs.compute(NodeId(node), count, Share::Larger).unwrap_or_default();
-                let smaller = costs.compute(NodeId(node), count, Share::Smaller).unwrap_or_default();
+                let larger = costs.compute(NodeId(node), count, ShardSize::Larger).unwrap_or_default();
+                let smaller = costs.compute(NodeId(node), count, ShardSize::Smaller).unwrap_or_default();
                 let many = costs.ranks_with_larger_shard(count).min(count) as f64;
                 let sum = |larger: f64, smaller: f64| many * larger + (count as f64 - many) * smaller;
                 let less = |larger: f64, smaller: f64| {
@@ -213,7 +213,7 @@ impl Bound {
                         less(larger.backward_us, smaller.backward_us),
                     ),
                     update_us: updates * larger.update_us.min(smaller.update_us),
-                    most_update_us: updates * larger.update_us.max(smaller.update_us),
+                    max_update_us: updates * larger.update_us.max(smaller.update_us),
                     reduce_us: updates
                         * bounds_of(costs).min_marginal_all_reduce(problem.nodes[node].gradient_bytes, count),
                     computing_us: sum(larger.forward_us, smaller.forward_us)
@@ -267,7 +267,7 @@ impl Bound {
         if is_chain { bound.with_first_runs(problem, structure, costs) } else { bound }
     }
 
-    fn with_first_runs(self, problem: &PlanProblem, structure: &Structure, costs: &dyn CostModel) -> Self {
+    fn with_first_runs(self, problem: &PlanProblem, structure: &ProblemGraph, costs: &dyn CostModel) -> Self {
         let gradient_bytes: Vec<u64> =
             structure.order.iter().map(|&node| problem.nodes[node].gradient_bytes).collect();
         let GradientOptions { bucket_bytes, overlap, .. } = problem.gradients;
@@ -298,7 +298,7 @@ impl BoundOption {
 }
 
 /// Divides the nodes at those that all paths go through.
-fn parts(nodes: &mut [BoundNode], structure: &Structure, places: &[usize]) -> Vec<Vec<usize>> {
+fn parts(nodes: &mut [BoundNode], structure: &ProblemGraph, places: &[usize]) -> Vec<Vec<usize>> {
     // The farthest place that an edge from before a node leads to: if it is that node, and no path begins later, all paths go
     // through it.
     let count = nodes.len();

@@ -40,7 +40,7 @@ impl Bound {
     /// options `case`.
     pub(super) fn solve(&self, weights: &Weights, case: &Range<usize>, tail: f64, price: f64) -> Solved {
         let factors = self.factors(weights, tail);
-        let anchor = self.least_of(case);
+        let anchor = self.min_option(case);
         // By node and option.
         let mut values: Vec<Vec<f64>> = Vec::with_capacity(self.nodes.len());
         for (place, node) in self.nodes.iter().enumerate() {
@@ -120,7 +120,7 @@ impl Bound {
     }
 
     /// What any of some options of the anchor has at least: the smallest count shares ranks with the fewest nodes.
-    pub(super) fn least_of(&self, case: &Range<usize>) -> BoundOption {
+    pub(super) fn min_option(&self, case: &Range<usize>) -> BoundOption {
         let options = &self.nodes[self.anchor].options[case.clone()];
         options[0]
     }

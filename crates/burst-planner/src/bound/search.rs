@@ -9,7 +9,7 @@ use super::weights::Weights;
 use super::{Bound, BoundNode, longest_update};
 
 /// Into how many ranges the options of the anchor are divided at most.
-const MOST_CASES: usize = 12;
+const MAX_CASES: usize = 12;
 /// How often weights are moved at most.
 const ROUNDS: usize = 16;
 /// How much the optimiser's steps count instead of what other ranks do before these can begin: tried in turns.
@@ -30,7 +30,7 @@ const LABELS: usize = 20_000_000;
 /// Where an option of a node can have so many of them, they are told apart by more.
 pub(super) const MANY_LABELS: usize = 400;
 /// It may have so many then. Mostly there are far fewer.
-const MOST_LABELS: usize = 5_000;
+const MAX_LABELS: usize = 5_000;
 
 /// How closely a bound is looked for.
 struct Effort {
@@ -51,7 +51,7 @@ impl Bound {
         for case in self.cases(cases) {
             let (mut bound, mut of_least): (f64, _) = (0.0, None);
             if self.is_chain {
-                bound = self.chain_within_case(&case, budget_us, least, self.most_labels(cases));
+                bound = self.chain_within_case(&case, budget_us, least, self.max_labels(cases));
             } else {
                 for &tail in self.tails(tails) {
                     // A case that is no faster than another one does not matter.
@@ -120,16 +120,16 @@ impl Bound {
     fn effort(&self) -> Effort {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
-        let cases = (solutions / 64).clamp(1, MOST_CASES);
+        let cases = (solutions / 64).clamp(1, MAX_CASES);
         let tails = (solutions / (cases * 64)).clamp(1, TAILS.len());
         Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
     }
 
     /// How many labels there are at most for an option of a node of a chain.
-    fn most_labels(&self, cases: usize) -> usize {
+    fn max_labels(&self, cases: usize) -> usize {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let affordable = LABELS / (self.nodes.len() * options * options * cases);
-        if affordable < MANY_LABELS { affordable.max(16) } else { MOST_LABELS }
+        if affordable < MANY_LABELS { affordable.max(16) } else { MAX_LABELS }
     }
 
     /// The place of the node that the optimiser takes longest for.

@@ -1,9 +1,9 @@
 //! What a node of a chain adds to the labels of the node before.
 
-use super::exposure::Holds;
+use super::exposure::FirstNodeRanks;
 use super::first_run::FirstRun;
-use super::label::{Dropped, Label, Lists, Phase};
-use super::moves::Chosen;
+use super::label::{Label, Lists, Phase, Pruning};
+use super::transfer_bounds::Subset;
 use super::{Bound, BoundOption};
 
 /// What one option of a node adds to labels of one of the node before.
@@ -31,12 +31,12 @@ pub(super) struct Step<'s> {
     pub(super) has_gradients: bool,
     /// What follows the nodes up to the one before if all are on the same ranks.
     pub(super) first_run: FirstRun,
-    pub(super) dropped: Dropped,
+    pub(super) dropped: Pruning,
     pub(super) ranks: Ranks,
     /// Where they are chosen from the first node's: how many have the larger share, if that matters.
-    pub(super) chosen: Option<Chosen>,
+    pub(super) chosen: Option<Subset>,
     /// What its ranks have of the first node's.
-    pub(super) holds: Holds,
+    pub(super) holds: FirstNodeRanks,
 }
 
 /// What a node's ranks have to do with those of the node before.
@@ -69,7 +69,7 @@ impl Step<'_> {
         let is_everywhere = self.option.gpus >= self.bound.gpus;
         // Proposals are worth trying where later updates might be done elsewhere.
         let update_us =
-            if self.dropped == Dropped::Mostly && !is_everywhere { 0.0 } else { self.option.update_us };
+            if self.dropped == Pruning::Mostly && !is_everywhere { 0.0 } else { self.option.update_us };
         if after == Lists::First {
             let without_updates_us = if self.is_first { label.first_us } else { label.shared_us };
             label.add(steps_us, update_us, self.gpu_us);
@@ -82,10 +82,10 @@ impl Step<'_> {
         } else {
             if before == Lists::First {
                 label = label.left(after, &self.first_run);
-                if let Some(Chosen { least_larger, most_larger, .. }) = self.chosen {
+                if let Some(Subset { min_larger, max_larger, .. }) = self.chosen {
                     let least =
-                        if self.holds == Holds::Larger { least_larger.max(1.0) } else { least_larger };
-                    let most = if self.holds == Holds::Smaller { 0.0 } else { most_larger };
+                        if self.holds == FirstNodeRanks::Larger { min_larger.max(1.0) } else { min_larger };
+                    let most = if self.holds == FirstNodeRanks::Smaller { 0.0 } else { max_larger };
                     label.beyond = (0.0, self.option.gpus - least);
                     label.exposure.limit_larger(most);
                 }
@@ -94,9 +94,9 @@ impl Step<'_> {
                 label.shared_us = label.first_us;
                 // One that it certainly has is none of those beyond.
                 let (outside, not_larger) = match self.holds {
-                    Holds::Larger => (1.0, 1.0),
-                    Holds::Smaller => (1.0, 0.0),
-                    Holds::Nothing | Holds::Unknown => (0.0, 0.0),
+                    FirstNodeRanks::Larger => (1.0, 1.0),
+                    FirstNodeRanks::Smaller => (1.0, 0.0),
+                    FirstNodeRanks::Nothing | FirstNodeRanks::Unknown => (0.0, 0.0),
                 };
                 let gpus = self.option.gpus;
                 label.beyond = (label.apart.0.min(gpus - outside), label.apart.1.min(gpus - not_larger));
@@ -113,14 +113,16 @@ impl Step<'_> {
             label.add(steps_us, if is_everywhere { update_us } else { 0.0 }, self.gpu_us);
             label.shared_us += if is_everywhere { 0.0 } else { update_us };
             let holds = match label.holds {
-                Holds::Unknown if self.option.gpus > label.beyond.1 => Holds::Larger,
-                Holds::Unknown if self.option.gpus > label.beyond.0 => Holds::Smaller,
+                FirstNodeRanks::Unknown if self.option.gpus > label.beyond.1 => FirstNodeRanks::Larger,
+                FirstNodeRanks::Unknown if self.option.gpus > label.beyond.0 => FirstNodeRanks::Smaller,
                 holds => holds,
             };
             match holds {
-                Holds::Larger => label.longest_us = label.longest_us.max(label.shared_us),
-                Holds::Smaller => label.longest_us = label.longest_us.max(label.shared_us - label.less_us),
-                Holds::Nothing | Holds::Unknown => {}
+                FirstNodeRanks::Larger => label.longest_us = label.longest_us.max(label.shared_us),
+                FirstNodeRanks::Smaller => {
+                    label.longest_us = label.longest_us.max(label.shared_us - label.less_us)
+                }
+                FirstNodeRanks::Nothing | FirstNodeRanks::Unknown => {}
             }
         }
         label.anchor_us += self.anchor_us;
@@ -146,17 +148,17 @@ impl Step<'_> {
         match (self.ranks, self.holds) {
             (Ranks::Same | Ranks::Among, _) => 0.0,
             (Ranks::Around, _) => (gpus - from - outside).max(0.0),
-            (Ranks::Apart, Holds::Larger | Holds::Smaller) if gpus <= 1.0 => 1.0,
+            (Ranks::Apart, FirstNodeRanks::Larger | FirstNodeRanks::Smaller) if gpus <= 1.0 => 1.0,
             (Ranks::Apart, _) => ((gpus - from).max(0.0) + 1.0 - outside).max(0.0),
         }
     }
 
     /// What the ranks of this node can have of the first node's.
-    pub(super) fn can_hold(&self, before: &Label) -> impl Iterator<Item = Holds> + use<> {
-        use Holds::{Larger, Nothing, Smaller, Unknown};
+    pub(super) fn can_hold(&self, before: &Label) -> impl Iterator<Item = FirstNodeRanks> + use<> {
+        use FirstNodeRanks::{Larger, Nothing, Smaller, Unknown};
         let (ranks, held, gpus, chosen) = (self.ranks, before.holds, self.option.gpus, self.chosen);
         let (outside, not_larger) = if ranks == Ranks::Among { before.beyond } else { before.apart };
-        let can_be = move |holds: &Holds| match (ranks, held, holds) {
+        let can_be = move |holds: &FirstNodeRanks| match (ranks, held, holds) {
             (Ranks::Same, ..) => *holds == held,
             // What the shorter list has, the longer one has, too.
             (Ranks::Among, Smaller | Nothing, Larger)
@@ -164,8 +166,8 @@ impl Step<'_> {
             | (Ranks::Around, Larger, Smaller | Nothing)
             | (Ranks::Around, Smaller, Nothing)
             | (.., Unknown) => false,
-            (.., Larger) if chosen.is_some_and(|chosen| chosen.most_larger < 1.0) => false,
-            (.., Smaller) if chosen.is_some_and(|chosen| chosen.least_larger > 0.0) => false,
+            (.., Larger) if chosen.is_some_and(|chosen| chosen.max_larger < 1.0) => false,
+            (.., Smaller) if chosen.is_some_and(|chosen| chosen.min_larger > 0.0) => false,
             (.., Larger) => true,
             (.., Smaller) => gpus <= not_larger && not_larger > outside,
             (.., Nothing) => gpus <= outside,
@@ -180,7 +182,7 @@ impl Step<'_> {
         let can_be_first = is_on_first_count
             && self.has_gradients
             && self.ranks != Ranks::Same
-            && matches!(self.holds, Holds::Larger | Holds::Unknown);
+            && matches!(self.holds, FirstNodeRanks::Larger | FirstNodeRanks::Unknown);
         match before {
             _ if self.is_first => &[Lists::First],
             Lists::First if self.ranks == Ranks::Same => &[Lists::First],

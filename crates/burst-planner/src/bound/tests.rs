@@ -5,7 +5,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::Bound;
 use crate::NodeId;
-use crate::costs::{CostBounds, CostModel, Share, StepTimes};
+use crate::costs::{CostBounds, CostModel, ShardSize, StepTimes};
 use crate::evaluator::{Evaluator, PlanTime};
 use crate::{Arrangement, Node, PlanProblem};
 
@@ -41,10 +41,10 @@ impl CostModel for Costs {
         if self.batch % ranks == 0 { ranks } else { self.batch % ranks }
     }
 
-    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
         let samples = match share {
-            Share::Larger => self.batch.div_ceil(ranks),
-            Share::Smaller => self.batch / ranks,
+            ShardSize::Larger => self.batch.div_ceil(ranks),
+            ShardSize::Smaller => self.batch / ranks,
         };
         let layer = &self.layers[node.0];
         let forward_us = layer.launch_us + samples as f64 * layer.sample_us;

@@ -20,13 +20,13 @@ type Sums = [Vec<f64>; 2];
 type Origins = Vec<(usize, usize)>;
 
 /// What a step of the sum leads to: the node, if it is one, and where its sums come from.
-struct Taken {
+struct TracedPart {
     node: Option<usize>,
     origins: [Origins; 2],
 }
 
 /// From the end of one part to the next.
-struct Step<'s> {
+struct PartStep<'s> {
     bound: &'s Bound,
     terms: &'s Terms<'s>,
     case: Case,
@@ -36,7 +36,7 @@ struct Step<'s> {
     previous: Option<usize>,
 }
 
-impl Step<'_> {
+impl PartStep<'_> {
     /// How much what is on these ranks counts before the anchor.
     fn weight(&self, option: &BoundOption) -> f64 {
         1.0 - self.case.tail + self.case.tail * self.bound.shared(option, &self.terms.anchor)
@@ -120,7 +120,7 @@ impl Bound {
         let mut regions = regions.peekable();
         let (open, closed) = (vec![0.0], vec![f64::INFINITY]);
         let mut sums: Sums = if self.early.is_empty() { [closed, open] } else { [open, closed] };
-        let mut taken: Vec<Taken> = Vec::with_capacity(self.parts.len());
+        let mut taken: Vec<TracedPart> = Vec::with_capacity(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
             let (next, origins, node) = if let Some((_, least)) = regions.next_if(|&(part, _)| part == index)
             {
@@ -129,18 +129,18 @@ impl Bound {
             } else {
                 let before = index.checked_sub(1).map(|before| &self.parts[before][..]);
                 let previous = before.and_then(|part| if let &[node] = part { Some(node) } else { None });
-                let step = Step { bound: self, terms, case, part: index, node: part[0], previous };
+                let step = PartStep { bound: self, terms, case, part: index, node: part[0], previous };
                 let (next, origins) = step.taken(&sums);
                 (next, origins, Some(part[0]))
             };
             sums = next;
-            taken.push(Taken { node, origins });
+            taken.push(TracedPart { node, origins });
         }
         let ends = sums[1].iter().enumerate();
         let least = ends.fold((f64::INFINITY, 0), |a, (end, &sum)| if sum < a.0 { (sum, end) } else { a });
         let (value, mut end) = least;
         let mut state = 1;
-        for Taken { node, origins } in taken.iter().rev() {
+        for TracedPart { node, origins } in taken.iter().rev() {
             if let Some(node) = node {
                 choice[*node] = end;
             }

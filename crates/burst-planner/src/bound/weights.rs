@@ -51,7 +51,7 @@ impl Bound {
         let backward: Vec<f64> = (0..self.nodes.len()).map(|node| mix(node, &|o| o.backward_us)).collect();
         let both: Vec<f64> =
             forward.iter().zip(&backward).map(|(forward, backward)| forward + backward).collect();
-        let anchor = self.least_of(case);
+        let anchor = self.min_option(case);
         let (mut backward_of, mut reduce_of) = (vec![0.0; self.parts.len()], vec![0.0; self.parts.len()]);
         for (index, part) in self.parts.iter().enumerate() {
             let (path, length) = self.critical(part, &both);

@@ -1,8 +1,8 @@
 //! The backward pass.
 
-use super::{Event, Member, Part, Prices, Recorder, Run, Slot, later};
+use super::{Event, GradientPart, Member, ProgramCosts, Recorder, Run, Slot, later};
 
-impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
+impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// The gradients of parameters are reduced in the last micro-batch.
     pub(super) fn backward_pass(&mut self, is_last: bool) {
         let program = self.program;
@@ -66,7 +66,7 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
             let group = self.group(consumer as usize);
             match parts.iter_mut().find(|part| part.group == group) {
                 Some(part) => part.is_sum = true,
-                None => parts.push(Part { group, consumer: consumer as usize, is_sum: false }),
+                None => parts.push(GradientPart { group, consumer: consumer as usize, is_sum: false }),
             }
         }
         let mut latest = 0.0;
@@ -87,7 +87,7 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
     }
 
     /// When a part of the gradient of a node's output has arrived on the node's ranks.
-    fn move_gradient(&mut self, node: usize, part: Part, own: Slot) -> f64 {
+    fn move_gradient(&mut self, node: usize, part: GradientPart, own: Slot) -> f64 {
         let row = part.consumer * self.lanes.classes;
         self.transfer(Event::Gradient(node), node, part.group, own, |lanes, class| {
             let class = usize::from(class);

@@ -1,8 +1,8 @@
 //! Collectives: they start when all their ranks have arrived, and end on all ranks at once.
 
-use super::{Class, Event, Lanes, Member, Prices, Recorder, Run, Slot, later};
+use super::{Class, Event, Lanes, Member, ProgramCosts, Recorder, Run, Slot, later};
 
-impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
+impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Moves samples between groups. Ranks that have them arrive when they are `ready`, the others when their lane is free.
     pub(super) fn transfer(
         &mut self,
@@ -15,10 +15,10 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         let mut start = 0.0;
         for &Member { class, .. } in self.members(from) {
             start = later(start, ready(self.lanes, class));
-            self.meet(class);
+            self.add_member(class);
         }
         for &Member { class, .. } in self.members(to) {
-            self.meet(class);
+            self.add_member(class);
         }
         let takes = self.prices.transfer(producer, from, to);
         self.communicate(event, start, takes)
@@ -38,7 +38,7 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         let mut start = 0.0;
         for &Member { class, .. } in self.members(group) {
             start = later(start, ready(self, class));
-            self.lanes.meeting.push(class);
+            self.lanes.members.push(class);
         }
         let takes = self.prices.reduce(bytes, group);
         Some(self.communicate(event, start, takes))
@@ -65,26 +65,26 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
 
     /// Lets a class take part in the next collective, which it may do already.
     #[inline]
-    fn meet(&mut self, class: Class) {
+    fn add_member(&mut self, class: Class) {
         if !std::mem::replace(&mut self.lanes.is_meeting[usize::from(class)], true) {
-            self.lanes.meeting.push(class);
+            self.lanes.members.push(class);
         }
     }
 
     /// A collective of the classes that were added, which starts when all their lanes are free, not before `start`. Returns its end.
     fn communicate(&mut self, event: Event<'_>, start: f64, takes: f64) -> f64 {
         let lanes = &mut *self.lanes;
-        let free = lanes.meeting.iter().map(|&class| lanes.communication[usize::from(class)]);
+        let free = lanes.members.iter().map(|&class| lanes.communication[usize::from(class)]);
         let start = free.fold(start, later);
         let end = start + takes;
-        for &class in &lanes.meeting {
+        for &class in &lanes.members {
             let class = usize::from(class);
             lanes.communication[class] = end;
             lanes.transferred[class].add(start, end);
             lanes.is_meeting[class] = false;
         }
-        self.recorder.collective(event, &lanes.meeting, start, end);
-        lanes.meeting.clear();
+        self.recorder.collective(event, &lanes.members, start, end);
+        lanes.members.clear();
         end
     }
 }

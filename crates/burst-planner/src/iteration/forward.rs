@@ -1,8 +1,8 @@
 //! The forward pass.
 
-use super::{Event, Member, Moved, Prices, Recorder, Run, Slot, later};
+use super::{Event, Member, MovedOutput, ProgramCosts, Recorder, Run, Slot, later};
 
-impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
+impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     pub(super) fn forward_pass(&mut self) {
         let program = self.program;
         for &node in &*program.ordered.nodes {
@@ -54,7 +54,7 @@ impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
         let at = self.transfer(Event::Activations(node), node, own, group, |lanes, class| {
             lanes.forward[forward + usize::from(class)]
         });
-        self.lanes.moved[node].push(Moved { group, at });
+        self.lanes.moved[node].push(MovedOutput { group, at });
         at
     }
 }

@@ -1,8 +1,8 @@
 //! Gradients of parameters: buckets while the backward pass goes on, and what comes after it.
 
-use super::{Bucket, Class, Event, Member, Prices, Recorder, Run, Slot, later};
+use super::{Bucket, Class, Event, Member, ProgramCosts, Recorder, Run, Slot, later};
 
-impl<P: Prices, R: Recorder> Run<'_, '_, P, R> {
+impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// The gradient of a node's own parameters is there on all ranks that hold them.
     pub(super) fn add_to_bucket(&mut self, node: usize) {
         let program = self.program;

@@ -7,11 +7,11 @@ mod collective;
 mod forward;
 mod gradients;
 
-use super::activity::Stretches;
+use super::activity::Intervals;
 use super::costs::StepTimes;
 use super::groups::{Class, Classes, Member, Slot};
-use super::order::Ordered;
-use super::problem::{GradientOptions, Node, Structure};
+use super::node_order::NodeOrder;
+use super::problem::{GradientOptions, Node, ProblemGraph};
 use super::recompute::Recomputation;
 
 /// What is evaluated.
@@ -19,8 +19,8 @@ pub(super) struct Program<'a> {
     pub(super) nodes: &'a [Node],
     pub(super) gradients: &'a GradientOptions,
     pub(super) micro_batches: usize,
-    pub(super) structure: &'a Structure,
-    pub(super) ordered: &'a Ordered,
+    pub(super) structure: &'a ProblemGraph,
+    pub(super) ordered: &'a NodeOrder,
     pub(super) recomputation: &'a Recomputation,
     /// By node.
     pub(super) groups: &'a [Slot],
@@ -32,7 +32,7 @@ pub(super) struct Program<'a> {
 }
 
 /// What it costs. Answers are remembered, so asking changes it.
-pub(super) trait Prices {
+pub(super) trait ProgramCosts {
     /// With the larger and the smaller share.
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2];
     fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64;
@@ -67,7 +67,7 @@ pub(super) trait Recorder {
 impl Recorder for () {}
 
 /// A node's output that was moved to another group.
-struct Moved {
+struct MovedOutput {
     group: Slot,
     /// When it arrived there, on all ranks.
     at: f64,
@@ -75,7 +75,7 @@ struct Moved {
 
 /// What consumers on one group contribute to the gradient of a node's output.
 #[derive(Clone, Copy)]
-struct Part {
+struct GradientPart {
     group: Slot,
     /// The last of them in the order, which is the first to compute its part.
     consumer: usize,
@@ -101,8 +101,8 @@ pub(super) struct Lanes {
     pub(super) compute: Vec<f64>,
     communication: Vec<f64>,
     /// By class: what it computed and transferred.
-    pub(super) computed: Vec<Stretches>,
-    pub(super) transferred: Vec<Stretches>,
+    pub(super) computed: Vec<Intervals>,
+    pub(super) transferred: Vec<Intervals>,
     /// By node and class: the ends of its steps.
     forward: Vec<f64>,
     backward: Vec<f64>,
@@ -113,18 +113,18 @@ pub(super) struct Lanes {
     /// By node: when the gradient of its output has arrived from other ranks; 0 where it comes from none.
     arrives: Vec<f64>,
     /// By node: its output on other groups than its own.
-    moved: Vec<Vec<Moved>>,
+    moved: Vec<Vec<MovedOutput>>,
     /// By node whose output needs no gradient: when what was sent of it in the micro-batch before has left; 0 for other nodes.
     sent: Vec<f64>,
     /// Empty between uses, like the buckets.
-    parts: Vec<Part>,
+    parts: Vec<GradientPart>,
     buckets: Vec<Bucket>,
     /// Memory of earlier ones.
     spare: Vec<Bucket>,
     /// By class: the end of the backward pass, where gradients are not reduced before it; else 0.
     passed: Vec<f64>,
     /// The classes of a collective, with a mark for those that are in already.
-    meeting: Vec<Class>,
+    members: Vec<Class>,
     is_meeting: Vec<bool>,
 }
 
@@ -140,7 +140,7 @@ impl Lanes {
 
     /// Runs an iteration that each class begins when it has ended the one before, and gives each class's end: its entry of
     /// both lanes.
-    pub(super) fn run<P: Prices, R: Recorder>(
+    pub(super) fn run<P: ProgramCosts, R: Recorder>(
         &mut self,
         program: &Program<'_>,
         prices: &mut P,
@@ -176,9 +176,9 @@ impl Lanes {
         self.arrives.resize(nodes, 0.0);
         for stretches in [&mut self.computed, &mut self.transferred] {
             if stretches.len() < classes {
-                stretches.resize_with(classes, Stretches::default);
+                stretches.resize_with(classes, Intervals::default);
             }
-            stretches[..classes].iter_mut().for_each(Stretches::clear);
+            stretches[..classes].iter_mut().for_each(Intervals::clear);
         }
         self.moved.resize_with(nodes, Vec::new);
         self.moved.iter_mut().for_each(Vec::clear);
@@ -218,7 +218,7 @@ struct Run<'r, 'a, P, R> {
     lanes: &'r mut Lanes,
 }
 
-impl<'a, P: Prices, R: Recorder> Run<'_, 'a, P, R> {
+impl<'a, P: ProgramCosts, R: Recorder> Run<'_, 'a, P, R> {
     #[inline]
     fn members(&self, group: Slot) -> &'a [Member] {
         self.program.classes.members(group)

@@ -1,7 +1,7 @@
-//! Branch and bound.
+//! BranchAndBound and bound.
 
 use super::DevicePlacement;
-use super::problem::{Pair, Structure, difference, later, sum};
+use super::problem::{Pair, PlacementGraph, difference, later, sum};
 use crate::{Result, Stop};
 
 /// What is no more than this part shorter is not looked for.
@@ -11,12 +11,12 @@ const STOP_EVERY: u64 = 1 << 14;
 
 /// What each operation holds, and what each device can.
 #[derive(Debug, Clone)]
-pub(super) struct Memory {
+pub(super) struct MemoryLimit {
     pub(super) bytes: Vec<u64>,
     pub(super) limit: u64,
 }
 
-impl Memory {
+impl MemoryLimit {
     /// Returns the device that needs the most memory, and that number of bytes.
     pub(super) fn fullest(&self, placed: &[usize], devices: usize) -> (usize, u64) {
         let mut held = vec![0_u64; devices];
@@ -28,17 +28,17 @@ impl Memory {
 }
 
 /// Places the operations of a structure, the first of which is on device 0, in the order in which their forward steps begin.
-pub(super) struct Branch<'s> {
-    structure: &'s Structure,
+pub(super) struct BranchAndBound<'s> {
+    structure: &'s PlacementGraph,
     devices: usize,
-    memory: Option<&'s Memory>,
+    memory: Option<&'s MemoryLimit>,
     tails: Vec<Pair>,
     /// The time of the only operation that nothing reads from, which all others come before; 0 where there are several.
     last: Pair,
     state: State,
     best: DevicePlacement,
     /// The least bound of branches that were left for want of time.
-    left_us: f64,
+    pruned_bound_us: f64,
     nodes: u64,
     most_nodes: u64,
     stop: &'s Stop,
@@ -74,12 +74,12 @@ struct Child {
     bound_us: f64,
 }
 
-impl<'s> Branch<'s> {
+impl<'s> BranchAndBound<'s> {
     /// From a known answer.
     pub(super) fn new(
-        structure: &'s Structure,
+        structure: &'s PlacementGraph,
         devices: usize,
-        memory: Option<&'s Memory>,
+        memory: Option<&'s MemoryLimit>,
         known: DevicePlacement,
         most_nodes: u64,
         stop: &'s Stop,
@@ -98,8 +98,20 @@ impl<'s> Branch<'s> {
             ..State::default()
         };
         let tails = structure.tails();
-        let (left_us, nodes) = (f64::INFINITY, 0);
-        Self { structure, devices, memory, tails, last, state, best: known, left_us, nodes, most_nodes, stop }
+        let (pruned_bound_us, nodes) = (f64::INFINITY, 0);
+        Self {
+            structure,
+            devices,
+            memory,
+            tails,
+            last,
+            state,
+            best: known,
+            pruned_bound_us,
+            nodes,
+            most_nodes,
+            stop,
+        }
     }
 
     /// Searches, and gives the best that is known then with what bounds it.
@@ -112,14 +124,14 @@ impl<'s> Branch<'s> {
             if let Some((child, undo)) = level.placed.take() {
                 self.take_back(&child, &undo);
             }
-            if let Some(child) = level.children.next().filter(|child| self.is_worth_it(child)) {
+            if let Some(child) = level.children.next().filter(|child| self.can_improve(child)) {
                 level.placed = Some((child, self.place(&child)));
                 levels.push(Level { children: self.enter()?, placed: None });
             } else {
                 levels.pop();
             }
         }
-        let lower_bound_us = self.left_us.min(self.best.makespan_us);
+        let lower_bound_us = self.pruned_bound_us.min(self.best.makespan_us);
         Ok(DevicePlacement { lower_bound_us, ..self.best })
     }
 
@@ -146,13 +158,13 @@ impl<'s> Branch<'s> {
     }
 
     /// Whether it may lead to something shorter, and there are branches left to look at. If not, neither are those after it.
-    fn is_worth_it(&mut self, child: &Child) -> bool {
+    fn can_improve(&mut self, child: &Child) -> bool {
         if child.bound_us >= self.best.makespan_us * (1.0 - SAME) {
             return false;
         }
         let is_left = self.nodes < self.most_nodes;
         if !is_left {
-            self.left_us = self.left_us.min(child.bound_us);
+            self.pruned_bound_us = self.pruned_bound_us.min(child.bound_us);
         }
         is_left
     }
@@ -166,7 +178,7 @@ impl<'s> Branch<'s> {
             // The first operation is on the first device. Devices without any are alike.
             let within = (state.used + 1).min(self.devices);
             for device in 0..within {
-                let has_room = |memory: &Memory| {
+                let has_room = |memory: &MemoryLimit| {
                     let held = state.held[device].checked_add(memory.bytes[operation]);
                     held.is_some_and(|held| held <= memory.limit)
                 };
@@ -218,10 +230,10 @@ impl<'s> Branch<'s> {
         of_pass(0) + of_pass(1)
     }
 
-    fn place(&mut self, child: &Child) -> Undo {
+    fn place(&mut self, child: &Child) -> SavedState {
         let Child { operation, device, begin, end, .. } = *child;
         let state = &mut self.state;
-        let undo = Undo {
+        let undo = SavedState {
             free: state.free[device],
             used: state.used,
             begun: state.begun,
@@ -250,7 +262,7 @@ impl<'s> Branch<'s> {
         undo
     }
 
-    fn take_back(&mut self, child: &Child, undo: &Undo) {
+    fn take_back(&mut self, child: &Child, undo: &SavedState) {
         let Child { operation, device, .. } = *child;
         let state = &mut self.state;
         for consumer in &self.structure.consumers[operation] {
@@ -271,11 +283,11 @@ impl<'s> Branch<'s> {
 /// What is still to be tried after some operations, and what is being tried.
 struct Level {
     children: std::vec::IntoIter<Child>,
-    placed: Option<(Child, Undo)>,
+    placed: Option<(Child, SavedState)>,
 }
 
 /// What was there before an operation was placed.
-struct Undo {
+struct SavedState {
     free: Pair,
     used: usize,
     begun: f64,

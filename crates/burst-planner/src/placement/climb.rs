@@ -1,9 +1,9 @@
 //! The whole search.
 
 use super::DevicePlacement;
-use super::branch::{Branch, Memory, SAME};
-use super::problem::{PlacementProblem, Structure};
-use super::repair::{names_with_room, repaired};
+use super::branch::{BranchAndBound, MemoryLimit, SAME};
+use super::problem::{PlacementGraph, PlacementProblem};
+use super::repair::{assign_device_names, repaired};
 use super::segment::Segment;
 use crate::{Error, Result, Stop};
 
@@ -18,7 +18,7 @@ pub struct PlacementSearch {
     pub branches: u64,
     /// The search ends where no answer is shorter by more than this part.
     pub tolerance: f64,
-    /// Ends the search early, without an answer.
+    /// IterationEnds the search early, without an answer.
     pub stop: Stop,
 }
 
@@ -58,11 +58,11 @@ impl PlacementSearch {
 /// [`Error::Stopped`].
 pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<DevicePlacement> {
     let structure = problem.structure()?;
-    let mut climb = Climb::new(problem, &structure, search);
-    for devices in 1..=climb.most_devices() {
+    let mut climb = DeviceSearch::new(problem, &structure, search);
+    for devices in 1..=climb.max_devices() {
         climb.step(devices)?;
     }
-    let Climb { best, closest, memory, .. } = climb;
+    let DeviceSearch { best, closest, memory, .. } = climb;
     best.ok_or_else(|| Error::MemoryExceeded {
         limit_bytes: memory.map_or(u64::MAX, |memory| memory.limit),
         needed_bytes: closest.0,
@@ -77,9 +77,9 @@ pub(crate) fn place_on_each(
     search: &PlacementSearch,
 ) -> Result<Vec<Option<DevicePlacement>>> {
     let structure = problem.structure()?;
-    let mut climb = Climb::new(problem, &structure, search);
+    let mut climb = DeviceSearch::new(problem, &structure, search);
     let mut found = Vec::new();
-    for devices in 1..=climb.most_devices() {
+    for devices in 1..=climb.max_devices() {
         climb.step(devices)?;
         found.push(climb.best.clone());
     }
@@ -87,25 +87,29 @@ pub(crate) fn place_on_each(
 }
 
 /// From one device to all.
-struct Climb<'p> {
+struct DeviceSearch<'p> {
     problem: &'p PlacementProblem,
-    structure: &'p Structure,
+    structure: &'p PlacementGraph,
     search: &'p PlacementSearch,
-    memory: Option<Memory>,
+    memory: Option<MemoryLimit>,
     best: Option<DevicePlacement>,
     /// Where nothing has room: what the fullest device would hold at least, and for which operations.
     closest: (u64, Vec<(String, u64)>),
 }
 
-impl<'p> Climb<'p> {
-    fn new(problem: &'p PlacementProblem, structure: &'p Structure, search: &'p PlacementSearch) -> Self {
+impl<'p> DeviceSearch<'p> {
+    fn new(
+        problem: &'p PlacementProblem,
+        structure: &'p PlacementGraph,
+        search: &'p PlacementSearch,
+    ) -> Self {
         let bytes = || problem.operations.iter().map(|operation| operation.memory_bytes).collect();
-        let memory = problem.memory_limit_bytes.map(|limit| Memory { bytes: bytes(), limit });
+        let memory = problem.memory_limit_bytes.map(|limit| MemoryLimit { bytes: bytes(), limit });
         Self { problem, structure, search, memory, best: None, closest: (u64::MAX, Vec::new()) }
     }
 
     /// More devices than operations are of no use.
-    fn most_devices(&self) -> usize {
+    fn max_devices(&self) -> usize {
         self.problem.devices.min(self.structure.len())
     }
 
@@ -141,9 +145,9 @@ fn held_on(problem: &PlacementProblem, placed: &[usize], device: usize) -> Vec<(
 
 /// On so many devices, from what is known with one less. What it finds may exceed the memory where nothing is known to keep it.
 fn place_on(
-    structure: &Structure,
+    structure: &PlacementGraph,
     devices: usize,
-    memory: Option<&Memory>,
+    memory: Option<&MemoryLimit>,
     fewer: Option<&DevicePlacement>,
     search: &PlacementSearch,
 ) -> Result<DevicePlacement> {
@@ -161,7 +165,7 @@ fn place_on(
         left -= widest.refine(devices, FIRST_BRANCHES, left, &search.stop)?;
     }
     let bound_us: f64 = segments.iter().map(|segment| segment.solved.lower_bound_us).sum();
-    let (placed, order) = names_with_room(&segments, structure.len(), devices, memory);
+    let (placed, order) = assign_device_names(&segments, structure.len(), devices, memory);
     let makespan_us = structure.makespan_us(&placed, &order);
     let joined =
         DevicePlacement { devices: placed, order, makespan_us, lower_bound_us: bound_us.min(makespan_us) };
@@ -176,7 +180,7 @@ fn place_on(
     let known = known.min_by(|a, b| a.makespan_us.total_cmp(&b.makespan_us)).cloned();
     let none = DevicePlacement { makespan_us: f64::INFINITY, ..joined.clone() };
     let known = known.unwrap_or(none);
-    let whole = Branch::new(structure, devices, Some(memory), known, search.branches, &search.stop);
+    let whole = BranchAndBound::new(structure, devices, Some(memory), known, search.branches, &search.stop);
     let solved = whole.solve()?;
     if solved.makespan_us.is_finite() {
         let lower_bound_us = solved.lower_bound_us.max(joined.lower_bound_us).min(solved.makespan_us);

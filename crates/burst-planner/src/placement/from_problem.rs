@@ -2,7 +2,7 @@
 
 use super::DevicePlacement;
 use super::problem::{Operation, PlacementProblem};
-use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, Share};
+use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, ShardSize};
 
 impl PlacementProblem {
     /// The nodes of a training problem on one GPU each, of so many. Moving takes what it takes at least between any two GPUs,
@@ -13,10 +13,10 @@ impl PlacementProblem {
     /// What [`PlanProblem::validate`] reports, and [`Error::NoTimes`] for a node that has no times for one GPU.
     pub fn from_problem(problem: &PlanProblem, costs: &dyn CostModel, devices: usize) -> Result<Self> {
         problem.validate()?;
-        let structure = crate::problem::Structure::new(problem)?;
+        let structure = crate::problem::ProblemGraph::new(problem)?;
         let mut placement = Self::new(devices);
         for (index, node) in problem.nodes.iter().enumerate() {
-            let steps = costs.compute(NodeId(index), 1, Share::Larger);
+            let steps = costs.compute(NodeId(index), 1, ShardSize::Larger);
             let steps = steps.ok_or_else(|| Error::NoTimes { node: node.name.clone(), gpus: 1 })?;
             let backward_us = if structure.needs_gradient[index] { steps.backward_us } else { 0.0 };
             placement.add(Operation::new(node.name.clone(), steps.forward_us, backward_us));

@@ -1,7 +1,7 @@
 //! List scheduling: the first answer, and what better ones are compared with.
 
 use super::DevicePlacement;
-use super::problem::{PlacementProblem, Structure, later, sum};
+use super::problem::{PlacementGraph, PlacementProblem, later, sum};
 use crate::Result;
 
 /// Places operations one after another, of those that could begin the one with the longest way to the end, on the device where it
@@ -12,14 +12,14 @@ use crate::Result;
 /// What [`PlacementProblem::validate`] reports.
 pub fn list_schedule(problem: &PlacementProblem) -> Result<DevicePlacement> {
     let structure = problem.structure()?;
-    let (devices, order) = list_scheduled(&structure, problem.devices);
+    let (devices, order) = schedule(&structure, problem.devices);
     let makespan_us = structure.makespan_us(&devices, &order);
     let lower_bound_us = structure.simple_bound_us(problem.devices).min(makespan_us);
     Ok(DevicePlacement { devices, order, makespan_us, lower_bound_us })
 }
 
 /// Devices and an order.
-pub(super) fn list_scheduled(structure: &Structure, devices: usize) -> (Vec<usize>, Vec<usize>) {
+pub(super) fn schedule(structure: &PlacementGraph, devices: usize) -> (Vec<usize>, Vec<usize>) {
     let count = structure.len();
     let tails = structure.tails();
     let way = |operation: usize| sum(structure.times[operation], tails[operation]).iter().sum::<f64>();

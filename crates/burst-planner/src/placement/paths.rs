@@ -1,8 +1,8 @@
 //! The longest ways through a problem.
 
-use super::problem::{Pair, Structure, later, sum};
+use super::problem::{Pair, PlacementGraph, later, sum};
 
-impl Structure {
+impl PlacementGraph {
     /// By operation and pass: the longest way from its end to the end of all, whichever devices operations are on.
     pub(super) fn tails(&self) -> Vec<Pair> {
         let mut tails = vec![[0.0; 2]; self.len()];

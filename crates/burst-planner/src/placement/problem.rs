@@ -104,7 +104,7 @@ impl PlacementProblem {
         Ok(structure.makespan_us(devices, order))
     }
 
-    pub(super) fn structure(&self) -> Result<Structure> {
+    pub(super) fn structure(&self) -> Result<PlacementGraph> {
         if self.devices == 0 {
             return Err(Error::NoGpus);
         }
@@ -142,7 +142,7 @@ impl PlacementProblem {
         let times = self.operations.iter().map(|operation| [operation.forward_us, operation.backward_us]);
         let after = |operation: usize| consumers[operation].iter().map(|of: &Neighbour| of.operation);
         let order = topological(count, after);
-        let structure = Structure { times: times.collect(), producers, consumers, order };
+        let structure = PlacementGraph { times: times.collect(), producers, consumers, order };
         if structure.order.len() < count {
             let mut is_ordered = vec![false; count];
             structure.order.iter().for_each(|&operation| is_ordered[operation] = true);
@@ -196,7 +196,7 @@ pub(super) fn later(a: Pair, b: Pair) -> Pair {
 
 /// A valid problem by its operations.
 #[derive(Debug, Clone)]
-pub(super) struct Structure {
+pub(super) struct PlacementGraph {
     pub(super) times: Vec<Pair>,
     pub(super) producers: Vec<Vec<Neighbour>>,
     pub(super) consumers: Vec<Vec<Neighbour>>,
@@ -204,7 +204,7 @@ pub(super) struct Structure {
     pub(super) order: Vec<usize>,
 }
 
-impl Structure {
+impl PlacementGraph {
     pub(super) fn len(&self) -> usize {
         self.times.len()
     }

@@ -1,17 +1,17 @@
 //! Room on every device.
 
 use super::DevicePlacement;
-use super::branch::Memory;
-use super::problem::Structure;
+use super::branch::MemoryLimit;
+use super::problem::PlacementGraph;
 use super::segment::Segment;
 
 /// Joins the answers of segments. Devices are alike, so those of each segment may have any names, but for the device of the cut that it
 /// begins with: those that hold most there get the names of devices that hold least so far.
-pub(super) fn names_with_room(
+pub(super) fn assign_device_names(
     segments: &[Segment],
     operations: usize,
     devices: usize,
-    memory: Option<&Memory>,
+    memory: Option<&MemoryLimit>,
 ) -> (Vec<usize>, Vec<usize>) {
     let mut placed = vec![0; operations];
     let mut order = Vec::with_capacity(operations);
@@ -55,9 +55,9 @@ pub(super) fn names_with_room(
 /// operations to where the iteration gets shorter, as long as there is room; `None` where room is not found. O(operations^2 x
 /// devices) evaluations at most.
 pub(super) fn repaired(
-    structure: &Structure,
+    structure: &PlacementGraph,
     devices: usize,
-    memory: &Memory,
+    memory: &MemoryLimit,
     from: &DevicePlacement,
 ) -> Option<DevicePlacement> {
     let mut placed = from.devices.clone();

@@ -1,9 +1,9 @@
 //! Segments between operations that all others come before or after.
 
 use super::DevicePlacement;
-use super::branch::Branch;
-use super::list::list_scheduled;
-use super::problem::{Neighbour, PlacementProblem, Structure};
+use super::branch::BranchAndBound;
+use super::list::schedule;
+use super::problem::{Neighbour, PlacementGraph, PlacementProblem};
 use crate::{NodeId, Result, Stop};
 
 /// The operations that every other one comes before or after, and that no edge leads past, in order: makespans between them add up.
@@ -17,7 +17,7 @@ pub fn cuts(problem: &PlacementProblem) -> Result<Vec<NodeId>> {
 }
 
 /// Places in the order.
-pub(super) fn cut_places(structure: &Structure) -> Vec<usize> {
+pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
     let count = structure.len();
     let mut place_of = vec![0; count];
     for (place, &operation) in structure.order.iter().enumerate() {
@@ -47,7 +47,7 @@ pub(super) fn cut_places(structure: &Structure) -> Vec<usize> {
 
 /// The operations after one cut up to the next, with the cut before them as their first, which takes no time and is on device 0.
 pub(super) struct Segment {
-    structure: Structure,
+    structure: PlacementGraph,
     /// By operation of the segment but the first: its number in the problem.
     pub(super) operations: Vec<usize>,
     /// Whether the segment ends in a cut: its last operation.
@@ -58,7 +58,7 @@ pub(super) struct Segment {
 
 impl Segment {
     /// All segments of a problem, each by list scheduling.
-    pub(super) fn all(structure: &Structure, devices: usize) -> Vec<Self> {
+    pub(super) fn all(structure: &PlacementGraph, devices: usize) -> Vec<Self> {
         let mut segments = Vec::new();
         let mut begin = 0;
         let cuts = cut_places(structure);
@@ -72,7 +72,12 @@ impl Segment {
         segments
     }
 
-    fn new(whole: &Structure, places: std::ops::Range<usize>, ends_in_cut: bool, devices: usize) -> Self {
+    fn new(
+        whole: &PlacementGraph,
+        places: std::ops::Range<usize>,
+        ends_in_cut: bool,
+        devices: usize,
+    ) -> Self {
         let operations = whole.order[places.clone()].to_vec();
         let local =
             |operation: usize| operations.iter().position(|&one| one == operation).map_or(0, |at| at + 1);
@@ -94,8 +99,8 @@ impl Segment {
             }
             producers[to] = edges;
         }
-        let structure = Structure { times, producers, consumers, order: (0..count).collect() };
-        let (placed, order) = list_scheduled(&structure, devices);
+        let structure = PlacementGraph { times, producers, consumers, order: (0..count).collect() };
+        let (placed, order) = schedule(&structure, devices);
         let makespan_us = structure.makespan_us(&placed, &order);
         let lower_bound_us = structure.simple_bound_us(devices).min(makespan_us);
         let solved = DevicePlacement { devices: placed, order, makespan_us, lower_bound_us };
@@ -111,7 +116,7 @@ impl Segment {
     pub(super) fn refine(&mut self, devices: usize, first: u64, most: u64, stop: &Stop) -> Result<u64> {
         self.nodes = (4 * self.nodes).max(first).min(most);
         let before = self.solved.clone();
-        let branch = Branch::new(&self.structure, devices, None, before.clone(), self.nodes, stop);
+        let branch = BranchAndBound::new(&self.structure, devices, None, before.clone(), self.nodes, stop);
         self.solved = branch.solve()?;
         self.solved.lower_bound_us = self.solved.lower_bound_us.max(before.lower_bound_us);
         Ok(self.nodes)

@@ -1,40 +1,40 @@
-//! Arrangements of a chain, by [a model of its time](taken) that takes next to nothing.
+//! Arrangements of a chain, by [a model of its time](prefix_cost) that takes next to nothing.
 
+mod dynamic_programming;
 mod front;
 mod lists;
-mod one_after_another;
+mod prefix_cost;
 mod refine;
 mod run;
 mod steps;
-mod taken;
-mod ways;
+mod transitions;
 
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::archive::Archive;
-use super::stage::Stage;
+use super::stage::SearchStage;
 use crate::Result;
-use crate::evaluator::{Evaluator, Numbered, PlanTime};
-use lists::Lists;
-use run::Run;
-use steps::Steps;
+use crate::evaluator::{Evaluator, NumberedArrangement, PlanTime};
+use lists::RankLists;
+use run::NodeRun;
+use steps::ChainSteps;
 
 /// By the model, arrangements are told apart if their times differ by more, relatively, or their GPU times. Near the least GPU time a
 /// little more of it saves much time.
-const APART: PlanTime = PlanTime { iteration_us: 1e-3, gpu_time_us: 1e-4 };
+const DISTINCT: PlanTime = PlanTime { iteration_us: 1e-3, gpu_time_us: 1e-4 };
 /// What seems to be worse than something that was evaluated by more than this, relatively, is not evaluated.
 const MARGIN: f64 = 1e-3;
 
 /// A chain, and what is known of it.
 pub(super) struct Chain {
     order: Rc<[u32]>,
-    steps: Steps,
+    steps: ChainSteps,
     /// Nodes that are placed together at first.
     stretches: Vec<Range<usize>>,
-    lists: Lists,
+    lists: RankLists,
     /// What is worth choosing by the model.
-    seeming: Archive<Vec<Run>>,
+    candidates: Archive<Vec<NodeRun>>,
 }
 
 impl Chain {
@@ -57,10 +57,10 @@ impl Chain {
         };
         Some(Self {
             order: Rc::clone(evaluator.own_order()),
-            steps: Steps::new(evaluator, counts),
+            steps: ChainSteps::new(evaluator, counts),
             stretches: lengths.map(stretch).collect(),
-            lists: Lists::new(evaluator, counts),
-            seeming: Archive::telling_apart(APART),
+            lists: RankLists::new(evaluator, counts),
+            candidates: Archive::with_tolerance(DISTINCT),
         })
     }
 
@@ -70,8 +70,8 @@ impl Chain {
         &mut self,
         evaluator: &mut Evaluator<'_>,
         (fewer, gpus): (usize, usize),
-        found: impl Iterator<Item = &'n Numbered>,
-    ) -> Vec<(PlanTime, Numbered)> {
+        found: impl Iterator<Item = &'n NumberedArrangement>,
+    ) -> Vec<(PlanTime, NumberedArrangement)> {
         self.lists.use_first(gpus);
         self.steps.use_first(self.lists.usable());
         for numbered in found {
@@ -79,28 +79,28 @@ impl Chain {
                 self.offer(evaluator, None, 0, &mut runs);
             }
         }
-        for mut runs in self.one_after_another(evaluator) {
+        for mut runs in self.dynamic_programming(evaluator) {
             self.offer(evaluator, None, 0, &mut runs);
         }
         self.refine(evaluator);
         let uses_more =
-            |runs: &[Run]| runs.iter().any(|run| self.lists.get(run.list).ranks.last() >= Some(&fewer));
-        let proposed = self.seeming.beginnings().iter().filter(|entry| uses_more(&entry.arrangement));
+            |runs: &[NodeRun]| runs.iter().any(|run| self.lists.get(run.list).ranks.last() >= Some(&fewer));
+        let proposed = self.candidates.starting_points().iter().filter(|entry| uses_more(&entry.arrangement));
         proposed.map(|entry| (entry.time, self.numbered(&entry.arrangement))).collect()
     }
 }
 
-impl Stage<'_> {
+impl SearchStage<'_> {
     /// Evaluates what the model of chains proposes, as far as it seems to be better than what was found.
-    pub(super) fn follow(&mut self, chain: &mut Chain, fewer: usize, gpus: usize) -> Result<()> {
-        let found = self.archive.beginnings().iter().map(|entry| &entry.arrangement);
+    pub(super) fn search_chain(&mut self, chain: &mut Chain, fewer: usize, gpus: usize) -> Result<()> {
+        let found = self.archive.starting_points().iter().map(|entry| &entry.arrangement);
         for (time, numbered) in chain.proposed(&mut self.evaluator, (fewer, gpus), found) {
             let better = PlanTime {
                 iteration_us: time.iteration_us * (1.0 - MARGIN),
                 gpu_time_us: time.gpu_time_us * (1.0 - MARGIN),
             };
-            if !self.archive.is_as_good(better) {
-                self.offer(&numbered)?;
+            if !self.archive.dominates(better) {
+                self.evaluate(&numbered)?;
             }
         }
         Ok(())

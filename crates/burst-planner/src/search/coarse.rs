@@ -1,9 +1,9 @@
 //! A smaller problem to search first: neighbours that take little time are placed together.
 
-use super::stage::Stage;
+use super::stage::SearchStage;
 use crate::Arrangement;
-use crate::costs::{CostBounds, CostModel, NodeMemory, Share, StepTimes, bounds_of};
-use crate::problem::{Node, PlanProblem, Structure};
+use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes, bounds_of};
+use crate::problem::{Node, PlanProblem, ProblemGraph};
 use crate::{NodeId, Result};
 
 /// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
@@ -12,15 +12,15 @@ const PART: f64 = 0.01;
 const GRADIENT_PART: f64 = 0.03;
 
 /// A coarser problem, whose nodes are blocks of the nodes of another: parts of a chain, which run one after another on the same ranks.
-pub(super) struct Coarse {
+pub(super) struct CoarseProblem {
     pub(super) problem: PlanProblem,
     /// By block: its nodes, in order.
     pub(super) blocks: Vec<Vec<usize>>,
 }
 
-impl Coarse {
+impl CoarseProblem {
     /// Joins nodes by their times on one GPU. O(nodes + edges).
-    pub(super) fn new(problem: &PlanProblem, structure: &Structure, times_us: &[f64]) -> Self {
+    pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph, times_us: &[f64]) -> Self {
         let most_us = PART * times_us.iter().sum::<f64>();
         let bytes = |node: usize| problem.nodes[node].gradient_bytes as f64;
         let most_bytes = GRADIENT_PART * (0..problem.nodes.len()).map(bytes).sum::<f64>();
@@ -69,11 +69,11 @@ impl Coarse {
     }
 
     /// Offers to the nodes what has newly been found for the blocks.
-    pub(super) fn expand_fresh(&self, blocks: &mut Stage<'_>, nodes: &mut Stage<'_>) -> Result<()> {
-        for found in blocks.archive.take_fresh() {
+    pub(super) fn expand_new(&self, blocks: &mut SearchStage<'_>, nodes: &mut SearchStage<'_>) -> Result<()> {
+        for found in blocks.archive.take_new() {
             let arrangement = blocks.evaluator.arrangement(&found);
             let expanded = nodes.evaluator.numbered(&self.expand(&arrangement, nodes.node_count()))?;
-            nodes.offer(&expanded)?;
+            nodes.evaluate(&expanded)?;
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Coarse {
 }
 
 /// Whether a node can be placed with its only producer: nothing happens between them, and neither shares parameters.
-fn can_join(problem: &PlanProblem, structure: &Structure, before: usize, node: usize) -> bool {
+fn can_join(problem: &PlanProblem, structure: &ProblemGraph, before: usize, node: usize) -> bool {
     let is_plain = |node: usize| {
         let Node { parameters_of, synchronized, is_kept, .. } = &problem.nodes[node];
         parameters_of.is_none()
@@ -123,7 +123,7 @@ impl CostModel for CoarseCosts<'_> {
         self.costs.replicas()
     }
 
-    fn compute(&self, NodeId(block): NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, NodeId(block): NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
         self.blocks[block].iter().try_fold(StepTimes::default(), |sum, &node| {
             let steps = self.costs.compute(NodeId(node), ranks, share)?;
             Some(StepTimes {
@@ -143,7 +143,7 @@ impl CostModel for CoarseCosts<'_> {
         self.costs.all_reduce(bytes, ranks)
     }
 
-    fn memory(&self, NodeId(block): NodeId, ranks: usize, share: Share) -> NodeMemory {
+    fn memory(&self, NodeId(block): NodeId, ranks: usize, share: ShardSize) -> NodeMemory {
         let of_nodes = self.blocks[block].iter().map(|&node| self.costs.memory(NodeId(node), ranks, share));
         // What leaves a block is its last node's; what is computed again with it, the outputs of the others and their gradients.
         of_nodes.fold(NodeMemory::default(), |sum, memory| NodeMemory {

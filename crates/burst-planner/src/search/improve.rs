@@ -4,14 +4,14 @@ use std::rc::Rc;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::anywhere::anywhere;
 use super::archive::SAME;
-use super::mix::{Mix, REVERSING, USUAL};
+use super::move_mix::{MoveMix, REVERSING, USUAL};
 use super::moves::Moves;
 use super::random::below;
-use super::stage::{Stage, Trial, slowed_us};
+use super::random_restart::random_arrangement;
+use super::stage::{SearchStage, Trial, penalized_us};
 use crate::Result;
-use crate::evaluator::{Numbered, PlanTime};
+use crate::evaluator::{NumberedArrangement, PlanTime};
 
 /// Multiples of the single-GPU time that GPU time is kept within, in turns.
 const BUDGETS: [f64; 10] = [f64::INFINITY, 1.02, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.5];
@@ -30,9 +30,9 @@ const DESCENT_PATIENCE: usize = 20;
 /// neighbours, many times over.
 const DESCENTS_PATIENCE: f64 = 150.0;
 /// With how many changes at once a descent begins at most.
-const MOST_CHANGES: usize = 6;
+const MAX_CHANGES: usize = 6;
 
-impl Stage<'_> {
+impl SearchStage<'_> {
     /// Changes the best arrangements within budgets of GPU time, `steps` times in all. A change that makes an arrangement worse by
     /// less than `threshold`, relatively, is kept at first, later only what makes it better (threshold accepting: G. Dueck,
     /// T. Scheuer, Journal of Computational Physics 90, 1990).
@@ -60,7 +60,7 @@ impl Stage<'_> {
     ) -> Result<()> {
         let Some(best) = self.archive.within(budget_us) else { return Ok(()) };
         let mut now = best.arrangement.clone();
-        let mut now_score = score(best.time, best.overfull, budget_us);
+        let mut now_score = score(best.time, best.memory_excess, budget_us);
         let (mut least, mut in_vain) = (now_score, 0);
         for step in 0..steps {
             if in_vain >= BUDGET_PATIENCE * self.node_count() {
@@ -71,7 +71,7 @@ impl Stage<'_> {
             let left = 1.0 - step as f64 / steps as f64;
             let accepted_below = now_score * (1.0 + threshold * left * left);
             let is_too_slow = |least| score(least, 1.0, budget_us) >= accepted_below;
-            let changed_score = score_of(self.offer_unless(&changed, is_too_slow)?, budget_us);
+            let changed_score = score_of(self.evaluate_with_cutoff(&changed, is_too_slow)?, budget_us);
             if changed_score < accepted_below {
                 (now, now_score) = (changed, changed_score);
             }
@@ -97,23 +97,23 @@ impl Stage<'_> {
         let neighbours = (self.node_count().pow(2) * gpus) as f64;
         let patience = (effort * DESCENTS_PATIENCE * neighbours) as usize;
         while left > 0 && in_vain < patience {
-            let entries = self.archive.beginnings();
+            let entries = self.archive.starting_points();
             if entries.is_empty() {
                 return Ok(());
             }
             let from = entries[below(random, entries.len())].clone();
             let (mut now, budget_us) = if below(random, 2) == 0 {
                 let budget = BUDGETS[below(random, BUDGETS.len())];
-                let anew = anywhere(&mut self.evaluator, &self.shape, gpus, random);
+                let anew = random_arrangement(&mut self.evaluator, &self.shape, gpus, random);
                 (anew.unwrap_or(from.arrangement), budget * self.single_gpu_us)
             } else {
                 let mut changed = from.arrangement;
-                for _ in 0..=below(random, MOST_CHANGES) {
+                for _ in 0..=below(random, MAX_CHANGES) {
                     changed = self.draw(&changed, gpus, REVERSING, random).unwrap_or(changed);
                 }
                 (changed, from.time.gpu_time_us)
             };
-            let mut now_score = score_of(self.offer(&now)?, budget_us);
+            let mut now_score = score_of(self.evaluate(&now)?, budget_us);
             left -= 1;
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
@@ -121,8 +121,8 @@ impl Stage<'_> {
                 let Some(changed) = self.draw(&now, gpus, REVERSING, random) else { continue };
                 left -= 1;
                 let is_too_slow = |least| score(least, 1.0, budget_us) > now_score;
-                let trial = self.offer_unless(&changed, is_too_slow)?;
-                if trial.is_taken {
+                let trial = self.evaluate_with_cutoff(&changed, is_too_slow)?;
+                if trial.is_archived {
                     in_vain = 0;
                 }
                 let changed_score = score_of(trial, budget_us);
@@ -141,7 +141,7 @@ impl Stage<'_> {
     /// Changes arrangements of the archive, drawn by chance, the fastest one more often than others: by one, two or more changes at
     /// once (a simple evolutionary multi-objective optimizer: O. Giel, Congress on Evolutionary Computation, 2003), or by joining the
     /// first nodes of one and the others of one that is nearly as fast (path relinking: F. Glover, Interfaces in Computer Science and
-    /// Operations Research, 1997). What is worth choosing comes into the archive, and is changed in its turn. It ends early when
+    /// Operations Research, 1997). What is worth choosing comes into the archive, and is changed in its rotate_ranks. It ends early when
     /// nothing has for long.
     pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
         let mut in_vain = 0;
@@ -150,7 +150,7 @@ impl Stage<'_> {
                 break;
             }
             in_vain += 1;
-            let entries = self.archive.beginnings();
+            let entries = self.archive.starting_points();
             if entries.is_empty() {
                 return Ok(());
             }
@@ -167,7 +167,7 @@ impl Stage<'_> {
                 self.changed(from.clone(), gpus, random)
             };
             let Some(changed) = changed else { continue };
-            if self.offer_unless(&changed, |_| true)?.is_taken {
+            if self.evaluate_with_cutoff(&changed, |_| true)?.is_archived {
                 in_vain = 0;
             }
         }
@@ -175,7 +175,12 @@ impl Stage<'_> {
     }
 
     /// With one, two or more random changes.
-    fn changed(&mut self, mut from: Numbered, gpus: usize, random: &mut ChaCha8Rng) -> Option<Numbered> {
+    fn changed(
+        &mut self,
+        mut from: NumberedArrangement,
+        gpus: usize,
+        random: &mut ChaCha8Rng,
+    ) -> Option<NumberedArrangement> {
         let mut is_changed = false;
         loop {
             if let Some(next) = self.draw(&from, gpus, USUAL, random) {
@@ -190,11 +195,11 @@ impl Stage<'_> {
     /// A random change.
     pub(super) fn draw(
         &mut self,
-        from: &Numbered,
+        from: &NumberedArrangement,
         gpus: usize,
-        mix: Mix,
+        mix: MoveMix,
         random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
+    ) -> Option<NumberedArrangement> {
         let is_short_of_memory = self.is_short_of_memory;
         let moves = Moves { shape: &self.shape, gpus, is_short_of_memory, mix };
         moves.draw(&mut self.evaluator, from, random)
@@ -202,20 +207,20 @@ impl Stage<'_> {
 }
 
 /// The time of an iteration, and more where it takes more GPU time than the budget, or a rank has no room.
-fn score(time: PlanTime, overfull: f64, budget_us: f64) -> f64 {
+fn score(time: PlanTime, memory_excess: f64, budget_us: f64) -> f64 {
     let over = (time.gpu_time_us / budget_us).max(1.0);
-    slowed_us(time, overfull) * over.powi(3)
+    penalized_us(time, memory_excess) * over.powi(3)
 }
 
 fn score_of(trial: Trial, budget_us: f64) -> f64 {
-    score(trial.time, trial.overfull, budget_us)
+    score(trial.time, trial.memory_excess, budget_us)
 }
 
 /// The nodes up to a place in the order where the first arrangement has them, and all others where the second one has.
-fn joined(first: &Numbered, second: &Numbered, place: usize) -> Numbered {
+fn joined(first: &NumberedArrangement, second: &NumberedArrangement, place: usize) -> NumberedArrangement {
     let mut groups = second.groups.clone();
     for &node in &first.order[..place] {
         groups[node as usize] = first.groups[node as usize];
     }
-    Numbered { groups, order: Rc::clone(&first.order) }
+    NumberedArrangement { groups, order: Rc::clone(&first.order) }
 }

@@ -1,39 +1,39 @@
 //! The search for arrangements that are fast and take little GPU time.
 
-mod alone;
-mod anywhere;
 mod archive;
 mod chain;
 mod coarse;
-mod given;
+mod evaluate;
+mod gpu_levels;
+mod graph_parts;
 mod improve;
-mod levels;
-mod mix;
+mod memory_seeds;
+mod move_mix;
 mod moves;
-mod polish;
+mod one_gpu_seeds;
 mod random;
-mod room;
+mod random_restart;
 mod seeds;
 mod sequence;
 mod series_parallel;
-mod shape;
+mod shared_parameter_seeds;
 mod stage;
 mod staircase;
-mod temper;
-mod together;
+mod systematic;
+mod tempering;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use crate::bound::Bound;
-use crate::costs::{CostModel, Share};
-use crate::evaluator::{Evaluator, Numbered, Plan};
+use crate::costs::{CostModel, ShardSize};
+use crate::evaluator::{Evaluator, NumberedArrangement, Plan};
 use crate::{Error, NodeId, PlanProblem, Result, Stop};
 use chain::Chain;
-use coarse::{Coarse, CoarseCosts};
-pub use given::evaluate_arrangements;
+use coarse::{CoarseCosts, CoarseProblem};
+pub use evaluate::evaluate_arrangements;
 use sequence::Sequence;
-use stage::Stage;
+use stage::SearchStage;
 use staircase::Staircase;
 
 /// How many changes are tried with 8 GPUs, about.
@@ -55,7 +55,7 @@ const LIMIT_TOLERANCE: f64 = 1e-9;
 pub struct SearchOptions {
     /// How many arrangements are tried, as a multiple of the usual number. 1 by default.
     pub effort: f64,
-    /// Ends the search early, without an answer.
+    /// IterationEnds the search early, without an answer.
     pub stop: Stop,
 }
 
@@ -122,18 +122,19 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     let exact = Evaluator::new(problem, costs)?.stopped_by(&options.stop);
     let single_gpu_us = exact.single_gpu_us()?;
     let times: Vec<f64> = (0..problem.nodes.len())
-        .map(|node| costs.compute(NodeId(node), 1, Share::Larger).unwrap_or_default().total_us())
+        .map(|node| costs.compute(NodeId(node), 1, ShardSize::Larger).unwrap_or_default().total_us())
         .collect();
     let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
-    let coarse = Coarse::new(problem, exact.structure(), &times);
+    let coarse = CoarseProblem::new(problem, exact.structure(), &times);
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
     let proposed = thinned(&counts(problem));
     let mut sequences = vec![Sequence::of_nodes(&mut evaluator, &proposed)];
-    let mut blocks = Stage::new(evaluator, single_gpu_us);
-    let last = levels::up_to(problem).last().unwrap_or(1);
+    let mut blocks = SearchStage::new(evaluator, single_gpu_us);
+    let last = gpu_levels::up_to(problem).last().unwrap_or(1);
     let chain = Chain::new(&exact, &proposed, coarse.blocks.iter().map(Vec::len));
-    let alone = alone::each_alone(&mut blocks.evaluator, last, options.effort, &options.stop)?;
+    let one_gpu =
+        one_gpu_seeds::one_gpu_placements(&mut blocks.evaluator, last, options.effort, &options.stop)?;
     if !blocks.shape.parallels.is_empty() {
         sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.shape));
     }
@@ -142,14 +143,14 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         sequences,
         proposed,
         blocks,
-        nodes: Stage::new(exact, single_gpu_us),
+        nodes: SearchStage::new(exact, single_gpu_us),
         effort: options.effort,
-        alone,
+        one_gpu,
         chain,
     };
     let mut fewer = 0;
-    for level in levels::up_to(problem) {
-        search.climb(fewer, level)?;
+    for level in gpu_levels::up_to(problem) {
+        search.search_level(fewer, level)?;
         fewer = level;
     }
     for gpus in 1..=problem.gpus {
@@ -161,11 +162,11 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     if chain.is_none() {
         let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
         let evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
-        let mut tempered = Stage::new(evaluator, single_gpu_us);
-        for level in levels::up_to(problem) {
-            tempered.temper(level, options.effort)?;
+        let mut tempered = SearchStage::new(evaluator, single_gpu_us);
+        for level in gpu_levels::up_to(problem) {
+            tempered.parallel_tempering(level, options.effort)?;
         }
-        coarse.expand_fresh(&mut tempered, &mut nodes)?;
+        coarse.expand_new(&mut tempered, &mut nodes)?;
         evaluations += tempered.evaluator.evaluations;
     }
     evaluations += nodes.evaluator.evaluations;
@@ -173,8 +174,8 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
 }
 
 /// What a stage has found.
-fn found(stage: Stage<'_>, bound: Bound) -> Result<Frontier> {
-    let Stage { mut evaluator, archive, single_gpu_us, .. } = stage;
+fn found(stage: SearchStage<'_>, bound: Bound) -> Result<Frontier> {
+    let SearchStage { mut evaluator, archive, single_gpu_us, .. } = stage;
     if let Some(closest) = archive.closest() {
         let closest = evaluator.arrangement(&closest.arrangement);
         evaluator.check_memory(&closest)?;
@@ -209,56 +210,56 @@ fn thinned(counts: &[usize]) -> Vec<usize> {
 
 /// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
 struct Search<'p> {
-    coarse: &'p Coarse,
+    coarse: &'p CoarseProblem,
     /// By nodes, and where there are branches with these side by side.
     sequences: Vec<Sequence>,
     /// The GPU counts of what simpler models propose.
     proposed: Vec<usize>,
-    blocks: Stage<'p>,
-    nodes: Stage<'p>,
+    blocks: SearchStage<'p>,
+    nodes: SearchStage<'p>,
     effort: f64,
     /// By number of GPUs: each node on one of them.
-    alone: Vec<Numbered>,
+    one_gpu: Vec<NumberedArrangement>,
     /// Where the nodes are one.
     chain: Option<Chain>,
 }
 
 impl Search<'_> {
     /// Searches with the first `gpus` ranks, going on from what was found with `fewer`.
-    fn climb(&mut self, fewer: usize, gpus: usize) -> Result<()> {
+    fn search_level(&mut self, fewer: usize, gpus: usize) -> Result<()> {
         self.blocks.data_parallel(gpus, true)?;
         // Without another count, what sequences would propose differs from what they did with fewer GPUs by prices alone.
         if self.proposed.iter().any(|count| (fewer + 1..=gpus).contains(count)) {
             for sequence in &self.sequences {
-                let proposed = [sequence.one_after_another(gpus), sequence.behind_communication(gpus)];
+                let proposed = [sequence.serial(gpus), sequence.communication_bound(gpus)];
                 for seed in proposed.iter().flatten() {
-                    self.blocks.offer(seed)?;
+                    self.blocks.evaluate(seed)?;
                 }
             }
         }
         for staircases in Staircase::all(&mut self.blocks.evaluator, gpus, &self.proposed) {
-            self.blocks.settle(staircases)?;
+            self.blocks.place_borders(staircases)?;
         }
-        if let Some(fastest) = self.blocks.archive.beginnings().first() {
+        if let Some(fastest) = self.blocks.archive.starting_points().first() {
             self.blocks.spread_branches(fastest.arrangement.clone(), gpus)?;
         }
-        if (2..=alone::MOST_GPUS).contains(&gpus) {
-            if let Some(seed) = self.alone.get(gpus - 1).or(self.alone.last()) {
-                self.blocks.offer(seed)?;
+        if (2..=one_gpu_seeds::MAX_GPUS).contains(&gpus) {
+            if let Some(seed) = self.one_gpu.get(gpus - 1).or(self.one_gpu.last()) {
+                self.blocks.evaluate(seed)?;
             }
         }
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
-            self.blocks.offer(&seed)?;
+            self.blocks.evaluate(&seed)?;
         }
         // On few, the model of chains finds the same and more, in less time.
         if gpus > FEW_GPUS {
             for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
-                self.blocks.offer(&seed)?;
+                self.blocks.evaluate(&seed)?;
             }
         }
-        self.blocks.place_together(gpus)?;
-        for seed in room::stretches(&mut self.blocks.evaluator, gpus) {
-            self.blocks.offer(&seed)?;
+        self.blocks.place_parameter_users(gpus)?;
+        for seed in memory_seeds::balanced_stretches(&mut self.blocks.evaluator, gpus) {
+            self.blocks.evaluate(&seed)?;
         }
         // The same draws whatever the number of GPUs that there are.
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
@@ -266,14 +267,14 @@ impl Search<'_> {
         self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
         self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
         self.blocks.iterated_local_search(gpus, more * 3 / 4, self.effort, &mut random)?;
-        self.coarse.expand_fresh(&mut self.blocks, &mut self.nodes)?;
+        self.coarse.expand_new(&mut self.blocks, &mut self.nodes)?;
         if let Some(chain) = &mut self.chain {
-            self.nodes.follow(chain, fewer, gpus)?;
+            self.nodes.search_chain(chain, fewer, gpus)?;
         } else {
             self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
         }
         self.nodes.evolve(gpus, steps / 4, &mut random)?;
-        self.nodes.polish(gpus, &self.proposed)
+        self.nodes.systematic_descent(gpus, &self.proposed)
     }
 
     /// How many changes are tried, and how many more where there are few blocks.

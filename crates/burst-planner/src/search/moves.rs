@@ -4,20 +4,20 @@ use std::rc::Rc;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::mix::{Kind, Mix};
+use super::graph_parts::GraphParts;
+use super::move_mix::{MoveKind, MoveMix};
 use super::random::below;
-use super::series_parallel::Parallel;
-use super::shape::Shape;
-use crate::evaluator::{Evaluator, Numbered};
+use super::series_parallel::ParallelRegion;
+use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
 /// Draws changes of an arrangement on the first `gpus` ranks.
 pub(super) struct Moves<'s> {
-    pub(super) shape: &'s Shape,
+    pub(super) shape: &'s GraphParts,
     pub(super) gpus: usize,
     pub(super) is_short_of_memory: bool,
     /// Which changes are drawn, and how often.
-    pub(super) mix: Mix,
+    pub(super) mix: MoveMix,
 }
 
 impl Moves<'_> {
@@ -25,29 +25,29 @@ impl Moves<'_> {
     pub(super) fn draw(
         &self,
         evaluator: &mut Evaluator<'_>,
-        from: &Numbered,
+        from: &NumberedArrangement,
         random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
+    ) -> Option<NumberedArrangement> {
         let drawn = match self.mix.draw(random) {
-            Kind::Node => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
-            Kind::Window => self.regroup(evaluator, from, &window(from, random), random),
-            Kind::Run => self.regroup(evaluator, from, &run(from, random), random),
-            Kind::Boundary => shift_boundary(evaluator, from, random),
-            Kind::Branch => {
+            MoveKind::Node => self.regroup(evaluator, from, &[below(random, from.groups.len())], random),
+            MoveKind::Window => self.regroup(evaluator, from, &window(from, random), random),
+            MoveKind::Run => self.regroup(evaluator, from, &run(from, random), random),
+            MoveKind::Boundary => shift_boundary(evaluator, from, random),
+            MoveKind::Branch => {
                 let nodes = self.branch(random)?.clone();
                 self.regroup(evaluator, from, &nodes, random)
             }
-            Kind::Spread => {
+            MoveKind::Spread => {
                 let parallel = &self.shape.parallels[self.parallel(random)?];
                 self.spread(evaluator, from, parallel, random)
             }
-            Kind::Exchange => self.exchange_rank(evaluator, from, random),
-            Kind::Adopt => self.adopt(evaluator, from, random),
-            Kind::Swap => swap(evaluator, from, random),
-            Kind::Turn => Some(self.turn(evaluator, from, random)),
-            Kind::Reorder => self.reorder(from, random),
-            Kind::Reverse => Some(reverse(evaluator, from, random)),
-            Kind::SomeRanks => self.some_ranks(evaluator, from, random),
+            MoveKind::Exchange => self.exchange_rank(evaluator, from, random),
+            MoveKind::CopyRanks => self.copy_ranks(evaluator, from, random),
+            MoveKind::Swap => swap(evaluator, from, random),
+            MoveKind::RotateRanks => Some(self.rotate_ranks(evaluator, from, random)),
+            MoveKind::Reorder => self.reorder(from, random),
+            MoveKind::Reverse => Some(reverse(evaluator, from, random)),
+            MoveKind::RandomRanks => self.random_ranks(evaluator, from, random),
         };
         drawn.filter(|drawn| drawn != from)
     }
@@ -66,10 +66,10 @@ impl Moves<'_> {
     fn regroup(
         &self,
         evaluator: &mut Evaluator<'_>,
-        from: &Numbered,
+        from: &NumberedArrangement,
         nodes: &[usize],
         random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
+    ) -> Option<NumberedArrangement> {
         let first = *nodes.first()?;
         let counts = &evaluator.problem().nodes[first].gpu_counts;
         let usable = counts.iter().take_while(|&&count| count <= self.gpus).count();
@@ -88,7 +88,12 @@ impl Moves<'_> {
     }
 
     /// Some nodes on the group of another one, often one that it hands its output to or has its input from.
-    fn adopt(&self, evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+    fn copy_ranks(
+        &self,
+        evaluator: &Evaluator<'_>,
+        from: &NumberedArrangement,
+        random: &mut ChaCha8Rng,
+    ) -> Option<NumberedArrangement> {
         let node = below(random, from.groups.len());
         let near: Vec<usize> =
             self.shape.before[node].iter().chain(&self.shape.after[node]).copied().collect();
@@ -108,7 +113,7 @@ impl Moves<'_> {
     fn start(
         &self,
         evaluator: &Evaluator<'_>,
-        from: &Numbered,
+        from: &NumberedArrangement,
         count: usize,
         random: &mut ChaCha8Rng,
     ) -> usize {
@@ -133,10 +138,10 @@ impl Moves<'_> {
     fn spread(
         &self,
         evaluator: &mut Evaluator<'_>,
-        from: &Numbered,
-        parallel: &Parallel,
+        from: &NumberedArrangement,
+        parallel: &ParallelRegion,
         random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
+    ) -> Option<NumberedArrangement> {
         let widest = from.groups.iter().map(|&group| evaluator.ranks(group).len()).max().unwrap_or(1);
         let within = if below(random, 2) == 0 { widest } else { 1 + below(random, self.gpus) };
         let lanes = 1 + below(random, parallel.branches.len());
@@ -148,9 +153,9 @@ impl Moves<'_> {
     fn exchange_rank(
         &self,
         evaluator: &mut Evaluator<'_>,
-        from: &Numbered,
+        from: &NumberedArrangement,
         random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
+    ) -> Option<NumberedArrangement> {
         let node = below(random, from.groups.len());
         let ranks = evaluator.ranks(from.groups[node]);
         let (left, taken) = (ranks[below(random, ranks.len())], below(random, self.gpus));
@@ -164,7 +169,12 @@ impl Moves<'_> {
 
     /// All nodes from one on, or those up to another one, on ranks as far from theirs as other nodes begin or end from the first rank,
     /// or half of all ranks: what a rank has much of in the first part, it has less of in the second one.
-    fn turn(&self, evaluator: &mut Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Numbered {
+    fn rotate_ranks(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        from: &NumberedArrangement,
+        random: &mut ChaCha8Rng,
+    ) -> NumberedArrangement {
         let nodes = from.order.len();
         let by = match below(random, 2) {
             0 => self.gpus / 2,
@@ -183,12 +193,12 @@ impl Moves<'_> {
     }
 
     /// A node on any of the ranks, each of them or not by chance.
-    fn some_ranks(
+    fn random_ranks(
         &self,
         evaluator: &mut Evaluator<'_>,
-        from: &Numbered,
+        from: &NumberedArrangement,
         random: &mut ChaCha8Rng,
-    ) -> Option<Numbered> {
+    ) -> Option<NumberedArrangement> {
         let ranks: Vec<usize> = (0..self.gpus).filter(|_| below(random, 2) == 0).collect();
         if ranks.is_empty() {
             return None;
@@ -198,7 +208,7 @@ impl Moves<'_> {
     }
 
     /// Some nodes as early or as late in the order as what they depend on allows.
-    fn reorder(&self, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+    fn reorder(&self, from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Option<NumberedArrangement> {
         let mut is_moved = vec![false; from.groups.len()];
         match self.branch(random).filter(|_| below(random, 2) == 0) {
             Some(nodes) => {
@@ -225,18 +235,18 @@ impl Moves<'_> {
             _ => earliest + below(random, latest - earliest + 1),
         };
         order.splice(place..place, moved);
-        Some(Numbered { groups: from.groups.clone(), order: order.into() })
+        Some(NumberedArrangement { groups: from.groups.clone(), order: order.into() })
     }
 }
 
 /// A node on one rank instead of another one, if it is on the latter and not on the former.
 fn replace_rank(
     evaluator: &mut Evaluator<'_>,
-    from: &Numbered,
+    from: &NumberedArrangement,
     node: usize,
     left: usize,
     taken: usize,
-) -> Option<Numbered> {
+) -> Option<NumberedArrangement> {
     let mut ranks = evaluator.ranks(from.groups[node]).to_vec();
     let place = ranks.iter().position(|&rank| rank == left)?;
     if ranks.contains(&taken) {
@@ -249,7 +259,11 @@ fn replace_rank(
 }
 
 /// Where neighbours in the order are on different groups, the border moves.
-fn shift_boundary(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+fn shift_boundary(
+    evaluator: &Evaluator<'_>,
+    from: &NumberedArrangement,
+    random: &mut ChaCha8Rng,
+) -> Option<NumberedArrangement> {
     let nodes = from.order.len();
     let begin = below(random, nodes);
     let group = |place: usize| from.groups[from.order[place % nodes] as usize];
@@ -269,11 +283,11 @@ fn shift_boundary(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCh
 /// The branches in `lanes` lanes on the first `gpus` ranks, each as wide as its part of the work.
 pub(super) fn in_lanes(
     evaluator: &mut Evaluator<'_>,
-    from: &Numbered,
-    parallel: &Parallel,
+    from: &NumberedArrangement,
+    parallel: &ParallelRegion,
     gpus: usize,
     lanes: usize,
-) -> Option<Numbered> {
+) -> Option<NumberedArrangement> {
     let lanes = lanes.min(gpus);
     let single = evaluator.group(&[0]);
     let work = |evaluator: &Evaluator<'_>, nodes: &[usize]| -> f64 {
@@ -307,7 +321,11 @@ pub(super) fn in_lanes(
 }
 
 /// Two nodes, each on the group of the other.
-fn swap(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Option<Numbered> {
+fn swap(
+    evaluator: &Evaluator<'_>,
+    from: &NumberedArrangement,
+    random: &mut ChaCha8Rng,
+) -> Option<NumberedArrangement> {
     let (one, other) = (below(random, from.groups.len()), below(random, from.groups.len()));
     let moved = assign(evaluator, from, &[one], from.groups[other])?;
     assign(evaluator, &moved, &[other], from.groups[one])
@@ -315,7 +333,11 @@ fn swap(evaluator: &Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> 
 
 /// Some nodes on the same ranks in reverse order. Gradients travel together where their lists of ranks are the same, so that these leave
 /// the bucket of the other nodes on those ranks; and the larger shares are the other ranks'.
-fn reverse(evaluator: &mut Evaluator<'_>, from: &Numbered, random: &mut ChaCha8Rng) -> Numbered {
+fn reverse(
+    evaluator: &mut Evaluator<'_>,
+    from: &NumberedArrangement,
+    random: &mut ChaCha8Rng,
+) -> NumberedArrangement {
     let nodes = match below(random, 4) {
         0 => window(from, random),
         1 => run(from, random),
@@ -329,8 +351,8 @@ fn reverse(evaluator: &mut Evaluator<'_>, from: &Numbered, random: &mut ChaCha8R
     to
 }
 
-/// A node with its neighbours in the order that are on the same group, or with all nodes on that group before it, after it, or anywhere.
-fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
+/// A node with its neighbours in the order that are on the same group, or with all nodes on that group before it, after it, or random_arrangement.
+fn run(from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Vec<usize> {
     let at = below(random, from.order.len());
     let group = |place: usize| from.groups[from.order[place] as usize];
     let is_same = |&place: &usize| group(place) == group(at);
@@ -348,7 +370,7 @@ fn run(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
 }
 
 /// Nodes that follow each other in the order, in every second case the last ones; short stretches are likelier.
-fn window(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
+fn window(from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Vec<usize> {
     let nodes = from.order.len();
     let longest = 1 << below(random, nodes.ilog2() as usize + 1);
     let length = 1 + below(random, longest);
@@ -357,7 +379,12 @@ fn window(from: &Numbered, random: &mut ChaCha8Rng) -> Vec<usize> {
 }
 
 /// The nodes on a group, if it has a count that they may run on.
-fn assign(evaluator: &Evaluator<'_>, from: &Numbered, nodes: &[usize], group: GroupId) -> Option<Numbered> {
+fn assign(
+    evaluator: &Evaluator<'_>,
+    from: &NumberedArrangement,
+    nodes: &[usize],
+    group: GroupId,
+) -> Option<NumberedArrangement> {
     if !nodes.iter().all(|&node| evaluator.is_option(node, group)) {
         return None;
     }
@@ -365,7 +392,7 @@ fn assign(evaluator: &Evaluator<'_>, from: &Numbered, nodes: &[usize], group: Gr
     for &node in nodes {
         groups[node] = group;
     }
-    Some(Numbered { groups, order: Rc::clone(&from.order) })
+    Some(NumberedArrangement { groups, order: Rc::clone(&from.order) })
 }
 
 /// Divides `gpus` by loads, at least one each.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashSet;
 
 use crate::bound::Bound;
-use crate::evaluator::{Evaluator, Numbered};
+use crate::evaluator::{Evaluator, NumberedArrangement};
 
 /// How many of the last nodes are placed on fewer GPUs.
 pub(super) const LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 22, 35];
@@ -15,7 +15,11 @@ const RELAXED_CHOICES: usize = 100;
 
 /// All nodes on the first ranks, but for the last ones on fewer: large matrices of the last layers are not summed up then. On the
 /// first or the last ranks, for each of some lengths and counts.
-pub(super) fn narrow_ends(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Numbered> {
+pub(super) fn narrow_ends(
+    evaluator: &mut Evaluator<'_>,
+    gpus: usize,
+    counts: &[usize],
+) -> Vec<NumberedArrangement> {
     let order = Rc::clone(evaluator.own_order());
     let usable: Vec<usize> = counts.iter().copied().take_while(|&count| count <= gpus).collect();
     let mut seeds = Vec::new();
@@ -30,12 +34,12 @@ pub(super) fn narrow_ends(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[
                     for &node in &order[order.len() - length..] {
                         groups[node as usize] = few;
                     }
-                    seeds.push(Numbered { groups, order: Rc::clone(&order) });
+                    seeds.push(NumberedArrangement { groups, order: Rc::clone(&order) });
                 }
             }
         }
     }
-    let is_possible = |seed: &Numbered| {
+    let is_possible = |seed: &NumberedArrangement| {
         let mut places = seed.groups.iter().enumerate();
         places.all(|(node, &group)| evaluator.is_option(node, group))
     };
@@ -50,7 +54,7 @@ pub(super) fn relaxed_chain(
     evaluator: &mut Evaluator<'_>,
     (fewer, gpus): (usize, usize),
     counts: &[usize],
-) -> Vec<Numbered> {
+) -> Vec<NumberedArrangement> {
     if evaluator.structure().has_branches() {
         return Vec::new();
     }
@@ -72,7 +76,7 @@ pub(super) fn relaxed_chain(
                 groups[node as usize] = evaluator.group(list);
             }
             if met.insert(groups.clone()) {
-                seeds.push(Numbered { groups, order: Rc::clone(&order) });
+                seeds.push(NumberedArrangement { groups, order: Rc::clone(&order) });
             }
         }
     }

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashSet;
 
+use super::graph_parts::GraphParts;
 use super::moves::in_lanes;
-use super::series_parallel::Parallel;
-use super::shape::Shape;
+use super::series_parallel::ParallelRegion;
 use crate::NodeId;
-use crate::evaluator::{Evaluator, Numbered};
+use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
 /// How much of an all-reduce is taken to be not hidden behind the backward pass.
@@ -34,13 +34,13 @@ struct Item {
     /// The place of its first node in the order.
     place: usize,
     /// By rising number of ranks.
-    options: Vec<Placing>,
+    options: Vec<ItemOption>,
     /// By option of the item before and own option: moving samples between them, forward and back, microseconds.
     moves: Vec<Vec<f64>>,
 }
 
 /// Where the nodes of an item run, and what they take.
-struct Placing {
+struct ItemOption {
     /// Among the first ranks, as many as this.
     ranks: usize,
     nodes: Vec<(usize, GroupId)>,
@@ -78,7 +78,7 @@ impl Sequence {
     }
 
     /// The same, but all branches between a fork and a join are one item, which run in some number of lanes side by side.
-    pub(super) fn of_branches(evaluator: &mut Evaluator<'_>, counts: &[usize], shape: &Shape) -> Self {
+    pub(super) fn of_branches(evaluator: &mut Evaluator<'_>, counts: &[usize], shape: &GraphParts) -> Self {
         let mut is_inside = vec![false; evaluator.problem().nodes.len()];
         let mut outermost = Vec::new();
         // Those that contain others come before them.
@@ -92,7 +92,7 @@ impl Sequence {
         Self::new(evaluator, counts, &outermost)
     }
 
-    fn new(evaluator: &mut Evaluator<'_>, counts: &[usize], parallels: &[&Parallel]) -> Self {
+    fn new(evaluator: &mut Evaluator<'_>, counts: &[usize], parallels: &[&ParallelRegion]) -> Self {
         let order = Rc::clone(evaluator.own_order());
         let mut parallel_of = vec![None; order.len()];
         for (index, parallel) in parallels.iter().enumerate() {
@@ -132,7 +132,7 @@ impl Sequence {
                     item_of[node] < index && consumers.iter().any(|&consumer| item_of[consumer] >= index)
                 })
                 .collect();
-            let to_all = |from: &Placing| {
+            let to_all = |from: &ItemOption| {
                 item.options
                     .iter()
                     .map(|to| sent.iter().map(|&node| moved_us(evaluator, node, from, to)).sum())
@@ -144,14 +144,14 @@ impl Sequence {
 
     /// The best arrangements on the first `gpus` ranks where steps follow each other, one for each price of GPU time and each share
     /// of all-reduces that is exposed. O(prices x items x options^2).
-    pub(super) fn one_after_another(&self, gpus: usize) -> Vec<Numbered> {
+    pub(super) fn serial(&self, gpus: usize) -> Vec<NumberedArrangement> {
         let until = self.order.len();
         self.best(gpus, &PRICES, &EXPOSED.map(|reduces| Exposure { until, reduces, backward: 0.0 }))
     }
 
     /// The same where the iteration waits for the all-reduces of all nodes up to some place, beside which the backward steps
     /// before it run.
-    pub(super) fn behind_communication(&self, gpus: usize) -> Vec<Numbered> {
+    pub(super) fn communication_bound(&self, gpus: usize) -> Vec<NumberedArrangement> {
         let from = |&part: &f64| {
             let until = (part * self.order.len() as f64) as usize;
             BUSY_SHARES.map(|share| Exposure { until, reduces: share, backward: share })
@@ -159,7 +159,7 @@ impl Sequence {
         self.best(gpus, &FEW_PRICES, &BUSY_FROM.iter().flat_map(from).collect::<Vec<_>>())
     }
 
-    fn best(&self, gpus: usize, prices: &[f64], exposures: &[Exposure]) -> Vec<Numbered> {
+    fn best(&self, gpus: usize, prices: &[f64], exposures: &[Exposure]) -> Vec<NumberedArrangement> {
         let mut seen = FxHashSet::default();
         let mut best = Vec::new();
         for exposure in exposures {
@@ -173,8 +173,8 @@ impl Sequence {
         best
     }
 
-    fn solve(&self, gpus: usize, price: f64, exposure: &Exposure) -> Option<Numbered> {
-        let cost = |item: &Item, placing: &Placing| {
+    fn solve(&self, gpus: usize, price: f64, exposure: &Exposure) -> Option<NumberedArrangement> {
+        let cost = |item: &Item, placing: &ItemOption| {
             let Times { compute, backward, reduce } = placing.times;
             let reduces = if item.place < exposure.until { exposure.reduces * reduce } else { 0.0 };
             let hidden = if item.place + 1 < exposure.until { exposure.backward * backward } else { 0.0 };
@@ -211,12 +211,12 @@ impl Sequence {
             }
             taken = choice[taken] as usize;
         }
-        Some(Numbered { groups, order: Rc::clone(&self.order) })
+        Some(NumberedArrangement { groups, order: Rc::clone(&self.order) })
     }
 }
 
 /// Moving what a node sends from where it is to all groups of the next item that use it.
-fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &Placing, to: &Placing) -> f64 {
+fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &ItemOption, to: &ItemOption) -> f64 {
     // Something that passes by is where the item before is, and goes to where the next one is.
     let placed = from.nodes.iter().find(|placed| placed.0 == node).unwrap_or(&from.nodes[0]);
     let consumers = &evaluator.structure().consumers[node];
@@ -232,14 +232,14 @@ fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &Placing, to: &Placing
 }
 
 /// A node on as many of the first ranks as each of the counts that it may run on.
-fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<Placing> {
+fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<ItemOption> {
     let mut options = Vec::new();
     for &count in counts {
         let group = evaluator.range(0, count);
         if evaluator.is_option(node, group) {
             let times = times(evaluator, node, group);
             let gpu_us = times.compute * count as f64;
-            options.push(Placing { ranks: count, nodes: vec![(node, group)], gpu_us, times });
+            options.push(ItemOption { ranks: count, nodes: vec![(node, group)], gpu_us, times });
         }
     }
     options
@@ -248,11 +248,12 @@ fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<Pl
 /// Branches in each number of lanes on each number of ranks.
 fn side_by_side(
     evaluator: &mut Evaluator<'_>,
-    parallel: &Parallel,
+    parallel: &ParallelRegion,
     counts: &[usize],
     order: &Rc<[u32]>,
-) -> Vec<Placing> {
-    let everywhere = Numbered { groups: vec![evaluator.range(0, 1); order.len()], order: Rc::clone(order) };
+) -> Vec<ItemOption> {
+    let everywhere =
+        NumberedArrangement { groups: vec![evaluator.range(0, 1); order.len()], order: Rc::clone(order) };
     let mut options = Vec::new();
     for &ranks in counts {
         for lanes in 1..=parallel.branches.len().min(ranks) {
@@ -273,7 +274,7 @@ fn side_by_side(
             }
             let longest = lanes.into_iter().max_by(|a, b| a.1.compute.total_cmp(&b.1.compute));
             let times = longest.map(|lane| lane.1).unwrap_or_default();
-            options.push(Placing { ranks, nodes, gpu_us, times });
+            options.push(ItemOption { ranks, nodes, gpu_us, times });
         }
     }
     options

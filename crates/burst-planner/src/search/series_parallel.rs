@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A region between a fork and a join: two or more branches, of which at least one has nodes.
-pub(super) struct Parallel {
+pub(super) struct ParallelRegion {
     /// The nodes of each branch that has any, including those of nested regions, ascending.
     pub(super) branches: Vec<Vec<usize>>,
 }
 
 /// Returns the regions of an acyclic graph, each one before those nested in it. No two edges join the same nodes.
 /// O((nodes + edges) log(nodes + edges)).
-pub(super) fn regions(nodes: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<Parallel> {
+pub(super) fn regions(nodes: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<ParallelRegion> {
     let mut reduction = Reduction::new(nodes, edges);
     while let Some(node) = reduction.open.pop_first() {
         reduction.contract(node);
@@ -128,7 +128,7 @@ fn in_series(mut head: Series, node: usize, mut tail: Series) -> Series {
 }
 
 /// Orders branches and regions by their edges, so that the result does not depend on the order of the reduction.
-fn numbered(found: &[Region]) -> Vec<Parallel> {
+fn numbered(found: &[Region]) -> Vec<ParallelRegion> {
     let nested = |series: &Series| {
         let regions = series.links.iter().filter_map(|link| match link {
             Link::Region(region) => Some(*region),
@@ -184,7 +184,7 @@ fn numbered(found: &[Region]) -> Vec<Parallel> {
         }
         own.retain(|nodes| !nodes.is_empty());
         if !own.is_empty() {
-            parallels.push(Parallel { branches: own });
+            parallels.push(ParallelRegion { branches: own });
         }
     }
     parallels.reverse();

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use super::seeds::LENGTHS;
-use super::stage::Stage;
+use super::stage::SearchStage;
 use crate::Result;
-use crate::evaluator::{Evaluator, Numbered};
+use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
 /// At how many places a border is tried at most.
-const MOST_BORDERS: usize = 36;
+const MAX_BORDERS: usize = 36;
 
 /// A staircase of three counts along the order, on the first ranks; its borders are to be moved where they make the iteration shortest.
 #[derive(Clone)]
@@ -44,13 +44,13 @@ impl Staircase {
         all
     }
 
-    pub(super) fn arrangement(&self) -> Numbered {
+    pub(super) fn arrangement(&self) -> NumberedArrangement {
         let mut groups = vec![self.groups[0]; self.order.len()];
         for (place, &node) in self.order.iter().enumerate() {
             groups[node as usize] =
                 self.groups[self.borders.iter().filter(|&&border| place >= border).count()];
         }
-        Numbered { groups, order: Rc::clone(&self.order) }
+        NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
     /// With the first border at each place up to the second one, or at some of them, `most` or fewer.
@@ -69,20 +69,20 @@ impl Staircase {
     }
 }
 
-impl Stage<'_> {
+impl SearchStage<'_> {
     /// Moves the borders of the best of some staircases as long as that makes the iteration shorter. Gradients fill whole buckets,
     /// so that a border can be good at one place and bad right beside it: the first one is tried everywhere.
-    pub(super) fn settle(&mut self, staircases: Vec<Staircase>) -> Result<()> {
+    pub(super) fn place_borders(&mut self, staircases: Vec<Staircase>) -> Result<()> {
         let mut best: Option<(f64, Staircase)> = None;
         for staircase in staircases {
-            let time_us = self.offer(&staircase.arrangement())?.iteration_us();
+            let time_us = self.evaluate(&staircase.arrangement())?.iteration_us();
             if best.as_ref().is_none_or(|&(best_us, _)| time_us < best_us) {
                 best = Some((time_us, staircase));
             }
         }
         let Some(mut best) = best else { return Ok(()) };
-        for everywhere in best.1.with_first_border_anywhere(MOST_BORDERS) {
-            let time_us = self.offer(&everywhere.arrangement())?.iteration_us();
+        for everywhere in best.1.with_first_border_anywhere(MAX_BORDERS) {
+            let time_us = self.evaluate(&everywhere.arrangement())?.iteration_us();
             if time_us < best.0 {
                 best = (time_us, everywhere);
             }
@@ -99,7 +99,7 @@ impl Stage<'_> {
         while by > 0 {
             for by in [[by, 0], [-by, 0], [0, by], [0, -by], [by, by], [-by, -by]] {
                 while let Some(moved) = staircase.moved(by) {
-                    let time_us = self.offer(&moved.arrangement())?.iteration_us();
+                    let time_us = self.evaluate(&moved.arrangement())?.iteration_us();
                     if time_us >= *best_us {
                         break;
                     }

@@ -1,7 +1,9 @@
 //! The best of all arrangements on ascending lists of ranks.
 
 use super::problems::next_in_order;
-use crate::{Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem, Result, Share, TableCosts};
+use crate::{
+    Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem, Result, ShardSize, TableCosts,
+};
 
 /// The best arrangements of a small problem.
 #[derive(Debug, Clone)]
@@ -99,7 +101,7 @@ impl All<'_> {
     fn evaluate(&mut self, ranks: &[Vec<usize>]) -> Result<()> {
         let mut computing = vec![0.0; self.problem.gpus];
         for (node, ranks) in ranks.iter().enumerate() {
-            let steps = self.costs.compute(NodeId(node), ranks.len(), Share::Larger).unwrap_or_default();
+            let steps = self.costs.compute(NodeId(node), ranks.len(), ShardSize::Larger).unwrap_or_default();
             for &rank in ranks {
                 computing[rank] += steps.forward_us;
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Arrangement, CostModel, NodeId, PlanProblem, Share};
+use crate::{Arrangement, CostModel, NodeId, PlanProblem, ShardSize};
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Lane {
@@ -24,13 +24,13 @@ type Events = Vec<usize>;
 /// The events of an iteration, in an order in which each comes after all that it waits for.
 pub(super) fn events(problem: &PlanProblem, costs: &dyn CostModel, arrangement: &Arrangement) -> Vec<Event> {
     let mut writer =
-        Writer { problem, costs, arrangement, events: Vec::new(), last_compute: BTreeMap::new() };
+        EventWriter { problem, costs, arrangement, events: Vec::new(), last_compute: BTreeMap::new() };
     writer.write();
     writer.events
 }
 
 /// Writes down the events of an iteration, in the order in which ranks come to them.
-struct Writer<'a> {
+struct EventWriter<'a> {
     problem: &'a PlanProblem,
     costs: &'a dyn CostModel,
     arrangement: &'a Arrangement,
@@ -50,7 +50,7 @@ struct Bucket {
 
 /// What is known by node while the events are written.
 #[derive(Default)]
-struct Known {
+struct NodeEvents {
     forward: BTreeMap<(usize, usize), usize>,
     /// When the gradient of the node's own parameters is there, and when that of its inputs is.
     gradients: BTreeMap<(usize, usize), usize>,
@@ -63,9 +63,9 @@ struct Known {
     buckets: Vec<Bucket>,
 }
 
-impl Writer<'_> {
+impl EventWriter<'_> {
     fn write(&mut self) {
-        let mut known = Known::default();
+        let mut known = NodeEvents::default();
         let order = self.arrangement.order.clone();
         for &node in &order {
             self.forward(node, &mut known);
@@ -163,8 +163,11 @@ impl Writer<'_> {
     }
 
     fn steps(&self, node: usize, place: usize, holders: usize) -> crate::StepTimes {
-        let share =
-            if place < self.costs.ranks_with_larger_shard(holders) { Share::Larger } else { Share::Smaller };
+        let share = if place < self.costs.ranks_with_larger_shard(holders) {
+            ShardSize::Larger
+        } else {
+            ShardSize::Smaller
+        };
         self.costs.compute(NodeId(node), self.ranks(node).len(), share).unwrap_or_default()
     }
 
@@ -178,7 +181,7 @@ impl Writer<'_> {
         }
     }
 
-    fn move_output(&mut self, node: usize, to: &[usize], known: &mut Known) {
+    fn move_output(&mut self, node: usize, to: &[usize], known: &mut NodeEvents) {
         let from = self.ranks(node).to_vec();
         if from != to && !known.moved.contains_key(&(node, to.to_vec())) {
             let after = from.iter().map(|&rank| known.forward[&(node, rank)]).collect();
@@ -187,7 +190,7 @@ impl Writer<'_> {
         }
     }
 
-    fn forward(&mut self, node: usize, known: &mut Known) {
+    fn forward(&mut self, node: usize, known: &mut NodeEvents) {
         let ranks = self.ranks(node).to_vec();
         let producers = self.producers(node);
         for &producer in &producers {
@@ -242,7 +245,7 @@ impl Writer<'_> {
         is_gone && (reads_own || consumers.into_iter().any(is_read))
     }
 
-    fn backward(&mut self, node: usize, known: &mut Known) {
+    fn backward(&mut self, node: usize, known: &mut NodeEvents) {
         let ranks = self.ranks(node).to_vec();
         let arrives = known.arrives.get(&node).cloned().unwrap_or_default();
         for (place, &rank) in ranks.iter().enumerate() {
@@ -270,7 +273,7 @@ impl Writer<'_> {
     }
 
     /// Brings the parts of the gradient of a node's output together.
-    fn gather(&mut self, node: usize, consumers: &[usize], known: &mut Known) {
+    fn gather(&mut self, node: usize, consumers: &[usize], known: &mut NodeEvents) {
         let own = self.ranks(node).to_vec();
         let mut parts: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
         for &consumer in consumers.iter().rev() {
@@ -297,7 +300,7 @@ impl Writer<'_> {
         known.arrives.insert(node, arrives);
     }
 
-    fn fill_bucket(&mut self, node: usize, known: &mut Known) {
+    fn fill_bucket(&mut self, node: usize, known: &mut NodeEvents) {
         let (ranks, users) = (self.holders(node), self.users(node));
         let place = known.buckets.iter().position(|bucket| bucket.ranks == ranks).unwrap_or_else(|| {
             let (ranks, nodes) = (ranks.clone(), Vec::new());
@@ -322,7 +325,7 @@ impl Writer<'_> {
         }
     }
 
-    fn reduce_bucket(&mut self, bucket: &Bucket, known: &mut Known) {
+    fn reduce_bucket(&mut self, bucket: &Bucket, known: &mut NodeEvents) {
         let after = bucket.ready.values().flatten().copied().collect();
         let sum = self.reduce(bucket.bytes, &bucket.ranks, after);
         for &node in &bucket.nodes {
@@ -332,7 +335,7 @@ impl Writer<'_> {
         }
     }
 
-    fn finish(&mut self, known: &mut Known) {
+    fn finish(&mut self, known: &mut NodeEvents) {
         let all: Vec<usize> = (0..self.problem.gpus).collect();
         // Without overlap a rank communicates when it has computed all gradients.
         let passed = |writer: &Self, rank: usize| {

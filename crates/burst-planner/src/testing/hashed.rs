@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::{CostModel, NodeId, Share, StepTimes};
+use crate::{CostModel, NodeId, ShardSize, StepTimes};
 
 /// Costs that depend on everything that they may depend on: which ranks, in which order, with which share. For a comparison of
 /// time models, not of searches.
@@ -28,9 +28,9 @@ impl CostModel for HashedCosts {
         1 + (self.seed as usize % 5) % ranks
     }
 
-    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
         // A rank with fewer samples is never slower.
-        let part = if share == Share::Larger { 1.0 } else { 0.5 };
+        let part = if share == ShardSize::Larger { 1.0 } else { 0.5 };
         let step = |name: &str| part * self.time((name, node, ranks));
         Some(StepTimes {
             forward_us: 1.0 + step("forward"),

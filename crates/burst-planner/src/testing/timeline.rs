@@ -3,7 +3,7 @@
 //! It shares the costs with [`Evaluator`](crate::Evaluator), and no code: each checks the other.
 
 use super::events::{Event, Lane, events};
-use crate::{Activity, Arrangement, CostModel, NodeId, PlanProblem, Result, Share};
+use crate::{Activity, Arrangement, CostModel, NodeId, PlanProblem, Result, ShardSize};
 
 /// So many iterations are gone through. The latter half is timed; it is a multiple of all short periods.
 const ITERATIONS: usize = 240;
@@ -32,17 +32,17 @@ pub fn slow_time(
     problem.validate()?;
     arrangement.validate(problem)?;
     for (index, (node, ranks)) in problem.nodes.iter().zip(&arrangement.ranks).enumerate() {
-        if [Share::Larger, Share::Smaller]
+        if [ShardSize::Larger, ShardSize::Smaller]
             .iter()
             .any(|&share| costs.compute(NodeId(index), ranks.len(), share).is_none())
         {
             return Err(crate::Error::NoTimes { node: node.name.clone(), gpus: ranks.len() });
         }
     }
-    Ok(go_through(&events(problem, costs, arrangement), problem.gpus))
+    Ok(run_iterations(&events(problem, costs, arrangement), problem.gpus))
 }
 
-fn go_through(events: &[Event], gpus: usize) -> SlowTime {
+fn run_iterations(events: &[Event], gpus: usize) -> SlowTime {
     let mut begins = vec![0.0; gpus];
     let mut latest = Vec::new();
     let mut spans: Vec<Vec<(Lane, f64, f64)>> = Vec::new();

@@ -89,7 +89,8 @@ fn micro_batches_repeat_all_but_what_uses_gradients() {
         let mut took = |ranks: [usize; 2]| {
             let ranks = ranks.map(|rank| vec![rank]).to_vec();
             let arrangement = Arrangement { ranks, order: vec![0, 1] };
-            let path_us: f64 = evaluator.path(&arrangement).unwrap().iter().map(|step| step.time_us).sum();
+            let path_us: f64 =
+                evaluator.critical_path(&arrangement).unwrap().iter().map(|step| step.time_us).sum();
             let iteration_us = evaluator.evaluate(&arrangement).unwrap().iteration_us;
             assert!((path_us - iteration_us).abs() < 1e-9, "{path_us} us of {iteration_us} us");
             iteration_us

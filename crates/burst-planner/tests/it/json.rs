@@ -5,7 +5,7 @@ use std::process::Command;
 
 use burst_planner::{
     Arrangement, BackwardReads, CostModel, Error, Evaluator, NodeId, NodeMemory, PlanProblem, SearchOptions,
-    Share, SynchronizedBytes, frontier,
+    ShardSize, SynchronizedBytes, frontier,
 };
 
 const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "bucket_bytes": 7, "overlap": false, "clip_norm": true,
@@ -70,7 +70,7 @@ fn memory_is_read_where_it_is_given() {
         .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 50}"#, 1);
     let (problem, costs) = PlanProblem::from_json(&text).expect("a valid document");
     assert_eq!((problem.memory_limit_bytes, problem.nodes[0].state_bytes), (Some(1000), 200));
-    let held = |node, ranks| costs.memory(node, ranks, Share::Larger);
+    let held = |node, ranks| costs.memory(node, ranks, ShardSize::Larger);
     assert_eq!(held(NodeId(0), 2), NodeMemory { held_bytes: 50, output_bytes: 16, ..NodeMemory::default() });
     assert_eq!(held(NodeId(1), 2), NodeMemory::default());
 }
@@ -92,7 +92,7 @@ fn what_is_computed_again_is_read_where_it_is_given() {
     let reads = BackwardReads { input: false, output: true };
     assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, true));
     assert_eq!(problem.checkpoints, [NodeId(0)]);
-    assert_eq!(costs.memory(NodeId(0), 2, Share::Larger).saved_bytes, 20);
+    assert_eq!(costs.memory(NodeId(0), 2, ShardSize::Larger).saved_bytes, 20);
     // Nothing comes after the last node.
     let error = PlanProblem::from_json(&text.replacen(r#"["a"]"#, "[1]", 1)).unwrap_err();
     assert!(matches!(&error, Error::NotACheckpoint { node } if node == "b"), "{error}");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burst_planner::per_layer::{Layer, LayerChain, LayerOption};
-use burst_planner::{CostModel, Node, NodeId, PlanProblem, Share, StepTimes, gpu_counts};
+use burst_planner::{CostModel, Node, NodeId, PlanProblem, ShardSize, StepTimes, gpu_counts};
 use serde_json::Value;
 
 fn folder() -> PathBuf {
@@ -113,7 +113,7 @@ pub(crate) struct OriginalCosts<'m> {
 }
 
 impl CostModel for OriginalCosts<'_> {
-    fn compute(&self, node: NodeId, ranks: usize, _: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, _: ShardSize) -> Option<StepTimes> {
         let us = self.model.compute_us(node.0, ranks)?;
         Some(StepTimes { forward_us: us / 3.0, backward_us: us * 2.0 / 3.0, update_us: 0.0 })
     }

@@ -2,7 +2,7 @@
 
 use burst_planner::per_layer::{self, LayerChain};
 use burst_planner::testing::{Graph, RandomProblem, random_problem_on};
-use burst_planner::{CostModel, Error, Evaluator, Node, NodeId, PlanProblem, Share};
+use burst_planner::{CostModel, Error, Evaluator, Node, NodeId, PlanProblem, ShardSize};
 
 #[test]
 fn plans_of_chains_are_valid_and_evaluated() {
@@ -23,7 +23,7 @@ fn a_chain_has_the_times_of_its_problem() {
     assert_eq!(chain.layers.len(), 4);
     for (index, layer) in chain.layers.iter().enumerate() {
         let one = layer.options.iter().find(|option| option.gpus == 1).expect("an option on one GPU");
-        let steps = costs.compute(NodeId(index), 1, Share::Larger).expect("times for one GPU");
+        let steps = costs.compute(NodeId(index), 1, ShardSize::Larger).expect("times for one GPU");
         // Without the backward step where nothing before the node has parameters.
         assert!(one.time_us <= steps.total_us() && one.time_us >= steps.forward_us);
     }

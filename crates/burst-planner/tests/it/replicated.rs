@@ -2,8 +2,8 @@
 
 use burst_planner::testing::{HashedCosts, RandomProblem, arrangements, problems};
 use burst_planner::{
-    Arrangement, CostModel, Error, Evaluator, Frontier, NodeId, PlanProblem, PlanTime, SearchOptions, Share,
-    StepTimes, Stop, evaluate_arrangements, frontier,
+    Arrangement, CostModel, Error, Evaluator, Frontier, NodeId, PlanProblem, PlanTime, SearchOptions,
+    ShardSize, StepTimes, Stop, evaluate_arrangements, frontier,
 };
 use proptest::prelude::*;
 
@@ -34,8 +34,8 @@ impl CostModel for OfOne {
         self.replicas
     }
 
-    fn compute(&self, node: NodeId, ranks: usize, _: Share) -> Option<StepTimes> {
-        self.one.compute(node, ranks, Share::Larger)
+    fn compute(&self, node: NodeId, ranks: usize, _: ShardSize) -> Option<StepTimes> {
+        self.one.compute(node, ranks, ShardSize::Larger)
     }
 
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
@@ -48,8 +48,8 @@ impl CostModel for OfOne {
 }
 
 impl CostModel for OfReplicas {
-    fn compute(&self, node: NodeId, ranks: usize, _: Share) -> Option<StepTimes> {
-        self.one.compute(node, ranks / self.replicas, Share::Larger)
+    fn compute(&self, node: NodeId, ranks: usize, _: ShardSize) -> Option<StepTimes> {
+        self.one.compute(node, ranks / self.replicas, ShardSize::Larger)
     }
 
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {

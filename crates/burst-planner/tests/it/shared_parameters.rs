@@ -1,6 +1,6 @@
 //! Nodes that share parameters.
 
-use burst_planner::{CostModel, Node, NodeId, PlanProblem, SearchOptions, Share, StepTimes, frontier};
+use burst_planner::{CostModel, Node, NodeId, PlanProblem, SearchOptions, ShardSize, StepTimes, frontier};
 
 const CHUNKS: usize = 5;
 
@@ -8,7 +8,7 @@ const CHUNKS: usize = 5;
 struct Alike;
 
 impl CostModel for Alike {
-    fn compute(&self, _: NodeId, ranks: usize, _: Share) -> Option<StepTimes> {
+    fn compute(&self, _: NodeId, ranks: usize, _: ShardSize) -> Option<StepTimes> {
         (ranks == 1).then_some(StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 0.0 })
     }
 

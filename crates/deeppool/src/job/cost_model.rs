@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use burst_planner::{CostBounds, CostModel, NodeId, NodeMemory, Share, StepTimes};
+use burst_planner::{CostBounds, CostModel, NodeId, NodeMemory, ShardSize, StepTimes};
 use collectives::{Partition, Redistribution, Traffic};
 use rustc_hash::FxHashMap;
 
@@ -68,10 +68,10 @@ impl<'a> JobCosts<'a> {
         Self { replicas: (replicas, gpus), ..self }
     }
 
-    fn samples(&self, ranks: usize, share: Share) -> usize {
+    fn samples(&self, ranks: usize, share: ShardSize) -> usize {
         match share {
-            Share::Larger => self.batch.div_ceil(ranks),
-            Share::Smaller => self.batch / ranks,
+            ShardSize::Larger => self.batch.div_ceil(ranks),
+            ShardSize::Smaller => self.batch / ranks,
         }
     }
 
@@ -105,7 +105,7 @@ impl CostModel for JobCosts<'_> {
         self.replicas.0
     }
 
-    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
         let is_known = |counts: &Vec<usize>| ranks == 1 || counts.contains(&ranks);
         if ranks > self.batch || !self.counts.as_ref().is_none_or(is_known) {
             return None;
@@ -119,7 +119,7 @@ impl CostModel for JobCosts<'_> {
         })
     }
 
-    fn memory(&self, node: NodeId, ranks: usize, share: Share) -> NodeMemory {
+    fn memory(&self, node: NodeId, ranks: usize, share: ShardSize) -> NodeMemory {
         self.bytes[node.0].on(self.samples(ranks, share))
     }
 

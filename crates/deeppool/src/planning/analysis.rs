@@ -42,7 +42,7 @@ impl<'p> PlanAnalysis<'p> {
     /// # Errors
     /// When the plan is of another job, or the profile lacks a time.
     pub fn critical_path(&self) -> Result<Vec<PathStep>, Error> {
-        Ok(self.evaluator()?.path(&self.arrangement)?)
+        Ok(self.evaluator()?.critical_path(&self.arrangement)?)
     }
 
     /// Computes what each run of layers on the same ranks would gain or lose by the next larger and the next smaller of the GPU counts,

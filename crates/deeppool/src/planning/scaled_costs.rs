@@ -1,6 +1,6 @@
 //! What a plan would take if times were off.
 
-use burst_planner::{CostModel, NodeId, Share, StepTimes};
+use burst_planner::{CostModel, NodeId, ShardSize, StepTimes};
 
 use crate::job::JobCosts;
 
@@ -20,7 +20,7 @@ impl CostModel for ScaledCosts<'_> {
         self.costs.replicas()
     }
 
-    fn compute(&self, node: NodeId, ranks: usize, share: Share) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
         let StepTimes { forward_us, backward_us, update_us } = self.costs.compute(node, ranks, share)?;
         let [forward_us, backward_us, update_us] =
             [forward_us, backward_us, update_us].map(|time_us| time_us * self.steps);

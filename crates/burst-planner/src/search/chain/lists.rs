@@ -1,11 +1,11 @@
-//! Lists of ranks, and what it takes to get from one to another.
+//! RankLists of ranks, and what it takes to get from one to another.
 
 use std::ops::Range;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::steps::Steps;
+use super::steps::ChainSteps;
 use crate::NodeId;
 
 /// Maximum number of segments in which ranks are distinguished.
@@ -17,14 +17,14 @@ use crate::groups::GroupId;
 pub(super) type ListId = u32;
 
 /// All lists of ranks that can be chosen from another one are looked at if they are no more than so many.
-const MOST_CHOICES: usize = 15;
+const MAX_CHOICES: usize = 15;
 /// Of many ranks so many are exchanged for others, and for so many of those; of ranks that are not told apart, fewer.
-const MOST_EXCHANGED: usize = 8;
-const FEW_EXCHANGED: usize = 2;
+const MAX_EXCHANGED: usize = 8;
+const MAX_EXCHANGED_SEGMENTS: usize = 2;
 
 /// Ranks in ascending order.
 #[derive(Debug)]
-pub(super) struct List {
+pub(super) struct RankList {
     pub(super) group: GroupId,
     pub(super) ranks: Rc<[usize]>,
     /// The place of their number among the counts, if it is one.
@@ -36,9 +36,9 @@ pub(super) struct List {
     pub(super) smaller: u16,
 }
 
-/// Moving samples there and back.
+/// TransferCost samples there and back.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moving {
+pub(super) struct TransferCost {
     pub(super) time_us: f64,
     /// Of all ranks that wait for it.
     pub(super) gpu_us: f64,
@@ -47,7 +47,7 @@ pub(super) struct Moving {
 /// Summing up the gradients of nodes on the same list.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
-pub(super) struct Reducing {
+pub(super) struct AllReduceCost {
     /// Their backward steps.
     pub(super) backward_us: f64,
     /// How much longer than these the all-reduces of buckets that are full before the first node take, which gradients of samples have to
@@ -61,24 +61,24 @@ pub(super) struct Reducing {
 }
 
 /// All lists that were met, of the first ranks.
-pub(super) struct Lists {
+pub(super) struct RankLists {
     pub(super) counts: Vec<usize>,
     pub(super) gpus: usize,
-    all: Vec<List>,
+    all: Vec<RankList>,
     by_group: FxHashMap<GroupId, ListId>,
     /// By list and count: the lists chosen from it.
     chosen: FxHashMap<(ListId, usize), Vec<ListId>>,
     /// By list: those that differ from it by a rank.
-    near: FxHashMap<ListId, Vec<ListId>>,
-    moving: FxHashMap<(u32, ListId, ListId), Moving>,
+    neighbours: FxHashMap<ListId, Vec<ListId>>,
+    moving: FxHashMap<(u32, ListId, ListId), TransferCost>,
     /// By first node, end and list; `None` where there is nothing to reduce.
-    reducing: FxHashMap<(u32, u32, ListId), Option<Reducing>>,
+    reducing: FxHashMap<(u32, u32, ListId), Option<AllReduceCost>>,
     /// By node: the first one whose output takes as long to move from one rank to another. Then it takes as long between all lists, in
     /// this model.
     alike: Vec<u32>,
 }
 
-impl Lists {
+impl RankLists {
     pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
         let mut first = FxHashMap::default();
         let nodes = evaluator.problem().nodes.len() as u32;
@@ -93,7 +93,7 @@ impl Lists {
             all: Vec::new(),
             by_group: FxHashMap::default(),
             chosen: FxHashMap::default(),
-            near: FxHashMap::default(),
+            neighbours: FxHashMap::default(),
             moving: FxHashMap::default(),
             reducing: FxHashMap::default(),
         }
@@ -102,7 +102,7 @@ impl Lists {
     /// From now on, lists are of the first `gpus` ranks, more than before.
     pub(super) fn use_first(&mut self, gpus: usize) {
         self.gpus = gpus;
-        self.near.clear();
+        self.neighbours.clear();
         let segments = self.segments();
         for list in &mut self.all {
             list.mask = mask(&list.ranks, segments, gpus);
@@ -119,7 +119,7 @@ impl Lists {
         self.gpus.min(SEGMENTS)
     }
 
-    pub(super) fn get(&self, list: ListId) -> &List {
+    pub(super) fn get(&self, list: ListId) -> &RankList {
         &self.all[list as usize]
     }
 
@@ -132,7 +132,7 @@ impl Lists {
         let larger = evaluator.costs().ranks_with_larger_shard(ranks.len()).min(ranks.len());
         let mask_of = |ranks: &[usize]| mask(ranks, self.segments(), self.gpus);
         let list = self.all.len() as ListId;
-        self.all.push(List {
+        self.all.push(RankList {
             group,
             ranks: Rc::clone(evaluator.ranks(group)),
             count: self.counts.binary_search(&ranks.len()).ok(),
@@ -149,14 +149,14 @@ impl Lists {
         self.alike.get(node as usize).copied().unwrap_or(node)
     }
 
-    /// Moving the output of a node from one list to another, and its gradient back.
+    /// TransferCost the output of a node from one list to another, and its gradient back.
     pub(super) fn moving(
         &mut self,
         evaluator: &mut Evaluator<'_>,
         producer: u32,
         from: ListId,
         to: ListId,
-    ) -> Moving {
+    ) -> TransferCost {
         let producer = self.alike(producer);
         if let Some(&known) = self.moving.get(&(producer, from, to)) {
             return known;
@@ -165,7 +165,7 @@ impl Lists {
         let time_us = both_us(evaluator, producer, here.group, there.group);
         let all = here.ranks.len()
             + there.ranks.iter().filter(|rank| here.ranks.binary_search(rank).is_err()).count();
-        let moving = Moving { time_us, gpu_us: all as f64 * time_us };
+        let moving = TransferCost { time_us, gpu_us: all as f64 * time_us };
         self.moving.insert((producer, from, to), moving);
         moving
     }
@@ -174,10 +174,10 @@ impl Lists {
     pub(super) fn reducing(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        steps: &Steps,
+        steps: &ChainSteps,
         nodes: &Range<usize>,
         list: ListId,
-    ) -> Option<Reducing> {
+    ) -> Option<AllReduceCost> {
         let key = (nodes.start as u32, nodes.end as u32, list);
         if let Some(&known) = self.reducing.get(&key) {
             return known;
@@ -190,11 +190,11 @@ impl Lists {
     fn reduced(
         &self,
         evaluator: &mut Evaluator<'_>,
-        steps: &Steps,
+        steps: &ChainSteps,
         nodes: &Range<usize>,
         list: ListId,
-    ) -> Option<Reducing> {
-        let List { group, ref ranks, count, .. } = *self.get(list);
+    ) -> Option<AllReduceCost> {
+        let RankList { group, ref ranks, count, .. } = *self.get(list);
         let count = count.filter(|_| ranks.len() > 1)?;
         let backward_us = |from: usize| steps.on(count, &(from..nodes.end)).map(|step| step.backward_us);
         let all_us = backward_us(nodes.start)?;
@@ -212,7 +212,7 @@ impl Lists {
         let delay_us = (busy_us - all_us).max(0.0);
         let (last_us, last_update_us) = last;
         let is_any = delay_us > 0.0 || last_us > 0.0;
-        is_any.then_some(Reducing { backward_us: all_us, delay_us, last_us, last_update_us, reduces_us })
+        is_any.then_some(AllReduceCost { backward_us: all_us, delay_us, last_us, last_update_us, reduces_us })
     }
 
     /// Some ranks of a list: those that samples move to in least time, and others that come later in the list, since their shares
@@ -247,7 +247,7 @@ impl Lists {
         &self.chosen[&(list, count)]
     }
 
-    /// Lists with the ranks of the shorter one of two and some of the longer one's: one more than the shorter one has, and one less than the
+    /// RankLists with the ranks of the shorter one of two and some of the longer one's: one more than the shorter one has, and one less than the
     /// longer one.
     pub(super) fn between(
         &mut self,
@@ -269,13 +269,13 @@ impl Lists {
         counts.into_iter().map(list).collect()
     }
 
-    /// Lists with a rank more, less or another one; of many, only some.
-    pub(super) fn near(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
-        if !self.near.contains_key(&list) {
+    /// RankLists with a rank more, less or another one; of many, only some.
+    pub(super) fn neighbours(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
+        if !self.neighbours.contains_key(&list) {
             let ranks = Rc::clone(&self.get(list).ranks);
             let others: Vec<usize> =
                 (0..self.gpus).filter(|rank| ranks.binary_search(rank).is_err()).collect();
-            let most = if self.gpus > SEGMENTS { FEW_EXCHANGED } else { MOST_EXCHANGED };
+            let most = if self.gpus > SEGMENTS { MAX_EXCHANGED_SEGMENTS } else { MAX_EXCHANGED };
             let others = some(&others, most);
             let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);
             let with = |ranks: &mut dyn Iterator<Item = usize>, rank| {
@@ -283,17 +283,17 @@ impl Lists {
                 ranks.sort_unstable();
                 ranks
             };
-            let mut near: Vec<Vec<usize>> = Vec::new();
+            let mut neighbours: Vec<Vec<usize>> = Vec::new();
             for &rank in &some(&ranks, most) {
-                near.extend(others.iter().map(|&other| with(&mut without(rank), other)));
-                near.extend((ranks.len() > 1).then(|| without(rank).collect()));
+                neighbours.extend(others.iter().map(|&other| with(&mut without(rank), other)));
+                neighbours.extend((ranks.len() > 1).then(|| without(rank).collect()));
             }
-            near.extend(others.iter().map(|&other| with(&mut ranks.iter().copied(), other)));
-            let near = near.iter().map(|ranks| self.of(evaluator, ranks));
-            let near: Vec<ListId> = near.collect();
-            self.near.insert(list, near);
+            neighbours.extend(others.iter().map(|&other| with(&mut ranks.iter().copied(), other)));
+            let neighbours = neighbours.iter().map(|ranks| self.of(evaluator, ranks));
+            let neighbours: Vec<ListId> = neighbours.collect();
+            self.neighbours.insert(list, neighbours);
         }
-        &self.near[&list]
+        &self.neighbours[&list]
     }
 }
 
@@ -313,11 +313,11 @@ fn some(ranks: &[usize], most: usize) -> Vec<usize> {
     (0..many).map(|index| ranks[index * ranks.len() / many]).collect()
 }
 
-/// Lists of so many of some ranks: all, or some of many.
+/// RankLists of so many of some ranks: all, or some of many.
 fn choices(ranks: &[usize], count: usize) -> Vec<Vec<usize>> {
     let number =
         (0..count).fold(1_usize, |number, index| number.saturating_mul(ranks.len() - index) / (index + 1));
-    if number <= MOST_CHOICES && ranks.len() <= SEGMENTS {
+    if number <= MAX_CHOICES && ranks.len() <= SEGMENTS {
         let all = (0..1_u32 << ranks.len()).filter(|bits| bits.count_ones() as usize == count);
         let is_in = |bits: u32, place: usize| bits >> place & 1 == 1;
         return all

@@ -1,38 +1,38 @@
 //! Changes of what the model of chains proposes.
 
 use super::Chain;
-use super::run::Run;
-use super::taken::Taken;
+use super::prefix_cost::PrefixCost;
+use super::run::NodeRun;
 use crate::evaluator::{Evaluator, PlanTime};
 
 /// So many nodes at most move over the end of a run at once.
-const MOST_MOVED: usize = 3;
+const MAX_MOVED: usize = 3;
 /// So many nodes form a run between two others.
-const BETWEEN: [usize; 3] = [1, 3, 7];
+const INSERTED_LENGTHS: [usize; 3] = [1, 3, 7];
 
 impl Chain {
     /// Changes all that is worth choosing by the model, and what comes of that: nodes at the end of a run move to the next one or form one
     /// between the two, a run joins another one, or its list has a rank more, less or another one. Nothing is evaluated.
     pub(super) fn refine(&mut self, evaluator: &mut Evaluator<'_>) {
-        while let Some(runs) = self.seeming.take_first_fresh() {
+        while let Some(runs) = self.candidates.take_first_new() {
             self.vary(evaluator, &runs);
         }
     }
 
-    fn vary(&mut self, evaluator: &mut Evaluator<'_>, runs: &[Run]) {
-        let mut changed: Vec<Run> = Vec::with_capacity(runs.len() + 1);
+    fn vary(&mut self, evaluator: &mut Evaluator<'_>, runs: &[NodeRun]) {
+        let mut changed: Vec<NodeRun> = Vec::with_capacity(runs.len() + 1);
         let (mut before, mut start) = (None, 0);
         for (index, run) in runs.iter().enumerate() {
             let next = runs.get(index + 1);
-            let near = self.lists.near(evaluator, run.list).to_vec();
+            let neighbours = self.lists.neighbours(evaluator, run.list).to_vec();
             let between = next.map(|next| self.lists.between(evaluator, run.list, next.list));
-            let mut offer = |chain: &mut Self, change: &dyn Fn(&mut Vec<Run>)| {
+            let mut offer = |chain: &mut Self, change: &dyn Fn(&mut Vec<NodeRun>)| {
                 changed.clear();
                 changed.extend_from_slice(runs);
                 change(&mut changed);
                 chain.offer(evaluator, before.as_ref(), index, &mut changed);
             };
-            for list in near {
+            for list in neighbours {
                 offer(self, &|changed| changed[index].list = list);
             }
             if let Some(next) = next {
@@ -42,19 +42,19 @@ impl Chain {
                         changed[index + 1].list = list;
                     });
                 }
-                let earlier = (1..=MOST_MOVED).filter_map(|by| run.end.checked_sub(by));
-                let ends = earlier.chain((1..=MOST_MOVED).map(|by| run.end + by));
+                let earlier = (1..=MAX_MOVED).filter_map(|by| run.end.checked_sub(by));
+                let ends = earlier.chain((1..=MAX_MOVED).map(|by| run.end + by));
                 for end in ends.filter(|end| (start + 1..next.end).contains(end)) {
                     offer(self, &|changed| changed[index].end = end);
                 }
                 for list in between.into_iter().flatten() {
-                    let earlier = BETWEEN.map(|length| (run.end.saturating_sub(length), run.end));
-                    let later = BETWEEN.map(|length| (run.end, run.end + length));
+                    let earlier = INSERTED_LENGTHS.map(|length| (run.end.saturating_sub(length), run.end));
+                    let later = INSERTED_LENGTHS.map(|length| (run.end, run.end + length));
                     for (from, to) in earlier.into_iter().chain(later) {
                         if start < from && to < next.end {
                             offer(self, &|changed| {
                                 changed[index].end = from;
-                                changed.insert(index + 1, Run { end: to, list });
+                                changed.insert(index + 1, NodeRun { end: to, list });
                             });
                         }
                     }
@@ -70,9 +70,9 @@ impl Chain {
     pub(super) fn offer(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        before: Option<&Taken>,
+        before: Option<&PrefixCost>,
         index: usize,
-        runs: &mut Vec<Run>,
+        runs: &mut Vec<NodeRun>,
     ) {
         let are_apart = runs.windows(2).all(|pair| pair[0].list != pair[1].list);
         if !are_apart {
@@ -88,20 +88,20 @@ impl Chain {
         for index in first..runs.len() {
             let Some(next) = self.after(evaluator, taken.as_ref(), runs, index) else { return };
             // Most changes are in vain, which shows at once.
-            if index == first && self.is_in_vain(&next, runs[index].end) {
+            if index == first && self.is_dominated(&next, runs[index].end) {
                 return;
             }
             taken = Some(next);
         }
         if let Some(taken) = taken {
-            self.seeming.offer(taken.time(), &runs[..]);
+            self.candidates.offer(taken.time(), &runs[..]);
         }
     }
 
     /// Whether nodes that take this, with all others at their least, are no better than something known.
-    fn is_in_vain(&self, taken: &Taken, end: usize) -> bool {
+    fn is_dominated(&self, taken: &PrefixCost, end: usize) -> bool {
         let to_come = self.steps.least_after(end);
-        self.seeming.is_as_good(PlanTime {
+        self.candidates.dominates(PlanTime {
             iteration_us: taken.iteration_us() + to_come.time_us,
             gpu_time_us: taken.gpu_us() + to_come.gpu_us,
         })

@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::super::polish::runs;
+use super::super::systematic::runs;
 use super::Chain;
-use super::lists::{ListId, Lists};
-use super::steps::Steps;
-use super::taken::Taken;
-use crate::evaluator::{Evaluator, Numbered};
+use super::lists::{ListId, RankLists};
+use super::prefix_cost::PrefixCost;
+use super::steps::ChainSteps;
+use crate::evaluator::{Evaluator, NumberedArrangement};
 
 /// Nodes that follow each other on the same list of ranks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct NodeRun {
     /// The place of the node after the last one.
     pub(super) end: usize,
     pub(super) list: ListId,
@@ -20,16 +20,20 @@ pub(super) struct Run {
 
 impl Chain {
     /// The runs of an arrangement; `None` where a list is in another than ascending order.
-    pub(super) fn runs(&mut self, evaluator: &mut Evaluator<'_>, numbered: &Numbered) -> Option<Vec<Run>> {
+    pub(super) fn runs(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        numbered: &NumberedArrangement,
+    ) -> Option<Vec<NodeRun>> {
         let run = |places: Range<usize>| {
             let first = numbered.order[places.start] as usize;
             let ranks = Rc::clone(evaluator.ranks(numbered.groups[first]));
-            ranks.is_sorted().then(|| Run { end: places.end, list: self.lists.of(evaluator, &ranks) })
+            ranks.is_sorted().then(|| NodeRun { end: places.end, list: self.lists.of(evaluator, &ranks) })
         };
         runs(numbered).into_iter().map(run).collect()
     }
 
-    pub(super) fn numbered(&self, runs: &[Run]) -> Numbered {
+    pub(super) fn numbered(&self, runs: &[NodeRun]) -> NumberedArrangement {
         let mut groups = vec![0; self.order.len()];
         let mut start = 0;
         for run in runs {
@@ -38,17 +42,17 @@ impl Chain {
             }
             start = run.end;
         }
-        Numbered { groups, order: Rc::clone(&self.order) }
+        NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
     /// What the runs up to one seem to take, by what those before do; `None` where a node cannot run on so many ranks.
     pub(super) fn after(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        before: Option<&Taken>,
-        runs: &[Run],
+        before: Option<&PrefixCost>,
+        runs: &[NodeRun],
         index: usize,
-    ) -> Option<Taken> {
+    ) -> Option<PrefixCost> {
         let run = runs[index];
         let last = index.checked_sub(1).map(|last| runs[last]);
         let start = last.map_or(0, |last| last.end);
@@ -58,7 +62,7 @@ impl Chain {
                 let moving = self.lists.moving(evaluator, self.order[start - 1], last.list, run.list);
                 before.after(&moving, self.lists.get(run.list).mask, &step)
             }
-            _ => Taken::first(self.lists.get(run.list), &step),
+            _ => PrefixCost::first(self.lists.get(run.list), &step),
         };
         let places = Places { nodes: start..run.end, list: run.list, before: last.map(|last| last.list) };
         Some(places.ended(evaluator, &self.steps, &mut self.lists, taken))
@@ -77,10 +81,10 @@ impl Places {
     pub(super) fn ended(
         &self,
         evaluator: &mut Evaluator<'_>,
-        steps: &Steps,
-        lists: &mut Lists,
-        taken: Taken,
-    ) -> Taken {
+        steps: &ChainSteps,
+        lists: &mut RankLists,
+        taken: PrefixCost,
+    ) -> PrefixCost {
         let Some(reducing) = lists.reducing(evaluator, steps, &self.nodes, self.list) else { return taken };
         let list = lists.get(self.list);
         let ranks_of_segment = lists.gpus as f64 / lists.segments() as f64;

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use crate::NodeId;
-use crate::costs::{Share, StepTimes};
+use crate::costs::{ShardSize, StepTimes};
 use crate::evaluator::{Evaluator, PlanTime};
 
 /// Nodes that follow each other on the same ranks.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
-pub(super) struct Step {
+pub(super) struct StepCost {
     /// There and back on a rank with the larger share, and how much less with the smaller one.
     pub(super) time_us: f64,
     pub(super) less_us: f64,
@@ -20,7 +20,7 @@ pub(super) struct Step {
     pub(super) gpu_us: f64,
 }
 
-impl Step {
+impl StepCost {
     const NOTHING: Self = Self { time_us: 0.0, less_us: 0.0, backward_us: 0.0, update_us: 0.0, gpu_us: 0.0 };
 
     fn combined(&self, other: &Self, operation: fn(f64, f64) -> f64) -> Self {
@@ -37,7 +37,7 @@ impl Step {
 /// What the nodes from some place on take at least, whatever they are on.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
-pub(super) struct Least {
+pub(super) struct MinRemaining {
     /// Their steps there and back.
     pub(super) time_us: f64,
     /// The GPU time of all.
@@ -51,10 +51,10 @@ pub(super) struct Least {
 /// What GPU time may cost in time.
 const PRICES: [f64; 8] = [0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 0.9];
 
-impl Least {
+impl MinRemaining {
     /// Whether nothing that takes this besides what was `taken` before can be better than all of these times, which are by rising iteration
     /// time and falling GPU time.
-    pub(super) fn is_in_vain(&self, taken: PlanTime, times: &[PlanTime]) -> bool {
+    pub(super) fn is_dominated(&self, taken: PlanTime, times: &[PlanTime]) -> bool {
         let PlanTime { iteration_us: time_us, gpu_time_us: gpu_us } = taken;
         let (least_us, least_gpu_us) = (time_us + self.time_us, gpu_us + self.gpu_us);
         let slower = times.partition_point(|time| time.iteration_us <= least_us);
@@ -77,30 +77,30 @@ impl Least {
 }
 
 /// Nodes on one GPU count.
-struct Sums {
+struct PrefixSums {
     /// By place: the sum of all nodes before.
-    before: Vec<Step>,
+    before: Vec<StepCost>,
     /// By place: how many nodes from it on may run on so many ranks.
     usable: Vec<usize>,
 }
 
 /// The nodes of a chain on some GPU counts.
-pub(super) struct Steps {
+pub(super) struct ChainSteps {
     /// By count, by place; `None` where a node cannot run on so many ranks.
-    nodes: Vec<Vec<Option<Step>>>,
-    by_count: Vec<Sums>,
+    nodes: Vec<Vec<Option<StepCost>>>,
+    by_count: Vec<PrefixSums>,
     /// By place, at whose end nothing follows.
-    least: Vec<Least>,
+    least: Vec<MinRemaining>,
     /// By place: the bytes of all gradients before.
     bytes_before: Vec<u64>,
     /// By place: where a bucket begins that is full with the gradients before it.
     bucket_begins: Vec<Option<usize>>,
 }
 
-impl Steps {
+impl ChainSteps {
     pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
         let order = evaluator.own_order();
-        let nodes: Vec<Vec<Option<Step>>> = counts
+        let nodes: Vec<Vec<Option<StepCost>>> = counts
             .iter()
             .map(|&count| order.iter().map(|&node| step(evaluator, node as usize, count)).collect())
             .collect();
@@ -117,7 +117,7 @@ impl Steps {
         });
         let bucket_begins = bucket_begins.collect();
         Self {
-            by_count: nodes.iter().map(|steps| Sums::of(steps)).collect(),
+            by_count: nodes.iter().map(|steps| PrefixSums::of(steps)).collect(),
             nodes,
             least: Vec::new(),
             bytes_before,
@@ -127,19 +127,19 @@ impl Steps {
 
     /// From now on, what follows a place is on the first counts, so many.
     pub(super) fn use_first(&mut self, counts: usize) {
-        let least_of = |place: usize, figure: &dyn Fn(&Step) -> f64| {
+        let least_of = |place: usize, figure: &dyn Fn(&StepCost) -> f64| {
             let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
             steps.map(figure).fold(f64::INFINITY, f64::min)
         };
-        let mut least = vec![Least::default()];
+        let mut least = vec![MinRemaining::default()];
         for place in (0..self.bytes_before.len() - 1).rev() {
-            let after: Least = least[least.len() - 1];
-            least.push(Least {
+            let after: MinRemaining = least[least.len() - 1];
+            least.push(MinRemaining {
                 time_us: after.time_us + least_of(place, &|step| step.time_us),
                 gpu_us: after.gpu_us + least_of(place, &|step| step.gpu_us),
                 update_us: after.update_us.max(least_of(place, &|step| step.update_us)),
                 priced_us: std::array::from_fn(|index| {
-                    let priced_us = |step: &Step| step.time_us + PRICES[index] * step.gpu_us;
+                    let priced_us = |step: &StepCost| step.time_us + PRICES[index] * step.gpu_us;
                     after.priced_us[index] + least_of(place, &priced_us)
                 }),
             });
@@ -149,8 +149,8 @@ impl Steps {
     }
 
     /// Nodes on a count, by its place among the counts; `None` where one of them cannot run on so many ranks.
-    pub(super) fn on(&self, count: usize, places: &Range<usize>) -> Option<Step> {
-        let Sums { before, usable } = &self.by_count[count];
+    pub(super) fn on(&self, count: usize, places: &Range<usize>) -> Option<StepCost> {
+        let PrefixSums { before, usable } = &self.by_count[count];
         let is_usable = usable[places.start] >= places.len();
         is_usable.then(|| before[places.end].combined(&before[places.start], |to, from| to - from))
     }
@@ -169,17 +169,17 @@ impl Steps {
     }
 
     /// What follows a place at least.
-    pub(super) fn least_after(&self, place: usize) -> Least {
+    pub(super) fn least_after(&self, place: usize) -> MinRemaining {
         self.least[place]
     }
 }
 
-impl Sums {
-    fn of(steps: &[Option<Step>]) -> Self {
-        let mut before = vec![Step::NOTHING];
+impl PrefixSums {
+    fn of(steps: &[Option<StepCost>]) -> Self {
+        let mut before = vec![StepCost::NOTHING];
         for step in steps {
             let sum =
-                before[before.len() - 1].combined(step.as_ref().unwrap_or(&Step::NOTHING), |a, b| a + b);
+                before[before.len() - 1].combined(step.as_ref().unwrap_or(&StepCost::NOTHING), |a, b| a + b);
             before.push(sum);
         }
         let mut usable = vec![0];
@@ -191,16 +191,16 @@ impl Sums {
     }
 }
 
-fn step(evaluator: &Evaluator<'_>, node: usize, count: usize) -> Option<Step> {
+fn step(evaluator: &Evaluator<'_>, node: usize, count: usize) -> Option<StepCost> {
     evaluator.problem().nodes[node].gpu_counts.binary_search(&count).ok()?;
     let costs = evaluator.costs();
-    let larger = costs.compute(NodeId(node), count, Share::Larger)?;
-    let smaller = costs.compute(NodeId(node), count, Share::Smaller)?;
+    let larger = costs.compute(NodeId(node), count, ShardSize::Larger)?;
+    let smaller = costs.compute(NodeId(node), count, ShardSize::Smaller)?;
     let many = costs.ranks_with_larger_shard(count).min(count);
     let learns = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };
     let time_us = |steps: StepTimes| steps.forward_us + learns * steps.backward_us;
     let gpu_us = |steps: StepTimes| time_us(steps) + steps.update_us;
-    Some(Step {
+    Some(StepCost {
         time_us: time_us(larger),
         less_us: time_us(larger) - time_us(smaller),
         backward_us: learns * larger.backward_us,

@@ -1,29 +1,29 @@
 //! Dynamic programming along a chain.
 
 use super::Chain;
-use super::front::{Front, Label};
+use super::front::{Label, LabelFront};
 use super::lists::ListId;
-use super::run::{Places, Run};
-use super::taken::Taken;
-use super::ways::Ways;
+use super::prefix_cost::PrefixCost;
+use super::run::{NodeRun, Places};
+use super::transitions::Transitions;
 use crate::evaluator::{Evaluator, PlanTime};
 
 impl Chain {
-    /// Stretch by stretch, from the [front](Front) of the nodes before to that of the next ones; what cannot lead to anything new by the
+    /// Stretch by stretch, from the [front](LabelFront) of the nodes before to that of the next ones; what cannot lead to anything new by the
     /// model is left out. O(stretches x labels x ways).
-    pub(super) fn one_after_another(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<Vec<Run>> {
-        let known: Vec<PlanTime> = self.seeming.beginnings().iter().map(|entry| entry.time).collect();
-        let mut ways = Ways::new(&mut self.lists);
+    pub(super) fn dynamic_programming(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<Vec<NodeRun>> {
+        let known: Vec<PlanTime> = self.candidates.starting_points().iter().map(|entry| entry.time).collect();
+        let mut ways = Transitions::new(&mut self.lists);
         // By label that was gone on from: its list, and the label of the stretch before.
         let mut trails: Vec<(ListId, u32)> = Vec::new();
-        let mut front = Front::default();
+        let mut front = LabelFront::default();
         for stretch in &self.stretches {
             let least = [0, stretch.start, stretch.end].map(|place| self.steps.least_after(place));
-            let mut next = Front::new(ways.counts, ways.lists.segments(), [least[0], least[2]]);
+            let mut next = LabelFront::new(ways.counts, ways.lists.segments(), [least[0], least[2]]);
             if stretch.start == 0 {
                 for (count, list) in ways.first(evaluator).into_iter().enumerate() {
                     let Some(step) = self.steps.on(count, stretch) else { continue };
-                    let taken = Taken::first(ways.lists.get(list), &step);
+                    let taken = PrefixCost::first(ways.lists.get(list), &step);
                     let iteration_us = taken.iteration_us();
                     let trail = u32::MAX;
                     next.offer(
@@ -32,11 +32,11 @@ impl Chain {
                     );
                 }
             } else {
-                ways.enter(self.order[stretch.start - 1]);
+                ways.set_producer(self.order[stretch.start - 1]);
             }
             for label in front.labels() {
                 let so_far = PlanTime { iteration_us: label.iteration_us, gpu_time_us: label.taken.gpu_us() };
-                if least[1].is_in_vain(so_far, &known) {
+                if least[1].is_dominated(so_far, &known) {
                     continue;
                 }
                 trails.push((label.list, label.trail));
@@ -63,12 +63,12 @@ impl Chain {
     }
 
     /// The runs that led to a label.
-    fn followed(&self, label: &Label, trails: &[(ListId, u32)]) -> Vec<Run> {
+    fn followed(&self, label: &Label, trails: &[(ListId, u32)]) -> Vec<NodeRun> {
         let (mut list, mut trail) = (label.list, label.trail);
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<NodeRun> = Vec::new();
         for stretch in self.stretches.iter().rev() {
             if runs.last().is_none_or(|run| run.list != list) {
-                runs.push(Run { end: stretch.end, list });
+                runs.push(NodeRun { end: stretch.end, list });
             }
             if let Some(&before) = trails.get(trail as usize) {
                 (list, trail) = before;

@@ -3,11 +3,11 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::anywhere::anywhere;
-use super::mix::SMALL;
-use super::stage::Stage;
+use super::move_mix::SMALL;
+use super::random_restart::random_arrangement;
+use super::stage::SearchStage;
 use crate::Result;
-use crate::evaluator::Numbered;
+use crate::evaluator::NumberedArrangement;
 
 /// How many changes are drawn with few blocks on [`GPUS`].
 const STEPS: f64 = 1_200_000.0;
@@ -26,16 +26,16 @@ const PATIENCE: f64 = 25.0;
 
 /// An arrangement, and how long its iteration takes.
 struct Walker {
-    at: Numbered,
+    at: NumberedArrangement,
     iteration_us: f64,
 }
 
-impl Stage<'_> {
+impl SearchStage<'_> {
     /// Changes several random arrangements on the first `gpus` ranks, each at a temperature of its own. Where one at a higher temperature
     /// has become faster than one at a lower, they are exchanged, and by chance where it is hardly slower: what is hot finds other
     /// valleys, what is cold the ground of them (parallel tempering: K. Hukushima, K. Nemoto, Journal of the Physical Society of
     /// Japan 65, 1996). It ends early when nothing faster has been found for long. Nothing is done where there are many blocks or GPUs.
-    pub(super) fn temper(&mut self, gpus: usize, effort: f64) -> Result<()> {
+    pub(super) fn parallel_tempering(&mut self, gpus: usize, effort: f64) -> Result<()> {
         let few = (-(self.node_count() as f64 / FEW_BLOCKS).powi(8)).exp();
         let times = gpus as f64 / GPUS;
         let steps = (effort * times.powi(2).min(times.powi(-3)) * few * STEPS) as usize;
@@ -46,8 +46,10 @@ impl Stage<'_> {
         let random = &mut ChaCha8Rng::seed_from_u64(gpus as u64);
         let mut walkers = Vec::new();
         for _ in TEMPERATURES {
-            let Some(at) = anywhere(&mut self.evaluator, &self.shape, gpus, random) else { return Ok(()) };
-            let iteration_us = self.offer(&at)?.iteration_us();
+            let Some(at) = random_arrangement(&mut self.evaluator, &self.shape, gpus, random) else {
+                return Ok(());
+            };
+            let iteration_us = self.evaluate(&at)?.iteration_us();
             walkers.push(Walker { at, iteration_us });
         }
         let least = |walkers: &[Walker]| {
@@ -81,7 +83,7 @@ impl Stage<'_> {
         for _ in 0..SWEEP {
             let Some(at) = self.draw(&walker.at, gpus, SMALL, random) else { continue };
             let slowest_us = walker.iteration_us * (1.0 + temperature * exponential(random));
-            let Some(trial) = self.offer_within(&at, slowest_us)? else { continue };
+            let Some(trial) = self.evaluate_if_within(&at, slowest_us)? else { continue };
             if trial.iteration_us() <= slowest_us {
                 *walker = Walker { at, iteration_us: trial.iteration_us() };
             }

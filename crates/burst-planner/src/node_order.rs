@@ -2,19 +2,19 @@
 
 use std::rc::Rc;
 
-use crate::problem::Structure;
+use crate::problem::ProblemGraph;
 
 /// An order of all nodes, and what follows from it.
 #[derive(Debug)]
-pub(crate) struct Ordered {
+pub(crate) struct NodeOrder {
     pub(crate) nodes: Rc<[u32]>,
-    producers: Lists,
-    consumers: Lists,
+    producers: NeighbourLists,
+    consumers: NeighbourLists,
 }
 
 /// By node: some other nodes, in the order.
 #[derive(Debug)]
-struct Lists {
+struct NeighbourLists {
     /// By node: where its list begins; and where the last one ends.
     starts: Vec<u32>,
     nodes: Vec<u32>,
@@ -22,23 +22,24 @@ struct Lists {
     ends: Vec<u32>,
 }
 
-impl Ordered {
-    pub(crate) fn new(structure: &Structure, nodes: &Rc<[u32]>) -> Self {
-        let (producers, consumers) = (Lists::new(&structure.producers), Lists::new(&structure.consumers));
+impl NodeOrder {
+    pub(crate) fn new(structure: &ProblemGraph, nodes: &Rc<[u32]>) -> Self {
+        let (producers, consumers) =
+            (NeighbourLists::new(&structure.producers), NeighbourLists::new(&structure.consumers));
         let mut ordered = Self { nodes: Rc::clone(nodes), producers, consumers };
         ordered.fill(structure);
         ordered
     }
 
     /// Changes to another order; costs nothing if it is the current one. O(nodes + edges).
-    pub(crate) fn set(&mut self, structure: &Structure, nodes: &Rc<[u32]>) {
+    pub(crate) fn set(&mut self, structure: &ProblemGraph, nodes: &Rc<[u32]>) {
         if !Rc::ptr_eq(&self.nodes, nodes) {
             self.nodes = Rc::clone(nodes);
             self.fill(structure);
         }
     }
 
-    fn fill(&mut self, structure: &Structure) {
+    fn fill(&mut self, structure: &ProblemGraph) {
         self.producers.clear();
         self.consumers.clear();
         for &node in &*self.nodes {
@@ -64,7 +65,7 @@ impl Ordered {
     }
 }
 
-impl Lists {
+impl NeighbourLists {
     /// Empty lists with room for as many.
     fn new(lists: &[Vec<usize>]) -> Self {
         let mut starts = vec![0];

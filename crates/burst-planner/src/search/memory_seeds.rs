@@ -3,14 +3,14 @@
 use std::rc::Rc;
 
 use crate::NodeId;
-use crate::costs::Share;
-use crate::evaluator::{Evaluator, Numbered};
+use crate::costs::ShardSize;
+use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
-/// The order of the nodes in stretches on ranks of their own, cut so that ranks hold about as much each. For every number of stretches,
-/// as many ranks for each as there are for all of them; and two stretches with every number of ranks for the first. None without a
+/// The order of the nodes in balanced_stretches on ranks of their own, cut so that ranks hold about as much each. For every number of balanced_stretches,
+/// as many ranks for each as there are for all of them; and two balanced_stretches with every number of ranks for the first. None without a
 /// limit on memory. O(nodes x gpus).
-pub(super) fn stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> Vec<Numbered> {
+pub(super) fn balanced_stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> Vec<NumberedArrangement> {
     if evaluator.problem().memory_limit_bytes.is_none() {
         return Vec::new();
     }
@@ -22,13 +22,13 @@ pub(super) fn stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> Vec<Numbe
     for sizes in even.chain(uneven) {
         let groups = in_stretches(evaluator, &order, &held, &sizes);
         if order.iter().all(|&node| evaluator.is_option(node as usize, groups[node as usize])) {
-            found.push(Numbered { groups, order: Rc::clone(&order) });
+            found.push(NumberedArrangement { groups, order: Rc::clone(&order) });
         }
     }
     found
 }
 
-/// By node: the ranks of its stretch, where stretches have so many ranks each, one after another.
+/// By node: the ranks of its stretch, where balanced_stretches have so many ranks each, one after another.
 fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], sizes: &[usize]) -> Vec<GroupId> {
     let all: f64 = held.iter().sum();
     let ranks = sizes.iter().sum::<usize>() as f64;
@@ -50,5 +50,6 @@ fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], size
 /// What a node holds on one rank.
 fn held(evaluator: &Evaluator<'_>, node: usize) -> f64 {
     let of_node = &evaluator.problem().nodes[node];
-    evaluator.costs().memory(NodeId(node), 1, Share::Larger).held_bytes as f64 + of_node.state_bytes as f64
+    evaluator.costs().memory(NodeId(node), 1, ShardSize::Larger).held_bytes as f64
+        + of_node.state_bytes as f64
 }

@@ -4,22 +4,22 @@ use rustc_hash::FxHashMap;
 
 use crate::NodeId;
 use crate::PlanProblem;
-use crate::costs::{CostModel, NodeMemory, Share, StepTimes};
+use crate::costs::{CostModel, NodeMemory, ShardSize, StepTimes};
 use crate::groups::{GroupId, Groups, Slot};
-use crate::iteration::Prices;
+use crate::iteration::ProgramCosts;
 
 /// The costs, and what they have said.
-pub(crate) struct Known<'c> {
+pub(crate) struct CostCache<'c> {
     pub(crate) costs: Box<dyn CostModel + 'c>,
     pub(crate) groups: Groups,
     replicas: usize,
     /// By group: its table.
     tables: Vec<u32>,
     /// By GPU count, by node.
-    steps: Vec<Vec<NodeSteps>>,
+    steps: Vec<Vec<NodeCosts>>,
     numbers: FxHashMap<usize, u32>,
     /// By node: the most that any of these GPU counts needs on a rank.
-    most_memory: Vec<NodeMemory>,
+    max_memory: Vec<NodeMemory>,
     transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
     reductions: FxHashMap<(u64, GroupId), f64>,
     /// By slot of the arrangement that is evaluated: the group, ascending, and its table.
@@ -29,7 +29,7 @@ pub(crate) struct Known<'c> {
 
 /// The steps of a node on a GPU count.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NodeSteps {
+pub(crate) struct NodeCosts {
     /// With the larger and the smaller share.
     pub(crate) times: [StepTimes; 2],
     /// Whether there are such times at all.
@@ -38,7 +38,7 @@ pub(crate) struct NodeSteps {
     memory: [NodeMemory; 2],
 }
 
-impl<'c> Known<'c> {
+impl<'c> CostCache<'c> {
     pub(crate) fn new(costs: impl CostModel + 'c) -> Self {
         Self {
             replicas: costs.replicas().max(1),
@@ -47,7 +47,7 @@ impl<'c> Known<'c> {
             tables: Vec::new(),
             steps: Vec::new(),
             numbers: FxHashMap::default(),
-            most_memory: Vec::new(),
+            max_memory: Vec::new(),
             transfers: FxHashMap::default(),
             reductions: FxHashMap::default(),
             used: Vec::new(),
@@ -56,7 +56,7 @@ impl<'c> Known<'c> {
     }
 
     /// From now on, slots are the numbers of these groups.
-    pub(crate) fn uses(&mut self, groups: Vec<GroupId>) {
+    pub(crate) fn set_used_groups(&mut self, groups: Vec<GroupId>) {
         self.used_tables.clear();
         self.used_tables.extend(groups.iter().map(|&group| self.tables[group as usize]));
         self.used = groups;
@@ -64,34 +64,34 @@ impl<'c> Known<'c> {
 
     pub(crate) fn group(&mut self, problem: &PlanProblem, ranks: &[usize]) -> GroupId {
         let group = self.groups.number(ranks);
-        self.ask_steps(problem, group);
+        self.query_costs(problem, group);
         group
     }
 
     /// The group of `count` ranks from `start` on.
     pub(crate) fn range(&mut self, problem: &PlanProblem, start: usize, count: usize) -> GroupId {
         let group = self.groups.number_of_range(start, count);
-        self.ask_steps(problem, group);
+        self.query_costs(problem, group);
         group
     }
 
     /// Asks what the steps of all nodes take on a group that is new.
-    fn ask_steps(&mut self, problem: &PlanProblem, group: GroupId) {
+    fn query_costs(&mut self, problem: &PlanProblem, group: GroupId) {
         if self.tables.len() == group as usize {
             let count = self.groups.len(group);
-            let (costs, steps, most) = (&self.costs, &mut self.steps, &mut self.most_memory);
+            let (costs, steps, most) = (&self.costs, &mut self.steps, &mut self.max_memory);
             most.resize(problem.nodes.len(), NodeMemory::default());
             let table = *self.numbers.entry(count).or_insert_with(|| {
                 let of_node = |node| {
                     let node = NodeId(node);
-                    let steps =
-                        [Share::Larger, Share::Smaller].map(|share| costs.compute(node, count, share));
+                    let steps = [ShardSize::Larger, ShardSize::Smaller]
+                        .map(|share| costs.compute(node, count, share));
                     let are_known = steps.iter().all(Option::is_some);
                     let memory =
-                        [Share::Larger, Share::Smaller].map(|share| costs.memory(node, count, share));
-                    NodeSteps { times: steps.map(Option::unwrap_or_default), are_known, memory }
+                        [ShardSize::Larger, ShardSize::Smaller].map(|share| costs.memory(node, count, share));
+                    NodeCosts { times: steps.map(Option::unwrap_or_default), are_known, memory }
                 };
-                let table: Vec<NodeSteps> = (0..problem.nodes.len()).map(of_node).collect();
+                let table: Vec<NodeCosts> = (0..problem.nodes.len()).map(of_node).collect();
                 for (most, of_node) in most.iter_mut().zip(&table) {
                     *most = of_node.memory.into_iter().fold(*most, NodeMemory::max);
                 }
@@ -110,7 +110,7 @@ impl<'c> Known<'c> {
         self.group(problem, &ranks)
     }
 
-    pub(crate) fn steps_on(&self, node: usize, group: GroupId) -> &NodeSteps {
+    pub(crate) fn steps_on(&self, node: usize, group: GroupId) -> &NodeCosts {
         &self.steps[self.tables[group as usize] as usize][node]
     }
 
@@ -120,8 +120,8 @@ impl<'c> Known<'c> {
     }
 
     /// By node: the most that it needs on a rank, whichever of the groups that were met it is on, or its output goes to.
-    pub(crate) fn most_memory(&self) -> &[NodeMemory] {
-        &self.most_memory
+    pub(crate) fn max_memory(&self) -> &[NodeMemory] {
+        &self.max_memory
     }
 
     /// How many ranks a group in use has, in all replicas together.
@@ -142,12 +142,12 @@ impl<'c> Known<'c> {
         *self.reductions.entry((bytes, group)).or_insert_with(|| costs.all_reduce(bytes, groups.ranks(group)))
     }
 
-    pub(crate) fn knows(&self, node: usize, group: GroupId) -> bool {
+    pub(crate) fn has_times(&self, node: usize, group: GroupId) -> bool {
         self.steps_on(node, group).are_known
     }
 }
 
-impl Prices for Known<'_> {
+impl ProgramCosts for CostCache<'_> {
     #[inline]
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2] {
         &self.steps[self.used_tables[group as usize] as usize][node].times

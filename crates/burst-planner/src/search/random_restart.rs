@@ -2,18 +2,18 @@
 
 use rand_chacha::ChaCha8Rng;
 
+use super::graph_parts::GraphParts;
 use super::random::below;
-use super::shape::Shape;
-use crate::evaluator::{Evaluator, Numbered};
+use crate::evaluator::{Evaluator, NumberedArrangement};
 
 /// A GPU count that it may run on for each node, as many of the first `gpus` ranks, and an order, all by chance; `None` where a node
 /// that is drawn for cannot run on so few GPUs. O(nodes x gpus + edges).
-pub(super) fn anywhere(
+pub(super) fn random_arrangement(
     evaluator: &mut Evaluator<'_>,
-    shape: &Shape,
+    shape: &GraphParts,
     gpus: usize,
     random: &mut ChaCha8Rng,
-) -> Option<Numbered> {
+) -> Option<NumberedArrangement> {
     let nodes = shape.before.len();
     let mut groups = Vec::with_capacity(nodes);
     for node in 0..nodes {
@@ -45,5 +45,5 @@ pub(super) fn anywhere(
             }
         }
     }
-    Some(Numbered { groups, order: order.into() })
+    Some(NumberedArrangement { groups, order: order.into() })
 }

@@ -1,6 +1,6 @@
 //! The best of arrangements that come from elsewhere.
 
-use super::stage::Stage;
+use super::stage::SearchStage;
 use super::{Frontier, found};
 use crate::bound::Bound;
 use crate::costs::CostModel;
@@ -26,12 +26,12 @@ pub fn evaluate_arrangements(
     let evaluator = Evaluator::new(problem, costs)?.stopped_by(stop);
     let single_gpu_us = evaluator.single_gpu_us()?;
     let bound = Bound::new(problem, problem.gpus, evaluator.structure(), costs, |_| true);
-    let mut stage = Stage::new(evaluator, single_gpu_us);
+    let mut stage = SearchStage::new(evaluator, single_gpu_us);
     for arrangement in arrangements {
         let numbered = stage.evaluator.numbered(&arrangement)?;
-        stage.offer(&numbered)?;
+        stage.evaluate(&numbered)?;
     }
-    if stage.archive.beginnings().is_empty() {
+    if stage.archive.starting_points().is_empty() {
         return Err(Error::NoArrangement);
     }
     found(stage, bound)

@@ -3,13 +3,13 @@
 
 use std::rc::Rc;
 
-use super::stage::Stage;
+use super::stage::SearchStage;
 use crate::Result;
-use crate::evaluator::{Evaluator, Numbered};
+use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
 /// With fewer users of the same parameters, changes of single nodes find the same.
-const FEWEST_USERS: usize = 3;
+const MIN_USERS: usize = 3;
 
 /// By node, its unit: all users of the same parameters, with the nodes that have none and come after them, or before. None where
 /// hardly anything is shared.
@@ -17,7 +17,7 @@ fn units(evaluator: &Evaluator<'_>) -> Option<Vec<usize>> {
     let structure = evaluator.structure();
     let nodes = structure.order.len();
     let mut units: Vec<Option<usize>> = vec![None; nodes];
-    let shared = structure.users.iter().filter(|users| users.len() >= FEWEST_USERS);
+    let shared = structure.users.iter().filter(|users| users.len() >= MIN_USERS);
     for (unit, users) in shared.enumerate() {
         for &user in users {
             units[user] = Some(unit);
@@ -36,10 +36,10 @@ fn units(evaluator: &Evaluator<'_>) -> Option<Vec<usize>> {
     units.into_iter().collect()
 }
 
-impl Stage<'_> {
+impl SearchStage<'_> {
     /// Places such units on one rank each: from all on one rank, from all in turns and from equal parts in their order, a unit moves as long
     /// as that makes the iteration shorter. O(units x ranks) evaluations a round.
-    pub(super) fn place_together(&mut self, gpus: usize) -> Result<()> {
+    pub(super) fn place_parameter_users(&mut self, gpus: usize) -> Result<()> {
         let Some(units) = units(&self.evaluator) else { return Ok(()) };
         let count = units.iter().max().map_or(0, |&last| last + 1);
         let ranks: Vec<GroupId> = (0..gpus.min(count)).map(|rank| self.evaluator.range(rank, 1)).collect();
@@ -48,7 +48,7 @@ impl Stage<'_> {
             return Ok(());
         }
         let order = Rc::clone(self.evaluator.own_order());
-        let numbered = |places: &[usize]| Numbered {
+        let numbered = |places: &[usize]| NumberedArrangement {
             groups: units.iter().map(|&unit| ranks[places[unit]]).collect(),
             order: Rc::clone(&order),
         };
@@ -57,7 +57,7 @@ impl Stage<'_> {
             [|_, _, _| 0, |unit, _, all| unit % all, |unit, count, all| unit * all / count];
         for start in starts {
             let mut places: Vec<usize> = (0..count).map(|unit| start(unit, count, all)).collect();
-            let mut best_us = self.offer(&numbered(&places))?.iteration_us();
+            let mut best_us = self.evaluate(&numbered(&places))?.iteration_us();
             loop {
                 let before_us = best_us;
                 for unit in 0..count {
@@ -66,7 +66,7 @@ impl Stage<'_> {
                         if now == place {
                             continue;
                         }
-                        let tried_us = self.offer(&numbered(&places))?.iteration_us();
+                        let tried_us = self.evaluate(&numbered(&places))?.iteration_us();
                         if tried_us < best_us {
                             best_us = tried_us;
                         } else {

@@ -1,19 +1,19 @@
 //! The steady state: what an iteration takes when many have gone before it.
 
 /// The most iterations that are simulated to find the steady state.
-const MOST_ITERATIONS: usize = 12;
+const MAX_ITERATIONS: usize = 12;
 /// Ranks are as far apart as an iteration before when that has changed by less, relatively.
-pub(crate) const STEADY: f64 = 1e-9;
+pub(crate) const STEADY_TOLERANCE: f64 = 1e-9;
 
 /// When iterations end.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct IterationEnds {
     classes: usize,
     /// By iteration and class: when both lanes are done. The first line is the beginning.
     ends: Vec<f64>,
 }
 
-impl Ends {
+impl IterationEnds {
     /// All classes begin at 0.
     pub(crate) fn reset(&mut self, classes: usize) {
         self.classes = classes;
@@ -34,24 +34,25 @@ impl Ends {
         &self.ends[iteration * self.classes..(iteration + 1) * self.classes]
     }
 
-    /// By class: what the last iteration took.
-    fn took(&self) -> impl Iterator<Item = f64> + '_ {
+    /// By class: what the last iteration last_durations.
+    fn last_durations(&self) -> impl Iterator<Item = f64> + '_ {
         let [last, before] = [self.iterations(), self.iterations() - 1].map(|at| self.line(at));
         last.iter().zip(before).map(|(last, before)| last - before)
     }
 
     /// The time from one iteration to the next, once more iterations would not change it.
     pub(crate) fn period(&self) -> Option<f64> {
-        let (least, most) = self
-            .took()
-            .fold((f64::INFINITY, 0.0_f64), |(least, most), took| (least.min(took), most.max(took)));
+        let (least, most) =
+            self.last_durations().fold((f64::INFINITY, 0.0_f64), |(least, most), last_durations| {
+                (least.min(last_durations), most.max(last_durations))
+            });
         let iterations = self.iterations();
         let latest = |iteration: usize| self.line(iteration).iter().copied().fold(0.0, f64::max);
         let since = |first: usize| (latest(iterations) - latest(first)) / (iterations - first) as f64;
         // All began together, or as far apart as they ended: this is the steady state.
-        if most - least <= STEADY * most {
+        if most - least <= STEADY_TOLERANCE * most {
             Some(since(iterations - 1))
-        } else if iterations >= MOST_ITERATIONS {
+        } else if iterations >= MAX_ITERATIONS {
             // The mean of the latter half.
             Some(since(iterations.div_ceil(2)))
         } else {
@@ -63,8 +64,8 @@ impl Ends {
     ///
     /// Each end is a maximum of sums of beginnings and times of steps. So if every class takes some time for one iteration, all take
     /// at least as long for each of those to come on the mean.
-    pub(crate) fn least_period(&self) -> f64 {
-        self.took().fold(f64::INFINITY, f64::min)
+    pub(crate) fn min_period(&self) -> f64 {
+        self.last_durations().fold(f64::INFINITY, f64::min)
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
     use crate::testing::{Graph, RandomProblem, random_arrangement, random_problem_on};
 
     #[test]
-    fn what_is_known_after_an_iteration_is_never_above_the_time() {
+    fn bounds_after_one_iteration_are_at_most_the_time() {
         let (mut cut_short, mut all) = (0, 0);
         for seed in 0..200 {
             let graph = [Graph::Chain, Graph::Branches, Graph::Dag][seed as usize % 3];
@@ -92,7 +93,7 @@ mod tests {
                     told.borrow_mut().push(least);
                     false
                 };
-                let (same, _) = evaluator.time_unless(&numbered, tell).expect("times for all counts");
+                let (same, _) = evaluator.time_with_cutoff(&numbered, tell).expect("times for all counts");
                 assert_eq!(same, exact, "seed {seed}, draw {draw}");
                 for least in told.into_inner() {
                     assert!(
@@ -104,7 +105,8 @@ mod tests {
                         "seed {seed}, draw {draw}: {least:?}"
                     );
                 }
-                let (least, _) = evaluator.time_unless(&numbered, |_| true).expect("times for all counts");
+                let (least, _) =
+                    evaluator.time_with_cutoff(&numbered, |_| true).expect("times for all counts");
                 cut_short += usize::from(least.iteration_us < exact.iteration_us);
                 all += 1;
             }

@@ -3,29 +3,29 @@
 use super::Transfers;
 use crate::NodeId;
 use crate::costs::{CostModel, bounds_of};
-use crate::problem::Structure;
+use crate::problem::ProblemGraph;
 
 /// Where more ranks are chosen, it does not matter how many of them have the larger share.
-const MOST_CHOSEN: usize = 16;
+const MAX_CHOSEN: usize = 16;
 
 /// Ranks that are chosen from a longer list, where some have the larger share and some the smaller one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chosen {
+pub(super) struct Subset {
     /// How many of them have the larger one.
-    pub(super) least_larger: f64,
-    pub(super) most_larger: f64,
+    pub(super) min_larger: f64,
+    pub(super) max_larger: f64,
     /// What moving samples there, or back, takes at least then.
     pub(super) us: f64,
 }
 
 /// What moving samples from one node to the next takes at least, by GPU counts.
-pub(super) struct Moves<'m> {
-    pub(super) structure: &'m Structure,
+pub(super) struct TransferBounds<'m> {
+    pub(super) structure: &'m ProblemGraph,
     pub(super) costs: &'m dyn CostModel,
     pub(super) counts: &'m dyn Fn(usize) -> Vec<usize>,
 }
 
-impl Moves<'_> {
+impl TransferBounds<'_> {
     /// What moves between nodes that learn nothing can move for the next iteration meanwhile.
     fn both(&self, producer: usize, node: usize, least: impl Fn(usize, usize) -> f64) -> Transfers {
         let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
@@ -51,21 +51,21 @@ impl Moves<'_> {
     }
 
     /// Where the shorter of both lists is chosen from the longer one, the producer's: by how many of its ranks have the larger share there.
-    pub(super) fn among(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Chosen>>> {
+    pub(super) fn among(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Subset>>> {
         let (before, own) = ((self.counts)(producer), (self.counts)(node));
         let of_pair = |from: usize, to: usize| {
             let larger = self.costs.ranks_with_larger_shard(from).min(from);
-            if to >= from || to > MOST_CHOSEN || larger == from {
+            if to >= from || to > MAX_CHOSEN || larger == from {
                 return Vec::new();
             }
-            let mut ranges: Vec<Chosen> = Vec::new();
+            let mut ranges: Vec<Subset> = Vec::new();
             for larger in to.saturating_sub(from - larger)..=to.min(larger) {
                 let us = bounds_of(self.costs).min_transfer_to_subset(NodeId(producer), from, to, larger);
                 match ranges.last_mut() {
-                    Some(last) if last.us.total_cmp(&us).is_eq() => last.most_larger = larger as f64,
+                    Some(last) if last.us.total_cmp(&us).is_eq() => last.max_larger = larger as f64,
                     _ => {
                         let larger = larger as f64;
-                        ranges.push(Chosen { least_larger: larger, most_larger: larger, us });
+                        ranges.push(Subset { min_larger: larger, max_larger: larger, us });
                     }
                 }
             }

@@ -6,7 +6,7 @@ use super::random::below;
 
 /// A kind of change.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum MoveKind {
     /// A node on another group.
     Node,
     /// Nodes that follow each other in the order on another group.
@@ -22,60 +22,60 @@ pub(super) enum Kind {
     /// A node on one rank instead of another one.
     Exchange,
     /// Some nodes on the group of another one.
-    Adopt,
+    CopyRanks,
     /// Two nodes, each on the group of the other.
     Swap,
     /// Many nodes on ranks as far from theirs.
-    Turn,
+    RotateRanks,
     /// Another order.
     Reorder,
     /// Some nodes on the same ranks in reverse order.
     Reverse,
     /// A node on any ranks.
-    SomeRanks,
+    RandomRanks,
 }
 
 /// How often each kind of change is drawn, relatively.
 #[derive(Clone, Copy)]
-pub(super) struct Mix(&'static [(usize, Kind)]);
+pub(super) struct MoveMix(&'static [(usize, MoveKind)]);
 
 /// Of use with many tries: lists of ranks are reversed, too.
-pub(super) const REVERSING: Mix = Mix(&[
-    (20, Kind::Node),
-    (10, Kind::Window),
-    (15, Kind::Run),
-    (18, Kind::Boundary),
-    (9, Kind::Branch),
-    (8, Kind::Spread),
-    (6, Kind::Exchange),
-    (12, Kind::Adopt),
-    (3, Kind::Swap),
-    (8, Kind::Turn),
-    (14, Kind::Reorder),
-    (4, Kind::Reverse),
+pub(super) const REVERSING: MoveMix = MoveMix(&[
+    (20, MoveKind::Node),
+    (10, MoveKind::Window),
+    (15, MoveKind::Run),
+    (18, MoveKind::Boundary),
+    (9, MoveKind::Branch),
+    (8, MoveKind::Spread),
+    (6, MoveKind::Exchange),
+    (12, MoveKind::CopyRanks),
+    (3, MoveKind::Swap),
+    (8, MoveKind::RotateRanks),
+    (14, MoveKind::Reorder),
+    (4, MoveKind::Reverse),
 ]);
 
 /// Of use with few tries: all of these but the last.
-pub(super) const USUAL: Mix = match REVERSING.0.split_last() {
-    Some((_, others)) => Mix(others),
+pub(super) const USUAL: MoveMix = match REVERSING.0.split_last() {
+    Some((_, others)) => MoveMix(others),
     None => REVERSING,
 };
 
 /// Of use where what is changed may get slower for a while: small changes, to any ranks.
-pub(super) const SMALL: Mix = Mix(&[
-    (20, Kind::Node),
-    (15, Kind::Run),
-    (9, Kind::Branch),
-    (8, Kind::Spread),
-    (6, Kind::Exchange),
-    (12, Kind::Adopt),
-    (30, Kind::Reorder),
-    (4, Kind::Reverse),
-    (20, Kind::SomeRanks),
+pub(super) const SMALL: MoveMix = MoveMix(&[
+    (20, MoveKind::Node),
+    (15, MoveKind::Run),
+    (9, MoveKind::Branch),
+    (8, MoveKind::Spread),
+    (6, MoveKind::Exchange),
+    (12, MoveKind::CopyRanks),
+    (30, MoveKind::Reorder),
+    (4, MoveKind::Reverse),
+    (20, MoveKind::RandomRanks),
 ]);
 
-impl Mix {
-    pub(super) fn draw(self, random: &mut ChaCha8Rng) -> Kind {
+impl MoveMix {
+    pub(super) fn draw(self, random: &mut ChaCha8Rng) -> MoveKind {
         let mut left = below(random, self.0.iter().map(|(often, _)| often).sum());
         for &(often, kind) in self.0 {
             match left.checked_sub(often) {
@@ -83,6 +83,6 @@ impl Mix {
                 None => return kind,
             }
         }
-        Kind::Node
+        MoveKind::Node
     }
 }

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::front::Label;
-use super::lists::{ListId, Lists, Moving, SEGMENTS, segment_of};
+use super::lists::{ListId, RankLists, SEGMENTS, TransferCost, segment_of};
 use crate::evaluator::Evaluator;
 
 /// A list of ranks, and what it takes to get there from that of the nodes before.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct Transition {
     pub(super) to: ListId,
     /// The list that it was chosen from.
     pub(super) above: ListId,
@@ -19,28 +19,28 @@ pub(super) struct Way {
     /// Its segments.
     pub(super) mask: u16,
     /// `None` where it is the same list.
-    pub(super) moving: Option<Moving>,
+    pub(super) moving: Option<TransferCost>,
 }
 
 /// A list, the one that it was chosen from, and the place of its number of ranks among the counts.
 type Target = (ListId, ListId, usize);
 
 /// Which segments the ranks beside a list are in, those that are least busy first: a hexadecimal digit each.
-type Idlest = u64;
+type LeastBusySegments = u64;
 
 /// The ways from lists to lists of the first ranks.
-pub(super) struct Ways<'l> {
-    pub(super) lists: &'l mut Lists,
+pub(super) struct Transitions<'l> {
+    pub(super) lists: &'l mut RankLists,
     /// How many of the counts there are ranks for.
     pub(super) counts: usize,
-    targets: FxHashMap<(ListId, ListId, Idlest), Vec<Target>>,
+    targets: FxHashMap<(ListId, ListId, LeastBusySegments), Vec<Target>>,
     producer: u32,
     /// The same by producer, with what that takes.
-    known: FxHashMap<(u32, ListId, ListId, Idlest), Vec<Way>>,
+    known: FxHashMap<(u32, ListId, ListId, LeastBusySegments), Vec<Transition>>,
 }
 
-impl<'l> Ways<'l> {
-    pub(super) fn new(lists: &'l mut Lists) -> Self {
+impl<'l> Transitions<'l> {
+    pub(super) fn new(lists: &'l mut RankLists) -> Self {
         Self {
             counts: lists.usable(),
             lists,
@@ -57,15 +57,15 @@ impl<'l> Ways<'l> {
     }
 
     /// From now on, ways lead from this node.
-    pub(super) fn enter(&mut self, producer: u32) {
+    pub(super) fn set_producer(&mut self, producer: u32) {
         self.producer = self.lists.alike(producer);
     }
 
     /// What the nodes after a label can be on.
-    pub(super) fn from(&mut self, evaluator: &mut Evaluator<'_>, label: &Label) -> &[Way] {
-        let (idlest, order) = self.idlest(label);
-        let key = (label.list, label.above, idlest);
-        let known = (self.producer, label.list, label.above, idlest);
+    pub(super) fn from(&mut self, evaluator: &mut Evaluator<'_>, label: &Label) -> &[Transition] {
+        let (least_busy_segments, order) = self.least_busy_segments(label);
+        let key = (label.list, label.above, least_busy_segments);
+        let known = (self.producer, label.list, label.above, least_busy_segments);
         if !self.known.contains_key(&known) {
             if !self.targets.contains_key(&key) {
                 let targets = self.targets(evaluator, label, &order);
@@ -74,7 +74,7 @@ impl<'l> Ways<'l> {
             let (lists, producer) = (&mut *self.lists, self.producer);
             let way = |&(to, above, count): &Target| {
                 let moving = (to != label.list).then(|| lists.moving(evaluator, producer, label.list, to));
-                Way { to, above, count, mask: lists.get(to).mask, moving }
+                Transition { to, above, count, mask: lists.get(to).mask, moving }
             };
             let ways = self.targets[&key].iter().map(way).collect();
             self.known.insert(known, ways);
@@ -83,7 +83,7 @@ impl<'l> Ways<'l> {
     }
 
     /// Segments that the label's list is not in, those that are least busy first.
-    fn idlest(&self, label: &Label) -> (Idlest, Vec<usize>) {
+    fn least_busy_segments(&self, label: &Label) -> (LeastBusySegments, Vec<usize>) {
         let mask = self.lists.get(label.list).mask;
         let mut order = [0; SEGMENTS];
         let mut count = 0;
@@ -102,14 +102,19 @@ impl<'l> Ways<'l> {
         (digits, order[..count].to_vec())
     }
 
-    fn targets(&mut self, evaluator: &mut Evaluator<'_>, label: &Label, idlest: &[usize]) -> Vec<Target> {
+    fn targets(
+        &mut self,
+        evaluator: &mut Evaluator<'_>,
+        label: &Label,
+        least_busy_segments: &[usize],
+    ) -> Vec<Target> {
         let (gpus, segments) = (self.lists.gpus, self.lists.segments());
         let in_segment =
             |&segment: &usize| (0..gpus).filter(move |&rank| segment_of(rank, segments, gpus) == segment);
-        let idle: Vec<usize> = idlest.iter().flat_map(in_segment).collect();
+        let idle: Vec<usize> = least_busy_segments.iter().flat_map(in_segment).collect();
         let here = Rc::clone(&self.lists.get(label.list).ranks);
         let above = self.lists.get(label.above).ranks.len();
-        let of = |evaluator: &mut Evaluator<'_>, lists: &mut Lists, mut ranks: Vec<usize>| {
+        let of = |evaluator: &mut Evaluator<'_>, lists: &mut RankLists, mut ranks: Vec<usize>| {
             ranks.sort_unstable();
             lists.of(evaluator, &ranks)
         };

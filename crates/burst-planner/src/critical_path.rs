@@ -51,13 +51,13 @@ pub enum PathKind {
 
 /// Everything that happened in one iteration, in the order of the program.
 #[derive(Default)]
-struct Log {
-    steps: Vec<Logged>,
+struct EventLog {
+    steps: Vec<LoggedEvent>,
     /// Where the last iteration begins.
     last: usize,
 }
 
-struct Logged {
+struct LoggedEvent {
     kind: PathKind,
     node: Option<usize>,
     classes: Vec<Class>,
@@ -65,7 +65,7 @@ struct Logged {
     end: f64,
 }
 
-impl Recorder for Log {
+impl Recorder for EventLog {
     fn begin(&mut self) {
         self.last = self.steps.len();
     }
@@ -89,11 +89,11 @@ impl Recorder for Log {
             Event::Norm => (PathKind::Norm, None),
             Event::Metrics => (PathKind::Metrics, None),
         };
-        self.steps.push(Logged { kind, node, classes: classes.to_vec(), start, end });
+        self.steps.push(LoggedEvent { kind, node, classes: classes.to_vec(), start, end });
     }
 }
 
-impl Log {
+impl EventLog {
     /// The path to the end of the last iteration, in the order of time.
     fn path(&self) -> Vec<PathStep> {
         let steps = &self.steps[self.last..];
@@ -101,11 +101,12 @@ impl Log {
         let last = (0..steps.len()).max_by(|&a, &b| steps[a].end.total_cmp(&steps[b].end));
         let mut next = last;
         while let Some(at) = next {
-            let Logged { kind, node, start, end, .. } = steps[at];
+            let LoggedEvent { kind, node, start, end, .. } = steps[at];
             path.push(PathStep { kind, node: node.map(NodeId), time_us: end - start });
             // What a step waits for comes before it in the program.
-            let ended = |other: &Logged| (other.end - start).abs() <= SAME * start;
-            let shares = |other: &Logged| other.classes.iter().any(|class| steps[at].classes.contains(class));
+            let ended = |other: &LoggedEvent| (other.end - start).abs() <= SAME * start;
+            let shares =
+                |other: &LoggedEvent| other.classes.iter().any(|class| steps[at].classes.contains(class));
             next = (0..at).rev().find(|&before| ended(&steps[before]) && shares(&steps[before]));
         }
         path.retain(|step| step.time_us > 0.0);
@@ -120,9 +121,9 @@ impl Evaluator<'_> {
     ///
     /// # Errors
     /// As [`evaluate`](Self::evaluate).
-    pub fn path(&mut self, arrangement: &Arrangement) -> Result<Vec<PathStep>> {
+    pub fn critical_path(&mut self, arrangement: &Arrangement) -> Result<Vec<PathStep>> {
         let numbered = self.numbered(arrangement)?;
-        let mut log = Log::default();
+        let mut log = EventLog::default();
         let (time, _) = self.run(&numbered, &mut log, |_| false)?;
         let mut path = log.path();
         let overlap = time.iteration_us - path.iter().map(|step| step.time_us).sum::<f64>();

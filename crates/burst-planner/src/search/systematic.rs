@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use rustc_hash::FxHashSet;
 
-use super::stage::Stage;
+use super::stage::SearchStage;
 use crate::Result;
-use crate::evaluator::Numbered;
+use crate::evaluator::NumberedArrangement;
 use crate::groups::GroupId;
 
 /// Multiples of the single-GPU time within which the fastest is changed.
@@ -15,13 +15,13 @@ const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 /// Places in the order whose nodes move to a group.
 type Change = (Range<usize>, GroupId);
 
-impl Stage<'_> {
+impl SearchStage<'_> {
     /// Changes the fastest arrangements within some budgets of GPU time, as long as they get faster: a run of nodes on the same ranks
     /// moves to the next smaller or larger of these numbers of ranks, and a node at the end of a run to the other run, or to a number of
     /// ranks between those of the two, so that what is sent from many ranks to few does not all come to these at once. A change that was
     /// in vain is not tried again after another one.
-    pub(super) fn polish(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
-        let mut polished: Vec<Numbered> = Vec::new();
+    pub(super) fn systematic_descent(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
+        let mut polished: Vec<NumberedArrangement> = Vec::new();
         for budget in BUDGETS {
             let mut in_vain = FxHashSet::default();
             while let Some(fastest) = self.archive.within(budget * self.single_gpu_us) {
@@ -34,7 +34,7 @@ impl Stage<'_> {
                         continue;
                     }
                     let Some(changed) = self.moved(&fastest, &change) else { continue };
-                    if !self.offer_unless(&changed, |_| true)?.is_taken {
+                    if !self.evaluate_with_cutoff(&changed, |_| true)?.is_archived {
                         in_vain.insert(change);
                     }
                 }
@@ -44,7 +44,12 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn systematic_changes(&mut self, from: &Numbered, gpus: usize, counts: &[usize]) -> Vec<Change> {
+    fn systematic_changes(
+        &mut self,
+        from: &NumberedArrangement,
+        gpus: usize,
+        counts: &[usize],
+    ) -> Vec<Change> {
         let runs = runs(from);
         let mut changes: Vec<Change> = Vec::new();
         let ranks_of = |run: &Range<usize>| from.groups[from.order[run.start] as usize];
@@ -77,7 +82,7 @@ impl Stage<'_> {
     }
 
     /// With a change, if the nodes may run on so many ranks.
-    fn moved(&self, from: &Numbered, (places, group): &Change) -> Option<Numbered> {
+    fn moved(&self, from: &NumberedArrangement, (places, group): &Change) -> Option<NumberedArrangement> {
         let mut changed = from.clone();
         for place in places.clone() {
             let node = from.order[place] as usize;
@@ -91,7 +96,7 @@ impl Stage<'_> {
 }
 
 /// Places in the order of nodes that follow each other on the same ranks.
-pub(super) fn runs(of: &Numbered) -> Vec<Range<usize>> {
+pub(super) fn runs(of: &NumberedArrangement) -> Vec<Range<usize>> {
     let mut end = 0;
     let runs = of.order.chunk_by(|&a, &b| of.groups[a as usize] == of.groups[b as usize]);
     runs.map(|run| {

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::costs::{NodeMemory, Share};
+use crate::cost_cache::CostCache;
+use crate::costs::{NodeMemory, ShardSize};
 use crate::groups::{Class, Classes, Slot};
-use crate::known::Known;
-use crate::problem::Structure;
+use crate::problem::ProblemGraph;
 use crate::recompute::Recomputation;
 use crate::{Node, PlanProblem};
 
@@ -14,10 +14,10 @@ use crate::{Node, PlanProblem};
 const NORM_BYTES: u64 = 4;
 
 /// The nodes of a problem with the ranks that they are on.
-pub(crate) struct Placed<'a> {
+pub(crate) struct MemoryModel<'a> {
     pub(crate) problem: &'a PlanProblem,
-    pub(crate) structure: &'a Structure,
-    pub(crate) known: &'a Known<'a>,
+    pub(crate) structure: &'a ProblemGraph,
+    pub(crate) cache: &'a CostCache<'a>,
     pub(crate) classes: &'a Classes,
     /// By node.
     pub(crate) groups: &'a [Slot],
@@ -29,9 +29,9 @@ pub(crate) struct Placed<'a> {
     pub(crate) order: &'a [u32],
 }
 
-/// At least what [`Placed::each`] adds up to on any rank, where the nodes need no more than this: as if a rank had all of them, with
+/// At least what [`MemoryModel::each`] adds up to on any rank, where the nodes need no more than this: as if a rank had all of them, with
 /// all that ranks hold for others. O(nodes).
-pub(crate) fn most_held(problem: &PlanProblem, structure: &Structure, most: &[NodeMemory]) -> u64 {
+pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, most: &[NodeMemory]) -> u64 {
     let takes_turns = !problem.checkpoints.is_empty();
     let of_node = |(node, memory): (usize, &NodeMemory)| {
         let consumers = structure.consumers[node].len() as u64;
@@ -56,7 +56,7 @@ pub(crate) fn most_held(problem: &PlanProblem, structure: &Structure, most: &[No
     most.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
 }
 
-impl Placed<'_> {
+impl MemoryModel<'_> {
     /// Calls `add` with everything that is held: the class of the ranks, the node that it is held for, and its bytes on each of
     /// the ranks. O((nodes + edges) x classes).
     pub(crate) fn each(&self, mut add: impl FnMut(Class, usize, u64)) {
@@ -86,7 +86,7 @@ impl Placed<'_> {
     }
 
     fn loads(&self, node: usize, group: Slot) -> bool {
-        self.known.memory(node, group).iter().any(|memory| memory.samples_bytes > 0)
+        self.cache.memory(node, group).iter().any(|memory| memory.samples_bytes > 0)
     }
 
     /// A part of what the node needs where its samples lie as a group's.
@@ -97,7 +97,7 @@ impl Placed<'_> {
         add: &mut impl FnMut(Class, usize, u64),
         part: impl Fn(&NodeMemory) -> u64,
     ) {
-        let memory = self.known.memory(node, group);
+        let memory = self.cache.memory(node, group);
         for member in self.classes.members(group) {
             add(member.class, node, part(&memory[member.share as usize]));
         }
@@ -105,9 +105,9 @@ impl Placed<'_> {
 
     /// What a node needs of its own on a member of its group: all but what is in shared memory, its output and the gradients of its
     /// local producers' outputs.
-    fn own(&self, node: usize, share: Share) -> u64 {
+    fn own(&self, node: usize, share: ShardSize) -> u64 {
         let group = self.groups[node];
-        let memory = |node: usize| self.known.memory(node, group)[share as usize];
+        let memory = |node: usize| self.cache.memory(node, group)[share as usize];
         let NodeMemory { held_bytes, saved_bytes, output_bytes, .. } = memory(node);
         let left =
             if self.recomputation.is_local(node) { saved_bytes.saturating_add(output_bytes) } else { 0 };
@@ -134,7 +134,7 @@ impl Placed<'_> {
                 // From each of them, and their sum.
                 several => several + 1,
             };
-            let memory = self.known.memory(node, self.groups[node]);
+            let memory = self.cache.memory(node, self.groups[node]);
             for member in self.classes.members(self.groups[node]) {
                 let NodeMemory { saved_bytes, output_bytes, .. } = memory[member.share as usize];
                 let segment = segments.entry((member.class, self.recomputation.segment(node))).or_default();
@@ -245,7 +245,7 @@ impl Placed<'_> {
         let gradients = &self.problem.gradients;
         let mut filling: Vec<(Slot, u64, Vec<usize>)> = Vec::new();
         let mut reduce = |group: Slot, nodes: &[usize]| {
-            if nodes.len() > 1 && self.known.len(group) > 1 {
+            if nodes.len() > 1 && self.cache.len(group) > 1 {
                 for &node in nodes {
                     self.everywhere(group, node, self.problem.nodes[node].gradient_bytes, add);
                 }

@@ -1,19 +1,19 @@
 //! Parts of the graph that are moved together.
 
-use super::series_parallel::{Parallel, regions};
+use super::series_parallel::{ParallelRegion, regions};
 use crate::NodeId;
-use crate::problem::{PlanProblem, Structure};
+use crate::problem::{PlanProblem, ProblemGraph};
 
 /// What of the graph the search moves at once.
-pub(super) struct Shape {
-    pub(super) parallels: Vec<Parallel>,
+pub(super) struct GraphParts {
+    pub(super) parallels: Vec<ParallelRegion>,
     /// By node: what comes directly before and after it in every order.
     pub(super) before: Vec<Vec<usize>>,
     pub(super) after: Vec<Vec<usize>>,
 }
 
-impl Shape {
-    pub(super) fn new(problem: &PlanProblem, structure: &Structure) -> Self {
+impl GraphParts {
+    pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph) -> Self {
         let count = problem.nodes.len();
         let edges = problem.edges.iter().map(|&(NodeId(from), NodeId(to))| (from, to));
         let parallels = regions(count, edges);

@@ -7,13 +7,13 @@
 //! That is the time of the program, and its GPU time, for most arrangements whose gradients are reduced fast. It is not used for anything but
 //! to choose what is evaluated.
 
-use super::lists::{List, Moving, Reducing, SEGMENTS};
-use super::steps::Step;
+use super::lists::{AllReduceCost, RankList, SEGMENTS, TransferCost};
+use super::steps::StepCost;
 use crate::evaluator::PlanTime;
 
 /// What the nodes up to some place take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct PrefixCost {
     /// Their steps there and back, and moving samples between them.
     time_us: f64,
     gpu_us: f64,
@@ -28,21 +28,21 @@ pub(super) struct Taken {
     /// The segments with the smaller share of the first nodes, while nodes are on that list.
     smaller: u16,
     /// What the ranks of the first nodes do at last.
-    last: Option<Last>,
+    last: Option<LastAllReduce>,
 }
 
 /// The last all-reduce of an iteration, and the updates that follow it.
 #[derive(Debug, Clone, Copy)]
-struct Last {
+struct LastAllReduce {
     mask: u16,
     reduce_us: f64,
     update_us: f64,
     ranks_of_segment: f64,
 }
 
-impl Taken {
+impl PrefixCost {
     /// The first nodes, on this list.
-    pub(super) fn first(list: &List, step: &Step) -> Self {
+    pub(super) fn first(list: &RankList, step: &StepCost) -> Self {
         let nothing = Self {
             time_us: 0.0,
             gpu_us: 0.0,
@@ -57,7 +57,7 @@ impl Taken {
     }
 
     /// With the next nodes in these segments, where samples move to from the ranks of those before.
-    pub(super) fn after(mut self, moving: &Moving, mask: u16, step: &Step) -> Self {
+    pub(super) fn after(mut self, moving: &TransferCost, mask: u16, step: &StepCost) -> Self {
         self.smaller = 0;
         // A rank that begins here does so when samples begin to come.
         let mut next = self.with(mask, step);
@@ -68,7 +68,7 @@ impl Taken {
     }
 
     /// With the next nodes on the same list, in these segments.
-    pub(super) fn with(mut self, mask: u16, step: &Step) -> Self {
+    pub(super) fn with(mut self, mask: u16, step: &StepCost) -> Self {
         let begins_us = -self.time_us;
         for segment in segments(mask) {
             let less_us = if self.smaller >> segment & 1 == 1 { step.less_us } else { 0.0 };
@@ -82,15 +82,16 @@ impl Taken {
     }
 
     /// Now that the first nodes are known, in these segments.
-    pub(super) fn with_last(mut self, mask: u16, reducing: &Reducing, ranks_of_segment: f64) -> Self {
+    pub(super) fn with_last(mut self, mask: u16, reducing: &AllReduceCost, ranks_of_segment: f64) -> Self {
         self.reduces_us += reducing.reduces_us;
         let reduce_us = reducing.delay_us + reducing.last_us;
-        self.last = Some(Last { mask, reduce_us, update_us: reducing.last_update_us, ranks_of_segment });
+        self.last =
+            Some(LastAllReduce { mask, reduce_us, update_us: reducing.last_update_us, ranks_of_segment });
         self
     }
 
     /// Now that the last nodes are known: on so many ranks, of which those before are not on so many.
-    pub(super) fn reduced(mut self, reducing: &Reducing, ranks: f64, beside: f64) -> Self {
+    pub(super) fn reduced(mut self, reducing: &AllReduceCost, ranks: f64, beside: f64) -> Self {
         let hidden_us = self.backward_us - reducing.backward_us;
         let behind_us = reducing.last_us + self.reduces_us + reducing.last_update_us;
         self.late_us = self.late_us.max(behind_us - hidden_us);
