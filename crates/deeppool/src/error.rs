@@ -66,18 +66,6 @@ pub enum Error {
         /// The global batch.
         batch: usize,
     },
-    /// An epoch has no whole batch.
-    #[error(
-        "a batch of {batch} is more than the {samples} training samples of `{dataset}`: give a smaller batch"
-    )]
-    BatchTooLarge {
-        /// The data set.
-        dataset: String,
-        /// Its training samples.
-        samples: usize,
-        /// The batch.
-        batch: usize,
-    },
     /// It is not known how devices of this name are linked.
     #[error(
         "it is not known how devices such as `{device}` are linked: name a link model, one of {}, or give the file of one",

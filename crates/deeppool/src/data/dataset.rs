@@ -1,7 +1,6 @@
 use layer_graph::Shape;
 
 use super::{DataError, Samples};
-use crate::Error;
 
 /// Labelled samples of one shape, split into a part to train on and a part that is held out to test with.
 ///
@@ -47,11 +46,11 @@ impl Dataset {
     /// Checks that there is a whole batch of this size to train on.
     ///
     /// # Errors
-    /// [`Error::BatchTooLarge`] when there is not.
-    pub fn check_batch(&self, batch: usize) -> Result<(), Error> {
+    /// [`DataError::BatchTooLarge`] when there is not.
+    pub fn check_batch(&self, batch: usize) -> Result<(), DataError> {
         let samples = self.train.len();
         if batch > samples {
-            return Err(Error::BatchTooLarge { dataset: self.name.clone(), samples, batch });
+            return Err(DataError::BatchTooLarge { dataset: self.name.clone(), samples, batch });
         }
         Ok(())
     }

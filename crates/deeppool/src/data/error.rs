@@ -248,4 +248,16 @@ pub enum DataError {
         /// The network.
         network: String,
     },
+    /// A batch is larger than the training part of a data set.
+    #[error(
+        "a batch of {batch} is more than the {samples} training samples of `{dataset}`: give a smaller batch"
+    )]
+    BatchTooLarge {
+        /// The data set.
+        dataset: String,
+        /// Number of its training samples.
+        samples: usize,
+        /// The batch.
+        batch: usize,
+    },
 }

@@ -364,5 +364,5 @@ impl<'a> TrainConfig<'a> {
 
 fn check_data(network: &LayerGraph, dataset: &Dataset, batch: usize) -> Result<(), Error> {
     dataset.fits(network)?;
-    dataset.check_batch(batch)
+    Ok(dataset.check_batch(batch)?)
 }
