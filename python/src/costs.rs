@@ -45,7 +45,7 @@ impl CostSource {
     pub(crate) fn tables(&self, network: &LayerGraph, batch: usize, gpus: usize) -> Result<Tables, Error> {
         let profile = profile(self.device.as_deref(), self.profile.as_ref(), network, batch, gpus)?;
         let link = match &self.link {
-            Some(link) => LinkModel::named_or_loaded(link)?,
+            Some(link) => inputs::link(link)?,
             None => default_link(profile.device(), gpus)?,
         };
         link.check_ranks(gpus)?;

@@ -2,8 +2,11 @@
 
 use command_line::InputError;
 use command_line::names::{get_by_name, get_by_name_or_file};
+use deeppool::collectives::LinkModel;
+use deeppool::gpu_mux::Policy;
 use deeppool::layer_graph::{LayerGraph, zoo};
 use deeppool::layer_profile::DeviceModel;
+use deeppool::simulate::policy_named;
 
 /// Builds a network of the zoo.
 pub(crate) fn model(name: &str) -> Result<LayerGraph, InputError> {
@@ -13,4 +16,14 @@ pub(crate) fn model(name: &str) -> Result<LayerGraph, InputError> {
 /// Returns a built-in device model, or reads the file of one.
 pub(crate) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
     get_by_name_or_file(name_or_file, DeviceModel::names(), DeviceModel::named, DeviceModel::from_json)
+}
+
+/// Returns a built-in link model, or reads the file of one.
+pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
+    get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
+}
+
+/// Returns a policy of sharing a GPU.
+pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
+    get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }

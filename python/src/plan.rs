@@ -8,13 +8,14 @@ use deeppool::layer_graph::LayerGraph;
 use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, Mode, PlanRequest};
 use deeppool::planning::{find_frontier, plan_within_memory};
 use deeppool::program::LowerOptions;
-use deeppool::simulate::{SimulateOptions, SimulationReport, contended, policy_named, undisturbed};
+use deeppool::simulate::{SimulateOptions, SimulationReport, contended, undisturbed};
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::costs::{Background, CostSource, Tables};
 use crate::error::{Error, exception, input_error};
+use crate::inputs;
 use crate::interrupt::interruptible;
 
 /// Which plan is asked for.
@@ -184,7 +185,7 @@ fn simulated(
     let options = SimulateOptions::default()
         .with_iterations(question.iterations)
         .with_background(background)
-        .with_policy(policy_named(&question.policy)?)
+        .with_policy(inputs::policy(&question.policy)?)
         .with_device(if question.contention { contended() } else { undisturbed() })
         .with_timeline(question.timeline);
     let (report, simulation) = SimulationReport::new(&job, &job.lower(plan)?, &options)?;

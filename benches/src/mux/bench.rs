@@ -9,6 +9,7 @@ use gpu_mux::Workload;
 use super::task::{CardOptions, Task};
 use super::{chart, cpu, policies, table, virtual_device};
 use crate::command::{bad_input, check_results};
+use command_line::files::read_text_as;
 
 /// VGG-16 in a burst-parallel job, where it idles most.
 const WORKLOAD: &str = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
@@ -109,11 +110,12 @@ impl Bench {
     }
 
     fn workload(&self) -> anyhow::Result<Workload> {
-        let workload = match &self.workload {
-            Some(path) => Workload::load(path),
-            None => Workload::from_json("the built-in workload", WORKLOAD),
-        };
-        workload.map_err(|error| bad_input(error.to_string()))
+        match &self.workload {
+            Some(path) => {
+                read_text_as(path, Workload::from_json).map_err(|error| bad_input(error.to_string()))
+            }
+            None => Ok(Workload::from_json(WORKLOAD)?),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::mux::row::{Alone, Collocated, row, times};
 use crate::mux::task::Task;
 use crate::progress;
 use crate::report_file::micros;
+use command_line::files::read_text_as;
 
 /// Iterations in which a policy learns the workload.
 const WARM_UP: usize = 10;
@@ -24,7 +25,9 @@ pub(crate) fn measure(
     task: &Task<'_>,
 ) -> anyhow::Result<MuxReport> {
     let device = match parameters {
-        Some(path) => ParametersFile::load(path).map_err(|error| bad_input(error.to_string()))?,
+        Some(path) => {
+            read_text_as(path, ParametersFile::from_json).map_err(|error| bad_input(error.to_string()))?
+        }
         None => ParametersFile::new("A100-SXM4-40GB, from data sheets".to_owned(), DeviceParameters::a100()),
     };
     let parameters = device.parameters;

@@ -121,7 +121,7 @@ fn a_fit_finds_the_parameters_that_were_measured() {
     report.calibration = Some(measured(truth));
     std::fs::write(&from, report.to_json()).unwrap();
     BENCH.succeed(&format!("fit {} --out {}", from.display(), to.display()));
-    let fitted = ParametersFile::load(&to).unwrap();
+    let fitted = ParametersFile::from_json(&std::fs::read_to_string(&to).unwrap()).unwrap();
     assert_eq!(fitted.device, "fitted to a card");
     assert_eq!(fitted.parameters, truth);
     // And they are what a run takes.

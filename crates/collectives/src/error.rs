@@ -1,7 +1,6 @@
 //! The error type of this crate.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Call;
@@ -246,8 +245,7 @@ pub enum Error {
 
     /// There is no built-in link model of this name.
     #[error(
-        "there is no link model {name:?}; there are: {}{}", known.join(", "),
-        known_names::hint(name, known.iter().map(String::as_str))
+        "there is no link model {name:?}; there are: {}", known.join(", ")
     )]
     UnknownLink {
         /// Name given.
@@ -277,12 +275,10 @@ pub enum Error {
         asked: usize,
     },
 
-    /// A file is not a valid link model.
-    #[error("{}: {reason}", file.display())]
-    BadLinkFile {
-        /// Path of the file.
-        file: PathBuf,
-        /// Problem and its place in the file.
+    /// A JSON document is not a valid link model.
+    #[error("not a valid link model: {reason}")]
+    BadLinkDocument {
+        /// Problem and its place in the document.
         reason: String,
     },
 
@@ -314,7 +310,7 @@ impl Error {
                 | Self::UnknownLink { .. }
                 | Self::NoRanksPerHost { .. }
                 | Self::TooManyRanks { .. }
-                | Self::BadLinkFile { .. }
+                | Self::BadLinkDocument { .. }
         )
     }
 }

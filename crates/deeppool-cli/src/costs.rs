@@ -31,7 +31,7 @@ pub(crate) struct CostArgs {
     pub(crate) profile: Option<PathBuf>,
     /// How the GPUs are linked. One host of eight: dgx-a100, dgx-h100, dgx-h200. Many of them: dgx-a100-pod, dgx-h100-pod (eight
     /// adapters each), a100-100gbe (one). One GPU a host: ethernet-10g, ethernet-25g, ethernet-100g. Threads: shared-memory. Or the
-    /// FILE.json of a cluster (see `LinkModel::load`; `coll-bench fit -o` writes one) [default: the host or pod that goes
+    /// FILE.json of a cluster (see `LinkModel::from_json`; `coll-bench fit -o` writes one) [default: the host or pod that goes
     /// with the device, where that is a processor or a built-in GPU; for a v100, those of an a100]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) link: Option<String>,
@@ -86,7 +86,7 @@ impl CostArgs {
             inputs::device(device)?.profile(network, &shard_sizes(batch, gpus))?
         };
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
-            (Some(link), _) => LinkModel::named_or_loaded(link)?,
+            (Some(link), _) => inputs::link(link)?,
             (None, Some(link)) => match (LinkModel::named(link), default_device) {
                 (Err(_), Some(default)) => default_link(stand_in(default), gpus)?,
                 (link_of_plan, _) => link_of_plan.with_context(|| {

@@ -140,7 +140,7 @@ impl Epochs {
         }
         session.bar.finish_and_clear();
         let curve = epoch_curve(&of, &runs)?;
-        curve.save(&self.output)?;
+        command_line::files::write(&self.output, curve.to_json())?;
         if let Some(partial) = partial {
             partial.remove()?;
         }

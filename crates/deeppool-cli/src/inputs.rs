@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use collectives::LinkModel;
 use command_line::InputError;
 use command_line::files::{read_as, read_text_as};
 use command_line::names::{get_by_name, get_by_name_or_file};
+use deeppool::gpu_mux::Policy;
+use deeppool::simulate::policy_named;
 use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::{DataSheet, DeviceModel, ProfileTable, PublishedProfile};
 
@@ -42,4 +45,14 @@ pub(crate) fn profile(path: &Path) -> Result<ProfileTable, InputError> {
 /// Reads layer times in the format of the original DeepPool.
 pub(crate) fn published_profile(path: &Path) -> Result<PublishedProfile, InputError> {
     read_text_as(path, PublishedProfile::from_text)
+}
+
+/// Returns a built-in link model, or reads the file of one.
+pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
+    get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
+}
+
+/// Returns a policy of sharing a GPU.
+pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
+    get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }

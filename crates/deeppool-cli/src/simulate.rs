@@ -7,13 +7,13 @@ use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, MAX_GPUS};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{
-    BackgroundCosts, SimulateOptions, Simulation, SimulationReport, contended, policy_named, undisturbed,
-    workload,
+    BackgroundCosts, SimulateOptions, Simulation, SimulationReport, contended, undisturbed, workload,
 };
 use serde_json::json;
 
 use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
 use super::counts::{BATCH, within};
+use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
 use super::plan_table::plan_text;
@@ -96,7 +96,7 @@ fn check_room(
 impl Simulate {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.trace, &self.workload].into_iter().flatten(), self.json)?;
-        let policy = policy_named(&self.policy)?;
+        let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
         let size @ (gpus, batch) = size(self.gpus, self.batch, read.as_ref())?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use collectives::LinkModel;
+use command_line::files::read_text_as;
 use deeppool::accuracy::{LayerTimes, PlannedSteps};
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::LowerOptions;
@@ -92,7 +92,8 @@ impl AccuracyArgs {
         let Question { costs, mode, gpus, output, json } = *question;
         PlanRequest::new(gpus, Mode::Knee).check()?;
         let is_named = EpochCurve::names().any(|name| name == curve);
-        let curve = if is_named { EpochCurve::named(curve)? } else { EpochCurve::load(curve)? };
+        let curve =
+            if is_named { EpochCurve::named(curve)? } else { read_text_as(curve, EpochCurve::from_json)? };
         if curve.document().network != network.name() {
             eprintln!(
                 "warning: the epochs are those of `{}`, which stands in for `{}`",
@@ -112,7 +113,7 @@ impl AccuracyArgs {
             (None, None) => bail!("give --device NAME or --profile FILE"),
         };
         let name = profile.as_ref().map(ProfileTable::device).or(device.as_ref().map(DeviceModel::name));
-        let link = costs.link.as_deref().map(LinkModel::named_or_loaded).transpose()?;
+        let link = costs.link.as_deref().map(inputs::link).transpose()?;
         let memory = mode.capacity(name.unwrap_or_default()).limit_bytes()?;
         let lowering = LowerOptions::default()
             .with_overlap_all_reduce(!mode.no_overlap)

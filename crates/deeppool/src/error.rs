@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// No policy of sharing has this name.
     #[error(
-        "there is no policy `{name}`; there are: {}{}", known.join(", "), known_names::hint(name, known.iter().copied())
+        "there is no policy `{name}`; there are: {}", known.join(", ")
     )]
     UnknownPolicy {
         /// The name that was asked for.
@@ -280,7 +280,6 @@ impl Error {
             Self::Collectives(error) => error.is_input(),
             Self::Output(error) => error.is_input(),
             Self::Profile(error) => error.is_input(),
-            Self::Accuracy(error) => error.is_input(),
             Self::Engine(
                 EngineError::Opaque { .. }
                 | EngineError::Label { .. }
@@ -308,9 +307,8 @@ pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_input = |error: &(dyn std::error::Error + 'static)| {
         let of_ours = error.downcast_ref::<Error>().map(Error::is_input);
         let of_profile = || error.downcast_ref().map(layer_profile::ProfileError::is_input);
-        let of_accuracy = || error.downcast_ref().map(time_to_accuracy::AccuracyError::is_input);
         let of_output = || error.downcast_ref().map(whole_file::OutputError::is_input);
-        of_ours.or_else(of_profile).or_else(of_accuracy).or_else(of_output)
+        of_ours.or_else(of_profile).or_else(of_output)
     };
     std::iter::successors(Some(error), |error| error.source()).any(|error| is_input(error) == Some(false))
 }

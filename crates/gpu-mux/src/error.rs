@@ -47,12 +47,10 @@ pub enum Error {
         /// The permitted range.
         expected: &'static str,
     },
-    /// A file cannot be read or has the wrong content.
-    #[error("{file}: {reason}")]
-    BadFile {
-        /// The file.
-        file: String,
-        /// The position in the file and the reason.
+    /// A JSON document does not have the expected format.
+    #[error("{reason}")]
+    BadDocument {
+        /// Position in the document, and reason.
         reason: String,
     },
     /// An iteration of a workload has no kernel with a positive duration.

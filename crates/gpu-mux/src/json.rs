@@ -1,6 +1,5 @@
 //! JSON files with a schema, times in microseconds, and errors that name the position.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -8,15 +7,9 @@ use serde::de::DeserializeOwned;
 
 use crate::Error;
 
-/// Reads a file.
-pub(crate) fn read(path: &Path) -> Result<String, Error> {
-    whole_file::read_to_string(path)
-        .map_err(|error| Error::BadFile { file: path.display().to_string(), reason: error.to_string() })
-}
-
 /// Parses a JSON text whose field `schema` must equal `schema`.
-pub(crate) fn parse<T: DeserializeOwned>(file: &str, text: &str, schema: &str) -> Result<T, Error> {
-    let bad = |reason: String| Error::BadFile { file: file.to_owned(), reason };
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, schema: &str) -> Result<T, Error> {
+    let bad = |reason: String| Error::BadDocument { reason };
     // Checked first, so that the error for a file of another kind names its schema and not its
     // fields.
     let found: Schema = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;

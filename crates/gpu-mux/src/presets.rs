@@ -173,12 +173,10 @@ impl Policy {
         presets.into_iter().chain(steps).collect()
     }
 
-    /// Returns the policy with this name among [all](Self::all), ignoring case and hyphens.
+    /// Returns the policy with this name among [all](Self::all).
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let all = Self::all();
-        let meant = known_names::find(name, all.iter().map(|(known, _)| *known));
-        all.into_iter().find(|(known, _)| Some(*known) == meant).map(|(_, policy)| policy)
+        Self::all().into_iter().find(|(known, _)| *known == name).map(|(_, policy)| policy)
     }
 }
 

@@ -1,4 +1,3 @@
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Configuration;
@@ -7,17 +6,6 @@ use crate::Configuration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccuracyError {
-    /// A file cannot be written.
-    #[error(transparent)]
-    Output(#[from] whole_file::OutputError),
-    /// A file could not be read, or what is in it is refused.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
     /// An epoch curve breaks the format's rules.
     #[error("not a valid epoch curve: at `{path}`: {problem}")]
     Invalid {
@@ -106,15 +94,4 @@ pub enum AccuracyError {
         /// The number of workers.
         workers: usize,
     },
-}
-
-impl AccuracyError {
-    /// Whether it is about what was asked for, rather than a failure of the work itself.
-    #[must_use]
-    pub fn is_input(&self) -> bool {
-        match self {
-            Self::Output(error) => error.is_input(),
-            _ => true,
-        }
-    }
 }

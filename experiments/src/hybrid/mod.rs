@@ -16,7 +16,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
-use crate::options::{DeviceOptions, RunOptions, gpus};
+use crate::options::{DeviceOptions, RunOptions, gpus, inputs};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
@@ -60,7 +60,7 @@ impl Experiment for HybridOptions {
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let times = self.device.load()?;
-        let link = LinkModel::named_or_loaded(&self.link)?;
+        let link = inputs::link(&self.link)?;
         link.check_ranks(self.gpus)?;
         let is_asked = |case: &&Case| self.model.as_ref().is_none_or(|model| model == case.model);
         let cases: Vec<Loaded> =

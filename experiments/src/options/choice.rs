@@ -92,14 +92,14 @@ impl MachineOptions {
     /// So many GPUs, or as many as the links connect that are asked for.
     pub(crate) fn at_most(&self, gpus: usize) -> anyhow::Result<usize> {
         let Some(link) = &self.link else { return Ok(gpus) };
-        Ok(LinkModel::named_or_loaded(link)?.max_ranks().map_or(gpus, |most| gpus.min(most)))
+        Ok(inputs::link(link)?.max_ranks().map_or(gpus, |most| gpus.min(most)))
     }
 
     /// Layer times, and the links of so many GPUs.
     pub(crate) fn load(&self, gpus: usize) -> anyhow::Result<(LayerTimes, LinkModel)> {
         let times = self.device.load()?;
         let link = match &self.link {
-            Some(link) => LinkModel::named_or_loaded(link)?,
+            Some(link) => inputs::link(link)?,
             None => default_link(times.device(), gpus).context("--link")?,
         };
         link.check_ranks(gpus)?;

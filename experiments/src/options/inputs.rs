@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
+use collectives::LinkModel;
 use command_line::InputError;
 use command_line::files::{read_as, read_text_as};
 use command_line::names::{get_by_name, get_by_name_or_file};
+use deeppool::gpu_mux::Policy;
+use deeppool::simulate::policy_named;
 use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::{DeviceModel, ProfileTable};
 
@@ -27,4 +30,14 @@ pub(super) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
 /// Reads a file of layer times.
 pub(super) fn profile(path: &Path) -> Result<ProfileTable, InputError> {
     read_text_as(path, ProfileTable::from_json)
+}
+
+/// Returns a built-in link model, or reads the file of one.
+pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
+    get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
+}
+
+/// Returns a policy of sharing a GPU.
+pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
+    get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }

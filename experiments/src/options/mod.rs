@@ -1,7 +1,7 @@
 //! What the experiments' options have in common.
 
 mod choice;
-mod inputs;
+pub(crate) mod inputs;
 mod output;
 mod setting;
 mod values;

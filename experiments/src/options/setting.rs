@@ -2,8 +2,8 @@
 
 use anyhow::bail;
 use clap::Args;
-use deeppool::simulate::policy_named;
 
+use super::inputs;
 use super::values::{batch, gpus, limit};
 use super::{MachineOptions, NetworkOptions};
 use crate::layer_times::LayerTimes;
@@ -74,7 +74,7 @@ impl TestbedOptions {
             gpus: self.gpus,
             amplification_limit,
             policy_name: policy.into(),
-            policy: policy_named(policy)?,
+            policy: inputs::policy(policy)?,
             workloads,
             background_batch: self.background_batch,
         })

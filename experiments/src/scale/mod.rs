@@ -13,7 +13,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
-use crate::options::{DeviceOptions, LimitOptions, NetworkOptions, RunOptions, batch, gpus};
+use crate::options::{DeviceOptions, LimitOptions, NetworkOptions, RunOptions, batch, gpus, inputs};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
@@ -63,7 +63,7 @@ impl Experiment for ScaleOptions {
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let times = self.device.load()?;
-        let link = LinkModel::named_or_loaded(&self.link)?;
+        let link = inputs::link(&self.link)?;
         link.check_ranks(self.gpus)?;
         let own = self.network.load(&times)?;
         if self.batch < 2 && self.gpus > 1 {

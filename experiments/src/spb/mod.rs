@@ -16,7 +16,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
-use crate::options::{DeviceOptions, RunOptions, within};
+use crate::options::{DeviceOptions, RunOptions, inputs, within};
 use crate::outcome::{self, Outcome};
 use crate::report::Header;
 use crate::style::Style;
@@ -77,7 +77,7 @@ impl Experiment for SpbOptions {
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let times = self.device.load()?;
-        let link = LinkModel::named_or_loaded(&self.link)?;
+        let link = inputs::link(&self.link)?;
         link.check_ranks(GPUS)?;
         let is_asked = |workload: &&BuiltIn| self.model.as_ref().is_none_or(|model| model == workload.model);
         let workloads: Vec<Workload> =

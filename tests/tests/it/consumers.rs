@@ -13,7 +13,7 @@ const CRATES: [(&str, &[&str]); 15] = [
     ("burst-planner", &[]),
     ("cluster-scheduler", &[]),
     // The emulator for its tests only, as with `gpu-mux`.
-    ("collectives", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
+    ("collectives", &["emulated-gpus", "cuda-emulator"]),
     ("command-line", &[]),
     (
         "deeppool",
@@ -47,13 +47,13 @@ const CRATES: [(&str, &[&str]); 15] = [
         ],
     ),
     ("emulated-gpus", &[]),
-    ("gpu-mux", &["emulated-gpus", "cuda-emulator", "known-names", "whole-file"]),
+    ("gpu-mux", &["emulated-gpus", "cuda-emulator"]),
     ("known-names", &[]),
     ("layer-engine", &["cuda-emulator", "emulated-gpus", "layer-graph"]),
     ("layer-graph", &[]),
     ("layer-profile", &["layer-engine", "layer-graph"]),
     ("ptx-emulator", &[]),
-    ("time-to-accuracy", &["whole-file"]),
+    ("time-to-accuracy", &[]),
     ("whole-file", &[]),
 ];
 

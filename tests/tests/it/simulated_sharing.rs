@@ -119,7 +119,7 @@ fn the_workload_of_mux_bench_is_what_the_simulator_writes() {
         |job| job.lower(plan.clone()).unwrap(),
         |program, costs, background| {
             let written = workload(program, costs, 1, background).unwrap();
-            assert_eq!(written, Workload::from_json("the committed file", committed).unwrap());
+            assert_eq!(written, Workload::from_json(committed).unwrap());
             assert_eq!(written.to_json() + "\n", committed, "but for its form it is the same");
             let error = workload(program, costs, 8, background).unwrap_err().to_string();
             assert!(error.contains("no rank 8"), "{error}");

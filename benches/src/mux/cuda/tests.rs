@@ -42,7 +42,7 @@ fn measure_on_emulator(
 ) -> anyhow::Result<MuxReport> {
     emulator.set(Setting::QueryNs, 5_000);
     let library = CudaLibrary::open_first_of(&[Emulator::library()?])?;
-    let workload = Workload::from_json("the test's", WORKLOAD)?;
+    let workload = Workload::from_json(WORKLOAD)?;
     let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
     let task = Task { policies, iterations };
     let extent = Extent { memory_bytes: 1 << 16, load: ONE_ROUND };

@@ -152,12 +152,10 @@ impl LinkModel {
     /// # Errors
     /// [`Error::UnknownLink`], with the known names.
     pub fn named(name: &str) -> Result<Self> {
-        let known = Self::names();
-        let meant = known_names::find(name, known.iter().map(String::as_str));
         BUILT_IN
             .iter()
             .map(|build| build())
-            .find(|link| Some(link.name.as_str()) == meant)
+            .find(|link| link.name == name)
             .ok_or_else(|| Error::UnknownLink { name: name.to_owned(), known: Self::names() })
     }
 

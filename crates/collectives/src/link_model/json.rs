@@ -1,6 +1,5 @@
 //! File format of link models.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -49,7 +48,7 @@ enum AlgorithmName {
 }
 
 impl LinkModel {
-    /// Reads a file of the format `deeppool/link/v1`:
+    /// Reads a JSON document of the format `deeppool/link/v1`:
     ///
     /// ```
     /// # use collectives::LinkModel;
@@ -86,37 +85,12 @@ impl LinkModel {
     /// - `relative_error`: maximum relative error of the modelled times, if known.
     ///
     /// # Errors
-    /// [`Error::BadLinkFile`], with the file and the place in it.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let bad = |reason: String| Error::BadLinkFile { file: path.to_owned(), reason };
-        Self::parse(&whole_file::read_to_string(path).map_err(|error| bad(error.to_string()))?).map_err(bad)
-    }
-
-    /// Returns the [built-in](Self::named) model of this name, or the model in this
-    /// [file](Self::load). The argument is a file if it ends in `.json`, or if a file of this name
-    /// exists and no built-in model does.
-    ///
-    /// # Errors
-    /// Those of [`named`](Self::named) and [`load`](Self::load).
-    pub fn named_or_loaded(name_or_file: &str) -> Result<Self> {
-        let path = Path::new(name_or_file);
-        if path.extension().is_some_and(|extension| extension == "json") {
-            return Self::load(path);
-        }
-        Self::named(name_or_file)
-            .or_else(|unknown| if path.exists() { Self::load(path) } else { Err(unknown) })
-    }
-
-    /// Parses the content of a file.
-    ///
-    /// # Errors
-    /// [`Error::BadLinkFile`], with the file name `link model`.
+    /// [`Error::BadLinkDocument`] with the position in the document.
     pub fn from_json(text: &str) -> Result<Self> {
-        Self::parse(text).map_err(|reason| Error::BadLinkFile { file: "link model".into(), reason })
+        Self::parse(text).map_err(|reason| Error::BadLinkDocument { reason })
     }
 
-    /// Returns the content of a file that [`load`](Self::load) reads.
+    /// Returns the JSON document that [`from_json`](Self::from_json) reads.
     #[must_use]
     pub fn to_json(&self) -> String {
         let micros = |time: Duration| time.as_secs_f64() * 1e6;

@@ -8,7 +8,7 @@ use super::stream::nanos;
 ///
 /// Each parameter has a unit and a source; see [`a100`](Self::a100). They should be fixed before a
 /// policy is tuned on the device. The command `mux-bench fit` of this repository measures those of
-/// an available card and writes a file that `ParametersFile::load` reads (feature `json`). The
+/// an available card and writes a file that `ParametersFile::from_json` reads (feature `json`). The
 /// maximum of each time is one hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]

@@ -1,7 +1,5 @@
 //! The file format of device parameters.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use super::DeviceParameters;
@@ -27,17 +25,15 @@ impl ParametersFile {
         Self { schema: SCHEMA.to_owned(), device, parameters }
     }
 
-    /// Reads a file.
+    /// Reads a JSON document of the format `deeppool/device-parameters/v1`.
     ///
     /// # Errors
-    /// [`Error::BadFile`] if it does not exist or has the wrong content; it names the file and the
-    /// position.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        json::parse(&path.display().to_string(), &json::read(path)?, SCHEMA)
+    /// [`Error::BadDocument`] with the position in the document.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        json::parse(text, SCHEMA)
     }
 
-    /// Returns the file's content.
+    /// Returns the JSON document.
     #[must_use]
     pub fn to_json(&self) -> String {
         json::shown(self)

@@ -1,7 +1,6 @@
 //! The JSON format of workloads.
 
 use std::num::NonZeroU32;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -96,18 +95,10 @@ impl Workload {
     /// 4194304 (2^22), because a policy may cut it into single samples.
     ///
     /// # Errors
-    /// [`Error::BadFile`] if the file does not exist or has the wrong content; it names the file
-    /// and the position.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        Self::from_json(&path.display().to_string(), &json::read(path)?)
-    }
-
-    /// Parses the content of such a file; `file` is its name in errors.
-    pub fn from_json(file: &str, text: &str) -> Result<Self, Error> {
-        let fields: WorkloadFile = json::parse(file, text, SCHEMA)?;
-        let wrong = |of: &str, (place, reason): Wrong| Error::BadFile {
-            file: file.to_owned(),
+    /// [`Error::BadDocument`] with the position in the document.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let fields: WorkloadFile = json::parse(text, SCHEMA)?;
+        let wrong = |of: &str, (place, reason): Wrong| Error::BadDocument {
             reason: format!("{of}.{place}: {reason}"),
         };
         let foreground = iteration(fields.foreground).map_err(|what| wrong("foreground", what))?;

@@ -15,7 +15,7 @@ use crate::{Communication, Kernel, Lane};
 
 /// A foreground and a background job as seen by one device: the steps of one iteration of each.
 ///
-/// With the feature `json`, `Workload::load` reads it from a file and `Workload::to_json` writes
+/// With the feature `json`, `Workload::from_json` reads it and `Workload::to_json` writes
 /// it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {

@@ -54,7 +54,7 @@ fn median(report: &SimulationReport) -> Duration {
 }
 
 fn vgg16() -> Workload {
-    Workload::from_json("the workload", VGG16).unwrap()
+    Workload::from_json(VGG16).unwrap()
 }
 
 fn show(shared: &Shared, what: &str) {

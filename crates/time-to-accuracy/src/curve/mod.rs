@@ -5,8 +5,6 @@ mod document;
 mod interpolation;
 mod named;
 
-use std::path::Path;
-
 pub use document::{CurveSchema, EpochCurveDocument, EpochPoint, Origin};
 pub use interpolation::Interpolation;
 
@@ -123,24 +121,5 @@ impl EpochCurve {
     #[must_use]
     pub fn to_json(&self) -> String {
         self.document.to_json()
-    }
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// [`AccuracyError::File`] that names the file, and what is wrong in it where.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, AccuracyError> {
-        let path = path.as_ref();
-        let in_file = |problem: String| AccuracyError::File { path: path.into(), problem };
-        let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
-        Self::from_json(&text).map_err(|error| in_file(error.to_string()))
-    }
-
-    /// Writes [`to_json`](Self::to_json) to a file, whole or not at all.
-    ///
-    /// # Errors
-    /// [`AccuracyError::Output`] when the folder does not exist or cannot be written to.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), AccuracyError> {
-        Ok(whole_file::write(path, self.to_json())?)
     }
 }

@@ -1,7 +1,5 @@
 //! Documents of curves: what is read and written, and what is refused where.
 
-use std::error::Error;
-
 use proptest::prelude::*;
 use time_to_accuracy::{AccuracyError, EpochCurve, Origin};
 
@@ -138,26 +136,6 @@ fn figures_that_json_cannot_have_are_refused_too() -> Result<(), AccuracyError> 
             .to_string()
             .contains("at `points`: expected at least one point")
     );
-    Ok(())
-}
-
-#[test]
-fn files_are_named_in_errors() -> Result<(), Box<dyn Error>> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("curve.json");
-    let curve = EpochCurve::from_json(GOLDEN)?;
-    curve.save(&path)?;
-    assert_eq!(EpochCurve::load(&path)?, curve);
-    std::fs::write(&path, GOLDEN.replace("64", "4"))?;
-    let message = EpochCurve::load(&path).expect_err("a decreasing axis").to_string();
-    assert!(message.contains("curve.json: not a valid epoch curve: at `points[1].batch`"), "{message}");
-    assert!(
-        EpochCurve::load(folder.path().join("none.json"))
-            .expect_err("none")
-            .to_string()
-            .contains("none.json")
-    );
-    assert!(matches!(curve.save(folder.path().join("no/curve.json")), Err(AccuracyError::Output(_))));
     Ok(())
 }
 
