@@ -77,7 +77,7 @@ pub(super) fn rounded(near: f32, terms: &[f64], towards: Towards) -> f32 {
     }
 }
 
-/// In the standard library since Rust 1.86.
+/// Returns the next larger value. The standard library has this function since Rust 1.86.
 fn next_up(value: f32) -> f32 {
     match value {
         0.0 => f32::from_bits(1),
