@@ -1,4 +1,4 @@
-//! How a command reads its arguments and how it ends.
+//! Exit codes and error messages of the commands.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use command_line::files::Printer;
 
-/// Runs a command on the arguments of this process: 0, or 2 for bad usage or input and 1 for a failure, with one line on
-/// standard error.
+/// Runs a command with the arguments of this process. Returns exit code 0, 2 for invalid usage or
+/// input, or 1 for another failure. A failure prints one line on standard error.
 pub(crate) fn run<C: Parser>(command: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
     let arguments = match C::try_parse() {
         Ok(arguments) => arguments,
@@ -32,7 +32,7 @@ pub(crate) fn run<C: Parser>(command: impl FnOnce(C) -> anyhow::Result<()>) -> E
     }
 }
 
-/// What was asked for cannot be done, and nothing was.
+/// Error of invalid input. No work has been done.
 #[derive(Debug)]
 struct BadInput(String);
 
@@ -44,12 +44,13 @@ impl fmt::Display for BadInput {
 
 impl std::error::Error for BadInput {}
 
-/// An error that ends the command with exit code 2.
+/// Returns an error that ends the command with exit code 2.
 pub(crate) fn bad_input(reason: impl Into<String>) -> anyhow::Error {
     BadInput(reason.into()).into()
 }
 
-/// [Checks](command_line::files::check_all) where results are to go, before any work: where they cannot, that is bad input.
+/// [Checks](command_line::files::check_all) where results are to go, before any work: where they
+/// cannot, that is bad input.
 pub(crate) fn check_results<'a>(
     files: impl IntoIterator<Item = &'a PathBuf>,
     json: bool,
@@ -57,7 +58,7 @@ pub(crate) fn check_results<'a>(
     command_line::files::check_all(files, json).map_err(|error| bad_input(error.to_string()))
 }
 
-/// A message without its line breaks, and without the usage that clap adds.
+/// Joins the lines of a message and removes the usage that clap adds.
 pub(crate) fn one_line(message: &str) -> String {
     let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")

@@ -1,8 +1,8 @@
-//! What shows on a terminal that work goes on.
+//! Progress bars.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of so many steps on standard error, where that is a terminal; elsewhere nothing is shown.
+/// Creates a bar of `steps` steps on standard error. It is hidden if that is no terminal.
 pub(crate) fn bar(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}");

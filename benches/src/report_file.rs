@@ -1,4 +1,4 @@
-//! Files that hold a report: JSON with a schema, times in microseconds, and errors that say where.
+//! Report files: JSON with a schema and times in microseconds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::command::bad_input;
 /// Reads a report whose field `schema` must be `schema`.
 ///
 /// # Errors
-/// Bad input where there is no such file or it holds something else: it names the file and the place in it.
+/// Bad input, with the file and the place in it, if the file does not exist or has another content.
 pub(crate) fn load<R: DeserializeOwned>(path: &Path, schema: &str) -> anyhow::Result<R> {
     let text = command_line::files::read_to_string(path).map_err(|error| error.to_string());
     let report = text.and_then(|text| parse(&text, schema));
@@ -19,7 +19,8 @@ pub(crate) fn load<R: DeserializeOwned>(path: &Path, schema: &str) -> anyhow::Re
 }
 
 fn parse<R: DeserializeOwned>(text: &str, schema: &str) -> Result<R, String> {
-    // First, so that a file of another kind is refused for what it is and not for its fields.
+    // Checked first, so that a file of another kind is rejected by its schema and not by its
+    // fields.
     let found: Schema = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if found.schema != schema {
         return Err(format!("schema: expected the schema {schema:?}, got {:?}", found.schema));
@@ -36,13 +37,13 @@ struct Schema {
     schema: String,
 }
 
-/// The content of a report's file.
+/// Returns the content of a report's file.
 pub(crate) fn to_json(report: &impl Serialize) -> String {
-    // Only maps whose keys are no strings and a failing writer can fail, and here is neither.
+    // Serialization fails only for maps with other keys than strings and for failing writers.
     serde_json::to_string_pretty(report).unwrap_or_default()
 }
 
-/// A time in microseconds, as reports have them.
+/// Converts a time to microseconds.
 pub(crate) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }

@@ -1,10 +1,10 @@
-//! Order statistics of what was measured.
+//! Order statistics.
 
-/// Figures in rising order, at least one.
+/// Values in ascending order, at least one.
 pub(crate) struct Distribution(Vec<f64>);
 
 impl Distribution {
-    /// Of figures in any order; `None` without any.
+    /// Creates a distribution of values in any order. `None` if there are none.
     pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -15,16 +15,16 @@ impl Distribution {
         self.percentile(0.5)
     }
 
-    /// With straight lines between the figures: 0 is the smallest and 1 the largest.
+    /// Returns a percentile by linear interpolation: 0 is the minimum and 1 the maximum.
     pub(crate) fn percentile(&self, fraction: f64) -> f64 {
         let place = fraction * (self.0.len() - 1) as f64;
         let (below, above) = (self.0[place.floor() as usize], self.0[place.ceil() as usize]);
         below + (above - below) * place.fract()
     }
 
-    /// The figures of both.
+    /// Returns the distribution of the values of both.
     #[cfg(feature = "cuda")]
-    pub(crate) fn and(&self, other: &Self) -> Self {
+    pub(crate) fn merged(&self, other: &Self) -> Self {
         let mut all = [self.0.as_slice(), &other.0].concat();
         all.sort_by(f64::total_cmp);
         Self(all)
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_lie_between_figures() {
+    fn percentiles_are_interpolated() {
         let is = |figure: f64, expected: f64| (figure - expected).abs() < 1e-12;
         assert!(Distribution::of([]).is_none());
         assert!(is(Distribution::of([3.0]).unwrap().median(), 3.0));

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// A table without lines, with all columns but those of text aligned to the right.
+/// Formats a table without lines. All columns except `text_columns` are aligned to the right.
 pub(crate) fn aligned(mut table: Table, text_columns: RangeInclusive<usize>) -> String {
     table.load_preset(presets::NOTHING);
     for (i, column) in table.column_iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The implementations that are measured.
+//! Backends and implementations that are measured.
 
 use std::fmt;
 
@@ -8,10 +8,11 @@ use collectives::WaitStrategy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     /// Ranks that are threads of this process
+    /// Ranks that are threads of this process
     Threads,
-    /// This crate's ranks that are processes (feature `mpi`)
+    /// Ranks of `collectives` that are processes (feature `mpi`)
     Mpi,
-    /// To compare with: Open MPI's own blocking operations (feature `mpi`)
+    /// For comparison: Open MPI's own blocking operations (feature `mpi`)
     OpenMpi,
 }
 
@@ -40,14 +41,14 @@ impl Wait {
     }
 }
 
-/// One of the implementations that are compared.
+/// An implementation that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Implementation {
     /// Threads that copy memory and never wait for each other.
     Copy,
     Threads(Wait),
     Mpi(Wait),
-    /// It decides by itself how to wait.
+    /// Open MPI, which chooses how to wait.
     OpenMpi,
 }
 

@@ -1,4 +1,4 @@
-//! A link model from what was measured.
+//! The subcommand `coll-bench fit`: fits a link model to measurements.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,31 +14,31 @@ use crate::command::{bad_input, check_results};
 use crate::report_file::micros;
 use crate::table::aligned;
 
-/// Find the startup, latency and bandwidth that explain what was measured, and say how far off they are
+/// Fit startup time, latency and bandwidth of a link model to measurements, and print the errors
 #[derive(Args)]
 #[command(after_help = "Example:
   coll-bench --ranks 2,3,4 --wait park -o measured.json
   coll-bench fit measured.json --name my-machine -o link.json
 
-It takes two group sizes and two sizes at least. The file is what `deeppool plan --link link.json` takes; a level for the network
-between such hosts can be added to it.")]
+The files must contain at least two group sizes and two message sizes. `deeppool plan --link link.json`
+reads the written file, to which a level for the network between such hosts can be added.")]
 pub(crate) struct FitFiles {
-    /// What `coll-bench -o FILE` wrote; several of one machine are taken together
+    /// Files written by `coll-bench -o FILE`, all measured on one machine
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Whose times, where the files have several: threads, mpi, open-mpi
+    /// Backend to fit, if the files have several: threads, mpi, open-mpi
     #[arg(long)]
     backend: Option<String>,
-    /// Of ranks that waited so, where the files have several ways
+    /// Wait strategy to fit, if the files have several
     #[arg(long)]
     wait: Option<Wait>,
-    /// Of these operations only [default: all that the files have]
+    /// Operations to fit [default: all in the files]
     #[arg(long, value_name = "OP,..", value_delimiter = ',')]
     op: Vec<CollectiveKind>,
-    /// The model's name
+    /// Name of the model
     #[arg(long, default_value = "measured")]
     name: String,
-    /// Write the link model's file
+    /// Write the link model to this file
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: Option<PathBuf>,
     /// Print one JSON object
@@ -60,12 +60,12 @@ impl FitFiles {
         if self.json {
             printer.line(format_args!("{:#}", self.report(&implementation, &rows, &fit)))?;
         } else {
-            printer.line(format_args!("{}", shown(&implementation, &rows, &fit)))?;
+            printer.line(format_args!("{}", format_fit(&implementation, &rows, &fit)))?;
         }
         Ok(())
     }
 
-    /// All that the files have.
+    /// Reads the rows of all files.
     fn rows(&self) -> anyhow::Result<Vec<CollRow>> {
         let mut rows = Vec::new();
         let mut first: Option<(&Path, Machine)> = None;
@@ -104,7 +104,8 @@ impl FitFiles {
             })
         });
         json!({
-            "schema": "deeppool/report/v1", "experiment": "link-fit", "link": self.name, "measured": implementation,
+            "schema": "deeppool/report/v1", "experiment": "link-fit",
+            "link": self.name, "measured": implementation,
             "startup_us": micros(fit.link.startup()), "latency_us": micros(fit.link.latency()),
             "bandwidth_bytes_per_s": fit.link.bandwidth_bytes_per_s(),
             "median_error": fit.median_error(), "worst_error": fit.max_error(),
@@ -113,7 +114,8 @@ impl FitFiles {
     }
 }
 
-/// Times of different implementations have no figures in common.
+/// Returns the name of the rows' implementation. Different implementations have no common link
+/// model.
 fn only_implementation(rows: &[CollRow]) -> anyhow::Result<String> {
     let mut implementations: Vec<String> = Vec::new();
     for row in rows {
@@ -135,7 +137,7 @@ fn only_implementation(rows: &[CollRow]) -> anyhow::Result<String> {
     }
 }
 
-fn shown(implementation: &str, rows: &[CollRow], fit: &Fit) -> String {
+fn format_fit(implementation: &str, rows: &[CollRow], fit: &Fit) -> String {
     let (link, percent) = (&fit.link, |share: f64| format!("{:.1}%", 100.0 * share));
     let mut errors = Table::new();
     errors.set_header(["op", "ranks", "size", "measured (us)", "modelled (us)", "error"]);
@@ -143,9 +145,9 @@ fn shown(implementation: &str, rows: &[CollRow], fit: &Fit) -> String {
         errors.add_row([
             row.op.to_string(),
             row.ranks.to_string(),
-            size::shown(row.bytes),
-            table::figure(row.time_us),
-            table::figure(micros(modelled(link, row))),
+            size::format(row.bytes),
+            table::format_us(row.time_us),
+            table::format_us(micros(modelled(link, row))),
             format!("{:+.1}%", 100.0 * error),
         ]);
     }

@@ -1,10 +1,11 @@
-//! What it is measured on.
+//! Description of this machine.
 
 use std::thread;
 
 use crate::coll::Machine;
 
-/// By Linux's table of processors; elsewhere the architecture alone.
+/// Reads the processor's name from Linux's `/proc/cpuinfo`. On other systems it is the
+/// architecture.
 pub(crate) fn this() -> Machine {
     let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut fields = table.lines().filter_map(|line| line.split_once(':'));

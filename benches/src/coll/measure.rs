@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Options of the default command, which measures.
 
 use std::ffi::c_int;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use clap::Args;
 use collectives::CollectiveKind;
 
 use crate::coll::backend::{Backend, Implementation, Wait};
-use crate::coll::measuring::Effort;
 use crate::coll::mpi::Mpirun;
 use crate::coll::rounds::Plan;
+use crate::coll::timing::Effort;
 use crate::coll::{memory, results, size, table};
 use crate::command::{bad_input, check_results, one_line};
 
-/// Far more than a machine has cores: with more, the scheduler is measured and little else.
+/// Maximum number of ranks. More would measure only the scheduler.
 const MAX_RANKS: usize = 1024;
-/// How often something is measured at most.
+/// Maximum number of rounds, and of samples in a round.
 const MAX_REPEATS: usize = 10_000;
 
 #[derive(Args)]
@@ -24,27 +24,27 @@ pub(crate) struct Measure {
     /// Group sizes
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "4")]
     ranks: Vec<usize>,
-    /// Sizes; rounded down to whole elements for each rank
+    /// Message sizes, rounded down to whole elements for each rank
     #[arg(long, value_name = "SIZE,..", value_delimiter = ',', value_parser = size::parse,
           default_value = "4KiB,256KiB,4MiB,64MiB")]
     sizes: Vec<u64>,
-    /// all-reduce, reduce-scatter, all-gather, broadcast, all-to-all, send (between two ranks,
-    /// whatever the group size), barrier
+    /// all-reduce, reduce-scatter, all-gather, broadcast, all-to-all, send (always between
+    /// two ranks), barrier
     #[arg(long, value_name = "OP,..", value_delimiter = ',', default_value = "all-reduce")]
     op: Vec<CollectiveKind>,
-    /// Implementations to measure [default: all that there are here]
+    /// Backends to measure [default: all available]
     #[arg(long, value_name = "BACKEND,..", value_delimiter = ',')]
     backend: Vec<Backend>,
-    /// How ranks wait for each other
+    /// Wait strategies of ranks
     #[arg(long, value_name = "WAIT,..", value_delimiter = ',', default_value = "spin,yield,park")]
     wait: Vec<Wait>,
-    /// How often every backend has its turn
+    /// Number of rounds, each of which measures every backend
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
-    /// Samples of each figure in a round
+    /// Number of samples of each operation in a round
     #[arg(long, value_name = "N", default_value_t = 3)]
     samples: usize,
-    /// How long a sample takes, at least
+    /// Minimum duration of a sample
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60ms")]
     min_time: Duration,
     /// Print one JSON object instead of tables
@@ -63,8 +63,8 @@ impl Measure {
         if report.rows.is_empty() {
             return outcome;
         }
-        // What took so long to measure is shown, whatever else fails.
-        let text = if self.json { report.to_json() } else { table::shown(&report, &self.conditions()) };
+        // The measurements are printed even if something else fails.
+        let text = if self.json { report.to_json() } else { table::format(&report, &self.conditions()) };
         printer.line(format_args!("{text}"))?;
         if let Some(path) = &self.output {
             command_line::files::write(path, report.to_json() + "\n")?;
@@ -96,7 +96,8 @@ impl Measure {
                 )));
             }
             for &collective in &self.op {
-                // A ping-pong leaves no rank idle, which would take its core's time while it waits.
+                // A ping-pong between two ranks only: idle ranks would use CPU time while they
+                // wait.
                 let ranks = if collective == CollectiveKind::Send { 2 } else { ranks };
                 for &bytes in &self.sizes {
                     let operation = (collective, whole_bytes(collective, ranks, bytes)?);
@@ -117,10 +118,10 @@ impl Measure {
         Ok(Plan { implementations, mpirun, groups, rounds: self.rounds, effort })
     }
 
-    /// What is to be measured, and what starts processes, if it is needed or there.
+    /// Returns the implementations to measure, and `mpirun` if it is available or needed.
     fn implementations(&self) -> anyhow::Result<(Vec<Implementation>, Option<Mpirun>)> {
         let mpirun = match self.backend.as_slice() {
-            // One that is not built in is no surprise.
+            // A missing feature is not reported unless MPI was requested.
             [] if !cfg!(feature = "mpi") => None,
             [] => Mpirun::find()
                 .map_err(|error| eprintln!("{}", one_line(&format!("threads only: {error:#}"))))
@@ -159,7 +160,7 @@ impl Measure {
     }
 }
 
-/// As many bytes as make whole elements, for each rank where the buffer is divided among them.
+/// Rounds a size down to whole elements, for each rank if the buffer is divided among the ranks.
 fn whole_bytes(collective: CollectiveKind, ranks: usize, bytes: u64) -> anyhow::Result<u64> {
     let parts = match collective {
         CollectiveKind::Barrier => return Ok(0),
@@ -175,21 +176,22 @@ fn whole_bytes(collective: CollectiveKind, ranks: usize, bytes: u64) -> anyhow::
     Ok(bytes / unit * unit)
 }
 
-/// MPI counts elements in a C `int`.
+/// Returns an error if an operation has more elements than a C `int`, in which MPI counts.
 fn check_counts(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::Result<()> {
-    let most = c_int::MAX as u64 * size_of::<f32>() as u64;
-    match groups.iter().flat_map(|(_, operations)| operations).find(|(_, bytes)| *bytes > most) {
+    let max_bytes = c_int::MAX as u64 * size_of::<f32>() as u64;
+    match groups.iter().flat_map(|(_, operations)| operations).find(|(_, bytes)| *bytes > max_bytes) {
         None => Ok(()),
         Some((collective, bytes)) => Err(bad_input(format!(
-            "{} are more elements for {collective} than MPI can count: give at most {most} B, or --backend threads",
-            size::shown(*bytes)
+            "{} are more elements for {collective} than MPI can count: give at most {max_bytes} B, \
+             or --backend threads",
+            size::format(*bytes)
         ))),
     }
 }
 
-/// Such as `60ms`.
+/// Parses a time such as `60ms`.
 fn parse_time(text: &str) -> Result<Duration, String> {
-    // The unit `s` ends the other two, and is therefore last.
+    // The unit `s` is a suffix of the other two, and is therefore last.
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let seconds = units
         .iter()

@@ -1,15 +1,16 @@
-//! Whether there is memory for what is to be measured.
+//! Check of the memory for the requested operations.
 
 use collectives::CollectiveKind;
 
-use crate::coll::contender::Work;
+use crate::coll::bench_rank::BenchOperation;
 use crate::coll::size;
 use crate::command::bad_input;
 
-/// Asks for as much at once as all ranks of the largest operation hold together, and gives it back untouched.
+/// Checks that the buffers of all ranks can be allocated for each operation, by a reservation that
+/// is never used.
 ///
 /// # Errors
-/// Names the operation that there is no memory for.
+/// Names the operation for which the memory is insufficient.
 pub(crate) fn check(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::Result<()> {
     for (ranks, operations) in groups {
         for &(collective, bytes) in operations {
@@ -17,8 +18,9 @@ pub(crate) fn check(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::R
                 .is_some_and(|elements| Vec::<f32>::new().try_reserve_exact(elements).is_ok());
             if !is_there {
                 return Err(bad_input(format!(
-                    "there is no memory for {collective} of {} among {ranks} ranks: give smaller --sizes or fewer --ranks",
-                    size::shown(bytes)
+                    "there is no memory for {collective} of {} among {ranks} ranks: give smaller --sizes \
+                     or fewer --ranks",
+                    size::format(bytes)
                 )));
             }
         }
@@ -26,11 +28,13 @@ pub(crate) fn check(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::R
     Ok(())
 }
 
-/// Elements of all ranks' buffers; `None` for more than can be counted.
+/// Returns the number of elements of all ranks' buffers. `None` if it overflows.
 fn needed(collective: CollectiveKind, ranks: usize, bytes: u64) -> Option<usize> {
-    // Beside an all-reduce the same bytes are copied.
-    let work =
-        if collective == CollectiveKind::AllReduce { Work::Copy } else { Work::Collective(collective) };
+    // An all-reduce is compared with a copy of the same bytes.
+    let work = match collective {
+        CollectiveKind::AllReduce => BenchOperation::Copy,
+        other => BenchOperation::Collective(other),
+    };
     let (send, receive) = work.elements(bytes, ranks);
     send.checked_add(receive)?.checked_mul(ranks)
 }

@@ -1,11 +1,10 @@
 //! The command `coll-bench`: measures collectives in the style of the OSU micro-benchmarks.
 
 mod backend;
-mod contender;
+mod bench_rank;
 mod fit;
 mod machine;
 mod measure;
-mod measuring;
 mod memory;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -18,6 +17,7 @@ mod rounds;
 mod size;
 mod table;
 mod threads;
+mod timing;
 
 use std::process::ExitCode;
 
@@ -30,7 +30,7 @@ pub use report::{CollReport, CollRow, Machine};
 
 #[derive(Parser)]
 #[command(version, name = "coll-bench", max_term_width = 110, args_conflicts_with_subcommands = true)]
-#[command(about = "Measure collective operations side by side: how long they take, and at what bandwidth")]
+#[command(about = "Measure the time and bandwidth of collective operations of several backends")]
 #[command(after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
@@ -48,14 +48,15 @@ enum Command {
 }
 
 const EXAMPLES: &str = "\
-Sizes and bandwidths are nccl-tests': the size is the larger of a rank's send and receive buffer, and the bus
-bandwidth is the size by the time, times 2(k-1)/k for an all-reduce, (k-1)/k for a reduce-scatter, an all-gather
-and an all-to-all, and 1 for a broadcast and a send (one way of a ping-pong). Elements are f32, reductions are
-sums, and the time is the slowest rank's. Beside an all-reduce stands how long it takes all ranks at once to copy
-as many bytes from one buffer of theirs to another; working in place touches less memory and can be faster still.
+Sizes and bandwidths are those of nccl-tests. The size is the larger of a rank's send and receive buffer. The
+bus bandwidth is size / time, times 2(k-1)/k for an all-reduce, (k-1)/k for a reduce-scatter, an all-gather
+and an all-to-all, and 1 for a broadcast and a send (one direction of a ping-pong). Elements are f32,
+reductions are sums, and the time is that of the slowest rank. For an all-reduce, the time in which all ranks
+copy the same number of bytes between two of their buffers is shown, too. An all-reduce in place touches less
+memory and can be faster.
 
-Ranks wait by spinning, by yielding their core between polls, or by parking after some hundred polls. Ranks that
-are processes are started by mpirun, anew in each round. NCCL is not measured here: nccl-tests does that.
+Ranks wait by spinning, by yielding their core between polls, or by parking after some hundred polls. Ranks
+that are processes are started by mpirun in each round. NCCL is not measured here: use nccl-tests.
 
 Examples:
   coll-bench --ranks 4 --sizes 4KiB,4MiB

@@ -1,4 +1,4 @@
-//! The file that `coll-bench` writes.
+//! File format of `coll-bench`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,82 +8,83 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::report_file;
 
-/// The format's name and version.
+/// Name and version of the format.
 const SCHEMA: &str = "deeppool/coll-bench/v1";
 
-/// Measured collectives, as `coll-bench --json` prints them and `coll-bench fit` reads them.
+/// Measured collectives, as printed by `coll-bench --json` and read by `coll-bench fit`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollReport {
     schema: String,
-    /// Where it was measured.
+    /// Machine of the measurement.
     pub machine: Machine,
-    /// One for each operation, group size, size, backend and way of waiting.
+    /// One row for each operation, group size, message size, backend and wait strategy.
     pub rows: Vec<CollRow>,
 }
 
-/// What the ranks ran on.
+/// Machine of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// The processor's name.
+    /// Name of the processor.
     pub processor: String,
-    /// Cores that the ranks may use.
+    /// Number of cores available to the ranks.
     pub cores: usize,
 }
 
-/// How long an operation took.
+/// Measured time of an operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollRow {
-    /// Such as `threads` or `open-mpi`.
+    /// Backend, such as `threads` or `open-mpi`.
     pub backend: String,
-    /// How its ranks waited: `spin`, `yield` or `park`; nothing where the library decides.
+    /// Wait strategy: `spin`, `yield` or `park`. `None` if the library chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// The operation.
+    /// Operation.
     pub op: CollectiveKind,
-    /// Ranks in the group.
+    /// Number of ranks in the group.
     pub ranks: usize,
-    /// See [`CollectiveKind`]; a send is one way of a ping-pong.
+    /// Size as documented for the [`CollectiveKind`]. A send is one direction of a ping-pong.
     pub bytes: u64,
-    /// The median over all samples of the slowest rank's mean time, in microseconds.
+    /// Median over all samples of the slowest rank's mean time, in microseconds.
     #[serde(deserialize_with = "positive")]
     pub time_us: f64,
-    /// The tenth percentile over the samples.
+    /// 10th percentile over the samples.
     pub time_p10_us: f64,
-    /// The ninetieth percentile over the samples.
+    /// 90th percentile over the samples.
     pub time_p90_us: f64,
-    /// `bytes` by `time_us` times [`CollectiveKind::bus_factor`], in 10^9 bytes a second; nothing for a barrier.
+    /// `bytes` / `time_us` times [`CollectiveKind::bus_factor`], in 10^9 bytes a second. `None` for
+    /// a barrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_bandwidth_gb_s: Option<f64>,
-    /// Samples taken, over all rounds.
+    /// Number of samples over all rounds.
     pub samples: usize,
-    /// Operations timed, over all samples.
+    /// Number of operations over all samples.
     pub iterations: u64,
-    /// For an all-reduce: how long it takes all ranks at once to copy `bytes` each from one buffer to another.
+    /// For an all-reduce: time in which all ranks copy `bytes` each from one buffer to another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_us: Option<f64>,
-    /// That time by the operation's: the median over the rounds.
+    /// `copy_us` divided by the operation's time: median over the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_bound_share: Option<f64>,
-    /// The time of backend `open-mpi` by this row's: the median over the rounds.
+    /// Time of backend `open-mpi` divided by this row's: median over the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speedup_over_open_mpi: Option<f64>,
 }
 
 impl CollRow {
-    /// What a link is fitted to.
+    /// Returns the measurement for the fit of a link model.
     #[must_use]
     pub fn measurement(&self) -> Measurement {
-        // A time that is not valid is reported by the fit.
+        // The fit reports an invalid time.
         let time = Duration::try_from_secs_f64(self.time_us / 1e6).unwrap_or_default();
         Measurement { collective: self.op, ranks: self.ranks, bytes: self.bytes, time }
     }
 }
 
 impl CollReport {
-    /// A report of these rows.
+    /// Creates a report of these rows.
     #[must_use]
     pub fn new(machine: Machine, rows: Vec<CollRow>) -> Self {
         Self { schema: SCHEMA.to_owned(), machine, rows }
@@ -92,12 +93,13 @@ impl CollReport {
     /// Reads a file.
     ///
     /// # Errors
-    /// When there is none or it holds something else: it names the file and the place in it.
+    /// Bad input, with the file and the place in it, if the file does not exist or has another
+    /// content.
     pub fn load(path: impl AsRef<Path>) -> anyhow::Result<Self> {
         report_file::load(path.as_ref(), SCHEMA)
     }
 
-    /// The file's content.
+    /// Returns the content of the file.
     #[must_use]
     pub fn to_json(&self) -> String {
         report_file::to_json(self)

@@ -1,27 +1,28 @@
-//! Reports from samples.
+//! Conversion of samples into reports.
 
 use collectives::CollectiveKind;
 
 use crate::coll::backend::Implementation;
 use crate::coll::machine;
-use crate::coll::measuring::Samples;
 use crate::coll::rounds::Series;
+use crate::coll::timing::Samples;
 use crate::coll::{CollReport, CollRow};
 use crate::statistics::Distribution;
 
-/// One row for each series but the copies, which are figures of the rows that they bound.
+/// Creates a report with one row for each series. The copies have no rows of their own; they are
+/// columns of the all-reduces.
 pub(crate) fn report(all: &[Series]) -> CollReport {
     let rows = all
         .iter()
         .filter(|series| series.implementation != Implementation::Copy)
         .filter_map(|series| row(series, all));
     let mut rows: Vec<CollRow> = rows.collect();
-    // The sort is stable: the implementations stay in the order in which they were asked for.
+    // The sort is stable: implementations stay in the requested order.
     rows.sort_by_key(|row| (row.op, row.ranks, row.bytes));
     CollReport::new(machine::this(), rows)
 }
 
-/// `None` without samples.
+/// Returns the row of a series, or `None` without samples.
 fn row(series: &Series, all: &[Series]) -> Option<CollRow> {
     let samples = series.rounds.iter().map(|samples| samples.times_us.len()).sum();
     let times_us =
@@ -58,7 +59,7 @@ fn row(series: &Series, all: &[Series]) -> Option<CollRow> {
     })
 }
 
-/// How many times as long the first takes, round by round.
+/// Returns the median over the rounds of the first series' time divided by the second's.
 fn ratio(first: &Series, second: &Series) -> Option<f64> {
     let pairs = round_medians(first).zip(round_medians(second));
     median(pairs.map(|(first, second)| first / second))

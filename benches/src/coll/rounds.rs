@@ -1,27 +1,27 @@
-//! Who is measured when.
+//! Schedule of the measurements.
 
 use anyhow::Context;
 use collectives::CollectiveKind;
 
 use crate::coll::backend::{Implementation, Wait};
-use crate::coll::contender::Work;
-use crate::coll::measuring::{Effort, Samples, Task};
+use crate::coll::bench_rank::BenchOperation;
 use crate::coll::mpi::Mpirun;
 use crate::coll::threads;
+use crate::coll::timing::{Effort, Samples, Task};
 use crate::progress;
 
-/// What a whole run measures.
+/// Measurements of one run.
 pub(crate) struct Plan {
     pub(crate) implementations: Vec<Implementation>,
-    /// For those that are processes.
+    /// Required for implementations whose ranks are processes.
     pub(crate) mpirun: Option<Mpirun>,
-    /// Each group size with what it is to do.
+    /// Operations and sizes of each group size.
     pub(crate) groups: Vec<(usize, Vec<(CollectiveKind, u64)>)>,
     pub(crate) rounds: usize,
     pub(crate) effort: Effort,
 }
 
-/// One operation at one size on one implementation.
+/// Samples of one operation at one size by one implementation.
 #[derive(Debug)]
 pub(crate) struct Series {
     pub(crate) implementation: Implementation,
@@ -31,18 +31,19 @@ pub(crate) struct Series {
     pub(crate) rounds: Vec<Samples>,
 }
 
-/// One start of one implementation's ranks.
+/// One launch of the ranks of an implementation.
 struct Launch {
     implementation: Implementation,
     ranks: usize,
-    /// Each task with the series that it belongs to.
+    /// Tasks with the indices of their series.
     tasks: Vec<(Task, usize)>,
 }
 
 impl Plan {
-    /// Runs all rounds. A machine's speed wanders: each round has every implementation, one after another and every other time
-    /// backwards, so that what is compared was measured close together. Only one implementation's ranks are alive at a time.
-    /// Where one fails, what was measured until then comes with the error.
+    /// Runs all rounds. Each round measures every implementation, in reversed order in every other
+    /// round, so that drift of the machine's speed affects all of them. The ranks of only one
+    /// implementation exist at a time. If one fails, the series measured before are returned with
+    /// the error.
     pub(crate) fn run(&self) -> (Vec<Series>, anyhow::Result<()>) {
         let (launches, mut series) = self.launches();
         let outcome = self.run_rounds(&launches, &mut series);
@@ -90,8 +91,8 @@ impl Plan {
                 for &(collective, bytes) in operations {
                     let work = match implementation {
                         Implementation::Copy if collective != CollectiveKind::AllReduce => continue,
-                        Implementation::Copy => Work::Copy,
-                        _ => Work::Collective(collective),
+                        Implementation::Copy => BenchOperation::Copy,
+                        _ => BenchOperation::Collective(collective),
                     };
                     tasks.push((Task { work, bytes }, all_series.len()));
                     all_series.push(Series {

@@ -1,8 +1,8 @@
-//! Sizes with their units.
+//! Formatting and parsing of sizes.
 
 const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
 
-/// A number of bytes such as `4KiB` or `65536`.
+/// Parses a number of bytes such as `4KiB` or `65536`.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let (number, unit) =
         UNITS.iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?, *bytes))).unwrap_or((text, 1));
@@ -12,8 +12,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "expected bytes above 0 such as 4KiB, 64MiB or 65536".to_owned())
 }
 
-/// In the largest unit that divides it.
-pub(crate) fn shown(bytes: u64) -> String {
+/// Formats a size in the largest unit that divides it.
+pub(crate) fn format(bytes: u64) -> String {
     let unit = UNITS[..3].iter().rev().find(|(_, unit)| bytes >= *unit && bytes % unit == 0);
     unit.map_or_else(|| format!("{bytes} B"), |(name, unit)| format!("{} {name}", bytes / unit))
 }

@@ -1,4 +1,4 @@
-//! Results for people, after the OSU micro-benchmarks: a table for each operation and group size.
+//! Text tables in the style of the OSU micro-benchmarks: one for each operation and group size.
 
 use collectives::CollectiveKind;
 use comfy_table::Table;
@@ -7,8 +7,8 @@ use crate::coll::backend::Wait;
 use crate::coll::{CollReport, CollRow, size};
 use crate::table::aligned;
 
-/// All tables, each under what it shows.
-pub(crate) fn shown(report: &CollReport, conditions: &str) -> String {
+/// Formats all tables with their headings.
+pub(crate) fn format(report: &CollReport, conditions: &str) -> String {
     let same_table = |a: &CollRow, b: &CollRow| a.op == b.op && a.ranks == b.ranks;
     let tables = report.rows.chunk_by(same_table).map(|rows| {
         let (op, ranks) = (rows[0].op, rows[0].ranks);
@@ -47,17 +47,17 @@ fn table(rows: &[CollRow]) -> String {
     for (i, row) in rows.iter().enumerate() {
         let is_first = i == 0 || rows[i - 1].bytes != row.bytes;
         let mut cells = vec![
-            if is_first { size::shown(row.bytes) } else { String::new() },
+            if is_first { size::format(row.bytes) } else { String::new() },
             row.backend.clone(),
             row.wait.clone().unwrap_or_else(|| "-".to_owned()),
-            figure(row.time_us),
-            figure(row.time_p10_us),
-            figure(row.time_p90_us),
+            format_us(row.time_us),
+            format_us(row.time_p10_us),
+            format_us(row.time_p90_us),
             optional(row.bus_bandwidth_gb_s),
         ];
         if with_copy {
-            cells
-                .extend([row.copy_us.map_or_else(|| "-".to_owned(), figure), optional(row.copy_bound_share)]);
+            cells.push(row.copy_us.map_or_else(|| "-".to_owned(), format_us));
+            cells.push(optional(row.copy_bound_share));
         }
         if with_peer {
             cells.push(optional(row.speedup_over_open_mpi));
@@ -67,7 +67,7 @@ fn table(rows: &[CollRow]) -> String {
     aligned(table, 1..=2)
 }
 
-pub(crate) fn figure(us: f64) -> String {
+pub(crate) fn format_us(us: f64) -> String {
     format!("{us:.2}")
 }
 

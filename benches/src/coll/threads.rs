@@ -5,9 +5,10 @@ use std::time::Duration;
 use collectives::ThreadWorld;
 
 use crate::coll::backend::Wait;
-use crate::coll::measuring::{Effort, Samples, Task, measure};
+use crate::coll::timing::{Effort, Samples, Task, measure};
 
-/// Far longer than any operation, even among more ranks than cores that all spin.
+/// Time-out of an operation. It exceeds the time of any operation, even with more spinning ranks
+/// than cores.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Measures all tasks in one world.
@@ -21,6 +22,6 @@ pub(crate) fn launch(
     let outcomes = world.run(|mut rank| {
         tasks.iter().map(|&task| measure(&mut rank, task, effort)).collect::<anyhow::Result<Vec<_>>>()
     });
-    // All ranks have the same times; a failure may be one rank's only.
+    // All ranks return the same times. A failure may be that of one rank.
     outcomes.into_iter().reduce(Result::and).unwrap_or_else(|| Ok(Vec::new()))
 }

@@ -1,19 +1,19 @@
-//! Stands in for `mpi` where it is not built in.
+//! Replacement of `mpi` for builds without the feature.
 
 use crate::coll::backend::Implementation;
-use crate::coll::measuring::{Effort, Samples, Task};
+use crate::coll::timing::{Effort, Samples, Task};
 use crate::command::bad_input;
 
-/// There is none.
+/// A program that does not exist in this build.
 pub(crate) enum Mpirun {}
 
 impl Mpirun {
     /// # Errors
-    /// Always: it says how to build a program that has MPI.
+    /// Always, with instructions for a build with MPI.
     pub(crate) fn find() -> anyhow::Result<Self> {
         Err(bad_input(
-            "this coll-bench was built without MPI: install Open MPI and libclang (libopenmpi-dev openmpi-bin \
-             libclang-dev) and build it with `cargo build --release -p benches --features mpi`",
+            "this coll-bench was built without MPI: install Open MPI and libclang (libopenmpi-dev \
+             openmpi-bin libclang-dev) and build it with `cargo build --release -p benches --features mpi`",
         ))
     }
 

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Options of the default command, which measures.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -6,33 +6,34 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use gpu_mux::Workload;
 
-use super::task::{CardOptions, Task};
+use super::task::{BenchTask, CardOptions};
 use super::{chart, cpu, policies, table, virtual_device};
 use crate::command::{bad_input, check_results};
 use command_line::files::read_text_as;
 
-/// VGG-16 in a burst-parallel job, where it idles most.
+/// VGG-16 in a burst-parallel job, on the rank that idles most.
 const WORKLOAD: &str = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// What the jobs run on
+    /// Device of the jobs
     #[arg(long, default_value = "virtual")]
     device: DeviceKind,
-    /// What runs: a file of the format deeppool/workload/v1, as `deeppool simulate --workload` writes it
+    /// Workload file (deeppool/workload/v1), as written by `deeppool simulate --workload`
     /// [default: VGG-16, rank 1 of 8 GPUs, beside another VGG-16]
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
-    /// A policy: a preset, or a technique of the ladder; may be given more than once [default: all]
+    /// Policy: a preset, or a technique of the ladder. May be repeated [default: all]
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
-    /// Foreground iterations by policy
+    /// Foreground iterations for each policy
     #[arg(long, value_name = "N", default_value = "100")]
     iterations: NonZeroUsize,
-    /// The virtual device's parameters, as `mux-bench fit` writes them [default: an A100, from data sheets]
+    /// Parameters of the virtual device, as written by `mux-bench fit` [default: an A100, from data
+    /// sheets]
     #[arg(long, value_name = "FILE")]
     parameters: Option<PathBuf>,
-    /// Ranks of --device cpu: threads, each of which should have a core of its own, at most 4 a core [default: 2]
+    /// Ranks of --device cpu: threads, at most 4 a core; best with a core for each [default: 2]
     #[arg(long, value_name = "N")]
     ranks: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -43,22 +44,23 @@ pub(crate) struct Bench {
     /// Also write the JSON object to this file
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     out: Option<PathBuf>,
-    /// Also draw the figures into this file
+    /// Also draw a chart into this file
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     svg: Option<PathBuf>,
 }
 
-/// Ranks of the CPU by default.
+/// Default number of ranks of the device `cpu`.
 const RANKS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// What the jobs run on.
+/// Device of the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeviceKind {
-    /// A modelled GPU, in virtual time
+    /// A modelled GPU in virtual time
     Virtual,
-    /// The first NVIDIA GPU, by kernels that take as long as the workload's and ask for as much of it (feature `cuda`)
+    /// The first NVIDIA GPU, with kernels of the time and resource demand of the workload's
+    /// (feature `cuda`)
     Cuda,
-    /// Threads of this machine, one a rank, with jobs that are built in
+    /// Threads of this machine, one for each rank, with built-in jobs
     Cpu,
 }
 
@@ -67,7 +69,7 @@ impl Bench {
         let policies = policies::named(&self.policy)?;
         self.check()?;
         let printer = check_results(self.out.iter().chain(&self.svg), self.json)?;
-        let task = Task { policies: &policies, iterations: self.iterations.get() };
+        let task = BenchTask { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
             DeviceKind::Cuda => on_card(&self.workload()?, self.card, &task)?,
             DeviceKind::Virtual => {
@@ -75,8 +77,8 @@ impl Bench {
             }
             DeviceKind::Cpu => cpu::measure(self.ranks.unwrap_or(RANKS), &task)?,
         };
-        // What took long to measure is shown, whatever else fails.
-        let shown = if self.json { report.to_json() } else { table::shown(&report) };
+        // The measurements are printed even if something else fails.
+        let shown = if self.json { report.to_json() } else { table::format(&report) };
         printer.line(format_args!("{shown}"))?;
         if self.device == DeviceKind::Cpu && !self.json {
             printer.line(format_args!("{}", cpu::NOTE))?;
@@ -123,8 +125,9 @@ impl Bench {
 use crate::mux::cuda::measure as on_card;
 
 #[cfg(not(feature = "cuda"))]
-fn on_card(_: &Workload, _: CardOptions, _: &Task<'_>) -> anyhow::Result<super::MuxReport> {
+fn on_card(_: &Workload, _: CardOptions, _: &BenchTask<'_>) -> anyhow::Result<super::MuxReport> {
     Err(bad_input(
-        "this mux-bench was built without CUDA: build it with `cargo build --release -p benches --features cuda`",
+        "this mux-bench was built without CUDA: build it with \
+         `cargo build --release -p benches --features cuda`",
     ))
 }

@@ -1,4 +1,4 @@
-//! Results as an image.
+//! Charts of reports.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -8,18 +8,20 @@ use crate::mux::{MuxReport, MuxRow};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Blue and orange of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
+/// Blue and orange of M. Okabe and K. Ito, "Color Universal Design", 2008, which are
+/// distinguishable with any color vision.
 const FOREGROUND: RGBColor = RGBColor(0, 114, 178);
 const BACKGROUND: RGBColor = RGBColor(230, 159, 0);
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
 // Lengths in pixels.
-/// Of a letter of a label or of small print, on average and then some.
+/// Estimated width of a letter in labels and in small print.
 const LABEL_LETTER: u32 = 7;
 const PRINT_LETTER: u32 = 6;
 const PANEL_WIDTH: u32 = 360;
-/// Of the header without its lines of small print; where the first of these is; from one to the next.
+/// Height of the header without small print, top of the first line of small print, and height of a
+/// line.
 const HEADER_HEIGHT: u32 = 50;
 const PRINT_TOP: i32 = 44;
 const PRINT_HEIGHT: u32 = 16;
@@ -35,7 +37,7 @@ struct Panel {
     color: RGBColor,
     figure: fn(&MuxRow) -> f64,
     shown: fn(f64) -> String,
-    /// What the axis shows at least.
+    /// Minimum range of the axis.
     range: f64,
 }
 
@@ -56,7 +58,7 @@ const PANELS: [Panel; 2] = [
     },
 ];
 
-/// The rows as an SVG image: a panel for each job, a bar a policy.
+/// Draws the rows as an SVG image, with a panel for each job and a bar for each policy.
 pub(crate) fn svg(report: &MuxReport) -> anyhow::Result<String> {
     let longest = report.rows.iter().map(|row| row.policy.chars().count()).max().unwrap_or(0);
     let label_width = LABEL_LETTER * longest as u32 + MARGIN;
@@ -79,7 +81,7 @@ pub(crate) fn svg(report: &MuxReport) -> anyhow::Result<String> {
         }
         let (_, mut rest) = body.split_horizontally(MARGIN);
         for (index, panel) in PANELS.iter().enumerate() {
-            // The first panel names the bars for both.
+            // The first panel has the labels of the bars for both panels.
             let labels = if index == 0 { label_width } else { 0 };
             let (area, right) = rest.split_horizontally(PANEL_WIDTH + labels);
             draw(&area, panel, &report.rows, labels)?;
@@ -90,14 +92,14 @@ pub(crate) fn svg(report: &MuxReport) -> anyhow::Result<String> {
     Ok(svg)
 }
 
-/// A line in lines of at most so many letters; a word that has more is cut.
-fn wrapped(line: &str, most: usize) -> Vec<String> {
+/// Wraps a line after at most `max_letters` letters. Longer words are divided.
+fn wrapped(line: &str, max_letters: usize) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = Vec::new();
     for word in line.split_whitespace() {
         let word: Vec<char> = word.chars().collect();
-        for part in word.chunks(most.max(1)) {
+        for part in word.chunks(max_letters.max(1)) {
             match lines.last_mut() {
-                Some(last) if last.len() + 1 + part.len() <= most => {
+                Some(last) if last.len() + 1 + part.len() <= max_letters => {
                     last.push(' ');
                     last.extend(part);
                 }
@@ -110,7 +112,7 @@ fn wrapped(line: &str, most: usize) -> Vec<String> {
 
 fn draw(area: &Area<'_>, panel: &Panel, rows: &[MuxRow], label_width: u32) -> anyhow::Result<()> {
     let longest = rows.iter().map(panel.figure).fold(panel.range, f64::max);
-    // Room for the figure at the end of the longest bar.
+    // Room for the value at the end of the longest bar.
     let range = longest * 1.16;
     let mut chart = ChartBuilder::on(area)
         .margin_top(TITLE_HEIGHT)
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_between_words_and_words_only_where_they_must() {
+    fn lines_wrap_between_words_and_only_long_words_are_divided() {
         assert_eq!(wrapped("a network beside a network", 10), ["a network", "beside a", "network"]);
         assert_eq!(wrapped("/a/long/path of \u{fc}bung", 8), ["/a/long/", "path of", "\u{fc}bung"]);
         assert!(wrapped("", 8).is_empty());

@@ -1,4 +1,4 @@
-//! A virtual device from a card's measurements.
+//! The subcommand `mux-bench fit`: fits the virtual device to a GPU's calibration.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use gpu_mux::ParametersFile;
 use crate::command::{bad_input, check_results};
 use crate::mux::MuxReport;
 
-/// Fit the virtual device's parameters to what `mux-bench --device cuda` has measured
+/// Fit the virtual device's parameters to a calibration by `mux-bench --device cuda`
 #[derive(Args)]
 pub(crate) struct Fit {
-    /// What `mux-bench --device cuda --out FILE` has written
+    /// File written by `mux-bench --device cuda --out FILE`
     measured: PathBuf,
-    /// Write the parameters to this file, not to standard output
+    /// Write the parameters to this file instead of standard output
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     out: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The command `mux-bench`: measures what a background job costs a foreground job, and what it gets, by policy.
+//! The command `mux-bench`: measures a foreground and a background job on one device, by policy.
 
 mod bench;
 mod calibration;
@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::command;
 use bench::Bench;
-pub use calibration::{Calibration, Chain, KernelsOff, Sharing};
+pub use calibration::{Calibration, Chain, KernelTimeErrors, Sharing};
 use fit::Fit;
 pub use report::{MuxReport, MuxRow};
 
@@ -41,10 +41,11 @@ enum Command {
 }
 
 const EXAMPLES: &str = "\
-Every policy runs the same two jobs: the presets, and then the techniques of the default policy added one by one to
-`naive`. Slow-downs are times beside the background by times alone; the share of idle is the part of the time in which
-the foreground has nothing to compute and transfers nothing that a background tasklet was on the device. Figures of the
-virtual device are modelled: it runs in virtual time, always gives the same, and says nothing about this machine.
+Every policy runs the same two jobs. The policies are the presets, and the techniques of the default policy
+added one by one to `naive`. A slowdown is the time beside the background divided by the time alone. The share
+of idle is the fraction of the idle time, in which the foreground neither computes nor transfers, with a
+background tasklet on the device. Results of the virtual device are modelled: it runs in virtual time, is
+deterministic, and is independent of this machine.
 
 Examples:
   mux-bench
@@ -53,8 +54,8 @@ Examples:
   mux-bench --device cpu --ranks 2 --iterations 200
   mux-bench fit measured.json --out card.json
 
-It exits with 2 for a question or a file that makes no sense, and with 1 when it fails, as it does without the GPU or
-the NVRTC that --device cuda needs.";
+The exit code is 2 for invalid options or files, and 1 for a failure, for example if --device cuda finds no
+GPU or no NVRTC.";
 
 /// Runs the command on the arguments of this process.
 #[must_use]

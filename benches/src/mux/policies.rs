@@ -1,11 +1,11 @@
-//! Policies by name.
+//! Selection of policies by name.
 
 use command_line::names;
 use gpu_mux::Policy;
 
 use crate::command::bad_input;
 
-/// Those that are asked for, or all: in their order.
+/// Returns the named policies in their order, or all if none is named.
 pub(crate) fn named(typed: &[String]) -> anyhow::Result<Vec<(String, Policy)>> {
     let all = Policy::all();
     if typed.is_empty() {

@@ -1,4 +1,4 @@
-//! A row from what a device has measured.
+//! Conversion of measurements into rows.
 
 use std::time::Duration;
 
@@ -8,38 +8,40 @@ use crate::mux::MuxRow;
 use crate::report_file::micros;
 use crate::statistics::Distribution;
 
-/// The times of iterations, in microseconds.
+/// Returns the distribution of the iterations' times in microseconds.
 ///
 /// # Errors
-/// Without any.
+/// If there are no iterations.
 pub(crate) fn times(iterations: &[Duration]) -> anyhow::Result<Distribution> {
     Distribution::of(iterations.iter().copied().map(micros)).context("no iteration was measured")
 }
 
-/// What is measured of the foreground beside the background, and of the background.
+/// Measurements of both jobs together.
 pub(crate) struct Collocated {
     pub(crate) foreground: Distribution,
     pub(crate) iterations: usize,
-    /// Compute-idle time of all iterations, and the background's part of it.
+    /// Idle time of all iterations, and the part of it with a background tasklet.
     pub(crate) idle_us: f64,
     pub(crate) background_in_idle_us: f64,
-    /// The part of it in which communication waits for its partners, where the device can tell.
+    /// Idle time in which communication waits for its partners, if the device distinguishes it.
     pub(crate) waiting_us: Option<f64>,
-    /// The time and the background's part of transfers, where the device can tell.
+    /// Transfer time, and the part of it with a background tasklet, if the device distinguishes
+    /// them.
     pub(crate) transfer_us: Option<(f64, f64)>,
     pub(crate) background_samples_per_s: f64,
     pub(crate) background_pieces: u64,
     pub(crate) over_long_pieces: u64,
 }
 
-/// Both jobs alone.
+/// Measurements of each job alone.
 pub(crate) struct Alone {
     pub(crate) foreground: Distribution,
-    /// From before to after the row, where it was measured twice.
+    /// Relative change of the foreground's median from before the row to after it, if measured.
     pub(crate) drift: Option<f64>,
     pub(crate) background_samples_per_s: f64,
 }
 
+/// Creates the row of a policy.
 pub(crate) fn row(policy: &str, modelled: bool, alone: &Alone, both: &Collocated) -> MuxRow {
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let iterations = both.iterations as f64;

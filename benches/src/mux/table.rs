@@ -1,32 +1,34 @@
-//! Results for people.
+//! Text tables of reports.
 
 use comfy_table::Table;
 
 use crate::mux::{MuxReport, MuxRow};
 use crate::table::aligned;
 
-pub(crate) fn shown(report: &MuxReport) -> String {
+pub(crate) fn format(report: &MuxReport) -> String {
     let origin = if report.modelled { "modelled, in virtual time" } else { "measured" };
     let mut lines =
         vec![format!("# mux-bench: {}", report.workload), format!("# {}; {origin}", report.device)];
     if let Some(row) = report.rows.first() {
         lines.push(format!(
-            "# alone: foreground {} an iteration (99th percentile {}), background {:.0} samples/s; n = {} iterations a policy",
+            "# alone: foreground {} an iteration (99th percentile {}), background {:.0} samples/s; \
+             n = {} iterations a policy",
             milliseconds(row.foreground_alone_us),
             milliseconds(row.foreground_alone_p99_us),
             row.background_alone_samples_per_s,
             row.iterations,
         ));
     }
-    if let Some(drift) = report.rows.iter().filter_map(|row| row.foreground_alone_drift).reduce(furthest) {
+    let drifts = report.rows.iter().filter_map(|row| row.foreground_alone_drift);
+    if let Some(drift) = drifts.reduce(larger_magnitude) {
         lines.push(format!(
-            "# the foreground alone, before and after each policy: at most {} apart, each of as many iterations",
+            "# foreground alone, before and after each policy: medians differ by at most {}",
             percent(drift.abs())
         ));
     }
     if let Some(off) = report.calibration.as_ref().and_then(|calibration| calibration.kernels_off) {
         lines.push(format!(
-            "# kernels stand in for the workload's to within {} of their time; the farthest, of {:.1} us, to within {}",
+            "# durations of the replacement kernels: error {} in total; maximum, for {:.1} us, {}",
             percent(off.together),
             off.farthest_us,
             percent(off.farthest)
@@ -34,8 +36,8 @@ pub(crate) fn shown(report: &MuxReport) -> String {
     }
     if let Some(sharing) = report.calibration.as_ref().and_then(|calibration| calibration.sharing) {
         lines.push(format!(
-            "# two kernels of {:.0}% of the bandwidth take {:.2} times as long beside each other; a kernel behind others of \
-             1 ms each comes {:.0} us late, with priority {:.0} us",
+            "# two kernels that use {:.0}% of the bandwidth: {:.2} times as long beside each other; \
+             delay of a kernel after others of 1 ms each: {:.0} us, with priority {:.0} us",
             sharing.memory_demand * 100.0,
             sharing.memory_slowdown,
             sharing.delay_us,
@@ -48,16 +50,16 @@ pub(crate) fn shown(report: &MuxReport) -> String {
 }
 
 const LEGEND: &str = "
-FG, p99    foreground's iteration beside the background by alone: median, 99th percentile
-idle       time of an iteration in which the foreground has nothing to compute and transfers nothing
+FG, p99    foreground iteration beside the background / alone: median, 99th percentile
+idle       time of an iteration in which the foreground neither computes nor transfers
 waiting    part of it in which a communication of the foreground waits for its partners
-BG/idle    part of the idle time in which a background tasklet was on the device
-transfer   time of an iteration in which the foreground has nothing to compute and transfers data
-BG         background's throughput, and as a part of what it has alone
-over-long  background pieces that took longer than the policy's bound; on a card those that take longer alone";
+BG/idle    fraction of the idle time with a background tasklet on the device
+transfer   time of an iteration in which the foreground transfers and does not compute
+BG         throughput of the background, and its fraction of the throughput alone
+over-long  background pieces that exceeded the policy's bound (on a GPU: pieces that exceed it alone)";
 
-/// What is further from 0.
-fn furthest(one: f64, other: f64) -> f64 {
+/// Returns the value of the larger magnitude.
+fn larger_magnitude(one: f64, other: f64) -> f64 {
     if other.abs() > one.abs() { other } else { one }
 }
 

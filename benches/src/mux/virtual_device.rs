@@ -1,4 +1,4 @@
-//! The virtual device.
+//! Measurement on the virtual device.
 
 use std::path::Path;
 
@@ -11,18 +11,18 @@ use gpu_mux::{
 use crate::command::bad_input;
 use crate::mux::MuxReport;
 use crate::mux::row::{Alone, Collocated, row, times};
-use crate::mux::task::Task;
+use crate::mux::task::BenchTask;
 use crate::progress;
 use crate::report_file::micros;
 use command_line::files::read_text_as;
 
-/// Iterations in which a policy learns the workload.
+/// Number of iterations in which a policy learns the workload.
 const WARM_UP: usize = 10;
 
 pub(crate) fn measure(
     workload: &Workload,
     parameters: Option<&Path>,
-    task: &Task<'_>,
+    task: &BenchTask<'_>,
 ) -> anyhow::Result<MuxReport> {
     let device = match parameters {
         Some(path) => {

@@ -1,4 +1,4 @@
-//! The `coll-bench` command as its users see it: what it prints, writes and refuses.
+//! Tests of the `coll-bench` command: output, files and errors.
 
 #[cfg(feature = "mpi")]
 use std::process::Output;
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 
 use crate::command::{Bench, text};
 
-/// As little as can be measured.
+/// The shortest measurement.
 const QUICK: &str = "--rounds 2 --samples 1 --min-time 100us --backend threads";
 
 const BENCH: Bench = Bench(env!("CARGO_BIN_EXE_coll-bench"));
 
 #[test]
-fn every_operation_is_measured_and_written_as_one_json_object() {
+fn every_operation_is_measured_and_written_as_json() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("measured.json");
     let ops = CollectiveKind::ALL.map(CollectiveKind::name).join(",");
@@ -52,7 +52,7 @@ fn every_operation_is_measured_and_written_as_one_json_object() {
 }
 
 #[test]
-fn buffers_are_whole_elements_for_each_rank() {
+fn sizes_are_rounded_down_to_whole_elements_for_each_rank() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("three.json");
     BENCH.succeed(&format!(
@@ -66,14 +66,14 @@ fn buffers_are_whole_elements_for_each_rank() {
         (CollectiveKind::AllReduce, 3, 1024),
         (CollectiveKind::AllGather, 2, 1024),
         (CollectiveKind::AllGather, 3, 1020),
-        // Between two ranks, and once, whatever the group sizes.
+        // A send is measured once, between two ranks, for all group sizes.
         (CollectiveKind::Send, 2, 1024),
     ];
     assert_eq!(measured, expected);
 }
 
 #[test]
-fn tables_name_the_test_and_the_units() {
+fn tables_contain_operation_and_units() {
     let shown =
         BENCH.succeed(&format!("{QUICK} --ranks 2 --op all-reduce,barrier --sizes 4KiB --wait yield"));
     for expected in [
@@ -88,22 +88,22 @@ fn tables_name_the_test_and_the_units() {
 }
 
 #[test]
-fn tables_say_where_ranks_that_spin_do_not() {
+fn tables_note_that_spinning_ranks_yield_on_too_few_cores() {
     let cores = std::thread::available_parallelism().unwrap().get();
     let note = "# more ranks than cores: ranks that spin give their core away";
-    let shown = |ranks: usize, wait: &str| {
+    let printed = |ranks: usize, wait: &str| {
         BENCH.succeed(&format!("{QUICK} --ranks {ranks} --sizes 4KiB --wait {wait}"))
     };
-    assert!(shown(cores + 1, "spin").contains(note));
-    assert!(!shown(cores + 1, "park").contains(note));
+    assert!(printed(cores + 1, "spin").contains(note));
+    assert!(!printed(cores + 1, "park").contains(note));
     if cores > 1 {
-        assert!(!shown(2, "spin").contains(note));
+        assert!(!printed(2, "spin").contains(note));
     }
 }
 
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn without_mpi_it_says_how_to_have_it() {
+fn a_build_without_mpi_names_the_remedy() {
     for backend in ["mpi", "open-mpi", "threads,mpi"] {
         BENCH.refused(
             &format!("--ranks 2 --backend {backend}"),
@@ -114,14 +114,14 @@ fn without_mpi_it_says_how_to_have_it() {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn processes_take_turns_with_threads() {
+fn processes_are_measured_beside_threads() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("both.json");
     let mut command = BENCH.command();
     command.args("--rounds 2 --samples 1 --min-time 100us --ranks 3 --wait yield".split_whitespace());
     command.args(["--op", &CollectiveKind::ALL.map(CollectiveKind::name).join(","), "--sizes", "4KiB"]);
     command.args(["--backend", "threads,open-mpi,mpi", "-o", &file.display().to_string()]);
-    // As `mpirun` requires where the user is root.
+    // Required by `mpirun` if the user is root.
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     let output = command.output().unwrap();
     if text(&output.stderr).contains("there is no `mpirun` in PATH") {
@@ -147,7 +147,7 @@ fn processes_take_turns_with_threads() {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn without_mpirun_it_says_where_it_was_looked_for() {
+fn a_missing_mpirun_is_reported_with_the_searched_path() {
     let mut command = BENCH.command();
     let output = command.args(["--backend", "open-mpi"]).env("PATH", "/nowhere").output().unwrap();
     let message = text(&output.stderr);
@@ -155,7 +155,7 @@ fn without_mpirun_it_says_where_it_was_looked_for() {
     assert!(message.contains("there is no `mpirun` in PATH (/nowhere)"), "{message}");
 }
 
-/// Runs the command with this script as `mpirun`, and measures little.
+/// Runs a short measurement with this script as `mpirun`.
 #[cfg(feature = "mpi")]
 fn with_mpirun(script: &str, arguments: &str) -> Output {
     use std::os::unix::fs::PermissionsExt;
@@ -171,7 +171,7 @@ fn with_mpirun(script: &str, arguments: &str) -> Output {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn where_mpirun_starts_nothing_threads_are_measured_alone() {
+fn threads_are_measured_alone_if_mpirun_fails() {
     let script = "echo 'not as root' >&2; exit 1";
     let default = with_mpirun(script, "");
     let message = text(&default.stderr);
@@ -188,7 +188,7 @@ fn where_mpirun_starts_nothing_threads_are_measured_alone() {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn where_a_side_fails_what_was_measured_before_is_shown() {
+fn measurements_before_a_failure_are_printed() {
     let only_the_first = r#"case "$*" in *--version) ;; *) echo 'out of slots' >&2; exit 1 ;; esac"#;
     let output = with_mpirun(only_the_first, "");
     let message = text(&output.stderr);
@@ -198,16 +198,17 @@ fn where_a_side_fails_what_was_measured_before_is_shown() {
 }
 
 #[test]
-fn what_was_measured_is_fitted() {
+fn a_fit_recovers_the_link_of_exact_times() {
     let folder = TempDir::new().unwrap();
     let file = |name: &str| folder.path().join(name).display().to_string();
-    // A link of 4 us, 2 us a step and 1 GB/s, measured exactly, by two ways of waiting.
+    // An exactly measured link of 4 us, 2 us a step and 1 GB/s, with two wait strategies.
     let link = LinkModel::new("exact", Duration::from_micros(4), Duration::from_micros(2), 1e9).unwrap();
     let row = |ranks: usize, bytes: u64, wait: &str| {
         let time_us = link.all_reduce(ranks, bytes).as_secs_f64() * 1e6;
         format!(
-            r#"{{"backend": "threads", "wait": "{wait}", "op": "all-reduce", "ranks": {ranks}, "bytes": {bytes},
-                "time_us": {time_us}, "time_p10_us": 1, "time_p90_us": 2, "samples": 1, "iterations": 1}}"#
+            r#"{{"backend": "threads", "wait": "{wait}", "op": "all-reduce", "ranks": {ranks},
+                "bytes": {bytes}, "time_us": {time_us}, "time_p10_us": 1,
+                "time_p90_us": 2, "samples": 1, "iterations": 1}}"#
         )
     };
     let report = |name: &str, ranks: &[usize], wait: &str| {
@@ -224,15 +225,16 @@ fn what_was_measured_is_fitted() {
     report("spin.json", &[2, 4], "spin");
     let [two, four, spin] = ["two.json", "four.json", "spin.json"].map(file);
 
-    let shown = BENCH.succeed(&format!("fit {two} {four} --name mine"));
-    assert!(shown.starts_with("# mine: fitted to 4 times of threads, park; error 0.0% (median)"), "{shown}");
-    assert!(shown.contains("startup          4.00 us\nlatency          2.00 us a step\n"), "{shown}");
-    assert!(shown.contains("bandwidth        1.00 GB/s\n"), "{shown}");
+    let printed = BENCH.succeed(&format!("fit {two} {four} --name mine"));
+    let heading = "# mine: fitted to 4 times of threads, park; error 0.0% (median)";
+    assert!(printed.starts_with(heading), "{printed}");
+    assert!(printed.contains("startup          4.00 us\nlatency          2.00 us a step\n"), "{printed}");
+    assert!(printed.contains("bandwidth        1.00 GB/s\n"), "{printed}");
 
     BENCH.succeed(&format!("fit {two} {four} --name mine -o {}", file("link.json")));
     let read = |path| LinkModel::from_json(&std::fs::read_to_string(path).unwrap()).unwrap();
     let written = read(file("link.json"));
-    // A result of another name.
+    // The name of the file may be any.
     BENCH.succeed(&format!("fit {two} {four} --name mine -o {}", file("link")));
     assert_eq!(read(file("link")), written);
     assert_eq!((written.name(), written.relative_error().map(|error| error < 1e-3)), ("mine", Some(true)));
@@ -261,11 +263,11 @@ fn what_was_measured_is_fitted() {
 }
 
 #[test]
-fn what_the_command_writes_it_reads() {
+fn fit_reads_the_files_that_the_command_writes() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("measured.json").display().to_string();
     BENCH.succeed(&format!("{QUICK} --ranks 2,4 --sizes 4KiB,1MiB --wait park -o {file}"));
-    // Whatever the times: how well they fit is for people to judge.
+    // The quality of the fit is not tested.
     let output = BENCH.output(&format!("fit {file}"));
     let shown = text(&output.stdout) + &text(&output.stderr);
     assert!(shown.contains("times of threads, park") || shown.contains("no link can be fitted"), "{shown}");
@@ -293,14 +295,14 @@ fn bad_input_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_refused_before_measuring() {
+fn unwritable_files_are_refused_before_measuring() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
-    // What would be measured takes far too long.
+    // The measurement itself would take far too long.
     let long = "--rounds 10000 -o";
     BENCH.refused(&format!("{long} {}", folder.path().display()), "this is a folder: give a file in it");
     BENCH.refused(&format!("{long} {}", path("no/such.json").display()), "does not exist: make it first");
-    // Refused for its sizes, after the file was looked at or before: nothing is left, and nothing is lost.
+    // The sizes are refused before or after the check of the file. No file is created or changed.
     std::fs::write(path("old.json"), "old").unwrap();
     for name in ["old.json", "new.json"] {
         let arguments = format!("--sizes 9GiB --backend mpi -o {}", path(name).display());
@@ -311,7 +313,7 @@ fn a_file_that_cannot_be_written_is_refused_before_measuring() {
 }
 
 #[test]
-fn results_are_shown_where_the_file_fails_in_the_end() {
+fn results_are_printed_if_the_file_cannot_be_written() {
     let output = BENCH.output(&format!("{QUICK} --ranks 2 --sizes 4KiB --wait park -o /dev/full"));
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("# coll-bench: all-reduce"), "{}", text(&output.stdout));
@@ -319,7 +321,7 @@ fn results_are_shown_where_the_file_fails_in_the_end() {
 }
 
 #[test]
-fn a_dash_is_standard_output_and_links_stay_links() {
+fn a_dash_writes_to_standard_output_and_links_are_kept() {
     let measure = format!("{QUICK} --ranks 2 --sizes 4KiB --wait park");
     let output = BENCH.output(&format!("{measure} -o -"));
     assert!(text(&output.stderr).contains("# coll-bench: all-reduce"), "{}", text(&output.stderr));
@@ -335,7 +337,7 @@ fn a_dash_is_standard_output_and_links_stay_links() {
 }
 
 #[test]
-fn other_files_are_no_reports() {
+fn files_of_other_formats_are_refused() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("report.json");
     let error = |content: &str| {
@@ -356,7 +358,7 @@ fn other_files_are_no_reports() {
 }
 
 #[test]
-fn help_has_examples() {
+fn help_contains_examples() {
     let help = BENCH.succeed("--help");
     assert!(help.contains("Examples:\n  coll-bench --ranks 4"), "{help}");
     assert!(help.contains("nccl-tests"), "{help}");

@@ -1,4 +1,4 @@
-//! Running a command, and its output.
+//! Runs of a command.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,8 @@ impl Bench {
         self.command().args(arguments.split_whitespace()).output().unwrap()
     }
 
-    /// What it prints, with nothing on standard error: it is quiet in a pipe.
+    /// Runs the command and returns its output. Asserts success and an empty standard error,
+    /// because there is no terminal.
     #[track_caller]
     pub(crate) fn succeed(self, arguments: &str) -> String {
         let output = self.output(arguments);
@@ -24,7 +25,7 @@ impl Bench {
         text(&output.stdout)
     }
 
-    /// It ends with 2 and one line that has `expected` in it.
+    /// Asserts that the command ends with exit code 2 and one line that contains `expected`.
     #[track_caller]
     pub(crate) fn refused(self, arguments: &str, expected: &str) {
         let output = self.output(arguments);

@@ -1,13 +1,14 @@
-//! The kernels of `mux-bench --device cuda`, where there is NVRTC, which needs no card.
+//! Tests of the kernels of `mux-bench --device cuda`. They need NVRTC, but no GPU.
 //!
-//! Not in the library's own tests: it looks for CUDA's driver, and would find the emulated one that these open.
+//! They are not unit tests, because NVRTC searches CUDA's driver and would find the emulated one
+//! that unit tests open.
 #![allow(unsafe_code)]
 
 use cudarc::nvrtc::{CompileOptions, compile_ptx_with_opts, sys};
 
 #[test]
 fn the_kernels_compile_for_old_and_new_cards() {
-    // SAFETY: it opens NVRTC's library, if there is one, and calls nothing in it.
+    // SAFETY: opens NVRTC's library if it is present, and calls no function of it.
     if !unsafe { sys::is_culib_present() } {
         println!("SKIPPED: no NVRTC");
         return;

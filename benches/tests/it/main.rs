@@ -1,4 +1,4 @@
-//! The commands `coll-bench` and `mux-bench` as their users see them, and the kernels of `mux-bench`.
+//! Tests of the commands `coll-bench` and `mux-bench`, and of the kernels of `mux-bench`.
 
 mod coll_bench;
 mod command;

@@ -1,4 +1,4 @@
-//! The `mux-bench` command as its users see it: what it prints, writes and refuses.
+//! Tests of the `mux-bench` command: output, files and errors.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use crate::command::{Bench, text};
 const BENCH: Bench = Bench(env!("CARGO_BIN_EXE_mux-bench"));
 
 #[test]
-fn every_preset_and_every_technique_has_a_row() {
+fn every_preset_and_technique_has_a_row() {
     let table = BENCH.succeed("--iterations 3");
     for name in ["naive", "deeppool", "default", "+ captured graphs", "modelled, in virtual time", "BG/idle"]
     {
@@ -20,17 +20,18 @@ fn every_preset_and_every_technique_has_a_row() {
 }
 
 #[test]
-fn what_is_asked_for_is_printed_written_and_drawn() {
+fn results_are_printed_written_and_drawn() {
     let folder = TempDir::new().unwrap();
     let (json, svg) = (folder.path().join("found.json"), folder.path().join("found.svg"));
+    let policies = "--policy default --policy priority --policy naive";
     let arguments = format!(
-        "--device virtual --policy default --policy priority --policy naive --iterations 5 --json --out {} --svg {}",
+        "--device virtual {policies} --iterations 5 --json --out {} --svg {}",
         json.display(),
         svg.display()
     );
     let printed = BENCH.succeed(&arguments);
     assert_eq!(printed, std::fs::read_to_string(&json).unwrap());
-    assert_eq!(printed, BENCH.succeed(&arguments), "the same again gives the same");
+    assert_eq!(printed, BENCH.succeed(&arguments), "the output is deterministic");
     assert!(printed.contains("\"schema\": \"deeppool/mux-bench/v1\""));
     let report = MuxReport::load(&json).unwrap();
     assert!(report.modelled && report.parameters == Some(DeviceParameters::a100()));
@@ -49,7 +50,7 @@ fn what_is_asked_for_is_printed_written_and_drawn() {
 }
 
 #[test]
-fn a_reader_that_goes_away_has_read_enough() {
+fn a_closed_pipe_is_no_failure() {
     for arguments in [&["--iterations", "1"][..], &["--iterations", "1", "--json"], &["--help"]] {
         let mut command = BENCH.command();
         let mut bench =
@@ -62,7 +63,7 @@ fn a_reader_that_goes_away_has_read_enough() {
 }
 
 #[test]
-fn bad_input_is_one_line_that_names_it() {
+fn bad_input_is_one_line_with_the_cause() {
     BENCH.refused("--policy best", "no policy \"best\": there are \"naive\", ");
     BENCH.refused("--iterations 0", "--iterations");
     BENCH.refused("--workload /nowhere/w.json", "/nowhere/w.json: ");
@@ -80,8 +81,8 @@ fn bad_input_is_one_line_that_names_it() {
     assert!(!both.exists());
 }
 
-/// What a card would measure, if it were the virtual device.
-fn measured(parameters: DeviceParameters) -> Calibration {
+/// Returns the calibration that a GPU with these parameters would measure.
+fn calibration_of(parameters: DeviceParameters) -> Calibration {
     let kernel = Kernel::new(std::time::Duration::from_micros(10), 1.0, 0.0).unwrap();
     let chain = |captured: bool, kernels: u32| {
         let mut device = VirtualDevice::new(parameters).unwrap();
@@ -108,7 +109,7 @@ fn measured(parameters: DeviceParameters) -> Calibration {
 }
 
 #[test]
-fn a_fit_finds_the_parameters_that_were_measured() {
+fn a_fit_recovers_the_parameters_of_exact_times() {
     let folder = TempDir::new().unwrap();
     let (from, to) = (folder.path().join("card.json"), folder.path().join("fitted.json"));
     let truth = DeviceParameters {
@@ -118,13 +119,13 @@ fn a_fit_finds_the_parameters_that_were_measured() {
         ..DeviceParameters::a100()
     };
     let mut report = MuxReport::new("a card".to_owned(), false, "none".to_owned(), Vec::new());
-    report.calibration = Some(measured(truth));
+    report.calibration = Some(calibration_of(truth));
     std::fs::write(&from, report.to_json()).unwrap();
     BENCH.succeed(&format!("fit {} --out {}", from.display(), to.display()));
     let fitted = ParametersFile::from_json(&std::fs::read_to_string(&to).unwrap()).unwrap();
     assert_eq!(fitted.device, "fitted to a card");
     assert_eq!(fitted.parameters, truth);
-    // And they are what a run takes.
+    // A run uses the fitted parameters.
     let run = BENCH.succeed(&format!("--policy default --iterations 1 --json --parameters {}", to.display()));
     assert!(run.contains("\"multiprocessors\": 132") && run.contains("fitted to a card"));
     let none = std::fs::read_to_string(&to).unwrap().replace("132", "0");
@@ -146,7 +147,7 @@ fn a_fit_finds_the_parameters_that_were_measured() {
 }
 
 #[test]
-fn a_card_that_cannot_be_had_is_one_line() {
+fn a_missing_gpu_is_reported_in_one_line() {
     let mut command = BENCH.command();
     let output =
         command.args(["--device", "cuda"]).env("GPU_MUX_CUDA", "/nowhere/libcuda.so").output().unwrap();
@@ -179,13 +180,13 @@ fn ranks_on_threads_are_measured() {
         report.rows[0].background_pieces > 0 && report.rows[0].over_long_pieces == 0,
         "uncut, and unbounded"
     );
-    assert_eq!(report.rows[2].background_pieces, 0, "all that the ranks wait for is communication");
+    assert_eq!(report.rows[2].background_pieces, 0, "the ranks wait for communication only");
     let alone = BENCH.succeed("--device cpu --ranks 1 --policy artifact --iterations 1 --json");
     assert!(alone.contains("CPU: 1 ranks"), "{alone}");
 }
 
 #[test]
-fn options_of_another_device_are_refused() {
+fn options_of_other_devices_are_refused() {
     BENCH.refused("--device cpu --workload w.json", "--workload");
     BENCH.refused("--device cpu --parameters p.json", "--parameters");
     BENCH.refused("--ranks 3", "--ranks");

@@ -1,4 +1,4 @@
-//! A program that may never end.
+//! Programs that are run with a time limit.
 
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-/// How long `mpirun` has to end its processes when it is signalled to. It alone can: each is in a process group of its own.
-const GRACE: Duration = Duration::from_secs(10);
+/// Time after a signal in which `mpirun` may end its processes. Only `mpirun` can end them, because
+/// each is in another process group.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Its output, once it has ended.
+/// Runs the program and returns its output.
 ///
 /// # Errors
-/// Where it cannot be started, and where the limit passes; then it is ended.
+/// If the program cannot be started, or if it exceeds the limit, after which it is ended.
 pub(super) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Output> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let id = child.id().to_string();
@@ -23,9 +24,9 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Outp
         return output.context("its output");
     }
     for signal in ["-TERM", "-KILL"] {
-        // A process that has ended since cannot be signalled, which is no error.
+        // Signalling a process that has ended meanwhile fails, which is no error.
         let _ = Command::new("kill").args([signal, &id]).stderr(Stdio::null()).status();
-        if ended.recv_timeout(GRACE).is_ok() {
+        if ended.recv_timeout(SIGNAL_TIMEOUT).is_ok() {
             break;
         }
     }
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_hangs_is_ended() {
+    fn a_hanging_program_is_ended() {
         let start = Instant::now();
         let error = run(Command::new("sleep").arg("600"), Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("it was ended after"), "{error}");

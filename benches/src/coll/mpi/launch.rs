@@ -1,4 +1,4 @@
-//! Starts the ranks and reads what they found.
+//! Launch of MPI ranks, and their results.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,22 +8,22 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::job;
-use super::rank::{self, OPERATION, RankArgs};
+use super::rank::{self, OPERATION_TIMEOUT, RankArgs};
 use crate::coll::backend::Implementation;
-use crate::coll::measuring::{Effort, Samples, Task};
+use crate::coll::timing::{Effort, Samples, Task};
 use crate::command::bad_input;
 
-/// How long ranks may take to start, on a machine that is busy.
-const START: Duration = Duration::from_secs(60);
+/// Maximum time in which ranks start on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The program that starts MPI's processes.
+/// Path of `mpirun`.
 pub(crate) struct Mpirun(PathBuf);
 
 impl Mpirun {
-    /// The first in `PATH`, once it has started a process.
+    /// Finds the first `mpirun` in `PATH` and checks that it can start a process.
     ///
     /// # Errors
-    /// Says where it was looked for, or gives its message.
+    /// Names the searched path, or contains the message of `mpirun`.
     pub(crate) fn find() -> anyhow::Result<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let found = env::split_paths(&path).map(|folder| folder.join("mpirun")).find(|file| file.is_file());
@@ -33,11 +33,12 @@ impl Mpirun {
                 "there is no `mpirun` in PATH ({path}): install Open MPI, or give --backend threads"
             ))
         })?;
-        mpirun.start(1, &["--version".to_owned()], START).map_err(|error| bad_input(format!("{error:#}")))?;
+        let arguments = ["--version".to_owned()];
+        mpirun.start(1, &arguments, START_TIMEOUT).map_err(|error| bad_input(format!("{error:#}")))?;
         Ok(mpirun)
     }
 
-    /// Measures all tasks in one job of this very program.
+    /// Measures all tasks in one job of this program.
     pub(crate) fn launch(
         &self,
         ranks: usize,
@@ -45,16 +46,17 @@ impl Mpirun {
         tasks: &[Task],
         effort: Effort,
     ) -> anyhow::Result<Vec<Samples>> {
-        // As if every sample, and as many to warm up, took as long as a single operation may.
+        // The limit assumes for every sample, and as many warm-ups, the maximum time of a single
+        // operation.
         let samples = u32::try_from(tasks.len().saturating_mul(effort.samples)).unwrap_or(u32::MAX);
-        let limit =
-            START.saturating_add((OPERATION + effort.min_time).saturating_mul(2).saturating_mul(samples));
+        let sample_limit = (OPERATION_TIMEOUT + effort.min_time).saturating_mul(2);
+        let limit = START_TIMEOUT.saturating_add(sample_limit.saturating_mul(samples));
         let output = self.start(ranks, &RankArgs::of(implementation, tasks, effort), limit)?;
         rank::parse(&output, tasks.len())
             .with_context(|| format!("the output of the ranks of {implementation}"))
     }
 
-    /// The output of this very program when it is started so many times.
+    /// Starts `ranks` processes of this program and returns their output.
     fn start(&self, ranks: usize, arguments: &[String], limit: Duration) -> anyhow::Result<String> {
         let mpirun = self.0.display();
         let mut command = Command::new(&self.0);

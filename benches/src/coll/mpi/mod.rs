@@ -1,4 +1,4 @@
-//! Ranks that are processes, started anew by `mpirun` for each turn: none is left that could take a core's time while
+//! Ranks that are processes. `mpirun` starts them for each launch, so that none uses CPU time while
 //! others are measured.
 
 mod job;

@@ -1,4 +1,4 @@
-//! The peer: Open MPI's own blocking operations, with nothing around them.
+//! Open MPI's own blocking operations, for comparison.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -13,12 +13,12 @@ use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 
-use crate::coll::contender::{Buffers, Contender};
+use crate::coll::bench_rank::{BenchRank, Buffers};
 
-/// `MPI_IN_PLACE` as Open MPI's `mpi.h` defines it; the bindings lack it, because it is a cast.
+/// `MPI_IN_PLACE` as defined by Open MPI's `mpi.h`. The bindings lack it, because it is a cast.
 const IN_PLACE: *const c_void = ptr::without_provenance(1);
 
-/// One of its ranks.
+/// A rank of Open MPI.
 pub(super) struct OpenMpi {
     world: SimpleCommunicator,
 }
@@ -28,12 +28,13 @@ impl OpenMpi {
         Self { world: universe.world() }
     }
 
-    /// In place, as this crate's: on long buffers it is faster than with a second one.
+    /// All-reduces in place, as this repository's backends do. It is faster on long buffers than
+    /// with a second buffer.
     fn all_reduce(&self, buffer: &mut [f32]) -> anyhow::Result<()> {
         let count = c_int::try_from(buffer.len())?;
-        // SAFETY: the buffer has `count` elements of the type given and is nobody else's until the call returns, which
-        // uses one buffer only where the other is `MPI_IN_PLACE`. The handles are constants of an initialised library
-        // and of its world.
+        // SAFETY: the buffer has `count` elements of the given type, and nothing else accesses it
+        // until the call returns. The other buffer is `MPI_IN_PLACE`. The handles are constants of
+        // an initialized library and of its world.
         let code = unsafe {
             ffi::MPI_Allreduce(
                 IN_PLACE,
@@ -49,7 +50,7 @@ impl OpenMpi {
     }
 }
 
-impl Contender for OpenMpi {
+impl BenchRank for OpenMpi {
     fn rank(&self) -> usize {
         self.world.rank() as usize
     }
@@ -88,9 +89,9 @@ impl Contender for OpenMpi {
         Ok(())
     }
 
-    fn largest(&mut self, mine: f32) -> anyhow::Result<f32> {
-        let mut largest = 0.0_f32;
-        self.world.all_reduce_into(&mine, &mut largest, SystemOperation::max());
-        Ok(largest)
+    fn max_over_ranks(&mut self, value: f32) -> anyhow::Result<f32> {
+        let mut max = 0.0_f32;
+        self.world.all_reduce_into(&value, &mut max, SystemOperation::max());
+        Ok(max)
     }
 }

@@ -1,4 +1,4 @@
-//! What a process does that `mpirun` has started.
+//! The subcommand that a process started by `mpirun` executes.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use command_line::files::Printer;
 
 use super::open_mpi::OpenMpi;
 use crate::coll::backend::{Backend, Implementation, Wait};
-use crate::coll::contender::Work;
-use crate::coll::measuring::{Effort, Samples, Task, measure};
+use crate::coll::bench_rank::BenchOperation;
+use crate::coll::timing::{Effort, Samples, Task, measure};
 
-/// Far longer than any operation.
-pub(super) const OPERATION: Duration = Duration::from_secs(60);
+/// Time-out of an operation, longer than any operation takes.
+pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The arguments of one rank of a job.
+/// Arguments of one rank of a job.
 #[derive(Args)]
 pub(crate) struct RankArgs {
     #[arg(long)]
@@ -26,21 +26,21 @@ pub(crate) struct RankArgs {
     samples: usize,
     #[arg(long)]
     min_time_ns: u64,
-    /// Such as `all-reduce:4096`
+    /// Task such as `all-reduce:4096`
     #[arg(value_parser = parse_task)]
     tasks: Vec<Task>,
 }
 
 impl RankArgs {
-    /// These arguments, after the name of the command.
+    /// Returns the command line of these arguments.
     pub(super) fn of(implementation: Implementation, tasks: &[Task], effort: Effort) -> Vec<String> {
         let mut arguments = vec!["mpi-rank".to_owned(), format!("--backend={}", implementation.backend())];
         arguments.extend(implementation.wait().map(|wait| format!("--wait={}", wait.name())));
         arguments.push(format!("--samples={}", effort.samples));
         arguments.push(format!("--min-time-ns={}", effort.min_time.as_nanos()));
         arguments.extend(tasks.iter().filter_map(|task| match task.work {
-            Work::Collective(collective) => Some(format!("{collective}:{}", task.bytes)),
-            Work::Copy => None,
+            BenchOperation::Collective(collective) => Some(format!("{collective}:{}", task.bytes)),
+            BenchOperation::Copy => None,
         }));
         arguments
     }
@@ -49,7 +49,7 @@ impl RankArgs {
         let effort = Effort { samples: self.samples, min_time: Duration::from_nanos(self.min_time_ns) };
         let (rank, samples) = match self.backend {
             Backend::Mpi => {
-                let world = MpiWorld::new().with_wait(self.wait.strategy()).with_timeout(OPERATION);
+                let world = MpiWorld::new().with_wait(self.wait.strategy()).with_timeout(OPERATION_TIMEOUT);
                 let mut ranks = world.communicator()?;
                 let samples: anyhow::Result<Vec<Samples>> =
                     self.tasks.iter().map(|&task| measure(&mut ranks, task, effort)).collect();
@@ -60,9 +60,9 @@ impl RankArgs {
                 let mut ranks = OpenMpi::new(&universe);
                 let samples: anyhow::Result<Vec<Samples>> =
                     self.tasks.iter().map(|&task| measure(&mut ranks, task, effort)).collect();
-                (crate::coll::contender::Contender::rank(&ranks), samples?)
+                (crate::coll::bench_rank::BenchRank::rank(&ranks), samples?)
             }
-            Backend::Threads => bail!("threads are no processes"),
+            Backend::Threads => bail!("ranks of the backend `threads` are no processes"),
         };
         if rank == 0 {
             let samples = samples.into_iter().map(|samples| (samples.times_us, samples.iterations));
@@ -73,7 +73,7 @@ impl RankArgs {
     }
 }
 
-/// The last line of rank 0's output: a library may have printed something before.
+/// Parses the last line of rank 0's output. A library may have printed other lines before.
 pub(super) fn parse(output: &str, tasks: usize) -> anyhow::Result<Vec<Samples>> {
     let line = output.lines().rev().find(|line| !line.trim().is_empty()).context("nothing")?;
     let samples: Vec<(Vec<f64>, u64)> = serde_json::from_str(line).with_context(|| line.to_owned())?;
@@ -86,5 +86,5 @@ fn parse_task(text: &str) -> Result<Task, String> {
     let collective: CollectiveKind =
         collective.parse().map_err(|error: collectives::Error| error.to_string())?;
     let bytes = bytes.parse().map_err(|_| "expected OP:BYTES")?;
-    Ok(Task { work: Work::Collective(collective), bytes })
+    Ok(Task { work: BenchOperation::Collective(collective), bytes })
 }

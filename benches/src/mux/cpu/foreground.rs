@@ -1,4 +1,5 @@
-//! A rank of a burst-parallel job: some layers on all ranks, some on one, while the others wait.
+//! Foreground job of a rank of a burst-parallel job: some layers run on all ranks, some on one
+//! while the others wait.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -6,72 +7,73 @@ use std::time::{Duration, Instant};
 
 use gpu_mux::{JobState, PolledJob, Upcoming};
 
-use super::work::Matrices;
+use super::matrices::Matrices;
 
-/// A stretch of an iteration: layers of this length, on all ranks or on one. An exchange between all ranks comes after.
-struct Stretch {
+/// A segment of an iteration: layers of one duration on all ranks or on one, followed by an
+/// exchange between all ranks.
+struct Segment {
     layers: u32,
     layer: Duration,
     only: Option<usize>,
 }
 
-/// An iteration on `ranks` ranks.
-const fn iteration(ranks: usize) -> [Stretch; 4] {
+/// Returns the segments of an iteration on `ranks` ranks.
+const fn iteration(ranks: usize) -> [Segment; 4] {
     let us = Duration::from_micros;
     [
-        Stretch { layers: 3, layer: us(400), only: None },
-        Stretch { layers: 4, layer: us(500), only: Some(0) },
-        Stretch { layers: 2, layer: us(400), only: None },
-        Stretch { layers: 2, layer: us(500), only: Some(ranks - 1) },
+        Segment { layers: 3, layer: us(400), only: None },
+        Segment { layers: 4, layer: us(500), only: Some(0) },
+        Segment { layers: 2, layer: us(400), only: None },
+        Segment { layers: 2, layer: us(500), only: Some(ranks - 1) },
     ]
 }
 
-/// How long an iteration computes on one rank or another: what it takes when nothing disturbs it.
-pub(super) fn work() -> Duration {
-    iteration(1).iter().map(|stretch| stretch.layer * stretch.layers).sum()
+/// Returns the undisturbed duration of an iteration: the sum of the layers' durations.
+pub(super) fn undisturbed_time() -> Duration {
+    iteration(1).iter().map(|segment| segment.layer * segment.layers).sum()
 }
 
-/// How it is called in reports.
+/// Description in reports.
 pub(super) const NAME: &str =
     "layers of 0.4 ms on all ranks and of 0.5 ms on one, with exchanges between them";
 
-/// Memory that the ranks share.
+/// Memory shared by the ranks.
 pub(super) struct Shared {
-    ranks: Vec<Place>,
-    /// A rank has failed: the others must not wait for it.
-    given_up: AtomicBool,
+    ranks: Vec<RankSlot>,
+    /// Whether a rank has failed, so that the others must not wait for it.
+    failed: AtomicBool,
 }
 
-/// Why a rank has ended: another one has.
+/// Error of a rank that stops because another one has failed.
 #[derive(Debug)]
-pub(super) struct GivenUp;
+pub(super) struct OtherRankFailed;
 
-impl fmt::Display for GivenUp {
+impl fmt::Display for OtherRankFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("another rank has ended")
     }
 }
 
-impl std::error::Error for GivenUp {}
+impl std::error::Error for OtherRankFailed {}
 
-/// A rank's place in the shared memory.
+/// Shared memory of one rank.
 #[derive(Default)]
-struct Place {
-    /// Exchanges that it has come to.
+struct RankSlot {
+    /// Number of exchanges at which it has arrived.
     arrived: AtomicUsize,
-    /// The bits of what it has computed.
+    /// Bits of its last result.
     value: AtomicU32,
 }
 
 impl Shared {
     pub(super) fn new(ranks: usize) -> Self {
-        let ranks = (0..ranks).map(|_| Place::default()).collect();
-        Self { ranks, given_up: AtomicBool::new(false) }
+        let ranks = (0..ranks).map(|_| RankSlot::default()).collect();
+        Self { ranks, failed: AtomicBool::new(false) }
     }
 
-    /// Ends all ranks as soon as they wait for another.
-    pub(super) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Release);
+    /// Makes all ranks fail as soon as they wait for another.
+    pub(super) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
     }
 
     pub(super) fn ranks(&self) -> usize {
@@ -79,40 +81,41 @@ impl Shared {
     }
 }
 
-/// What a rank does next in an iteration.
+/// Step of a rank in an iteration.
 #[derive(Clone, Copy)]
 enum RankStep {
-    /// Units of work.
+    /// Number of units of arithmetic.
     Layer(usize),
     Exchange,
 }
 
-/// A rank, from iteration to iteration.
+/// State of a rank over all iterations.
 pub(super) struct Rank<'a> {
     shared: &'a Shared,
     number: usize,
     program: Vec<RankStep>,
     matrices: Matrices,
-    /// What the last exchange gave.
+    /// Result of the last exchange.
     input: f32,
-    /// Exchanges that are over.
+    /// Number of completed exchanges.
     exchanges: usize,
 }
 
 impl<'a> Rank<'a> {
     pub(super) fn new(shared: &'a Shared, number: usize, unit: Duration) -> Self {
         let mut program = Vec::new();
-        for stretch in iteration(shared.ranks()) {
-            if stretch.only.is_none_or(|only| only == number) {
-                let units = (stretch.layer.as_secs_f64() / unit.as_secs_f64()).round().max(1.0);
-                program.extend(std::iter::repeat_n(RankStep::Layer(units as usize), stretch.layers as usize));
+        for segment in iteration(shared.ranks()) {
+            if segment.only.is_none_or(|only| only == number) {
+                let units = (segment.layer.as_secs_f64() / unit.as_secs_f64()).round().max(1.0);
+                let layer = RankStep::Layer(units as usize);
+                program.extend(std::iter::repeat_n(layer, segment.layers as usize));
             }
             program.push(RankStep::Exchange);
         }
         Self { shared, number, program, matrices: Matrices::new(), input: 0.5, exchanges: 0 }
     }
 
-    /// A job of so many iterations, which begins when all ranks have come to it.
+    /// Returns a job of `iterations` iterations, which begins when all ranks have arrived.
     pub(super) fn iterations(&mut self, iterations: usize) -> Iterations<'_, 'a> {
         let times = Vec::with_capacity(iterations);
         Iterations { rank: self, left: iterations, step: None, arrived: false, began: Instant::now(), times }
@@ -123,7 +126,7 @@ impl<'a> Rank<'a> {
         self.shared.ranks[self.number].arrived.store(self.exchanges + 1, Ordering::Release);
     }
 
-    /// Whether all have come. Never waits.
+    /// Returns whether all ranks have arrived, and then completes the exchange. Never waits.
     fn exchange(&mut self) -> bool {
         let next = self.exchanges + 1;
         let all = self.shared.ranks.iter().all(|place| place.arrived.load(Ordering::Acquire) >= next);
@@ -136,11 +139,11 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// Some iterations of a rank.
+/// A job of a number of iterations of a rank.
 pub(super) struct Iterations<'r, 'a> {
     rank: &'r mut Rank<'a>,
     left: usize,
-    /// The place in the program; `None` before the ranks have come together.
+    /// Index in the program. `None` before all ranks have arrived.
     step: Option<usize>,
     arrived: bool,
     began: Instant,
@@ -148,7 +151,7 @@ pub(super) struct Iterations<'r, 'a> {
 }
 
 impl Iterations<'_, '_> {
-    /// How long each iteration took.
+    /// Returns the duration of each iteration.
     pub(super) fn into_times(self) -> Vec<Duration> {
         self.times
     }
@@ -181,8 +184,8 @@ impl PolledJob for Iterations<'_, '_> {
                 self.arrived = true;
             }
             if !self.rank.exchange() {
-                if self.rank.shared.given_up.load(Ordering::Acquire) {
-                    return Err(GivenUp.into());
+                if self.rank.shared.failed.load(Ordering::Acquire) {
+                    return Err(OtherRankFailed.into());
                 }
                 return Ok(JobState::Communicating(here));
             }
@@ -193,7 +196,7 @@ impl PolledJob for Iterations<'_, '_> {
 
     fn run(&mut self) -> anyhow::Result<()> {
         if let Some(RankStep::Layer(units)) = self.step.map(|step| self.rank.program[step]) {
-            self.rank.input = self.rank.matrices.work(units, self.rank.input);
+            self.rank.input = self.rank.matrices.multiply_units(units, self.rank.input);
             self.next_step();
         }
         Ok(())
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_has_ended_is_not_waited_for() {
+    fn ranks_do_not_wait_for_a_failed_rank() {
         let shared = Shared::new(2);
         let run = |rank, iterations| {
             let mut rank = Rank::new(&shared, rank, Duration::from_micros(400));
@@ -219,10 +222,10 @@ mod tests {
         };
         thread::scope(|scope| {
             let waits = scope.spawn(|| run(0, 9));
-            // What it began with the other one it ends.
+            // It completes the iterations that both ranks have begun.
             assert_eq!(run(1, 2).unwrap(), 2);
-            shared.give_up();
-            assert!(waits.join().unwrap().unwrap_err().is::<GivenUp>());
+            shared.fail();
+            assert!(waits.join().unwrap().unwrap_err().is::<OtherRankFailed>());
         });
     }
 }

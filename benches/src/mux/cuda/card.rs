@@ -1,4 +1,4 @@
-//! The workload as launches on this card.
+//! Launches of the workload on the GPU.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,27 +9,28 @@ use gpu_mux::{Communication, JobId, Jobs, Kernel, Lane, Policy, StepWork, Worklo
 
 use super::execution::{Execution, execute};
 use super::kernels::{Compute, Kernels};
-use super::rounds::Rounds;
+use super::launch_calibration::LaunchCalibration;
 use super::steps::{JobSteps, PreparedStep};
 use crate::mux::task::CardOptions;
 
-/// Work is timed alone. What kernels have written only they themselves read, and no result rests on it.
+/// Kernels are timed alone. Their outputs are read by themselves only, and no result depends on
+/// them.
 const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));
 
 pub(super) struct Card<'a> {
     pub(super) context: &'a Context,
     pub(super) kernels: &'a Arc<Kernels>,
-    /// One that has nothing else to do.
+    /// A stream without other work.
     pub(super) stream: &'a Stream,
     pub(super) workload: &'a Workload,
-    pub(super) rounds: Rounds<'a>,
+    pub(super) rounds: LaunchCalibration<'a>,
     pub(super) options: CardOptions,
 }
 
 impl Card<'_> {
-    /// Runs the jobs by a policy.
+    /// Runs the jobs under a policy.
     pub(super) fn execute(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Execution> {
-        // A job alone is as it would be without any of this.
+        // The options apply only to both jobs together.
         let options = if jobs == Jobs::Both { self.options } else { CardOptions::default() };
         let CardOptions { gate, background_multiprocessors } = options;
         let options = DeviceOptions { gate, background_multiprocessors };
@@ -76,7 +77,7 @@ impl Card<'_> {
         Ok(JobSteps::new(JobId::FOREGROUND, steps))
     }
 
-    /// Where the policy does not bound pieces, a step is launched at once.
+    /// Unless the policy bounds pieces, a step is launched at once.
     fn background(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<JobSteps> {
         let iteration = &self.workload.background;
         let kernels_of = |work: &StepWork| match work {
@@ -110,10 +111,10 @@ impl Card<'_> {
     }
 }
 
-/// Each kernel as often as it takes for all samples, with as many samples as the policy allows.
+/// Divides each kernel into micro-batches of at most the policy's number of samples.
 fn in_micro_batches(kernels: &[Kernel], samples: usize, policy: &Policy) -> Vec<Kernel> {
-    let most = policy.background_micro_batch.map_or(samples, |most| most.get().min(samples)).max(1);
-    let times = samples.div_ceil(most).max(1);
+    let max_samples = policy.background_micro_batch.map_or(samples, |max| max.get().min(samples)).max(1);
+    let times = samples.div_ceil(max_samples).max(1);
     let parts = kernels.iter().map(|kernel| kernel.part(1.0 / times as f64));
     parts.flat_map(|kernel| std::iter::repeat_n(kernel, times)).collect()
 }

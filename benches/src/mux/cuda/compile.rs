@@ -1,4 +1,4 @@
-//! Compiling the kernels for the card, by NVRTC.
+//! Compilation of the kernels by NVRTC.
 #![allow(unsafe_code)]
 
 use anyhow::{Result, bail};
@@ -7,13 +7,15 @@ use gpu_mux::cuda::Capabilities;
 
 const SOURCE: &str = include_str!("kernels.cu");
 
-/// The kernels as PTX for this card's architecture.
+/// Compiles the kernels to PTX for the GPU's architecture.
 pub(super) fn compile(capabilities: &Capabilities) -> Result<String> {
-    // SAFETY: it opens NVRTC's library, if there is one, and calls nothing in it. Any other first call would panic.
+    // SAFETY: opens NVRTC's library if it is present, and calls no function of it. Any other first
+    // call would panic.
     if !unsafe { sys::is_culib_present() } {
         bail!(
-            "NVRTC was not found: looked for libnvrtc.so, libnvrtc.so.13 and libnvrtc.so.12 where the loader looks; \
-             install CUDA's toolkit or the Python package nvidia-cuda-nvrtc, and add its folder to LD_LIBRARY_PATH"
+            "NVRTC was not found: searched for libnvrtc.so, libnvrtc.so.13 and libnvrtc.so.12 \
+             on the loader's path; install CUDA's toolkit or the Python package nvidia-cuda-nvrtc, \
+             and add its folder to LD_LIBRARY_PATH"
         );
     }
     let (major, minor) = capabilities.architecture;

@@ -1,4 +1,4 @@
-//! Runs the jobs on the card.
+//! Execution of the jobs on the GPU.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use anyhow::{Context, Result, bail, ensure};
 use gpu_mux::cuda::{CudaDevice, Work};
 use gpu_mux::{Device, Driver, Finished, Host, JobId, Policy, Ran, Tasklet};
 
-use super::spans::{Gaps, Kind, Span, gaps};
+use super::spans::{Gaps, Span, SpanKind, gaps};
 use super::steps::JobSteps;
 
-/// Iterations in which a policy learns the workload and the card comes to speed.
+/// Number of iterations in which a policy learns the workload and the GPU's clocks rise.
 const WARM_UP: usize = 20;
-/// The longest that nothing may finish.
+/// Maximum time without a finished tasklet.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What was measured.
+/// Measurements of an execution.
 pub(super) struct Execution {
-    /// The time of each iteration of the foreground, or of the background alone.
+    /// Duration of each iteration of the foreground, or of the background if it runs alone.
     pub(super) iterations: Vec<Duration>,
     pub(super) gaps: Gaps,
-    /// Rounds of the background, and its pieces.
+    /// Number of completed rounds and pieces of the background.
     pub(super) background_rounds: f64,
     pub(super) background_pieces: u64,
     pub(super) over_long: u64,
@@ -31,7 +31,7 @@ impl Execution {
     }
 }
 
-/// Executes `iterations` after a warm-up.
+/// Executes `iterations` iterations after a warm-up.
 pub(super) fn execute(
     device: CudaDevice,
     policy: Policy,
@@ -61,22 +61,23 @@ pub(super) fn execute(
     }
 }
 
-/// The two jobs, and what is measured of them.
+/// The two jobs and their measurements.
 struct Jobs {
     foreground: Option<JobSteps>,
     background: Option<JobSteps>,
-    /// That are to be measured.
+    /// Number of iterations to measure.
     iterations: usize,
-    /// When the host last saw that something had finished.
+    /// Time at which the host last saw a tasklet finish.
     last: Duration,
-    /// When rounds ended, from the last one of the warm-up on; this and the spans by the device's clock.
+    /// Ends of rounds on the device's clock, from the last one of the warm-up on. The spans use the
+    /// same clock.
     ends: Vec<Duration>,
     spans: Vec<Span>,
     last_end: Duration,
-    /// The policy's, and how many pieces since the warm-up take longer alone.
+    /// Bound of the policy, and the number of pieces since the warm-up that exceed it alone.
     bound: Option<Duration>,
     over_long: u64,
-    /// The background's progress when the warm-up ended.
+    /// Progress of the background at the end of the warm-up.
     before: (u64, f64),
 }
 
@@ -94,7 +95,7 @@ impl Host<CudaDevice> for Jobs {
         driver: &mut Driver<CudaDevice>,
     ) -> Result<()> {
         self.last = driver.device().now();
-        // Not when the host noticed, which can be much later.
+        // The host may notice the end much later.
         let end = driver.device_mut().last_end()?.context("when a tasklet has ended is not known")?;
         let is_foreground = tasklet.job == JobId::FOREGROUND;
         let host = if is_foreground { &mut self.foreground } else { &mut self.background };
@@ -102,10 +103,10 @@ impl Host<CudaDevice> for Jobs {
         let start = end.saturating_sub(took);
         if let Some(transfer) = step.transfer {
             let begin = end.saturating_sub(took.min(transfer));
-            self.spans.push(Span { kind: Kind::Waiting, start, end: begin });
-            self.spans.push(Span { kind: Kind::Transfer, start: begin, end });
+            self.spans.push(Span { kind: SpanKind::Waiting, start, end: begin });
+            self.spans.push(Span { kind: SpanKind::Transfer, start: begin, end });
         } else {
-            let kind = if is_foreground { Kind::Compute } else { Kind::Background };
+            let kind = if is_foreground { SpanKind::Compute } else { SpanKind::Background };
             self.spans.push(Span { kind, start, end });
         }
         let alone = step.prepared.estimate;
@@ -129,7 +130,7 @@ impl Host<CudaDevice> for Jobs {
 }
 
 impl Jobs {
-    /// Keeps the time when a round of the job that is measured has ended.
+    /// Records the end of each round of the measured job.
     fn end_rounds(&mut self) {
         let measured = self.foreground.as_ref().or(self.background.as_ref());
         let measured_rounds = measured.map_or(0, JobSteps::rounds);

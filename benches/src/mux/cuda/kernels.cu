@@ -1,4 +1,4 @@
-// The kernels of mux-bench, which stand in for a workload's kernels.
+// Kernels of mux-bench, which replace those of a workload.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -11,10 +11,8 @@ __device__ __forceinline__ u64 nanoseconds() {
 
 #define LIVE 36
 
-// Computes for a number of rounds; in `loads` of 1024 rounds every thread reads 16 bytes, all of them apart.
-//
-// LIVE values are in use throughout: with 1024 threads a block has more than half of a multiprocessor's registers, so
-// that each multiprocessor runs one block, and the number of blocks is the part of the device that a kernel has.
+// Computes for a number of rounds. In `loads` of 1024 rounds, each thread reads 16 bytes at a
+// distinct address.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 mux_compute(u32 rounds, u32 loads, const float4 *memory, u64 mask, float *sink) {
     float value[LIVE];
@@ -40,13 +38,13 @@ mux_compute(u32 rounds, u32 loads, const float4 *memory, u64 mask, float *sink) 
     float sum = 0.f;
 #pragma unroll
     for (int i = 0; i < LIVE; i++) sum += value[i];
-    // Never so, which the compiler cannot know.
+    // Always false, but unknown to the compiler.
     if (sum == 1e30f) *sink = sum;
 }
 
-// Exchanges as a collective does: a few blocks wait until the partners have come, which is a time after the end of
-// the exchange before, and then copy for a number of rounds. clock[0] is that end (0 before the first), clock[1]
-// counts the blocks that are through.
+// Exchanges like a collective: a few blocks wait for the partners, which arrive `partners_ns` after
+// the end of the previous exchange, and then copy for a number of rounds. clock[0] is that end (0
+// before the first exchange), clock[1] counts the blocks that are done.
 extern "C" __global__ void __launch_bounds__(512)
 mux_exchange(u64 *clock, u64 partners_ns, u32 rounds, const float4 *from, float4 *to, u64 mask) {
     volatile u64 *last = clock;
@@ -69,5 +67,5 @@ mux_exchange(u64 *clock, u64 partners_ns, u32 rounds, const float4 *from, float4
     }
 }
 
-// Does nothing: what a launch costs.
+// Does nothing: measures the cost of a launch.
 extern "C" __global__ void mux_nothing() {}

@@ -1,4 +1,4 @@
-//! The kernels, loaded, with the memory that they work on.
+//! Loaded kernels and their memory.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -7,21 +7,21 @@ use gpu_mux::cuda::{Argument, Context, DeviceBuffer, Function, LaunchShape, Modu
 
 pub(super) const NAMES: [&str; 3] = ["mux_compute", "mux_exchange", "mux_nothing"];
 
-/// Larger than the caches of any card so far.
+/// Size of the memory. It exceeds the caches of any GPU so far.
 pub(super) const MEMORY_BYTES: usize = 256 << 20;
-/// What a thread reads at once.
+/// Number of bytes that a thread reads at once.
 pub(super) const VECTOR_BYTES: u64 = 16;
 pub(super) const COMPUTE_THREADS: u32 = 1024;
-/// As many blocks as NCCL has channels on a card with NVLink, more or less.
+/// Approximately the number of NCCL's channels on a GPU with NVLink.
 const EXCHANGE_BLOCKS: u32 = 16;
 const EXCHANGE_THREADS: u32 = 512;
 
-/// Some milliseconds.
+/// Number of rounds that take some milliseconds.
 const LOADING_ROUNDS: u32 = 20_000;
 
 /// The kernels of `kernels.cu`.
 ///
-/// Graphs that launch them must not outlive this.
+/// Graphs that launch them must not outlive this object.
 pub(super) struct Kernels {
     compute: Function,
     exchange: Function,
@@ -31,25 +31,25 @@ pub(super) struct Kernels {
     pub(super) multiprocessors: u32,
 }
 
-/// A launch of the kernel that computes.
+/// A launch of the compute kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Compute {
     pub(super) blocks: u32,
     pub(super) rounds: u32,
-    /// In so many of 1024 rounds every thread reads a vector.
+    /// Number of rounds out of 1024 in which each thread reads a vector.
     pub(super) loads: u32,
 }
 
-/// A launch of the kernel that exchanges.
+/// A launch of the exchange kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exchange {
-    /// How long after the end of the exchange before it the partners come.
+    /// Time from the end of the previous exchange to the partners' arrival.
     pub(super) partners_after: Duration,
     pub(super) rounds: u32,
 }
 
 impl Kernels {
-    /// `memory_bytes` is a power of two.
+    /// Loads the kernels. `memory_bytes` is a power of two.
     pub(super) fn load(
         context: &Context,
         ptx: &str,
@@ -77,7 +77,8 @@ impl Kernels {
             Argument::U64(self.mask()),
             Argument::U64(self.memory.address()),
         ];
-        // SAFETY: these are its arguments; places are masked; kernel and memory are kept with the graphs.
+        // SAFETY: the arguments are the kernel's; addresses are masked; graphs keep kernel and
+        // memory alive.
         unsafe { self.compute.launch(stream, shape, &arguments) }
     }
 
@@ -92,17 +93,18 @@ impl Kernels {
             Argument::U64(self.memory.address() + half),
             Argument::U64(self.mask() >> 1),
         ];
-        // SAFETY: these are its arguments; places are masked; kernel and memory are kept with the graphs.
+        // SAFETY: the arguments are the kernel's; addresses are masked; graphs keep kernel and
+        // memory alive.
         unsafe { self.exchange.launch(stream, shape, &arguments) }
     }
 
     pub(super) fn nothing(&self, stream: &Stream) -> Result<()> {
         let shape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
-        // SAFETY: it has no arguments and touches no memory; the kernel is kept with the graphs.
+        // SAFETY: the kernel has no arguments and accesses no memory; graphs keep it alive.
         unsafe { self.nothing.launch(stream, shape, &[]) }
     }
 
-    /// Lets the whole card compute for at least so long. It waits.
+    /// Computes on the whole GPU for at least `time`, and waits for it.
     pub(super) fn load_card(&self, stream: &Stream, time: Duration) -> Result<()> {
         let begin = Instant::now();
         let launch = Compute { blocks: self.multiprocessors, rounds: LOADING_ROUNDS, loads: 64 };
@@ -113,14 +115,15 @@ impl Kernels {
         Ok(())
     }
 
-    /// Forgets when the last exchange ended, so that the next one counts from its own start. It waits.
+    /// Clears the end of the last exchange, so that the next one counts from its own start. Waits
+    /// for it.
     pub(super) fn reset(&self, stream: &Stream) -> Result<()> {
         self.clock.fill(stream, 0)?;
         self.memory.fill(stream, 0)?;
         stream.synchronize()
     }
 
-    /// The number of vectors, which is a power of two, less one.
+    /// Returns the number of vectors, which is a power of two, minus one.
     fn mask(&self) -> u64 {
         self.memory.size_bytes() as u64 / VECTOR_BYTES - 1
     }

@@ -1,11 +1,12 @@
-//! A card: the workload's kernels are replaced by kernels that take as long and ask for as much of the device.
+//! Measurement on a GPU. The workload's kernels are replaced by kernels of the same duration and
+//! resource demand.
 
 mod card;
-mod chains;
+mod chain_calibration;
 mod compile;
 mod execution;
 mod kernels;
-mod rounds;
+mod launch_calibration;
 mod sharing;
 mod spans;
 mod steps;
@@ -20,38 +21,38 @@ use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
 use gpu_mux::{Jobs, Policy, Workload};
 
 use crate::mux::row::{Alone, Collocated, row, times};
-use crate::mux::task::{CardOptions, Task};
+use crate::mux::task::{BenchTask, CardOptions};
 use crate::mux::{MuxReport, MuxRow};
 use crate::progress;
 use crate::report_file::micros;
 use card::Card;
 use execution::Execution;
 use kernels::{Kernels, MEMORY_BYTES};
-use rounds::Rounds;
+use launch_calibration::LaunchCalibration;
 
-/// How much of the card is used.
+/// Amount of memory and warm-up time.
 struct Extent {
-    /// What the kernels read and write: a power of two.
+    /// Size of the kernels' memory, a power of two.
     memory_bytes: usize,
-    /// How long the card computes before anything is measured, so that its clocks have come up.
+    /// Time for which the GPU computes before the measurement, so that its clocks rise.
     load: Duration,
 }
 
 const WHOLE: Extent = Extent { memory_bytes: MEMORY_BYTES, load: Duration::from_millis(1500) };
 
-/// Measures the workload on the first card.
-pub(crate) fn measure(workload: &Workload, options: CardOptions, task: &Task<'_>) -> Result<MuxReport> {
+/// Measures the workload on the first GPU.
+pub(crate) fn measure(workload: &Workload, options: CardOptions, task: &BenchTask<'_>) -> Result<MuxReport> {
     measure_on(&CudaLibrary::open()?, compile::compile, &WHOLE, workload, options, task)
 }
 
-/// The same with a driver and kernels of the caller's.
+/// Like [`measure`], with a given driver and kernels.
 fn measure_on(
     library: &CudaLibrary,
     ptx: impl FnOnce(&Capabilities) -> Result<String>,
     extent: &Extent,
     workload: &Workload,
     options: CardOptions,
-    task: &Task<'_>,
+    task: &BenchTask<'_>,
 ) -> Result<MuxReport> {
     let context = Context::open(library, 0)?;
     let measured = measure_in(&context, ptx, extent, workload, options, task);
@@ -67,19 +68,19 @@ fn measure_in(
     extent: &Extent,
     workload: &Workload,
     options: CardOptions,
-    task: &Task<'_>,
+    task: &BenchTask<'_>,
 ) -> Result<MuxReport> {
     let capabilities = context.capabilities()?;
     let ptx = ptx(&capabilities)?;
     let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, extent.memory_bytes)?);
     let stream = Stream::new(context, Priority::Background)?;
     kernels.load_card(&stream, extent.load)?;
-    let mut rounds = Rounds::measure(&kernels, &stream)?;
-    let mut calibration = chains::calibrate(&kernels, &rounds, &stream)?;
+    let mut rounds = LaunchCalibration::measure(&kernels, &stream)?;
+    let mut calibration = chain_calibration::calibrate(&kernels, &rounds, &stream)?;
     calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
     let mut card = Card { context, kernels: &kernels, stream: &stream, workload, rounds, options };
     let rows = measure_policies(&mut card, task)?;
-    calibration.kernels_off = card.rounds.off();
+    calibration.kernels_off = card.rounds.time_errors();
     let version = capabilities.driver_version;
     let (name, major, minor) = (context.device_name()?, version / 1000, version % 1000 / 10);
     let mut report =
@@ -88,8 +89,9 @@ fn measure_in(
     Ok(report)
 }
 
-/// Each policy between two measurements of the foreground alone, since clocks and temperature change.
-fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>> {
+/// Measures each policy between two measurements of the foreground alone, because clocks and
+/// temperature change.
+fn measure_policies(card: &mut Card<'_>, task: &BenchTask<'_>) -> Result<Vec<MuxRow>> {
     let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
     let background = card.execute(uncut, Jobs::Background, task.iterations)?;
     let background_samples_per_s = samples_per_s(card.workload, &background);
@@ -101,10 +103,10 @@ fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>>
         let both = card.execute(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
         let after = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
         let drift = Some(after.median() / before.median() - 1.0);
-        let alone = Alone { foreground: before.and(&after), drift, background_samples_per_s };
+        let alone = Alone { foreground: before.merged(&after), drift, background_samples_per_s };
         let measured = row(name, false, &alone, &collocated(card.workload, &both)?);
-        // Whatever ends this before all are measured, what took long is said.
-        progress.suspend(|| eprintln!("{}", said(&measured)));
+        // Each row is printed at once, in case the command is interrupted.
+        progress.suspend(|| eprintln!("{}", summary(&measured)));
         rows.push(measured);
         before = after;
         progress.inc(1);
@@ -113,12 +115,13 @@ fn measure_policies(card: &mut Card<'_>, task: &Task<'_>) -> Result<Vec<MuxRow>>
     Ok(rows)
 }
 
-/// A policy in a line.
-fn said(row: &MuxRow) -> String {
+/// Returns a line on a policy.
+fn summary(row: &MuxRow) -> String {
     let MuxRow { foreground_slowdown: median, foreground_slowdown_p99: p99, .. } = row;
     let idle = row.background_share_of_idle * 100.0;
     format!(
-        "{}: foreground {median:.3} times as long, 99th percentile {p99:.3}; background in {idle:.1}% of its idle time",
+        "{}: foreground {median:.3} times as long, 99th percentile {p99:.3}; background in {idle:.1}% \
+         of its idle time",
         row.policy
     )
 }

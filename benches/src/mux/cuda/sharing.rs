@@ -1,4 +1,4 @@
-//! What kernels do to each other, to be compared with what the virtual device makes of them.
+//! Measurement of the interference between kernels, for comparison with the virtual device.
 
 use std::time::Duration;
 
@@ -7,20 +7,24 @@ use gpu_mux::Kernel;
 use gpu_mux::cuda::{Context, Event, Priority, Stream};
 
 use super::kernels::{Compute, Kernels};
-use super::rounds::Rounds;
+use super::launch_calibration::LaunchCalibration;
 use crate::mux::Sharing;
 use crate::report_file::micros;
 
 const RUNS: usize = 11;
-/// How much of the memory's bandwidth each of the two kernels asks for.
+/// Fraction of the memory bandwidth that each of the two kernels uses.
 const DEMAND: f64 = 0.7;
 const BLOCK: Duration = Duration::from_micros(25);
-/// The kernel that comes later, and those before it.
+/// Duration of the later kernel, and of those before it.
 const SHORT: Duration = Duration::from_micros(25);
 const LONG: Duration = Duration::from_millis(1);
 
-/// Nothing else runs on the card.
-pub(super) fn measure(context: &Context, kernels: &Kernels, rounds: &mut Rounds<'_>) -> Result<Sharing> {
+/// Measures the interference. The GPU must have no other work.
+pub(super) fn measure(
+    context: &Context,
+    kernels: &Kernels,
+    rounds: &mut LaunchCalibration<'_>,
+) -> Result<Sharing> {
     let (equal, urgent) =
         (Stream::new(context, Priority::Background)?, Stream::new(context, Priority::Foreground)?);
     let background = Stream::new(context, Priority::Background)?;
@@ -43,7 +47,8 @@ pub(super) fn measure(context: &Context, kernels: &Kernels, rounds: &mut Rounds<
     })
 }
 
-/// The median time of `later`, launched when `count` times `before` has just been launched on another stream.
+/// Returns the median duration of `later`, launched directly after `count` launches of `before` on
+/// another stream.
 fn beside(
     kernels: &Kernels,
     stream: &Stream,

@@ -1,10 +1,10 @@
-//! What the device did when, and what came of it.
+//! Spans of activity on the device, and their sums.
 
 use std::time::Duration;
 
-/// What was on the device.
+/// Activity on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpanKind {
     /// The foreground computes.
     Compute,
     /// The foreground transfers.
@@ -14,51 +14,51 @@ pub(super) enum Kind {
     Background,
 }
 
-/// From when to when it was there.
+/// Time span of an activity.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
-    pub(super) kind: Kind,
+    pub(super) kind: SpanKind,
     pub(super) start: Duration,
     pub(super) end: Duration,
 }
 
-/// Time by what the foreground does, and the background's part of it.
+/// Time by the foreground's activity, and the part of it with a background tasklet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Gaps {
     /// The foreground neither computes nor transfers.
     pub(super) idle: Duration,
     pub(super) background_in_idle: Duration,
-    /// The part of it in which a communication waits for its partners.
+    /// Idle time in which a communication waits for its partners.
     pub(super) waiting: Duration,
-    /// It transfers and does not compute.
+    /// The foreground transfers and does not compute.
     pub(super) transfer: Duration,
     pub(super) background_in_transfer: Duration,
 }
 
-/// Adds up what was between `from` and `to`. O(n log n) for n spans.
+/// Sums the activities between `from` and `to`. O(n log n) for n spans.
 pub(super) fn gaps(spans: &[Span], from: Duration, to: Duration) -> Gaps {
     let mut events: Vec<_> = spans
         .iter()
         .map(|span| Span { start: span.start.clamp(from, to), end: span.end.clamp(from, to), ..*span })
         .flat_map(|span| [(span.start, span.kind, 1), (span.end, span.kind, -1)])
         .collect();
-    events.push((to, Kind::Compute, 0));
+    events.push((to, SpanKind::Compute, 0));
     events.sort_by_key(|(time, ..)| *time);
     let mut found = Gaps::default();
-    let (mut now, mut there) = (from, [0_i32; 4]);
+    let (mut now, mut active) = (from, [0_i32; 4]);
     for (time, kind, change) in events {
         let passed = time.saturating_sub(now);
-        let background = if there[Kind::Background as usize] > 0 { passed } else { Duration::ZERO };
-        let there_is = |kind: Kind| there[kind as usize] > 0;
-        if !there_is(Kind::Compute) && there_is(Kind::Transfer) {
+        let background = if active[SpanKind::Background as usize] > 0 { passed } else { Duration::ZERO };
+        let is_active = |kind: SpanKind| active[kind as usize] > 0;
+        if !is_active(SpanKind::Compute) && is_active(SpanKind::Transfer) {
             found.transfer += passed;
             found.background_in_transfer += background;
-        } else if !there_is(Kind::Compute) {
+        } else if !is_active(SpanKind::Compute) {
             found.idle += passed;
             found.background_in_idle += background;
-            found.waiting += if there_is(Kind::Waiting) { passed } else { Duration::ZERO };
+            found.waiting += if is_active(SpanKind::Waiting) { passed } else { Duration::ZERO };
         }
-        there[kind as usize] += change;
+        active[kind as usize] += change;
         now = time;
     }
     found
@@ -69,16 +69,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_counted_once_whatever_overlaps() {
+    fn overlapping_spans_are_counted_once() {
         let ms = Duration::from_millis;
         let span = |kind, start, end| Span { kind, start: ms(start), end: ms(end) };
         let spans = [
-            span(Kind::Compute, 0, 20),
-            span(Kind::Transfer, 15, 30),
-            span(Kind::Waiting, 32, 55),
-            span(Kind::Background, 18, 35),
-            span(Kind::Background, 33, 60),
-            span(Kind::Compute, 50, 70),
+            span(SpanKind::Compute, 0, 20),
+            span(SpanKind::Transfer, 15, 30),
+            span(SpanKind::Waiting, 32, 55),
+            span(SpanKind::Background, 18, 35),
+            span(SpanKind::Background, 33, 60),
+            span(SpanKind::Compute, 50, 70),
         ];
         let expected = Gaps {
             idle: ms(20),

@@ -1,31 +1,31 @@
-//! The steps of a job: what it offers, and when.
+//! Steps of a job, and the order in which they are offered.
 
 use std::time::Duration;
 
 use gpu_mux::cuda::{Prepared, Work};
 use gpu_mux::{Communication, JobId, Lane, Tasklet, TaskletId};
 
-/// Background pieces that their host is ahead of the device.
+/// Number of background pieces that are offered ahead of the device.
 const PIECES_AHEAD: u64 = 32;
 
-/// A step of what a job does over and over.
+/// A step of a job's round.
 pub(super) struct PreparedStep {
     pub(super) lane: Lane,
     pub(super) communication: Communication,
-    /// The step on the other lane that it waits for.
+    /// Step on the other lane that it waits for.
     pub(super) after: Option<usize>,
-    /// How long it transfers, if that is what it does.
+    /// Transfer time, if it is a communication.
     pub(super) transfer: Option<Duration>,
     pub(super) prepared: Prepared,
 }
 
-/// Offers the steps of a job, round after round.
+/// Steps of a job, which are offered round after round.
 pub(super) struct JobSteps {
     job: JobId,
     pub(super) steps: Vec<PreparedStep>,
     offered: u64,
     finished: u64,
-    /// The estimates of the steps that have finished, and of a round.
+    /// Sum of the estimates of the finished steps, and of one round.
     finished_time: Duration,
     round_time: Duration,
 }
@@ -36,8 +36,8 @@ impl JobSteps {
         Self { job, steps, offered: 0, finished: 0, finished_time: Duration::ZERO, round_time }
     }
 
-    /// The next tasklet, if it is time for it: the foreground's host is one round ahead of the device, the
-    /// background's some pieces.
+    /// Returns the next tasklet, unless enough are offered: the foreground is one round ahead of
+    /// the device, the background some pieces.
     pub(super) fn next(&mut self) -> Option<(Tasklet, Work)> {
         let steps = self.steps.len() as u64;
         let enough = if self.job.is_foreground() {
@@ -63,7 +63,8 @@ impl JobSteps {
         Some((tasklet, step.prepared.work.clone()))
     }
 
-    /// What a step waits for on the other lane: a step of its round, or the last one of the round before.
+    /// Returns the tasklet on the other lane that a step waits for: a step of its round, or the
+    /// last one of the previous round.
     fn after(&self, number: u64, index: usize) -> Option<TaskletId> {
         let lane = self.steps[index].lane;
         let begin = number - index as u64;
@@ -73,7 +74,7 @@ impl JobSteps {
         number.map(|number| TaskletId { job: self.job, number })
     }
 
-    /// Takes in that a tasklet has finished, and gives its step.
+    /// Records that a tasklet has finished, and returns its step.
     pub(super) fn finish(&mut self, tasklet: TaskletId) -> &PreparedStep {
         self.finished += 1;
         let step = &self.steps[(tasklet.number % self.steps.len() as u64) as usize];
@@ -85,7 +86,7 @@ impl JobSteps {
         (self.finished / self.steps.len() as u64) as usize
     }
 
-    /// Tasklets that have finished, and how many rounds they are, by the time that they take.
+    /// Returns the number of finished tasklets, and the number of rounds by estimated time.
     pub(super) fn progress(&self) -> (u64, f64) {
         (self.finished, self.finished_time.as_secs_f64() / self.round_time.as_secs_f64().max(1e-9))
     }

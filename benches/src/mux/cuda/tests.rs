@@ -1,4 +1,4 @@
-//! The measurement on an emulated driver, whose kernels take 10 us whatever their arguments.
+//! Measurement on an emulated driver, whose kernels take 10 us for any arguments.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use gpu_mux::{Policy, Workload};
 
 use super::{Extent, kernels, measure_on};
 use crate::mux::MuxReport;
-use crate::mux::task::{CardOptions, Task};
+use crate::mux::task::{BenchTask, CardOptions};
 
 const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few layers",
  "foreground": {"samples": 32, "steps": [
@@ -19,7 +19,7 @@ const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few laye
    {"name": "c", "lane": "compute", "kernels": [{"time_us": 50, "share": 1, "memory": 0.3},
                                                  {"time_us": 400, "share": 0.2, "memory": 0.9}]}]}}"#;
 
-/// The kernels' names and arguments, with nothing in them.
+/// Returns PTX of kernels with the same names and arguments and empty bodies.
 fn ptx() -> String {
     let arguments = [".u32 .u32 .u64 .u64 .u64", ".u64 .u64 .u32 .u64 .u64 .u64", ""];
     let kernel = |(name, arguments): (&str, &str)| {
@@ -32,7 +32,7 @@ fn ptx() -> String {
     format!(".version 8.0\n.target sm_90\n.address_size 64\n{kernels}")
 }
 
-/// Over before the first launches are.
+/// Shorter than the first launches.
 const ONE_ROUND: Duration = Duration::from_nanos(1);
 
 fn measure_on_emulator(
@@ -44,7 +44,7 @@ fn measure_on_emulator(
     let library = CudaLibrary::open_first_of(&[Emulator::library()?])?;
     let workload = Workload::from_json(WORKLOAD)?;
     let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
-    let task = Task { policies, iterations };
+    let task = BenchTask { policies, iterations };
     let extent = Extent { memory_bytes: 1 << 16, load: ONE_ROUND };
     measure_on(&library, |_| Ok(ptx()), &extent, &workload, card, &task)
 }
@@ -54,7 +54,7 @@ fn presets() -> Vec<(String, Policy)> {
 }
 
 #[test]
-fn every_policy_is_measured_and_nothing_is_left_behind() {
+fn every_policy_is_measured_without_leaks() {
     let (emulator, policies) = (Emulator::new().unwrap(), presets());
     let report = measure_on_emulator(&emulator, &policies, 5).unwrap();
 
@@ -71,20 +71,20 @@ fn every_policy_is_measured_and_nothing_is_left_behind() {
     assert!(report.rows.iter().any(|row| row.background_pieces > 0));
     let calibration = report.calibration.unwrap();
     assert_eq!(calibration.chains.len(), 8);
-    // A kernel of 400 us is run as one of 10 us here, which does not stay hidden.
+    // The emulator runs a kernel of 400 us in 10 us, which is reported.
     assert!(calibration.kernels_off.is_some_and(|off| off.together > 0.5 && off.farthest > 0.9));
     assert!(calibration.sharing.unwrap().memory_slowdown > 0.0);
 }
 
 #[test]
-fn an_error_ends_the_measurement_and_nothing_is_left_behind() {
+fn an_error_ends_the_measurement_without_leaks() {
     let policies = [("default".to_owned(), Policy::default())];
     let calls = {
         let emulator = Emulator::new().unwrap();
         measure_on_emulator(&emulator, &policies, 1).unwrap();
         emulator.calls()
     };
-    // How often the end of work is asked for is never the same: not up to the last call.
+    // The number of queries for completion varies, so the last calls are not tested.
     for call in (1..calls * 3 / 4).step_by(calls as usize / 16) {
         let emulator = Emulator::new().unwrap();
         emulator.fail_call(call, 999);
@@ -92,7 +92,7 @@ fn an_error_ends_the_measurement_and_nothing_is_left_behind() {
             Err(error) => {
                 assert!(format!("{error:#}").contains("CUDA_ERROR_UNKNOWN"), "call {call}: {error:#}");
             }
-            // No more than a question whether there are green contexts.
+            // Only the query for green contexts may fail.
             Ok(_) => {
                 assert!(emulator.log()[call as usize - 1].contains("cuDeviceGetDevResource"), "call {call}");
             }

@@ -1,4 +1,4 @@
-//! What the virtual device's parameters are fitted from.
+//! Calibration: chains of kernels, to which the virtual device's parameters are fitted.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -6,22 +6,28 @@ use std::time::{Duration, Instant};
 use gpu_mux::cuda::{Event, Result, Stopwatch, Stream};
 
 use super::kernels::{Compute, Kernels};
-use super::rounds::Rounds;
+use super::launch_calibration::LaunchCalibration;
 use crate::mux::{Calibration, Chain};
 use crate::report_file::micros;
 use crate::statistics::Distribution;
 
-/// Longer than the host takes for a launch, so that the device does not wait for the host.
+/// Duration of the kernel. It exceeds the launch time, so that the device does not wait for the
+/// host.
 const KERNEL: Duration = Duration::from_micros(20);
-/// Short of the number of launches that a stream takes in before the host has to wait.
+/// Lengths of the chains, below the number of launches that a stream queues before the host blocks.
 const LENGTHS: [u32; 4] = [1, 8, 32, 128];
 const RUNS: usize = 21;
 const TIMED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(20);
-/// CUDA's default for `CUDA_DEVICE_MAX_CONNECTIONS`.
+/// Default of `CUDA_DEVICE_MAX_CONNECTIONS`.
 const HARDWARE_QUEUES: u32 = 8;
 
-/// Times chains of kernels of a known length, one by one and as graphs. The stream has nothing else to do.
-pub(super) fn calibrate(kernels: &Kernels, rounds: &Rounds<'_>, stream: &Stream) -> Result<Calibration> {
+/// Times chains of kernels of a known duration, launched one by one and as graphs. The stream must
+/// have no other work.
+pub(super) fn calibrate(
+    kernels: &Kernels,
+    rounds: &LaunchCalibration<'_>,
+    stream: &Stream,
+) -> Result<Calibration> {
     let kernel = rounds.block(KERNEL);
     let enqueue = |stream: &Stream, length| (0..length).try_for_each(|_| kernels.compute(stream, kernel));
     let mut chains = Vec::new();
@@ -43,7 +49,8 @@ pub(super) fn calibrate(kernels: &Kernels, rounds: &Rounds<'_>, stream: &Stream)
     })
 }
 
-/// How long the kernel takes without its launch: by how much longer it takes to do the same twice, in microseconds.
+/// Returns the duration of the kernel without its launch in microseconds: the difference between
+/// twice the rounds and once.
 fn alone(kernels: &Kernels, kernel: Compute, stream: &Stream) -> Result<f64> {
     let stopwatch = Stopwatch::new(stream)?;
     let time =
@@ -60,7 +67,7 @@ fn chain(
 ) -> Result<Chain> {
     let end = Event::untimed(stream)?;
     let (mut launches, mut totals) = (Vec::new(), Vec::new());
-    // The first one is not counted: a graph is uploaded with it.
+    // The first run is not counted, because it uploads the graph.
     for run in 0..=RUNS {
         stream.synchronize()?;
         let begin = Instant::now();
@@ -76,7 +83,7 @@ fn chain(
     Ok(Chain { captured, kernels, launch_us: median(launches), total_us: median(totals) })
 }
 
-/// In microseconds.
+/// Returns the median in microseconds.
 fn median(times: Vec<Duration>) -> f64 {
     Distribution::of(times.into_iter().map(micros)).map_or(0.0, |times| times.median())
 }

@@ -1,35 +1,36 @@
-//! What is measured: one operation, on one rank, over and over.
+//! Operations that are measured, and the ranks that execute them.
 
 use std::collections::TryReserveError;
 use std::hint::black_box;
 
 use collectives::{CollectiveKind, Communicator, ReduceOp};
 
-/// One rank of a group that works on `f32`.
-pub(crate) trait Contender {
+/// A rank of a group that operates on `f32`.
+pub(crate) trait BenchRank {
     fn rank(&self) -> usize;
 
     fn size(&self) -> usize;
 
-    /// Does the operation once. Allocates nothing.
+    /// Executes the operation once, without an allocation.
     fn collective(&mut self, collective: CollectiveKind, buffers: &mut Buffers) -> anyhow::Result<()>;
 
     fn barrier(&mut self) -> anyhow::Result<()>;
 
-    /// The maximum over the ranks, the same to the bit on all of them.
-    fn largest(&mut self, mine: f32) -> anyhow::Result<f32>;
+    /// Returns the maximum of `value` over the ranks, bitwise identical on all of them.
+    fn max_over_ranks(&mut self, value: f32) -> anyhow::Result<f32>;
 }
 
-/// What a rank does over and over.
+/// Operation of a rank in a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum BenchOperation {
     Collective(CollectiveKind),
-    /// Reads its buffer and writes another as large: what no all-reduce can do without.
+    /// Copies a buffer to another one: the memory traffic that an all-reduce needs at least.
     Copy,
 }
 
-impl Work {
-    /// What a rank sends from and receives into; in place where there is nothing for the latter.
+impl BenchOperation {
+    /// Returns the number of elements of the send and the receive buffer. The latter is 0 for
+    /// operations in place.
     pub(crate) fn elements(self, bytes: u64, ranks: usize) -> (usize, usize) {
         let whole = bytes as usize / size_of::<f32>();
         let part = whole / ranks;
@@ -41,9 +42,9 @@ impl Work {
         }
     }
 
-    pub(crate) fn run(self, contender: &mut impl Contender, buffers: &mut Buffers) -> anyhow::Result<()> {
+    pub(crate) fn run(self, bench_rank: &mut impl BenchRank, buffers: &mut Buffers) -> anyhow::Result<()> {
         match self {
-            Self::Collective(collective) => contender.collective(collective, buffers),
+            Self::Collective(collective) => bench_rank.collective(collective, buffers),
             Self::Copy => {
                 black_box(&mut buffers.receive).copy_from_slice(black_box(&buffers.send));
                 Ok(())
@@ -52,19 +53,21 @@ impl Work {
     }
 }
 
-/// A rank's memory.
+/// Buffers of a rank.
 pub(crate) struct Buffers {
     pub(crate) send: Vec<f32>,
-    /// Empty for operations that work in place.
+    /// Empty for operations in place.
     pub(crate) receive: Vec<f32>,
-    /// Elements to and from each rank, for an all-to-all.
+    /// Number of elements to and from each rank in an all-to-all.
     pub(crate) counts: Vec<usize>,
 }
 
 impl Buffers {
+    /// Allocates the buffers of an operation.
+    ///
     /// # Errors
-    /// Where there is no memory for them.
-    pub(crate) fn new(work: Work, bytes: u64, ranks: usize) -> Result<Self, TryReserveError> {
+    /// If the allocation fails.
+    pub(crate) fn new(work: BenchOperation, bytes: u64, ranks: usize) -> Result<Self, TryReserveError> {
         let (send, receive) = work.elements(bytes, ranks);
         let counts = vec![bytes as usize / size_of::<f32>() / ranks; ranks];
         Ok(Self { send: zeros(send)?, receive: zeros(receive)?, counts })
@@ -82,8 +85,8 @@ fn zeros(elements: usize) -> Result<Vec<f32>, TryReserveError> {
     Ok(buffer)
 }
 
-/// Communicators of `collectives` whose ranks hold host memory.
-impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Contender for C {
+/// Communicators of `collectives` on host memory.
+impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> BenchRank for C {
     fn rank(&self) -> usize {
         collectives::Group::rank(self)
     }
@@ -118,9 +121,9 @@ impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Contender for C {
         Ok(collectives::Group::barrier(self, &mut ())?)
     }
 
-    fn largest(&mut self, mine: f32) -> anyhow::Result<f32> {
-        let mut largest = vec![mine];
-        self.all_reduce(&mut largest, ReduceOp::Max, &mut ())?;
-        Ok(largest[0])
+    fn max_over_ranks(&mut self, value: f32) -> anyhow::Result<f32> {
+        let mut max = vec![value];
+        self.all_reduce(&mut max, ReduceOp::Max, &mut ())?;
+        Ok(max[0])
     }
 }

@@ -1,15 +1,15 @@
-//! Real arithmetic, in units.
+//! Arithmetic in units of one matrix product.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Rows and columns of the matrices: small enough to stay in a core's caches.
+/// Number of rows and columns of the matrices, small enough for a core's caches.
 const SIDE: usize = 48;
 
-/// How often the unit is timed; the shortest counts, since whatever disturbs it makes it longer.
+/// Number of timings of a unit. The minimum counts, because disturbances only increase it.
 const TRIALS: usize = 200;
 
-/// Two matrices that are multiplied over and over.
+/// Two matrices that are multiplied repeatedly.
 pub(super) struct Matrices {
     left: Vec<f32>,
     right: Vec<f32>,
@@ -22,8 +22,8 @@ impl Matrices {
         Self { left: values(5), right: values(11), product: vec![0.0; SIDE * SIDE] }
     }
 
-    /// So many units of work that depend on `input`, one product each; what comes out is from 0 to 1.
-    pub(super) fn work(&mut self, units: usize, input: f32) -> f32 {
+    /// Executes `units` products that depend on `input`. Returns a value from 0 to 1.
+    pub(super) fn multiply_units(&mut self, units: usize, input: f32) -> f32 {
         self.left[0] = input;
         for _ in 0..units {
             self.multiply();
@@ -45,12 +45,12 @@ impl Matrices {
     }
 }
 
-/// How long a unit takes on an undisturbed core.
+/// Returns the duration of a unit on an undisturbed core.
 pub(super) fn unit() -> Duration {
     let mut matrices = Matrices::new();
     let time = |_| {
         let began = Instant::now();
-        matrices.work(1, 0.5);
+        matrices.multiply_units(1, 0.5);
         began.elapsed()
     };
     (0..TRIALS).map(time).min().unwrap_or_default().max(Duration::from_nanos(1))

@@ -1,4 +1,4 @@
-//! How many rounds of the kernels are how long on this card.
+//! Calibration of the kernels' durations on the GPU.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -8,39 +8,40 @@ use gpu_mux::Kernel;
 use gpu_mux::cuda::{Result, Stopwatch, Stream};
 
 use super::kernels::{COMPUTE_THREADS, Compute, Exchange, Kernels, VECTOR_BYTES};
-use crate::mux::KernelsOff;
+use crate::mux::KernelTimeErrors;
 use crate::report_file::micros;
 
-/// Launches that are timed together, so that what a launch costs shows little.
-const REPEATED: u32 = 8;
+/// Number of launches that are timed together, so that launch overhead matters little.
+const LAUNCHES_PER_RUN: u32 = 8;
 const RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4);
-/// Rounds of the probes.
+/// Number of rounds of a probe.
 const PROBE: u32 = 2_000;
-/// Corrections by what a kernel was measured to take.
+/// Number of corrections by the measured duration of a kernel.
 const CORRECTIONS: u32 = 2;
-/// How long a block of a kernel that fills the device takes, about: the grain in which multiprocessors change hands.
+/// Approximate duration of a block of a kernel that fills the device. Multiprocessors change
+/// kernels after a block.
 const BLOCK: Duration = Duration::from_micros(25);
-const MOST_WAVES: u32 = 64;
+const MAX_WAVES: u32 = 64;
 
-/// What was found out about the card.
-pub(super) struct Rounds<'a> {
+/// Measured speeds of the GPU, and launches found with them.
+pub(super) struct LaunchCalibration<'a> {
     kernels: &'a Kernels,
     stream: &'a Stream,
-    /// One launch after another of nothing.
+    /// Time of one of several consecutive launches of the empty kernel.
     launch: Duration,
-    /// A round that computes, in seconds.
+    /// Time of a compute round in seconds.
     round_s: f64,
-    /// What all multiprocessors read together, in bytes by second.
+    /// Bandwidth of reads by all multiprocessors in bytes a second.
     bandwidth: f64,
-    /// A round of copying, in seconds.
+    /// Time of a copy round in seconds.
     copy_round_s: f64,
-    known: HashMap<[u64; 3], Compute>,
-    /// What the kernels that are known should take, and do.
+    launches: HashMap<[u64; 3], Compute>,
+    /// Expected and measured duration (in seconds) of each kernel in `launches`.
     took: Vec<(Duration, f64)>,
 }
 
-impl<'a> Rounds<'a> {
-    /// Measures the card. The stream has nothing else to do.
+impl<'a> LaunchCalibration<'a> {
+    /// Measures the GPU. The stream must have no other work.
     pub(super) fn measure(kernels: &'a Kernels, stream: &'a Stream) -> Result<Self> {
         kernels.reset(stream)?;
         let mut found = Self {
@@ -50,7 +51,7 @@ impl<'a> Rounds<'a> {
             round_s: 0.0,
             bandwidth: 0.0,
             copy_round_s: 0.0,
-            known: HashMap::new(),
+            launches: HashMap::new(),
             took: Vec::new(),
         };
         found.launch = found.time(&|stream| kernels.nothing(stream))?;
@@ -66,11 +67,11 @@ impl<'a> Rounds<'a> {
         Ok(found)
     }
 
-    /// The launch that takes as long as a workload's kernel, by what was measured. What fills the device has several
-    /// waves of blocks, anything else one.
+    /// Returns a launch with the duration of a workload's kernel, corrected by measurements. A
+    /// kernel that fills the device has several waves of blocks, any other one wave.
     pub(super) fn compute(&mut self, kernel: &Kernel) -> Result<Compute> {
         let key = [kernel.time().as_nanos() as u64, kernel.share().to_bits(), kernel.memory().to_bits()];
-        if let Some(&known) = self.known.get(&key) {
+        if let Some(&known) = self.launches.get(&key) {
             return Ok(known);
         }
         let kernels = self.kernels;
@@ -83,40 +84,42 @@ impl<'a> Rounds<'a> {
         let found = self.launch_of(kernel, rounds);
         let took = self.seconds(&|stream| kernels.compute(stream, found))?;
         self.took.push((kernel.time(), took));
-        self.known.insert(key, found);
+        self.launches.insert(key, found);
         Ok(found)
     }
 
-    /// How far the kernels are from those of the workload; `None` before there are any.
-    pub(super) fn off(&self) -> Option<KernelsOff> {
+    /// Returns the errors of the replacement kernels' durations. `None` if there are none.
+    pub(super) fn time_errors(&self) -> Option<KernelTimeErrors> {
         let difference = |&(expected, took): &(Duration, f64)| (took - expected.as_secs_f64()).abs();
         let part = |kernel: &(Duration, f64)| difference(kernel) / kernel.0.as_secs_f64().max(1e-9);
         let farthest = self.took.iter().max_by(|a, b| part(a).total_cmp(&part(b)))?;
         let all: Duration = self.took.iter().map(|(expected, _)| *expected).sum();
         let together = self.took.iter().map(difference).sum::<f64>() / all.as_secs_f64().max(1e-9);
-        Some(KernelsOff { together, farthest: part(farthest), farthest_us: micros(farthest.0) })
+        Some(KernelTimeErrors { together, farthest: part(farthest), farthest_us: micros(farthest.0) })
     }
 
-    /// A block that computes for about `time`.
+    /// Returns a launch of one block that computes for about `time`.
     pub(super) fn block(&self, time: Duration) -> Compute {
         let rounds = (time.as_secs_f64() / self.round_s).clamp(1.0, f64::from(u32::MAX / 2));
         Compute { blocks: 1, rounds: rounds as u32, loads: 0 }
     }
 
-    /// The launch that transfers as long as a workload's communication once its partners are there.
+    /// Returns a launch with the transfer time of a workload's communication, after its partners
+    /// have arrived.
     pub(super) fn exchange(&self, transfer: Duration, partners_after: Duration) -> Exchange {
         let rounds = (transfer.as_secs_f64() / self.copy_round_s).round().max(1.0);
         Exchange { partners_after, rounds: rounds as u32 }
     }
 
-    /// The device's time for one of several launches that follow each other, less that of nothing.
+    /// Returns the device's time of one of several consecutive launches, minus that of an empty
+    /// kernel.
     fn time(&self, enqueue: &dyn Fn(&Stream) -> Result<()>) -> Result<Duration> {
         let all = Stopwatch::new(self.stream)?
-            .median(RUNS, |stream| (0..REPEATED).try_for_each(|_| enqueue(stream)))?;
-        Ok((all / REPEATED).saturating_sub(self.launch))
+            .median(RUNS, |stream| (0..LAUNCHES_PER_RUN).try_for_each(|_| enqueue(stream)))?;
+        Ok((all / LAUNCHES_PER_RUN).saturating_sub(self.launch))
     }
 
-    /// The same, never none.
+    /// Like [`time`](Self::time), in seconds and never zero.
     fn seconds(&self, enqueue: &dyn Fn(&Stream) -> Result<()>) -> Result<f64> {
         Ok(self.time(enqueue)?.as_secs_f64().max(1e-9))
     }
@@ -135,10 +138,10 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// One block after another on each multiprocessor, for a kernel that has blocks for all of them.
+/// Number of consecutive blocks on each multiprocessor, for a kernel with blocks for all of them.
 fn waves(kernel: &Kernel) -> u32 {
     if kernel.share() < 1.0 {
         return 1;
     }
-    ((kernel.time().as_secs_f64() / BLOCK.as_secs_f64()).round() as u32).clamp(1, MOST_WAVES)
+    ((kernel.time().as_secs_f64() / BLOCK.as_secs_f64()).round() as u32).clamp(1, MAX_WAVES)
 }

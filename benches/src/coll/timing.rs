@@ -1,66 +1,72 @@
-//! How one operation at one size is timed.
+//! Timing of one operation at one size.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use collectives::CollectiveKind;
 
-use crate::coll::contender::{Buffers, Contender, Work};
+use crate::coll::bench_rank::{BenchOperation, BenchRank, Buffers};
 use crate::coll::size;
 
 /// One operation at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Task {
-    pub(crate) work: Work,
+    pub(crate) work: BenchOperation,
     pub(crate) bytes: u64,
 }
 
-/// How much is measured at a time.
+/// Number and duration of the samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) samples: usize,
-    /// What a sample takes, at least.
+    /// Minimum duration of a sample.
     pub(crate) min_time: Duration,
 }
 
-/// What one launch of the ranks found.
+/// Samples of one operation from one launch of the ranks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
-    /// The slowest rank's mean time of an operation, for each sample.
+    /// Mean time of an operation on the slowest rank, for each sample.
     pub(crate) times_us: Vec<f64>,
-    /// Operations in each sample.
+    /// Number of operations in each sample.
     pub(crate) iterations: u64,
 }
 
-/// Measures on one rank while the others do the same. All ranks return the same.
-pub(crate) fn measure(contender: &mut impl Contender, task: Task, effort: Effort) -> anyhow::Result<Samples> {
-    let buffers = Buffers::new(task.work, task.bytes, contender.size());
-    // No rank begins where another one has no memory.
-    let failed = contender.largest(if buffers.is_ok() { 0.0 } else { 1.0 })? > 0.0;
+/// Measures on one rank while the others do the same. All ranks return the same samples.
+pub(crate) fn measure(
+    bench_rank: &mut impl BenchRank,
+    task: Task,
+    effort: Effort,
+) -> anyhow::Result<Samples> {
+    let buffers = Buffers::new(task.work, task.bytes, bench_rank.size());
+    // No rank begins if the allocation has failed on any of them.
+    let failed = bench_rank.max_over_ranks(if buffers.is_ok() { 0.0 } else { 1.0 })? > 0.0;
     let (false, Ok(mut buffers)) = (failed, buffers) else {
-        let (bytes, ranks) = (size::shown(task.bytes), contender.size());
+        let (bytes, ranks) = (size::format(task.bytes), bench_rank.size());
         bail!("there is no memory for buffers of {bytes} on each of {ranks} ranks");
     };
-    check(contender, task.work, &mut buffers)?;
-    // Sums of it never grow, and unlike 0.0 it is no page of zeros that the system has yet to provide.
+    check(bench_rank, task.work, &mut buffers)?;
+    // Sums of -0.0 do not grow. Unlike 0.0, it is no page of zeros that the system has not
+    // allocated yet.
     buffers.send.fill(-0.0);
-    let iterations = warm_up(contender, task.work, &mut buffers, effort.min_time)?;
+    let iterations = warm_up(bench_rank, task.work, &mut buffers, effort.min_time)?;
     let times: anyhow::Result<Vec<f64>> = (0..effort.samples)
         .map(|_| {
-            let took = timed(contender, task.work, &mut buffers, iterations)?;
-            let messages = if task.work == Work::Collective(CollectiveKind::Send) { 2.0 } else { 1.0 };
+            let took = timed(bench_rank, task.work, &mut buffers, iterations)?;
+            let is_send = task.work == BenchOperation::Collective(CollectiveKind::Send);
+            let messages = if is_send { 2.0 } else { 1.0 };
             Ok(took * 1e6 / (iterations as f64 * messages))
         })
         .collect();
     Ok(Samples { times_us: times?, iterations })
 }
 
-/// Does it once, and compares what comes out with what has to.
-fn check(contender: &mut impl Contender, work: Work, buffers: &mut Buffers) -> anyhow::Result<()> {
-    let (rank, ranks) = (contender.rank(), contender.size());
+/// Executes the operation once and checks the result.
+fn check(bench_rank: &mut impl BenchRank, work: BenchOperation, buffers: &mut Buffers) -> anyhow::Result<()> {
+    let (rank, ranks) = (bench_rank.rank(), bench_rank.size());
     let of = |rank: usize| (rank + 1) as f32;
     buffers.send.fill(of(rank));
-    work.run(contender, buffers)?;
+    work.run(bench_rank, buffers)?;
     let total = (ranks * (ranks + 1) / 2) as f32;
     let whole =
         |buffer: &[f32], expected: f32| buffer.iter().all(|element| element.to_bits() == expected.to_bits());
@@ -69,8 +75,8 @@ fn check(contender: &mut impl Contender, work: Work, buffers: &mut Buffers) -> a
     };
     let result = buffers.result();
     let right = match work {
-        Work::Copy => whole(result, of(rank)),
-        Work::Collective(collective) => match collective {
+        BenchOperation::Copy => whole(result, of(rank)),
+        BenchOperation::Collective(collective) => match collective {
             CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => whole(result, total),
             CollectiveKind::AllGather | CollectiveKind::AllToAll => by_rank(result, result.len() / ranks),
             CollectiveKind::Broadcast => whole(result, of(0)),
@@ -82,17 +88,17 @@ fn check(contender: &mut impl Contender, work: Work, buffers: &mut Buffers) -> a
     Ok(())
 }
 
-/// Runs until times have settled, and gives the number of operations that fill a sample.
+/// Warms up until the times are stable, and returns the number of operations that fill a sample.
 fn warm_up(
-    contender: &mut impl Contender,
-    work: Work,
+    bench_rank: &mut impl BenchRank,
+    work: BenchOperation,
     buffers: &mut Buffers,
     min_time: Duration,
 ) -> anyhow::Result<u64> {
     let mut iterations = 1;
     loop {
-        // The same on all ranks, and so is what follows from it.
-        let took = timed(contender, work, buffers, iterations)?;
+        // The time is the same on all ranks, and so is the number of iterations.
+        let took = timed(bench_rank, work, buffers, iterations)?;
         let wanted = min_time.as_secs_f64();
         if took >= wanted / 4.0 {
             return Ok((iterations as f64 * wanted / took).ceil().max(1.0) as u64);
@@ -101,18 +107,18 @@ fn warm_up(
     }
 }
 
-/// Seconds that the slowest rank takes for all iterations, when all begin together.
+/// Returns the time in seconds that the slowest rank takes for all iterations.
 fn timed(
-    contender: &mut impl Contender,
-    work: Work,
+    bench_rank: &mut impl BenchRank,
+    work: BenchOperation,
     buffers: &mut Buffers,
     iterations: u64,
 ) -> anyhow::Result<f64> {
-    contender.barrier()?;
+    bench_rank.barrier()?;
     let start = Instant::now();
     for _ in 0..iterations {
-        work.run(contender, buffers)?;
+        work.run(bench_rank, buffers)?;
     }
     let took = start.elapsed().as_secs_f32();
-    Ok(f64::from(contender.largest(took)?))
+    Ok(f64::from(bench_rank.max_over_ranks(took)?))
 }
