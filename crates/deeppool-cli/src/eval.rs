@@ -5,11 +5,12 @@ use anyhow::bail;
 use clap::Args;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
-use deeppool::train::{TrainConfig, Weights};
+use deeppool::train::TrainConfig;
 use serde_json::json;
 
 use super::checkpoints::weights_of;
 use super::counts::{BATCH, within};
+use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{print_json, say};
 use super::ranks::{EngineArgs, evaluate_on};
@@ -55,7 +56,7 @@ impl Eval {
         let network = self.network.load()?;
         let dataset = Dataset::open(&self.data, &network)?;
         let weights = match (&self.weights, &self.checkpoint) {
-            (Some(file), _) => Weights::load(file)?,
+            (Some(file), _) => inputs::weights(file)?,
             (None, Some(folder)) => weights_of(folder, self.best)?,
             (None, None) => bail!("give --weights FILE or --checkpoint DIR"),
         };

@@ -46,7 +46,7 @@ impl Export {
             None => Weights::initial(&network, self.seed)?,
         };
         weights.check(&network)?;
-        weights.save(&self.output)?;
+        command_line::files::write(&self.output, weights.to_safetensors()?)?;
         if self.json {
             print_json(&json!({ "output": self.output, "model": network.name(), "tensors": weights.len() }));
         } else {

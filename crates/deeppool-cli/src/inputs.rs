@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use collectives::LinkModel;
 use command_line::InputError;
-use command_line::files::{read_as, read_text_as};
+use command_line::files::{self, read_as, read_text_as};
 use command_line::names::{get_by_name, get_by_name_or_file};
 use deeppool::gpu_mux::Policy;
+use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::policy_named;
+use deeppool::train::Weights;
 use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::{DataSheet, DeviceModel, ProfileTable, PublishedProfile};
 
@@ -55,4 +58,16 @@ pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
 /// Returns a policy of sharing a GPU.
 pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
     get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
+}
+
+/// Reads a plan.
+pub(crate) fn plan(path: &Path) -> Result<ExecutionPlan, InputError> {
+    read_text_as(path, ExecutionPlan::from_json)
+}
+
+/// Reads weights from a safetensors file.
+pub(crate) fn weights(path: &Path) -> anyhow::Result<Weights> {
+    let name = path.display().to_string();
+    let content = files::read(path).with_context(|| name.clone())?;
+    Ok(Weights::from_safetensors(name, &content)?)
 }

@@ -2,11 +2,11 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use deeppool::plan::ExecutionPlan;
 use deeppool::program::{LowerOptions, LoweredTraining};
 use serde_json::json;
 
 use super::costs::in_plan;
+use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say};
 
@@ -44,7 +44,7 @@ impl Lower {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], self.json)?;
         let network = self.network.load()?;
-        let plan = ExecutionPlan::load(&self.plan)?;
+        let plan = inputs::plan(&self.plan)?;
         let placement = in_plan(Some(&self.plan), plan.placement(&network))?;
         let options = plan.lowering.options(LowerOptions::default().optimizer);
         let training = LoweredTraining::new(&network, placement, plan.batch, options);

@@ -317,7 +317,7 @@ impl Plan {
             }
         }
         if let Some(path) = &self.output {
-            plan.save(path)?;
+            command_line::files::write(path, plan.to_json()? + "\n")?;
         }
         Ok(())
     }

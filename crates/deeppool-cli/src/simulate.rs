@@ -98,7 +98,7 @@ impl Simulate {
         check_outputs([&self.trace, &self.workload].into_iter().flatten(), self.json)?;
         let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
-        let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
+        let read = self.plan.as_deref().map(inputs::plan).transpose()?;
         let size @ (gpus, batch) = size(self.gpus, self.batch, read.as_ref())?;
         let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Args};
-use deeppool::plan::ExecutionPlan;
 
 use super::checkpoints::names_checkpoints;
 use super::counts::within;
+use super::inputs;
 use super::job_script::{JobScript, TimeLimit};
 use super::launched::WITHOUT_MPI;
 use super::output::{check_outputs, say};
@@ -209,7 +209,7 @@ fn parse<'a>(command: impl Iterator<Item = &'a str>) -> anyhow::Result<ArgMatche
 
 /// How many ranks a command is for, where it says so.
 fn ranks(train: &ArgMatches) -> anyhow::Result<Option<usize>> {
-    let plan = train.get_one::<PathBuf>("plan").map(|path| ExecutionPlan::load(path)).transpose()?;
+    let plan = train.get_one::<PathBuf>("plan").map(|path| inputs::plan(path)).transpose()?;
     let (planned, given) = (plan.map(|plan| plan.gpus), train.get_one("ranks").copied());
     match (planned, given) {
         (Some(planned), Some(ranks)) if planned != ranks => {

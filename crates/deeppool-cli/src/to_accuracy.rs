@@ -139,7 +139,8 @@ impl AccuracyArgs {
             None => estimates.soonest(),
         };
         if let Some(path) = output {
-            steps.plan(&chosen.configuration)?.save(path)?;
+            let plan = steps.plan(&chosen.configuration)?;
+            command_line::files::write(path, plan.to_json()? + "\n")?;
         }
         let problems = steps.into_problems();
         let reason =

@@ -10,7 +10,7 @@ use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
 use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::{SimulateOptions, Simulation, simulate_plan};
-use deeppool::train::{EmulatedTimes, HeldMemory, Length, TrainConfig, TrainReport, Weights};
+use deeppool::train::{EmulatedTimes, HeldMemory, Length, TrainConfig, TrainReport};
 use gpu_mux::Policy;
 use layer_engine::Sgd;
 use serde_json::{Value, json};
@@ -150,7 +150,7 @@ impl Train {
         check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
         let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
-        let read = self.plan.as_deref().map(ExecutionPlan::load).transpose()?;
+        let read = self.plan.as_deref().map(inputs::plan).transpose()?;
         let size @ (ranks, batch) = size(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
         if ranks > batch {
             return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
@@ -180,7 +180,7 @@ impl Train {
             None => of_ranks.iter().sum(),
             Some(Launched { on_host, .. }) => of_ranks.into_iter().max().unwrap_or(0) * on_host as u64,
         })?;
-        let initial = self.init.as_deref().map(Weights::load).transpose()?;
+        let initial = self.init.as_deref().map(inputs::weights).transpose()?;
         let emulated = engine.emulated_gpus();
         let times = match emulated.as_ref().filter(|_| is_known) {
             Some(_) => Some(EmulatedTimes {

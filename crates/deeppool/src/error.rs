@@ -172,15 +172,12 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// A file cannot be written.
-    #[error(transparent)]
-    Output(#[from] whole_file::OutputError),
-    /// A file cannot be read.
-    #[error("{}: {problem}", path.display())]
-    File {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What is wrong with it.
+    /// Weights are not a valid safetensors file, or those of another network.
+    #[error("{source_name}: {problem}")]
+    Weights {
+        /// Name of the file, folder or network that the weights come from.
+        source_name: String,
+        /// Reason.
         problem: String,
     },
     /// A JSON document is not what it should be.
@@ -278,7 +275,6 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Collectives(error) => error.is_input(),
-            Self::Output(error) => error.is_input(),
             Self::Profile(error) => error.is_input(),
             Self::Engine(
                 EngineError::Opaque { .. }
@@ -307,8 +303,7 @@ pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_input = |error: &(dyn std::error::Error + 'static)| {
         let of_ours = error.downcast_ref::<Error>().map(Error::is_input);
         let of_profile = || error.downcast_ref().map(layer_profile::ProfileError::is_input);
-        let of_output = || error.downcast_ref().map(whole_file::OutputError::is_input);
-        of_ours.or_else(of_profile).or_else(of_output)
+        of_ours.or_else(of_profile)
     };
     std::iter::successors(Some(error), |error| error.source()).any(|error| is_input(error) == Some(false))
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each published crate, and the crates of this workspace that it builds on. Downwards only.
-const CRATES: [(&str, &[&str]); 15] = [
+const CRATES: [(&str, &[&str]); 13] = [
     ("burst-planner", &[]),
     ("cluster-scheduler", &[]),
     // The emulator for its tests only, as with `gpu-mux`.
@@ -23,12 +23,10 @@ const CRATES: [(&str, &[&str]); 15] = [
             "cuda-emulator",
             "emulated-gpus",
             "gpu-mux",
-            "known-names",
             "layer-engine",
             "layer-graph",
             "layer-profile",
             "time-to-accuracy",
-            "whole-file",
         ],
     ),
     (
@@ -48,13 +46,11 @@ const CRATES: [(&str, &[&str]); 15] = [
     ),
     ("emulated-gpus", &[]),
     ("gpu-mux", &["emulated-gpus", "cuda-emulator"]),
-    ("known-names", &[]),
     ("layer-engine", &["cuda-emulator", "emulated-gpus", "layer-graph"]),
     ("layer-graph", &[]),
     ("layer-profile", &["layer-engine", "layer-graph"]),
     ("ptx-emulator", &[]),
     ("time-to-accuracy", &[]),
-    ("whole-file", &[]),
 ];
 
 #[test]
@@ -124,12 +120,6 @@ fn layer_graph_stands_alone() {
 
 #[test]
 #[ignore = "builds the crate and what it needs anew"]
-fn known_names_stands_alone() {
-    run_consumer("known-names");
-}
-
-#[test]
-#[ignore = "builds the crate and what it needs anew"]
 fn ptx_emulator_stands_alone() {
     run_consumer("ptx-emulator");
 }
@@ -138,12 +128,6 @@ fn ptx_emulator_stands_alone() {
 #[ignore = "builds the crate and what it needs anew"]
 fn time_to_accuracy_stands_alone() {
     run_consumer("time-to-accuracy");
-}
-
-#[test]
-#[ignore = "builds the crate and what it needs anew"]
-fn whole_file_stands_alone() {
-    run_consumer("whole-file");
 }
 
 #[test]

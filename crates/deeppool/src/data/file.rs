@@ -11,6 +11,28 @@ use super::DataError;
 /// The first bytes of every gzip file (RFC 1952).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// Maximum number of bytes that are read of anything but a regular file.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Reads a file whole. Of anything but a regular file, such as a device without end, at most 256 MiB are
+/// read.
+///
+/// # Errors
+/// Those of [`std::fs::read`], and [`io::ErrorKind::InvalidData`] if something that is no regular file has
+/// more than 256 MiB.
+pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.is_file() {
+        return std::fs::read(path);
+    }
+    let mut content = Vec::new();
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_BYTES {
+        let problem = "this is no file, and goes on for more than 256 MiB";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(content)
+}
+
 /// An open file of a data set.
 pub(super) struct DataFile {
     path: PathBuf,

@@ -7,10 +7,11 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::dataset::{check_labels, is_held_out};
+use super::file::read_whole;
 use super::{DataError, Dataset, Samples, fit};
 
 pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataError> {
-    let bytes = whole_file::read(path).map_err(|error| DataError::Read { path: path.into(), error })?;
+    let bytes = read_whole(path).map_err(|error| DataError::Read { path: path.into(), error })?;
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
     let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
     let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;

@@ -1,7 +1,5 @@
 //! Plans as JSON files.
 
-use std::path::Path;
-
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -48,24 +46,6 @@ impl ExecutionPlan {
         let plan: Self = parse(text)?;
         plan.check()?;
         Ok(plan)
-    }
-
-    /// Writes [`to_json`](Self::to_json) to a file, whole or not at all.
-    ///
-    /// # Errors
-    /// [`Error::File`].
-    pub fn save(&self, path: &Path) -> Result<(), Error> {
-        Ok(whole_file::write(path, self.to_json()? + "\n")?)
-    }
-
-    /// Reads a file that [`save`](Self::save) wrote.
-    ///
-    /// # Errors
-    /// [`Error::File`] that names the file and what is wrong in it.
-    pub fn load(path: &Path) -> Result<Self, Error> {
-        let in_file = |problem: String| Error::File { path: path.into(), problem };
-        let text = whole_file::read_to_string(path).map_err(|error| in_file(error.to_string()))?;
-        Self::from_json(&text).map_err(|error| in_file(error.to_string()))
     }
 }
 

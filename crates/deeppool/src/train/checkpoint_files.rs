@@ -160,7 +160,8 @@ pub(super) fn write_manifest(
     }
     let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, files };
     let text = serde_json::to_string_pretty(&manifest).map_err(|error| unwritten(&path, error))?;
-    whole_file::write(&path, text.as_bytes()).map_err(|error| unwritten(&path, error))?;
+    // The folder gets its final name when it is complete.
+    fs::write(&path, text).map_err(|error| unwritten(&path, error))?;
     sync(&path)?;
     sync(folder)
 }

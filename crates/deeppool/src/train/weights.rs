@@ -1,6 +1,6 @@
 //! The parameters and running statistics of a network, as a file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use collectives::ThreadCommunicator;
 use layer_engine::CpuEngine;
@@ -16,8 +16,8 @@ use crate::runtime::{Backend, Cpu, LoadedProgram, RankDevice, RankState};
 /// height x width, `bn1.running_mean`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
-    /// The file or folder that they are from, for errors.
-    origin: PathBuf,
+    /// Name of the file, folder or network that they come from, for errors.
+    source_name: String,
     tensors: Tensors,
 }
 
@@ -33,18 +33,19 @@ impl Weights {
         let loaded = LoadedProgram::new(&mut device, None, network, &program, 0)?;
         let state = RankState::new(&mut device, network, loaded.program(), seed)?;
         let all = tensors::read(network, loaded.program(), (&state, &mut device), |_| true)?;
-        Ok(Self { origin: PathBuf::from(network.name()), tensors: without_velocities(all) })
+        Ok(Self { source_name: network.name().into(), tensors: without_velocities(all) })
     }
 
-    /// Those of a safetensors file.
+    /// Reads the content of a safetensors file. Errors begin with `source_name`, such as its path.
     ///
     /// # Errors
-    /// When it cannot be read or is none.
-    pub fn load(path: &Path) -> Result<Self, Error> {
-        let problem = |problem: String| Error::File { path: path.into(), problem };
-        let bytes = whole_file::read(path).map_err(|error| problem(error.to_string()))?;
-        let all = tensors::parse(&bytes).map_err(problem)?;
-        Ok(Self { origin: path.into(), tensors: without_velocities(all) })
+    /// [`Error::Weights`] if it is not a safetensors file.
+    pub fn from_safetensors(source_name: impl Into<String>, content: &[u8]) -> Result<Self, Error> {
+        let source_name = source_name.into();
+        match tensors::parse(content) {
+            Ok(all) => Ok(Self { source_name, tensors: without_velocities(all) }),
+            Err(problem) => Err(Error::Weights { source_name, problem }),
+        }
     }
 
     /// Those of the newest whole checkpoint in a folder. Newer ones that are damaged are told of.
@@ -56,7 +57,10 @@ impl Weights {
         let found = newest_whole(folder)?;
         found.damaged.iter().for_each(damaged);
         let checkpoint = found.checkpoint.ok_or_else(none)?;
-        Ok(Self { origin: folder.into(), tensors: without_velocities(checkpoint.read(None)?) })
+        Ok(Self {
+            source_name: folder.display().to_string(),
+            tensors: without_velocities(checkpoint.read(None)?),
+        })
     }
 
     /// Those of the checkpoint in a folder with the highest test accuracy, of those that were written with one.
@@ -69,16 +73,19 @@ impl Weights {
             problem: "no checkpoint was written with a test accuracy: train with --checkpoint-best".into(),
         };
         let checkpoint = best_whole(folder)?.ok_or_else(none)?;
-        Ok(Self { origin: folder.into(), tensors: without_velocities(checkpoint.read(None)?) })
+        Ok(Self {
+            source_name: folder.display().to_string(),
+            tensors: without_velocities(checkpoint.read(None)?),
+        })
     }
 
-    /// Writes them as a safetensors file.
+    /// Returns the content of a safetensors file.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn save(&self, path: &Path) -> Result<(), Error> {
-        let problem = |problem| Error::File { path: path.into(), problem };
-        Ok(whole_file::write(path, tensors::serialize(&self.tensors, []).map_err(problem)?)?)
+    /// [`Error::Weights`] if a tensor cannot be stored.
+    pub fn to_safetensors(&self) -> Result<Vec<u8>, Error> {
+        tensors::serialize(&self.tensors, [])
+            .map_err(|problem| Error::Weights { source_name: self.source_name.clone(), problem })
     }
 
     /// The number of tensors.
@@ -110,7 +117,7 @@ impl Weights {
             Some(format!("tensor `{name}` is of no layer of `{}`", network.name()))
         };
         match misfit.or_else(unknown) {
-            Some(problem) => Err(Error::File { path: self.origin.clone(), problem }),
+            Some(problem) => Err(Error::Weights { source_name: self.source_name.clone(), problem }),
             None => Ok(()),
         }
     }

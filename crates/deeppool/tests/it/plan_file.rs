@@ -34,8 +34,6 @@ fn edited(plan: &ExecutionPlan, edit: impl FnOnce(&mut Value)) -> Result<Executi
 
 #[test]
 fn what_is_written_is_read_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("plan.json");
     with_job("vgg11", |_, job| {
         for mode in [
             Mode::DataParallel,
@@ -45,8 +43,7 @@ fn what_is_written_is_read_back() {
             Mode::Knee,
         ] {
             let plan = find_plan(job, &PlanRequest::new(GPUS, mode)).unwrap();
-            plan.save(&path).unwrap();
-            let read = ExecutionPlan::load(&path).unwrap();
+            let read = ExecutionPlan::from_json(&plan.to_json().unwrap()).unwrap();
             assert_eq!(read.layers, plan.layers);
             // Reading a number may change its last digit once.
             let text = read.to_json().unwrap();
