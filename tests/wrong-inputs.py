@@ -29,54 +29,526 @@ LINES = 3
 ROOT = Path(__file__).resolve().parent.parent
 NETWORK = ROOT / "crates/deeppool-cli/tests/data/small.onnx"
 
-NUMBERS = ["0", "-1", "1", "2", "3", "-0", "0.5", "1e-320", "1e308", "-1e308", "1e999", "nan", "inf", "-inf", "65536", "1048576", "1048577",
-           "4294967295", "4294967296", "9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551615",
-           "18446744073709551616", "99999999999999999999999", "", " ", "1,", ",", "1,2", "0x10", "1_000", "two", "٣", "1e3", "+1"]
-WORDS = ["", " ", "-", "--", "vgg", "VGG-16", "none", "../..", "a" * 5000, "\u200b", "vgg16:", ":8", "vgg16:0", "vgg16:-1",
-         "vgg16:99999999999", "vgg16:1048576", "ü", "a\nb", "%s%n", "$(id)", "nul", "/dev/zero/x"]
+NUMBERS = [
+    "0",
+    "-1",
+    "1",
+    "2",
+    "3",
+    "-0",
+    "0.5",
+    "1e-320",
+    "1e308",
+    "-1e308",
+    "1e999",
+    "nan",
+    "inf",
+    "-inf",
+    "65536",
+    "1048576",
+    "1048577",
+    "4294967295",
+    "4294967296",
+    "9007199254740993",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "99999999999999999999999",
+    "",
+    " ",
+    "1,",
+    ",",
+    "1,2",
+    "0x10",
+    "1_000",
+    "two",
+    "٣",
+    "1e3",
+    "+1",
+]
+WORDS = [
+    "",
+    " ",
+    "-",
+    "--",
+    "vgg",
+    "VGG-16",
+    "none",
+    "../..",
+    "a" * 5000,
+    "\u200b",
+    "vgg16:",
+    ":8",
+    "vgg16:0",
+    "vgg16:-1",
+    "vgg16:99999999999",
+    "vgg16:1048576",
+    "ü",
+    "a\nb",
+    "%s%n",
+    "$(id)",
+    "nul",
+    "/dev/zero/x",
+]
 
 # Good commands, whose options and files are made wrong. {name} is a file.
 COMMANDS = [
     ["deeppool", "models"],
     ["deeppool", "models", "--onnx", "{net.onnx}"],
-    ["deeppool", "profile", "--model", "digits-cnn", "--engine", "cpu", "--batches", "1,2", "--threads", "1", "--repeats", "10", "-o", "{out}"],
+    [
+        "deeppool",
+        "profile",
+        "--model",
+        "digits-cnn",
+        "--engine",
+        "cpu",
+        "--batches",
+        "1,2",
+        "--threads",
+        "1",
+        "--repeats",
+        "10",
+        "-o",
+        "{out}",
+    ],
     ["deeppool", "profile", "--model", "vgg16", "--device", "a100", "--batches", "1,2,4", "-o", "{out}"],
-    ["deeppool", "profile", "--onnx", "{net.onnx}", "--device", "{device.json}", "--batches", "1", "-o", "{out}"],
+    [
+        "deeppool",
+        "profile",
+        "--onnx",
+        "{net.onnx}",
+        "--device",
+        "{device.json}",
+        "--batches",
+        "1",
+        "-o",
+        "{out}",
+    ],
     ["deeppool", "fit", "--profile", "{profile.json}", "--name", "mine", "-o", "{out}"],
-    ["deeppool", "import-profile", "--onnx", "{net.onnx}", "--from", "{times.prof}", "--device", "a100", "-o", "{out}"],
-    ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--amplification", "2", "-o", "{out}"],
-    ["deeppool", "plan", "--model", "digits-cnn", "--profile", "{profile.json}", "--link", "{link.json}", "--gpus", "2", "--batch", "8"],
-    ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--memory", "1GB", "--gpu-counts", "1,2", "--deadline", "5ms", "--dot", "{out}"],
-    ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--compare", "--background", "digits-cnn:8", "--svg", "{out}"],
-    ["deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "4", "--batch", "16", "--objective", "total", "--foreground", "0.9"],
-    ["deeppool", "plan", "--model", "digits-cnn", "--device", "cpu-core", "--gpus", "4", "--to-accuracy", "{curve.json}", "--batches", "32,64", "--within", "1", "--amplification", "1.5", "-o", "{out}"],
+    [
+        "deeppool",
+        "import-profile",
+        "--onnx",
+        "{net.onnx}",
+        "--from",
+        "{times.prof}",
+        "--device",
+        "a100",
+        "-o",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--gpus",
+        "4",
+        "--batch",
+        "16",
+        "--amplification",
+        "2",
+        "-o",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--profile",
+        "{profile.json}",
+        "--link",
+        "{link.json}",
+        "--gpus",
+        "2",
+        "--batch",
+        "8",
+    ],
+    [
+        "deeppool",
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--gpus",
+        "4",
+        "--batch",
+        "16",
+        "--memory",
+        "1GB",
+        "--gpu-counts",
+        "1,2",
+        "--deadline",
+        "5ms",
+        "--dot",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--gpus",
+        "4",
+        "--batch",
+        "16",
+        "--compare",
+        "--background",
+        "digits-cnn:8",
+        "--svg",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--gpus",
+        "4",
+        "--batch",
+        "16",
+        "--objective",
+        "total",
+        "--foreground",
+        "0.9",
+    ],
+    [
+        "deeppool",
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "cpu-core",
+        "--gpus",
+        "4",
+        "--to-accuracy",
+        "{curve.json}",
+        "--batches",
+        "32,64",
+        "--within",
+        "1",
+        "--amplification",
+        "1.5",
+        "-o",
+        "{out}",
+    ],
     ["deeppool", "plan", "--problem", "{problem.json}", "--amplification", "2", "--pareto", "-o", "{out}"],
-    ["deeppool", "simulate", "--model", "digits-cnn", "--plan", "{plan.json}", "--iterations", "4", "--trace", "{out}"],
-    ["deeppool", "simulate", "--model", "digits-cnn", "--device", "a100", "--gpus", "2", "--batch", "8", "--background", "digits-cnn:8", "--policy", "default", "--rank", "1", "--workload", "{out}"],
-    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--trace", "{out}", "--lr", "0.1", "--momentum", "0.9", "--weight-decay", "0.1", "--clip-norm", "1", "--seed", "1"],
-    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--plan", "{plan.json}", "--iterations", "2"],
-    ["deeppool", "train", "--onnx", "{net.onnx}", "--data", "synthetic:3", "--ranks", "2", "--batch", "8", "--iterations", "2", "--threads-per-rank", "1", "--background", "digits-cnn:8"],
-    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "30", "--checkpoint", "{run}", "--resume", "--checkpoint-every", "5", "--checkpoint-best", "--metrics", "{out}"],
-    ["deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "2", "--init", "{weights.safetensors}", "--timeout", "60"],
-    ["deeppool", "epochs", "--model", "digits-cnn", "--data", "digits", "--batches", "32,256", "--seeds", "1", "--target", "0.2", "--epochs", "2", "--lr", "0.03", "--lr-scaling", "sqrt", "--momentum", "0.9", "--threads", "1", "-o", "{out}"],
-    ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--weights", "{weights.safetensors}", "--batch", "32"],
+    [
+        "deeppool",
+        "simulate",
+        "--model",
+        "digits-cnn",
+        "--plan",
+        "{plan.json}",
+        "--iterations",
+        "4",
+        "--trace",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "simulate",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--gpus",
+        "2",
+        "--batch",
+        "8",
+        "--background",
+        "digits-cnn:8",
+        "--policy",
+        "default",
+        "--rank",
+        "1",
+        "--workload",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--ranks",
+        "2",
+        "--batch",
+        "32",
+        "--iterations",
+        "2",
+        "--trace",
+        "{out}",
+        "--lr",
+        "0.1",
+        "--momentum",
+        "0.9",
+        "--weight-decay",
+        "0.1",
+        "--clip-norm",
+        "1",
+        "--seed",
+        "1",
+    ],
+    [
+        "deeppool",
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--plan",
+        "{plan.json}",
+        "--iterations",
+        "2",
+    ],
+    [
+        "deeppool",
+        "train",
+        "--onnx",
+        "{net.onnx}",
+        "--data",
+        "synthetic:3",
+        "--ranks",
+        "2",
+        "--batch",
+        "8",
+        "--iterations",
+        "2",
+        "--threads-per-rank",
+        "1",
+        "--background",
+        "digits-cnn:8",
+    ],
+    [
+        "deeppool",
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--ranks",
+        "2",
+        "--batch",
+        "32",
+        "--iterations",
+        "30",
+        "--checkpoint",
+        "{run}",
+        "--resume",
+        "--checkpoint-every",
+        "5",
+        "--checkpoint-best",
+        "--metrics",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--ranks",
+        "2",
+        "--batch",
+        "32",
+        "--iterations",
+        "2",
+        "--init",
+        "{weights.safetensors}",
+        "--timeout",
+        "60",
+    ],
+    [
+        "deeppool",
+        "epochs",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--batches",
+        "32,256",
+        "--seeds",
+        "1",
+        "--target",
+        "0.2",
+        "--epochs",
+        "2",
+        "--lr",
+        "0.03",
+        "--lr-scaling",
+        "sqrt",
+        "--momentum",
+        "0.9",
+        "--threads",
+        "1",
+        "-o",
+        "{out}",
+    ],
+    [
+        "deeppool",
+        "eval",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--weights",
+        "{weights.safetensors}",
+        "--batch",
+        "32",
+    ],
     ["deeppool", "eval", "--model", "digits-cnn", "--data", "digits", "--checkpoint", "{run}"],
     ["deeppool", "lower", "--model", "digits-cnn", "--plan", "{plan.json}", "--rank", "1", "-o", "{out}"],
     ["deeppool", "export", "--model", "digits-cnn", "--checkpoint", "{run}", "-o", "{out}"],
     ["deeppool", "export", "--onnx", "{net.onnx}", "--seed", "3", "-o", "{out}"],
     ["deeppool", "launch", "--ranks", "2", "--restarts", "0", "--", "train", "--model", "digits-cnn"],
-    ["deeppool", "slurm", "--plan", "{plan.json}", "--nodes", "2", "--time", "1:00:00", "--warning", "60", "--job-name", "x", "--shared-tmp", "-o", "{out}", "--", "train", "--model", "digits-cnn", "--data", "digits", "--checkpoint", "{run}"],
-    ["deeppool", "train", "--model", "digits-cnn", "--data", "mnist:{mnist}", "--ranks", "2", "--batch", "32", "--iterations", "2"],
+    [
+        "deeppool",
+        "slurm",
+        "--plan",
+        "{plan.json}",
+        "--nodes",
+        "2",
+        "--time",
+        "1:00:00",
+        "--warning",
+        "60",
+        "--job-name",
+        "x",
+        "--shared-tmp",
+        "-o",
+        "{out}",
+        "--",
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--checkpoint",
+        "{run}",
+    ],
+    [
+        "deeppool",
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "mnist:{mnist}",
+        "--ranks",
+        "2",
+        "--batch",
+        "32",
+        "--iterations",
+        "2",
+    ],
     ["experiments", "layers", "--model", "digits-cnn", "--batch", "8", "--gpus", "4", "--out", "{folder}"],
-    ["experiments", "throughput", "--profile", "{profile.json}", "--link", "{link.json}", "--batch", "8", "--gpus", "2", "--amplification", "2", "--background-batch", "4", "--out", "{folder}"],
-    ["experiments", "partition", "--onnx", "{net.onnx}", "--batch", "8", "--gpus", "2", "--policy", "default", "--out", "{folder}"],
-    ["experiments", "plans", "--model", "digits-cnn", "--batch", "8", "--device", "{device.json}", "--link", "dgx-a100", "--out", "{folder}"],
+    [
+        "experiments",
+        "throughput",
+        "--profile",
+        "{profile.json}",
+        "--link",
+        "{link.json}",
+        "--batch",
+        "8",
+        "--gpus",
+        "2",
+        "--amplification",
+        "2",
+        "--background-batch",
+        "4",
+        "--out",
+        "{folder}",
+    ],
+    [
+        "experiments",
+        "partition",
+        "--onnx",
+        "{net.onnx}",
+        "--batch",
+        "8",
+        "--gpus",
+        "2",
+        "--policy",
+        "default",
+        "--out",
+        "{folder}",
+    ],
+    [
+        "experiments",
+        "plans",
+        "--model",
+        "digits-cnn",
+        "--batch",
+        "8",
+        "--device",
+        "{device.json}",
+        "--link",
+        "dgx-a100",
+        "--out",
+        "{folder}",
+    ],
     ["experiments", "throughput", "--sweep", "{sweep.toml}", "--out", "{folder}"],
     ["experiments", "scale", "--model", "digits-cnn", "--batch", "8", "--gpus", "2", "--out", "{folder}"],
-    ["experiments", "validate", "--quick", "--runs", "2", "--iterations", "2", "--ranks", "99", "--with", "{rows.csv}", "--out", "{folder}"],
-    ["mux-bench", "--workload", "{workload.json}", "--policy", "default", "--iterations", "3", "--parameters", "{parameters.json}", "--out", "{out}"],
+    [
+        "experiments",
+        "validate",
+        "--quick",
+        "--runs",
+        "2",
+        "--iterations",
+        "2",
+        "--ranks",
+        "99",
+        "--with",
+        "{rows.csv}",
+        "--out",
+        "{folder}",
+    ],
+    [
+        "mux-bench",
+        "--workload",
+        "{workload.json}",
+        "--policy",
+        "default",
+        "--iterations",
+        "3",
+        "--parameters",
+        "{parameters.json}",
+        "--out",
+        "{out}",
+    ],
     ["mux-bench", "fit", "{measured.json}", "--out", "{out}"],
-    ["coll-bench", "--ranks", "2", "--sizes", "4KiB", "--op", "all-reduce", "--rounds", "1", "--samples", "1", "--min-time", "1ms", "--wait", "park", "-o", "{out}"],
+    [
+        "coll-bench",
+        "--ranks",
+        "2",
+        "--sizes",
+        "4KiB",
+        "--op",
+        "all-reduce",
+        "--rounds",
+        "1",
+        "--samples",
+        "1",
+        "--min-time",
+        "1ms",
+        "--wait",
+        "park",
+        "-o",
+        "{out}",
+    ],
     ["coll-bench", "fit", "{coll.json}", "--name", "mine", "-o", "{out}"],
 ]
 
@@ -85,35 +557,136 @@ def good_files(run, folder):
     """One file of each kind, as the commands themselves write them."""
     shutil.copy(NETWORK, folder / "net.onnx")
     make = lambda *words: run(folder, [*words], check=True)
-    make("deeppool", "profile", "--model", "digits-cnn", "--device", "a100", "--batches", "1,2,4,8,16,32", "-o", "profile.json")
+    make(
+        "deeppool",
+        "profile",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--batches",
+        "1,2,4,8,16,32",
+        "-o",
+        "profile.json",
+    )
     profile = json.loads((folder / "profile.json").read_text())
     profile["origin"] = "measured"
     profile.pop("accuracy", None)
     (folder / "profile.json").write_text(json.dumps(profile, indent=1))
     make("deeppool", "fit", "--profile", "profile.json", "--name", "mine", "-o", "device.json")
-    make("deeppool", "plan", "--model", "digits-cnn", "--device", "a100", "--gpus", "2", "--batch", "32", "-o", "plan.json")
-    make("deeppool", "simulate", "--model", "digits-cnn", "--device", "a100", "--gpus", "2", "--batch", "8", "--background",
-         "digits-cnn:8", "--rank", "1", "--workload", "workload.json")
-    make("deeppool", "train", "--model", "digits-cnn", "--data", "digits", "--ranks", "2", "--batch", "32", "--iterations", "6",
-         "--checkpoint", "run")
-    make("deeppool", "epochs", "--model", "digits-cnn", "--data", "digits", "--batches", "32,128", "--seeds", "1", "--target", "0.3", "-o", "curve.json")
+    make(
+        "deeppool",
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--gpus",
+        "2",
+        "--batch",
+        "32",
+        "-o",
+        "plan.json",
+    )
+    make(
+        "deeppool",
+        "simulate",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "a100",
+        "--gpus",
+        "2",
+        "--batch",
+        "8",
+        "--background",
+        "digits-cnn:8",
+        "--rank",
+        "1",
+        "--workload",
+        "workload.json",
+    )
+    make(
+        "deeppool",
+        "train",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--ranks",
+        "2",
+        "--batch",
+        "32",
+        "--iterations",
+        "6",
+        "--checkpoint",
+        "run",
+    )
+    make(
+        "deeppool",
+        "epochs",
+        "--model",
+        "digits-cnn",
+        "--data",
+        "digits",
+        "--batches",
+        "32,128",
+        "--seeds",
+        "1",
+        "--target",
+        "0.3",
+        "-o",
+        "curve.json",
+    )
     make("deeppool", "export", "--model", "digits-cnn", "--checkpoint", "run", "-o", "weights.safetensors")
-    make("coll-bench", "--ranks", "2,3", "--sizes", "4KiB,64KiB", "--rounds", "1", "--samples", "1", "--min-time", "1ms", "--wait",
-         "park", "--backend", "threads", "-o", "coll.json")
+    make(
+        "coll-bench",
+        "--ranks",
+        "2,3",
+        "--sizes",
+        "4KiB,64KiB",
+        "--rounds",
+        "1",
+        "--samples",
+        "1",
+        "--min-time",
+        "1ms",
+        "--wait",
+        "park",
+        "--backend",
+        "threads",
+        "-o",
+        "coll.json",
+    )
     make("coll-bench", "fit", "coll.json", "--name", "mine", "-o", "link.json")
     make("mux-bench", "--iterations", "2", "--policy", "default", "--out", "measured.json")
     (folder / "parameters.json").write_text("{}")
     times = [("conv2d", 80), ("ReLU2d", 40), ("adAvgPool2d", 20), ("flatten", 5), ("linear", 13)]
     (folder / "times.prof").write_text("".join(f"{kind}{{}}[8][1,8,8] 0.1 {us} 1\n" for kind, us in times))
-    (folder / "sweep.toml").write_text('model = "digits-cnn"\nbatch = [8, 16]\n[[points]]\ngpus = 2\n[[points]]\ngpus = 4\n')
+    (folder / "sweep.toml").write_text(
+        'model = "digits-cnn"\nbatch = [8, 16]\n[[points]]\ngpus = 2\n[[points]]\ngpus = 4\n'
+    )
     (folder / "rows.csv").write_text("machine,cores\nx,1\n")
-    options = [{"gpus": 1, "forward_us": 4.0, "backward_us": 6.0}, {"gpus": 2, "forward_us": 2.0, "backward_us": 4.0}]
-    problem = {"schema": "deeppool/plan-problem/v2", "gpus": 2, "nodes": [{"name": "fc", "gradient_bytes": 4, "options": options}],
-               "edges": [], "all_reduce": [{"gpus": 2, "startup_us": 1.0, "us_per_byte": 0.0}]}
+    options = [
+        {"gpus": 1, "forward_us": 4.0, "backward_us": 6.0},
+        {"gpus": 2, "forward_us": 2.0, "backward_us": 4.0},
+    ]
+    problem = {
+        "schema": "deeppool/plan-problem/v2",
+        "gpus": 2,
+        "nodes": [{"name": "fc", "gradient_bytes": 4, "options": options}],
+        "edges": [],
+        "all_reduce": [{"gpus": 2, "startup_us": 1.0, "us_per_byte": 0.0}],
+    }
     (folder / "problem.json").write_text(json.dumps(problem))
     mnist = folder / "mnist"
     mnist.mkdir()
-    for name, magic in [("train-images-idx3-ubyte", 3), ("t10k-images-idx3-ubyte", 3), ("train-labels-idx1-ubyte", 1), ("t10k-labels-idx1-ubyte", 1)]:
+    for name, magic in [
+        ("train-images-idx3-ubyte", 3),
+        ("t10k-images-idx3-ubyte", 3),
+        ("train-labels-idx1-ubyte", 1),
+        ("t10k-labels-idx1-ubyte", 1),
+    ]:
         shape = [64, 8, 8][:magic]
         size = 64 * (64 if magic == 3 else 1)
         header = bytes([0, 0, 8, magic]) + b"".join(count.to_bytes(4, "big") for count in shape)
@@ -123,7 +696,22 @@ def good_files(run, folder):
 def mutate(rng, content):
     """A file that is like a good one, but not it."""
     data = bytearray(content)
-    kind = rng.choice(["cut", "cut", "flip", "flip", "number", "number", "number", "delete", "repeat", "empty", "junk", "nested"])
+    kind = rng.choice(
+        [
+            "cut",
+            "cut",
+            "flip",
+            "flip",
+            "number",
+            "number",
+            "number",
+            "delete",
+            "repeat",
+            "empty",
+            "junk",
+            "nested",
+        ]
+    )
     if kind == "cut":
         return bytes(data[: rng.randrange(len(data) + 1)])
     if kind == "flip":
@@ -168,9 +756,16 @@ def make_case(rng, folder):
     """The words of a wrong command, and what must still be special when it is over."""
     template = rng.choice(COMMANDS)
     files = [word for word in template if "{" in word and not word.startswith(("{out", "{folder"))]
-    values = [i for i, word in enumerate(template) if i > 1 and template[i - 1].startswith("-") and "{" not in word]
+    values = [
+        i for i, word in enumerate(template) if i > 1 and template[i - 1].startswith("-") and "{" not in word
+    ]
     outputs = [word for word in template if word in ("{out}", "{folder}")]
-    wrong = rng.choice((["file"] * 4 if files else []) + (["value"] * 4 if values else []) + (["output"] if outputs else []) + ["words"])
+    wrong = rng.choice(
+        (["file"] * 4 if files else [])
+        + (["value"] * 4 if values else [])
+        + (["output"] if outputs else [])
+        + ["words"]
+    )
     words = list(template)
     out = "result"
     if wrong == "value":
@@ -178,7 +773,13 @@ def make_case(rng, folder):
             numeric = re.fullmatch(r"[\d.,]+([a-zA-Z]*)", template[i])
             pool = NUMBERS + WORDS if not numeric else NUMBERS * 3 + WORDS
             # What is trained or measured may take long: that much work is not wrong.
-            if "cpu" in words or "epochs" in words or words[0] == "coll-bench" or "validate" in words or words[i - 1] == "--iterations":
+            if (
+                "cpu" in words
+                or "epochs" in words
+                or words[0] == "coll-bench"
+                or "validate" in words
+                or words[i - 1] == "--iterations"
+            ):
                 pool = [value for value in pool if not value.strip("+").isdecimal() or len(value) < 5]
             words[i] = rng.choice(pool) + (numeric.group(1) if numeric and rng.random() < 0.5 else "")
     elif wrong == "words":
@@ -189,11 +790,39 @@ def make_case(rng, folder):
         elif choice == 1:
             words.insert(i, words[rng.randrange(1, len(words))])
         elif choice == 2:
-            words.append(rng.choice(["--nonsense", "--json", "--gpus", "-1", "x", "--help", "--mode", "--mode=dp", "--onnx=/dev/null"]))
+            words.append(
+                rng.choice(
+                    [
+                        "--nonsense",
+                        "--json",
+                        "--gpus",
+                        "-1",
+                        "x",
+                        "--help",
+                        "--mode",
+                        "--mode=dp",
+                        "--onnx=/dev/null",
+                    ]
+                )
+            )
         else:
             words[i] = rng.choice(WORDS)
     elif wrong == "output":
-        out = rng.choice(["/dev/null", "/dev/full", "-", "/dev/stdout", ".", "missing/file", "link", "dangling", "pipe", "x" * 300, ""])
+        out = rng.choice(
+            [
+                "/dev/null",
+                "/dev/full",
+                "-",
+                "/dev/stdout",
+                ".",
+                "missing/file",
+                "link",
+                "dangling",
+                "pipe",
+                "x" * 300,
+                "",
+            ]
+        )
     special = rng.choice(files) if wrong == "file" and rng.random() < 0.3 else None
     for i, word in enumerate(words):
         for name in re.findall(r"\{([^}]*)\}", word):
@@ -202,10 +831,25 @@ def make_case(rng, folder):
             else:
                 path = name
                 if word == special:
-                    path = rng.choice(["none", ".", "/dev/null", "/dev/full", "/", "/proc/self/mem", "dangling", "\x01", "net.onnx", "plan.json"])
+                    path = rng.choice(
+                        [
+                            "none",
+                            ".",
+                            "/dev/null",
+                            "/dev/full",
+                            "/",
+                            "/proc/self/mem",
+                            "dangling",
+                            "\x01",
+                            "net.onnx",
+                            "plan.json",
+                        ]
+                    )
                 elif wrong == "file":
                     target = folder / name
-                    wrong_folder(rng, target) if target.is_dir() else target.write_bytes(mutate(rng, target.read_bytes()))
+                    wrong_folder(rng, target) if target.is_dir() else target.write_bytes(
+                        mutate(rng, target.read_bytes())
+                    )
             words[i] = words[i].replace("{" + name + "}", path)
     return [word.replace("\0", "") for word in words]
 
@@ -218,7 +862,9 @@ def kind(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bin", default=ROOT / "target/debug", type=Path)
     parser.add_argument("--cases", default=500, type=int)
     parser.add_argument("--seed", default=0, type=int)
@@ -228,13 +874,27 @@ def main():
     def run(folder, words, check=False):
         begin = time.monotonic()
         with open(folder / ".stdout", "wb") as stdout, open(folder / ".stderr", "wb") as stderr:
-            process = subprocess.Popen([options.bin.resolve() / words[0], *words[1:]], cwd=folder, stdin=subprocess.DEVNULL, stdout=stdout,
-                                       stderr=stderr, start_new_session=True)
+            process = subprocess.Popen(
+                [options.bin.resolve() / words[0], *words[1:]],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
             peak = 0
             while process.poll() is None:
                 try:
                     status = Path(f"/proc/{process.pid}/status").read_text()
-                    peak = max(peak, *(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+                    peak = max(
+                        peak,
+                        *(
+                            int(line.split()[1]) << 10
+                            for line in status.splitlines()
+                            if line.startswith("VmHWM")
+                        ),
+                        0,
+                    )
                 except (OSError, ValueError):
                     pass
                 if time.monotonic() - begin > SECONDS or peak > BYTES:
@@ -266,7 +926,14 @@ def main():
                 # A reader that is there before the writer.
                 reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
                 words = make_case(rng, folder)
-                watched = ["/dev/null", "/dev/full", "/dev/stdout", folder / "link", folder / "dangling", folder / "pipe"]
+                watched = [
+                    "/dev/null",
+                    "/dev/full",
+                    "/dev/stdout",
+                    folder / "link",
+                    folder / "dangling",
+                    folder / "pipe",
+                ]
                 kinds = [kind(path) for path in watched]
                 code, errors, seconds, peak = run(folder, words)
                 os.close(reader)
@@ -287,9 +954,16 @@ def main():
                 slowest = max(slowest, (seconds, words))
                 if problems or options.only is not None:
                     bad += bool(problems)
-                    shown = " ".join(repr(word) if not re.fullmatch(r"[\w./:=,-]+", word) else word for word in words)
-                    print(f"case {case}: {', '.join(problems) or 'fine'}: {shown[:400]}\n    {errors.strip()[:600]}", flush=True)
-    print(f"{sum(counts.values())} wrong inputs: {bad} misbehave; exit codes {counts}; the slowest took {slowest[0]:.1f} s: {' '.join(slowest[1])[:200]}")
+                    shown = " ".join(
+                        repr(word) if not re.fullmatch(r"[\w./:=,-]+", word) else word for word in words
+                    )
+                    print(
+                        f"case {case}: {', '.join(problems) or 'fine'}: {shown[:400]}\n    {errors.strip()[:600]}",
+                        flush=True,
+                    )
+    print(
+        f"{sum(counts.values())} wrong inputs: {bad} misbehave; exit codes {counts}; the slowest took {slowest[0]:.1f} s: {' '.join(slowest[1])[:200]}"
+    )
     return 1 if bad else 0
 
 

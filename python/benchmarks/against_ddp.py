@@ -32,7 +32,9 @@ LAYERS = 200
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--iterations", type=int, default=3, help="of a round, each")
     parser.add_argument("--batch", type=int, default=16)
@@ -53,9 +55,14 @@ def against_ddp(options):
     module = torchvision.models.resnet18()
     theirs = DistributedDataParallel(copy.deepcopy(module))
     traced = trace(module, torch.randn(2, 3, options.size, options.size))
-    plan = deeppool.plan(traced.network, device="cpu-core", gpus=world, batch=options.batch, mode="data-parallel")
+    plan = deeppool.plan(
+        traced.network, device="cpu-core", gpus=world, batch=options.batch, mode="data-parallel"
+    )
     ours = BurstParallel(traced, plan)
-    inputs, targets = torch.randn(options.batch, 3, options.size, options.size), torch.randint(1000, (options.batch,))
+    inputs, targets = (
+        torch.randn(options.batch, 3, options.size, options.size),
+        torch.randint(1000, (options.batch,)),
+    )
     part = slice(rank * options.batch // world, (rank + 1) * options.batch // world)
     optimizers = [torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9) for model in (ours, theirs)]
 
@@ -83,14 +90,26 @@ def against_ddp(options):
                 times[name].append((time.perf_counter() - began) / options.iterations * 1e3)
     ratios = [a / b for a, b in zip(*times.values())]
     if rank == 0:
-        print(json.dumps({"network": "resnet18", "ranks": world, **vars(options), "iteration_ms": times,
-                          "median_of_ratios": statistics.median(ratios), "ratios": ratios}))
+        print(
+            json.dumps(
+                {
+                    "network": "resnet18",
+                    "ranks": world,
+                    **vars(options),
+                    "iteration_ms": times,
+                    "median_of_ratios": statistics.median(ratios),
+                    "ratios": ratios,
+                }
+            )
+        )
     dist.destroy_process_group()
 
 
 def overhead(options):
     with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("gloo", init_method=f"file://{os.path.join(folder, 'store')}", rank=0, world_size=1)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{os.path.join(folder, 'store')}", rank=0, world_size=1
+        )
         module = nn.Sequential(*(nn.Linear(4, 4) for _ in range(LAYERS)))
         alone = copy.deepcopy(module)
         traced = trace(module, torch.randn(2, 4))

@@ -12,4 +12,6 @@ def require_torch(what: str) -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise TorchMissingError(f"{what} needs PyTorch, which is not installed here: pip install torch") from error
+        raise TorchMissingError(
+            f"{what} needs PyTorch, which is not installed here: pip install torch"
+        ) from error

@@ -66,7 +66,9 @@ class Profile:
             batches: Samples of a batch, ascending: the sizes to give times for.
         """
         network = Network.zoo(network) if isinstance(network, str) else network
-        return cls(json.loads(_deeppool.modelled_profile(network.to_json(), os.fspath(device), list(batches))))
+        return cls(
+            json.loads(_deeppool.modelled_profile(network.to_json(), os.fspath(device), list(batches)))
+        )
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Profile:

@@ -54,7 +54,9 @@ def plan_picture(plan: Plan) -> str:
     last = escape(layers[-1].name if layers else "")
     parts.append(f'<text x="{WIDTH - 12}" y="{bottom + 20:.0f}" text-anchor="end">{last}</text>')
     middle = (WIDTH + LEFT) / 2
-    parts.append(f'<text x="{middle:.0f}" y="{bottom + 20:.0f}" text-anchor="middle">layers (rows: ranks)</text>')
+    parts.append(
+        f'<text x="{middle:.0f}" y="{bottom + 20:.0f}" text-anchor="middle">layers (rows: ranks)</text>'
+    )
     return "\n".join([*parts, "</svg>"])
 
 

@@ -157,7 +157,9 @@ class Plan:
         """The network that the plan is of: the one that is given, or the one that it was made for."""
         found = network if network is not None else self.network
         if found is None:
-            raise InputError("the plan was read from a file, which does not have its network: give network=...")
+            raise InputError(
+                "the plan was read from a file, which does not have its network: give network=..."
+            )
         return found
 
     def _repr_svg_(self) -> str:
@@ -176,7 +178,9 @@ def _plan(text: str, network: Network | None = None, costs: Costs | None = None)
     _deeppool.check_plan(text)
     document: dict[str, Any] = json.loads(text)
     dp = document["dp"]
-    same: dict[str, Any] = {each.name: document.get(each.name) for each in fields(Plan) if each.name in _AS_IN_THE_FILE}
+    same: dict[str, Any] = {
+        each.name: document.get(each.name) for each in fields(Plan) if each.name in _AS_IN_THE_FILE
+    }
     order = document.get("order")
     return Plan(
         **same,
@@ -248,7 +252,17 @@ def plan(
     network = Network.zoo(network) if isinstance(network, str) else network
     costs = Costs.of(device=device, profile=profile, link=link)
     question = question_document(
-        costs, gpus, batch, mode, amplification, deadline_us, gpu_counts, memory, overlap, sync_batch_norm, effort
+        costs,
+        gpus,
+        batch,
+        mode,
+        amplification,
+        deadline_us,
+        gpu_counts,
+        memory,
+        overlap,
+        sync_batch_norm,
+        effort,
     )
     return _plan(_deeppool.plan(network.to_json(), question), network, costs)
 
@@ -324,5 +338,3 @@ def mode_document(mode: Mode, amplification: float | None, deadline_us: float | 
     if mode in ("data-parallel", "knee"):
         return mode
     raise InputError(f"there is no mode {mode!r}: give 'data-parallel', 'burst', 'deadline' or 'knee'")
-
-

@@ -188,7 +188,9 @@ class PlanProblem:
             "per_layer": limit_per_layer,
             "frontier": frontier,
         }
-        report: dict[str, Any] = json.loads(_deeppool.plan_problem(json.dumps(self.document), json.dumps(question)))
+        report: dict[str, Any] = json.loads(
+            _deeppool.plan_problem(json.dumps(self.document), json.dumps(question))
+        )
         points = report.get("frontier")
         return ProblemPlan(
             report["gpus"],
@@ -197,8 +199,13 @@ class PlanProblem:
             report["single_gpu_us"],
             report["amplification"],
             report.get("lower_bound_us"),
-            tuple(PlannedLayer(layer["name"], layer["gpus"], tuple(layer["ranks"])) for layer in report["layers"]),
-            None if points is None else tuple((point["iteration_us"], point["amplification"]) for point in points),
+            tuple(
+                PlannedLayer(layer["name"], layer["gpus"], tuple(layer["ranks"]))
+                for layer in report["layers"]
+            ),
+            None
+            if points is None
+            else tuple((point["iteration_us"], point["amplification"]) for point in points),
             report,
         )
 

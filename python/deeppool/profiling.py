@@ -157,15 +157,17 @@ def _layers(
                 bar.step(1, f"{layer.name}, {size} samples")
                 if f"{structure}@{size}" in journal.found:
                     continue
-                inputs = [
-                    batch_like(values[name], size).requires_grad_(needs[name]) for name in layer.inputs
-                ]
+                inputs = [batch_like(values[name], size).requires_grad_(needs[name]) for name in layer.inputs]
                 extra = (_labels(traced, layer, inputs[0]),) if layer.name == "loss" else ()
                 learned = [p for _, p in layer.island.named_parameters() if p.requires_grad]
-                journal.add(f"{structure}@{size}", _times(layer.island, inputs, extra, learned, device, repeats))
+                journal.add(
+                    f"{structure}@{size}", _times(layer.island, inputs, extra, learned, device, repeats)
+                )
             bar.step(1, f"the whole network, {size} samples")
             if f"network@{size}" not in journal.found:
-                journal.add(f"network@{size}", _whole(traced, batch_like(example.to(device), size), device, repeats))
+                journal.add(
+                    f"network@{size}", _whole(traced, batch_like(example.to(device), size), device, repeats)
+                )
     return journal.found
 
 
@@ -333,7 +335,12 @@ def _replayed(graph: torch.cuda.CUDAGraph, device: torch.device, repeats: int) -
 
 def _conditions(traced: Traced, device: torch.device, repeats: int) -> dict[str, Any]:
     network = hashlib.sha256(json.dumps(traced.graph, sort_keys=True).encode()).hexdigest()
-    return {"network": network, "device": _device_name(device), "torch": torch.__version__, "repeats": repeats}
+    return {
+        "network": network,
+        "device": _device_name(device),
+        "torch": torch.__version__,
+        "repeats": repeats,
+    }
 
 
 def _device_name(device: torch.device) -> str:

@@ -49,7 +49,9 @@ class Journal:
                 entry = _parsed(line)
                 if entry is None:
                     break  # It was being written when the program ended.
-                self.found[entry["what"]] = {phase: Spread(**spread) for phase, spread in entry["times"].items()}
+                self.found[entry["what"]] = {
+                    phase: Spread(**spread) for phase, spread in entry["times"].items()
+                }
             self.file = self.path.open("w", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{self.path}: {error}") from error

@@ -121,7 +121,9 @@ def simulate(
         "contention": contention,
         "timeline": timeline,
     }
-    report, events = _deeppool.simulate(plan.network_of(network).to_json(), plan.to_json(), json.dumps(question))
+    report, events = _deeppool.simulate(
+        plan.network_of(network).to_json(), plan.to_json(), json.dumps(question)
+    )
     simulation = Simulation.from_dict(json.loads(report))
     return simulation if events is None else replace(simulation, timeline=json.loads(events))
 
@@ -137,7 +139,9 @@ def _costs(
         if plan.costs is not None:
             return plan.costs if link is None else Costs.of(plan.costs.device, plan.costs.profile, link)
         if plan.origin != "modelled":
-            raise InputError(f"the plan was made from a profile ({plan.device}, {plan.origin}): give profile=...")
+            raise InputError(
+                f"the plan was made from a profile ({plan.device}, {plan.origin}): give profile=..."
+            )
         device = plan.device
     return Costs.of(device, profile, plan.link if link is None else link)
 
@@ -227,7 +231,19 @@ def compare(
     network = Network.zoo(network) if isinstance(network, str) else network
     costs = Costs.of(device=device, profile=profile, link=link)
     question = question_document(
-        costs, gpus, batch, mode, amplification, deadline_us, gpu_counts, memory, overlap, sync_batch_norm, effort
+        costs,
+        gpus,
+        batch,
+        mode,
+        amplification,
+        deadline_us,
+        gpu_counts,
+        memory,
+        overlap,
+        sync_batch_norm,
+        effort,
     )
     report = _deeppool.compare(network.to_json(), question, json.dumps(background.to_dict()))
-    return Comparison.from_dict({key: value for key, value in json.loads(report).items() if key != "background_batch"})
+    return Comparison.from_dict(
+        {key: value for key, value in json.loads(report).items() if key != "background_batch"}
+    )

@@ -27,12 +27,20 @@ dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 device = f"cuda:{dist.get_node_local_rank()}" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)  # the same order of samples everywhere
 if options.data:
-    images = torchvision.datasets.CIFAR10(options.data, download=True, transform=torchvision.transforms.ToTensor())
+    images = torchvision.datasets.CIFAR10(
+        options.data, download=True, transform=torchvision.transforms.ToTensor()
+    )
 else:
     classes = torch.arange(2048) % 10
-    images = torch.utils.data.TensorDataset(torch.randn(10, 3, 32, 32)[classes] + torch.randn(2048, 3, 32, 32), classes)
-loader = torch.utils.data.DataLoader(images, options.batch, shuffle=True, drop_last=True)  # batches of all ranks: no DistributedSampler
-traced = trace(torchvision.models.resnet18(num_classes=10).to(device), torch.randn(2, 3, 32, 32, device=device))
+    images = torch.utils.data.TensorDataset(
+        torch.randn(10, 3, 32, 32)[classes] + torch.randn(2048, 3, 32, 32), classes
+    )
+loader = torch.utils.data.DataLoader(
+    images, options.batch, shuffle=True, drop_last=True
+)  # batches of all ranks: no DistributedSampler
+traced = trace(
+    torchvision.models.resnet18(num_classes=10).to(device), torch.randn(2, 3, 32, 32, device=device)
+)
 plan = deeppool.plan(traced.network, device=options.device, gpus=dist.get_world_size(), batch=options.batch)
 other = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)).to(device)
 other_optimizer = torch.optim.Adam(other.parameters())

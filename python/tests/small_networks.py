@@ -16,7 +16,9 @@ class Skips(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True)
+        )
         self.conv1 = nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(12)
         self.down = nn.Sequential(nn.Conv2d(8, 12, 1, stride=2), nn.BatchNorm2d(12))
@@ -62,7 +64,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         n, length, features = x.shape
-        q, k, v = (part.view(n, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        q, k, v = (
+            part.view(n, length, self.heads, -1).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(attended.transpose(1, 2).reshape(n, length, features))
         return x + self.dropout(self.fc2(F.gelu(self.fc1(self.norm2(x)))))
@@ -105,7 +110,10 @@ def batches(name, batch, count, dtype=torch.float64):
             tokens = torch.randint(17, (batch, 7), generator=generator)
             yield tokens[:, :-1], tokens[:, 1:]
         else:
-            yield torch.randn(batch, 3, 6, 6, generator=generator, dtype=torch.float64).to(dtype), torch.randint(5, (batch,), generator=generator)
+            yield (
+                torch.randn(batch, 3, 6, 6, generator=generator, dtype=torch.float64).to(dtype),
+                torch.randint(5, (batch,), generator=generator),
+            )
 
 
 class SampledDropout(nn.Module):

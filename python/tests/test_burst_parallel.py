@@ -23,7 +23,13 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 def searched(network):
     """As the planner has it."""
-    return deeppool.plan(network, device="a100", gpus=WORLD, batch=BATCH, gpu_counts="all", sync_batch_norm=True).to_json() if network.layers else ""
+    return (
+        deeppool.plan(
+            network, device="a100", gpus=WORLD, batch=BATCH, gpu_counts="all", sync_batch_norm=True
+        ).to_json()
+        if network.layers
+        else ""
+    )
 
 
 def plans(network):
@@ -43,7 +49,9 @@ IN_SINGLE = ("data parallel", "searched", "random 2")
 
 
 def tried(network, dtype):
-    return {what: plan for what, plan in plans(network).items() if dtype == torch.float64 or what in IN_SINGLE}
+    return {
+        what: plan for what, plan in plans(network).items() if dtype == torch.float64 or what in IN_SINGLE
+    }
 
 
 def train(traced, name, plan, dtype):
@@ -91,7 +99,9 @@ def test_losses_and_parameters_are_those_of_the_module_alone(name, dtype, traine
             assert whole.keys() == state.keys()
             for tensor, value in state.items():
                 difference = (whole[tensor] - value).abs().max().item()
-                assert difference < 10 * TOLERANCE[dtype], f"{what} on rank {rank}: {tensor} differs by {difference}"
+                assert difference < 10 * TOLERANCE[dtype], (
+                    f"{what} on rank {rank}: {tensor} differs by {difference}"
+                )
 
 
 class NoLayers:
@@ -103,9 +113,15 @@ class NoLayers:
 def test_dropout_by_operations_of_pytorch_is_that_of_the_native_module():
     from deeppool.torch.sampled_random import _keeps_on_device
 
-    for seed, iteration, name, first, samples, elements in [(0, 0, "dropout", 0, 3, 20), (1 << 40, 77, "ü.1/2", 5, 2, 8), (3, 1, "x", 0, 0, 5)]:
+    for seed, iteration, name, first, samples, elements in [
+        (0, 0, "dropout", 0, 3, 20),
+        (1 << 40, 77, "ü.1/2", 5, 2, 8),
+        (3, 1, "x", 0, 0, 5),
+    ]:
         native = dropout_keeps(seed, iteration, name, first, samples, elements, 0.3)
-        by_operations = _keeps_on_device(seed, iteration, name, first, samples, elements, 0.3, torch.device("cpu"))
+        by_operations = _keeps_on_device(
+            seed, iteration, name, first, samples, elements, 0.3, torch.device("cpu")
+        )
         assert torch.equal(native, by_operations)
     kept = dropout_keeps(0, 0, "dropout", 0, 100, 1000, 0.3).double().mean().item()
     assert abs(kept - 0.7) < 0.01

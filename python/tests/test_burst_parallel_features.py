@@ -48,8 +48,11 @@ def ways_to_lower():
     """Losses by program options: micro-batches that leave ranks without samples, and activations that are computed again."""
     found = {}
     for name, options in [
-        ("branches", {"micro_batches": 3}), ("transformer", {"micro_batches": 4}), ("tied", {"micro_batches": 2}),
-        ("branches", {"checkpoints": ["stem", "cat"]}), ("skips", {"checkpoints": ["stem.2", "add"]}),
+        ("branches", {"micro_batches": 3}),
+        ("transformer", {"micro_batches": 4}),
+        ("tied", {"micro_batches": 2}),
+        ("branches", {"checkpoints": ["stem", "cat"]}),
+        ("skips", {"checkpoints": ["stem.2", "add"]}),
     ]:
         module, parts = traced(name)
         names = [layer.name for layer in parts.network.layers]
@@ -121,7 +124,11 @@ def gradients():
     (0.5 * model(*first)).backward()
     (0.5 * model(*second)).backward()
     norm = model.clip_grad_norm_(0.01).item()
-    own = {name: parameter.grad.clone() for name, parameter in module.named_parameters() if parameter.grad is not None}
+    own = {
+        name: parameter.grad.clone()
+        for name, parameter in module.named_parameters()
+        if parameter.grad is not None
+    }
 
     module, _ = traced("branches")
     module.stem.requires_grad_(False)
@@ -158,7 +165,12 @@ def order_of_steps():
 class TwoBranches(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem, self.left, self.right, self.fc = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.stem, self.left, self.right, self.fc = (
+            nn.Linear(4, 4),
+            nn.Linear(4, 4),
+            nn.Linear(4, 4),
+            nn.Linear(4, 3),
+        )
 
     def forward(self, x):
         x = self.stem(x)
@@ -190,7 +202,9 @@ def branches_meet():
     module = TwoBranches()
     parts = trace(module, torch.randn(2, 4))
     ranks = {"left": [0], "right": [1]}
-    model = BurstParallel(parts, plan_document(parts.network, WORLD, 4, lambda layer: ranks.get(layer, [0, 1, 2, 3])))
+    model = BurstParallel(
+        parts, plan_document(parts.network, WORLD, 4, lambda layer: ranks.get(layer, [0, 1, 2, 3]))
+    )
     for name, other in [("left", "right"), ("right", "left")]:
         passes = model._layers[name]
         passes.run = lambda x, run=passes.run, name=name, other=other: Meets.apply(run(x), name, other)
@@ -231,7 +245,12 @@ def with_background():
     _, parts = traced(name)
     job = Background()
     # The first rank does most, so that the others have time.
-    plan = plan_document(parts.network, WORLD, BATCH, lambda layer: [0] if "three" in layer or "five" in layer else [0, 1, 2, 3])
+    plan = plan_document(
+        parts.network,
+        WORLD,
+        BATCH,
+        lambda layer: [0] if "three" in layer or "five" in layer else [0, 1, 2, 3],
+    )
     model = BurstParallel(parts, plan, background=job)
     losses = train(model, name, sgd(model), end=ITERATIONS)
     report = model.background_report()
@@ -267,14 +286,25 @@ def dropout_in_attention():
         torch.manual_seed(4)
         module = Encoder().double()
         parts = trace(module, next(batches("tied", BATCH, 1))[0][:2])
-        model = BurstParallel(parts, plan_document(parts.network, WORLD, BATCH, lambda _, ranks=ranks: ranks), seed=5)
+        model = BurstParallel(
+            parts, plan_document(parts.network, WORLD, BATCH, lambda _, ranks=ranks: ranks), seed=5
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             found.append(train(model, "tied", sgd(model)))
     return found
 
 
-CASES = (ways_to_lower, dropout_in_attention, checkpoints, norms_by_shard, gradients, order_of_steps, branches_meet, with_background)
+CASES = (
+    ways_to_lower,
+    dropout_in_attention,
+    checkpoints,
+    norms_by_shard,
+    gradients,
+    order_of_steps,
+    branches_meet,
+    with_background,
+)
 
 
 def all_cases():
@@ -361,12 +391,18 @@ def test_steps_start_in_the_order_of_the_program_and_of_the_simulator(found):
     plan = searched(parts.network)
     simulated = deeppool.simulate(plan, timeline=True).timeline
     assert simulated is not None
-    of_sim = sorted((event for event in simulated["traceEvents"] if event["ph"] == "X"), key=lambda event: event["ts"])
+    of_sim = sorted(
+        (event for event in simulated["traceEvents"] if event["ph"] == "X"), key=lambda event: event["ts"]
+    )
     for rank, of_rank in enumerate(found):
         (program,) = plan.program(rank=rank)["ranks"]
         for lane in ("compute", "communication"):
             began = [label for of_lane, label in of_rank["order_of_steps"] if of_lane == lane]
-            assert began == [step["label"] for step in program["steps"] if step["lane"] == lane and step["op"] != "optimizer_step"]
+            assert began == [
+                step["label"]
+                for step in program["steps"]
+                if step["lane"] == lane and step["op"] != "optimizer_step"
+            ]
             # What takes no time is not simulated, and the optimizer is the user's.
             names = [event["name"] for event in of_sim if event["pid"] == rank + 1 and event["cat"] == lane]
             names = [name for name in names if not name.startswith("update ")]
@@ -392,5 +428,3 @@ def test_a_background_job_runs_and_changes_no_loss(found):
     trained = max((of_rank["with_background"][2] for of_rank in found), key=len)
     assert len(trained) < 5 or trained[-1] < trained[0]
     assert any(of_rank["with_background"][4] for of_rank in found), "a background job that fails is reported"
-
-

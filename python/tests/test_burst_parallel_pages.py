@@ -57,7 +57,11 @@ def test_the_commands_of_the_page_work(command, tmp_path):
     else:
         if not BIN.exists():
             pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
-        (made_by,) = (other for other in commands() if other.startswith("python export.py" if "--onnx" in arguments else "python -c"))
+        (made_by,) = (
+            other
+            for other in commands()
+            if other.startswith("python export.py" if "--onnx" in arguments else "python -c")
+        )
         needs(shlex.split(made_by)[1:])
         run([sys.executable, *shlex.split(made_by)[1:]], tmp_path)
         said = run([str(BIN), *arguments], tmp_path)
@@ -70,7 +74,9 @@ def test_the_commands_of_the_page_work(command, tmp_path):
 def test_the_example_trains_by_a_plan_with_a_background(tmp_path):
     pytest.importorskip("torchvision")
     example = ROOT / "python/examples/cifar_resnet.py"
-    said = run([*TORCHRUN, "--nproc-per-node", "2", str(example), "--iterations", "11", "--batch", "8"], tmp_path)
+    said = run(
+        [*TORCHRUN, "--nproc-per-node", "2", str(example), "--iterations", "11", "--batch", "8"], tmp_path
+    )
     assert "iteration 10: loss" in said
     assert said.count("background: ") == 2 and said.count("slowdown") == 2
     assert (tmp_path / "resnet18.pt").exists()

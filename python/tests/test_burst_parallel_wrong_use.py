@@ -47,7 +47,9 @@ def wrong_uses():
     other = traced(nn.Sequential(nn.Linear(6, 3)))
     found["other network"] = problem(lambda: BurstParallel(parts, data_parallel(other.network, 2, BATCH)))
     found["other plans"] = problem(
-        lambda: BurstParallel(parts, data_parallel(parts.network, 2, BATCH, bucket_bytes=1024 * (dist.get_rank() + 1)))
+        lambda: BurstParallel(
+            parts, data_parallel(parts.network, 2, BATCH, bucket_bytes=1024 * (dist.get_rank() + 1))
+        )
     )
     plan = data_parallel(parts.network, 2, BATCH)
     model = BurstParallel(parts, plan)

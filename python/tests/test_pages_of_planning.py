@@ -19,7 +19,9 @@ def test_the_readme_runs() -> None:
         exec(block, {})
 
 
-def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_notebook_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch")
     notebook = json.loads((ROOT / "examples" / "plan_for_64_gpus.ipynb").read_text())
     monkeypatch.chdir(tmp_path)

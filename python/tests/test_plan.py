@@ -42,7 +42,9 @@ def test_a_deadline_and_a_knee_lie_on_the_frontier() -> None:
     frontier = deeppool.frontier("vgg16", gpus=8, batch=32, device="a100", most=50)
     times = [plan.iteration_us for plan in frontier]
     assert times == sorted(times)
-    assert [plan.gpu_time_us for plan in frontier] == sorted((plan.gpu_time_us for plan in frontier), reverse=True)
+    assert [plan.gpu_time_us for plan in frontier] == sorted(
+        (plan.gpu_time_us for plan in frontier), reverse=True
+    )
     late = vgg16(mode="deadline", deadline_us=2 * times[0])
     assert late.iteration_us <= 2 * times[0]
     assert late.amplification <= frontier[0].amplification
@@ -52,7 +54,9 @@ def test_a_deadline_and_a_knee_lie_on_the_frontier() -> None:
 def test_more_memory_than_there_is_is_no_plan() -> None:
     with pytest.raises(NoPlanError):
         vgg16(memory="1.5GB")
-    with pytest.raises(NoPlanError, match="no plan takes 1 us or less: the smallest iteration time that can be reached is 11"):
+    with pytest.raises(
+        NoPlanError, match="no plan takes 1 us or less: the smallest iteration time that can be reached is 11"
+    ):
         vgg16(mode="deadline", deadline_us=1.0)
     assert vgg16(memory="unlimited").memory_limit_bytes is None
 
@@ -88,7 +92,9 @@ def test_files_go_both_ways(tmp_path: Path) -> None:
     assert simulated == deeppool.simulate(plan)
     with pytest.raises(InputError, match="network=..."):
         deeppool.simulate(again)
-    (tmp_path / "plan.json").write_text((tmp_path / "plan.json").read_text().replace('"gpus": 8', '"gpus": -8', 1))
+    (tmp_path / "plan.json").write_text(
+        (tmp_path / "plan.json").read_text().replace('"gpus": 8', '"gpus": -8', 1)
+    )
     with pytest.raises(InputError, match="plan.json.*gpus"):
         Plan.load(tmp_path / "plan.json")
 
@@ -97,7 +103,20 @@ def test_the_command_reads_our_plans_and_we_its(tmp_path: Path) -> None:
     command = os.environ.get("DEEPPOOL_BIN", str(Path(__file__).parents[2] / "target/debug/deeppool"))
     if not Path(command).exists():
         pytest.skip("SKIPPED: the command `deeppool` is not built: cargo build -p deeppool-cli")
-    run = [command, "plan", "--model", "vgg16", "--device", "a100", "--gpus", "8", "--batch", "32", "--amplification", "1.5"]
+    run = [
+        command,
+        "plan",
+        "--model",
+        "vgg16",
+        "--device",
+        "a100",
+        "--gpus",
+        "8",
+        "--batch",
+        "32",
+        "--amplification",
+        "1.5",
+    ]
     subprocess.run([*run, "-o", str(tmp_path / "theirs.json")], check=True, capture_output=True)
     ours = vgg16()
     assert Plan.load(tmp_path / "theirs.json") == ours
@@ -179,7 +198,9 @@ def test_ctrl_c_ends_a_search() -> None:
         "print('begins', flush=True)\n"
         "deeppool.plan('gpt2', gpus=1024, batch=1024, device='a100', effort=1e6, memory='unlimited')\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "begins\n"
     time.sleep(0.5)

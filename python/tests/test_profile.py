@@ -16,8 +16,14 @@ from deeppool.tracing import trace  # noqa: E402
 def network():
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1),
-        nn.SiLU(inplace=True), nn.Flatten(), nn.Dropout(0.1), nn.Linear(8 * 64, 5),
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.SiLU(inplace=True),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.SiLU(inplace=True),
+        nn.Flatten(),
+        nn.Dropout(0.1),
+        nn.Linear(8 * 64, 5),
     )
 
 
@@ -61,7 +67,9 @@ def test_a_profile_has_a_time_for_each_layer_and_a_plan_takes_it(traced, tmp_pat
         assert all(row["backward_us"] > 0 for row in layer["times"])
     assert all(row["forward_us"] > 0 and row["update_us"] > 0 for row in document["network"])
     assert not os.path.exists(f"{path}.journal")
-    assert found.origin == "measured" and [layer.name for layer in found.layers] == [layer.name for layer in traced.layers]
+    assert found.origin == "measured" and [layer.name for layer in found.layers] == [
+        layer.name for layer in traced.layers
+    ]
     assert simulate(found).iteration_us > 0
 
 
@@ -94,7 +102,10 @@ def test_a_profile_that_was_interrupted_goes_on(traced, counted, tmp_path):
     profiling.profile(traced, [1, 2], output=path, repeats=1)
     assert counted["count"] == 2 * len(traced.layers) - 4
     first = json.loads(kept[1])
-    assert round(first["times"]["forward"]["us"], 3) == Profile.load(path).to_dict()["layers"][0]["times"][0]["forward_us"]
+    assert (
+        round(first["times"]["forward"]["us"], 3)
+        == Profile.load(path).to_dict()["layers"][0]["times"][0]["forward_us"]
+    )
 
 
 def test_a_journal_of_something_else_is_not_taken(traced, counted, tmp_path):
@@ -125,8 +136,13 @@ def test_the_loss_of_the_user_is_profiled():
 
 @pytest.mark.parametrize(
     ("batches", "device", "message"),
-    [([], "cpu", "ascending"), ([2, 1], "cpu", "ascending"), ([0], "cpu", "at least 1"), ([1], "cuda:99", "no device cuda:99"),
-     ([1], "abacus", "no device abacus")],
+    [
+        ([], "cpu", "ascending"),
+        ([2, 1], "cpu", "ascending"),
+        ([0], "cpu", "at least 1"),
+        ([1], "cuda:99", "no device cuda:99"),
+        ([1], "abacus", "no device abacus"),
+    ],
 )
 def test_wrong_use_is_refused(traced, batches, device, message):
     with pytest.raises(InputError, match=message):

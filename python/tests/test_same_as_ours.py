@@ -62,7 +62,9 @@ def train(folder):
     network = networks.NETWORKS["digits-cnn"]
     traced = trace(module, inputs[:2])
     plan = json.loads((folder / "plan.json").read_text())
-    names = dict(zip((layer["name"] for layer in plan["layers"]), (layer.name for layer in traced.layers), strict=True))
+    names = dict(
+        zip((layer["name"] for layer in plan["layers"]), (layer.name for layer in traced.layers), strict=True)
+    )
     for layer in plan["layers"]:
         layer["name"] = names[layer["name"]]
     if "order" in plan:
@@ -80,17 +82,52 @@ def train(folder):
     return losses
 
 
-@pytest.mark.skipif(not BIN.exists(), reason=f"there is no {BIN.name} to compare with: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
+@pytest.mark.skipif(
+    not BIN.exists(),
+    reason=f"there is no {BIN.name} to compare with: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
+)
 @pytest.mark.parametrize("how", [["--amplification", "2"], ["--mode", "dp"]])
 def test_digits_cnn_learns_what_deeppool_train_learns(how, tmp_path):
     network = networks.NETWORKS["digits-cnn"]
     network.write_data(ITERATIONS, tmp_path / "data.safetensors")
     deeppool(tmp_path, "export", "--model", "digits-cnn", "-o", "initial.safetensors")
-    deeppool(tmp_path, "plan", "--model", "digits-cnn", "--device", "cpu-core", "--gpus", WORLD, "--batch", network.batch, *how, "-o", "plan.json")
-    report = json.loads(deeppool(
-        tmp_path, "train", "--model", "digits-cnn", "--data", "safetensors:data.safetensors", "--no-shuffle", "--init", "initial.safetensors",
-        "--plan", "plan.json", "--lr", network.lr, "--momentum", network.momentum, "--iterations", ITERATIONS, "--json",
-    ))
+    deeppool(
+        tmp_path,
+        "plan",
+        "--model",
+        "digits-cnn",
+        "--device",
+        "cpu-core",
+        "--gpus",
+        WORLD,
+        "--batch",
+        network.batch,
+        *how,
+        "-o",
+        "plan.json",
+    )
+    report = json.loads(
+        deeppool(
+            tmp_path,
+            "train",
+            "--model",
+            "digits-cnn",
+            "--data",
+            "safetensors:data.safetensors",
+            "--no-shuffle",
+            "--init",
+            "initial.safetensors",
+            "--plan",
+            "plan.json",
+            "--lr",
+            network.lr,
+            "--momentum",
+            network.momentum,
+            "--iterations",
+            ITERATIONS,
+            "--json",
+        )
+    )
     assert len(report["losses"]) == ITERATIONS
     for losses in on_ranks(WORLD, train, tmp_path):
         worst = max(abs(ours - theirs) for ours, theirs in zip(losses, report["losses"], strict=True))

@@ -74,7 +74,9 @@ def test_layers_take_a_part_of_the_samples_or_none(name):
         inputs = [values[name] for name in layer.inputs]
         one = layer.island(*(value[1:] for value in inputs))
         assert largest_difference(one, values[layer.name][1:]) <= 1e-12, layer.name
-        none = layer.island(*(value[:0].detach().requires_grad_(value.is_floating_point()) for value in inputs))
+        none = layer.island(
+            *(value[:0].detach().requires_grad_(value.is_floating_point()) for value in inputs)
+        )
         assert none.shape == (0, *layer.output_shape) and none.dtype == torch.float64
         learned = [parameter for _, parameter in layer.island.named_parameters()]
         if none.requires_grad and learned:
@@ -99,7 +101,9 @@ def test_networks_are_traced(name):
     assert all(any(part in reason for part in wanted.opaque) for reason in reasons), reasons
     assert all(any(part in reason for reason in reasons) for part in wanted.opaque), reasons
     found = plan(network, gpus=64, batch=256, device="a100")
-    assert 0 < found.iteration_us and {layer.name for layer in found.layers} >= {layer.name for layer in traced.layers}
+    assert 0 < found.iteration_us and {layer.name for layer in found.layers} >= {
+        layer.name for layer in traced.layers
+    }
     assert simulate(found).iteration_us == pytest.approx(found.iteration_us, rel=0.05)
     table = str(traced)
     assert f"{len(traced.opaque)} opaque" in table and all(layer.name in table for layer in traced.layers)
@@ -112,14 +116,22 @@ def test_resnet_50_is_the_one_of_the_zoo():
     assert ours.keys() == theirs.keys()
     for name, layer in ours.items():
         other = theirs[name]
-        assert (layer.kind, layer.shape, layer.forward_flops) == (other.kind, other.shape, other.forward_flops)
+        assert (layer.kind, layer.shape, layer.forward_flops) == (
+            other.kind,
+            other.shape,
+            other.forward_flops,
+        )
         assert layer.parameters == other.parameters
-    modelled = [Profile.modelled(network, "a100", [1, 8, 32]).to_dict() for network in ("resnet-50", traced.network)]
+    modelled = [
+        Profile.modelled(network, "a100", [1, 8, 32]).to_dict() for network in ("resnet-50", traced.network)
+    ]
     for row, other in zip(modelled[0]["network"], modelled[1]["network"], strict=True):
         for phase in ("forward_us", "backward_us", "update_us"):
             assert other[phase] == pytest.approx(row[phase], rel=0.01)
     by_name = {layer["name"]: layer["times"] for layer in modelled[1]["layers"]}
-    assert all(by_name[layer["name"]] == layer["times"] for layer in modelled[0]["layers"] if layer["name"] in theirs)
+    assert all(
+        by_name[layer["name"]] == layer["times"] for layer in modelled[0]["layers"] if layer["name"] in theirs
+    )
 
 
 def test_parameters_are_shared_as_in_the_module():
@@ -163,7 +175,9 @@ def test_tracing_leaves_the_module_as_it_is():
 
 
 def test_inputs_of_layers_are_not_changed():
-    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True), nn.Linear(4, 2))
+    module = nn.Sequential(
+        nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True), nn.Linear(4, 2)
+    )
     traced = trace(module, torch.randn(2, 4))
     for layer in traced.layers[:-1]:
         x = torch.randn(3, 4)
@@ -200,7 +214,9 @@ def test_attention_is_found_however_it_is_written(causal):
 def test_what_is_almost_an_attention_is_opaque():
     traced = trace(Manual(True, scale=False), torch.randn(2, 7, 12))
     assert list(traced.opaque.values()) == ["attention of another kind"]
-    traced = trace(nn.TransformerEncoderLayer(12, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 12))
+    traced = trace(
+        nn.TransformerEncoderLayer(12, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 12)
+    )
     assert list(traced.opaque) == ["self_attn"] and "drops" in traced.opaque["self_attn"]
 
 
@@ -264,7 +280,9 @@ def test_a_bias_beside_a_shared_weight_is_a_layer():
     module, x = Tied(), torch.randint(0, 11, (2, 5))
     traced = trace(module, x)
     assert [(layer.name, layer.parameters_of) for layer in traced.layers[:3]] == [
-        ("embedding", None), ("head", "embedding"), ("head.bias", None)
+        ("embedding", None),
+        ("head", "embedding"),
+        ("head.bias", None),
     ]
     assert list(traced.opaque) == ["head.bias"]
     assert torch.allclose(traced.run(x), module(x), atol=1e-6)
@@ -289,7 +307,11 @@ def test_calls_of_one_module_share_its_parameters():
     module, x = Recurrent(), torch.randn(2, 3, 4)
     traced = trace(module, x)
     assert [layer.name for layer in traced.layers if layer.kind == "opaque"] == ["cell", "cell.2", "cell.3"]
-    assert [layer.parameters_of for layer in traced.layers if layer.kind == "opaque"] == [None, "cell", "cell"]
+    assert [layer.parameters_of for layer in traced.layers if layer.kind == "opaque"] == [
+        None,
+        "cell",
+        "cell",
+    ]
     assert torch.equal(traced.run(x), module(x))
 
 
@@ -298,16 +320,25 @@ class Conv1D(nn.Module):
 
     def __init__(self, inputs, outputs):
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs)), nn.Parameter(torch.randn(outputs))
+        self.weight, self.bias = (
+            nn.Parameter(torch.randn(inputs, outputs)),
+            nn.Parameter(torch.randn(outputs)),
+        )
 
     def forward(self, x):
-        return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], len(self.bias))
+        return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(
+            *x.shape[:-1], len(self.bias)
+        )
 
 
 def test_a_linear_layer_may_be_written_as_a_product():
     module, x = nn.Sequential(Conv1D(4, 6), nn.GELU(), Conv1D(6, 3)), torch.randn(2, 5, 4)
     traced = trace(module, x)
-    assert [(layer.name, layer.kind) for layer in traced.layers[:3]] == [("0", "linear"), ("1", "gelu"), ("2", "linear")]
+    assert [(layer.name, layer.kind) for layer in traced.layers[:3]] == [
+        ("0", "linear"),
+        ("1", "gelu"),
+        ("2", "linear"),
+    ]
     assert torch.equal(traced.run(x), module(x))
 
 
@@ -387,7 +418,9 @@ def test_scores_of_pixels_have_a_loss():
     traced = trace(module, x)
     scores = traced.run(x)
     values = traced.islands["loss.permute"](traced.islands["loss.reshape"](scores))
-    assert (traced.islands["loss"](values, labels).mean().item()) == pytest.approx(F.cross_entropy(scores, labels).item())
+    assert (traced.islands["loss"](values, labels).mean().item()) == pytest.approx(
+        F.cross_entropy(scores, labels).item()
+    )
 
 
 def test_an_opaque_layer_costs_what_it_executes():

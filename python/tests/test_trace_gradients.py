@@ -31,7 +31,10 @@ def deeppool(folder, *arguments):
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.skipif(not BIN.exists(), reason=f"SKIPPED: there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
+@pytest.mark.skipif(
+    not BIN.exists(),
+    reason=f"SKIPPED: there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
+)
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
     torch.manual_seed(0)
@@ -42,7 +45,9 @@ def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
     traced.network.save(tmp_path / "graph.json")
     # Where our layer is a table of positions, its first dimension is for the samples.
     shapes = {
-        layer.name: layer.parameters[0].shape for layer in traced.network.layers if layer.kind == "position_embedding"
+        layer.name: layer.parameters[0].shape
+        for layer in traced.network.layers
+        if layer.kind == "position_embedding"
     }
     state = {
         key: value.reshape(shapes.get(key, value.shape)).contiguous()
@@ -57,14 +62,35 @@ def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
         model.zero_grad()
         batch = example.double() if model is exact and example.is_floating_point() else example
         F.cross_entropy(model(batch).flatten(0, -2), labels.flatten()).backward()
-    data = {f"{part}.{what}": tensor.clone() for part in ("train", "test") for what, tensor in
-            {"inputs": example, "labels": labels}.items()}
+    data = {
+        f"{part}.{what}": tensor.clone()
+        for part in ("train", "test")
+        for what, tensor in {"inputs": example, "labels": labels}.items()
+    }
     safetensors.save_file(data, tmp_path / "data.safetensors")
     safetensors.save_file(state, tmp_path / "initial.safetensors")
     deeppool(
-        tmp_path, "train", "--graph", "graph.json", "--data", "safetensors:data.safetensors", "--no-shuffle", "--init",
-        "initial.safetensors", "--ranks", 1, "--batch", SAMPLES, "--iterations", 1, "--lr", LEARNING_RATE, "--momentum", 0,
-        "--checkpoint", "saved",
+        tmp_path,
+        "train",
+        "--graph",
+        "graph.json",
+        "--data",
+        "safetensors:data.safetensors",
+        "--no-shuffle",
+        "--init",
+        "initial.safetensors",
+        "--ranks",
+        1,
+        "--batch",
+        SAMPLES,
+        "--iterations",
+        1,
+        "--lr",
+        LEARNING_RATE,
+        "--momentum",
+        0,
+        "--checkpoint",
+        "saved",
     )
     deeppool(tmp_path, "export", "--graph", "graph.json", "--checkpoint", "saved", "-o", "after.safetensors")
     after = safetensors.load_file(tmp_path / "after.safetensors")
@@ -93,12 +119,21 @@ IN_DOUBLE = {
     "resnext50_32x4d": (lambda: models.resnext50_32x4d(num_classes=10), lambda: image(64)),
     "wide_resnet50_2": (lambda: models.wide_resnet50_2(num_classes=10), lambda: image(64)),
     "densenet121": (lambda: models.densenet121(num_classes=10), lambda: image(64)),
-    "inception_v3": (lambda: models.inception_v3(num_classes=10, aux_logits=False, init_weights=False), lambda: image(96)),
-    "googlenet": (lambda: models.googlenet(num_classes=10, aux_logits=False, init_weights=False), lambda: image(64)),
+    "inception_v3": (
+        lambda: models.inception_v3(num_classes=10, aux_logits=False, init_weights=False),
+        lambda: image(96),
+    ),
+    "googlenet": (
+        lambda: models.googlenet(num_classes=10, aux_logits=False, init_weights=False),
+        lambda: image(64),
+    ),
     "squeezenet1_1": (lambda: models.squeezenet1_1(num_classes=10), lambda: image(64)),
     "mnasnet1_0": (lambda: models.mnasnet1_0(num_classes=10), lambda: image(64)),
     "regnet_x_400mf": (lambda: models.regnet_x_400mf(num_classes=10), lambda: image(64)),
-    "vit_b_16": (lambda: models.VisionTransformer(32, 16, 2, 12, 768, 3072, num_classes=10), lambda: image(32)),
+    "vit_b_16": (
+        lambda: models.VisionTransformer(32, 16, 2, 12, 768, 3072, num_classes=10),
+        lambda: image(32),
+    ),
     "bert": (lambda: Bert(1000, 10, blocks=2), lambda: tokens(1000, 10)),
     "gpt2": (lambda: GPT2(1000, 64, blocks=2), lambda: tokens(1000, 10)),
 }

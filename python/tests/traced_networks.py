@@ -18,7 +18,9 @@ class Block(nn.Module):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(features), nn.LayerNorm(features)
         self.attn = Attention(features, heads)
-        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(features, 4 * features), "c_proj": nn.Linear(4 * features, features)})
+        self.mlp = nn.ModuleDict(
+            {"c_fc": nn.Linear(features, 4 * features), "c_proj": nn.Linear(4 * features, features)}
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
@@ -64,7 +66,9 @@ class GPT2(nn.Module):
 class Bert(nn.Module):
     """An encoder of sentences, classified by their first token. Token 0 is padding."""
 
-    def __init__(self, vocabulary=30_522, positions=128, features=768, heads=12, blocks=12, dropout=0.0, masked=False):
+    def __init__(
+        self, vocabulary=30_522, positions=128, features=768, heads=12, blocks=12, dropout=0.0, masked=False
+    ):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, features)
         self.positions = nn.Parameter(torch.randn(1, positions, features) / 50)
@@ -96,8 +100,12 @@ class UNet(nn.Module):
     @staticmethod
     def twice(inputs, outputs):
         return nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
+            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
         )
 
     def forward(self, x):
@@ -149,7 +157,9 @@ NETWORKS = {
     "resnext50_32x4d": Traceable(models.resnext50_32x4d, image),
     "wide_resnet50_2": Traceable(models.wide_resnet50_2, image),
     "densenet121": Traceable(models.densenet121, image),
-    "inception_v3": Traceable(lambda: models.inception_v3(aux_logits=False, init_weights=False), lambda: image(299)),
+    "inception_v3": Traceable(
+        lambda: models.inception_v3(aux_logits=False, init_weights=False), lambda: image(299)
+    ),
     "googlenet": Traceable(lambda: models.googlenet(aux_logits=False, init_weights=False), image),
     "squeezenet1_1": Traceable(models.squeezenet1_1, image),
     "mobilenet_v2": Traceable(models.mobilenet_v2, image, ("hardtanh",)),
@@ -157,7 +167,9 @@ NETWORKS = {
     "mnasnet1_0": Traceable(models.mnasnet1_0, image),
     "shufflenet_v2_x1_0": Traceable(models.shufflenet_v2_x1_0, image, ("slice",)),
     "efficientnet_b0": Traceable(models.efficientnet_b0, image, ("silu", "sigmoid", "mul", STOCHASTIC_DEPTH)),
-    "efficientnet_v2_s": Traceable(models.efficientnet_v2_s, image, ("silu", "sigmoid", "mul", STOCHASTIC_DEPTH)),
+    "efficientnet_v2_s": Traceable(
+        models.efficientnet_v2_s, image, ("silu", "sigmoid", "mul", STOCHASTIC_DEPTH)
+    ),
     "regnet_x_400mf": Traceable(models.regnet_x_400mf, image),
     "regnet_y_400mf": Traceable(models.regnet_y_400mf, image, ("sigmoid", "mul")),
     "convnext_tiny": Traceable(models.convnext_tiny, image, ("mul", STOCHASTIC_DEPTH)),
@@ -168,7 +180,9 @@ NETWORKS = {
         ("pad", "roll", "slice", "a concatenation", "matmul", "attention of another kind", STOCHASTIC_DEPTH),
     ),
     "maxvit_t": Traceable(
-        models.maxvit_t, image, ("slice", "einsum", "mul", "silu", "sigmoid", "tanh", "a sum with", STOCHASTIC_DEPTH)
+        models.maxvit_t,
+        image,
+        ("slice", "einsum", "mul", "silu", "sigmoid", "tanh", "a sum with", STOCHASTIC_DEPTH),
     ),
     "bert": Traceable(Bert, lambda: tokens(30_522, 128)),
     "gpt2": Traceable(GPT2, lambda: tokens(50_257, 1024)),
@@ -179,11 +193,15 @@ NETWORKS = {
 #: The same architectures, small enough to compare gradients in double precision.
 SMALL = {
     "resnet18": Traceable(lambda: models.resnet18(num_classes=7), lambda: image(32)),
-    "densenet": Traceable(lambda: models.DenseNet(8, (2, 2), 16, drop_rate=0.2, num_classes=7), lambda: image(32)),
+    "densenet": Traceable(
+        lambda: models.DenseNet(8, (2, 2), 16, drop_rate=0.2, num_classes=7), lambda: image(32)
+    ),
     "mobilenet_v3_small": Traceable(lambda: models.mobilenet_v3_small(num_classes=7), lambda: image(32)),
     "shufflenet_v2_x0_5": Traceable(lambda: models.shufflenet_v2_x0_5(num_classes=7), lambda: image(32)),
     "swin": Traceable(
-        lambda: models.SwinTransformer([2, 2], 8, [2, 2], [2, 4], [4, 4], stochastic_depth_prob=0.2, num_classes=7),
+        lambda: models.SwinTransformer(
+            [2, 2], 8, [2, 2], [2, 4], [4, 4], stochastic_depth_prob=0.2, num_classes=7
+        ),
         lambda: image(32),
     ),
     "vit": Traceable(lambda: models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=7), lambda: image(32)),

@@ -75,9 +75,16 @@ class Network:
         if self.model:
             return ["--model", self.model]
         path = folder / "network.onnx"
-        torch.onnx.export(self.make().train(), torch.randn(2, *self.sample_shape), path, dynamo=False,
-                          training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False, input_names=["x"],
-                          dynamic_axes={"x": {0: "batch"}})
+        torch.onnx.export(
+            self.make().train(),
+            torch.randn(2, *self.sample_shape),
+            path,
+            dynamo=False,
+            training=torch.onnx.TrainingMode.TRAINING,
+            do_constant_folding=False,
+            input_names=["x"],
+            dynamic_axes={"x": {0: "batch"}},
+        )
         return ["--onnx", path]
 
     def write_data(self, batches, path):
@@ -89,11 +96,19 @@ class Network:
             generator = torch.Generator().manual_seed(1)
             labels = torch.randint(10, (batches * self.batch,), generator=generator)
             means = torch.randn(10, *self.sample_shape, generator=generator)
-            inputs = (means[labels] + torch.randn(len(labels), *self.sample_shape, generator=generator)) * 0.5**0.5
+            inputs = (
+                means[labels] + torch.randn(len(labels), *self.sample_shape, generator=generator)
+            ) * 0.5**0.5
         parts = {"train": batches * self.batch, "test": self.batch}
         tensors = {"inputs": inputs, "labels": labels}
-        save_file({f"{part}.{name}": tensor[:count].clone() for part, count in parts.items() for name, tensor in tensors.items()},
-                  path)
+        save_file(
+            {
+                f"{part}.{name}": tensor[:count].clone()
+                for part, count in parts.items()
+                for name, tensor in tensors.items()
+            },
+            path,
+        )
 
 
 NETWORKS = {
@@ -111,6 +126,9 @@ def read_data(path):
 
 def digits():
     """The digits that deeppool ships, but for the held-out ones."""
-    rows = [[int(field) for field in line.split(",")] for line in gzip.decompress(DIGITS.read_bytes()).decode().split()]
+    rows = [
+        [int(field) for field in line.split(",")]
+        for line in gzip.decompress(DIGITS.read_bytes()).decode().split()
+    ]
     rows = torch.tensor([row for index, row in enumerate(rows) if index % 5 != 0])
     return ((rows[:, :-1] / 16 - 0.305215) / 0.376322).reshape(-1, 1, 8, 8), rows[:, -1]

@@ -20,14 +20,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("network", choices=NETWORKS)
     parser.add_argument("--initial", required=True, help="the first weights")
     parser.add_argument("--data", required=True)
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument("--perturb", type=float, default=0.0, help="how far the first weights are moved, relatively")
-    parser.add_argument("--cuda-graph", action="store_true", help="train on the first GPU, an iteration being one CUDA graph")
+    parser.add_argument(
+        "--perturb", type=float, default=0.0, help="how far the first weights are moved, relatively"
+    )
+    parser.add_argument(
+        "--cuda-graph", action="store_true", help="train on the first GPU, an iteration being one CUDA graph"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
 

@@ -113,7 +113,11 @@ class _Foreground:
             self._end = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._end.record()
         # The last place is the wait for the device.
-        return (state, None) if _is_over(self._end) else (_deeppool.CpuDriver.COMMUNICATING, len(self._executor.program.steps))
+        return (
+            (state, None)
+            if _is_over(self._end)
+            else (_deeppool.CpuDriver.COMMUNICATING, len(self._executor.program.steps))
+        )
 
     def run(self) -> None:
         self._executor.run()

@@ -63,7 +63,14 @@ class BurstParallel(nn.Module):
         deeppool.InputError: where the plan is of another network.
     """
 
-    def __init__(self, traced: Traced, plan: Plan | Mapping[str, Any] | str | PathLike[str], *, background: Callable[[], object] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        traced: Traced,
+        plan: Plan | Mapping[str, Any] | str | PathLike[str],
+        *,
+        background: Callable[[], object] | None = None,
+        seed: int = 0,
+    ) -> None:
         super().__init__()
         document = _document(plan)
         _check_processes(json.loads(document).get("gpus"))
@@ -72,7 +79,9 @@ class BurstParallel(nn.Module):
         self.iteration = 0
         """How many iterations were trained; dropout depends on it."""
         self._traced = traced
-        self._program = RankProgram.from_json(_deeppool.lower(traced.network.to_json(), document, dist.get_rank()))
+        self._program = RankProgram.from_json(
+            _deeppool.lower(traced.network.to_json(), document, dist.get_rank())
+        )
         self._device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
         _check_agreement(self._program, document, traced.fingerprint, seed)
         self._random = SampledRandom(seed)
@@ -88,13 +97,21 @@ class BurstParallel(nn.Module):
 
     def _bind(self) -> None:
         """Takes the module's parameters as they are now."""
-        self._layers = {layer.name: LayerPasses(layer.name, layer.island, self._random) for layer in self._traced.layers}
+        self._layers = {
+            layer.name: LayerPasses(layer.name, layer.island, self._random) for layer in self._traced.layers
+        }
         #: The layers with parameters of their own that are trained.
-        self._owners = [layer.name for layer in self._traced.layers if not layer.parameters_of and self._layers[layer.name].parameters]
+        self._owners = [
+            layer.name
+            for layer in self._traced.layers
+            if not layer.parameters_of and self._layers[layer.name].parameters
+        ]
         self._identities = self._identify()
         self._executor: Executor | None = None
         #: The updates of this rank's layers: the gradients that they take are for the user's optimizer.
-        self._updates = [(i, step) for i, step in enumerate(self._program.steps) if step.op == "optimizer_step"]
+        self._updates = [
+            (i, step) for i, step in enumerate(self._program.steps) if step.op == "optimizer_step"
+        ]
 
     # Training
 
@@ -120,21 +137,36 @@ class BurstParallel(nn.Module):
             self._background.finish(executor)
         self.iteration += 1
         self._is_current = False
-        parameters = [parameter for _, step in self._updates for parameter in self._layers[step.layer].parameters]
-        gradients = [gradient for i, step in self._updates for gradient in executor.values.take(i, step.reads[0])]
-        return cast(torch.Tensor, _Loss.apply(self._anchor, self._read_loss(executor), gradients, *parameters))  # type: ignore[no-untyped-call]
+        parameters = [
+            parameter for _, step in self._updates for parameter in self._layers[step.layer].parameters
+        ]
+        gradients = [
+            gradient for i, step in self._updates for gradient in executor.values.take(i, step.reads[0])
+        ]
+        return cast(
+            torch.Tensor, _Loss.apply(self._anchor, self._read_loss(executor), gradients, *parameters)
+        )  # type: ignore[no-untyped-call]
 
     @property
     def samples(self) -> range:
         """The rows of the global batch that this rank reads: from the first to the last of its inputs or targets."""
-        loads = [step.samples for step in self._program.steps if step.op == "load_batch" and step.samples[0] < step.samples[1]]
+        loads = [
+            step.samples
+            for step in self._program.steps
+            if step.op == "load_batch" and step.samples[0] < step.samples[1]
+        ]
         return range(min((first for first, _ in loads), default=0), max((end for _, end in loads), default=0))
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """As ``torch.nn.utils.clip_grad_norm_``, for the norm of the gradients of all layers. A collective: call it on every rank."""
         # A layer counts on its first rank.
         own = (owner for owner in self._owners if self._program.holders(owner)[0] == self._program.rank)
-        gradients = [parameter.grad for owner in own for parameter in self._layers[owner].parameters if parameter.grad is not None]
+        gradients = [
+            parameter.grad
+            for owner in own
+            for parameter in self._layers[owner].parameters
+            if parameter.grad is not None
+        ]
         zero = torch.zeros((), dtype=torch.float64, device=self._device)
         squares = sum((gradient.double().square().sum() for gradient in gradients), zero)
         dist.all_reduce(squares)
@@ -177,7 +209,9 @@ class BurstParallel(nn.Module):
                 dist.broadcast(buffer.detach(), src=self._program.layers[layer.name].ranks[0])
         self._is_current = True
 
-    def _synchronize_state(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter, holder: int) -> None:
+    def _synchronize_state(
+        self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter, holder: int
+    ) -> None:
         def moved(value: Any, device: torch.device | str) -> Any:
             # The count of steps of Adam is on the host unless it is capturable.
             return value.to(device) if isinstance(value, torch.Tensor) and value.dim() > 0 else value
@@ -185,7 +219,9 @@ class BurstParallel(nn.Module):
         state = [{name: moved(value, "cpu") for name, value in optimizer.state.get(parameter, {}).items()}]
         dist.broadcast_object_list(state, src=holder)
         if dist.get_rank() != holder and state[0]:
-            optimizer.state[parameter] = {name: moved(value, parameter.device) for name, value in state[0].items()}
+            optimizer.state[parameter] = {
+                name: moved(value, parameter.device) for name, value in state[0].items()
+            }
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """The module's own, whole on every rank. A collective: call it on every rank."""
@@ -193,7 +229,9 @@ class BurstParallel(nn.Module):
             self.synchronize()
         return self.module.state_dict(*args, **kwargs)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
         """As the module's: every rank loads all of it."""
         result = self.module.load_state_dict(state_dict, strict=strict, assign=assign)
         if self._identify() != self._identities:
@@ -208,7 +246,9 @@ class BurstParallel(nn.Module):
 
     def _batch(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         if len(inputs) != 2:
-            raise BurstParallelError(f"while training it takes inputs and targets, as in `loss = model(inputs, targets)`, not {len(inputs)} arguments")
+            raise BurstParallelError(
+                f"while training it takes inputs and targets, as in `loss = model(inputs, targets)`, not {len(inputs)} arguments"
+            )
         for what, tensor in zip(("inputs", "targets"), inputs):
             if len(tensor) != self._program.batch:
                 raise BurstParallelError(
@@ -218,20 +258,31 @@ class BurstParallel(nn.Module):
         shape = tuple(inputs[0].shape[1:])
         expected = tuple(self._traced.example_inputs[0].shape[1:])
         if shape != expected:
-            raise BurstParallelError(f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace it with such samples")
+            raise BurstParallelError(
+                f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace it with such samples"
+            )
         return inputs[0], inputs[1]
 
     def _prepare(self, samples: torch.Tensor) -> Executor:
         """Before the first iteration, in the settings (such as autocast) that it runs in."""
         no_samples = probe(self._traced, self._layers, self._random, samples)
-        self._executor = Executor(self._program, self._layers, no_samples, self._communication, self._device, self._records)
+        self._executor = Executor(
+            self._program, self._layers, no_samples, self._communication, self._device, self._records
+        )
         return self._executor
 
     def _read_loss(self, executor: Executor) -> torch.Tensor:
         """The mean over the global batch, on all ranks."""
         layer = self._traced.layers[-1].name
-        totals = (b for step in reversed(self._program.steps) for b in step.writes if self._program.buffers[b].role == "metrics")
-        total = next((executor.values.take(END, buffer) for buffer in totals), torch.zeros((), device=self._device))
+        totals = (
+            b
+            for step in reversed(self._program.steps)
+            for b in step.writes
+            if self._program.buffers[b].role == "metrics"
+        )
+        total = next(
+            (executor.values.take(END, buffer) for buffer in totals), torch.zeros((), device=self._device)
+        )
         ranks = self._program.layers[layer].ranks
         loss: torch.Tensor = total / self._program.batch
         if len(ranks) < self._program.world:
@@ -244,7 +295,13 @@ class _Loss(torch.autograd.Function):
     """The loss of an iteration that has run: its backward pass hands the gradients to the parameters."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, loss: torch.Tensor, gradients: list[torch.Tensor], *parameters: nn.Parameter) -> torch.Tensor:
+    def forward(
+        ctx: Any,
+        anchor: torch.Tensor,
+        loss: torch.Tensor,
+        gradients: list[torch.Tensor],
+        *parameters: nn.Parameter,
+    ) -> torch.Tensor:
         ctx.gradients = gradients
         return loss.clone()
 
@@ -271,7 +328,7 @@ def _document(plan: Plan | Mapping[str, Any] | str | PathLike[str]) -> str:
 def _check_processes(gpus: int | None) -> None:
     if not dist.is_available() or not dist.is_initialized():
         raise BurstParallelError(
-            "there is no process group: start the script by torchrun, and call torch.distributed.init_process_group(\"gloo\") (\"nccl\" on "
+            'there is no process group: start the script by torchrun, and call torch.distributed.init_process_group("gloo") ("nccl" on '
             "GPUs) before"
         )
     if gpus is not None and gpus != dist.get_world_size():

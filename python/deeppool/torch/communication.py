@@ -28,7 +28,9 @@ class Pending:
 
     def is_complete(self) -> bool:
         """Never blocks."""
-        return self.waiter.done() if self.waiter is not None else all(work.is_completed() for work in self.works)
+        return (
+            self.waiter.done() if self.waiter is not None else all(work.is_completed() for work in self.works)
+        )
 
     def wait(self) -> Sequence[Value]:
         """What it writes. On a GPU it is the device's stream that waits."""
@@ -53,9 +55,13 @@ class Communication:
 
     def __init__(self, program: RankProgram, polls: bool) -> None:
         self._rank = program.rank
-        self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {tuple(range(program.world)): dist.group.WORLD}
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {
+            tuple(range(program.world)): dist.group.WORLD
+        }
         # gloo says of a message that it is complete only when it has been waited for: a thread does that.
-        self._waiter = ThreadPoolExecutor(1, "deeppool-messages") if polls and dist.get_backend() == "gloo" else None
+        self._waiter = (
+            ThreadPoolExecutor(1, "deeppool-messages") if polls and dist.get_backend() == "gloo" else None
+        )
         # Every rank takes part in making every group, in one order.
         for collective in program.collectives:
             ranks = tuple(sorted(collective.ranks))
@@ -65,18 +71,29 @@ class Communication:
     def start_all_reduce(self, collective: Collective, values: Sequence[Value]) -> Pending:
         """Sums values over ranks: all of them as one."""
         tensors = [tensor for value in values for tensor in (value if isinstance(value, list) else [value])]
-        by_type = {dtype: [one for one in tensors if one.dtype == dtype] for dtype in dict.fromkeys(one.dtype for one in tensors)}
+        by_type = {
+            dtype: [one for one in tensors if one.dtype == dtype]
+            for dtype in dict.fromkeys(one.dtype for one in tensors)
+        }
         flat = {dtype: torch.cat([one.reshape(-1) for one in of_type]) for dtype, of_type in by_type.items()}
         group = self._groups[tuple(sorted(collective.ranks))]
-        works = [dist.all_reduce(whole, group=group, async_op=True) for whole in flat.values() if whole.numel() > 0]
+        works = [
+            dist.all_reduce(whole, group=group, async_op=True) for whole in flat.values() if whole.numel() > 0
+        ]
 
         def finish() -> list[Value]:
-            parts = {dtype: iter(torch.split(whole, [one.numel() for one in by_type[dtype]])) for dtype, whole in flat.items()}
+            parts = {
+                dtype: iter(torch.split(whole, [one.numel() for one in by_type[dtype]]))
+                for dtype, whole in flat.items()
+            }
 
             def summed(tensor: torch.Tensor) -> torch.Tensor:
                 return next(parts[tensor.dtype]).view(tensor.shape)
 
-            return [[summed(one) for one in value] if isinstance(value, list) else summed(value) for value in values]
+            return [
+                [summed(one) for one in value] if isinstance(value, list) else summed(value)
+                for value in values
+            ]
 
         return Pending([work for work in works if work is not None], finish)
 
@@ -96,7 +113,9 @@ class Communication:
                 rows = held[first - had[0] : end - had[0]].contiguous()
                 operations.append(dist.P2POp(dist.isend, rows, target, tag=number))
             elif target == self._rank:
-                operations.append(dist.P2POp(dist.irecv, wanted[first - mine[0] : end - mine[0]], source, tag=number))
+                operations.append(
+                    dist.P2POp(dist.irecv, wanted[first - mine[0] : end - mine[0]], source, tag=number)
+                )
         works = dist.batch_isend_irecv(operations) if operations else []
         sent = [operation.tensor for operation in operations]
 

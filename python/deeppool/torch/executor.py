@@ -64,19 +64,32 @@ class Executor:
         self.events: list[Event] = []
         """What ran in the last iteration, where it is recorded."""
         self._records = records
-        self._layers, self._no_samples, self._communication, self.device = layers, no_samples, communication, device
+        self._layers, self._no_samples, self._communication, self.device = (
+            layers,
+            no_samples,
+            communication,
+            device,
+        )
         self.values = Values(program)
         self._batch: dict[str, torch.Tensor] = {}
-        self._norms = {name: SynchronizedNorm(layers[name].island.module, layers[name].parameters) for name in program.synchronized}
+        self._norms = {
+            name: SynchronizedNorm(layers[name].island.module, layers[name].parameters)
+            for name in program.synchronized
+        }
         self._segments: dict[int, Segment] = {}
         found = runs(program, is_fused=not records)
         run_of = {index: steps for steps in found for index in steps}
-        self._runs = [_Run(steps, self._bound(steps, run_of), self._collectives_before(*steps)) for steps in found]
+        self._runs = [
+            _Run(steps, self._bound(steps, run_of), self._collectives_before(*steps)) for steps in found
+        ]
         place = {step: number for number, run in enumerate(self._runs) for step in run.steps}
         self._communicate = [i for i, step in enumerate(program.steps) if step.lane == "communication"]
         #: What a collective comes after: how many runs of the compute lane, and other collectives.
         self._after = {
-            i: (max((place[after] + 1 for after in program.steps[i].after if after in place), default=0), self._collectives_before(i))
+            i: (
+                max((place[after] + 1 for after in program.steps[i].after if after in place), default=0),
+                self._collectives_before(i),
+            )
             for i in self._communicate
         }
         self._pending: dict[int, Pending] = {}
@@ -85,7 +98,14 @@ class Executor:
         self._computed = self._started = 0
 
     def _collectives_before(self, *steps: int) -> list[int]:
-        return sorted({after for i in steps for after in self.program.steps[i].after if self.program.steps[after].lane == "communication"})
+        return sorted(
+            {
+                after
+                for i in steps
+                for after in self.program.steps[i].after
+                if self.program.steps[after].lane == "communication"
+            }
+        )
 
     # Running
 
@@ -146,7 +166,9 @@ class Executor:
         self._began[index] = time.perf_counter()
         given = [self.values.take(index, buffer) for buffer in self.program.received(index)]
         if collective.op == "redistribute":
-            held = given[0].detach() if given else self._no_samples[self.program.buffers[step.writes[0]].layer]
+            held = (
+                given[0].detach() if given else self._no_samples[self.program.buffers[step.writes[0]].layer]
+            )
             self._pending[index] = self._communication.start_redistribution(step.collective, collective, held)
         else:
             self._pending[index] = self._communication.start_all_reduce(collective, given)
@@ -190,7 +212,9 @@ class Executor:
             return [index for index in steps if program.steps[index].op == op]
 
         # Nothing in a run comes before what it loads, and the sums that autograd does not do come after its passes.
-        calls: list[Callable[[], None]] = [partial(self._load, index, program.steps[index]) for index in of("load_batch")]
+        calls: list[Callable[[], None]] = [
+            partial(self._load, index, program.steps[index]) for index in of("load_batch")
+        ]
         sums = of("accumulate_gradient")
         if forward := [index for index in steps if index in program.connected]:
             backward = next((run_of[index] for index in program.connected[forward[-1]]), [])

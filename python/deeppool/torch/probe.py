@@ -18,7 +18,9 @@ TOLERANCE = 1e-2
 
 
 @torch.no_grad()
-def probe(traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom, batch: torch.Tensor) -> dict[str, torch.Tensor]:
+def probe(
+    traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom, batch: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """By layer its output for no samples, for inputs of the type of a batch. What layers draw is noted in them.
 
     Raises:
@@ -33,7 +35,9 @@ def probe(traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRand
         for layer in traced.layers[:-1]:
             inputs = [values[name] for name in layer.inputs]
             # Batch normalization mixes samples as the plan says.
-            values[layer.name] = inputs[0] if layer.kind == "batch_norm" else _checked(layers[layer.name], inputs, random)
+            values[layer.name] = (
+                inputs[0] if layer.kind == "batch_norm" else _checked(layers[layer.name], inputs, random)
+            )
     # The loss, the last layer, does not move.
     return {name: value[:0].clone() for name, value in values.items()}
 

@@ -108,9 +108,15 @@ class RankProgram:
     @cached_property
     def synchronized(self) -> frozenset[str]:
         """The batch normalizations over samples of several ranks."""
-        collectives = (step for step in self.steps if step.op == "collective" and self.collectives[step.collective].op == "all_reduce")
+        collectives = (
+            step
+            for step in self.steps
+            if step.op == "collective" and self.collectives[step.collective].op == "all_reduce"
+        )
         reduced = {buffer for step in collectives for buffer in step.writes}
-        return frozenset(step.layer for step in self.steps if step.pass_ == "forward_moments" and step.writes[0] in reduced)
+        return frozenset(
+            step.layer for step in self.steps if step.pass_ == "forward_moments" and step.writes[0] in reduced
+        )
 
     @cached_property
     def awaited(self) -> frozenset[int]:
@@ -139,7 +145,9 @@ class RankProgram:
             return list(step.writes if is_reduction else step.reads)
         if step.layer in self.synchronized:
             roles = (*roles, "moments", "gradient_moments")
-        elif index not in self.connected and all(index != passes[-1] for passes in self.connected.values() if passes):
+        elif index not in self.connected and all(
+            index != passes[-1] for passes in self.connected.values() if passes
+        ):
             return []  # The first half of a batch normalization.
         return [buffer for buffer, role in zip(step.reads, step.read_roles) if role.startswith(roles)]
 
@@ -193,5 +201,7 @@ def _collective(document: dict[str, Any]) -> Collective:
     def held(which: str) -> dict[int, Samples]:
         return {one["rank"]: (one["samples"][0], one["samples"][1]) for one in document.get(which, [])}
 
-    moves = tuple((one["from"], one["to"], (one["samples"][0], one["samples"][1])) for one in document.get("moves", []))
+    moves = tuple(
+        (one["from"], one["to"], (one["samples"][0], one["samples"][1])) for one in document.get("moves", [])
+    )
     return Collective(document["op"], tuple(document["ranks"]), held("source"), held("target"), moves)

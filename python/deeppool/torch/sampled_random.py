@@ -19,7 +19,14 @@ aten = torch.ops.aten
 
 
 def dropout_keeps(
-    seed: int, iteration: int, name: str, first: int, samples: int, elements: int, probability: float, device: torch.device | str = "cpu"
+    seed: int,
+    iteration: int,
+    name: str,
+    first: int,
+    samples: int,
+    elements: int,
+    probability: float,
+    device: torch.device | str = "cpu",
 ) -> torch.Tensor:
     """Which elements a dropout keeps: booleans of ``samples x elements``.
 
@@ -39,7 +46,14 @@ def dropout_keeps(
 
 
 def _keeps_on_device(
-    seed: int, iteration: int, name: str, first: int, samples: int, elements: int, probability: float, device: torch.device
+    seed: int,
+    iteration: int,
+    name: str,
+    first: int,
+    samples: int,
+    elements: int,
+    probability: float,
+    device: torch.device,
 ) -> torch.Tensor:
     """The same by PyTorch's operations, so that no mask has to be copied to a device. A block is 16 words: 8 elements."""
     blocks = -(-elements // 8)
@@ -94,12 +108,16 @@ class SampledRandom(TorchDispatchMode):
         self.draws, self.has_fused_attention = 0, False
         return self
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         if func is aten.bernoulli_.float:
-            return args[0].copy_(self._keeps(args[0], 1 - (args[1] if len(args) > 1 else kwargs.get("p", 0.5))))
+            return args[0].copy_(
+                self._keeps(args[0], 1 - (args[1] if len(args) > 1 else kwargs.get("p", 0.5)))
+            )
         if func is aten.bernoulli.p:
             return self._keeps(args[0], 1 - args[1]).to(args[0].dtype)
         if func is aten.native_dropout.default:
@@ -139,5 +157,7 @@ class SampledRandom(TorchDispatchMode):
             dim = 1
             shape[0], shape[1] = shape[1], shape[0]
         elements = like.numel() // samples
-        keeps = dropout_keeps(self.seed, self.iteration, name, self._first, samples, elements, probability, like.device)
+        keeps = dropout_keeps(
+            self.seed, self.iteration, name, self._first, samples, elements, probability, like.device
+        )
         return keeps.view(shape).transpose(0, dim)

@@ -71,10 +71,14 @@ def _joins(program: RankProgram, run: list[int], step: Step, is_fused: bool) -> 
         return True  # The halves of a batch normalization.
     if not is_fused or not program.awaited.isdisjoint(run):
         return False
-    if step.op == "forward" and program.owner(step.layer) in {program.owner(other.layer) for other in before if other.op == "forward"}:
+    if step.op == "forward" and program.owner(step.layer) in {
+        program.owner(other.layer) for other in before if other.op == "forward"
+    }:
         # Autograd has one gradient for parameters that several layers share, and the program one of each layer.
         return False
-    return all((other.op in ("forward", "load_batch")) == (step.op in ("forward", "load_batch")) for other in before)
+    return all(
+        (other.op in ("forward", "load_batch")) == (step.op in ("forward", "load_batch")) for other in before
+    )
 
 
 def _refined(program: RankProgram, found: list[list[int]]) -> list[list[int]]:
@@ -118,7 +122,12 @@ class Segment:
     """
 
     def __init__(
-        self, program: RankProgram, layers: Mapping[str, LayerPasses], values: Values, forward: list[int], backward: list[int]
+        self,
+        program: RankProgram,
+        layers: Mapping[str, LayerPasses],
+        values: Values,
+        forward: list[int],
+        backward: list[int],
     ) -> None:
         self._values, self._has_backward = values, bool(backward)
         self._calls: list[_Call] = []
@@ -129,13 +138,19 @@ class Segment:
         self._of_leaves: list[tuple[int, int]] = []
         self._of_parameters: list[tuple[tuple[int, int], int]] = []
         self._of_outputs: list[tuple[int, int]] = []
-        self._constants = {number: buffer.value for number, buffer in enumerate(program.buffers) if buffer.contents == "constant"}
+        self._constants = {
+            number: buffer.value
+            for number, buffer in enumerate(program.buffers)
+            if buffer.contents == "constant"
+        }
         made: set[int] = set()
         inside: set[int] = set()
         for index in (index for index in forward if index in program.connected):
             step, passes = program.steps[index], [(i, program.steps[i]) for i in program.connected[index]]
             layer = layers[step.layer]
-            gradients = {role: (i, buffer) for i, one in passes for role, buffer in zip(one.write_roles, one.writes)}
+            gradients = {
+                role: (i, buffer) for i, one in passes for role, buffer in zip(one.write_roles, one.writes)
+            }
             inputs = []
             for slot, buffer in enumerate(program.received(index)):
                 gradient = gradients.get(f"input_gradient.{slot}")
@@ -148,7 +163,9 @@ class Segment:
             if "parameter_gradient" in gradients:
                 self._of_parameters.append((gradients["parameter_gradient"], len(layer.parameters)))
                 self._parameters += layer.parameters
-            self._calls.append(_Call(index, step, layer.recompute if step.pass_ == "recompute" else layer.forward, inputs))
+            self._calls.append(
+                _Call(index, step, layer.recompute if step.pass_ == "recompute" else layer.forward, inputs)
+            )
             made.add(step.written("output"))
         self.sums = [index for index in backward if program.steps[index].op == "accumulate_gradient"]
         """Sums of gradients beside its backward passes that autograd does not do."""
@@ -158,12 +175,18 @@ class Segment:
             call.given = len(given)
             self._of_outputs += given
 
-    def _from_outside(self, program: RankProgram, reader: int, gradient: int, inside: set[int]) -> list[tuple[int, int]]:
+    def _from_outside(
+        self, program: RankProgram, reader: int, gradient: int, inside: set[int]
+    ) -> list[tuple[int, int]]:
         """The terms of a gradient that come from elsewhere, and which steps read them: autograd adds up the others."""
         for index in self.sums:
             if gradient in program.steps[index].writes:
                 self.sums.remove(index)
-                return [term for read in program.steps[index].reads for term in self._from_outside(program, index, read, inside)]
+                return [
+                    term
+                    for read in program.steps[index].reads
+                    for term in self._from_outside(program, index, read, inside)
+                ]
         return [] if gradient in inside else [(reader, gradient)]
 
     def forward(self) -> None:
@@ -171,7 +194,10 @@ class Segment:
         with torch.set_grad_enabled(self._has_backward):
             for call in self._calls:
                 given = {buffer: values.take(call.index, buffer) for buffer, *_ in call.inputs}
-                inputs = [given[b] if is_inside else self._cut_off(given[b], is_wanted) for b, is_inside, is_wanted in call.inputs]
+                inputs = [
+                    given[b] if is_inside else self._cut_off(given[b], is_wanted)
+                    for b, is_inside, is_wanted in call.inputs
+                ]
                 output = call.compute(inputs, call.step.samples[0])
                 values.put(call.index, call.step.written("output"), output)
                 if "metrics" in call.step.write_roles:
@@ -190,11 +216,19 @@ class Segment:
         given = []
         for output, (reader, buffer) in zip(outputs, self._of_outputs):
             constant = self._constants.get(buffer)
-            gradient = self._values.take(reader, buffer) if constant is None else torch.full_like(output, constant)
+            gradient = (
+                self._values.take(reader, buffer) if constant is None else torch.full_like(output, constant)
+            )
             if output.requires_grad:
                 given.append((output, gradient))
         if wanted and given:
-            found = torch.autograd.grad([y for y, _ in given], wanted, [g for _, g in given], allow_unused=True, materialize_grads=True)
+            found = torch.autograd.grad(
+                [y for y, _ in given],
+                wanted,
+                [g for _, g in given],
+                allow_unused=True,
+                materialize_grads=True,
+            )
         else:
             found = tuple(torch.zeros_like(tensor) for tensor in wanted)
         gradients = iter(found)

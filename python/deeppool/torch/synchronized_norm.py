@@ -41,7 +41,9 @@ class SynchronizedNorm:
         epsilon = float(self._norm.eps)  # type: ignore[arg-type]
         narrow_mean, narrow_variance = mean.to(dtype), variance.to(dtype)
         self._saved = (x, narrow_mean, torch.rsqrt(variance + epsilon).to(dtype), count)
-        return F.batch_norm(x, narrow_mean, narrow_variance, self._tensor("weight"), self._tensor("bias"), False, 0.0, epsilon)
+        return F.batch_norm(
+            x, narrow_mean, narrow_variance, self._tensor("weight"), self._tensor("bias"), False, 0.0, epsilon
+        )
 
     def _update_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         running_mean, running_var = self._tensor("running_mean"), self._tensor("running_var")
@@ -68,7 +70,9 @@ class SynchronizedNorm:
                 gradient, x, one, None, None, mean, inverse, True, 0.0, [False, True, True]
             )
         weight = self._tensor("weight")
-        return torch.cat((by_bias, by_weight)).double(), [(by_weight if p is weight else by_bias).to(p.dtype) for p in self._parameters]
+        return torch.cat((by_bias, by_weight)).double(), [
+            (by_weight if p is weight else by_bias).to(p.dtype) for p in self._parameters
+        ]
 
     @torch.no_grad()
     def backward(self, gradient: torch.Tensor, reduced: torch.Tensor) -> torch.Tensor:

@@ -145,7 +145,9 @@ def _heads(core: Step) -> int:
 
 
 def _is(
-    island: Island, sample: tuple[int, ...], expected: Callable[[torch.Tensor, list[torch.Tensor]], torch.Tensor]
+    island: Island,
+    sample: tuple[int, ...],
+    expected: Callable[[torch.Tensor, list[torch.Tensor]], torch.Tensor],
 ) -> bool:
     """Whether an island computes what is expected of it, whatever its parameters."""
     generator = torch.Generator().manual_seed(0)
@@ -165,7 +167,9 @@ def _is(
             result, wanted = island.execute(tensors, x), expected(x, tensors)
     except RuntimeError:
         return False  # Such as a constant of single precision.
-    return result.shape == wanted.shape and bool(((result - wanted).abs().max() <= 1e-9 * wanted.abs().max()).item())
+    return result.shape == wanted.shape and bool(
+        ((result - wanted).abs().max() <= 1e-9 * wanted.abs().max()).item()
+    )
 
 
 def _of_module(
@@ -178,10 +182,18 @@ def _of_module(
         return None
     output = unit.steps[-1]
     sample = units.steps[inputs[0]].sample
-    if sample is None or len(sample) != 2 or units.steps[output].sample != sample or units.steps[inputs[0]].rows != 1:
+    if (
+        sample is None
+        or len(sample) != 2
+        or units.steps[output].sample != sample
+        or units.steps[inputs[0]].rows != 1
+    ):
         return None
     path = unit.module
-    projection, projection_back = _projection(path, "in_proj_", has_bias), _projection(f"{path}.out_proj", "", has_bias)
+    projection, projection_back = (
+        _projection(path, "in_proj_", has_bias),
+        _projection(f"{path}.out_proj", "", has_bias),
+    )
     names = [stored.name for stored in (*projection, *projection_back)]
     whole = Writer(units, unit).island(path, output, inputs, False)
     stored_names = [stored.name for stored, _ in whole.stored]
@@ -217,7 +229,10 @@ def _of_module(
 
 def _projection(owner: str, prefix: str, has_bias: bool) -> list[Stored]:
     names = ["weight", "bias"] if has_bias else ["weight"]
-    return [Stored(f"{owner}.{prefix}{name}" if owner else f"{prefix}{name}", owner, prefix + name, True) for name in names]
+    return [
+        Stored(f"{owner}.{prefix}{name}" if owner else f"{prefix}{name}", owner, prefix + name, True)
+        for name in names
+    ]
 
 
 def _linear(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> Layer:

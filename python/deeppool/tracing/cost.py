@@ -20,10 +20,43 @@ ELEMENT_BYTES = 4
 
 #: Operations that copy, fill or look up, and compute nothing.
 COPIES = {
-    "clone", "copy_", "_to_copy", "cat", "stack", "fill_", "zero_", "zeros", "ones", "full", "empty", "empty_like", "zeros_like",
-    "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty", "arange", "index_select", "index", "gather",
-    "embedding", "repeat", "roll", "flip", "constant_pad_nd", "slice_backward", "select_backward", "split_backward",
-    "masked_fill", "where", "scalar_tensor", "lift_fresh_copy", "new_empty_strided", "empty_strided",
+    "clone",
+    "copy_",
+    "_to_copy",
+    "cat",
+    "stack",
+    "fill_",
+    "zero_",
+    "zeros",
+    "ones",
+    "full",
+    "empty",
+    "empty_like",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "arange",
+    "index_select",
+    "index",
+    "gather",
+    "embedding",
+    "repeat",
+    "roll",
+    "flip",
+    "constant_pad_nd",
+    "slice_backward",
+    "select_backward",
+    "split_backward",
+    "masked_fill",
+    "where",
+    "scalar_tensor",
+    "lift_fresh_copy",
+    "new_empty_strided",
+    "empty_strided",
 }
 
 
@@ -52,7 +85,15 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         arguments = func._schema.arguments
         is_view = any(a.alias_info is not None and not a.alias_info.is_write for a in arguments)
         name = func._schema.name.split("::")[-1]
-        if is_view or name in ("detach", "alias", "empty", "empty_like", "empty_strided", "_reshape_alias", "_unsafe_view"):
+        if is_view or name in (
+            "detach",
+            "alias",
+            "empty",
+            "empty_like",
+            "empty_strided",
+            "_reshape_alias",
+            "_unsafe_view",
+        ):
             return result
         tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
         self.count.kernels += 1
@@ -76,7 +117,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def cost(
-    run: Callable[..., torch.Tensor], parameters: Sequence[nn.Parameter], inputs: Sequence[torch.Tensor], is_recurrent: bool
+    run: Callable[..., torch.Tensor],
+    parameters: Sequence[nn.Parameter],
+    inputs: Sequence[torch.Tensor],
+    is_recurrent: bool,
 ) -> dict[str, Any]:
     """The cost of a sample, as the graph format has it for an opaque layer.
 
@@ -109,8 +153,10 @@ def _passes(
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
             # Elements of single precision, whatever the module's are.
-            saved[storage.data_ptr()] = storage.nbytes() // tensor.element_size() * (
-                ELEMENT_BYTES if tensor.is_floating_point() else tensor.element_size()
+            saved[storage.data_ptr()] = (
+                storage.nbytes()
+                // tensor.element_size()
+                * (ELEMENT_BYTES if tensor.is_floating_point() else tensor.element_size())
             )
         return tensor
 
@@ -121,7 +167,10 @@ def _passes(
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        with _Counter(parameters) as forward, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with (
+            _Counter(parameters) as forward,
+            torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        ):
             output = run(*inputs)
         wanted = [tensor for tensor in [*inputs, *parameters] if tensor.requires_grad]
         with _Counter(parameters) as backward:

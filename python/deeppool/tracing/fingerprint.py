@@ -15,9 +15,19 @@ def fingerprint(module: nn.Module) -> str:
     for path, part in module.named_modules(remove_duplicate=False):
         kind = type(part)
         code = getattr(getattr(kind.forward, "__code__", None), "co_code", b"")
-        parts.append([path, f"{kind.__module__}.{kind.__qualname__}", part.extra_repr(), hashlib.sha256(code).hexdigest()])
+        parts.append(
+            [
+                path,
+                f"{kind.__module__}.{kind.__qualname__}",
+                part.extra_repr(),
+                hashlib.sha256(code).hexdigest(),
+            ]
+        )
     first: dict[int, str] = {}
     tensors = []
-    for name, tensor in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]:
+    for name, tensor in [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]:
         tensors.append([name, list(tensor.shape), first.setdefault(id(tensor), name), tensor.requires_grad])
     return hashlib.sha256(json.dumps([parts, tensors]).encode()).hexdigest()[:32]

@@ -29,7 +29,10 @@ class GradientCheck:
         sizes = {name: float(gradient.abs().max()) for name, gradient in self.gradients.items()}
         least = max(1e-6 * max(sizes.values(), default=0.0), 1e-300)
         ours = self.engine_gradients
-        return {name: float((gradient - ours[name]).abs().max()) / max(sizes[name], least) for name, gradient in self.gradients.items()}
+        return {
+            name: float((gradient - ours[name]).abs().max()) / max(sizes[name], least)
+            for name, gradient in self.gradients.items()
+        }
 
     @property
     def largest_difference(self) -> float:
@@ -64,8 +67,13 @@ def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor)
     True
     """
     traced.check_unchanged()
-    given = {name: (list(parameter.shape), _bytes(parameter)) for name, parameter in traced.module.named_parameters()}
-    engine_loss, of_engine = _deeppool.gradients(traced.network.to_json(), given, _bytes(inputs), _bytes(targets))
+    given = {
+        name: (list(parameter.shape), _bytes(parameter))
+        for name, parameter in traced.module.named_parameters()
+    }
+    engine_loss, of_engine = _deeppool.gradients(
+        traced.network.to_json(), given, _bytes(inputs), _bytes(targets)
+    )
     module = copy.deepcopy(traced.module).double().train().requires_grad_()
     value = module(inputs.double() if inputs.is_floating_point() else inputs)
     for layer in traced.loss_layers[:-1]:

@@ -253,7 +253,9 @@ class Writer:
         name, overload = step.op.removesuffix("_"), step.target._overloadname
         packet = getattr(aten, name, None)
         functional = getattr(packet, overload, None) if packet is not None and name != step.op else None
-        if functional is not None and not any(a.alias_info and a.alias_info.is_write for a in functional._schema.arguments):
+        if functional is not None and not any(
+            a.alias_info and a.alias_info.is_write for a in functional._schema.arguments
+        ):
             return functional, None
         return step.target, "{}.clone()"
 
@@ -269,7 +271,12 @@ class Writer:
                 return "(" + "".join(self._text(item, step, "") + ", " for item in argument) + ")"
             case list():
                 # With no samples, or parts of them, sizes to be inferred are ambiguous; they are known.
-                if name in ("size", "shape") and argument.count(-1) == 1 and step.dims and len(step.dims) == len(argument):
+                if (
+                    name in ("size", "shape")
+                    and argument.count(-1) == 1
+                    and step.dims
+                    and len(step.dims) == len(argument)
+                ):
                     if step.op in ("view", "reshape", "_unsafe_view"):
                         argument = [dim if size == -1 else size for size, dim in zip(argument, step.dims)]
                 return "[" + ", ".join(self._text(item, step, "") for item in argument) + "]"
@@ -335,4 +342,6 @@ def build(
     exec(compile(source, f"<layer {name}>", "exec"), scope)
     stored = [(one, None if one.constant is not None else units.modules[one.owner]) for one in writer.stored]
     training = [units.modules[path] for path in writer.trained]
-    return Island(name, scope["run"], source, stored, training, output, module, is_call=scope.get("module") is not None)
+    return Island(
+        name, scope["run"], source, stored, training, output, module, is_call=scope.get("module") is not None
+    )

@@ -63,14 +63,43 @@ Match = Kind | Pieces | Same | Unknown
 
 ACTIVATIONS: dict[str, str] = {"relu": "relu"}
 VIEWS = {
-    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "_unsafe_view", "expand", "alias", "contiguous", "clone",
-    "view_as", "reshape_as",
+    "view",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+    "_unsafe_view",
+    "expand",
+    "alias",
+    "contiguous",
+    "clone",
+    "view_as",
+    "reshape_as",
 }
 MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
 #: Operations that are layers of ours, at least with some options.
 KNOWN = {
-    "conv2d", "linear", "addmm", "batch_norm", "layer_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "mean", "dropout", "gelu",
-    "softmax", "embedding", "add", "cat", "select", "slice", *ACTIVATIONS, *VIEWS, *MOVES,
+    "conv2d",
+    "linear",
+    "addmm",
+    "batch_norm",
+    "layer_norm",
+    "max_pool2d",
+    "avg_pool2d",
+    "adaptive_avg_pool2d",
+    "mean",
+    "dropout",
+    "gelu",
+    "softmax",
+    "embedding",
+    "add",
+    "cat",
+    "select",
+    "slice",
+    *ACTIVATIONS,
+    *VIEWS,
+    *MOVES,
 }
 #: Begins reasons that follow from others.
 SHAPE = "the shape"
@@ -216,7 +245,11 @@ class _Matcher:
         """A linear layer whose weight is stored as ``inputs x outputs``, as Hugging Face's ``Conv1D`` has it."""
         step = self.step
         bias, weight = step.args[0], step.argument("mat2")
-        if not self._stored(weight) or not self._stored(bias) or (step.argument("beta"), step.argument("alpha")) != (1, 1):
+        if (
+            not self._stored(weight)
+            or not self._stored(bias)
+            or (step.argument("beta"), step.argument("alpha")) != (1, 1)
+        ):
             return Unknown("a product with something that is no weight and bias")
         value, features = self._input(1), self._parameter(weight)[1]
         if value is None or self._sample(value) is None or self._parameter(bias) != (features,):
@@ -227,7 +260,9 @@ class _Matcher:
         step = self.step
         parameters = [step.argument(name) for name in ("weight", "bias")]
         statistics = [step.argument(name) for name in ("running_mean", "running_var")]
-        if not all(self._stored(one) for one in parameters) or not all(isinstance(one, Stored) for one in statistics):
+        if not all(self._stored(one) for one in parameters) or not all(
+            isinstance(one, Stored) for one in statistics
+        ):
             return Unknown("batch_norm without scale and bias, or without running statistics")
         if not step.argument("training"):
             return Unknown("batch_norm with fixed statistics")
@@ -235,7 +270,9 @@ class _Matcher:
         sample = self._sample(value) if value is not None else None
         if value is None or sample is None or self.units.steps[value].rows != 1 or len(sample) not in (1, 3):
             return Unknown("batch_norm of something other than images and vectors")
-        return Kind({"batch_norm": {"epsilon": step.argument("eps"), "momentum": step.argument("momentum")}}, (value,))
+        return Kind(
+            {"batch_norm": {"epsilon": step.argument("eps"), "momentum": step.argument("momentum")}}, (value,)
+        )
 
     def _layer_norm(self) -> Match:
         step = self.step
@@ -252,7 +289,11 @@ class _Matcher:
             return Unknown("embedding with a weight that is computed")
         if not isinstance(tokens, Ref) or tokens.index != 0 or len(self._sample(0) or ()) != 1:
             return Unknown("embedding of something other than the network's input, a vector of tokens")
-        if step.argument("padding_idx") >= 0 or step.argument("scale_grad_by_freq") or step.argument("sparse"):
+        if (
+            step.argument("padding_idx") >= 0
+            or step.argument("scale_grad_by_freq")
+            or step.argument("sparse")
+        ):
             return Unknown("embedding with padding_idx, scale_grad_by_freq or sparse gradients")
         vocabulary, features = self._parameter(weight)
         return Kind({"embedding": {"vocabulary": vocabulary, "features": features}}, (0,))
@@ -276,7 +317,9 @@ class _Matcher:
         # Rounding the number of windows up comes to more padding at the bottom and at the right.
         extra = [
             max(0, (windows - 1) * step_ + size - 2 * before - length)
-            for windows, step_, size, before, length in zip(step.sample[1:], stride, kernel, padding, sample[1:])
+            for windows, step_, size, before, length in zip(
+                step.sample[1:], stride, kernel, padding, sample[1:]
+            )
         ]
         options: dict[str, Any] = {"kernel": kernel, "stride": stride, "padding": padding}
         if extra != [0, 0]:
@@ -284,7 +327,9 @@ class _Matcher:
         if not is_max:
             counts = bool(step.argument("count_include_pad"))
             if counts and extra != [0, 0] and padding != [0, 0]:
-                return Unknown("avg_pool2d whose padding counts, in windows of which some reach beyond it (ceil_mode)")
+                return Unknown(
+                    "avg_pool2d whose padding counts, in windows of which some reach beyond it (ceil_mode)"
+                )
             # Without any padding, counting it or not is the same.
             if (not counts or extra != [0, 0]) and (padding != [0, 0] or extra != [0, 0]):
                 options["count_padding"] = False
@@ -296,11 +341,17 @@ class _Matcher:
         sample = self._sample(value) if value is not None else None
         if value is None or sample is None or len(sample) != 3 or self.units.steps[value].rows != 1:
             return Unknown("mean of something other than images")
-        if sorted(dim % 4 for dim in step.argument("dim") or ()) != [2, 3] or step.argument("dtype") is not None:
+        if (
+            sorted(dim % 4 for dim in step.argument("dim") or ()) != [2, 3]
+            or step.argument("dtype") is not None
+        ):
             return Unknown("mean over something other than height and width")
         channels = sample[0]
         pool = Piece(
-            {"adaptive_avg_pool2d": {"output": [1, 1]}}, lambda x: x.mean((2, 3), keepdim=True), (channels, 1, 1), ".pool"
+            {"adaptive_avg_pool2d": {"output": [1, 1]}},
+            lambda x: x.mean((2, 3), keepdim=True),
+            (channels, 1, 1),
+            ".pool",
         )
         if step.argument("keepdim"):
             return Pieces(value, (replace(pool, suffix=""),))
@@ -332,7 +383,11 @@ class _Matcher:
             return Unknown("a sum with a factor")
         one, other = self._input(0), self._input(1)
         if one is not None and other is not None:
-            if self._sample(one) is None or self._sample(one) != self._sample(other) or self._sample(one) != step.sample:
+            if (
+                self._sample(one) is None
+                or self._sample(one) != self._sample(other)
+                or self._sample(one) != step.sample
+            ):
                 return Unknown("a sum of different shapes")
             return Kind("add", (one, other))
         value, table = (one, step.args[1]) if one is not None else (other, step.args[0])
@@ -346,7 +401,12 @@ class _Matcher:
     def _positions(self, table: Any, value: int) -> Stored | None:
         """The parameter whose first rows are added to the positions of a sequence."""
         sample = self._sample(value)
-        if sample is None or len(sample) != 2 or self.units.steps[value].rows != 1 or self.step.sample != sample:
+        if (
+            sample is None
+            or len(sample) != 2
+            or self.units.steps[value].rows != 1
+            or self.step.sample != sample
+        ):
             return None
         while isinstance(table, Ref):
             step = self.units.steps[table.index]
@@ -357,42 +417,68 @@ class _Matcher:
                     table = weight
                     break
                 return None
-            is_prefix = step.op == "slice" and step.argument("start") in (None, 0) and step.argument("step") == 1
+            is_prefix = (
+                step.op == "slice" and step.argument("start") in (None, 0) and step.argument("step") == 1
+            )
             if not is_prefix and step.op not in ("unsqueeze", "alias", "expand"):
                 return None
             table = step.args[0]
         if not self._stored(table):
             return None
         dims = self._parameter(table)
-        return table if dims[-1] == sample[1] and len(dims) in (2, 3) and all(dim == 1 for dim in dims[:-2]) else None
+        return (
+            table
+            if dims[-1] == sample[1] and len(dims) in (2, 3) and all(dim == 1 for dim in dims[:-2])
+            else None
+        )
 
     def _counts(self, indices: Any, length: int) -> bool:
         """Whether position numbers are 0, 1, 2 and so on."""
         found = self.units.constant(indices)
-        return found is not None and found.numel() == length and bool((found.flatten() == torch.arange(length)).all())
+        return (
+            found is not None
+            and found.numel() == length
+            and bool((found.flatten() == torch.arange(length)).all())
+        )
 
     # Elements moved.
 
     def _concat(self) -> Match:
         step = self.step
         tensors, dim = step.args[0], step.argument("dim")
-        values = [leaf.index for leaf in tensors if isinstance(leaf, Ref) and leaf.index not in self.units.free]
+        values = [
+            leaf.index for leaf in tensors if isinstance(leaf, Ref) and leaf.index not in self.units.free
+        ]
         if len(values) == len(tensors) == 1:
             return Same(values[0])
         if len(values) == len(tensors):
             samples = [self._sample(value) for value in values]
             rows = {self.units.steps[value].rows for value in values}
-            if all(sample and len(sample) == 3 for sample in samples) and rows == {1} and self._dim(values[0], dim) == 0:
+            if (
+                all(sample and len(sample) == 3 for sample in samples)
+                and rows == {1}
+                and self._dim(values[0], dim) == 0
+            ):
                 return Kind("concat", tuple(values))
             return Unknown("a concatenation of something other than images by channels")
-        if len(values) == 1 and len(tensors) == 2 and tensors[1] == Ref(values[0]) and self._dim(values[0], dim) == 0:
+        if (
+            len(values) == 1
+            and len(tensors) == 2
+            and tensors[1] == Ref(values[0])
+            and self._dim(values[0], dim) == 0
+        ):
             token = self._token(tensors[0], self._sample(values[0]))
             if token is not None:
                 return Kind("class_token", (values[0],), token.name)
         return Unknown("a concatenation with something that is no layer's output")
 
     def _token(self, token: Any, sample: tuple[int, ...] | None) -> Stored | None:
-        while isinstance(token, Ref) and self.units.steps[token.index].op in ("expand", "alias", "repeat", "unsqueeze"):
+        while isinstance(token, Ref) and self.units.steps[token.index].op in (
+            "expand",
+            "alias",
+            "repeat",
+            "unsqueeze",
+        ):
             token = self.units.steps[token.index].args[0]
         if not self._stored(token) or sample is None or len(sample) != 2:
             return None
@@ -402,7 +488,12 @@ class _Matcher:
     def _select(self) -> Match:
         value = self._input()
         sample = self._sample(value) if value is not None else None
-        if value is None or sample is None or len(sample) < 2 or self._dim(value, self.step.argument("dim")) != 0:
+        if (
+            value is None
+            or sample is None
+            or len(sample) < 2
+            or self._dim(value, self.step.argument("dim")) != 0
+        ):
             return Unknown("select of another dimension than the outermost")
         return Kind({"select": {"index": self.step.argument("index") % sample[0]}}, (value,))
 

@@ -22,7 +22,9 @@ def drafts(loss: Loss | None, output: str, scores: tuple[int, ...]) -> list[Draf
     """The layers from the network's output, of samples of shape ``scores``, to the loss."""
     if loss is None or _is_plain_cross_entropy(loss):
         if len(scores) > 3:
-            raise TraceError(f"the output has samples of shape {list(scores)}, which are no class scores: give a `loss`")
+            raise TraceError(
+                f"the output has samples of shape {list(scores)}, which are no class scores: give a `loss`"
+            )
         found = []
         if len(scores) == 3:
             # Scores of each pixel: as positions x classes.
@@ -58,7 +60,9 @@ def _by_sample(loss: Loss) -> Loss:
     """A loss that gives a value for each sample."""
     if isinstance(loss, nn.Module) and isinstance(getattr(loss, "reduction", None), str):
         if loss.reduction != "mean":
-            raise TraceError(f"the loss has reduction={loss.reduction!r}: the loss is a mean over samples, reduction='mean'")
+            raise TraceError(
+                f"the loss has reduction={loss.reduction!r}: the loss is a mean over samples, reduction='mean'"
+            )
         if getattr(loss, "weight", None) is not None:
             raise TraceError(
                 f"{type(loss).__name__} weighs classes, so that its mean depends on the labels of the other samples: give a function "
@@ -83,7 +87,9 @@ def _by_sample(loss: Loss) -> Loss:
 def cost_of(island: Island, output: torch.Tensor, targets: torch.Tensor | None) -> dict[str, Any]:
     """What a loss that is no kind of ours costs, as the graph format has it."""
     if targets is None:
-        raise TraceError("what a loss of your own costs is counted by executing it: give `targets` of the examples")
+        raise TraceError(
+            "what a loss of your own costs is counted by executing it: give `targets` of the examples"
+        )
     times = -(-len(output) // len(targets))
     labels = torch.cat([targets] * times)[: len(output)]
     document = {"op": island.name, "output": [1], "labels": max(1, targets[0].numel())}

@@ -132,7 +132,10 @@ class Step:
     @property
     def is_random(self) -> bool:
         """Whether each execution gives other numbers."""
-        return isinstance(self.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in self.target.tags
+        return (
+            isinstance(self.target, torch._ops.OpOverload)
+            and torch.Tag.nondeterministic_seeded in self.target.tags
+        )
 
     def leaves(self) -> list[Any]:
         """All references to values and stored tensors among the arguments, in order."""
@@ -192,7 +195,11 @@ def _calls(module: nn.Module) -> Iterator[dict[tuple[int, int], bool]]:
         one = len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs
         simple[id(called), number] = one and isinstance(output, torch.Tensor)
 
-    hooks = [part.register_forward_hook(note, with_kwargs=True) for part in module.modules() if not any(part.children())]
+    hooks = [
+        part.register_forward_hook(note, with_kwargs=True)
+        for part in module.modules()
+        if not any(part.children())
+    ]
     try:
         yield simple
     finally:
@@ -234,7 +241,9 @@ class _Reader:
 
     def read(self) -> Program:
         nodes, others = list(self.fewer.graph.nodes), list(self.more.graph.nodes)
-        if len(nodes) != len(others) or any(a.target != b.target for a, b in zip(nodes, others) if a.op == "call_function"):
+        if len(nodes) != len(others) or any(
+            a.target != b.target for a, b in zip(nodes, others) if a.op == "call_function"
+        ):
             raise TraceError(
                 f"{type(self.module).__name__} does something else with {FEWER} samples than with {MORE}: "
                 "a layer may not depend on how many samples there are"
@@ -247,7 +256,9 @@ class _Reader:
             elif node.op == "call_function":
                 self._step(node, other)
             elif node.op not in ("placeholder", "get_attr"):
-                raise TraceError(f"`{_path(node)}` has an operation that is not understood: {node.op} {node.target}")
+                raise TraceError(
+                    f"`{_path(node)}` has an operation that is not understood: {node.op} {node.target}"
+                )
         assert output is not None
         return Program(self.steps, output, {})
 
@@ -267,14 +278,20 @@ class _Reader:
             if spec.kind == InputKind.CONSTANT_TENSOR:
                 constant = self.fewer.constants[target]
             elif spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
-                raise TraceError(f"{type(self.module).__name__} holds something that is not a tensor: {target}")
+                raise TraceError(
+                    f"{type(self.module).__name__} holds something that is not a tensor: {target}"
+                )
             self.values[node] = Stored(target, owner, attribute, is_parameter, constant)
         if not self.steps:
             raise TraceError(f"{type(self.module).__name__} takes no tensor")
 
     def _output(self, results: Any) -> int:
         # Buffers that were changed come first where an export has them.
-        user = {spec.arg.name for spec in self.fewer.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"}
+        user = {
+            spec.arg.name
+            for spec in self.fewer.graph_signature.output_specs
+            if spec.kind.name == "USER_OUTPUT"
+        }
         tensors = [node for node in results if isinstance(node, torch.fx.Node) and node.name in user]
         if len(tensors) != 1:
             raise TraceError(
@@ -349,7 +366,9 @@ class _Reader:
                 raise _depends(path, node)
             return type(fewer)(self._arguments(path, node, a, b) for a, b in zip(fewer, more))
         if isinstance(fewer, dict):
-            return {name: self._arguments(path, node, argument, more[name]) for name, argument in fewer.items()}
+            return {
+                name: self._arguments(path, node, argument, more[name]) for name, argument in fewer.items()
+            }
         if fewer == more:
             return fewer
         return self._multiple(path, node, fewer, more)
@@ -362,7 +381,12 @@ class _Reader:
 
     @staticmethod
     def _multiple(path: str, node: torch.fx.Node, fewer: Any, more: Any) -> PerSample:
-        if isinstance(fewer, int) and isinstance(more, int) and fewer * MORE == more * FEWER and fewer % FEWER == 0:
+        if (
+            isinstance(fewer, int)
+            and isinstance(more, int)
+            and fewer * MORE == more * FEWER
+            and fewer % FEWER == 0
+        ):
             return PerSample(fewer // FEWER)
         raise _depends(path, node)
 

@@ -66,7 +66,9 @@ def trace(
         )
     example = example_inputs[0]
     if example.dim() < 2 or len(example) == 0:
-        raise TraceError(f"expected a batch of examples, samples x ..., got one of shape {list(example.shape)}")
+        raise TraceError(
+            f"expected a batch of examples, samples x ..., got one of shape {list(example.shape)}"
+        )
     with _training(module) as modes, buffers_kept(module), torch.random.fork_rng(devices=_devices(module)):
         program = export(module, example)
         units = Units(module, program)
@@ -86,10 +88,13 @@ def trace(
         "layers": [_document(draft, costs) for draft in drafts],
     }
     layers = [
-        TracedLayer(draft.name, draft.kind, tuple(draft.inputs), draft.island, draft.parameters_of) for draft in drafts
+        TracedLayer(draft.name, draft.kind, tuple(draft.inputs), draft.island, draft.parameters_of)
+        for draft in drafts
     ]
     opaque = {draft.name: draft.reason or "" for draft in drafts if draft.op is None}
-    return Traced(document, layers, opaque, output, len(last), module, fingerprint(module), (example,), targets)
+    return Traced(
+        document, layers, opaque, output, len(last), module, fingerprint(module), (example,), targets
+    )
 
 
 class _Layers:
@@ -100,7 +105,9 @@ class _Layers:
         #: Of each unit what others take.
         self.outputs = units.outputs()
         #: By parameter how many layers use it.
-        self.users = Counter(tensor.name for unit in units.units for tensor in units.stored(unit) if tensor.is_parameter)
+        self.users = Counter(
+            tensor.name for unit in units.units for tensor in units.stored(unit) if tensor.is_parameter
+        )
         self.names = {"input", "loss"}
         #: The layer whose output a value is.
         self.layer_of = {0: "input"}
@@ -155,7 +162,11 @@ class _Layers:
 
     def _known(self, unit: Unit, step: Step, match: Kind, kinds: list[Kind]) -> Draft:
         alone = len(kinds) == 1
-        part = unit if alone and len(self._significant(unit)) == 1 else Unit(unit.module, False, "", [step.index])
+        part = (
+            unit
+            if alone and len(self._significant(unit)) == 1
+            else Unit(unit.module, False, "", [step.index])
+        )
         learns = any(tensor.is_parameter for tensor in self.units.stored(part))
         # Of several layers the one with parameters is called as the module, so that they have the names they have there.
         has_name = unit.is_call and (alone or learns or match is kinds[-1] and not self._learns(unit))
@@ -182,10 +193,15 @@ class _Layers:
         first = Draft(name, op, [self.layer_of[value] for value in match.inputs], product)
         called = self._free_name(f"{name}.bias")
         island = of_function(called, torch.add, step.sample, [(bias, modules[bias.owner])])
-        return [first, Draft(called, None, [name], island, "the bias of a layer whose weight others share", [step])]
+        return [
+            first,
+            Draft(called, None, [name], island, "the bias of a layer whose weight others share", [step]),
+        ]
 
     def _pieces(self, unit: Unit, step: Step, match: Pieces) -> list[Draft]:
-        name = unit.module if unit.is_call and len(unit.steps) == 1 else self._functional(unit.module, step.op)
+        name = (
+            unit.module if unit.is_call and len(unit.steps) == 1 else self._functional(unit.module, step.op)
+        )
         name = self._free_name(name)
         drafts: list[Draft] = []
         for piece in match.pieces:
@@ -206,7 +222,11 @@ class _Layers:
             )
         significant = [step for step in steps if not isinstance(kind_of(self.units, step), Same)] or steps
         names = list(dict.fromkeys(step.op for step in significant))
-        wanted = unit.module if unit.is_call or unit.module and (unit.merged or unit.what) else self._functional(unit.module, names[-1])
+        wanted = (
+            unit.module
+            if unit.is_call or unit.module and (unit.merged or unit.what)
+            else self._functional(unit.module, names[-1])
+        )
         name = self._free_name(wanted)
         inputs = self.units.needs(unit)[1]
         if not inputs:
@@ -282,7 +302,9 @@ def _try_out(
         with torch.no_grad():
             values[draft.name] = output = draft.island(*inputs)
             if tuple(output.shape[1:]) != draft.island.output_shape:
-                raise TraceError(f"layer `{draft.name}` gives samples of another shape when there are {len(batch)} of them")
+                raise TraceError(
+                    f"layer `{draft.name}` gives samples of another shape when there are {len(batch)} of them"
+                )
             # One that has others before it and behind it, and is not in the very middle, where reversing a batch leaves it.
             middle = slice(1, 2)
             alone = draft.island(*(tensor[middle] for tensor in inputs))

@@ -101,7 +101,9 @@ class Traced:
         """
         module = self.module if module is None else module
         if fingerprint(module) != self.fingerprint:
-            raise TraceError(f"{type(module).__name__} is not as it was when it was traced: trace it again, and plan again")
+            raise TraceError(
+                f"{type(module).__name__} is not as it was when it was traced: trace it again, and plan again"
+            )
 
     def __str__(self) -> str:
         layers = {layer.name: layer for layer in self.network.layers}
@@ -109,15 +111,24 @@ class Traced:
         for traced in self.layers:
             layer = layers[traced.name]
             shape = "x".join(map(str, traced.output_shape))
-            own = f"{layer.parameter_count:,}" if traced.parameters_of is None else f"of {traced.parameters_of}"
+            own = (
+                f"{layer.parameter_count:,}" if traced.parameters_of is None else f"of {traced.parameters_of}"
+            )
             flops = f"{layer.forward_flops / 1e6:,.2f}"
-            rows.append((traced.name, traced.kind, ", ".join(traced.inputs), shape, flops, own if own != "0" else ""))
+            rows.append(
+                (traced.name, traced.kind, ", ".join(traced.inputs), shape, flops, own if own != "0" else "")
+            )
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = []
         for row in rows:
-            cells = [cell.rjust(width) if i > 3 else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+            cells = [
+                cell.rjust(width) if i > 3 else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths))
+            ]
             lines.append("  ".join(cells).rstrip())
         known = len(self.layers) - len(self.opaque)
-        lines.append(f"{self.graph['name']}: {len(self.layers)} layers, {known} of known kinds, {len(self.opaque)} opaque")
+        lines.append(
+            f"{self.graph['name']}: {len(self.layers)} layers, {known} of known kinds, {len(self.opaque)} opaque"
+        )
         lines += [f"  {name}: {reason}" for name, reason in self.opaque.items()]
         return "\n".join(lines)

@@ -23,7 +23,16 @@ from deeppool.tracing.program import PerSample, Program, Ref, Step, Stored, map_
 WHOLE = (nn.MultiheadAttention,)
 
 #: Operations that take no more of their first argument than its type and device.
-LIKE = {"new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
+LIKE = {
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+}
 
 
 @dataclass
@@ -78,7 +87,9 @@ class Units:
         step = self.steps[index]
         for needed in step.refs():
             yield needed
-            yield from (writer for writer in self.writers.get(self.root[needed], []) if needed < writer < index)
+            yield from (
+                writer for writer in self.writers.get(self.root[needed], []) if needed < writer < index
+            )
 
     def _live(self) -> set[int]:
         # Changes of buffers are kept although nothing takes what they make: running statistics.
@@ -120,7 +131,9 @@ class Units:
 
         def value(leaf: Any) -> Any:
             match leaf:
-                case Ref(index) if index != 0 and index in self.free and index not in self.writers.get(self.root[index], []):
+                case Ref(index) if (
+                    index != 0 and index in self.free and index not in self.writers.get(self.root[index], [])
+                ):
                     if index not in found:
                         step = self.steps[index]
                         arguments, keywords = map_arguments(value, (step.args, step.kwargs))
@@ -231,11 +244,15 @@ class Units:
                 others = [
                     user
                     for user in users.get(root, ())
-                    if user > writer and any(r < writer and self.root[r] == root for r in self.steps[user].refs())
+                    if user > writer
+                    and any(r < writer and self.root[r] == root for r in self.steps[user].refs())
                 ]
                 if others and self.dynamic(writer):
                     together = [*others, writer, changed, *(i for i in [root] if isinstance(i, int))]
-                    self.merge([i for i in together if self.dynamic(i)], "a tensor is changed in place while others see it")
+                    self.merge(
+                        [i for i in together if self.dynamic(i)],
+                        "a tensor is changed in place while others see it",
+                    )
 
     def merge(self, steps: list[int], why: str) -> None:
         """Makes the units of these steps one, with all units on the ways between them."""
