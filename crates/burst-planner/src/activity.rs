@@ -1,6 +1,6 @@
-//! What a rank does with its time.
+//! Time in which a rank computes, communicates and idles.
 
-/// Intervals of time on one lane, in order and without overlap, microseconds.
+/// Intervals of time on one lane, ascending and disjoint, microseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Intervals(Vec<(f64, f64)>);
 
@@ -22,7 +22,7 @@ impl Intervals {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// How long both have a stretch at the same time.
+    /// Returns the time that is in an interval of both.
     pub(crate) fn overlap(&self, other: &Self) -> f64 {
         let (mut mine, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut total = 0.0;
@@ -38,22 +38,23 @@ impl Intervals {
     }
 }
 
-/// Where the time of an iteration goes on a rank, or on all of them together, microseconds.
+/// Split of an iteration's time on one rank, or summed over all ranks, microseconds.
 ///
-/// A rank is *active* while it computes and while a collective that it belongs to transfers, all of whose ranks have
-/// arrived. While it waits for others, or has nothing to do, it is *idle*. The three add up to the iteration.
+/// A rank is *active* while it computes, and while a collective that it belongs to transfers. A
+/// collective transfers once all its ranks have arrived. A rank that waits for others or has no
+/// work is *idle*. The three times add up to the iteration time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Activity {
-    /// It computes, whether or not a collective transfers beside that.
+    /// Time in which the rank computes, with or without a collective at the same time.
     pub computing_us: f64,
-    /// A collective transfers, and nothing is computed.
+    /// Time in which a collective transfers and the rank does not compute.
     pub communicating_us: f64,
-    /// Neither.
+    /// Time in which the rank does neither.
     pub idle_us: f64,
 }
 
 impl Activity {
-    /// Computing or communicating.
+    /// Returns the time in which the rank computes or communicates.
     #[must_use]
     pub fn active_us(&self) -> f64 {
         self.computing_us + self.communicating_us

@@ -1,43 +1,46 @@
-//! The decision: where each node runs, and in which order.
+//! Assignment of nodes to ranks, and their order.
 
 use crate::PlanProblem;
 use crate::problem::ProblemGraph;
 use crate::{Error, Result};
 
-/// Which ranks each node runs on, and the order in which every rank comes to the nodes that it has a part in.
+/// The ranks of each node, and the order in which every rank runs its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Arrangement {
-    /// For each node the ranks that run it: the first has the first samples of the batch, the next the ones after them.
+    /// By node: its ranks. The first rank has the first samples of the batch, the next rank the
+    /// following ones.
     pub ranks: Vec<Vec<usize>>,
-    /// The indices of all nodes in the order of the forward pass: a node comes after its producers, and after the node whose
-    /// parameters it uses. The backward pass runs in the reverse order.
+    /// All nodes in the order of the forward pass. A node comes after its producers and after the
+    /// node whose parameters it uses. The backward pass runs in reverse order.
     pub order: Vec<usize>,
 }
 
 impl Arrangement {
-    /// Every node on the first `gpus` ranks, in the order of the nodes as far as the edges allow. That there are so many is checked by
-    /// [`validate`](Self::validate).
+    /// Returns the arrangement with every node on the first `gpus` ranks, in topological order.
+    /// [`validate`](Self::validate) checks that there are that many ranks.
     ///
     /// # Errors
-    /// What [`PlanProblem::validate`] reports.
+    /// Those of [`PlanProblem::validate`].
     pub fn data_parallel(problem: &PlanProblem, gpus: usize) -> Result<Self> {
         let order = ProblemGraph::new(problem)?.order;
         Ok(Self { ranks: vec![(0..gpus).collect(); problem.nodes.len()], order })
     }
 
-    /// As many copies of this arrangement side by side as there are `replicas`, each on `gpus` ranks of its own: replica r is on the ranks
-    /// from r x `gpus` on. It is an arrangement for as many times the samples, of which each replica has a contiguous part.
+    /// Returns `replicas` copies of this arrangement side by side, each on `gpus` other ranks:
+    /// replica r uses the ranks from r x `gpus` on. It is for `replicas` times the samples, of
+    /// which each replica has a contiguous part.
     ///
-    /// A node's ranks are those of the first replica, then those of the second, and so on. Where its number of ranks divides the
-    /// samples of a replica, all its ranks have as many of them, and outputs move inside replicas alone: only gradients of parameters
-    /// cross them. Where it does not, the ranks of the first replicas have one sample more, which the nodes around it hold elsewhere.
-    /// O(nodes x ranks x replicas).
+    /// The ranks of a node are those of the first replica, then those of the second, and so on. If
+    /// the number of ranks divides the samples of a replica, all ranks have equal shards, and
+    /// outputs move only within replicas; only gradients of parameters cross them. Otherwise the
+    /// ranks of the first replicas have one sample more. O(nodes x ranks x replicas).
     ///
     /// ```
     /// use burst_planner::Arrangement;
     ///
     /// // Two branches side by side, on two GPUs.
-    /// let worker = Arrangement { ranks: vec![vec![0], vec![0], vec![1], vec![0, 1]], order: vec![0, 1, 2, 3] };
+    /// let ranks = vec![vec![0], vec![0], vec![1], vec![0, 1]];
+    /// let worker = Arrangement { ranks, order: vec![0, 1, 2, 3] };
     /// let both = worker.replicated(2, 2)?;
     /// assert_eq!(both.ranks, [vec![0, 2], vec![0, 2], vec![1, 3], vec![0, 1, 2, 3]]);
     /// assert_eq!(both.order, worker.order);
@@ -45,7 +48,8 @@ impl Arrangement {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadArrangement`] when there are no replicas, a node has a rank that a replica has not, or ranks cannot be numbered.
+    /// [`Error::BadArrangement`] if `replicas` is 0, a rank is `gpus` or more, or the number of
+    /// ranks overflows.
     pub fn replicated(&self, gpus: usize, replicas: usize) -> Result<Self> {
         let bad = |message: String| Err(Error::BadArrangement { message });
         if replicas == 0 || gpus.checked_mul(replicas).is_none() {
@@ -60,10 +64,11 @@ impl Arrangement {
         Ok(Self { ranks: self.ranks.iter().map(of_all).collect(), order: self.order.clone() })
     }
 
-    /// Checks that every node of the problem has ranks that exist, each once, and that the order keeps all dependencies.
+    /// Checks that every node has at least one rank, that ranks exist and are listed once, and that
+    /// the order keeps all dependencies.
     ///
     /// # Errors
-    /// [`Error::BadArrangement`], which says what is wrong with which node.
+    /// [`Error::BadArrangement`], with the node and the reason.
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
         self.check(problem, &ProblemGraph::new(problem)?)
     }

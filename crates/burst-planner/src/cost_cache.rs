@@ -1,4 +1,4 @@
-//! What the costs have said, so that they are asked once.
+//! A cache of the cost model's values.
 
 use rustc_hash::FxHashMap;
 
@@ -8,33 +8,33 @@ use crate::costs::{CostModel, NodeMemory, ShardSize, StepTimes};
 use crate::groups::{GroupId, Groups, Slot};
 use crate::iteration::ProgramCosts;
 
-/// The costs, and what they have said.
+/// A cost model with a cache of its values.
 pub(crate) struct CostCache<'c> {
     pub(crate) costs: Box<dyn CostModel + 'c>,
     pub(crate) groups: Groups,
     replicas: usize,
-    /// By group: its table.
+    /// By group: the index of its table in `costs`.
     tables: Vec<u32>,
-    /// By GPU count, by node.
+    /// By GPU count: the costs of all nodes.
     steps: Vec<Vec<NodeCosts>>,
     numbers: FxHashMap<usize, u32>,
-    /// By node: the most that any of these GPU counts needs on a rank.
+    /// By node: its maximum memory on a rank over these GPU counts.
     max_memory: Vec<NodeMemory>,
     transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
     reductions: FxHashMap<(u64, GroupId), f64>,
-    /// By slot of the arrangement that is evaluated: the group, ascending, and its table.
+    /// By slot of the current arrangement: its group, ascending, and its table.
     pub(crate) used: Vec<GroupId>,
     used_tables: Vec<u32>,
 }
 
-/// The steps of a node on a GPU count.
+/// Costs of a node on a GPU count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeCosts {
-    /// With the larger and the smaller share.
+    /// Step durations with the larger and the smaller shard.
     pub(crate) times: [StepTimes; 2],
-    /// Whether there are such times at all.
+    /// Whether the cost model has such times.
     are_known: bool,
-    /// With the larger and the smaller share.
+    /// Memory with the larger and the smaller shard.
     memory: [NodeMemory; 2],
 }
 
@@ -55,7 +55,7 @@ impl<'c> CostCache<'c> {
         }
     }
 
-    /// From now on, slots are the numbers of these groups.
+    /// Sets the groups that slots refer to.
     pub(crate) fn set_used_groups(&mut self, groups: Vec<GroupId>) {
         self.used_tables.clear();
         self.used_tables.extend(groups.iter().map(|&group| self.tables[group as usize]));
@@ -68,14 +68,14 @@ impl<'c> CostCache<'c> {
         group
     }
 
-    /// The group of `count` ranks from `start` on.
+    /// Returns the group of `count` ranks from `start` on.
     pub(crate) fn range(&mut self, problem: &PlanProblem, start: usize, count: usize) -> GroupId {
         let group = self.groups.number_of_range(start, count);
         self.query_costs(problem, group);
         group
     }
 
-    /// Asks what the steps of all nodes take on a group that is new.
+    /// Queries the costs of all nodes on a new group.
     fn query_costs(&mut self, problem: &PlanProblem, group: GroupId) {
         if self.tables.len() == group as usize {
             let count = self.groups.len(group);
@@ -102,7 +102,8 @@ impl<'c> CostCache<'c> {
         }
     }
 
-    /// All ranks of some groups, ascending: the same ranks share a bucket, whichever of the groups they are in.
+    /// Returns the group of all ranks of some groups, ascending. Gradients on the same set of ranks
+    /// share a bucket.
     pub(crate) fn union(&mut self, problem: &PlanProblem, groups: impl Iterator<Item = GroupId>) -> GroupId {
         let mut ranks: Vec<usize> = groups.flat_map(|group| self.groups.ranks(group).to_vec()).collect();
         ranks.sort_unstable();
@@ -114,29 +115,30 @@ impl<'c> CostCache<'c> {
         &self.steps[self.tables[group as usize] as usize][node]
     }
 
-    /// What a node needs where its samples lie as those of a group in use.
+    /// Returns a node's memory on a group in use.
     pub(crate) fn memory(&self, node: usize, group: Slot) -> &[NodeMemory; 2] {
         &self.steps[self.used_tables[group as usize] as usize][node].memory
     }
 
-    /// By node: the most that it needs on a rank, whichever of the groups that were met it is on, or its output goes to.
+    /// Returns for each node its maximum memory on any group used so far, including groups that
+    /// only its output is moved to.
     pub(crate) fn max_memory(&self) -> &[NodeMemory] {
         &self.max_memory
     }
 
-    /// How many ranks a group in use has, in all replicas together.
+    /// Returns the number of ranks of a group in use, in all replicas.
     pub(crate) fn len(&self, group: Slot) -> usize {
         self.groups.len(self.used[group as usize]).saturating_mul(self.replicas)
     }
 
-    /// What moving the output of a node from the ranks of one group to those of another takes.
+    /// Returns the duration of moving a node's output between two groups, microseconds.
     pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
         let (costs, groups) = (&self.costs, &self.groups);
         let ask = || costs.transfer(NodeId(producer as usize), groups.ranks(from), groups.ranks(to));
         *self.transfers.entry((producer, from, to)).or_insert_with(ask)
     }
 
-    /// What summing up so many bytes over the ranks of a group takes.
+    /// Returns the duration of an all-reduce over a group, microseconds.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
         let (costs, groups) = (&self.costs, &self.groups);
         *self.reductions.entry((bytes, group)).or_insert_with(|| costs.all_reduce(bytes, groups.ranks(group)))

@@ -1,42 +1,45 @@
-//! What steps and collectives take.
+//! Durations of steps and collectives, and the memory of nodes.
 
 use crate::NodeId;
 
-/// The steps of a node on one rank, microseconds.
+/// Durations of a node's steps on one rank, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepTimes {
-    /// The forward step.
+    /// Duration of the forward step.
     pub forward_us: f64,
-    /// The backward step.
+    /// Duration of the backward step.
     pub backward_us: f64,
-    /// The optimiser's step over the node's own parameters.
+    /// Duration of the optimizer's step over the node's own parameters.
     pub update_us: f64,
 }
 
 impl StepTimes {
-    /// All three.
+    /// Returns the sum of the three.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.forward_us + self.backward_us + self.update_us
     }
 }
 
-/// What a node needs on one rank, bytes.
+/// Memory that a node needs on one rank, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeMemory {
-    /// Whatever is around it: what its forward step leaves for the backward pass, its output among it, and the gradients that its
-    /// backward step writes. Its [state](crate::Node::state_bytes) is not in it.
+    /// Activations that the forward step saves for the backward pass, including the output, and
+    /// gradients that the backward step writes. Does not include the
+    /// [state](crate::Node::state_bytes).
     pub held_bytes: u64,
-    /// The samples that it reads, where it reads any. Nodes on the same list of ranks load them once.
+    /// Samples that the node reads from the data set. Nodes on the same list of ranks load them
+    /// once.
     pub samples_bytes: u64,
-    /// Of that what its forward step leaves beside its output.
+    /// The part of `held_bytes` that the forward step saves besides the output.
     pub saved_bytes: u64,
-    /// Its output. A copy for consumers on other ranks is as large as theirs is there, and so is the gradient that comes back.
+    /// The node's output. A copy for consumers on other ranks, and the gradient that they send
+    /// back, have the size that this is on their ranks.
     pub output_bytes: u64,
 }
 
 impl NodeMemory {
-    /// The larger one of each.
+    /// Returns the maximum of each field.
     pub(crate) fn max(self, other: Self) -> Self {
         Self {
             held_bytes: self.held_bytes.max(other.held_bytes),
@@ -47,31 +50,34 @@ impl NodeMemory {
     }
 }
 
-/// Which part of a node's samples a rank has.
+/// Size of a rank's shard of a node's samples.
 ///
-/// Where a batch does not divide evenly, some ranks have one sample more than the others; they come first.
+/// If the batch does not divide evenly, the first ranks have one sample more than the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ShardSize {
-    /// As many samples as any rank.
+    /// The maximum number of samples.
     Larger,
     /// One sample less.
     Smaller,
 }
 
-/// The durations of the steps and collectives of a training program, and the memory that its nodes need.
+/// The durations of the steps and collectives of a training program, and the memory that its nodes
+/// need.
 ///
-/// [`compute`](Self::compute), [`transfer`](Self::transfer) and [`all_reduce`](Self::all_reduce) are required.
-/// All durations are in microseconds, finite and not negative. A method returns the same value whenever it is
-/// called with the same arguments. [`TableCosts`](crate::TableCosts) reads the durations from tables; the crate
-/// `deeppool` computes them from layer times and a model of the links.
+/// [`compute`](Self::compute), [`transfer`](Self::transfer) and [`all_reduce`](Self::all_reduce)
+/// are required. All durations are in microseconds, finite and not negative. A method returns the
+/// same value whenever it is called with the same arguments. [`TableCosts`](crate::TableCosts)
+/// reads the durations from tables; the crate `deeppool` computes them from layer times and a model
+/// of the links.
 pub trait CostModel {
-    /// Returns the durations of a node's steps on each of its `ranks`, or `None` if it cannot run on that many.
+    /// Returns the durations of a node's steps on each of its `ranks`, or `None` if it cannot run
+    /// on that many.
     fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes>;
 
-    /// Returns the duration of moving the output of `producer`, or its gradient, from the ranks `from` to the
-    /// ranks `to`, once all of them have arrived. Ranks are listed in the order of their samples. The two lists
-    /// are never equal.
+    /// Returns the duration of moving the output of `producer`, or its gradient, from the ranks
+    /// `from` to the ranks `to`, once all of them have arrived. Ranks are listed in the order of
+    /// their samples. The two lists are never equal.
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64;
 
     /// Returns the duration of summing `bytes` bytes over two or more ranks, including those of all
@@ -80,29 +86,29 @@ pub trait CostModel {
 
     /// Returns the memory that a node needs on each of `ranks` ranks. The default is none.
     ///
-    /// It is also called with counts on which only the node's consumers can run; then only the output's size is
-    /// used.
+    /// It is also called with counts on which only the node's consumers can run; then only the
+    /// output's size is used.
     fn memory(&self, _node: NodeId, _ranks: usize, _share: ShardSize) -> NodeMemory {
         NodeMemory::default()
     }
 
-    /// Returns the number of ranks, out of `ranks`, that have the [larger shard](ShardSize::Larger) of a node's
-    /// samples. They are the first ones in its list. The default is all of them.
+    /// Returns the number of ranks, out of `ranks`, that have the [larger shard](ShardSize::Larger)
+    /// of a node's samples. They are the first ones in its list. The default is all of them.
     fn ranks_with_larger_shard(&self, ranks: usize) -> usize {
         ranks
     }
 
-    /// Returns the number of [replicas](crate::Arrangement::replicated) of an arrangement that run side by side
-    /// and all-reduce their gradients together. The default is 1.
+    /// Returns the number of [replicas](crate::Arrangement::replicated) of an arrangement that run
+    /// side by side and all-reduce their gradients together. The default is 1.
     ///
-    /// With more than one, an evaluation is of one replica, and [`all_reduce`](Self::all_reduce) is also called
-    /// with a single rank.
+    /// With more than one, an evaluation is of one replica, and [`all_reduce`](Self::all_reduce) is
+    /// also called with a single rank.
     fn replicas(&self) -> usize {
         1
     }
 
-    /// Returns lower bounds of the durations, from which the planner derives a lower bound of the iteration
-    /// time. The default is `None`: every transfer and all-reduce is bounded by 0.
+    /// Returns lower bounds of the durations, from which the planner derives a lower bound of the
+    /// iteration time. The default is `None`: every transfer and all-reduce is bounded by 0.
     fn bounds(&self) -> Option<&dyn CostBounds> {
         None
     }
@@ -111,36 +117,38 @@ pub trait CostModel {
 /// Lower bounds of a [`CostModel`]'s transfers and all-reduces over all ranks that they may use, in
 /// microseconds.
 ///
-/// Tighter values give a tighter lower bound of the iteration time. They do not change the time of any plan.
+/// Tighter values give a tighter lower bound of the iteration time. They do not change the time of
+/// any plan.
 pub trait CostBounds {
-    /// Returns the minimum duration of moving a node's output from `from` ranks to `to` ranks, if the two sets
-    /// differ. The default is 0.
+    /// Returns the minimum duration of moving a node's output from `from` ranks to `to` ranks, if
+    /// the two sets differ. The default is 0.
     fn min_transfer(&self, _producer: NodeId, _from: usize, _to: usize) -> f64 {
         0.0
     }
 
-    /// Returns the minimum duration of moving a node's output from `from` ranks to `to` ranks, if neither set
-    /// contains the other: at least one rank then sends or receives all its samples. The default is
-    /// [`min_transfer`](Self::min_transfer).
+    /// Returns the minimum duration of moving a node's output from `from` ranks to `to` ranks, if
+    /// neither set contains the other: at least one rank then sends or receives all its samples.
+    /// The default is [`min_transfer`](Self::min_transfer).
     fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         self.min_transfer(producer, from, to)
     }
 
-    /// Returns the minimum duration of moving a node's output, in either direction, between `wide` ranks and
-    /// `narrow` of them, if `larger` of the narrow set have the [larger shard](ShardSize::Larger) in the wide one.
-    /// The default is [`min_transfer`](Self::min_transfer).
+    /// Returns the minimum duration of moving a node's output, in either direction, between `wide`
+    /// ranks and `narrow` of them, if `larger` of the narrow set have the [larger
+    /// shard](ShardSize::Larger) in the wide one. The default is
+    /// [`min_transfer`](Self::min_transfer).
     fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, _larger: usize) -> f64 {
         self.min_transfer(producer, wide, narrow)
     }
 
-    /// Returns the minimum duration that `bytes` bytes add to an all-reduce over `ranks` ranks, however many
-    /// other bytes are reduced with them. The default is 0.
+    /// Returns the minimum duration that `bytes` bytes add to an all-reduce over `ranks` ranks,
+    /// however many other bytes are reduced with them. The default is 0.
     fn min_marginal_all_reduce(&self, _bytes: u64, _ranks: usize) -> f64 {
         0.0
     }
 
-    /// Returns the minimum duration of an all-reduce of `bytes` bytes over `ranks` ranks, two or more. The
-    /// default is [`min_marginal_all_reduce`](Self::min_marginal_all_reduce).
+    /// Returns the minimum duration of an all-reduce of `bytes` bytes over `ranks` ranks, two or
+    /// more. The default is [`min_marginal_all_reduce`](Self::min_marginal_all_reduce).
     fn min_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         self.min_marginal_all_reduce(bytes, ranks)
     }

@@ -1,4 +1,4 @@
-//! The critical path of an iteration: the steps that determine its time.
+//! The critical path of an iteration.
 
 use crate::Arrangement;
 use crate::evaluator::Evaluator;
@@ -6,54 +6,54 @@ use crate::groups::Class;
 use crate::iteration::{Event, Recorder};
 use crate::{NodeId, Result};
 
-/// Moments that differ by less, relatively, are the same.
+/// Times that differ by less, relatively, are equal.
 const SAME: f64 = 1e-12;
 
-/// A step of the critical path of an iteration.
+/// A step or collective on the critical path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct PathStep {
-    /// What it does.
+    /// Kind of work.
     pub kind: PathKind,
-    /// For which node; the first of several in one all-reduce.
+    /// The node, or the first one of an all-reduce of several.
     pub node: Option<NodeId>,
-    /// How long it takes, microseconds.
+    /// Its duration, microseconds.
     pub time_us: f64,
 }
 
-/// What a step does.
+/// Kind of a [`PathStep`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PathKind {
     /// The forward step of a node.
     Forward,
-    /// The forward step of a node once more, for the backward pass.
+    /// The forward step of a node, repeated in the backward pass.
     Recompute,
     /// The backward step of a node.
     Backward,
-    /// The optimiser's step over a node's parameters.
+    /// The optimizer's step over a node's parameters.
     Update,
-    /// A node's output moves to other ranks.
+    /// Transfer of a node's output to other ranks.
     Activations,
-    /// The gradient of a node's output moves to other ranks.
+    /// Transfer of the gradient of a node's output.
     Gradient,
-    /// The gradients of some nodes' parameters are summed.
+    /// All-reduce of the gradients of nodes' parameters.
     AllReduce,
-    /// A node's ranks sum up what they normalise by.
+    /// All-reduce of a node's statistics, for synchronized normalization.
     Synchronize,
-    /// The norm of all gradients is summed.
+    /// All-reduce of the norm of all gradients.
     Norm,
-    /// The loss is summed.
+    /// All-reduce of the loss and other metrics.
     Metrics,
-    /// What the path is longer than an iteration, since ranks begin the next one before others have ended this one: at most
-    /// zero.
+    /// Difference between the iteration time and the path's length, at most 0: ranks start the next
+    /// iteration before others have ended this one.
     Overlap,
 }
 
-/// Everything that happened in one iteration, in the order of the program.
+/// The steps and collectives of the recorded iterations, in program order.
 #[derive(Default)]
 struct EventLog {
     steps: Vec<LoggedEvent>,
-    /// Where the last iteration begins.
+    /// Index of the first event of the last iteration.
     last: usize,
 }
 
@@ -94,7 +94,7 @@ impl Recorder for EventLog {
 }
 
 impl EventLog {
-    /// The path to the end of the last iteration, in the order of time.
+    /// Returns the critical path of the last iteration, in order of time.
     fn path(&self) -> Vec<PathStep> {
         let steps = &self.steps[self.last..];
         let mut path = Vec::new();
@@ -103,7 +103,7 @@ impl EventLog {
         while let Some(at) = next {
             let LoggedEvent { kind, node, start, end, .. } = steps[at];
             path.push(PathStep { kind, node: node.map(NodeId), time_us: end - start });
-            // What a step waits for comes before it in the program.
+            // Events that a step waits for precede it in the program.
             let ended = |other: &LoggedEvent| (other.end - start).abs() <= SAME * start;
             let shares =
                 |other: &LoggedEvent| other.classes.iter().any(|class| steps[at].classes.contains(class));
@@ -116,11 +116,11 @@ impl EventLog {
 }
 
 impl Evaluator<'_> {
-    /// The critical path of an iteration: the steps, in the order of time, that add up to the
+    /// Returns the critical path of an iteration, in order of time. The durations add up to the
     /// [iteration time](crate::PlanTime::iteration_us).
     ///
     /// # Errors
-    /// As [`evaluate`](Self::evaluate).
+    /// Those of [`evaluate`](Self::evaluate).
     pub fn critical_path(&mut self, arrangement: &Arrangement) -> Result<Vec<PathStep>> {
         let numbered = self.numbered(arrangement)?;
         let mut log = EventLog::default();

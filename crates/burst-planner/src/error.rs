@@ -1,33 +1,35 @@
-//! What can go wrong, and what is needed to correct it.
+//! Errors of the planner.
 
-/// Everything that this crate reports.
+/// Errors of the planner.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The text is not a JSON document of the expected form.
     #[error("{path}: {message}")]
     Json {
-        /// Where in the document, such as `nodes[0].options[1].time_us`; `.` is the document itself.
+        /// Path in the document, such as `nodes[0].options[1].forward_us`; `.` is the document
+        /// itself.
         path: String,
-        /// What was expected there, with line and column.
+        /// The expected value, with line and column.
         message: String,
     },
-    /// The document is of another kind or version.
+    /// The document is of another format or version.
     #[error("schema: found {found}, expected \"{expected}\"")]
     Schema {
-        /// What the document says that it is.
+        /// The document's schema, or `none`.
         found: String,
         /// The schema that this crate reads.
         expected: &'static str,
     },
     /// The document is of the format `deeppool/plan-problem/v1`, which is no longer read.
     #[error(
-        "the format deeppool/plan-problem/v1 is no longer read: write version 2, which has forward and backward steps, \
-         transfers by GPU counts, and all-reduces by size; the page of `PlanProblem::from_json` lists the fields, \
-         and crates/burst-planner/examples/plan_problem.py writes a complete problem"
+        "the format deeppool/plan-problem/v1 is no longer read: write version 2, which has forward and \
+         backward steps, transfers by GPU counts, and all-reduces by size; the page of \
+         `PlanProblem::from_json` lists the fields, and crates/burst-planner/examples/plan_problem.py \
+         writes a complete problem"
     )]
     OldFormat,
-    /// A search was told to stop before it had an answer.
+    /// The search was stopped before it had a result.
     #[error("the search was stopped")]
     Stopped,
     /// A problem needs at least one GPU.
@@ -36,7 +38,7 @@ pub enum Error {
     /// A problem needs at least one node.
     #[error("the problem has no nodes")]
     NoNodes,
-    /// Two nodes have the same name, so that a plan could not tell them apart.
+    /// Two nodes have the same name.
     #[error("nodes {first} and {second} are both named `{name}`")]
     DuplicateName {
         /// The name.
@@ -46,51 +48,51 @@ pub enum Error {
         /// Index of the second of the two.
         second: usize,
     },
-    /// A node that nothing can be chosen for.
+    /// A node has no GPU count to run on.
     #[error("node `{node}` has no options")]
     NoOptions {
         /// The node's name.
         node: String,
     },
-    /// An option with no GPU, or with more GPUs than there are.
+    /// A GPU count is 0 or larger than the number of GPUs.
     #[error("node `{node}`, option {option}: needs {gpus} GPUs, expected 1 to {available}")]
     OptionGpus {
         /// The node's name.
         node: String,
         /// Index of the option.
         option: usize,
-        /// The GPU count that it asks for.
+        /// The GPU count.
         gpus: usize,
-        /// The GPUs of the problem.
+        /// Number of GPUs of the problem.
         available: usize,
     },
-    /// A time that is negative, infinite or not a number.
+    /// A time is negative, infinite or not a number.
     #[error("{place}: {field} is {value}, expected a finite time that is not negative")]
     BadTime {
-        /// The node and option, or the edge and its matrix cell.
+        /// The node, transfer or all-reduce that the time belongs to.
         place: String,
         /// The field's name.
         field: &'static str,
-        /// The value found.
+        /// The value.
         value: f64,
     },
-    /// Times so large that their sum is not a number any more.
+    /// The sum of all times overflows.
     #[error("the times add up to more than a number can hold")]
     TimesOverflow,
     /// The time on one GPU is 0. Amplification, a multiple of it, is not defined.
     #[error("the time on a single GPU is 0: amplification is not defined")]
     ZeroSingleGpuTime,
-    /// An edge that starts or ends nowhere.
+    /// An edge refers to a node that does not exist.
     #[error("edge {edge}: node {node} does not exist, there are {nodes} nodes")]
     EdgeToNowhere {
         /// Index of the edge.
         edge: usize,
-        /// The index that it names.
+        /// Index of the node.
         node: usize,
-        /// The number of nodes.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// An edge from a node to itself.
+    /// An edge leads from a node to itself.
     #[error("edge {edge} leads from node `{node}` to itself")]
     SelfEdge {
         /// Index of the edge.
@@ -98,7 +100,7 @@ pub enum Error {
         /// The node's name.
         node: String,
     },
-    /// Two edges between the same nodes; add their matrices instead.
+    /// Two edges join the same nodes.
     #[error("edges {first} and {second} both lead from `{from}` to `{to}`")]
     DuplicateEdge {
         /// Index of the first of the two.
@@ -116,22 +118,22 @@ pub enum Error {
         /// A node on the cycle.
         node: String,
     },
-    /// A node uses the parameters of one that does not exist, or that has none of its own.
+    /// A node uses the parameters of a node that does not exist or has no parameters.
     #[error("node `{node}` uses the parameters of a node that has none of its own")]
     NoParametersToShare {
         /// The node's name.
         node: String,
     },
-    /// Ranks or an order that do not belong to the problem.
+    /// The ranks or the order of an arrangement do not fit the problem.
     #[error("the arrangement does not fit the problem: {message}")]
     BadArrangement {
-        /// What is wrong with which node.
+        /// The node and the reason.
         message: String,
     },
-    /// There was nothing to evaluate.
+    /// No arrangement was given.
     #[error("there is no arrangement to evaluate")]
     NoArrangement,
-    /// There are no times for a node on so many GPUs.
+    /// The cost model has no times for a node on a GPU count.
     #[error("node `{node}` cannot run on {gpus} GPUs: there are no times for that")]
     NoTimes {
         /// The node's name.
@@ -139,114 +141,120 @@ pub enum Error {
         /// The GPU count.
         gpus: usize,
     },
-    /// More GPUs than a problem of this format may have, since ranks are listed one by one.
+    /// There are more GPUs than a problem with cost tables may have.
     #[error("gpus is {gpus}, expected at most {max}")]
     TooManyGpus {
-        /// How many.
+        /// Number of GPUs.
         gpus: usize,
-        /// How many there may be.
+        /// Maximum number of GPUs.
         max: usize,
     },
-    /// It is not known what moving a node's output takes.
+    /// The cost tables have no time for a transfer.
     #[error(
-        "node `{node}`: there is no time for moving its output, or the output's gradient, from {from} to {to} GPUs"
+        "node `{node}`: there is no time for moving its output, or the output's gradient, from {from} to \
+         {to} GPUs"
     )]
     NoTransfer {
         /// The node's name.
         node: String,
-        /// The GPU count where it comes from.
+        /// Number of GPUs that the output comes from.
         from: usize,
-        /// The GPU count where it goes to.
+        /// Number of GPUs that it goes to.
         to: usize,
     },
-    /// It is not known what an all-reduce takes.
+    /// The cost tables have no time for an all-reduce.
     #[error("all_reduce has no entry for {gpus} GPUs or more, which a gradient may be reduced between")]
     NoAllReduce {
         /// The GPU count.
         gpus: usize,
     },
-    /// Too many groups of ranks that do different things.
+    /// An arrangement has too many classes of ranks that do different work.
     #[error(
-        "{classes} groups of ranks do different things, and at most 65,535 can be told apart: place nodes on fewer different sets of ranks"
+        "the ranks do {classes} different kinds of work, and at most 65,535 are supported: place nodes on \
+         fewer different sets of ranks"
     )]
     TooManyClasses {
-        /// How many.
+        /// Number of classes.
         classes: usize,
     },
-    /// An amplification limit below 1, or not a number.
+    /// The amplification limit is below 1 or not a number.
     #[error("the amplification limit is {limit}, expected a number that is at least 1")]
     BadLimit {
-        /// The limit asked for.
+        /// The limit.
         limit: f64,
     },
-    /// A deadline that is negative or not a number.
+    /// The deadline is negative or not a number.
     #[error("the deadline is {deadline_us} us, expected a number that is not negative")]
     BadDeadline {
-        /// The deadline asked for, microseconds.
+        /// The deadline, microseconds.
         deadline_us: f64,
     },
-    /// No plan wastes as little GPU time as was asked for.
+    /// No plan is within the amplification limit.
     #[error(
         "no plan has an amplification of {limit} or less: the smallest that can be reached is {smallest}"
     )]
     LimitUnreachable {
-        /// The limit asked for.
+        /// The limit.
         limit: f64,
-        /// The smallest amplification of any plan; asking for it succeeds.
+        /// The smallest amplification of any plan that was found; it can be used as a limit.
         smallest: f64,
     },
-    /// A GPU has no room for what it would hold.
+    /// No plan that was found is within the memory limit.
     #[error(
-        "no plan fits: a GPU can hold {}, and the one that comes closest needs {}, most of it for {}: give more GPUs, GPUs with \
-         more memory, or a smaller batch",
+        "no plan fits: a GPU can hold {}, and the one that comes closest needs {}, most of it for {}: give \
+         more GPUs, GPUs with more memory, or a smaller batch",
         size(*limit_bytes), size(*needed_bytes), largest(nodes)
     )]
     MemoryExceeded {
-        /// What a GPU can hold.
+        /// Memory of a GPU.
         limit_bytes: u64,
-        /// What the fullest GPU would hold.
+        /// Memory of the fullest GPU in the plan that exceeds the limit least.
         needed_bytes: u64,
-        /// The nodes that it would hold most for, with their bytes, the largest first.
+        /// The nodes with the most memory on that GPU, in descending order of bytes.
         nodes: Vec<(String, u64)>,
     },
     /// A node cannot be a checkpoint.
     #[error(
-        "node `{node}` cannot be a checkpoint: every other node has to come before or after it, and one after it; \
-         leave it out"
+        "node `{node}` cannot be a checkpoint: every other node has to come before or after it, and one \
+         after it; leave it out"
     )]
     NotACheckpoint {
         /// The node's name.
         node: String,
     },
-    /// No plan is as fast as was asked for.
+    /// No plan meets the deadline.
     #[error(
-        "no plan takes {deadline_us} us or less: the smallest iteration time that can be reached is {smallest_us} us"
+        "no plan takes {deadline_us} us or less: the smallest iteration time that can be reached is \
+         {smallest_us} us"
     )]
     DeadlineUnreachable {
-        /// The deadline asked for, microseconds.
+        /// The deadline, microseconds.
         deadline_us: f64,
-        /// The smallest iteration time of any plan, microseconds; asking for it succeeds.
+        /// The smallest iteration time of any plan that was found, microseconds; it can be used as
+        /// a deadline.
         smallest_us: f64,
     },
-    /// The original's limit rule is defined along a chain.
+    /// A limit per layer is defined for chains only.
     #[error(
-        "the limit for each layer is defined for chains only, and node `{node}` is not part of one: use a limit for the whole plan"
+        "the limit for each layer is defined for chains only, and node `{node}` is not part of one: use a \
+         limit for the whole plan"
     )]
     NotAChain {
-        /// A node with several producers or consumers, or a second one without producers.
+        /// The first node that has several producers or consumers, or starts a second chain.
         node: String,
     },
-    /// The original's limit rule does not look at memory.
+    /// A limit per layer cannot be combined with a memory limit.
     #[error(
-        "the limit for each layer knows nothing of memory: leave memory_limit_bytes out, or use a limit for the whole plan"
+        "a limit for each layer cannot be combined with a memory limit: leave memory_limit_bytes out, or \
+         use a limit for the whole plan"
     )]
     MemoryLimitPerLayer,
 }
 
-/// The crate's result.
+/// Result with the planner's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Bytes in the largest decimal unit of which there is one.
+/// Formats bytes in the largest decimal unit that gives at least 1.
 fn size(bytes: u64) -> String {
     let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let unit = units.into_iter().find(|(unit, _)| bytes as f64 >= *unit);

@@ -1,4 +1,4 @@
-//! What arrangements take, one after another, with everything remembered that they have in common.
+//! Evaluation of arrangements: the time of their training program.
 
 use std::rc::Rc;
 
@@ -17,16 +17,17 @@ use crate::steady_state::{IterationEnds, STEADY_TOLERANCE};
 use crate::{Arrangement, PlanProblem};
 use crate::{Error, NodeId, Result, Stop};
 
-/// Of so many sets of groups the classes are remembered: some ten megabytes.
+/// Capacity of the rank-class cache, in sets of groups (about 10 MB).
 const MAX_CACHED_CLASSES: usize = 1 << 14;
 
-/// The predicted time of one training iteration.
+/// Predicted time of a training iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct PlanTime {
-    /// From one iteration to the next in the steady state, microseconds; where none is reached soon, the mean of later iterations.
+    /// Time from one iteration to the next in the steady state, microseconds. If none is reached
+    /// within a dozen iterations, the mean of the later ones.
     pub iteration_us: f64,
-    /// The time in which ranks compute or communicate (see [`Activity`]) in one iteration, summed over all ranks, GPU-microseconds.
+    /// Active time of all ranks in an iteration (see [`Activity`]), GPU-microseconds.
     pub gpu_time_us: f64,
 }
 
@@ -39,58 +40,59 @@ pub struct Plan {
     pub arrangement: Arrangement,
 }
 
-/// Evaluates arrangements of one problem.
+/// Computes the time of arrangements of one problem.
 ///
-/// It looks every cost up once, so that evaluating many arrangements is fast. An evaluation takes O((nodes + edges) x classes), where a
-/// class is a set of ranks that do identical work: a handful, whatever the number of GPUs.
+/// Costs are cached, so evaluating many arrangements of a problem with one evaluator is fast. An
+/// evaluation takes O((nodes + edges) x classes), where a class is a set of ranks that do identical
+/// work. There are a handful of classes, whatever the number of GPUs.
 pub struct Evaluator<'p> {
     problem: &'p PlanProblem,
     structure: ProblemGraph,
     cache: CostCache<'p>,
-    /// By the groups in use, ascending.
+    /// Classes by set of groups, ascending.
     classes: FxHashMap<Box<[GroupId]>, Rc<Classes>>,
-    /// Those of the arrangement that was evaluated last, as all that follow.
+    /// Slots of the arrangement that was evaluated last.
     slots: Slots,
     ordered: NodeOrder,
     recomputation: Recomputation,
-    /// The structure's own order.
+    /// The problem's topological order.
     own_order: Rc<[u32]>,
     lanes: Lanes,
     ends: IterationEnds,
-    /// How many arrangements have been evaluated.
+    /// Number of arrangements that have been evaluated.
     pub(crate) evaluations: u64,
-    /// IterationEnds a search, which evaluates all the time.
+    /// Ends the search that uses this evaluator.
     stop: Stop,
 }
 
-/// An arrangement whose lists of ranks are numbers.
+/// An arrangement whose lists of ranks are replaced by their group ids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct NumberedArrangement {
-    /// By node.
+    /// By node: its group.
     pub(crate) groups: Vec<GroupId>,
     pub(crate) order: Rc<[u32]>,
 }
 
-/// The groups of an arrangement, numbered as they are in use.
+/// The groups of an arrangement, numbered by first use.
 #[derive(Debug, Default)]
 struct Slots {
-    /// By node.
+    /// By node: its slot.
     nodes: Vec<Slot>,
-    /// By node: who holds the parameters that it owns.
+    /// By node that owns parameters: the slot of the ranks that hold them.
     parameters: Vec<Slot>,
-    /// Who holds any parameters, where their norm is needed.
+    /// Slot of the ranks that hold any parameters, if their norm is needed.
     all_parameters: Option<Slot>,
-    /// By group: its slot; [`UNUSED`] between evaluations.
+    /// By group: its slot, or [`UNUSED`] between evaluations.
     by_group: Vec<Slot>,
 }
 
 const UNUSED: Slot = Slot::MAX;
 
 impl<'p> Evaluator<'p> {
-    /// An evaluator of arrangements of `problem`, whose steps take what `costs` says.
+    /// Creates an evaluator of arrangements of `problem`.
     ///
     /// # Errors
-    /// What [`PlanProblem::validate`] reports.
+    /// Those of [`PlanProblem::validate`].
     pub fn new(problem: &'p PlanProblem, costs: impl CostModel + 'p) -> Result<Self> {
         problem.validate()?;
         let structure = ProblemGraph::new(problem)?;
@@ -111,25 +113,26 @@ impl<'p> Evaluator<'p> {
         })
     }
 
-    /// Evaluates nothing more once this says so.
+    /// Makes evaluations fail once `stop` is set.
     pub(crate) fn stopped_by(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
 
-    /// Predicts the time of an iteration by this arrangement.
+    /// Returns the time of an iteration.
     ///
     /// # Errors
-    /// [`Error::BadArrangement`], [`Error::NoTimes`] where the costs lack a GPU count, or [`Error::TooManyClasses`].
+    /// [`Error::BadArrangement`], [`Error::NoTimes`] if the cost model has no times for a GPU
+    /// count, and [`Error::TooManyClasses`].
     pub fn evaluate(&mut self, arrangement: &Arrangement) -> Result<PlanTime> {
         let numbered = self.numbered(arrangement)?;
         self.time(&numbered).map(|(time, _)| time)
     }
 
-    /// For each rank, how many microseconds of an iteration in the steady state it computes, only communicates and idles. Ranks without
-    /// a node are idle.
+    /// Returns the activity of each rank in an iteration of the steady state. Ranks without nodes
+    /// are idle.
     ///
     /// # Errors
-    /// As [`evaluate`](Self::evaluate).
+    /// Those of [`evaluate`](Self::evaluate).
     pub fn activity(&mut self, arrangement: &Arrangement) -> Result<Vec<Activity>> {
         let numbered = self.numbered(arrangement)?;
         let (time, classes) = self.time(&numbered)?;
@@ -144,11 +147,13 @@ impl<'p> Evaluator<'p> {
         Ok(by_rank)
     }
 
-    /// Time of an iteration on one GPU, microseconds, by which GPU time is divided to give amplification: what the problem says, or the sum of
-    /// all steps on one GPU.
+    /// Returns the time of an iteration on one GPU, microseconds. GPU time divided by it is
+    /// amplification. It is the problem's [`single_gpu_us`](PlanProblem::single_gpu_us), or the sum
+    /// of all steps on one GPU.
     ///
     /// # Errors
-    /// [`Error::NoTimes`] where a node has no times for one GPU, [`Error::ZeroSingleGpuTime`] where nothing takes any time.
+    /// [`Error::NoTimes`] if a node has no times for one GPU, [`Error::ZeroSingleGpuTime`] if the
+    /// sum is 0.
     pub fn single_gpu_us(&self) -> Result<f64> {
         if let Some(given_us) = self.problem.single_gpu_us {
             return if given_us > 0.0 { Ok(given_us) } else { Err(Error::ZeroSingleGpuTime) };
@@ -172,7 +177,7 @@ impl<'p> Evaluator<'p> {
         &self.structure
     }
 
-    /// The nodes in the structure's own order.
+    /// Returns the problem's topological order.
     pub(crate) fn own_order(&self) -> &Rc<[u32]> {
         &self.own_order
     }
@@ -185,22 +190,23 @@ impl<'p> Evaluator<'p> {
         self.cache.group(self.problem, ranks)
     }
 
-    /// The group of `count` ranks from `start` on.
+    /// Returns the group of `count` ranks from `start` on.
     pub(crate) fn range(&mut self, start: usize, count: usize) -> GroupId {
         self.cache.range(self.problem, start, count)
     }
 
-    /// What moving the output of a node from the ranks of one group to those of another takes.
+    /// Returns the duration of moving a node's output between two groups, microseconds.
     pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
         self.cache.transfer_us(producer, from, to)
     }
 
-    /// What summing up so many bytes over the ranks of a group takes.
+    /// Returns the duration of an all-reduce over a group, microseconds.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
         self.cache.reduce_us(bytes, group)
     }
 
-    /// Whether a group has a count that a search may choose for a node, and that there are times for.
+    /// Returns whether a node can run on a group: its GPU counts have the group's size, and there
+    /// are times for it.
     pub(crate) fn is_option(&self, node: usize, group: GroupId) -> bool {
         let counts = &self.problem.nodes[node].gpu_counts;
         counts.binary_search(&self.ranks(group).len()).is_ok() && self.has_times(node, group)
@@ -214,7 +220,7 @@ impl<'p> Evaluator<'p> {
         self.cache.has_times(node, group)
     }
 
-    /// The steps of a node on a group, with the larger share.
+    /// Returns the durations of a node's steps on a group, with the larger shard.
     pub(crate) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
         self.cache.steps_on(node, group).times[0]
     }
@@ -236,12 +242,14 @@ impl<'p> Evaluator<'p> {
         }
     }
 
-    /// The iteration time in the steady state, and the classes whose lanes are left as the last iteration left them.
+    /// Returns the time in the steady state, and the classes. Their lanes are left as the last
+    /// iteration ended.
     pub(crate) fn time(&mut self, numbered: &NumberedArrangement) -> Result<(PlanTime, Rc<Classes>)> {
         self.run(numbered, &mut (), |_| false)
     }
 
-    /// As [`time`](Self::time), but where what is cache after an iteration `is_enough` already, only that: lower bounds of both times.
+    /// As [`time`](Self::time), but stops after the first iteration if `is_enough` returns true for
+    /// the lower bounds that follow from it, and returns these bounds.
     pub(crate) fn time_with_cutoff(
         &mut self,
         numbered: &NumberedArrangement,
@@ -250,7 +258,7 @@ impl<'p> Evaluator<'p> {
         self.run(numbered, &mut (), is_enough)
     }
 
-    /// As [`time_with_cutoff`](Self::time_with_cutoff); the recorder is told of the iterations that are run, one after another.
+    /// As [`time_with_cutoff`](Self::time_with_cutoff), with a recorder of all iterations.
     pub(crate) fn run<R: Recorder>(
         &mut self,
         numbered: &NumberedArrangement,
@@ -292,14 +300,14 @@ impl<'p> Evaluator<'p> {
         Ok((PlanTime { iteration_us, gpu_time_us }, classes))
     }
 
-    /// The classes of the ranks of an arrangement, whose groups are in use from now on.
+    /// Returns the rank classes of an arrangement, and makes its groups the ones in use.
     pub(crate) fn classes_of(&mut self, numbered: &NumberedArrangement) -> Result<Rc<Classes>> {
         self.number_groups(numbered);
         self.recomputation.set(self.problem, &self.structure, &self.slots.nodes, &numbered.order);
         self.classes()
     }
 
-    /// The arrangement whose groups are in use.
+    /// Returns the memory model of the arrangement whose groups are in use.
     pub(crate) fn memory_model<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> MemoryModel<'a> {
         MemoryModel {
             problem: self.problem,
@@ -314,12 +322,13 @@ impl<'p> Evaluator<'p> {
         }
     }
 
-    /// By node: the most that it needs on a rank, on any group that was met.
+    /// Returns for each node the maximum of its memory on any group used so far.
     pub(crate) fn max_memory(&self) -> &[NodeMemory] {
         self.cache.max_memory()
     }
 
-    /// Lower bounds of both times, after an iteration: no lane takes less than all that is on it.
+    /// Returns lower bounds of both times after one iteration: no lane takes less than the sum of
+    /// its work.
     fn min_time(&self, classes: &Classes) -> PlanTime {
         let (mut iteration_us, mut gpu_time_us) = (self.ends.min_period(), 0.0);
         for class in 0..classes.len() {
@@ -327,7 +336,7 @@ impl<'p> Evaluator<'p> {
             iteration_us = later(iteration_us, busy_us);
             gpu_time_us += classes.size(class) as f64 * busy_us;
         }
-        // Never above the time by rounding.
+        // Rounding must not lift the bound above the time.
         let rounded = 1.0 - STEADY_TOLERANCE;
         PlanTime { iteration_us: rounded * iteration_us, gpu_time_us: rounded * gpu_time_us }
     }
@@ -340,7 +349,7 @@ impl<'p> Evaluator<'p> {
         Activity { computing_us, communicating_us, idle_us }
     }
 
-    /// Sets the slots of an arrangement's groups.
+    /// Assigns slots to the groups of an arrangement.
     fn number_groups(&mut self, numbered: &NumberedArrangement) {
         let (parameters, all_parameters) = self.parameter_groups(numbered);
         let (cache, slots) = (&mut self.cache, &mut self.slots);
@@ -369,8 +378,8 @@ impl<'p> Evaluator<'p> {
         cache.set_used_groups(used);
     }
 
-    /// By node: who holds the parameters that it owns, where not always the node's own group does; and who holds any, where their
-    /// norm is needed.
+    /// Returns for each node the group that holds the parameters that it owns, unless that is
+    /// always the node's own group, and the group of all parameters if their norm is needed.
     fn parameter_groups(
         &mut self,
         numbered: &NumberedArrangement,
@@ -393,7 +402,7 @@ impl<'p> Evaluator<'p> {
         (groups, all)
     }
 
-    /// The classes of the groups in use.
+    /// Returns the classes of the groups in use.
     fn classes(&mut self) -> Result<Rc<Classes>> {
         let used = &self.cache.used[..];
         if let Some(cache) = self.classes.get(used) {

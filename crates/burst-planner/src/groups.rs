@@ -1,4 +1,4 @@
-//! Lists of ranks by number, and ranks that do the same thing.
+//! Ids of lists of ranks, and classes of ranks that do identical work.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use rustc_hash::FxHashMap;
 
 use crate::costs::ShardSize;
 
-/// The number of a list of ranks.
+/// Id of a list of ranks.
 pub(crate) type GroupId = u32;
-/// The number of a list of ranks among those that one arrangement uses.
+/// Index of a group among those that one arrangement uses.
 pub(crate) type Slot = u32;
 
-/// Ranks that follow each other, upwards or downwards.
+/// A list of consecutive ranks, ascending or descending.
 #[derive(Debug, Clone)]
 struct RankRange {
     ranks: Range<usize>,
@@ -29,21 +29,21 @@ impl RankRange {
         Some(Self { ranks: first..first + list.len(), is_descending })
     }
 
-    /// The ranks that come first in the list.
+    /// Returns the first `count` ranks of the list.
     fn first(&self, count: usize) -> Range<usize> {
         let Range { start, end } = self.ranks;
         if self.is_descending { end - count..end } else { start..start + count }
     }
 }
 
-/// Every list of ranks that was met, once.
+/// All lists of ranks in use, each stored once.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     lists: Vec<Rc<[usize]>>,
-    /// By group: its ranks where they follow each other, upwards or downwards.
+    /// By group: its ranks if they are consecutive, ascending or descending.
     ranges: Vec<Option<RankRange>>,
     numbers: FxHashMap<Rc<[usize]>, GroupId>,
-    /// By first rank and length: the same for ranks that follow each other.
+    /// Group by first rank and length, for ascending consecutive ranks.
     of_range: FxHashMap<(usize, usize), GroupId>,
 }
 
@@ -59,7 +59,7 @@ impl Groups {
         number
     }
 
-    /// The number of `count` ranks from `start` on.
+    /// Returns the id of `count` ranks from `start` on.
     pub(crate) fn number_of_range(&mut self, start: usize, count: usize) -> GroupId {
         if let Some(&known) = self.of_range.get(&(start, count)) {
             return known;
@@ -73,7 +73,7 @@ impl Groups {
         &self.lists[group as usize]
     }
 
-    /// How many groups were met.
+    /// Returns the number of groups.
     pub(crate) fn count(&self) -> usize {
         self.lists.len()
     }
@@ -83,31 +83,31 @@ impl Groups {
     }
 }
 
-/// Some ranks that are in the same groups with the same shares. They do the same things at the same times, so one of them is
-/// looked at for all.
+/// Ranks that are in the same groups with the same shard sizes. They do the same work at the same
+/// times, so one of them is evaluated for all.
 pub(crate) type Class = u16;
 
-/// A class in a group.
+/// A class that is in a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) class: Class,
     pub(crate) share: ShardSize,
 }
 
-/// The classes of the ranks that are in any of some groups.
+/// The classes of the ranks in a set of groups.
 #[derive(Debug)]
 pub(crate) struct Classes {
     /// By class: its ranks.
     pub(crate) ranks: Vec<Vec<Range<usize>>>,
-    /// Of all groups, one after another.
+    /// Members of all groups, concatenated.
     members: Vec<Member>,
-    /// By slot: where its members begin; and where the last ones end.
+    /// By slot: the index of its first member; then the total number of members.
     starts: Vec<u32>,
 }
 
 impl Classes {
-    /// The classes of the ranks of these groups. O(groups^2) where the ranks of each group follow each other, else
-    /// O(groups x ranks).
+    /// Computes the classes of the ranks in `used` groups. O(groups^2) if the ranks of each group
+    /// are consecutive, otherwise O(groups x ranks).
     pub(crate) fn new(
         groups: &Groups,
         used: &[GroupId],
@@ -122,7 +122,7 @@ impl Classes {
         }
     }
 
-    /// Divides the ranks wherever a group or its larger shares begin or end.
+    /// Splits the ranks wherever a group or its larger shards begin or end.
     fn of_ranges(ranges: &[&RankRange], larger: impl Fn(usize) -> usize) -> Self {
         let with_larger: Vec<(&Range<usize>, Range<usize>)> =
             ranges.iter().map(|range| (&range.ranks, range.first(larger(range.ranks.len())))).collect();
@@ -151,9 +151,9 @@ impl Classes {
         Self { ranks: parts.into_iter().map(|part| vec![part]).collect(), members, starts }
     }
 
-    /// Refines the ranks by one group after another.
+    /// Refines a partition of the ranks by each group.
     fn refined(groups: &Groups, used: &[GroupId], world: usize, larger: impl Fn(usize) -> usize) -> Self {
-        // Class 0 are the ranks that are in no group.
+        // Class 0 has the ranks that are in no group.
         let mut class_of = vec![0_usize; world];
         let mut next = 1;
         for &group in used {
@@ -200,7 +200,7 @@ impl Classes {
         self.ranks.len()
     }
 
-    /// How many ranks are in a class.
+    /// Returns the number of ranks of a class.
     pub(crate) fn size(&self, class: usize) -> usize {
         self.ranks[class].iter().map(Range::len).sum()
     }

@@ -14,8 +14,8 @@ const SCHEMA: &str = "deeppool/plan-problem/v2";
 /// The format of earlier versions, whose times were added up.
 const OLD_SCHEMA: &str = "deeppool/plan-problem/v1";
 
-/// The field that is read before all others, so that a document of another kind is reported as such, and not by a
-/// list of unexpected fields.
+/// The field that is read before all others, so that a document of another kind is reported as
+/// such, and not by a list of unexpected fields.
 #[derive(Deserialize)]
 struct Header {
     schema: Option<serde_json::Value>,
@@ -90,7 +90,7 @@ struct Synchronized {
     backward_bytes: u64,
 }
 
-/// Moving a node's output, or its gradient.
+/// The duration of moving a node's output or its gradient.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Transfer {
@@ -117,7 +117,7 @@ struct AllReduce {
     us_per_byte: f64,
 }
 
-/// A node by index or by name.
+/// A node, by index or by name.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a node: its index or its name")]
 enum Reference {
@@ -225,7 +225,7 @@ fn set_output(
             return Err(Error::Json { path, message: format!("from {from} to {to} GPUs is listed twice") });
         }
     }
-    // The way back, where it is not listed by itself.
+    // A direction that is not listed takes as long as the other one.
     for transfer in output {
         let (from, to) = (transfer.from_gpus, transfer.to_gpus);
         if costs.transfer_times(node, to, from).is_none() {

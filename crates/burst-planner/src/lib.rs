@@ -5,11 +5,11 @@
 //! | to | see |
 //! |---|---|
 //! | state a problem | [`PlanProblem`], [`Node`], [`GradientOptions`], [`gpu_counts`] |
-//! | give the durations of steps and collectives | [`TableCosts`], or [`CostModel`] for a model of your own |
+//! | give durations of steps and collectives | [`TableCosts`], or implement [`CostModel`] |
 //! | read both from JSON | [`PlanProblem::from_json`] |
 //! | find the fastest plan under a limit | [`plan`](fn@plan), [`Plan`] |
 //! | find all Pareto-optimal plans | [`frontier`](fn@frontier), [`Frontier`] |
-//! | pick one of them | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
+//! | pick one | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
 //! | know how far from the optimum a plan can be | [`Frontier::lower_bound_us`], [`CostBounds`] |
 //! | compute the time of a given plan | [`Evaluator`], [`Arrangement`], [`Activity`] |
 //! | find the critical path of a plan | [`Evaluator::critical_path`], [`PathStep`] |
@@ -20,7 +20,7 @@
 //!
 #![doc = include_str!("../docs/time-of-a-program.md")]
 
-// The generators of random problems are those of the tests outside.
+// Unit tests use the public module `testing` by the crate's name.
 #[cfg(test)]
 extern crate self as burst_planner;
 

@@ -1,19 +1,20 @@
-//! What ranks hold, and whether they have room for it.
+//! Memory of ranks, and its limit.
 
 use crate::groups::Classes;
 use crate::memory_model;
 use crate::{Arrangement, Evaluator};
 use crate::{Error, Result};
 
-/// An error names so many nodes.
+/// Maximum number of nodes listed in an error message.
 const MAX_NAMED_NODES: usize = 3;
 
 impl Evaluator<'_> {
-    /// What each rank holds, bytes: what its nodes need by the [costs](crate::CostModel::memory), parameters with their state, copies
-    /// of outputs and gradients that come from other ranks, and buckets in which gradients are reduced together.
+    /// Returns the memory of each rank, bytes: the nodes' [memory](crate::CostModel::memory),
+    /// parameters with their state, copies of outputs and gradients from other ranks, and gradient
+    /// buckets.
     ///
     /// # Errors
-    /// As [`evaluate`](Self::evaluate).
+    /// Those of [`evaluate`](Self::evaluate).
     pub fn memory(&mut self, arrangement: &Arrangement) -> Result<Vec<u64>> {
         let numbered = self.numbered(arrangement)?;
         let mut by_rank = vec![0; self.problem().gpus];
@@ -26,10 +27,10 @@ impl Evaluator<'_> {
         Ok(by_rank)
     }
 
-    /// Whether every rank has room for what it holds.
+    /// Checks that every rank is within the problem's memory limit.
     ///
     /// # Errors
-    /// [`Error::MemoryExceeded`] where one has not, and as [`evaluate`](Self::evaluate).
+    /// [`Error::MemoryExceeded`] if one is not, and those of [`evaluate`](Self::evaluate).
     pub fn check_memory(&mut self, arrangement: &Arrangement) -> Result<()> {
         let numbered = self.numbered(arrangement)?;
         let Some(limit_bytes) = self.problem().memory_limit_bytes else { return Ok(()) };
@@ -51,7 +52,8 @@ impl Evaluator<'_> {
         Err(Error::MemoryExceeded { limit_bytes, needed_bytes: held[fullest], nodes })
     }
 
-    /// By how much the fullest rank of the arrangement that was evaluated last is above the limit: 1 where nothing is.
+    /// Returns the memory of the fullest rank divided by the limit, for the arrangement that was
+    /// evaluated last; at least 1.
     pub(crate) fn memory_excess(&self, classes: &Classes, order: &[u32]) -> f64 {
         let Some(limit_bytes) = self.problem().memory_limit_bytes else { return 1.0 };
         if self.max_held_bytes() <= limit_bytes {
@@ -61,12 +63,12 @@ impl Evaluator<'_> {
         if most <= limit_bytes { 1.0 } else { most as f64 / limit_bytes.max(1) as f64 }
     }
 
-    /// No rank holds more, whatever is on it.
+    /// Returns an upper bound of the memory of any rank in any arrangement.
     fn max_held_bytes(&self) -> u64 {
         memory_model::max_held_bytes(self.problem(), self.structure(), self.max_memory())
     }
 
-    /// By class.
+    /// Returns the memory of each class.
     fn held(&self, classes: &Classes, order: &[u32]) -> Vec<u64> {
         let mut held = vec![0_u64; classes.len()];
         self.memory_model(classes, order).each(|class, _, bytes| {

@@ -1,4 +1,4 @@
-//! What is held, for which node and by which ranks.
+//! Memory of an arrangement, by node and rank class.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,36 +10,37 @@ use crate::problem::ProblemGraph;
 use crate::recompute::Recomputation;
 use crate::{Node, PlanProblem};
 
-/// Bytes of the norm of all gradients.
+/// Size of the norm of all gradients, bytes.
 const NORM_BYTES: u64 = 4;
 
-/// The nodes of a problem with the ranks that they are on.
+/// The nodes of a problem with their groups.
 pub(crate) struct MemoryModel<'a> {
     pub(crate) problem: &'a PlanProblem,
     pub(crate) structure: &'a ProblemGraph,
     pub(crate) cache: &'a CostCache<'a>,
     pub(crate) classes: &'a Classes,
-    /// By node.
+    /// By node: its group.
     pub(crate) groups: &'a [Slot],
-    /// By node: who holds the parameters that it owns.
+    /// By node that owns parameters: the group that holds them.
     pub(crate) parameter_groups: &'a [Slot],
-    /// Who holds any parameters, where their norm is needed.
+    /// The group that holds any parameters, if their norm is needed.
     pub(crate) all_parameters: Option<Slot>,
     pub(crate) recomputation: &'a Recomputation,
     pub(crate) order: &'a [u32],
 }
 
-/// At least what [`MemoryModel::each`] adds up to on any rank, where the nodes need no more than this: as if a rank had all of them, with
-/// all that ranks hold for others. O(nodes).
+/// Returns an upper bound of the memory of a rank, if no node needs more than `most`: the memory of
+/// a rank that has all nodes, with all copies. O(nodes).
 pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, most: &[NodeMemory]) -> u64 {
     let takes_turns = !problem.checkpoints.is_empty();
     let of_node = |(node, memory): (usize, &NodeMemory)| {
         let consumers = structure.consumers[node].len() as u64;
-        // For each list of consumers a copy there, the sum of their parts there, and that here; and the sum of all.
+        // For each list of consumers: a copy, the sum of their gradients there, and that gradient
+        // here; and the sum of all.
         let copies = if takes_turns { 4 * consumers + 3 } else { 3 * consumers + 1 };
         let saved_bytes = if takes_turns { memory.saved_bytes } else { 0 };
         let Node { state_bytes, gradient_bytes, .. } = problem.nodes[node];
-        // The sum of several users' parts, a bucket, and what micro-batches are added up in.
+        // The sum of several users' gradients, a bucket, and the sums over micro-batches.
         let gradients = if problem.micro_batches.get() > 1 { 5 } else { 2 };
         [
             memory.held_bytes,
@@ -57,8 +58,8 @@ pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, mo
 }
 
 impl MemoryModel<'_> {
-    /// Calls `add` with everything that is held: the class of the ranks, the node that it is held for, and its bytes on each of
-    /// the ranks. O((nodes + edges) x classes).
+    /// Calls `add` for every buffer with its rank class, the node that it is for, and its size in
+    /// bytes. O((nodes + edges) x classes).
     pub(crate) fn each(&self, mut add: impl FnMut(Class, usize, u64)) {
         let mut loaded: Vec<Slot> = Vec::new();
         for (node, &group) in self.groups.iter().enumerate() {
@@ -89,7 +90,7 @@ impl MemoryModel<'_> {
         self.cache.memory(node, group).iter().any(|memory| memory.samples_bytes > 0)
     }
 
-    /// A part of what the node needs where its samples lie as a group's.
+    /// Adds a part of a node's memory on a group.
     fn on(
         &self,
         group: Slot,
@@ -103,8 +104,8 @@ impl MemoryModel<'_> {
         }
     }
 
-    /// What a node needs of its own on a member of its group: all but what is in shared memory, its output and the gradients of its
-    /// local producers' outputs.
+    /// Returns the memory of a node on a member of its group that no other buffer is counted for:
+    /// without what is in memory shared by segments.
     fn own(&self, node: usize, share: ShardSize) -> u64 {
         let group = self.groups[node];
         let memory = |node: usize| self.cache.memory(node, group)[share as usize];
@@ -122,16 +123,17 @@ impl MemoryModel<'_> {
         self.recomputation.is_local(node) && self.structure.needs_gradient[node]
     }
 
-    /// Memory that the segments between checkpoints take turns in: as many pieces as any of them needs, the largest for its largest.
+    /// Adds the memory that the segments between checkpoints share: as many buffers as any segment
+    /// needs, each of the maximum size over the segments by descending size.
     fn shared(&self, add: &mut impl FnMut(Class, usize, u64)) {
-        // By class and segment: what is in it, with the node that it is for.
+        // By class and segment: its buffers and their nodes.
         let mut segments: BTreeMap<(Class, usize), Vec<(u64, usize)>> = BTreeMap::new();
         for node in (0..self.groups.len()).filter(|&node| self.recomputation.is_local(node)) {
             let consumers = self.structure.consumers[node].len();
             let gradients = match consumers {
                 _ if !self.has_local_gradient(node) => 0,
                 1 => 1,
-                // From each of them, and their sum.
+                // The gradients of each of them, and their sum.
                 several => several + 1,
             };
             let memory = self.cache.memory(node, self.groups[node]);
@@ -164,7 +166,8 @@ impl MemoryModel<'_> {
         }
     }
 
-    /// Parameters with what belongs to them, and the sum of their gradients where several nodes use them on a rank.
+    /// Adds parameters and optimizer state, and the sum of gradients if several nodes use the
+    /// parameters on a rank.
     fn state(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
         let of_node = &self.problem.nodes[node];
         self.everywhere(self.parameter_groups[node], node, of_node.state_bytes, add);
@@ -182,7 +185,7 @@ impl MemoryModel<'_> {
         }
     }
 
-    /// Copies of the output on the ranks of consumers, and the parts of its gradient that come from them.
+    /// Adds copies of the output on the ranks of consumers, and the gradients that come from them.
     fn copies(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
         let own = self.groups[node];
         let consumers = &self.structure.consumers[node];
@@ -214,7 +217,7 @@ impl MemoryModel<'_> {
         }
     }
 
-    /// What micro-batches gave is added up: the sum of those before, a part, and the next sum.
+    /// Adds the sums of gradients over micro-batches: the previous sum, a summand and the next sum.
     fn totals(&self, add: &mut impl FnMut(Class, usize, u64)) {
         let micro_batches = self.problem.micro_batches.get();
         if micro_batches == 1 {
@@ -227,7 +230,7 @@ impl MemoryModel<'_> {
                     self.classes.members(self.groups[*user]).iter().any(|member| member.class == holder.class)
                 };
                 let mut here = users.iter().filter(|user| is_here(user));
-                // The part is then a buffer of the user's, which is no memory for a sum.
+                // The gradient is then in the user's own buffer, which needs no sum.
                 let is_other = !is_here(&node) && here.next().is_some() && here.next().is_none();
                 let more = if is_other && micro_batches > 2 { 3 } else { 2 };
                 add(holder.class, node, gradient_bytes.saturating_mul(more));
@@ -240,7 +243,7 @@ impl MemoryModel<'_> {
         }
     }
 
-    /// Gradients that are reduced together are copied into one buffer.
+    /// Adds the buffers into which gradients are copied to be reduced together.
     fn buckets(&self, add: &mut impl FnMut(Class, usize, u64)) {
         let gradients = &self.problem.gradients;
         let mut filling: Vec<(Slot, u64, Vec<usize>)> = Vec::new();

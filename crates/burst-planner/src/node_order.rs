@@ -1,10 +1,10 @@
-//! The order of the nodes, and those that each one waits for or is waited for by, in that order.
+//! An order of the nodes, with the producers and consumers of each node in that order.
 
 use std::rc::Rc;
 
 use crate::problem::ProblemGraph;
 
-/// An order of all nodes, and what follows from it.
+/// An order of all nodes, with each node's neighbours sorted by it.
 #[derive(Debug)]
 pub(crate) struct NodeOrder {
     pub(crate) nodes: Rc<[u32]>,
@@ -12,13 +12,13 @@ pub(crate) struct NodeOrder {
     consumers: NeighbourLists,
 }
 
-/// By node: some other nodes, in the order.
+/// A list of other nodes for each node.
 #[derive(Debug)]
 struct NeighbourLists {
-    /// By node: where its list begins; and where the last one ends.
+    /// By node: the index where its list begins; then the total length.
     starts: Vec<u32>,
     nodes: Vec<u32>,
-    /// By node: where its list ends so far.
+    /// By node: the index where its list ends.
     ends: Vec<u32>,
 }
 
@@ -31,7 +31,7 @@ impl NodeOrder {
         ordered
     }
 
-    /// Changes to another order; costs nothing if it is the current one. O(nodes + edges).
+    /// Changes to another order. O(nodes + edges), or O(1) if it is the current one.
     pub(crate) fn set(&mut self, structure: &ProblemGraph, nodes: &Rc<[u32]>) {
         if !Rc::ptr_eq(&self.nodes, nodes) {
             self.nodes = Rc::clone(nodes);
@@ -52,13 +52,13 @@ impl NodeOrder {
         }
     }
 
-    /// The producers of a node, in the order.
+    /// Returns the producers of a node in this order.
     #[inline]
     pub(crate) fn producers(&self, node: usize) -> &[u32] {
         self.producers.of(node)
     }
 
-    /// The consumers of a node, in the order.
+    /// Returns the consumers of a node in this order.
     #[inline]
     pub(crate) fn consumers(&self, node: usize) -> &[u32] {
         self.consumers.of(node)
@@ -66,7 +66,7 @@ impl NodeOrder {
 }
 
 impl NeighbourLists {
-    /// Empty lists with room for as many.
+    /// Creates empty lists with the capacities of `lists`.
     fn new(lists: &[Vec<usize>]) -> Self {
         let mut starts = vec![0];
         let mut all = 0;

@@ -1,24 +1,27 @@
 //! The planner of the original DeepPool (Park et al., MLSys 2022), to compare with.
 //!
-//! It plans chains of layers greedily, with a limit on the amplification of each layer instead of the whole plan.
-//! Along the chain,
+//! It plans chains of layers greedily, with a limit on the amplification of each layer instead of
+//! the whole plan. Along the chain,
 //!
 //! ```text
 //! T(l, c) = min over c' of T(l - 1, c') + transfer(c', c) + time(l, c)
 //! ```
 //!
-//! where the GPU counts `c'` of the layer before are visited in ascending order. A faster one replaces the best one
-//! so far only if the layer's own amplification there is below the limit, or below that of the best one so far:
+//! where the GPU counts `c'` of the layer before are visited in ascending order. A faster one
+//! replaces the best one so far only if the layer's own amplification there is below the limit, or
+//! below that of the best one so far:
 //!
 //! ```text
 //! amplification(l, c) = c * (incoming transfer + time(l, c)) / time(l, 1)
 //!                       1 for a layer that takes at most 300 us on one GPU
 //! ```
 //!
-//! The result can exceed the limit: where every option does, the first one stays unless another one exceeds it less,
-//! and the last layer has no limit. More GPUs or a looser limit can give a slower plan.
+//! The result can exceed the limit: where every option does, the first one stays unless another one
+//! exceeds it less, and the last layer has no limit. More GPUs or a looser limit can give a slower
+//! plan.
 //!
-//! [`plan`] builds such a chain from a [`PlanProblem`]; [`LayerChain`] is for layer times from elsewhere.
+//! [`plan`] builds such a chain from a [`PlanProblem`]; [`LayerChain`] is for layer times from
+//! elsewhere.
 
 use crate::evaluator::{Evaluator, Plan};
 use crate::problem::ProblemGraph;
@@ -42,8 +45,9 @@ pub struct Layer {
     pub name: String,
     /// The GPU counts that it can run on, one of which is 1.
     pub options: Vec<LayerOption>,
-    /// `transfer_us[i][j]`: duration of moving the input there and its gradient back, microseconds, when the layer
-    /// before uses its option `i` and this one its option `j`. Not used for the first layer.
+    /// `transfer_us[i][j]`: duration of moving the input there and its gradient back, microseconds,
+    /// when the layer before uses its option `i` and this one its option `j`. Not used for the
+    /// first layer.
     pub transfer_us: Vec<Vec<f64>>,
 }
 
@@ -65,8 +69,8 @@ struct Reached {
     before: usize,
 }
 
-/// Returns the plan that the original's rule leads to, each layer on the first ranks, with its time by the
-/// [`Evaluator`]. Its amplification can exceed `limit`.
+/// Returns the plan that the original's rule leads to, each layer on the first ranks, with its time
+/// by the [`Evaluator`]. Its amplification can exceed `limit`.
 ///
 /// # Errors
 /// Those of [`LayerChain::from_problem`], [`LayerChain::choose`] and [`Evaluator::evaluate`].
@@ -84,12 +88,13 @@ pub fn plan(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Result<
 }
 
 impl LayerChain {
-    /// Builds the chain of a problem. An all-reduce smaller than a bucket takes its share of the bucket's duration;
-    /// a transfer is between the first ranks.
+    /// Builds the chain of a problem. An all-reduce smaller than a bucket takes its share of the
+    /// bucket's duration; a transfer is between the first ranks.
     ///
     /// # Errors
-    /// [`Error::NotAChain`] if a node has several producers or consumers, [`Error::MemoryLimitPerLayer`] if the
-    /// problem limits memory, [`Error::NoTimes`], and those of [`PlanProblem::validate`].
+    /// [`Error::NotAChain`] if a node has several producers or consumers,
+    /// [`Error::MemoryLimitPerLayer`] if the problem limits memory, [`Error::NoTimes`], and those
+    /// of [`PlanProblem::validate`].
     pub fn from_problem(problem: &PlanProblem, costs: &dyn CostModel) -> Result<Self> {
         problem.validate()?;
         if problem.memory_limit_bytes.is_some() {
@@ -188,7 +193,8 @@ impl LayerChain {
         Ok(chosen)
     }
 
-    /// Returns the iteration time as the original adds it up: all layers and all transfers, microseconds.
+    /// Returns the iteration time as the original adds it up: all layers and all transfers,
+    /// microseconds.
     ///
     /// # Panics
     /// If there are fewer options in `chosen` than layers, or an option does not exist.
@@ -197,8 +203,8 @@ impl LayerChain {
         self.sum(chosen, |_| 1.0)
     }
 
-    /// Returns the GPU time as the original adds it up: a layer and its incoming transfer take all GPUs of the layer,
-    /// GPU-microseconds.
+    /// Returns the GPU time as the original adds it up: a layer and its incoming transfer take all
+    /// GPUs of the layer, GPU-microseconds.
     ///
     /// # Panics
     /// If there are fewer options in `chosen` than layers, or an option does not exist.

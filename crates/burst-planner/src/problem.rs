@@ -1,4 +1,4 @@
-//! What is trained: nodes, edges, and what the training program does with their gradients.
+//! Planning problems: nodes, edges and options of the training program.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,88 +13,93 @@ use crate::{Error, Result};
 #[serde(transparent)]
 pub struct NodeId(pub usize);
 
-/// A training iteration to plan: what there is to compute and to communicate. What that costs is a
-/// [`CostModel`](crate::CostModel); where and in which order it is done is an [`Arrangement`](crate::Arrangement).
+/// A training iteration to plan: its nodes, edges and collectives.
 ///
-/// The page of the [model](super) says what an iteration does.
+/// Their costs are given by a [`CostModel`](crate::CostModel). An
+/// [`Arrangement`](crate::Arrangement) assigns nodes to ranks. The [crate's
+/// page](crate#the-time-of-a-plan) defines the program of an iteration.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlanProblem {
-    /// How many GPUs there are: ranks are `0..gpus`.
+    /// Number of GPUs: ranks are `0..gpus`.
     pub gpus: usize,
-    /// What is placed, usually the layers of a network. The last node in an arrangement's order that no other one uses
-    /// is the loss.
+    /// The nodes, usually the layers of a network. The last node in an arrangement's order without
+    /// consumers is the loss.
     pub nodes: Vec<Node>,
-    /// Which node uses the output of which: producer and consumer. No cycle, no pair twice.
+    /// Pairs of a producer and a consumer of its output. Acyclic, without duplicates.
     pub edges: Vec<(NodeId, NodeId)>,
-    /// How the program reduces gradients.
+    /// Options of gradient reduction.
     pub gradients: GradientOptions,
-    /// What a rank can hold, bytes; `None` is as much as there is. A search finds only arrangements that keep it.
+    /// Memory of a rank, bytes; `None` is unlimited. A search finds only arrangements within the
+    /// limit.
     pub memory_limit_bytes: Option<u64>,
-    /// How many times an iteration runs forward and backward, one after another, with a part of its samples each: costs are of one
-    /// such micro-batch. Gradients are added up, reduced in the last one, and used once.
+    /// Number of micro-batches. An iteration runs forward and backward passes for one after
+    /// another; costs are those of one. Gradients are accumulated and reduced in the last one.
     pub micro_batches: NonZeroUsize,
-    /// The time of everything on one GPU, microseconds, which amplification is a multiple of. It is the sum of the nodes' times on
-    /// one GPU unless it is given, as it should be with micro-batches, which one GPU need not have.
+    /// Time of an iteration on one GPU, microseconds, by which GPU time is divided to give
+    /// amplification. The default is the sum of the nodes' times on one GPU. Set it with
+    /// micro-batches, which one GPU need not use.
     pub single_gpu_us: Option<f64>,
-    /// Nodes whose outputs are kept, while those of the nodes before them, as far as only these use them, share memory and are computed
-    /// again in the backward pass. Every other node comes before or after each of them
-    /// ([`possible_checkpoints`](Self::possible_checkpoints)).
+    /// Nodes whose outputs are kept. Outputs of the nodes before them that only these nodes use
+    /// share memory, and are recomputed in the backward pass. Every other node comes before or
+    /// after each of them ([`possible_checkpoints`](Self::possible_checkpoints)).
     pub checkpoints: Vec<NodeId>,
 }
 
-/// One thing to place, usually a layer.
+/// A node to place, usually a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Node {
-    /// A name, unique in the problem.
+    /// Name, unique in the problem.
     pub name: String,
-    /// The GPU counts that a search may choose from, ascending.
+    /// The GPU counts that a search chooses from, ascending.
     pub gpu_counts: Vec<usize>,
-    /// Size of the gradient of its own parameters; 0 where it has none.
+    /// Size of the gradient of the node's own parameters; 0 if it has none.
     pub gradient_bytes: u64,
-    /// What is held with its parameters on every rank that has them: themselves, and what the optimiser remembers of them. Nodes
-    /// that use the parameters of another one have none of their own.
+    /// Size of the parameters and optimizer state on every rank that holds them. Nodes that use
+    /// another node's parameters have none of their own.
     pub state_bytes: u64,
-    /// The node whose parameters it uses instead of its own. That node comes earlier in every order.
+    /// The node whose parameters this one uses. It comes earlier in every order.
     pub parameters_of: Option<NodeId>,
-    /// What its ranks sum up before the forward step and after the backward step, as synchronized batch normalisation
-    /// does.
+    /// Bytes that the node's ranks all-reduce before the forward step and after the backward step,
+    /// as synchronized batch normalization does.
     pub synchronized: Option<SynchronizedBytes>,
-    /// What its backward step reads of the outputs of forward steps: all unless said otherwise.
+    /// The outputs that the backward step reads; all by default.
     pub backward_reads: BackwardReads,
-    /// Whether its output is kept wherever the [checkpoints](PlanProblem::checkpoints) are.
+    /// Whether the output is kept, whatever the [checkpoints](PlanProblem::checkpoints) are.
     pub is_kept: bool,
 }
 
-/// What the backward step of a node reads of what forward steps left.
+/// The outputs of forward steps that a node's backward step reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackwardReads {
-    /// The outputs of its producers.
+    /// Whether it reads the outputs of the node's producers.
     pub input: bool,
-    /// Its own output, or what else its forward step left.
+    /// Whether it reads the node's own output or other saved activations.
     pub output: bool,
 }
 
-/// What a node's ranks sum up in the course of its steps.
+/// Bytes that a node's ranks all-reduce within its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynchronizedBytes {
-    /// Before the forward step; 0 is nothing.
+    /// Before the forward step; 0 is none.
     pub forward: u64,
-    /// After the backward step, before the gradient of the inputs is there; 0 is nothing.
+    /// After the backward step, before the gradient of the inputs is available; 0 is none.
     pub backward: u64,
 }
 
-/// How the program reduces gradients.
+/// Options of gradient reduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GradientOptions {
-    /// Gradients of nodes with the same ranks are all-reduced together as soon as they are this many bytes.
+    /// Bucket size: gradients of nodes on the same ranks are all-reduced together once they have
+    /// this many bytes.
     pub bucket_bytes: u64,
-    /// Whether they are all-reduced while the backward pass goes on, or after it.
+    /// Whether gradients are all-reduced during the backward pass, or after it.
     pub overlap: bool,
-    /// Whether all gradients are scaled by their common norm, which all ranks have to know before the first update.
+    /// Whether gradients are scaled by their global norm, which all ranks need before the first
+    /// update.
     pub clip_norm: bool,
-    /// Size of what the loss's ranks sum up at the end of an iteration; 0 is nothing.
+    /// Size of the metrics that the loss's ranks all-reduce at the end of an iteration; 0 is none.
     pub metrics_bytes: u64,
 }
 
@@ -106,7 +111,7 @@ impl Default for GradientOptions {
 }
 
 impl Node {
-    /// A node without parameters that may run on these GPU counts.
+    /// Creates a node without parameters that can run on these GPU counts.
     #[must_use]
     pub fn new(name: impl Into<String>, gpu_counts: impl IntoIterator<Item = usize>) -> Self {
         let mut gpu_counts: Vec<usize> = gpu_counts.into_iter().collect();
@@ -132,7 +137,7 @@ impl Node {
 }
 
 impl PlanProblem {
-    /// A problem without nodes.
+    /// Creates a problem without nodes.
     #[must_use]
     pub fn new(gpus: usize) -> Self {
         Self {
@@ -147,10 +152,11 @@ impl PlanProblem {
         }
     }
 
-    /// The nodes that can be [checkpoints](Self::checkpoints), producers first. O(nodes x (nodes + edges)).
+    /// Returns the nodes that can be [checkpoints](Self::checkpoints), producers first. O(nodes x
+    /// (nodes + edges)).
     ///
     /// # Errors
-    /// What [`validate`](Self::validate) reports.
+    /// Those of [`validate`](Self::validate).
     pub fn possible_checkpoints(&self) -> Result<Vec<NodeId>> {
         self.validate()?;
         Ok(ProblemGraph::new(self)?.possible_checkpoints().map(NodeId).collect())
@@ -162,16 +168,17 @@ impl PlanProblem {
         NodeId(self.nodes.len() - 1)
     }
 
-    /// Lets `consumer` use the output of `producer`.
+    /// Adds an edge: `consumer` uses the output of `producer`.
     pub fn add_edge(&mut self, producer: NodeId, consumer: NodeId) {
         self.edges.push((producer, consumer));
     }
 
-    /// Checks that the problem is well formed. Every evaluation and search calls it. Time linear in its size.
+    /// Checks the problem. Every evaluation and search calls it. Linear time.
     ///
     /// # Errors
-    /// No GPU, no nodes, a name twice, a node without GPU counts or with one of 0, an edge to nowhere, to itself or twice,
-    /// a cycle, parameters of a node that has none of its own, a checkpoint that cannot be one.
+    /// An error if there is no GPU or node, a name is used twice, a node has no GPU counts or the
+    /// count 0, an edge refers to a missing node, to itself or is a duplicate, the edges form a
+    /// cycle, a node uses the parameters of a node without any, or a checkpoint is not possible.
     pub fn validate(&self) -> Result<()> {
         if self.gpus == 0 {
             return Err(Error::NoGpus);
@@ -223,21 +230,22 @@ impl PlanProblem {
     }
 }
 
-/// What follows from the nodes and edges alone.
+/// Relations between nodes that follow from the edges and shared parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct ProblemGraph {
     pub(crate) producers: Vec<Vec<usize>>,
     pub(crate) consumers: Vec<Vec<usize>>,
-    /// By node: whether anything learns from the gradient of its output.
+    /// By node: whether the gradient of its output is needed, because it or a node before it has
+    /// parameters.
     pub(crate) needs_gradient: Vec<bool>,
-    /// By node: the nodes that use its parameters, itself first; none where it has none of its own.
+    /// By node: the nodes that use its parameters, itself first; empty if it owns none.
     pub(crate) users: Vec<Vec<usize>>,
-    /// Producers first, owners of parameters before other users, else the smaller index first.
+    /// Topological order: producers first, owners of parameters before other users, then by index.
     pub(crate) order: Vec<usize>,
 }
 
 impl ProblemGraph {
-    /// Whether some node has several producers or consumers.
+    /// Returns whether a node has several producers or consumers.
     pub(crate) fn has_branches(&self) -> bool {
         self.producers.iter().chain(&self.consumers).any(|near| near.len() > 1)
     }
@@ -280,7 +288,7 @@ impl ProblemGraph {
         Ok(Self { producers, consumers, needs_gradient, users, order })
     }
 
-    /// What has to come before a node in any order.
+    /// Returns the nodes that directly precede a node in every order.
     pub(crate) fn comes_before(&self, problem: &PlanProblem, node: usize) -> impl Iterator<Item = usize> {
         self.producers[node]
             .iter()
@@ -289,9 +297,9 @@ impl ProblemGraph {
     }
 }
 
-/// Returns `count` nodes in topological order, the smaller index first among those that are ready. `after` lists
-/// the successors of a node. If there is a cycle, the nodes on it and after it are missing.
-/// O((nodes + edges) log(nodes)).
+/// Returns `count` nodes in topological order, the smaller index first among those that are ready.
+/// `after` lists the successors of a node. If there is a cycle, the nodes on it and after it are
+/// missing. O((nodes + edges) log(nodes)).
 pub(crate) fn topological<I: Iterator<Item = usize>>(count: usize, after: impl Fn(usize) -> I) -> Vec<usize> {
     let mut waits = vec![0_usize; count];
     for later in (0..count).flat_map(&after) {

@@ -1,22 +1,23 @@
-//! Which outputs are kept for the backward pass, and which are computed again in it.
+//! Activation recomputation: which outputs are kept, and which are recomputed in the backward pass.
 
 use crate::groups::Slot;
 use crate::problem::{PlanProblem, ProblemGraph};
 
-/// What becomes of the outputs of an arrangement's nodes: see [the page of the model](super).
+/// The nodes of an arrangement whose outputs are recomputed. The [crate's
+/// page](crate#the-time-of-a-plan) has the rules.
 #[derive(Debug, Default)]
 pub(crate) struct Recomputation {
-    /// By node: how many checkpoints come before it; empty without any.
+    /// By node: the number of checkpoints before it; empty without checkpoints.
     segment: Vec<u32>,
-    /// By node: whether only its own ranks use its output, and only in its segment.
+    /// By node: whether all its consumers are in its segment and on its own ranks.
     is_local: Vec<bool>,
-    /// By node: whether its forward step is taken again in the backward pass.
+    /// By node: whether its forward step is repeated in the backward pass.
     is_again: Vec<bool>,
     is_checkpoint: Vec<bool>,
 }
 
 impl Recomputation {
-    /// Changes to another arrangement. O(nodes + edges); nothing without checkpoints.
+    /// Changes to another arrangement. O(nodes + edges), or O(1) without checkpoints.
     pub(crate) fn set(
         &mut self,
         problem: &PlanProblem,
@@ -60,17 +61,18 @@ impl Recomputation {
         }
     }
 
-    /// Whether its memory, and that of its gradient, is also that of other segments.
+    /// Returns whether the memory of the node's output and its gradient is shared between segments.
     pub(crate) fn is_local(&self, node: usize) -> bool {
         self.is_local.get(node).copied().unwrap_or(false)
     }
 
-    /// Its segment.
+    /// Returns the segment of a node.
     pub(crate) fn segment(&self, node: usize) -> usize {
         self.segment.get(node).map_or(0, |&segment| segment as usize)
     }
 
-    /// Of the nodes in an order, those that are computed again before the backward step of the one at `place`, in their order.
+    /// Returns the nodes that are recomputed before the backward step of the node at `place` of an
+    /// order, in that order.
     pub(crate) fn before_backward<'o>(
         &self,
         order: &'o [u32],
@@ -87,8 +89,8 @@ impl Recomputation {
 }
 
 impl ProblemGraph {
-    /// The nodes that can be checkpoints: every other node comes before or after one of them, and some after. In the structure's order.
-    /// O(nodes x (nodes + edges)).
+    /// Returns the nodes that can be checkpoints, in topological order: every other node comes
+    /// before or after it, and at least one after it. O(nodes x (nodes + edges)).
     pub(crate) fn possible_checkpoints(&self) -> impl Iterator<Item = usize> + '_ {
         self.order.iter().copied().filter(|&node| self.can_be_checkpoint(node))
     }

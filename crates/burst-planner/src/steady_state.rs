@@ -1,27 +1,29 @@
-//! The steady state: what an iteration takes when many have gone before it.
+//! The steady state: the time of an iteration after many others.
 
-/// The most iterations that are simulated to find the steady state.
+/// Maximum number of iterations that are simulated to find the steady state.
 const MAX_ITERATIONS: usize = 12;
-/// Ranks are as far apart as an iteration before when that has changed by less, relatively.
+/// Relative tolerance: the steady state is reached if the distances between ranks change by less in
+/// an iteration.
 pub(crate) const STEADY_TOLERANCE: f64 = 1e-9;
 
-/// When iterations end.
+/// End times of iterations.
 #[derive(Debug, Default)]
 pub(crate) struct IterationEnds {
     classes: usize,
-    /// By iteration and class: when both lanes are done. The first line is the beginning.
+    /// By iteration and class: the time when both lanes are done. The first row has the start
+    /// times.
     ends: Vec<f64>,
 }
 
 impl IterationEnds {
-    /// All classes begin at 0.
+    /// Starts all classes at 0.
     pub(crate) fn reset(&mut self, classes: usize) {
         self.classes = classes;
         self.ends.clear();
         self.ends.resize(classes, 0.0);
     }
 
-    /// Adds an iteration: when each class has ended it.
+    /// Adds an iteration with the end time of each class.
     pub(crate) fn push(&mut self, ends: &[f64]) {
         self.ends.extend_from_slice(ends);
     }
@@ -34,13 +36,14 @@ impl IterationEnds {
         &self.ends[iteration * self.classes..(iteration + 1) * self.classes]
     }
 
-    /// By class: what the last iteration last_durations.
+    /// Returns the duration of the last iteration for each class.
     fn last_durations(&self) -> impl Iterator<Item = f64> + '_ {
         let [last, before] = [self.iterations(), self.iterations() - 1].map(|at| self.line(at));
         last.iter().zip(before).map(|(last, before)| last - before)
     }
 
-    /// The time from one iteration to the next, once more iterations would not change it.
+    /// Returns the time from one iteration to the next if it is known, or `None` if more iterations
+    /// are needed.
     pub(crate) fn period(&self) -> Option<f64> {
         let (least, most) =
             self.last_durations().fold((f64::INFINITY, 0.0_f64), |(least, most), last_durations| {
@@ -49,7 +52,7 @@ impl IterationEnds {
         let iterations = self.iterations();
         let latest = |iteration: usize| self.line(iteration).iter().copied().fold(0.0, f64::max);
         let since = |first: usize| (latest(iterations) - latest(first)) / (iterations - first) as f64;
-        // All began together, or as far apart as they ended: this is the steady state.
+        // All classes start together, or as far apart as they ended: the steady state.
         if most - least <= STEADY_TOLERANCE * most {
             Some(since(iterations - 1))
         } else if iterations >= MAX_ITERATIONS {
@@ -60,10 +63,10 @@ impl IterationEnds {
         }
     }
 
-    /// A lower bound of the [period](Self::period), after an iteration.
+    /// Returns a lower bound of the [period](Self::period) after one iteration.
     ///
-    /// Each end is a maximum of sums of beginnings and times of steps. So if every class takes some time for one iteration, all take
-    /// at least as long for each of those to come on the mean.
+    /// Each end time is a maximum of sums of start times and durations. So if every class takes at
+    /// least some time in one iteration, the mean over later iterations is at least as long.
     pub(crate) fn min_period(&self) -> f64 {
         self.last_durations().fold(f64::INFINITY, f64::min)
     }

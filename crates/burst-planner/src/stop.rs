@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Error, Result};
 
-/// Stops a search from another thread: all copies of one value are the same switch.
+/// A switch that stops a search from another thread. Clones share the same switch.
 ///
 /// ```
 /// use burst_planner::Stop;
@@ -17,18 +17,18 @@ use crate::{Error, Result};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// IterationEnds the search within some milliseconds, with [`Error::Stopped`].
+    /// Stops the search within some milliseconds. It returns [`Error::Stopped`].
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was told to stop.
+    /// Returns whether the search is stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// An error once it was told to stop.
+    /// Returns an error if the search is stopped.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -38,7 +38,8 @@ impl Stop {
 }
 
 impl PartialEq for Stop {
-    /// The same question is asked whoever can stop the search for its answer.
+    /// All values are equal: options that differ only in how they are stopped ask for the same
+    /// result.
     fn eq(&self, _: &Self) -> bool {
         true
     }

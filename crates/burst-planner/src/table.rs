@@ -1,4 +1,4 @@
-//! Costs from tables, by GPU counts.
+//! Cost model from tables by GPU count.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,59 +7,60 @@ use crate::error::check_time;
 use crate::{Error, NodeId, Result};
 use crate::{Node, PlanProblem};
 
-/// So many GPUs a problem that is read from a file may have: ranks are listed one by one.
+/// Maximum number of GPUs of a problem with cost tables.
 const MAX_GPUS: usize = 65_536;
 
-/// What moving a node's output takes, microseconds.
+/// Durations of moving a node's output, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TransferTimes {
-    /// Where the ranks of the one end are all among the ranks of the other.
+    /// Duration if one set of ranks contains the other.
     pub nested_us: f64,
-    /// Where they are not.
+    /// Duration if neither contains the other.
     pub disjoint_us: f64,
 }
 
-/// What an all-reduce takes.
+/// Duration of an all-reduce: `startup_us + us_per_byte * bytes`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AllReduceTime {
-    /// However few bytes there are, microseconds.
+    /// Duration of the first byte, microseconds.
     pub startup_us: f64,
-    /// For each byte on each rank, microseconds.
+    /// Additional duration per byte on each rank, microseconds.
     pub us_per_byte: f64,
 }
 
-/// [`CostModel`] that depend on how many ranks there are, not on which: all ranks of a node have the same share, and all
-/// links are alike. A problem file ([`PlanProblem::from_json`]) is read into them.
+/// A [`CostModel`] from tables: costs depend on the number of ranks, not on which ranks. All ranks
+/// of a node have equal shards, and all links are alike. [`PlanProblem::from_json`] reads a problem
+/// file into such tables.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TableCosts {
     /// By node and GPU count.
     steps: Vec<BTreeMap<usize, StepTimes>>,
-    /// By producer, and by GPU counts of where its output comes from and goes to.
+    /// By producer, and by the GPU counts of both ends.
     transfers: Vec<BTreeMap<(usize, usize), TransferTimes>>,
     /// By GPU count.
     all_reduce: BTreeMap<usize, AllReduceTime>,
-    /// By node and GPU count: what the node holds on each.
+    /// By node and GPU count: [`NodeMemory::held_bytes`].
     held_bytes: Vec<BTreeMap<usize, u64>>,
-    /// Of that what its forward step leaves beside its output.
+    /// By node and GPU count: [`NodeMemory::saved_bytes`].
     saved_bytes: Vec<BTreeMap<usize, u64>>,
-    /// By node: the whole output.
+    /// By node: the size of the whole output.
     output_bytes: Vec<u64>,
 }
 
 impl TableCosts {
-    /// Empty tables.
+    /// Creates empty tables.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what the steps of a node take on each of so many GPUs. Returns what was set before.
+    /// Sets the durations of a node's steps on each of `gpus` GPUs. Returns the previous value.
     pub fn set_steps(&mut self, node: NodeId, gpus: usize, times: StepTimes) -> Option<StepTimes> {
         entry(&mut self.steps, node).insert(gpus, times)
     }
 
-    /// Sets what it takes to move the output of `producer`, or its gradient, from `from` to `to` GPUs. Returns what was
-    /// set before.
+    /// Sets the duration of moving the output of `producer`, or its gradient, from `from` to `to`
+    /// GPUs. Returns the previous value.
     pub fn set_transfer(
         &mut self,
         producer: NodeId,
@@ -70,39 +71,41 @@ impl TableCosts {
         entry(&mut self.transfers, producer).insert((from, to), times)
     }
 
-    /// Sets what an all-reduce takes between so many GPUs. Between a number that is not set it takes as long as between the next
-    /// larger one that is, or between the largest. Returns what was set before.
+    /// Sets the duration of an all-reduce between `gpus` GPUs. A count without a value uses the
+    /// next larger one, or the largest. Returns the previous value.
     pub fn set_all_reduce(&mut self, gpus: usize, time: AllReduceTime) -> Option<AllReduceTime> {
         self.all_reduce.insert(gpus, time)
     }
 
-    /// Sets what a node holds on each of so many GPUs; 0 where it is not set. Returns what was set before.
+    /// Sets a node's memory on each of `gpus` GPUs; 0 by default. Returns the previous value.
     pub fn set_memory(&mut self, node: NodeId, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.held_bytes, node).insert(gpus, bytes)
     }
 
-    /// Sets how much of that its forward step leaves beside its output; 0 where it is not set. Returns what was set before.
+    /// Sets the part of that memory that is saved besides the output; 0 by default. Returns the
+    /// previous value.
     pub fn set_saved(&mut self, node: NodeId, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.saved_bytes, node).insert(gpus, bytes)
     }
 
-    /// Sets the size of a node's whole output, of which each of its ranks has an equal part; 0 where it is not set.
+    /// Sets the size of a node's whole output, which is divided evenly among its ranks; 0 by
+    /// default.
     pub fn set_output_bytes(&mut self, node: NodeId, bytes: u64) {
         *entry(&mut self.output_bytes, node) = bytes;
     }
 
-    /// What moving the output of `producer` takes, if it is set.
+    /// Returns the duration of moving the output of `producer`, if it is set.
     #[must_use]
     pub fn transfer_times(&self, producer: NodeId, from: usize, to: usize) -> Option<TransferTimes> {
         self.transfers.get(producer.0)?.get(&(from, to)).copied()
     }
 
-    /// What an all-reduce between so many GPUs takes, if any is set.
+    /// Returns the duration of an all-reduce between `gpus` GPUs, if any is set.
     fn all_reduce_time(&self, gpus: usize) -> Option<&AllReduceTime> {
         self.all_reduce.range(gpus..).next().or(self.all_reduce.last_key_value()).map(|(_, time)| time)
     }
 
-    /// The same costs where transfers and all-reduces take `factor` times as long.
+    /// Multiplies the durations of all transfers and all-reduces by `factor`.
     #[must_use]
     pub fn with_communication_scaled(mut self, factor: f64) -> Self {
         for times in self.transfers.iter_mut().flat_map(BTreeMap::values_mut) {
@@ -116,12 +119,13 @@ impl TableCosts {
         self
     }
 
-    /// Checks that the tables have every time that an arrangement of the problem can ask for, and that no sum of them is more
-    /// than a number can hold. Linear in the size of the tables.
+    /// Checks that the tables have every time that an arrangement of the problem can need, and that
+    /// no sum of times overflows. Linear in the size of the tables.
     ///
     /// # Errors
-    /// What [`PlanProblem::validate`] reports; [`Error::TooManyGpus`], [`Error::OptionGpus`], [`Error::BadTime`],
-    /// [`Error::NoTimes`], [`Error::NoTransfer`], [`Error::NoAllReduce`] and [`Error::TimesOverflow`].
+    /// Those of [`PlanProblem::validate`], [`Error::TooManyGpus`], [`Error::OptionGpus`],
+    /// [`Error::BadTime`], [`Error::NoTimes`], [`Error::NoTransfer`], [`Error::NoAllReduce`] and
+    /// [`Error::TimesOverflow`].
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
         problem.validate()?;
         if problem.gpus > MAX_GPUS {
@@ -135,7 +139,7 @@ impl TableCosts {
             let (producer, consumer) = (&problem.nodes[from], &problem.nodes[to]);
             for &own in &producer.gpu_counts {
                 for &other in &consumer.gpu_counts {
-                    // All GPUs there are can only be the same ones.
+                    // Two lists of all GPUs are the same set.
                     if own < problem.gpus || other < problem.gpus {
                         pairs.extend([(NodeId(from), own, other), (NodeId(from), other, own)]);
                     }
@@ -185,7 +189,7 @@ impl TableCosts {
         }
         let counts = problem.nodes.iter().flat_map(|node| &node.gpu_counts);
         let most = counts.copied().max().unwrap_or(1);
-        // Nodes that share parameters reduce between the ranks of all of them, and so does the norm.
+        // Shared parameters and the norm are reduced between the ranks of several nodes.
         let joins =
             problem.gradients.clip_norm || problem.nodes.iter().any(|node| node.parameters_of.is_some());
         let most = if joins { problem.gpus } else { most };
@@ -193,9 +197,9 @@ impl TableCosts {
         if largest < most { Err(Error::NoAllReduce { gpus: most }) } else { Ok(()) }
     }
 
-    /// Whatever the arrangement, no more is added up than this.
+    /// Checks that an upper bound of all sums of times is finite.
     fn check_sums(&self, problem: &PlanProblem) -> Result<()> {
-        /// More than the iterations that an evaluation goes through.
+        /// More than the number of simulated iterations.
         const ITERATIONS: f64 = 1000.0;
         let steps: f64 = self.steps.iter().flat_map(BTreeMap::values).map(StepTimes::total_us).sum();
         let consumers = problem.edges.len() as f64;
@@ -234,7 +238,8 @@ impl CostModel for TableCosts {
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         let Some(table) = self.transfers.get(producer.0) else { return 0.0 };
         let Some(times) = table.get(&(from.len(), to.len())) else {
-            // A search may ask for counts that this node cannot run on: that should look no better than any that it can.
+            // A search can ask for counts that the node cannot run on. They must not look better
+            // than possible ones.
             return table.values().map(|times| times.nested_us.max(times.disjoint_us)).fold(0.0, f64::max);
         };
         if are_nested(from, to) { times.nested_us } else { times.disjoint_us }
@@ -268,7 +273,7 @@ impl CostBounds for TableCosts {
     }
 }
 
-/// Whether one list is part of the other. O(from + to).
+/// Returns whether one list contains the other. O(from + to).
 fn are_nested(from: &[usize], to: &[usize]) -> bool {
     let (few, many) = if from.len() < to.len() { (from, to) } else { (to, from) };
     if many.starts_with(few) {
