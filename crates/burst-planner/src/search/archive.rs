@@ -1,29 +1,29 @@
-//! The Pareto-optimal ones of all arrangements that were evaluated.
+//! An archive of the Pareto-optimal arrangements.
 
 use crate::evaluator::{NumberedArrangement, PlanTime};
 
-/// Times that differ by less, relatively, are the same.
+/// Times that differ by less, relatively, are equal.
 pub(super) const SAME: f64 = 1e-9;
 
-/// An arrangement and what it takes.
+/// An arrangement with its time.
 #[derive(Debug, Clone)]
 pub(super) struct Entry<A = NumberedArrangement> {
     pub(super) time: PlanTime,
-    /// By how much its fullest rank is above what it can hold: 1 where none is.
+    /// Memory of its fullest rank divided by the limit, at least 1.
     pub(super) memory_excess: f64,
     pub(super) arrangement: A,
-    /// It has not been [taken](Archive::take_new) yet.
+    /// Whether it has not been [taken](Archive::take_new) yet.
     is_new: bool,
 }
 
-/// Arrangements of which none is at least as good as another one in iteration time and GPU time. By rising iteration time, so
-/// by falling GPU time.
+/// Arrangements none of which dominates another in iteration time and GPU time, in ascending order
+/// of iteration time and descending order of GPU time.
 #[derive(Debug)]
 pub(super) struct Archive<A = NumberedArrangement> {
     entries: Vec<Entry<A>>,
-    /// While nothing that was met has room, what is closest to that: somewhere to begin.
+    /// The arrangement that exceeds the memory limit least, while none within the limit is known.
     closest: Option<Entry<A>>,
-    /// Times that differ by less, relatively, are the same.
+    /// Relative differences below which times are equal.
     same: PlanTime,
 }
 
@@ -34,14 +34,16 @@ impl<A> Default for Archive<A> {
 }
 
 impl<A> Archive<A> {
-    /// Of arrangements whose times differ by less than these, relatively, the first one is kept.
+    /// Creates an archive that keeps the first one of arrangements whose times differ by less than
+    /// these, relatively.
     pub(super) fn with_tolerance(same: PlanTime) -> Self {
         Self { entries: Vec::new(), closest: None, same }
     }
 }
 
 impl<A: Clone> Archive<A> {
-    /// Adds an arrangement if no other one is as good, and drops those that are no better. Returns whether it was added. O(entries) at worst.
+    /// Adds an arrangement unless an entry dominates it, and removes the entries that it dominates.
+    /// Returns whether it was added. O(entries).
     pub(super) fn offer<B>(&mut self, time: PlanTime, arrangement: &B) -> bool
     where
         B: ToOwned<Owned = A> + ?Sized,
@@ -59,7 +61,7 @@ impl<A: Clone> Archive<A> {
         true
     }
 
-    /// Whether something takes no longer and no more GPU time.
+    /// Returns whether an entry is at least as good in both times.
     pub(super) fn dominates(&self, time: PlanTime) -> bool {
         let dominates = |entry: &Entry<A>| {
             entry.time.iteration_us <= time.iteration_us * (1.0 + self.same.iteration_us)
@@ -70,12 +72,13 @@ impl<A: Clone> Archive<A> {
         neighbours.into_iter().flatten().filter_map(|at| self.entries.get(at)).any(dominates)
     }
 
-    /// That of the first one that takes as long.
+    /// Returns the index of the first entry that is not faster.
     fn place(&self, time: PlanTime) -> usize {
         self.entries.partition_point(|entry| entry.time.iteration_us < time.iteration_us)
     }
 
-    /// Notes an arrangement that some rank has no room for, and says whether it exceeds the memory by less than all before.
+    /// Records an arrangement that exceeds the memory limit. Returns whether it exceeds the limit
+    /// by less than all others before.
     pub(super) fn note_infeasible(&mut self, memory_excess: f64, time: PlanTime, arrangement: &A) -> bool {
         let is_closer = match &self.closest {
             Some(entry) => {
@@ -91,24 +94,25 @@ impl<A: Clone> Archive<A> {
         is_archived
     }
 
-    /// What is closest to having room, where nothing has.
+    /// Returns the arrangement that exceeds the memory limit least, if none is within it.
     pub(super) fn closest(&self) -> Option<&Entry<A>> {
         self.closest.as_ref().filter(|_| self.entries.is_empty())
     }
 
-    /// What a search can go on from: what is worth choosing, or where nothing has room what is closest to that.
+    /// Returns the entries, or the arrangement that exceeds the memory limit least if there are
+    /// none.
     pub(super) fn starting_points(&self) -> &[Entry<A>] {
         self.closest().map_or(&self.entries, std::slice::from_ref)
     }
 
-    /// The fastest within a budget of GPU time, else the one that takes the least.
+    /// Returns the fastest entry within a budget of GPU time, or the one with the minimum GPU time.
     pub(super) fn within(&self, budget_us: f64) -> Option<&Entry<A>> {
         let entries = self.starting_points();
         let first = entries.partition_point(|entry| entry.time.gpu_time_us > budget_us);
         entries.get(first).or(entries.last())
     }
 
-    /// The arrangements that were added since this was called last.
+    /// Returns the arrangements that were added since the last call.
     pub(super) fn take_new(&mut self) -> Vec<A> {
         let take =
             |entry: &mut Entry<A>| std::mem::take(&mut entry.is_new).then(|| entry.arrangement.clone());
@@ -116,7 +120,7 @@ impl<A: Clone> Archive<A> {
         self.entries.iter_mut().chain(closest).filter_map(take).collect()
     }
 
-    /// The first one that was added since it or all of them were taken last.
+    /// Returns the first arrangement that has not been taken.
     pub(super) fn take_first_new(&mut self) -> Option<A> {
         let entry = self.entries.iter_mut().find(|entry| entry.is_new)?;
         entry.is_new = false;

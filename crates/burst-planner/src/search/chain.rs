@@ -1,4 +1,5 @@
-//! Arrangements of a chain, by [a model of its time](prefix_cost) that takes next to nothing.
+//! Search for arrangements of a chain by [a model of their time](prefix_cost) that is much faster
+//! than an evaluation.
 
 mod dynamic_programming;
 mod front;
@@ -20,25 +21,27 @@ use lists::RankLists;
 use run::NodeRun;
 use steps::ChainSteps;
 
-/// By the model, arrangements are told apart if their times differ by more, relatively, or their GPU times. Near the least GPU time a
-/// little more of it saves much time.
+/// Relative differences of modelled times that distinguish arrangements. Near the minimum of GPU
+/// time, a small increase saves much iteration time.
 const DISTINCT: PlanTime = PlanTime { iteration_us: 1e-3, gpu_time_us: 1e-4 };
-/// What seems to be worse than something that was evaluated by more than this, relatively, is not evaluated.
+/// Arrangements whose modelled times are worse than an evaluated one by more than this, relatively,
+/// are not evaluated.
 const MARGIN: f64 = 1e-3;
 
-/// A chain, and what is known of it.
+/// A chain of nodes with cached model values.
 pub(super) struct Chain {
     order: Rc<[u32]>,
     steps: ChainSteps,
-    /// Nodes that are placed together at first.
+    /// Nodes that are placed as one at first.
     stretches: Vec<Range<usize>>,
     lists: RankLists,
-    /// What is worth choosing by the model.
+    /// Pareto-optimal arrangements by the model.
     candidates: Archive<Vec<NodeRun>>,
 }
 
 impl Chain {
-    /// `None` where nodes do not follow each other one by one. They are placed on these GPU counts, at first in stretches of such lengths.
+    /// Returns `None` if the graph is not a chain. `counts` are the GPU counts that are tried,
+    /// `lengths` those of the stretches that are placed as one at first.
     pub(super) fn new(
         evaluator: &Evaluator<'_>,
         counts: &[usize],
@@ -64,8 +67,8 @@ impl Chain {
         })
     }
 
-    /// Arrangements on the first `gpus` ranks that seem to take little time for their GPU time, and what they seem to take. Those that
-    /// `fewer` ranks are enough for are left out. `found` are some to begin with, beside the model's own.
+    /// Returns Pareto-optimal arrangements on the first `gpus` ranks by the model, with their
+    /// modelled times, without those on `fewer` ranks. `found` are additional starting points.
     fn proposed<'n>(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -91,7 +94,8 @@ impl Chain {
 }
 
 impl SearchStage<'_> {
-    /// Evaluates what the model of chains proposes, as far as it seems to be better than what was found.
+    /// Evaluates the arrangements that the model of chains proposes, unless the archive dominates
+    /// their modelled times by a margin.
     pub(super) fn search_chain(&mut self, chain: &mut Chain, fewer: usize, gpus: usize) -> Result<()> {
         let found = self.archive.starting_points().iter().map(|entry| &entry.arrangement);
         for (time, numbered) in chain.proposed(&mut self.evaluator, (fewer, gpus), found) {

@@ -1,4 +1,4 @@
-//! A smaller problem to search first: neighbours that take little time are placed together.
+//! A coarser problem that is searched first: neighbouring nodes with little work are placed as one.
 
 use super::stage::SearchStage;
 use crate::Arrangement;
@@ -6,15 +6,16 @@ use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes, boun
 use crate::problem::{Node, PlanProblem, ProblemGraph};
 use crate::{NodeId, Result};
 
-/// Neighbours are joined as long as they take no more than this part of the time on one GPU together.
+/// Neighbours are joined up to this fraction of the time on one GPU.
 const PART: f64 = 0.01;
-/// And as long as they have no more than this part of the gradients.
+/// Neighbours are joined up to this fraction of the gradients.
 const GRADIENT_PART: f64 = 0.03;
 
-/// A coarser problem, whose nodes are blocks of the nodes of another: parts of a chain, which run one after another on the same ranks.
+/// A problem whose nodes are blocks of another problem's nodes: parts of chains that run one after
+/// another on the same ranks.
 pub(super) struct CoarseProblem {
     pub(super) problem: PlanProblem,
-    /// By block: its nodes, in order.
+    /// By block: its nodes in order.
     pub(super) blocks: Vec<Vec<usize>>,
 }
 
@@ -62,13 +63,13 @@ impl CoarseProblem {
             (block_of[from] != block_of[to]).then_some((NodeId(block_of[from]), NodeId(block_of[to])))
         };
         let edges = problem.edges.iter().filter_map(between).collect();
-        // A checkpoint is a block of its own.
+        // A checkpoint is a block with no other node.
         let checkpoints = problem.checkpoints.iter().map(|&NodeId(node)| NodeId(block_of[node])).collect();
         let coarse = PlanProblem { nodes, edges, checkpoints, ..*problem };
         Self { problem: coarse, blocks }
     }
 
-    /// Offers to the nodes what has newly been found for the blocks.
+    /// Evaluates new arrangements of the blocks as arrangements of the nodes.
     pub(super) fn expand_new(&self, blocks: &mut SearchStage<'_>, nodes: &mut SearchStage<'_>) -> Result<()> {
         for found in blocks.archive.take_new() {
             let arrangement = blocks.evaluator.arrangement(&found);
@@ -78,7 +79,7 @@ impl CoarseProblem {
         Ok(())
     }
 
-    /// The arrangement of the nodes that one of the blocks stands for.
+    /// Returns the arrangement of the nodes for one of the blocks.
     fn expand(&self, arrangement: &Arrangement, nodes: usize) -> Arrangement {
         let mut ranks = vec![Vec::new(); nodes];
         for (block, of_block) in self.blocks.iter().zip(&arrangement.ranks) {
@@ -91,7 +92,8 @@ impl CoarseProblem {
     }
 }
 
-/// Whether a node can be placed with its only producer: nothing happens between them, and neither shares parameters.
+/// Returns whether a node can be placed as one with its only producer: no collective is between
+/// them, and neither shares parameters.
 fn can_join(problem: &PlanProblem, structure: &ProblemGraph, before: usize, node: usize) -> bool {
     let is_plain = |node: usize| {
         let Node { parameters_of, synchronized, is_kept, .. } = &problem.nodes[node];
@@ -108,7 +110,7 @@ fn can_join(problem: &PlanProblem, structure: &ProblemGraph, before: usize, node
         && problem.nodes[before].gpu_counts == problem.nodes[node].gpu_counts
 }
 
-/// The costs of blocks.
+/// Cost model of blocks.
 pub(super) struct CoarseCosts<'c> {
     pub(super) costs: &'c dyn CostModel,
     pub(super) blocks: &'c [Vec<usize>],
@@ -135,7 +137,7 @@ impl CostModel for CoarseCosts<'_> {
     }
 
     fn transfer(&self, NodeId(block): NodeId, from: &[usize], to: &[usize]) -> f64 {
-        // What leaves a block is its last node's.
+        // The output of a block is that of its last node.
         self.blocks[block].last().map_or(0.0, |&last| self.costs.transfer(NodeId(last), from, to))
     }
 
@@ -145,7 +147,8 @@ impl CostModel for CoarseCosts<'_> {
 
     fn memory(&self, NodeId(block): NodeId, ranks: usize, share: ShardSize) -> NodeMemory {
         let of_nodes = self.blocks[block].iter().map(|&node| self.costs.memory(NodeId(node), ranks, share));
-        // What leaves a block is its last node's; what is computed again with it, the outputs of the others and their gradients.
+        // The output of a block is that of its last node. With a recomputed block, the outputs of
+        // the others and their gradients are saved.
         of_nodes.fold(NodeMemory::default(), |sum, memory| NodeMemory {
             held_bytes: sum.held_bytes.saturating_add(memory.held_bytes),
             samples_bytes: sum.samples_bytes.max(memory.samples_bytes),

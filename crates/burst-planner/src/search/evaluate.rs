@@ -1,4 +1,4 @@
-//! The best of arrangements that come from elsewhere.
+//! Evaluation of given arrangements.
 
 use super::stage::SearchStage;
 use super::{Frontier, found};
@@ -8,14 +8,16 @@ use crate::evaluator::Evaluator;
 use crate::{Arrangement, PlanProblem};
 use crate::{Error, Result, Stop};
 
-/// Evaluates arrangements, such as [replicas](Arrangement::replicated) of one for fewer GPUs, and keeps the Pareto-optimal ones of them that
-/// have room. Nothing else is tried. Of arrangements that take the same, the first one is kept.
+/// Evaluates arrangements, such as [replicas](Arrangement::replicated) of one for fewer GPUs, and
+/// keeps the Pareto-optimal ones within the memory limit. Of arrangements with equal times, the
+/// first one is kept. One evaluation per arrangement.
 ///
-/// The lower bound of the result is one for all arrangements with the GPU counts of the problem, these and others. One evaluation an arrangement.
+/// The lower bound of the result holds for all arrangements with the problem's GPU counts.
 ///
 /// # Errors
-/// What [`PlanProblem::validate`] reports, [`Error::NoArrangement`] where there is no arrangement, those of
-/// [`Evaluator::evaluate`], [`Error::MemoryExceeded`] where none has room, and [`Error::Stopped`].
+/// Those of [`PlanProblem::validate`] and [`Evaluator::evaluate`], [`Error::NoArrangement`] if
+/// there is no arrangement, [`Error::MemoryExceeded`] if none is within the memory limit, and
+/// [`Error::Stopped`].
 pub fn evaluate_arrangements(
     problem: &PlanProblem,
     costs: impl CostModel,

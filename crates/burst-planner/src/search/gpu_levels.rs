@@ -1,18 +1,18 @@
-//! With how many GPUs the search is made, one number after another.
+//! The numbers of GPUs that are searched in sequence.
 
 use crate::PlanProblem;
 
-/// The numbers of GPUs to search with, ascending: all up to 8, then two from one doubling to the next, as far as there are GPUs and
-/// more of them could be of use.
+/// Returns the numbers of GPUs to search with, ascending: all up to 8, then two per doubling, as
+/// long as more GPUs can be useful.
 ///
-/// Which numbers there are does not depend on how many GPUs there are, only where they end. So what is found with some GPUs is found
-/// with more of them, too.
+/// The sequence depends on the number of GPUs only by its end. So everything that is found with
+/// fewer GPUs is also found with more.
 pub(super) fn up_to(problem: &PlanProblem) -> impl Iterator<Item = usize> + use<> {
     let most = problem.nodes.iter().filter_map(|node| node.gpu_counts.last()).max().copied().unwrap_or(1);
     let useful = match most {
-        // With little memory on each, nodes may have to be spread over all that there are.
+        // With a memory limit, nodes may have to be spread over all GPUs.
         _ if problem.memory_limit_bytes.is_some() => usize::MAX,
-        // A placement: each node on a GPU of its own at most.
+        // Placements use at most one GPU per node.
         1 => problem.nodes.len(),
         _ => most.saturating_mul(2),
     };

@@ -1,13 +1,13 @@
-//! Parts of the graph that are moved together.
+//! Parts of the graph that moves treat as a unit.
 
 use super::series_parallel::{ParallelRegion, regions};
 use crate::NodeId;
 use crate::problem::{PlanProblem, ProblemGraph};
 
-/// What of the graph the search moves at once.
+/// Parts of the graph that moves treat as a unit.
 pub(super) struct GraphParts {
     pub(super) parallels: Vec<ParallelRegion>,
-    /// By node: what comes directly before and after it in every order.
+    /// By node: the nodes directly before and after it in every order.
     pub(super) before: Vec<Vec<usize>>,
     pub(super) after: Vec<Vec<usize>>,
 }

@@ -1,4 +1,4 @@
-//! Ways to make what was found better, change by change.
+//! Randomized improvement of arrangements.
 
 use std::rc::Rc;
 
@@ -13,29 +13,30 @@ use super::stage::{SearchStage, Trial, penalized_us};
 use crate::Result;
 use crate::evaluator::{NumberedArrangement, PlanTime};
 
-/// Multiples of the single-GPU time that GPU time is kept within, in turns.
+/// Budgets of GPU time, as multiples of the time on one GPU.
 const BUDGETS: [f64; 10] = [f64::INFINITY, 1.02, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.5];
 
-/// Within one of the budgets, after so many changes for each node that have not found anything faster, the next one follows.
+/// Number of moves per node without improvement after which the next budget follows.
 const BUDGET_PATIENCE: usize = 300;
-/// The archive is no longer changed after so many changes that nothing came of.
+/// Number of moves without effect on the archive after which it is no longer changed.
 const ARCHIVE_PATIENCE: usize = 3_000;
-/// How much slower, counted in arrangements of the archive, the other one may be where two are joined.
+/// Maximum distance in the archive between two arrangements that are combined.
 const NEIGHBOURS: usize = 4;
-/// In one of so many cases it is the fastest arrangement that is changed.
+/// The fastest arrangement is chosen in one of this many cases.
 const FASTEST: usize = 6;
-/// A descent ends after so many changes for each node in vain.
+/// Number of moves per node without improvement after which a descent ends.
 const DESCENT_PATIENCE: usize = 20;
-/// Descents end after so many changes that nothing came of, for each pair of nodes and each GPU: about as many as an arrangement has
-/// neighbours, many times over.
+/// Number of moves without effect per pair of nodes and GPU after which descents end: several times
+/// the number of neighbours of an arrangement.
 const DESCENTS_PATIENCE: f64 = 150.0;
-/// With how many changes at once a descent begins at most.
+/// Maximum number of moves at once at the start of a descent.
 const MAX_CHANGES: usize = 6;
 
 impl SearchStage<'_> {
-    /// Changes the best arrangements within budgets of GPU time, `steps` times in all. A change that makes an arrangement worse by
-    /// less than `threshold`, relatively, is kept at first, later only what makes it better (threshold accepting: G. Dueck,
-    /// T. Scheuer, Journal of Computational Physics 90, 1990).
+    /// Improves the best arrangements within budgets of GPU time by `steps` moves. At first, a move
+    /// that makes an arrangement worse by less than `threshold`, relatively, is accepted; later
+    /// only improvements are (threshold accepting: G. Dueck, T. Scheuer, Journal of Computational
+    /// Physics 90, 1990).
     pub(super) fn improve(
         &mut self,
         gpus: usize,
@@ -82,10 +83,13 @@ impl SearchStage<'_> {
         Ok(())
     }
 
-    /// Descends from arrangements of the archive, drawn by chance and changed at some places at once, to one that no single change
-    /// of many makes faster within its GPU time (iterated local search: H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
-    /// 2003); in every second case from a random arrangement within one of the budgets, since what is far from all that is in the archive
-    /// is not found from there. `steps` changes in all; it ends early when nothing has come into the archive for long.
+    /// Iterated local search (H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
+    /// 2003), with `steps` moves in total.
+    ///
+    /// Each descent starts from a random entry of the archive to which several moves are applied at
+    /// once; every second one starts from a random arrangement within one of the budgets. It
+    /// accepts moves that make the arrangement faster within its GPU time, until many moves fail.
+    /// The search ends early if the archive does not change for long.
     pub(super) fn iterated_local_search(
         &mut self,
         gpus: usize,
@@ -126,7 +130,7 @@ impl SearchStage<'_> {
                     in_vain = 0;
                 }
                 let changed_score = score_of(trial, budget_us);
-                // Another arrangement that is as fast may lead to faster ones where this one does not.
+                // A different arrangement with the same time can lead to faster ones.
                 if changed_score <= now_score {
                     if changed_score < now_score * (1.0 - SAME) {
                         since_better = 0;
@@ -138,11 +142,12 @@ impl SearchStage<'_> {
         Ok(())
     }
 
-    /// Changes arrangements of the archive, drawn by chance, the fastest one more often than others: by one, two or more changes at
-    /// once (a simple evolutionary multi-objective optimizer: O. Giel, Congress on Evolutionary Computation, 2003), or by joining the
-    /// first nodes of one and the others of one that is nearly as fast (path relinking: F. Glover, Interfaces in Computer Science and
-    /// Operations Research, 1997). What is worth choosing comes into the archive, and is changed in its rotate_ranks. It ends early when
-    /// nothing has for long.
+    /// Applies moves to random entries of the archive, to the fastest one more often: one, two or
+    /// more moves at once (a simple evolutionary multi-objective optimizer: O. Giel, Congress on
+    /// Evolutionary Computation, 2003), or combines the first nodes of one entry and the remaining
+    /// nodes of one that is nearly as fast (path relinking: F. Glover, Interfaces in Computer
+    /// Science and Operations Research, 1997). Pareto-optimal results enter the archive. It ends
+    /// early if the archive does not change for long.
     pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
         let mut in_vain = 0;
         for _ in 0..steps {
@@ -174,7 +179,7 @@ impl SearchStage<'_> {
         Ok(())
     }
 
-    /// With one, two or more random changes.
+    /// Applies one, two or more random moves.
     fn changed(
         &mut self,
         mut from: NumberedArrangement,
@@ -192,7 +197,7 @@ impl SearchStage<'_> {
         }
     }
 
-    /// A random change.
+    /// Draws a random move.
     pub(super) fn draw(
         &mut self,
         from: &NumberedArrangement,
@@ -206,7 +211,8 @@ impl SearchStage<'_> {
     }
 }
 
-/// The time of an iteration, and more where it takes more GPU time than the budget, or a rank has no room.
+/// Returns the iteration time with penalties for exceeding the budget of GPU time or the memory
+/// limit.
 fn score(time: PlanTime, memory_excess: f64, budget_us: f64) -> f64 {
     let over = (time.gpu_time_us / budget_us).max(1.0);
     penalized_us(time, memory_excess) * over.powi(3)
@@ -216,7 +222,8 @@ fn score_of(trial: Trial, budget_us: f64) -> f64 {
     score(trial.time, trial.memory_excess, budget_us)
 }
 
-/// The nodes up to a place in the order where the first arrangement has them, and all others where the second one has.
+/// Combines two arrangements: nodes up to a place in the order are as in the first one, all others
+/// as in the second one.
 fn joined(first: &NumberedArrangement, second: &NumberedArrangement, place: usize) -> NumberedArrangement {
     let mut groups = second.groups.clone();
     for &node in &first.order[..place] {

@@ -1,4 +1,4 @@
-//! Where memory is short: arrangements that spread what is held.
+//! Initial arrangements that spread memory over ranks, for problems with a memory limit.
 
 use std::rc::Rc;
 
@@ -7,9 +7,9 @@ use crate::costs::ShardSize;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
-/// The order of the nodes in balanced_stretches on ranks of their own, cut so that ranks hold about as much each. For every number of balanced_stretches,
-/// as many ranks for each as there are for all of them; and two balanced_stretches with every number of ranks for the first. None without a
-/// limit on memory. O(nodes x gpus).
+/// Cuts the order of the nodes into stretches on different ranks with about equal memory per rank:
+/// for each number of stretches with equal numbers of ranks, and for two stretches with each number
+/// of ranks for the first one. Empty without a memory limit. O(nodes x gpus).
 pub(super) fn balanced_stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> Vec<NumberedArrangement> {
     if evaluator.problem().memory_limit_bytes.is_none() {
         return Vec::new();
@@ -28,14 +28,14 @@ pub(super) fn balanced_stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> 
     found
 }
 
-/// By node: the ranks of its stretch, where balanced_stretches have so many ranks each, one after another.
+/// Returns for each node the ranks of its stretch. `sizes` has the number of ranks of each stretch.
 fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], sizes: &[usize]) -> Vec<GroupId> {
     let all: f64 = held.iter().sum();
     let ranks = sizes.iter().sum::<usize>() as f64;
     let (mut stretch, mut start, mut before) = (0, 0, 0.0);
     let mut groups = vec![0; order.len()];
     for (&node, &held) in order.iter().zip(held) {
-        // By the middle of what the node holds.
+        // By the middle of the node's memory.
         let place = (before + held / 2.0) / all.max(1.0) * ranks;
         before += held;
         while stretch + 1 < sizes.len() && place >= (start + sizes[stretch]) as f64 {
@@ -47,7 +47,7 @@ fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], size
     groups
 }
 
-/// What a node holds on one rank.
+/// Returns the memory of a node on one rank.
 fn held(evaluator: &Evaluator<'_>, node: usize) -> f64 {
     let of_node = &evaluator.problem().nodes[node];
     evaluator.costs().memory(NodeId(node), 1, ShardSize::Larger).held_bytes as f64

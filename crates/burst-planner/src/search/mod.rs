@@ -36,26 +36,27 @@ use sequence::Sequence;
 use stage::SearchStage;
 use staircase::Staircase;
 
-/// How many changes are tried with 8 GPUs, about.
+/// Approximate number of moves evaluated for 8 GPUs.
 const EVALUATIONS: f64 = 900.0;
-/// How many more are tried where there are few blocks, and an evaluation takes next to nothing.
+/// Approximate number of additional moves if there are few blocks, whose evaluation is fast.
 const MORE_EVALUATIONS: f64 = 1_000_000.0;
-/// With so many blocks a third of these additional changes are made, and with half as many again next to none.
+/// Number of blocks for which 1/e of the additional moves are made; with half as many again, nearly
+/// none are.
 const FEW_BLOCKS: f64 = 22.0;
 
-/// With more GPUs than this, arrangements of chains are proposed by their bound, too.
+/// With more GPUs than this, the lower bound of a chain also proposes arrangements.
 const FEW_GPUS: usize = 8;
 
-/// Times are compared with limits at this relative tolerance.
+/// Relative tolerance in comparisons of times with limits.
 const LIMIT_TOLERANCE: f64 = 1e-9;
 
-/// How long to search.
+/// Options of the search.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SearchOptions {
-    /// How many arrangements are tried, as a multiple of the usual number. 1 by default.
+    /// Number of evaluations as a multiple of the default number; 1 by default.
     pub effort: f64,
-    /// IterationEnds the search early, without an answer.
+    /// Stops the search early, with an error.
     pub stop: Stop,
 }
 
@@ -65,8 +66,8 @@ impl Default for SearchOptions {
     }
 }
 
-/// Arrangements that are Pareto-optimal among those that were evaluated: none is at least as good as one of them in iteration time and GPU
-/// time, and better in one.
+/// Pareto-optimal plans of the evaluated arrangements: no other one is at least as good in
+/// iteration time and GPU time, and better in one of them.
 #[derive(Debug, Clone)]
 pub struct Frontier {
     plans: Vec<Plan>,
@@ -75,39 +76,63 @@ pub struct Frontier {
     bound: Bound,
 }
 
-/// Searches for the Pareto frontier of all arrangements, which are evaluated by the time of the program alone.
+/// Searches for the Pareto frontier of all arrangements in iteration time and GPU time.
 ///
-/// What is found does not depend on any limit, and what is found with some GPUs is found with more of them: a looser limit or
-/// more GPUs never give a slower arrangement. Data parallelism on any number of GPUs is among what is tried. The same problem
-/// gives the same answer.
+/// The search does not depend on a limit, and everything that it finds with fewer GPUs it also
+/// finds with more. So a looser limit or more GPUs never give a slower plan. Data parallelism on
+/// each number of GPUs is evaluated, too. The same problem always gives the same result. The search
+/// is a heuristic: [`Frontier::lower_bound_us`] bounds the distance to the optimum.
+///
+/// ```
+/// use burst_planner::testing::{RandomProblem, random_problem};
+/// use burst_planner::{SearchOptions, frontier};
+///
+/// let RandomProblem { problem, costs, .. } = random_problem(1);
+/// let found = frontier(&problem, &costs, &SearchOptions::default())?;
+/// let (loose, tight) = (found.fastest_within(2.0)?, found.fastest_within(1.1)?);
+/// assert!(loose.time.iteration_us <= tight.time.iteration_us);
+/// assert!(found.lower_bound_us(1.1) <= tight.time.iteration_us);
+/// let relaxed = found.cheapest_within(2.0 * tight.time.iteration_us)?;
+/// assert!(relaxed.time.gpu_time_us <= tight.time.gpu_time_us);
+/// # Ok::<(), burst_planner::Error>(())
+/// ```
 ///
 /// # Method
-/// The search climbs from one GPU to all there are, and keeps a Pareto archive of iteration time and GPU time. With each number
-/// of GPUs it evaluates arrangements that simpler models propose: dynamic programming along the order of the nodes, one by one or
-/// with all branches between a fork and a join side by side, for many prices of GPU time; staircases of fewer and fewer GPUs; each node
-/// on a GPU of its own, as [placements](crate::placement) have it; what the lower bound of a chain is least for, on many GPUs; all users of the same
-/// parameters together on one GPU. Then it changes what is in the archive: nodes, stretches of the order, branches or whole runs
-/// move to other ranks, or to another place in the order, and two arrangements are joined. First short stretches of chains are moved
-/// as one node, then nodes by themselves. Where all nodes are one chain, dynamic programming over lists of ranks proposes more, by a
-/// model that is close to the program's time, and what it proposes is changed systematically by that model; the fastest are changed systematically at last. Where there are few of them, and an evaluation
-/// takes next to nothing, many more changes are tried by iterated local search, from what is in the archive and from random arrangements, and nodes may get the ranks of others in reverse order: their
-/// gradients have buckets of their own then. Where these few are no chain, the fastest of all is also searched for by parallel tempering.
+/// The search goes from one GPU to all of them and keeps a Pareto archive. With each number of GPUs
+/// it
 ///
-/// It is a heuristic: [`Frontier::lower_bound_us`] says how far from the best an arrangement can be at most. The number of
-/// evaluations grows with [`SearchOptions::effort`], but for systematic changes, which end when nothing gets faster; one takes O((nodes + edges) x classes of ranks).
+/// 1. evaluates arrangements that simpler models propose: dynamic programming along the order of
+///    the nodes, with branches one after another or side by side, for many prices of GPU time;
+///    staircases of fewer and fewer GPUs; each node on one GPU ([`placement`](crate::placement));
+///    GPU counts for which the lower bound of a chain is small; all users of the same parameters on
+///    one GPU;
+/// 2. applies random moves to entries of the archive: nodes, stretches of the order, branches or
+///    runs move to other ranks or to another place in the order, and two arrangements are combined.
+///    Stretches of chains are first moved as one node. With few nodes, iterated local search
+///    follows;
+/// 3. for a chain, runs dynamic programming over lists of ranks by a model close to the program's
+///    time;
+/// 4. applies systematic moves to the fastest arrangements until none is an improvement.
+///
+/// If there are few nodes and they are no chain, parallel tempering also searches for the fastest
+/// arrangement.
+///
+/// # Complexity
+/// The number of evaluations grows with [`SearchOptions::effort`], except in step 4. An evaluation
+/// takes O((nodes + edges) x classes of ranks).
 ///
 /// # Errors
-/// What [`PlanProblem::validate`] reports, [`Error::NoTimes`] where a node has no times for one GPU,
-/// [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory, and [`Error::Stopped`].
+/// Those of [`PlanProblem::validate`], [`Error::NoTimes`] if a node has no times for one GPU,
+/// [`Error::MemoryExceeded`] if no plan within the memory limit is found, and [`Error::Stopped`].
 pub fn frontier(problem: &PlanProblem, costs: impl CostModel, options: &SearchOptions) -> Result<Frontier> {
     search(problem, &costs, options)
 }
 
-/// Returns the fastest plan that the search finds whose amplification is at most `limit`. Use [`frontier`] to compare
-/// several limits: it searches once for all of them.
+/// Returns the fastest plan that the search finds whose amplification is at most `limit`.
+/// [`frontier`] searches once for all limits.
 ///
 /// # Errors
-/// Those of [`frontier`], and [`Error::BadLimit`] and [`Error::LimitUnreachable`].
+/// Those of [`frontier`], [`Error::BadLimit`] and [`Error::LimitUnreachable`].
 pub fn plan(
     problem: &PlanProblem,
     costs: impl CostModel,
@@ -158,7 +183,7 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     }
     let Search { blocks, mut nodes, chain, .. } = search;
     let mut evaluations = blocks.evaluator.evaluations;
-    // Apart from all the rest, so that neither depends on how the other one fares.
+    // Kept apart from the stages above, so that neither depends on the other.
     if chain.is_none() {
         let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
         let evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
@@ -173,7 +198,7 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     Ok(Frontier { evaluations, ..found(nodes, bound)? })
 }
 
-/// What a stage has found.
+/// Returns the frontier that a stage has found.
 fn found(stage: SearchStage<'_>, bound: Bound) -> Result<Frontier> {
     let SearchStage { mut evaluator, archive, single_gpu_us, .. } = stage;
     if let Some(closest) = archive.closest() {
@@ -188,7 +213,7 @@ fn found(stage: SearchStage<'_>, bound: Bound) -> Result<Frontier> {
     Ok(Frontier { plans, single_gpu_us, evaluations: evaluator.evaluations, bound })
 }
 
-/// All GPU counts that some node may run on.
+/// Returns all GPU counts that a node can run on.
 fn counts(problem: &PlanProblem) -> Vec<usize> {
     let counts = problem.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());
     let mut counts: Vec<usize> = counts.filter(|&count| count <= problem.gpus).collect();
@@ -197,7 +222,7 @@ fn counts(problem: &PlanProblem) -> Vec<usize> {
     counts
 }
 
-/// Of many counts those up to 8 that there are, and above that some that are at least a fifth apart.
+/// Returns the counts up to 8, and larger ones at least a fifth apart.
 fn thinned(counts: &[usize]) -> Vec<usize> {
     let mut thinned: Vec<usize> = Vec::new();
     for &count in counts {
@@ -208,27 +233,28 @@ fn thinned(counts: &[usize]) -> Vec<usize> {
     thinned
 }
 
-/// The state of a search: blocks of nodes are placed together first, then the best of that is refined node by node.
+/// State of a search: blocks of nodes are placed first, then the best results are refined node by
+/// node.
 struct Search<'p> {
     coarse: &'p CoarseProblem,
-    /// By nodes, and where there are branches with these side by side.
+    /// Models of the nodes in sequence, and of branches side by side if there are any.
     sequences: Vec<Sequence>,
-    /// The GPU counts of what simpler models propose.
+    /// GPU counts of arrangements that simpler models propose.
     proposed: Vec<usize>,
     blocks: SearchStage<'p>,
     nodes: SearchStage<'p>,
     effort: f64,
-    /// By number of GPUs: each node on one of them.
+    /// By number of GPUs: the placement of each node on one GPU.
     one_gpu: Vec<NumberedArrangement>,
-    /// Where the nodes are one.
+    /// The chain, if the graph is one.
     chain: Option<Chain>,
 }
 
 impl Search<'_> {
-    /// Searches with the first `gpus` ranks, going on from what was found with `fewer`.
+    /// Searches with the first `gpus` ranks, starting from the results for `fewer`.
     fn search_level(&mut self, fewer: usize, gpus: usize) -> Result<()> {
         self.blocks.data_parallel(gpus, true)?;
-        // Without another count, what sequences would propose differs from what they did with fewer GPUs by prices alone.
+        // If no count is added, the sequences propose nearly the same as with fewer GPUs.
         if self.proposed.iter().any(|count| (fewer + 1..=gpus).contains(count)) {
             for sequence in &self.sequences {
                 let proposed = [sequence.serial(gpus), sequence.communication_bound(gpus)];
@@ -251,7 +277,7 @@ impl Search<'_> {
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.evaluate(&seed)?;
         }
-        // On few, the model of chains finds the same and more, in less time.
+        // With few GPUs, the model of chains finds the same arrangements and more, in less time.
         if gpus > FEW_GPUS {
             for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
                 self.blocks.evaluate(&seed)?;
@@ -261,7 +287,7 @@ impl Search<'_> {
         for seed in memory_seeds::balanced_stretches(&mut self.blocks.evaluator, gpus) {
             self.blocks.evaluate(&seed)?;
         }
-        // The same draws whatever the number of GPUs that there are.
+        // The same random numbers for any total number of GPUs.
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
         let (steps, more) = self.steps(gpus);
         self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
@@ -277,7 +303,7 @@ impl Search<'_> {
         self.nodes.systematic_descent(gpus, &self.proposed)
     }
 
-    /// How many changes are tried, and how many more where there are few blocks.
+    /// Returns the number of moves, and of additional moves if there are few blocks.
     fn steps(&self, gpus: usize) -> (usize, usize) {
         let blocks = self.coarse.blocks.len() as f64;
         let share = if gpus < 8 { gpus as f64 / 8.0 } else { (8.0 / gpus as f64).powf(0.7) };
@@ -288,25 +314,27 @@ impl Search<'_> {
 }
 
 impl Frontier {
-    /// The arrangements, by rising iteration time and falling GPU time.
+    /// Returns the plans in ascending order of iteration time and descending order of GPU time.
     #[must_use]
     pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
 
-    /// The time of everything on one GPU, which amplification is a multiple of.
+    /// Returns the time on one GPU, microseconds, by which GPU time is divided to give
+    /// amplification.
     #[must_use]
     pub fn single_gpu_us(&self) -> f64 {
         self.single_gpu_us
     }
 
-    /// How many arrangements were evaluated.
+    /// Returns the number of evaluated arrangements.
     #[must_use]
     pub fn evaluations(&self) -> u64 {
         self.evaluations
     }
 
-    /// The fastest arrangement whose amplification is at most `limit`, at 1e-9 relative.
+    /// Returns the fastest plan whose amplification is at most `limit`, with a relative tolerance
+    /// of 1e-9.
     ///
     /// # Errors
     /// [`Error::BadLimit`] and [`Error::LimitUnreachable`].
@@ -320,7 +348,7 @@ impl Frontier {
         })
     }
 
-    /// The arrangement with the least GPU time whose iteration takes no longer than a deadline.
+    /// Returns the plan with the minimum GPU time whose iteration time is at most `deadline_us`.
     ///
     /// # Errors
     /// [`Error::BadDeadline`] and [`Error::DeadlineUnreachable`].
@@ -336,8 +364,9 @@ impl Frontier {
         })
     }
 
-    /// The arrangement beyond which being faster costs much and being cheaper saves little: the one that lies farthest below
-    /// the line from the fastest to the cheapest, by the logarithms of both times.
+    /// Returns the plan at the knee: the one farthest below the line from the fastest to the
+    /// cheapest plan, in the logarithms of both times. Beyond it, faster plans cost much and
+    /// cheaper ones save little.
     #[must_use]
     pub fn knee(&self) -> Option<&Plan> {
         let (first, last) = (self.plans.first()?, self.plans.last()?);
@@ -350,11 +379,12 @@ impl Frontier {
         self.plans.iter().max_by(|a, b| below(a).total_cmp(&below(b)))
     }
 
-    /// A time that no arrangement whose amplification is at most `limit` is faster than, microseconds. O(nodes x counts^2) some
-    /// hundred times.
+    /// Returns a lower bound of the iteration time of all arrangements whose amplification is at
+    /// most `limit`, microseconds. It is mostly loose: see the [crate's page](crate#limits).
+    /// O(nodes x counts^2), some hundred times.
     #[must_use]
     pub fn lower_bound_us(&self, limit: f64) -> f64 {
-        // Never above what was found.
+        // Not above the fastest plan.
         let found_us = self.fastest_within(limit).map_or(f64::INFINITY, |plan| plan.time.iteration_us);
         self.bound.within(with_tolerance(limit * self.single_gpu_us), found_us).min(found_us)
     }
@@ -362,7 +392,7 @@ impl Frontier {
 
 /// Checks an amplification limit.
 pub(crate) fn check_limit(limit: f64) -> Result<()> {
-    // The comparison is also false for NaN.
+    // The comparison is false for NaN.
     if limit >= 1.0 { Ok(()) } else { Err(Error::BadLimit { limit }) }
 }
 

@@ -1,45 +1,45 @@
-//! Which changes of an arrangement are drawn, and how often.
+//! Kinds of moves, and their frequencies.
 
 use rand_chacha::ChaCha8Rng;
 
 use super::random::below;
 
-/// A kind of change.
+/// A kind of move.
 #[derive(Clone, Copy)]
 pub(super) enum MoveKind {
-    /// A node on another group.
+    /// Moves a node to another group.
     Node,
-    /// Nodes that follow each other in the order on another group.
+    /// Moves consecutive nodes of the order to another group.
     Window,
-    /// Nodes on the same group on another one.
+    /// Moves nodes on the same group to another group.
     Run,
-    /// Some nodes on the group of their neighbours in the order.
+    /// Moves nodes to the group of their neighbours in the order.
     Boundary,
-    /// A branch between a fork and a join on another group.
+    /// Moves a branch between a fork and a join to another group.
     Branch,
-    /// All branches between a fork and a join side by side.
+    /// Places all branches between a fork and a join side by side.
     Spread,
-    /// A node on one rank instead of another one.
+    /// Replaces a rank of a node's group.
     Exchange,
-    /// Some nodes on the group of another one.
+    /// Moves nodes to the group of another node.
     CopyRanks,
-    /// Two nodes, each on the group of the other.
+    /// Exchanges the groups of two nodes.
     Swap,
-    /// Many nodes on ranks as far from theirs.
+    /// Rotates the ranks of many nodes.
     RotateRanks,
-    /// Another order.
+    /// Moves nodes in the order.
     Reorder,
-    /// Some nodes on the same ranks in reverse order.
+    /// Reverses the ranks of nodes.
     Reverse,
-    /// A node on any ranks.
+    /// Places a node on random ranks.
     RandomRanks,
 }
 
-/// How often each kind of change is drawn, relatively.
+/// Kinds of moves with their relative frequencies.
 #[derive(Clone, Copy)]
 pub(super) struct MoveMix(&'static [(usize, MoveKind)]);
 
-/// Of use with many tries: lists of ranks are reversed, too.
+/// Moves for searches with many steps, including reversed lists of ranks.
 pub(super) const REVERSING: MoveMix = MoveMix(&[
     (20, MoveKind::Node),
     (10, MoveKind::Window),
@@ -55,13 +55,13 @@ pub(super) const REVERSING: MoveMix = MoveMix(&[
     (4, MoveKind::Reverse),
 ]);
 
-/// Of use with few tries: all of these but the last.
+/// Moves for searches with few steps: those above without reversed lists.
 pub(super) const USUAL: MoveMix = match REVERSING.0.split_last() {
     Some((_, others)) => MoveMix(others),
     None => REVERSING,
 };
 
-/// Of use where what is changed may get slower for a while: small changes, to any ranks.
+/// Moves for searches that accept slower arrangements: small moves, to any ranks.
 pub(super) const SMALL: MoveMix = MoveMix(&[
     (20, MoveKind::Node),
     (15, MoveKind::Run),

@@ -1,4 +1,4 @@
-//! Changes of an arrangement that the search tries.
+//! Moves: random changes of an arrangement.
 
 use std::rc::Rc;
 
@@ -11,17 +11,17 @@ use super::series_parallel::ParallelRegion;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
-/// Draws changes of an arrangement on the first `gpus` ranks.
+/// Draws moves of an arrangement on the first `gpus` ranks.
 pub(super) struct Moves<'s> {
     pub(super) shape: &'s GraphParts,
     pub(super) gpus: usize,
     pub(super) is_short_of_memory: bool,
-    /// Which changes are drawn, and how often.
+    /// Kinds of moves and their frequencies.
     pub(super) mix: MoveMix,
 }
 
 impl Moves<'_> {
-    /// A random change; `None` where the one that was drawn changes nothing or is not possible.
+    /// Draws a move. Returns `None` if the move that is drawn has no effect or is not possible.
     pub(super) fn draw(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -62,7 +62,8 @@ impl Moves<'_> {
         Some(&branches[below(random, branches.len())])
     }
 
-    /// Some nodes on another group: another count, or other ranks that begin or end where some node's do.
+    /// Moves nodes to another group: with another count, or with ranks that begin or end where
+    /// another node's do.
     fn regroup(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -87,7 +88,7 @@ impl Moves<'_> {
         assign(evaluator, from, nodes, group)
     }
 
-    /// Some nodes on the group of another one, often one that it hands its output to or has its input from.
+    /// Moves nodes to the group of another node, often of a producer or consumer.
     fn copy_ranks(
         &self,
         evaluator: &Evaluator<'_>,
@@ -109,7 +110,8 @@ impl Moves<'_> {
         assign(evaluator, from, &nodes, from.groups[other])
     }
 
-    /// A first rank for a group: 0, or where another group begins or ends, before or after it.
+    /// Draws a first rank for a group: 0, or a rank where another group begins or ends, before or
+    /// after it.
     fn start(
         &self,
         evaluator: &Evaluator<'_>,
@@ -133,8 +135,8 @@ impl Moves<'_> {
         start.min(self.gpus - count)
     }
 
-    /// The branches between a fork and a join on ranks of their own, as many lanes as are drawn, each branch on the lane with
-    /// the least work so far.
+    /// Places the branches between a fork and a join on different ranks: a random number of lanes,
+    /// each branch on the lane with the least work so far.
     fn spread(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -148,8 +150,8 @@ impl Moves<'_> {
         in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
     }
 
-    /// A node's group with one rank replaced by another one. Where memory is short, in every second case a node that is on the other
-    /// rank takes the first one for it: neither rank may have room for both.
+    /// Replaces one rank of a node's group. If memory is short, in every second case a node on the
+    /// new rank gets the old rank in exchange: neither rank may have memory for both nodes.
     fn exchange_rank(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -167,8 +169,9 @@ impl Moves<'_> {
         replace_rank(evaluator, &moved, other, taken, left)
     }
 
-    /// All nodes from one on, or those up to another one, on ranks as far from theirs as other nodes begin or end from the first rank,
-    /// or half of all ranks: what a rank has much of in the first part, it has less of in the second one.
+    /// Rotates the ranks of all nodes from one on, or up to one, by a distance at which another
+    /// node's ranks begin or end, or by half of all ranks. A rank with much work in the first part
+    /// then has less in the second one.
     fn rotate_ranks(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -192,7 +195,7 @@ impl Moves<'_> {
         to
     }
 
-    /// A node on any of the ranks, each of them or not by chance.
+    /// Places a node on random ranks, each with probability 1/2.
     fn random_ranks(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -207,7 +210,7 @@ impl Moves<'_> {
         assign(evaluator, from, &[below(random, from.groups.len())], group)
     }
 
-    /// Some nodes as early or as late in the order as what they depend on allows.
+    /// Moves nodes as early or as late in the order as dependencies allow.
     fn reorder(&self, from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Option<NumberedArrangement> {
         let mut is_moved = vec![false; from.groups.len()];
         match self.branch(random).filter(|_| below(random, 2) == 0) {
@@ -239,7 +242,7 @@ impl Moves<'_> {
     }
 }
 
-/// A node on one rank instead of another one, if it is on the latter and not on the former.
+/// Moves a node from one rank to another, if it is on the former and not on the latter.
 fn replace_rank(
     evaluator: &mut Evaluator<'_>,
     from: &NumberedArrangement,
@@ -258,7 +261,7 @@ fn replace_rank(
     assign(evaluator, from, &[node], group)
 }
 
-/// Where neighbours in the order are on different groups, the border moves.
+/// Moves the boundary between neighbours in the order that are on different groups.
 fn shift_boundary(
     evaluator: &Evaluator<'_>,
     from: &NumberedArrangement,
@@ -280,7 +283,8 @@ fn shift_boundary(
     assign(evaluator, from, &moved, taken)
 }
 
-/// The branches in `lanes` lanes on the first `gpus` ranks, each as wide as its part of the work.
+/// Places the branches in `lanes` lanes on the first `gpus` ranks, each with a width proportional
+/// to its work.
 pub(super) fn in_lanes(
     evaluator: &mut Evaluator<'_>,
     from: &NumberedArrangement,
@@ -320,7 +324,7 @@ pub(super) fn in_lanes(
     Some(to)
 }
 
-/// Two nodes, each on the group of the other.
+/// Exchanges the groups of two nodes.
 fn swap(
     evaluator: &Evaluator<'_>,
     from: &NumberedArrangement,
@@ -331,8 +335,9 @@ fn swap(
     assign(evaluator, &moved, &[other], from.groups[one])
 }
 
-/// Some nodes on the same ranks in reverse order. Gradients travel together where their lists of ranks are the same, so that these leave
-/// the bucket of the other nodes on those ranks; and the larger shares are the other ranks'.
+/// Reverses the ranks of nodes. Gradients share a bucket only if their lists of ranks are equal, so
+/// these leave the bucket of the other nodes on those ranks. The larger shards move to the other
+/// ranks.
 fn reverse(
     evaluator: &mut Evaluator<'_>,
     from: &NumberedArrangement,
@@ -351,7 +356,8 @@ fn reverse(
     to
 }
 
-/// A node with its neighbours in the order that are on the same group, or with all nodes on that group before it, after it, or random_arrangement.
+/// Draws a node with its neighbours in the order on the same group, or with all nodes on that group
+/// before it, after it, or anywhere.
 fn run(from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Vec<usize> {
     let at = below(random, from.order.len());
     let group = |place: usize| from.groups[from.order[place] as usize];
@@ -369,7 +375,8 @@ fn run(from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Vec<usize> {
     places.into_iter().map(|place| from.order[place] as usize).collect()
 }
 
-/// Nodes that follow each other in the order, in every second case the last ones; short stretches are likelier.
+/// Draws consecutive nodes of the order, in every second case the last ones. Short stretches are
+/// more likely.
 fn window(from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Vec<usize> {
     let nodes = from.order.len();
     let longest = 1 << below(random, nodes.ilog2() as usize + 1);
@@ -378,7 +385,7 @@ fn window(from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Vec<usize> {
     from.order[start..(start + length).min(nodes)].iter().map(|&node| node as usize).collect()
 }
 
-/// The nodes on a group, if it has a count that they may run on.
+/// Places nodes on a group, if they can run on its count.
 fn assign(
     evaluator: &Evaluator<'_>,
     from: &NumberedArrangement,
@@ -395,7 +402,7 @@ fn assign(
     Some(NumberedArrangement { groups, order: Rc::clone(&from.order) })
 }
 
-/// Divides `gpus` by loads, at least one each.
+/// Divides `gpus` in proportion to loads, with at least one each.
 fn shares(loads: &[f64], gpus: usize) -> Vec<usize> {
     let mut widths = vec![1; loads.len()];
     for _ in loads.len()..gpus {

@@ -1,16 +1,18 @@
-//! Each node on one GPU, side by side.
+//! Initial arrangements with every node on one GPU.
 
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::placement::{PlacementProblem, PlacementSearch, place_on_each};
 use crate::{Result, Stop};
 
-/// So many branches of placements are looked at with each number of GPUs; several thousand take a millisecond.
+/// Maximum number of branches of the placement search for each number of GPUs. Several thousand
+/// take a millisecond.
 const BRANCHES: f64 = 20_000.0;
-/// With more GPUs than this there is little that nodes on one each could do for each other.
+/// Maximum number of GPUs that nodes on one GPU each are placed on.
 pub(super) const MAX_GPUS: usize = 16;
 
-/// By number of GPUs, from one up to `gpus`: the placement of all nodes on one of them each that takes least by [the model of
-/// placements](crate::placement). None where nodes follow each other in a chain, or may not run on one GPU.
+/// Returns for 1 to `gpus` GPUs the shortest placement of each node on one of them, by [the model
+/// of placements](crate::placement). Empty if the nodes are a chain or one of them cannot run on
+/// one GPU.
 pub(super) fn one_gpu_placements(
     evaluator: &mut Evaluator<'_>,
     gpus: usize,
@@ -27,7 +29,7 @@ pub(super) fn one_gpu_placements(
     let Ok(placement) = PlacementProblem::from_problem(problem, evaluator.costs(), gpus) else {
         return Ok(Vec::new());
     };
-    // More where nothing else can be chosen.
+    // More if no node can run on several GPUs.
     let is_all = problem.nodes.iter().all(|node| node.gpu_counts.len() == 1);
     let branches = effort * BRANCHES * if is_all { 50.0 } else { 1.0 };
     let search = PlacementSearch::default().with_branches(branches as u64).with_stop(stop.clone());

@@ -1,4 +1,4 @@
-//! Arrangements that owe nothing to any model.
+//! Uniformly random arrangements, from which the search restarts.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -6,8 +6,8 @@ use super::graph_parts::GraphParts;
 use super::random::below;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// A GPU count that it may run on for each node, as many of the first `gpus` ranks, and an order, all by chance; `None` where a node
-/// that is drawn for cannot run on so few GPUs. O(nodes x gpus + edges).
+/// Draws for each node a GPU count and that many of the first `gpus` ranks, and an order. Returns
+/// `None` if the count drawn for a node is larger than `gpus`. O(nodes x gpus + edges).
 pub(super) fn random_arrangement(
     evaluator: &mut Evaluator<'_>,
     shape: &GraphParts,

@@ -1,4 +1,4 @@
-//! Initial arrangements, by simpler models of time, whose times are not used for anything else.
+//! Initial arrangements proposed by simpler models.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,13 +8,14 @@ use rustc_hash::FxHashSet;
 use crate::bound::Bound;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// How many of the last nodes are placed on fewer GPUs.
+/// Numbers of last nodes that are placed on fewer GPUs.
 pub(super) const LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 22, 35];
-/// How many choices of GPU counts the bound of a chain proposes, about.
+/// Approximate number of choices of GPU counts that the bound of a chain proposes.
 const RELAXED_CHOICES: usize = 100;
 
-/// All nodes on the first ranks, but for the last ones on fewer: large matrices of the last layers are not summed up then. On the
-/// first or the last ranks, for each of some lengths and counts.
+/// Returns arrangements on the first ranks whose last nodes are on fewer GPUs, the first or the
+/// last ones, for each of some lengths and counts. Large matrices of the last layers then need no
+/// all-reduce.
 pub(super) fn narrow_ends(
     evaluator: &mut Evaluator<'_>,
     gpus: usize,
@@ -26,7 +27,7 @@ pub(super) fn narrow_ends(
     for &wide in usable.iter().rev().take(2) {
         let all = evaluator.range(0, wide);
         for &narrow in usable.iter().filter(|&&narrow| narrow < wide && narrow.is_power_of_two()).take(3) {
-            // With all GPUs, and the few on the first ranks, is what a staircase begins with.
+            // All GPUs, with the last nodes on the first ranks, is the start of a staircase.
             for start in [0, gpus - narrow].into_iter().filter(|&start| start > 0 || wide < gpus) {
                 let few = evaluator.range(start, narrow);
                 for length in LENGTHS.into_iter().take_while(|&length| length < order.len()) {
@@ -47,9 +48,10 @@ pub(super) fn narrow_ends(
     seeds
 }
 
-/// The GPU counts with which a chain takes least time and GPU time by its lower bound on `gpus` GPUs; and with a node that the optimiser
-/// takes long for, or all from there on, on ranks beyond those of the others, where its update can begin before others end their
-/// backward steps. Those that `fewer` GPUs are enough for are left out.
+/// Returns arrangements with the GPU counts for which the lower bound of a chain on `gpus` GPUs is
+/// small. Variants place the node with the longest update, or all nodes from it on, on other ranks
+/// than the nodes before, where its update can start before their backward steps end. Arrangements
+/// on `fewer` GPUs are left out.
 pub(super) fn relaxed_chain(
     evaluator: &mut Evaluator<'_>,
     (fewer, gpus): (usize, usize),
@@ -83,8 +85,9 @@ pub(super) fn relaxed_chain(
     seeds
 }
 
-/// Ranks for each node of a chain by its count: where the next one is on fewer or more, on those of the ranks that have its samples
-/// already, or beside them. The nodes `beyond` are on other ranks than those before, as far as there are any.
+/// Returns ranks for each node of a chain by its count: each node is on ranks that already have its
+/// samples, or next to them. The nodes `beyond` are on other ranks than those before, as far as
+/// possible.
 fn aligned(counts: &[usize], beyond: &Range<usize>, gpus: usize) -> Vec<Vec<usize>> {
     let mut lists: Vec<Vec<usize>> = Vec::with_capacity(counts.len());
     let widest = counts[..beyond.start].iter().copied().max().unwrap_or(0);
@@ -99,7 +102,7 @@ fn aligned(counts: &[usize], beyond: &Range<usize>, gpus: usize) -> Vec<Vec<usiz
                 (start..start + count).collect()
             }
             Some(before) if !leaves && before.len() > count => {
-                // The rank in the middle of what the next one needs.
+                // The rank in the middle of the samples that the next one needs.
                 let middle = |place: usize| ((2 * place + 1) * before.len()).div_ceil(2 * count) - 1;
                 (0..count).map(|place| before[middle(place)]).collect()
             }

@@ -1,4 +1,4 @@
-//! Initial arrangements that minimise a sum of times, as if all steps ran one after another; the sum is used for nothing else.
+//! Initial arrangements that minimize a sum of times, as if all steps ran one after another.
 
 use std::rc::Rc;
 
@@ -11,77 +11,82 @@ use crate::NodeId;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
-/// How much of an all-reduce is taken to be not hidden behind the backward pass.
+/// Fractions of an all-reduce that are not hidden behind the backward pass.
 const EXPOSED: [f64; 3] = [0.0, 0.25, 1.0];
-/// From which part of the order on, backwards, communication is taken to be what the iteration waits for.
+/// Fractions of the order from which on, backwards, the iteration is assumed to wait for
+/// communication.
 const BUSY_FROM: [f64; 4] = [0.3, 0.55, 0.75, 0.95];
-/// How much of the iteration's time is taken to be that path's, instead of the one through all steps.
+/// Weights of that path, relative to the path through all steps.
 const BUSY_SHARES: [f64; 2] = [0.5, 1.0];
-/// What a GPU-microsecond is taken to be worth, microseconds, times the GPUs that there are.
+/// Prices of GPU time, times the number of GPUs.
 const PRICES: [f64; 16] =
     [0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 5.0, 9.0, 15.0, 25.0, 45.0, 80.0, 150.0];
-/// The same where that is one of many things that are varied.
+/// Prices of GPU time if other parameters are varied too.
 const FEW_PRICES: [f64; 5] = [0.0, 0.3, 1.5, 6.0, 25.0];
 
-/// What follows each other: nodes, or all branches between a fork and a join. Each has some options, and what they cost does not
-/// depend on more than the option taken before.
+/// A sequence of items: nodes, or all branches between a fork and a join. The cost of an item
+/// depends only on its option and on that of the item before.
 pub(super) struct Sequence {
     order: Rc<[u32]>,
     items: Vec<Item>,
 }
 
 struct Item {
-    /// The place of its first node in the order.
+    /// Place of its first node in the order.
     place: usize,
-    /// By rising number of ranks.
+    /// In ascending order of the number of ranks.
     options: Vec<ItemOption>,
-    /// By option of the item before and own option: moving samples between them, forward and back, microseconds.
+    /// By option of the item before and by its option: duration of moving samples between them,
+    /// forward and backward, microseconds.
     moves: Vec<Vec<f64>>,
 }
 
-/// Where the nodes of an item run, and what they take.
+/// An option of an item: groups of its nodes, and their costs.
 struct ItemOption {
-    /// Among the first ranks, as many as this.
+    /// Number of the first ranks that it uses.
     ranks: usize,
     nodes: Vec<(usize, GroupId)>,
-    /// Computing of all ranks together, GPU-microseconds.
+    /// Computing time of all ranks, GPU-microseconds.
     gpu_us: f64,
     times: Times,
 }
 
-/// What is added up, microseconds.
+/// Sums of times, microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Times {
     /// All steps.
     compute: f64,
-    /// The backward steps alone.
+    /// Backward steps.
     backward: f64,
-    /// All-reduces, each by its share of a full bucket.
+    /// All-reduces, each with its share of a full bucket.
     reduce: f64,
 }
 
-/// What of all-reduces counts.
+/// Weights of all-reduces.
 #[derive(Debug, Clone, Copy)]
 struct Exposure {
-    /// Those of the nodes up to this place in the order.
+    /// End of the nodes in the order whose all-reduces count.
     until: usize,
-    /// So much of each.
+    /// Weight of each all-reduce.
     reduces: f64,
-    /// Instead of so much of the backward steps before that place, which they hide.
+    /// Weight by which the backward steps before that place are reduced, as the all-reduces hide
+    /// them.
     backward: f64,
 }
 
 impl Sequence {
-    /// Every node is an item by itself, on as many of the first ranks as one of the counts. O(nodes x counts^2).
+    /// Creates a sequence with a node per item, on the first ranks with each of the counts. O(nodes
+    /// x counts^2).
     pub(super) fn of_nodes(evaluator: &mut Evaluator<'_>, counts: &[usize]) -> Self {
         Self::new(evaluator, counts, &[])
     }
 
-    /// The same, but all branches between a fork and a join are one item, which run in some number of lanes side by side.
+    /// Creates a sequence in which all branches between a fork and a join are one item, with some
+    /// number of lanes side by side.
     pub(super) fn of_branches(evaluator: &mut Evaluator<'_>, counts: &[usize], shape: &GraphParts) -> Self {
         let mut is_inside = vec![false; evaluator.problem().nodes.len()];
         let mut outermost = Vec::new();
-        // Those that contain others come before them.
+        // Outer regions precede inner ones.
         for parallel in shape.parallels.iter().filter(|parallel| parallel.branches.len() > 1) {
             let nodes = || parallel.branches.iter().flatten();
             if !nodes().any(|&node| is_inside[node]) {
@@ -116,7 +121,8 @@ impl Sequence {
         sequence
     }
 
-    /// Moves what a node sends past other items with the item that it comes to next.
+    /// Sets the transfer durations. An output that passes other items moves with the item that it
+    /// reaches next.
     fn set_moves(&mut self, evaluator: &Evaluator<'_>) {
         let mut item_of = vec![0; self.order.len()];
         for (index, item) in self.items.iter().enumerate() {
@@ -125,7 +131,7 @@ impl Sequence {
         }
         for index in 1..self.items.len() {
             let (before, item) = (&self.items[index - 1], &self.items[index]);
-            // What is sent from before this item to it or to later ones.
+            // Outputs from before this item that it or later items use.
             let sent: Vec<usize> = (0..self.order.len())
                 .filter(|&node| {
                     let consumers = &evaluator.structure().consumers[node];
@@ -142,15 +148,16 @@ impl Sequence {
         }
     }
 
-    /// The best arrangements on the first `gpus` ranks where steps follow each other, one for each price of GPU time and each share
-    /// of all-reduces that is exposed. O(prices x items x options^2).
+    /// Returns the best arrangements on the first `gpus` ranks if steps run one after another: one
+    /// for each price of GPU time and each exposed fraction of all-reduces. O(prices x items x
+    /// options^2).
     pub(super) fn serial(&self, gpus: usize) -> Vec<NumberedArrangement> {
         let until = self.order.len();
         self.best(gpus, &PRICES, &EXPOSED.map(|reduces| Exposure { until, reduces, backward: 0.0 }))
     }
 
-    /// The same where the iteration waits for the all-reduces of all nodes up to some place, beside which the backward steps
-    /// before it run.
+    /// Returns the best arrangements if the iteration waits for the all-reduces of all nodes up to
+    /// some place, while the backward steps before it run.
     pub(super) fn communication_bound(&self, gpus: usize) -> Vec<NumberedArrangement> {
         let from = |&part: &f64| {
             let until = (part * self.order.len() as f64) as usize;
@@ -215,9 +222,9 @@ impl Sequence {
     }
 }
 
-/// Moving what a node sends from where it is to all groups of the next item that use it.
+/// Returns the duration of moving a node's output to all groups of the next item that use it.
 fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &ItemOption, to: &ItemOption) -> f64 {
-    // Something that passes by is where the item before is, and goes to where the next one is.
+    // An output that passes is on the group of the item before, and moves to that of the next one.
     let placed = from.nodes.iter().find(|placed| placed.0 == node).unwrap_or(&from.nodes[0]);
     let consumers = &evaluator.structure().consumers[node];
     let users = to.nodes.iter().filter(|placed| consumers.contains(&placed.0));
@@ -231,7 +238,7 @@ fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &ItemOption, to: &Item
     groups.into_iter().map(|group| both_ways(evaluator, node, placed.1, group)).sum()
 }
 
-/// A node on as many of the first ranks as each of the counts that it may run on.
+/// Returns the options of a node on the first ranks, for each of the counts that it can run on.
 fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<ItemOption> {
     let mut options = Vec::new();
     for &count in counts {
@@ -245,7 +252,7 @@ fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<It
     options
 }
 
-/// Branches in each number of lanes on each number of ranks.
+/// Returns the options of branches in each number of lanes on each number of ranks.
 fn side_by_side(
     evaluator: &mut Evaluator<'_>,
     parallel: &ParallelRegion,
@@ -303,7 +310,7 @@ fn times(evaluator: &Evaluator<'_>, node: usize, group: GroupId) -> Times {
     Times { compute: steps.total_us(), backward: back * steps.backward_us, reduce }
 }
 
-/// Moving a node's output from one group to another, and its gradient back.
+/// Returns the duration of moving a node's output to another group and its gradient back.
 fn both_ways(evaluator: &Evaluator<'_>, node: usize, from: GroupId, to: GroupId) -> f64 {
     let (from, to) = (evaluator.ranks(from), evaluator.ranks(to));
     let back = if evaluator.structure().needs_gradient[node] { 1.0 } else { 0.0 };

@@ -1,4 +1,5 @@
-//! Series-parallel reduction: finds the regions of a graph whose branches are independent of each other.
+//! Series-parallel reduction: finds the regions of a graph whose branches are independent of each
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,8 +9,8 @@ pub(super) struct ParallelRegion {
     pub(super) branches: Vec<Vec<usize>>,
 }
 
-/// Returns the regions of an acyclic graph, each one before those nested in it. No two edges join the same nodes.
-/// O((nodes + edges) log(nodes + edges)).
+/// Returns the regions of an acyclic graph, each one before those nested in it. No two edges join
+/// the same nodes. O((nodes + edges) log(nodes + edges)).
 pub(super) fn regions(nodes: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<ParallelRegion> {
     let mut reduction = Reduction::new(nodes, edges);
     while let Some(node) = reduction.open.pop_first() {
@@ -18,23 +19,23 @@ pub(super) fn regions(nodes: usize, edges: impl IntoIterator<Item = (usize, usiz
     numbered(&reduction.regions)
 }
 
-/// What is left of the graph: between two nodes there is at most one link.
+/// The reduced graph. Two nodes are joined by at most one link.
 struct Reduction {
     links: BTreeMap<(usize, usize), Series>,
     producers: Vec<BTreeSet<usize>>,
     consumers: Vec<BTreeSet<usize>>,
-    /// Nodes to contract: those with one producer and one consumer.
+    /// Nodes with one producer and one consumer, which can be contracted.
     open: BTreeSet<usize>,
     regions: Vec<Region>,
 }
 
-/// What becomes a branch; it grows at both ends.
+/// A branch that grows at both ends.
 struct Series {
     nodes: VecDeque<usize>,
     links: VecDeque<Link>,
 }
 
-/// A region: its branches, found so far.
+/// The branches of a region found so far.
 struct Region {
     branches: Vec<Series>,
 }
@@ -72,7 +73,7 @@ impl Reduction {
         }
     }
 
-    /// Replaces a node and its two links by one link, and merges that with the one that is there already.
+    /// Replaces a node and its two links by one link, and merges it with an existing one.
     fn contract(&mut self, node: usize) {
         let (Some(from), Some(to)) = (self.producers[node].pop_first(), self.consumers[node].pop_first())
         else {
@@ -97,7 +98,8 @@ impl Reduction {
     }
 
     fn in_parallel(&mut self, old: Series, new: Series) -> Series {
-        // A branch without nodes that is a region has the same ends: what is parallel to it is one more branch of it.
+        // A branch without nodes that is a region has the same ends: a parallel branch belongs to
+        // it.
         if let (true, Some(&Link::Region(region))) = (old.nodes.is_empty(), old.links.front()) {
             self.regions[region].branches.push(new);
             return old;
@@ -113,7 +115,7 @@ impl Series {
     }
 }
 
-/// The longer part stays where it is, so that a chain takes `O(n log n)` altogether.
+/// Joins two branches. The longer one is extended, so that a chain takes `O(n log n)` in total.
 fn in_series(mut head: Series, node: usize, mut tail: Series) -> Series {
     if head.nodes.len() >= tail.nodes.len() {
         head.nodes.push_back(node);
@@ -127,7 +129,8 @@ fn in_series(mut head: Series, node: usize, mut tail: Series) -> Series {
     tail
 }
 
-/// Orders branches and regions by their edges, so that the result does not depend on the order of the reduction.
+/// Sorts branches and regions by their edges, so that the result does not depend on the order of
+/// the reduction.
 fn numbered(found: &[Region]) -> Vec<ParallelRegion> {
     let nested = |series: &Series| {
         let regions = series.links.iter().filter_map(|link| match link {
@@ -170,7 +173,7 @@ fn numbered(found: &[Region]) -> Vec<ParallelRegion> {
         numbered.push(region);
         open.extend(branches[region].iter().rev().flat_map(|series| nested(series).into_iter().rev()));
     }
-    // Regions nested in others first.
+    // Inner regions first.
     let mut nodes_of: Vec<Vec<usize>> = vec![Vec::new(); found.len()];
     let mut parallels = Vec::new();
     for &region in numbered.iter().rev() {

@@ -1,5 +1,5 @@
-//! Nodes that share parameters, such as a recurrent layer at the chunks of a sequence, placed together: where one of them is, the others
-//! cost no all-reduce.
+//! Initial arrangements for nodes that share parameters, such as a recurrent layer at the steps of
+//! a sequence: all users of the same parameters are on one rank, so that these need no all-reduce.
 
 use std::rc::Rc;
 
@@ -8,11 +8,12 @@ use crate::Result;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
-/// With fewer users of the same parameters, changes of single nodes find the same.
+/// Minimum number of users of the same parameters. With fewer, moves of single nodes find the same
+/// arrangements.
 const MIN_USERS: usize = 3;
 
-/// By node, its unit: all users of the same parameters, with the nodes that have none and come after them, or before. None where
-/// hardly anything is shared.
+/// Returns the unit of each node: all users of the same parameters, with nodes without parameters
+/// after them, or before. `None` if hardly any parameters are shared.
 fn units(evaluator: &Evaluator<'_>) -> Option<Vec<usize>> {
     let structure = evaluator.structure();
     let nodes = structure.order.len();
@@ -37,8 +38,9 @@ fn units(evaluator: &Evaluator<'_>) -> Option<Vec<usize>> {
 }
 
 impl SearchStage<'_> {
-    /// Places such units on one rank each: from all on one rank, from all in turns and from equal parts in their order, a unit moves as long
-    /// as that makes the iteration shorter. O(units x ranks) evaluations a round.
+    /// Places each unit on one rank. Starts with all units on one rank, with a cyclic assignment
+    /// and with equal parts of their order, and moves units while that shortens the iteration.
+    /// O(units x ranks) evaluations per round.
     pub(super) fn place_parameter_users(&mut self, gpus: usize) -> Result<()> {
         let Some(units) = units(&self.evaluator) else { return Ok(()) };
         let count = units.iter().max().map_or(0, |&last| last + 1);

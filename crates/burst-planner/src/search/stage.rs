@@ -1,4 +1,4 @@
-//! One problem that is searched, and what was found for it.
+//! A problem under search, with the results so far.
 
 use std::rc::Rc;
 
@@ -9,39 +9,41 @@ use crate::Result;
 use crate::evaluator::{Evaluator, NumberedArrangement, PlanTime};
 use crate::groups::Classes;
 
-/// An arrangement that is above the limit on memory counts as slower by so many times that, relatively: the way from one that has
-/// room to another may lead through some that have not, but should not end there.
+/// Exponent of the memory penalty: the time of an arrangement above the memory limit is multiplied
+/// by (memory / limit) to this power. The search can pass through such arrangements but does not
+/// end at one.
 const MEMORY_PENALTY_POWER: i32 = 8;
 
-/// A problem with what has been found for it so far.
+/// A problem under search, with the results so far.
 pub(super) struct SearchStage<'p> {
     pub(super) evaluator: Evaluator<'p>,
     pub(super) shape: GraphParts,
     pub(super) archive: Archive,
     pub(super) single_gpu_us: f64,
-    /// Whether an arrangement was met that some rank has no room for.
+    /// Whether an arrangement above the memory limit was evaluated.
     pub(super) is_short_of_memory: bool,
 }
 
-/// What came of evaluating an arrangement.
+/// Result of evaluating an arrangement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trial {
-    /// What it takes; a lower bound of that where [this was enough](SearchStage::evaluate_with_cutoff).
+    /// Its time, or a lower bound if the evaluation was [cut
+    /// off](SearchStage::evaluate_with_cutoff).
     pub(super) time: PlanTime,
-    /// By how much the fullest rank is above what it can hold: 1 where none is.
+    /// Memory of its fullest rank divided by the limit, at least 1.
     pub(super) memory_excess: f64,
-    /// Whether the archive took it in.
+    /// Whether it was added to the archive.
     pub(super) is_archived: bool,
 }
 
 impl Trial {
-    /// The time of an iteration, and more where a rank has no room for what it holds.
+    /// Returns the iteration time with the memory penalty.
     pub(super) fn iteration_us(&self) -> f64 {
         penalized_us(self.time, self.memory_excess)
     }
 }
 
-/// The time of an iteration, and more where a rank has no room for what it holds.
+/// Returns the iteration time with the memory penalty.
 pub(super) fn penalized_us(time: PlanTime, memory_excess: f64) -> f64 {
     time.iteration_us * memory_excess.powi(MEMORY_PENALTY_POWER)
 }
@@ -52,27 +54,28 @@ impl<'p> SearchStage<'p> {
         Self { evaluator, shape, archive: Archive::default(), single_gpu_us, is_short_of_memory: false }
     }
 
-    /// Evaluates an arrangement for the archive.
+    /// Evaluates an arrangement and offers it to the archive.
     pub(super) fn evaluate(&mut self, numbered: &NumberedArrangement) -> Result<Trial> {
         let (time, classes) = self.evaluator.time(numbered)?;
         Ok(self.take(numbered, time, &classes))
     }
 
-    /// As [`offer`](Self::evaluate), but no longer than until it is certain that the archive does not take it in, and that it is of no use
-    /// otherwise either: `is_of_no_use` is asked with lower bounds of its times, which are the trial's where it says so.
+    /// As [`evaluate`](Self::evaluate), but stops once the archive dominates a lower bound of the
+    /// times and `is_useless` returns true for that bound. The bound is then the trial's time.
     pub(super) fn evaluate_with_cutoff(
         &mut self,
         numbered: &NumberedArrangement,
-        is_of_no_use: impl Fn(PlanTime) -> bool,
+        is_useless: impl Fn(PlanTime) -> bool,
     ) -> Result<Trial> {
         let archive = &self.archive;
-        let is_enough = |least: PlanTime| archive.dominates(least) && is_of_no_use(least);
+        let is_enough = |least: PlanTime| archive.dominates(least) && is_useless(least);
         let (time, classes) = self.evaluator.time_with_cutoff(numbered, is_enough)?;
         Ok(self.take(numbered, time, &classes))
     }
 
-    /// As [`offer`](Self::evaluate), if an iteration does not take longer than that; an arrangement of which that is certain early is not
-    /// evaluated to the end, and does not come into the archive.
+    /// As [`evaluate`](Self::evaluate), but returns `None` if the iteration takes longer than
+    /// `slowest_us`. The arrangement is then not offered to the archive, and the evaluation stops
+    /// early if possible.
     pub(super) fn evaluate_if_within(
         &mut self,
         numbered: &NumberedArrangement,
@@ -98,7 +101,8 @@ impl<'p> SearchStage<'p> {
         self.evaluator.problem().nodes.len()
     }
 
-    /// Every node on the first ranks, where the costs know so many, and if wished only where all nodes have it as an option.
+    /// Evaluates data parallelism on the first `gpus` ranks, if the cost model has times for it.
+    /// With `only_options`, all nodes must have that count as an option.
     pub(super) fn data_parallel(&mut self, gpus: usize, only_options: bool) -> Result<()> {
         let group = self.evaluator.range(0, gpus);
         let nodes = self.node_count();
@@ -116,7 +120,7 @@ impl<'p> SearchStage<'p> {
         Ok(())
     }
 
-    /// Lets branches run at the same time where that makes the iteration shorter.
+    /// Places branches side by side wherever that shortens the iteration.
     pub(super) fn spread_branches(&mut self, mut from: NumberedArrangement, gpus: usize) -> Result<()> {
         let mut best = self.evaluate(&from)?;
         for index in 0..self.shape.parallels.len() {

@@ -1,4 +1,5 @@
-//! Fewer and fewer GPUs along the order: where communication is slow, late nodes with many parameters are on few ranks.
+//! Initial arrangements with fewer and fewer GPUs along the order. With slow communication, late
+//! nodes with many parameters belong on few ranks.
 
 use std::rc::Rc;
 
@@ -8,24 +9,25 @@ use crate::Result;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
-/// At how many places a border is tried at most.
+/// Maximum number of places at which a border is tried.
 const MAX_BORDERS: usize = 36;
 
-/// A staircase of three counts along the order, on the first ranks; its borders are to be moved where they make the iteration shortest.
+/// A staircase of three counts along the order, on the first ranks. The search moves its borders.
 #[derive(Clone)]
 pub(super) struct Staircase {
     order: Rc<[u32]>,
     groups: [GroupId; 3],
-    /// How many nodes come before the second and the third group.
+    /// Numbers of nodes before the second and before the third group.
     borders: [usize; 2],
 }
 
 impl Staircase {
-    /// For each pair of smaller counts those that have only the least one at first, for the last nodes.
+    /// Returns for each pair of smaller counts the staircases with only the smallest one, for the
+    /// last nodes.
     pub(super) fn all(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Vec<Self>> {
         let order = Rc::clone(evaluator.own_order());
         let powers = counts.iter().copied().filter(|&count| count < gpus && count.is_power_of_two());
-        // Those nearest to all GPUs: what is best with smaller ones was tried with fewer GPUs.
+        // The largest counts; smaller ones were tried with fewer GPUs.
         let narrow: Vec<usize> = powers.clone().skip(powers.count().saturating_sub(3)).collect();
         let mut all = Vec::new();
         for (index, &least) in narrow.iter().enumerate() {
@@ -53,14 +55,16 @@ impl Staircase {
         NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
-    /// With the first border at each place up to the second one, or at some of them, `most` or fewer.
+    /// Returns staircases with the first border at each place up to the second one, or at `most` of
+    /// them.
     pub(super) fn with_first_border_anywhere(&self, most: usize) -> impl Iterator<Item = Self> + use<> {
         let (staircase, end) = (self.clone(), self.borders[1]);
         let places = (0..end).step_by(end.div_ceil(most).max(1));
         places.map(move |first| Self { borders: [first, end], ..staircase.clone() })
     }
 
-    /// With each border moved by some places; `None` where one cannot go there.
+    /// Returns the staircase with each border moved by some places, or `None` if that is not
+    /// possible.
     pub(super) fn moved(&self, by: [isize; 2]) -> Option<Self> {
         let first = self.borders[0].checked_add_signed(by[0])?;
         let second = self.borders[1].checked_add_signed(by[1])?;
@@ -70,8 +74,9 @@ impl Staircase {
 }
 
 impl SearchStage<'_> {
-    /// Moves the borders of the best of some staircases as long as that makes the iteration shorter. Gradients fill whole buckets,
-    /// so that a border can be good at one place and bad right beside it: the first one is tried everywhere.
+    /// Moves the borders of the best staircase while that shortens the iteration. The first border
+    /// is tried everywhere: gradients fill whole buckets, so a border can be good at one place and
+    /// bad at the next one.
     pub(super) fn place_borders(&mut self, staircases: Vec<Staircase>) -> Result<()> {
         let mut best: Option<(f64, Staircase)> = None;
         for staircase in staircases {
@@ -90,7 +95,7 @@ impl SearchStage<'_> {
         self.climb(&mut best)
     }
 
-    /// Moves borders by long steps and then by short ones.
+    /// Moves borders by long steps, then by short ones.
     fn climb(&mut self, (best_us, staircase): &mut (f64, Staircase)) -> Result<()> {
         let mut by = 1_isize;
         while by.unsigned_abs() * 24 <= staircase.order.len() {

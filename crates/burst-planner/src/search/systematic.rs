@@ -1,4 +1,4 @@
-//! Systematic changes of the best that was found, which the random search may have missed.
+//! Systematic local search from the best arrangements, which finds moves that random search misses.
 
 use std::ops::Range;
 
@@ -9,17 +9,18 @@ use crate::Result;
 use crate::evaluator::NumberedArrangement;
 use crate::groups::GroupId;
 
-/// Multiples of the single-GPU time within which the fastest is changed.
+/// Budgets of GPU time, as multiples of the time on one GPU.
 const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 
 /// Places in the order whose nodes move to a group.
 type Change = (Range<usize>, GroupId);
 
 impl SearchStage<'_> {
-    /// Changes the fastest arrangements within some budgets of GPU time, as long as they get faster: a run of nodes on the same ranks
-    /// moves to the next smaller or larger of these numbers of ranks, and a node at the end of a run to the other run, or to a number of
-    /// ranks between those of the two, so that what is sent from many ranks to few does not all come to these at once. A change that was
-    /// in vain is not tried again after another one.
+    /// Improves the fastest arrangements within some budgets of GPU time until no move is an
+    /// improvement. A move takes a run of nodes on the same ranks to the next smaller or larger
+    /// count, or a node at the end of a run to the adjacent run or to a count between those of the
+    /// two. The latter avoids transfers from many ranks to few at once. A move that failed is not
+    /// tried again after another one.
     pub(super) fn systematic_descent(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
         let mut polished: Vec<NumberedArrangement> = Vec::new();
         for budget in BUDGETS {
@@ -81,7 +82,7 @@ impl SearchStage<'_> {
         changes
     }
 
-    /// With a change, if the nodes may run on so many ranks.
+    /// Applies a move, if the nodes can run on that count.
     fn moved(&self, from: &NumberedArrangement, (places, group): &Change) -> Option<NumberedArrangement> {
         let mut changed = from.clone();
         for place in places.clone() {
@@ -95,7 +96,7 @@ impl SearchStage<'_> {
     }
 }
 
-/// Places in the order of nodes that follow each other on the same ranks.
+/// Returns the places in the order of consecutive nodes on the same ranks.
 pub(super) fn runs(of: &NumberedArrangement) -> Vec<Range<usize>> {
     let mut end = 0;
     let runs = of.order.chunk_by(|&a, &b| of.groups[a as usize] == of.groups[b as usize]);

@@ -1,4 +1,4 @@
-//! The fastest arrangement of all, whatever GPU time it takes.
+//! Parallel tempering for the minimum iteration time, whatever the GPU time.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -9,32 +9,35 @@ use super::stage::SearchStage;
 use crate::Result;
 use crate::evaluator::NumberedArrangement;
 
-/// How many changes are drawn with few blocks on [`GPUS`].
+/// Number of moves with few blocks on [`GPUS`].
 const STEPS: f64 = 1_200_000.0;
-/// With so many blocks a third of these are drawn, and with half as many again next to none.
+/// Number of blocks for which 1/e of these moves are drawn; with half as many again, nearly none
+/// are.
 const FEW_BLOCKS: f64 = 25.0;
-/// Fewer GPUs need fewer changes, and more of them are searched with one number after another.
+/// Number of GPUs that [`STEPS`] is for. Fewer GPUs need fewer moves.
 const GPUS: f64 = 4.0;
-/// A change that makes an iteration longer by so much, relatively, is accepted in one of e cases.
+/// A move that lengthens an iteration by this, relatively, is accepted with probability 1/e.
 const TEMPERATURES: [f64; 6] = [0.002, 0.0032, 0.005, 0.008, 0.0126, 0.02];
-/// How many changes are drawn at a temperature before arrangements are exchanged between temperatures.
+/// Number of moves at a temperature between exchanges.
 const SWEEP: usize = 100;
-/// All temperatures.
+/// Number of moves at all temperatures between exchanges.
 const ROUND: usize = SWEEP * TEMPERATURES.len();
-/// It ends after so many changes without a faster arrangement, for each triple of nodes and each GPU: what is coldest rarely gets faster.
+/// Number of moves without a faster arrangement, per triple of nodes and GPU, after which it ends.
+/// The coldest arrangement rarely improves.
 const PATIENCE: f64 = 25.0;
 
-/// An arrangement, and how long its iteration takes.
+/// An arrangement with its iteration time.
 struct Walker {
     at: NumberedArrangement,
     iteration_us: f64,
 }
 
 impl SearchStage<'_> {
-    /// Changes several random arrangements on the first `gpus` ranks, each at a temperature of its own. Where one at a higher temperature
-    /// has become faster than one at a lower, they are exchanged, and by chance where it is hardly slower: what is hot finds other
-    /// valleys, what is cold the ground of them (parallel tempering: K. Hukushima, K. Nemoto, Journal of the Physical Society of
-    /// Japan 65, 1996). It ends early when nothing faster has been found for long. Nothing is done where there are many blocks or GPUs.
+    /// Parallel tempering (K. Hukushima, K. Nemoto, Journal of the Physical Society of Japan 65,
+    /// 1996) from several random arrangements on the first `gpus` ranks, each at its temperature.
+    /// Arrangements at neighbouring temperatures are exchanged if the one at the higher temperature
+    /// is faster, or at random if it is hardly slower. It ends early if nothing faster is found for
+    /// long. It does nothing with many blocks or GPUs.
     pub(super) fn parallel_tempering(&mut self, gpus: usize, effort: f64) -> Result<()> {
         let few = (-(self.node_count() as f64 / FEW_BLOCKS).powi(8)).exp();
         let times = gpus as f64 / GPUS;
@@ -71,8 +74,8 @@ impl SearchStage<'_> {
         Ok(())
     }
 
-    /// Draws changes, and accepts those that make the iteration faster, or not much slower (N. Metropolis and others, The Journal of Chemical
-    /// Physics 21, 1953).
+    /// Draws moves, and accepts those that make the iteration faster, or slower with the Metropolis
+    /// probability (N. Metropolis et al., The Journal of Chemical Physics 21, 1953).
     fn walk(
         &mut self,
         walker: &mut Walker,
@@ -92,7 +95,7 @@ impl SearchStage<'_> {
     }
 }
 
-/// Exchanges neighbours in temperature, by chance.
+/// Exchanges arrangements at neighbouring temperatures at random.
 fn exchange(walkers: &mut [Walker], random: &mut ChaCha8Rng) {
     for colder in (0..TEMPERATURES.len() - 1).rev() {
         let warmer = colder + 1;
@@ -104,7 +107,7 @@ fn exchange(walkers: &mut [Walker], random: &mut ChaCha8Rng) {
     }
 }
 
-/// A positive number with a mean of 1, exponentially distributed.
+/// Draws an exponentially distributed number with mean 1.
 fn exponential(random: &mut ChaCha8Rng) -> f64 {
     -((f64::from(random.next_u32()) + 1.0) / (f64::from(u32::MAX) + 1.0)).ln()
 }

@@ -9,12 +9,12 @@ use super::transitions::Transitions;
 use crate::evaluator::{Evaluator, PlanTime};
 
 impl Chain {
-    /// Stretch by stretch, from the [front](LabelFront) of the nodes before to that of the next ones; what cannot lead to anything new by the
-    /// model is left out. O(stretches x labels x ways).
+    /// Computes the [front](LabelFront) after each stretch of nodes from the one before. Labels
+    /// that lead to nothing new by the model are pruned. O(stretches x labels x transitions).
     pub(super) fn dynamic_programming(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<Vec<NodeRun>> {
         let known: Vec<PlanTime> = self.candidates.starting_points().iter().map(|entry| entry.time).collect();
         let mut ways = Transitions::new(&mut self.lists);
-        // By label that was gone on from: its list, and the label of the stretch before.
+        // By expanded label: its list, and the label of the stretch before.
         let mut trails: Vec<(ListId, u32)> = Vec::new();
         let mut front = LabelFront::default();
         for stretch in &self.stretches {
@@ -62,7 +62,7 @@ impl Chain {
         front.labels().map(|label| self.followed(label, &trails)).collect()
     }
 
-    /// The runs that led to a label.
+    /// Returns the runs that lead to a label.
     fn followed(&self, label: &Label, trails: &[(ListId, u32)]) -> Vec<NodeRun> {
         let (mut list, mut trail) = (label.list, label.trail);
         let mut runs: Vec<NodeRun> = Vec::new();

@@ -1,38 +1,38 @@
-//! Which starting_points of a chain are worth going on from.
+//! Labels of dynamic programming along a chain, and those that are kept.
 
 use super::lists::ListId;
 use super::prefix_cost::PrefixCost;
 use super::steps::MinRemaining;
 
-/// How many amounts of GPU time are told apart. The less it is, the finer.
+/// Number of bins of GPU time. Bins are finer for smaller times.
 const GPU_TIME_BINS: usize = 200;
-/// The largest, as a multiple of the least.
+/// GPU time of the last bin, as a multiple of the minimum.
 const MAX_GPU_TIME: f64 = 3.0;
-/// The part of the longest update to come that some rank should be able to hide.
+/// Fraction of the longest remaining update that a rank should be able to hide.
 const HIDDEN_PART: f64 = 0.5;
 
-/// The nodes up to some place, on certain ranks.
+/// A choice of rank lists for the nodes up to some place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     pub(super) taken: PrefixCost,
-    /// What an iteration of these nodes alone takes.
+    /// Modelled iteration time of these nodes.
     pub(super) iteration_us: f64,
-    /// What the last of them are on, and the list that this was chosen from.
+    /// The list of the last nodes, and the list that it was chosen from.
     pub(super) list: ListId,
     pub(super) above: ListId,
-    /// Where those on the same list begin, and what those before are on.
+    /// Start of the nodes on the same list, and the list of the nodes before.
     pub(super) start: usize,
     pub(super) before: Option<ListId>,
-    /// Where the label of those before is listed.
+    /// Index of the label before.
     pub(super) trail: u32,
 }
 
-/// The fastest labels that end at some place: by count of the last list, by whether some rank could hide the longest update to come, and
-/// by amount of GPU time.
+/// The fastest labels at some place: by count of the last list, by whether a rank can hide the
+/// longest remaining update, and by bin of GPU time.
 #[derive(Default)]
 pub(super) struct LabelFront {
     labels: Vec<Label>,
-    /// By kind: one more than where its fastest label is.
+    /// By kind: 1 + the index of its fastest label, or 0.
     fastest: Vec<u32>,
     segments: usize,
     all: MinRemaining,
@@ -40,7 +40,8 @@ pub(super) struct LabelFront {
 }
 
 impl LabelFront {
-    /// Where all nodes take the one at least, and those to come the other.
+    /// Creates an empty front. `all` is the minimum over all nodes, `after` that of the remaining
+    /// ones.
     pub(super) fn new(counts: usize, segments: usize, [all, after]: [MinRemaining; 2]) -> Self {
         Self { labels: Vec::new(), fastest: vec![0; 2 * counts * GPU_TIME_BINS], segments, all, after }
     }
@@ -64,7 +65,8 @@ impl LabelFront {
         }
     }
 
-    /// The labels of each count by rising GPU time, without those that are no faster than one that takes less.
+    /// Returns the labels of each count in ascending order of GPU time, without those that are no
+    /// faster than one with less GPU time.
     pub(super) fn labels(&self) -> impl Iterator<Item = &Label> {
         self.fastest.chunks(GPU_TIME_BINS).flat_map(|amounts| {
             let mut least_us = f64::INFINITY;

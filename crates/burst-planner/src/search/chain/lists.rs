@@ -1,4 +1,4 @@
-//! RankLists of ranks, and what it takes to get from one to another.
+//! Rank lists, and the costs of moving between them.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,12 +13,13 @@ pub(super) const SEGMENTS: usize = 16;
 use crate::evaluator::Evaluator;
 use crate::groups::GroupId;
 
-/// A list of ranks that was met.
+/// Id of a rank list.
 pub(super) type ListId = u32;
 
-/// All lists of ranks that can be chosen from another one are looked at if they are no more than so many.
+/// Maximum number of sublists of a list that are all tried.
 const MAX_CHOICES: usize = 15;
-/// Of many ranks so many are exchanged for others, and for so many of those; of ranks that are not told apart, fewer.
+/// Maximum number of ranks exchanged in a list, and of ranks exchanged for them; then the maximum
+/// if ranks are grouped in segments.
 const MAX_EXCHANGED: usize = 8;
 const MAX_EXCHANGED_SEGMENTS: usize = 2;
 
@@ -27,54 +28,54 @@ const MAX_EXCHANGED_SEGMENTS: usize = 2;
 pub(super) struct RankList {
     pub(super) group: GroupId,
     pub(super) ranks: Rc<[usize]>,
-    /// The place of their number among the counts, if it is one.
+    /// Index of their number among the counts, if it is one.
     pub(super) count: Option<usize>,
-    /// How many of them, the first ones, have the larger share.
+    /// Number of ranks, the first ones, with the larger shard.
     larger: usize,
-    /// Their segments, and those that have the smaller share only.
+    /// Masks of their segments, and of segments with only smaller shards.
     pub(super) mask: u16,
     pub(super) smaller: u16,
 }
 
-/// TransferCost samples there and back.
+/// Cost of moving samples and gradients between two lists.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TransferCost {
     pub(super) time_us: f64,
-    /// Of all ranks that wait for it.
+    /// GPU time of all ranks that wait for it.
     pub(super) gpu_us: f64,
 }
 
-/// Summing up the gradients of nodes on the same list.
+/// Cost of the all-reduces of nodes on the same list.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct AllReduceCost {
     /// Their backward steps.
     pub(super) backward_us: f64,
-    /// How much longer than these the all-reduces of buckets that are full before the first node take, which gradients of samples have to
-    /// wait for.
+    /// Excess over these of the all-reduces of buckets that are full before the first node, for
+    /// which gradients of samples wait.
     pub(super) delay_us: f64,
     /// The all-reduce of the first nodes' bucket, and the updates after it.
     pub(super) last_us: f64,
     pub(super) last_update_us: f64,
-    /// All of them.
+    /// The sum of all all-reduces.
     pub(super) reduces_us: f64,
 }
 
-/// All lists that were met, of the first ranks.
+/// All lists in use, of the first ranks.
 pub(super) struct RankLists {
     pub(super) counts: Vec<usize>,
     pub(super) gpus: usize,
     all: Vec<RankList>,
     by_group: FxHashMap<GroupId, ListId>,
-    /// By list and count: the lists chosen from it.
+    /// Sublists by list and count.
     chosen: FxHashMap<(ListId, usize), Vec<ListId>>,
-    /// By list: those that differ from it by a rank.
+    /// By list: the lists that differ from it by a rank.
     neighbours: FxHashMap<ListId, Vec<ListId>>,
     moving: FxHashMap<(u32, ListId, ListId), TransferCost>,
-    /// By first node, end and list; `None` where there is nothing to reduce.
+    /// By first node, end and list; `None` if there are no gradients.
     reducing: FxHashMap<(u32, u32, ListId), Option<AllReduceCost>>,
-    /// By node: the first one whose output takes as long to move from one rank to another. Then it takes as long between all lists, in
-    /// this model.
+    /// By node: the first node whose output takes as long to move between two ranks. In this model
+    /// it then takes as long between all lists.
     alike: Vec<u32>,
 }
 
@@ -99,7 +100,7 @@ impl RankLists {
         }
     }
 
-    /// From now on, lists are of the first `gpus` ranks, more than before.
+    /// Extends the lists to the first `gpus` ranks, more than before.
     pub(super) fn use_first(&mut self, gpus: usize) {
         self.gpus = gpus;
         self.neighbours.clear();
@@ -110,7 +111,7 @@ impl RankLists {
         }
     }
 
-    /// How many of the counts there are ranks for.
+    /// Returns the number of counts up to the number of ranks.
     pub(super) fn usable(&self) -> usize {
         self.counts.partition_point(|&count| count <= self.gpus)
     }
@@ -123,7 +124,7 @@ impl RankLists {
         &self.all[list as usize]
     }
 
-    /// The list of these ranks, which are in ascending order.
+    /// Returns the list of these ranks, which are ascending.
     pub(super) fn of(&mut self, evaluator: &mut Evaluator<'_>, ranks: &[usize]) -> ListId {
         let group = evaluator.group(ranks);
         if let Some(&list) = self.by_group.get(&group) {
@@ -144,12 +145,12 @@ impl RankLists {
         list
     }
 
-    /// The first node whose output takes as long to move.
+    /// Returns the first node whose output takes as long to move.
     pub(super) fn alike(&self, node: u32) -> u32 {
         self.alike.get(node as usize).copied().unwrap_or(node)
     }
 
-    /// TransferCost the output of a node from one list to another, and its gradient back.
+    /// Returns the cost of moving a node's output between two lists, and its gradient back.
     pub(super) fn moving(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -170,7 +171,7 @@ impl RankLists {
         moving
     }
 
-    /// All-reduces of the gradients of these nodes on a list.
+    /// Returns the cost of the all-reduces of these nodes on a list.
     pub(super) fn reducing(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -202,7 +203,8 @@ impl RankLists {
         for (bucket, bytes, is_full) in steps.buckets(nodes) {
             let reduce_us = evaluator.reduce_us(bytes, group);
             reduces_us += reduce_us;
-            // What is full with the first node's gradient is reduced behind the gradients of samples, as what is not full is.
+            // A bucket that is full with the first node's gradient is reduced after the gradients
+            // of samples, as one that is not full.
             if is_full && bucket.start > nodes.start {
                 busy_us = f64::max(busy_us, backward_us(bucket.start)?) + reduce_us;
             } else {
@@ -215,8 +217,8 @@ impl RankLists {
         is_any.then_some(AllReduceCost { backward_us: all_us, delay_us, last_us, last_update_us, reduces_us })
     }
 
-    /// Some ranks of a list: those that samples move to in least time, and others that come later in the list, since their shares
-    /// may be the smaller ones.
+    /// Returns sublists of a list: the ranks to which samples move in minimum time, and ranks later
+    /// in the list, which may have the smaller shards.
     pub(super) fn chosen(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -247,8 +249,8 @@ impl RankLists {
         &self.chosen[&(list, count)]
     }
 
-    /// RankLists with the ranks of the shorter one of two and some of the longer one's: one more than the shorter one has, and one less than the
-    /// longer one.
+    /// Returns lists between two: the ranks of the shorter one with some of the longer one's, one
+    /// rank more than the shorter one or one less than the longer one.
     pub(super) fn between(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -269,7 +271,7 @@ impl RankLists {
         counts.into_iter().map(list).collect()
     }
 
-    /// RankLists with a rank more, less or another one; of many, only some.
+    /// Returns lists with one rank added, removed or replaced; a selection if there are many.
     pub(super) fn neighbours(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
         if !self.neighbours.contains_key(&list) {
             let ranks = Rc::clone(&self.get(list).ranks);
@@ -297,23 +299,23 @@ impl RankLists {
     }
 }
 
-/// The segment of a rank, of so many of so many GPUs.
+/// Returns the segment of a rank.
 pub(super) fn segment_of(rank: usize, segments: usize, gpus: usize) -> usize {
     rank * segments / gpus
 }
 
-/// The segments of ranks.
+/// Returns the mask of the segments of ranks.
 fn mask(ranks: &[usize], segments: usize, gpus: usize) -> u16 {
     ranks.iter().fold(0, |mask, &rank| mask | 1 << segment_of(rank, segments, gpus))
 }
 
-/// Some of many ranks, evenly.
+/// Returns at most `most` ranks, evenly spaced.
 fn some(ranks: &[usize], most: usize) -> Vec<usize> {
     let many = ranks.len().min(most);
     (0..many).map(|index| ranks[index * ranks.len() / many]).collect()
 }
 
-/// RankLists of so many of some ranks: all, or some of many.
+/// Returns sublists of `count` ranks: all of them, or a selection if there are many.
 fn choices(ranks: &[usize], count: usize) -> Vec<Vec<usize>> {
     let number =
         (0..count).fold(1_usize, |number, index| number.saturating_mul(ranks.len() - index) / (index + 1));

@@ -1,37 +1,40 @@
-//! What the first nodes of a chain take, by a simple model.
+//! Modelled cost of the first nodes of a chain.
 //!
-//! An iteration takes as long as the steps of all nodes, there and back, with what moves between them, and what some rank has left to
-//! do then: its updates, less all that comes before its first node. All-reduces are thought to hide behind backward steps, but for those
-//! that take longer than the steps of their own ranks, and the last bucket of each list, which is reduced when there is nothing else to do.
+//! The iteration time is the sum of all forward and backward steps and of the transfers between
+//! them, plus the maximum over all ranks of what remains then: the rank's updates minus the time
+//! before its first node. All-reduces are hidden behind backward steps, except for those that take
+//! longer than the steps of their own ranks, and the last bucket of each list, which is reduced
+//! when no other work is left.
 //!
-//! That is the time of the program, and its GPU time, for most arrangements whose gradients are reduced fast. It is not used for anything but
-//! to choose what is evaluated.
+//! For most arrangements with fast all-reduces this equals the time and the GPU time of the
+//! program. It only selects arrangements to evaluate.
 
 use super::lists::{AllReduceCost, RankList, SEGMENTS, TransferCost};
 use super::steps::StepCost;
 use crate::evaluator::PlanTime;
 
-/// What the nodes up to some place take.
+/// Modelled cost of the nodes up to some place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrefixCost {
-    /// Their steps there and back, and moving samples between them.
+    /// Duration of their forward and backward steps and of the transfers between them.
     time_us: f64,
     gpu_us: f64,
-    /// Their way back alone.
+    /// Duration of their backward steps.
     backward_us: f64,
-    /// Their all-reduces.
+    /// Duration of their all-reduces.
     reduces_us: f64,
-    /// How much longer than that some all-reduce, those of the nodes before, and the updates after it, take.
+    /// Excess over that of an all-reduce with those of the nodes before and the updates after it.
     late_us: f64,
-    /// By segment of ranks: their updates, less what comes before their first node; infinitely little where there is none.
+    /// By segment of ranks: its updates minus the time before its first node; negative infinity
+    /// without nodes.
     extra_us: [f64; SEGMENTS],
-    /// The segments with the smaller share of the first nodes, while nodes are on that list.
+    /// Segments with the smaller shard of the first nodes, while nodes are on that list.
     smaller: u16,
-    /// What the ranks of the first nodes do at last.
+    /// The last all-reduce of the first nodes' ranks.
     last: Option<LastAllReduce>,
 }
 
-/// The last all-reduce of an iteration, and the updates that follow it.
+/// The last all-reduce of an iteration, and the updates after it.
 #[derive(Debug, Clone, Copy)]
 struct LastAllReduce {
     mask: u16,
@@ -41,7 +44,7 @@ struct LastAllReduce {
 }
 
 impl PrefixCost {
-    /// The first nodes, on this list.
+    /// Returns the cost of the first nodes, on a list.
     pub(super) fn first(list: &RankList, step: &StepCost) -> Self {
         let nothing = Self {
             time_us: 0.0,
@@ -56,10 +59,10 @@ impl PrefixCost {
         nothing.with(list.mask, step)
     }
 
-    /// With the next nodes in these segments, where samples move to from the ranks of those before.
+    /// Adds the next nodes in these segments, after a transfer from the ranks of those before.
     pub(super) fn after(mut self, moving: &TransferCost, mask: u16, step: &StepCost) -> Self {
         self.smaller = 0;
-        // A rank that begins here does so when samples begin to come.
+        // A rank without earlier nodes starts when it receives samples.
         let mut next = self.with(mask, step);
         next.time_us += moving.time_us;
         next.backward_us += moving.time_us / 2.0;
@@ -67,7 +70,7 @@ impl PrefixCost {
         next
     }
 
-    /// With the next nodes on the same list, in these segments.
+    /// Adds the next nodes on the same list, in these segments.
     pub(super) fn with(mut self, mask: u16, step: &StepCost) -> Self {
         let begins_us = -self.time_us;
         for segment in segments(mask) {
@@ -81,7 +84,7 @@ impl PrefixCost {
         self
     }
 
-    /// Now that the first nodes are known, in these segments.
+    /// Sets the last all-reduce, once the first nodes are known.
     pub(super) fn with_last(mut self, mask: u16, reducing: &AllReduceCost, ranks_of_segment: f64) -> Self {
         self.reduces_us += reducing.reduces_us;
         let reduce_us = reducing.delay_us + reducing.last_us;
@@ -90,7 +93,8 @@ impl PrefixCost {
         self
     }
 
-    /// Now that the last nodes are known: on so many ranks, of which those before are not on so many.
+    /// Adds the all-reduces of the last nodes, on `ranks` ranks, `beside` of which the nodes before
+    /// are not on.
     pub(super) fn reduced(mut self, reducing: &AllReduceCost, ranks: f64, beside: f64) -> Self {
         let hidden_us = self.backward_us - reducing.backward_us;
         let behind_us = reducing.last_us + self.reduces_us + reducing.last_update_us;
@@ -119,7 +123,7 @@ impl PrefixCost {
         self.time_us + self.longest_us().max(last_us).max(self.late_us)
     }
 
-    /// Without the last all-reduce.
+    /// Returns the GPU time without the last all-reduce.
     pub(super) fn gpu_us(&self) -> f64 {
         self.gpu_us
     }
@@ -128,19 +132,20 @@ impl PrefixCost {
         self.extra_us.iter().copied().fold(0.0, f64::max)
     }
 
-    /// What ranks in this segment have left to do at the end.
+    /// Returns the remaining work of ranks in a segment at the end.
     pub(super) fn extra_us(&self, segment: usize) -> f64 {
         self.extra_us[segment]
     }
 
-    /// Whether some rank in the first segments could do so much more without being the last one.
+    /// Returns whether a rank in the first segments can have this additional update without
+    /// becoming the last one.
     pub(super) fn could_hide(&self, segments: usize, update_us: f64) -> bool {
         let most_us = self.longest_us() - update_us;
         self.extra_us[..segments].iter().any(|&extra_us| extra_us <= most_us)
     }
 }
 
-/// Those that a mask has.
+/// Returns the segments of a mask.
 fn segments(mut mask: u16) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let segment = (mask != 0).then(|| mask.trailing_zeros() as usize)?;

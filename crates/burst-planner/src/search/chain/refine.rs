@@ -1,18 +1,19 @@
-//! Changes of what the model of chains proposes.
+//! Local search by the model of chains.
 
 use super::Chain;
 use super::prefix_cost::PrefixCost;
 use super::run::NodeRun;
 use crate::evaluator::{Evaluator, PlanTime};
 
-/// So many nodes at most move over the end of a run at once.
+/// Maximum number of nodes that move across the end of a run at once.
 const MAX_MOVED: usize = 3;
-/// So many nodes form a run between two others.
+/// Lengths of runs that are inserted between two others.
 const INSERTED_LENGTHS: [usize; 3] = [1, 3, 7];
 
 impl Chain {
-    /// Changes all that is worth choosing by the model, and what comes of that: nodes at the end of a run move to the next one or form one
-    /// between the two, a run joins another one, or its list has a rank more, less or another one. Nothing is evaluated.
+    /// Applies moves to all Pareto-optimal arrangements of the model, and to the results: nodes at
+    /// the end of a run move to the next one or form a run between the two, a run joins another
+    /// one, or a rank is added to its list, removed or replaced. Nothing is evaluated.
     pub(super) fn refine(&mut self, evaluator: &mut Evaluator<'_>) {
         while let Some(runs) = self.candidates.take_first_new() {
             self.vary(evaluator, &runs);
@@ -65,8 +66,8 @@ impl Chain {
         }
     }
 
-    /// Keeps runs that are worth choosing by the model, if those before the one with this index take what is `before`. Those that follow each
-    /// other on the same list are joined.
+    /// Adds runs to the archive if they are Pareto-optimal by the model. `before` is the cost of
+    /// the runs before the one with this index. Adjacent runs on the same list are joined.
     pub(super) fn offer(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -87,7 +88,7 @@ impl Chain {
         let (first, mut taken) = if are_apart { (index, before.copied()) } else { (0, None) };
         for index in first..runs.len() {
             let Some(next) = self.after(evaluator, taken.as_ref(), runs, index) else { return };
-            // Most changes are in vain, which shows at once.
+            // Most moves are dominated, which is known early.
             if index == first && self.is_dominated(&next, runs[index].end) {
                 return;
             }
@@ -98,7 +99,8 @@ impl Chain {
         }
     }
 
-    /// Whether nodes that take this, with all others at their least, are no better than something known.
+    /// Returns whether nodes with this cost, with the minimum for all others, are dominated by a
+    /// known arrangement.
     fn is_dominated(&self, taken: &PrefixCost, end: usize) -> bool {
         let to_come = self.steps.least_after(end);
         self.candidates.dominates(PlanTime {

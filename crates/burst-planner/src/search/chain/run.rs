@@ -1,4 +1,4 @@
-//! Arrangements of a chain as runs of nodes, and what these seem to take.
+//! Arrangements of a chain as runs of nodes, and their modelled times.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -10,16 +10,16 @@ use super::prefix_cost::PrefixCost;
 use super::steps::ChainSteps;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// Nodes that follow each other on the same list of ranks.
+/// Consecutive nodes on the same list of ranks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeRun {
-    /// The place of the node after the last one.
+    /// Place after the last node.
     pub(super) end: usize,
     pub(super) list: ListId,
 }
 
 impl Chain {
-    /// The runs of an arrangement; `None` where a list is in another than ascending order.
+    /// Returns the runs of an arrangement, or `None` if a list is not ascending.
     pub(super) fn runs(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -45,7 +45,8 @@ impl Chain {
         NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
-    /// What the runs up to one seem to take, by what those before do; `None` where a node cannot run on so many ranks.
+    /// Returns the cost of the runs up to one from that of those before, or `None` if a node cannot
+    /// run on that count.
     pub(super) fn after(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -69,7 +70,7 @@ impl Chain {
     }
 }
 
-/// A run, and the list of the one before.
+/// A run, with the list of the one before.
 pub(super) struct Places {
     pub(super) nodes: Range<usize>,
     pub(super) list: ListId,
@@ -77,7 +78,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// What was taken when no more nodes follow on the list: then its buckets are known.
+    /// Completes the cost of a run that no more nodes follow on the same list: its buckets are then
+    /// known.
     pub(super) fn ended(
         &self,
         evaluator: &mut Evaluator<'_>,

@@ -1,4 +1,4 @@
-//! What nodes of a chain take.
+//! Costs of nodes of a chain.
 
 use std::ops::Range;
 
@@ -6,17 +6,18 @@ use crate::NodeId;
 use crate::costs::{ShardSize, StepTimes};
 use crate::evaluator::{Evaluator, PlanTime};
 
-/// Nodes that follow each other on the same ranks.
+/// Cost of consecutive nodes on the same ranks.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct StepCost {
-    /// There and back on a rank with the larger share, and how much less with the smaller one.
+    /// Duration of forward and backward steps on a rank with the larger shard, and how much shorter
+    /// they are with the smaller one.
     pub(super) time_us: f64,
     pub(super) less_us: f64,
-    /// Back alone.
+    /// Duration of the backward steps.
     pub(super) backward_us: f64,
     pub(super) update_us: f64,
-    /// Of all ranks together, with the updates.
+    /// GPU time of all ranks, with the updates.
     pub(super) gpu_us: f64,
 }
 
@@ -34,32 +35,33 @@ impl StepCost {
     }
 }
 
-/// What the nodes from some place on take at least, whatever they are on.
+/// Minimum cost of the nodes from some place on, over all counts.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct MinRemaining {
-    /// Their steps there and back.
+    /// Duration of their forward and backward steps.
     pub(super) time_us: f64,
-    /// The GPU time of all.
+    /// Their GPU time.
     pub(super) gpu_us: f64,
     /// The longest of their updates.
     pub(super) update_us: f64,
-    /// For each of the [`PRICES`]: their steps and their GPU time at it, together.
+    /// For each of the [`PRICES`]: the sum of their duration and their GPU time at that price.
     priced_us: [f64; PRICES.len()],
 }
 
-/// What GPU time may cost in time.
+/// Prices of GPU time.
 const PRICES: [f64; 8] = [0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 0.9];
 
 impl MinRemaining {
-    /// Whether nothing that takes this besides what was `taken` before can be better than all of these times, which are by rising iteration
-    /// time and falling GPU time.
+    /// Returns whether everything with at least this cost in addition to `taken` is dominated by
+    /// one of `times`, which are in ascending order of iteration time and descending order of GPU
+    /// time.
     pub(super) fn is_dominated(&self, taken: PlanTime, times: &[PlanTime]) -> bool {
         let PlanTime { iteration_us: time_us, gpu_time_us: gpu_us } = taken;
         let (least_us, least_gpu_us) = (time_us + self.time_us, gpu_us + self.gpu_us);
         let slower = times.partition_point(|time| time.iteration_us <= least_us);
         let Some(faster) = slower.checked_sub(1) else { return false };
-        // What takes more GPU time than one of them does, and as long as the next one.
+        // Between two entries: more GPU time than the first one, and slower than the second one.
         for pair in times[faster..].windows(2) {
             let (corner_us, corner_gpu_us) = (pair[1].iteration_us, pair[0].gpu_time_us);
             if corner_gpu_us <= least_gpu_us {
@@ -76,24 +78,24 @@ impl MinRemaining {
     }
 }
 
-/// Nodes on one GPU count.
+/// Sums over the nodes with one GPU count.
 struct PrefixSums {
     /// By place: the sum of all nodes before.
     before: Vec<StepCost>,
-    /// By place: how many nodes from it on may run on so many ranks.
+    /// By place: the number of consecutive nodes from it on that can run on that count.
     usable: Vec<usize>,
 }
 
-/// The nodes of a chain on some GPU counts.
+/// The nodes of a chain with some GPU counts.
 pub(super) struct ChainSteps {
-    /// By count, by place; `None` where a node cannot run on so many ranks.
+    /// By count and place; `None` if a node cannot run on that count.
     nodes: Vec<Vec<Option<StepCost>>>,
     by_count: Vec<PrefixSums>,
-    /// By place, at whose end nothing follows.
+    /// By place; the last entry is for the end.
     least: Vec<MinRemaining>,
-    /// By place: the bytes of all gradients before.
+    /// By place: bytes of all gradients before.
     bytes_before: Vec<u64>,
-    /// By place: where a bucket begins that is full with the gradients before it.
+    /// By place: the start of a bucket that is full with the gradients before it.
     bucket_begins: Vec<Option<usize>>,
 }
 
@@ -125,7 +127,7 @@ impl ChainSteps {
         }
     }
 
-    /// From now on, what follows a place is on the first counts, so many.
+    /// Restricts the minima to the first `counts` counts.
     pub(super) fn use_first(&mut self, counts: usize) {
         let least_of = |place: usize, figure: &dyn Fn(&StepCost) -> f64| {
             let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
@@ -148,15 +150,16 @@ impl ChainSteps {
         self.least = least;
     }
 
-    /// Nodes on a count, by its place among the counts; `None` where one of them cannot run on so many ranks.
+    /// Returns the cost of nodes with a count, by its index, or `None` if one of them cannot run on
+    /// it.
     pub(super) fn on(&self, count: usize, places: &Range<usize>) -> Option<StepCost> {
         let PrefixSums { before, usable } = &self.by_count[count];
         let is_usable = usable[places.start] >= places.len();
         is_usable.then(|| before[places.end].combined(&before[places.start], |to, from| to - from))
     }
 
-    /// The buckets of some nodes on the same ranks, the last nodes' first: which nodes have their gradients in it, how many bytes that are, and
-    /// whether it is full.
+    /// Returns the buckets of nodes on the same ranks, last nodes first: the nodes, the number of
+    /// bytes, and whether the bucket is full.
     pub(super) fn buckets(&self, places: &Range<usize>) -> impl Iterator<Item = (Range<usize>, u64, bool)> {
         let Range { start, mut end } = *places;
         std::iter::from_fn(move || {
@@ -168,7 +171,7 @@ impl ChainSteps {
         })
     }
 
-    /// What follows a place at least.
+    /// Returns the minimum cost of the nodes from a place on.
     pub(super) fn least_after(&self, place: usize) -> MinRemaining {
         self.least[place]
     }

@@ -1,4 +1,4 @@
-//! What nodes of a chain can be on, by what those before are on.
+//! Transitions of dynamic programming along a chain: the lists that the next nodes can be on.
 
 use std::rc::Rc;
 
@@ -8,34 +8,34 @@ use super::front::Label;
 use super::lists::{ListId, RankLists, SEGMENTS, TransferCost, segment_of};
 use crate::evaluator::Evaluator;
 
-/// A list of ranks, and what it takes to get there from that of the nodes before.
+/// A list of ranks, with the cost of moving there from the list of the nodes before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transition {
     pub(super) to: ListId,
     /// The list that it was chosen from.
     pub(super) above: ListId,
-    /// The place of its number of ranks among the counts.
+    /// Index of its number of ranks among the counts.
     pub(super) count: usize,
-    /// Its segments.
+    /// Mask of its segments.
     pub(super) mask: u16,
-    /// `None` where it is the same list.
+    /// The cost, or `None` if the list is the same.
     pub(super) moving: Option<TransferCost>,
 }
 
-/// A list, the one that it was chosen from, and the place of its number of ranks among the counts.
+/// A list, the list that it was chosen from, and the index of its number of ranks among the counts.
 type Target = (ListId, ListId, usize);
 
-/// Which segments the ranks beside a list are in, those that are least busy first: a hexadecimal digit each.
+/// Segments of the ranks outside a list, least busy first, as hexadecimal digits.
 type LeastBusySegments = u64;
 
-/// The ways from lists to lists of the first ranks.
+/// Transitions between lists of the first ranks.
 pub(super) struct Transitions<'l> {
     pub(super) lists: &'l mut RankLists,
-    /// How many of the counts there are ranks for.
+    /// Number of counts up to the number of ranks.
     pub(super) counts: usize,
     targets: FxHashMap<(ListId, ListId, LeastBusySegments), Vec<Target>>,
     producer: u32,
-    /// The same by producer, with what that takes.
+    /// Transitions by producer, with their costs.
     known: FxHashMap<(u32, ListId, ListId, LeastBusySegments), Vec<Transition>>,
 }
 
@@ -50,18 +50,18 @@ impl<'l> Transitions<'l> {
         }
     }
 
-    /// The first ranks, as many as each count says.
+    /// Returns the lists of the first ranks, for each count.
     pub(super) fn first(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<ListId> {
         let first = |count: usize| -> Vec<usize> { (0..count).collect() };
         (0..self.counts).map(|count| self.lists.of(evaluator, &first(self.lists.counts[count]))).collect()
     }
 
-    /// From now on, ways lead from this node.
+    /// Sets the node whose output is moved.
     pub(super) fn set_producer(&mut self, producer: u32) {
         self.producer = self.lists.alike(producer);
     }
 
-    /// What the nodes after a label can be on.
+    /// Returns the transitions from a label.
     pub(super) fn from(&mut self, evaluator: &mut Evaluator<'_>, label: &Label) -> &[Transition] {
         let (least_busy_segments, order) = self.least_busy_segments(label);
         let key = (label.list, label.above, least_busy_segments);
@@ -82,7 +82,7 @@ impl<'l> Transitions<'l> {
         &self.known[&known]
     }
 
-    /// Segments that the label's list is not in, those that are least busy first.
+    /// Returns the segments outside the label's list, least busy first.
     fn least_busy_segments(&self, label: &Label) -> (LeastBusySegments, Vec<usize>) {
         let mask = self.lists.get(label.list).mask;
         let mut order = [0; SEGMENTS];
