@@ -1,4 +1,4 @@
-//! The bound of a chain: the cycles of its ranks, node by node.
+//! Lower bound of a chain: the cycles of its ranks, computed node by node.
 
 use std::ops::Range;
 
@@ -6,57 +6,60 @@ use super::prices::{Priced, Solved};
 use super::search::MANY_LABELS;
 use super::{Bound, BoundOption};
 
-/// How often all-reduces are moved towards what is largest.
+/// Number of rounds in which the weights of all-reduces move to the largest term.
 const ROUNDS: usize = 6;
-/// A sum that is larger by less, relatively, does not matter.
+/// Relative improvement that is not worth another round.
 const ENOUGH: f64 = 1e-3;
-/// How much the cycle of the first node's ranks counts, and not that of a rank with the anchor: all are tried.
+/// Weights of the cycle of the first node's ranks, relative to the cycle of a rank with the anchor.
+/// All are tried.
 const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
-/// What a case of the anchor's options has at least.
+/// Properties of the anchor that hold for all its options in a case.
 #[derive(Clone, Copy)]
 pub(super) struct Anchor {
     pub(super) gpus: f64,
-    /// Nothing where it is on all ranks and counts for all anyway.
+    /// Minimum update; 0 if the anchor is on all ranks, where the update counts for all nodes.
     pub(super) update_us: f64,
 }
 
 impl Anchor {
-    /// Whether a node certainly shares a rank with the anchor.
+    /// Returns whether a node necessarily shares a rank with the anchor.
     pub(super) fn meets(&self, bound: &Bound, place: usize, option: &BoundOption) -> bool {
         place == bound.anchor || option.gpus + self.gpus > bound.gpus
     }
 }
 
-/// The nodes from some place on, which both cycles go through.
+/// The nodes from some place on, which both cycles contain.
 #[derive(Clone, Copy)]
 struct Rest {
     value: f64,
-    /// How much less of it there is for a rank with the smaller share.
+    /// By how much it is smaller for a rank with the smaller shard.
     less_us: f64,
-    /// The place of the last node before counts change for the first time, where that matters.
+    /// Place of the last node before the GPU count changes for the first time, if that matters.
     stretch: Option<usize>,
 }
 
-/// The least sums up to each node and from each node on, by place and option, and the options that lead on to them.
+/// Minimum sums up to each node and from each node on, by place and option, with the options that
+/// attain them.
 struct Tables {
     before: [Vec<Vec<(f64, usize)>>; SHARES.len()],
     after: Vec<Vec<(f64, usize)>>,
-    /// Where the following node has another count.
+    /// The same, if the next node has another count.
     changes: Vec<Vec<(f64, usize)>>,
     own: Vec<Vec<f64>>,
 }
 
-/// Prices and weights of one sum.
+/// Price and weights of one sum.
 struct Weighing<'w> {
     bound: &'w Bound,
     case: &'w Range<usize>,
     anchor: Anchor,
     price: f64,
-    /// By node: how much it counts that all-reduces of it and of nodes before follow its backward step, from here on and after it.
+    /// By node: weights of the all-reduces of it and the nodes before, from its backward step on
+    /// and after it.
     from_here: Vec<f64>,
     later: Vec<f64>,
-    /// The cycles without all-reduces.
+    /// Weight of the cycles without all-reduces.
     others: f64,
 }
 
@@ -65,11 +68,11 @@ impl Weighing<'_> {
         place != self.bound.anchor || self.case.contains(&option)
     }
 
-    /// A node's steps, where forward steps count so much.
+    /// Returns the weighted steps of a node.
     fn own(&self, place: usize, option: &BoundOption, share: f64) -> f64 {
         let is_everywhere = option.gpus >= self.bound.gpus;
         let (update, reduce) = if is_everywhere { (option.update_us, option.reduce_us) } else { (0.0, 0.0) };
-        // The anchor's is counted with it, unless all have it.
+        // The anchor's update is counted with the anchor, unless all nodes have it.
         let update =
             if place == self.bound.anchor && self.anchor.gpus < self.bound.gpus { 0.0 } else { update };
         share * option.forward_us
@@ -79,7 +82,8 @@ impl Weighing<'_> {
             + self.price * option.computing_us
     }
 
-    /// Moving samples from the node before to this one, and gradients back.
+    /// Returns the weighted duration of moving samples from the node before to this one, and
+    /// gradients back.
     fn moving(&self, place: usize, (from, to): (usize, usize), share: f64) -> f64 {
         let (there, back) = self.bound.nodes[place].transfers[from][to];
         share * there
@@ -127,12 +131,13 @@ impl Weighing<'_> {
         Tables { before, after, changes, own }
     }
 
-    /// Without a price, the least of the larger one is the larger one of the least.
+    /// Without a price, the minimum of the maximum is the maximum of the minima.
     fn is_needed(&self, share: f64) -> bool {
         self.price > 0.0 || share <= 0.0 || share >= 1.0
     }
 
-    /// The least sums of nodes that need not share a rank with the anchor, up to each.
+    /// Returns the minimum sums of nodes that need not share a rank with the anchor, up to each
+    /// node.
     fn before(&self, share: f64) -> Vec<Vec<(f64, usize)>> {
         let nodes = &self.bound.nodes;
         let learns_from = self.bound.learns_from();
@@ -159,7 +164,8 @@ impl Weighing<'_> {
         before
     }
 
-    /// What can follow from a node on that is the first to share a rank with the anchor, on one count for a while.
+    /// Returns the continuations from the first node that shares a rank with the anchor, by the
+    /// stretch with one count.
     fn rests(&self, tables: &Tables, place: usize, option: usize) -> Vec<Rest> {
         let nodes = &self.bound.nodes;
         let gpus = nodes[place].options[option].gpus;
@@ -183,12 +189,13 @@ impl Weighing<'_> {
         rests
     }
 
-    /// The least value of the sums.
+    /// Returns the minimum of the sums.
     fn solve(&self) -> Solved {
         let tables = self.tables();
         let bound = self.bound;
         let mut best = f64::INFINITY;
-        // The first node that shares a rank with the anchor: place, option, share, the option before, and what follows.
+        // The first node that shares a rank with the anchor: place, option, weight, the option
+        // before, and the continuation.
         let mut found = None;
         for place in bound.learns_from()..=bound.anchor {
             for (index, option) in bound.nodes[place].options.iter().enumerate() {
@@ -233,7 +240,7 @@ impl Weighing<'_> {
         Solved { value: best, gpu_us: bound.chain_gpu_us(&choice), choice }
     }
 
-    /// The least before a node, where only the cycle of the first node's ranks counts.
+    /// Returns the minimum before a node, where only the cycle of the first node's ranks counts.
     fn min_before(&self, tables: &Tables, place: usize, option: usize) -> f64 {
         let Some(before) = place.checked_sub(1) else { return 0.0 };
         let whole = tables.before.last().map_or(&[][..], |of_share| &of_share[before]);
@@ -243,7 +250,8 @@ impl Weighing<'_> {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// The sum where a node is the first that shares a rank with the anchor, and the share that gives it.
+    /// Returns the sum if a node is the first that shares a rank with the anchor, and the weight
+    /// that gives it.
     fn joined(
         &self,
         tables: &Tables,
@@ -269,20 +277,21 @@ impl Weighing<'_> {
 }
 
 impl Bound {
-    /// The place of the first node that learns.
+    /// Returns the place of the first node with a gradient.
     pub(super) fn learns_from(&self) -> usize {
         self.nodes.iter().position(|node| node.learns).unwrap_or(self.anchor)
     }
 
-    /// The least [`moving_gpu_us`] of samples to a node.
+    /// Returns the minimum [`moving_gpu_us`] of samples to a node.
     pub(super) fn transfer_gpu_us(&self, place: usize, (from, to): (usize, usize)) -> f64 {
         let (from_gpus, to_gpus) =
             (self.nodes[place - 1].options[from].gpus, self.nodes[place].options[to].gpus);
         moving_gpu_us(from_gpus, to_gpus, self.nodes[place].transfers[from][to])
     }
 
-    /// The least value of the sums with a price on GPU time, over all counts with which the anchor takes one of its options `case`.
-    /// `reduces` is by node how much it counts that all-reduces follow its backward step. O(nodes x counts^2) mostly.
+    /// Returns the minimum of the sums with a price on GPU time, over all counts with which the
+    /// anchor uses an option in `case`. `reduces` has for each node the weight of all-reduces after
+    /// its backward step. O(nodes x counts^2) in most cases.
     pub(super) fn solve_chain(&self, reduces: &[f64], case: &Range<usize>, price: f64) -> Solved {
         let anchor = self.anchor_of(case);
         let mut later = vec![0.0; reduces.len()];
@@ -302,7 +311,8 @@ impl Bound {
         Anchor { gpus: options[0].gpus, update_us: if is_everywhere { 0.0 } else { update_us } }
     }
 
-    /// What these counts certainly use: computing, and moving samples for which ranks wait.
+    /// Returns a lower bound of the GPU time of these counts: computing, and transfers for which
+    /// ranks wait.
     fn chain_gpu_us(&self, choice: &[usize]) -> f64 {
         let computing =
             self.nodes.iter().zip(choice).map(|(node, &option)| node.options[option].computing_us);
@@ -311,7 +321,8 @@ impl Bound {
             + moves.map(|(place, ends)| self.transfer_gpu_us(place + 1, (ends[0], ends[1]))).sum::<f64>()
     }
 
-    /// After which node's backward step all-reduces take longest, and by how much longer than all that they come instead of.
+    /// Returns the node after whose backward step all-reduces take longest, and the excess over
+    /// what they replace.
     fn longest_reduces(&self, choice: &[usize]) -> (usize, f64) {
         let (mut hidden, mut reduces, mut updates) = (0.0, 0.0, 0.0);
         let mut longest = (0, 0.0);
@@ -332,8 +343,8 @@ impl Bound {
         (longest.0, longest.1 - updates)
     }
 
-    /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. It is not looked
-    /// for beyond `enough`.
+    /// Returns a lower bound of the iteration time within the budget, if the anchor uses an option
+    /// in the case. The search ends at `enough`.
     pub(super) fn chain_within_case(
         &self,
         case: &Range<usize>,
@@ -358,7 +369,7 @@ impl Bound {
             }
             reduces[place] += step;
         }
-        // Without a price, labels are compared by times alone; few of them tell no more than the sum does.
+        // Without a price, labels are compared by time only. Few of them give no more than the sum.
         if best >= enough || (price <= 0.0 && most < MANY_LABELS) {
             best
         } else {
@@ -367,8 +378,8 @@ impl Bound {
     }
 }
 
-/// The time in which ranks certainly do nothing but move samples to a node, and gradients back: those that wait for them have
-/// nothing else to do.
+/// Returns the time in which ranks do nothing but move samples to a node, and gradients back: ranks
+/// that wait for them have no other work.
 pub(super) fn moving_gpu_us(from_gpus: f64, to_gpus: f64, (there, back): (f64, f64)) -> f64 {
     from_gpus.max(to_gpus) * there + from_gpus * back
 }

@@ -1,50 +1,52 @@
-//! The time in which the first node's ranks do nothing but reduce its gradients: the least that it can be.
+//! Minimum of the time in which the first node's ranks only reduce its gradients.
 //!
-//! The last all-reduce of the first nodes begins when the last of their ranks has done its backward steps. A rank that has updates of
-//! other nodes to do then computes meanwhile; it is *spared*. One with the smaller share ends its backward steps sooner, and is spared
-//! only if its updates take longer than that.
+//! The last all-reduce of the first nodes starts when the last of their ranks has completed its
+//! backward steps. A rank that has updates of other nodes computes meanwhile: it is *spared*. A
+//! rank with the smaller shard completes its backward steps earlier, and is spared only if its
+//! updates take longer than that.
 
-/// What a list of ranks has of the first node's.
+/// Which of the first node's ranks a list of ranks contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FirstNodeRanks {
-    /// One that has the larger share there, or more.
+    /// At least one with the larger shard of the first node.
     #[default]
     Larger,
-    /// Only such as have the smaller share there.
+    /// Only ranks with the smaller shard of the first node.
     Smaller,
     /// None.
     Nothing,
-    /// Any of these, as far as numbers of ranks allow it.
+    /// Any of these that the numbers of ranks allow.
     Unknown,
 }
 
-/// What is known of it while nodes are gone through. Times are in microseconds.
+/// Exposed communication of the nodes so far. Times are in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Exposure {
-    /// How long the last all-reduce takes, beside updates of the first nodes themselves; nothing where that is not known.
+    /// Duration of the last all-reduce beyond updates of the first nodes; 0 if unknown.
     each_us: f64,
-    /// How many ranks the first nodes are on, how many of them have the smaller share, and by how much sooner these are done.
+    /// Number of ranks of the first nodes, number of them with the smaller shard, and by how much
+    /// earlier these complete.
     ranks: f64,
     smaller: f64,
     sooner_us: f64,
-    /// How many with the smaller share can have updates of other nodes, and how long all these updates take, none of which counts as more
-    /// than [`sooner_us`](Self::sooner_us): each of these ranks has others.
+    /// Number of ranks with the smaller shard that can have updates of other nodes, and the sum of
+    /// these updates, each at most [`sooner_us`](Self::sooner_us). Each rank has different updates.
     with_updates: f64,
     updates_us: f64,
-    /// By how much ranks with the larger share are spared, by lists before the family.
+    /// Time by which ranks with the larger shard are spared by lists before the family.
     spared_us: f64,
     family: Family,
 }
 
-/// The latest lists, each chosen from the one before.
+/// The latest lists, each a subset of the one before.
 #[derive(Debug, Clone, Copy, Default)]
 struct Family {
-    /// How many ranks with the larger share can be in the first of them.
+    /// Maximum number of ranks with the larger shard in the first of them.
     max_larger: f64,
-    /// How many of its ranks have updates, and how many of these can have the larger share.
+    /// Number of its ranks with updates, and number of these that can have the larger shard.
     ranks: f64,
     larger: f64,
-    /// How long the updates of the latter take.
+    /// Sum of the updates of the latter.
     updates_us: f64,
 }
 
@@ -55,24 +57,24 @@ impl Family {
 }
 
 impl Exposure {
-    /// Nothing else is known yet.
+    /// Creates the exposure of the first nodes alone.
     pub(super) fn new(each_us: f64, ranks: f64, smaller: f64, sooner_us: f64) -> Self {
         let family = Family::with_max_larger(ranks - smaller);
         Self { each_us, ranks, smaller, sooner_us, family, ..Self::default() }
     }
 
-    /// A list comes that was not chosen from the one before.
+    /// Starts a family: the next list is not a subset of the one before.
     pub(super) fn begin_family(&mut self) {
         self.spared_us += self.spared_by_family_us();
         self.family = Family::with_max_larger(self.ranks - self.smaller);
     }
 
-    /// The first list of the family has at most so many ranks with the larger share.
+    /// Limits the number of ranks with the larger shard in the first list of the family.
     pub(super) fn limit_larger(&mut self, most: f64) {
         self.family.max_larger = self.family.max_larger.min(most);
     }
 
-    /// Adds a node on a list of so many ranks.
+    /// Adds a node on a list of `gpus` ranks.
     pub(super) fn add(&mut self, gpus: f64, update_us: f64, holds: FirstNodeRanks) {
         if self.each_us <= 0.0 || holds == FirstNodeRanks::Nothing {
             return;
@@ -92,7 +94,7 @@ impl Exposure {
         self.updates_us += update_us.min(self.sooner_us) * can_be_smaller.min(self.smaller);
     }
 
-    /// The least that it is, of all ranks together, if no other node follows.
+    /// Returns the minimum over all ranks, summed, if no other node follows.
     pub(super) fn us(&self) -> f64 {
         if self.each_us <= 0.0 {
             return 0.0;
@@ -103,12 +105,13 @@ impl Exposure {
         (self.larger_us() - self.spared_by_family_us()).max(0.0) + self.each_us * (self.smaller - spared)
     }
 
-    /// The most that it is, whatever follows: later lists of the family may leave out ranks that have the larger share.
+    /// Returns the maximum whatever follows: later lists of the family can leave out ranks with the
+    /// larger shard.
     pub(super) fn max_us(&self) -> f64 {
         self.larger_us().max(0.0) + self.each_us * self.smaller
     }
 
-    /// That of ranks with the larger share, as far as lists before the family do not spare them.
+    /// Returns the part of ranks with the larger shard that lists before the family do not spare.
     fn larger_us(&self) -> f64 {
         self.each_us * (self.ranks - self.smaller) - self.spared_us
     }
@@ -117,7 +120,8 @@ impl Exposure {
         self.family.updates_us.min(self.each_us * self.family.larger)
     }
 
-    /// Whether it is no less than the other one, whatever follows; never where the first nodes are not on the same ranks.
+    /// Returns whether it is at least as large as the other one, whatever follows. False if the
+    /// first nodes are on different ranks.
     pub(super) fn is_no_less(&self, other: &Self) -> bool {
         let first = |of: &Self| {
             let Family { max_larger, ranks, larger, .. } = of.family;
@@ -130,7 +134,7 @@ impl Exposure {
             && self.family.updates_us <= other.family.updates_us
     }
 
-    /// One that is no more than either, whatever follows.
+    /// Lowers it to at most the other one, whatever follows.
     pub(super) fn merge(&mut self, other: &Self) {
         if self.is_no_less(other) {
             *self = *other;

@@ -1,32 +1,37 @@
-//! What certainly follows the backward steps of the first nodes of a chain, on the ranks that these share.
+//! Lower bounds for the time after the backward steps of the first nodes of a chain, on their
+//! common ranks.
 
 use std::ops::Range;
 
 use super::{Bound, BoundNode};
 use crate::costs::{CostModel, bounds_of};
 
-/// What comes after the last backward step, on ranks whose gradients no other node's are reduced with.
+/// Lower bounds for the time after the last backward step, on ranks whose gradients are reduced
+/// with no other node's.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "the unit")]
 pub(super) struct FirstRun {
-    /// From the end of the last backward step to the last update of these nodes, as far as all-reduces keep it.
+    /// Time from the end of the last backward step to the last update of these nodes, due to
+    /// all-reduces.
     pub(super) tail_us: f64,
-    /// How long each of the ranks does nothing but communicate then, if it has no other node's update to do meanwhile.
+    /// Time in which each rank only communicates, if it has no update of another node.
     pub(super) exposed_us: f64,
-    /// By how much sooner a rank with the smaller share can begin updates of other nodes; 0 where all gradients are reduced at the end.
+    /// By how much earlier a rank with the smaller shard can start updates of other nodes; 0 if all
+    /// gradients are reduced at the end.
     pub(super) sooner_us: f64,
 }
 
-/// How a program divides gradients.
+/// Division of gradients into buckets.
 pub(super) struct Buckets<'b> {
     /// By place.
     pub(super) gradient_bytes: &'b [u64],
-    /// Gradients are reduced when they are so many; never before the end of the backward pass if it is `None`.
+    /// Bucket size; `None` if all gradients are reduced after the backward pass.
     pub(super) bucket_bytes: Option<u64>,
 }
 
 impl Buckets<'_> {
-    /// What follows the nodes at these places on so many ranks. The last nodes come first.
+    /// Returns the bounds for the nodes at these places on `gpus` ranks. The last nodes are reduced
+    /// first.
     fn after(
         &self,
         nodes: &[BoundNode],
@@ -40,7 +45,8 @@ impl Buckets<'_> {
         if self.bucket_bytes.is_some() {
             run.sooner_us = places.clone().filter_map(option).map(|option| option.less_us.1).sum();
         }
-        // When the communication lane is free, counted from the last backward step on; updates that need not wait for it.
+        // Time at which the communication lane is free, relative to the last backward step; and
+        // updates that need not wait for it.
         let (mut free_us, mut waiting_us) = (f64::NEG_INFINITY, 0.0);
         let (mut meanwhile_us, mut most_waiting_us) = (0.0, 0.0);
         let mut bytes: u64 = 0;
@@ -54,7 +60,7 @@ impl Buckets<'_> {
             if bytes > 0 && (is_full || place == places.start) {
                 let takes_us = bounds_of(costs).min_all_reduce(bytes, gpus as usize);
                 free_us = f64::max(free_us, -to_come) + takes_us;
-                // Updates follow each other, and each its all-reduce.
+                // Updates run one after another, each after its all-reduce.
                 run.tail_us = f64::max(run.tail_us, free_us) + waiting_us;
                 run.exposed_us = if place == places.start { (takes_us - meanwhile_us).max(0.0) } else { 0.0 };
                 meanwhile_us += most_waiting_us;
@@ -66,7 +72,8 @@ impl Buckets<'_> {
 }
 
 impl Bound {
-    /// By place of the last node and its option, from the first node that learns on; nothing is known to follow without costs.
+    /// Returns the bounds by place of the last node and its option, from the first node with a
+    /// gradient on; all 0 without bounds of costs.
     pub(super) fn first_runs(
         &self,
         buckets: &Buckets<'_>,

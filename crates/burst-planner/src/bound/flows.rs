@@ -1,4 +1,5 @@
-//! Paths and work of each region as a game: weights answer the choices that were met, and choices the weights.
+//! Paths and work of each region as a two-player game: one player chooses weights, the other one
+//! GPU counts.
 
 use std::ops::Range;
 
@@ -7,34 +8,35 @@ use super::through::Case;
 use super::weights::Weights;
 use super::{Bound, BoundOption};
 
-/// The choices that were met in a region, as a mixture in which later ones have more weight.
+/// Mean of the choices so far; later ones have larger weights.
 struct MeanChoice {
-    /// By node: its steps, forward and back.
+    /// By node: forward and backward steps.
     nodes: Vec<(f64, f64)>,
-    /// By edge: what moves along it.
+    /// By edge: transfers, forward and backward.
     edges: Vec<(f64, f64)>,
-    /// Computing of all ranks together.
+    /// Computing of all ranks, forward and backward.
     work: (f64, f64),
 }
 
-/// A region with what is known of it.
+/// A region with the state of its game.
 struct RegionState {
     region: Region,
     flow: Flow,
     met: MeanChoice,
-    /// By option of its entry and of its exit: the most that any flow so far has as its least.
+    /// By option of its entry and exit: the maximum over all flows so far of their minimum.
     least: Vec<f64>,
     solution: Solution,
 }
 
-/// What the sums of all regions have in common.
+/// Weights, price and budget of the sums of all regions.
 pub(super) struct Sum<'s> {
     pub(super) weights: &'s Weights,
     pub(super) price: f64,
     pub(super) budget_us: f64,
 }
 
-/// All regions, from one sum to the next: what is a good flow for one is a good one for others.
+/// The states of all regions. They are kept from one sum to the next, as a good flow for one is
+/// good for others.
 pub(super) struct RegionGame(Vec<RegionState>);
 
 impl Bound {
@@ -42,8 +44,9 @@ impl Bound {
         RegionGame(self.regions().into_iter().map(|region| self.first_known(region)).collect())
     }
 
-    /// The bound of arrangements whose widest early node has a count of this case, with the least of each region found by itself for each
-    /// pair of options at its ends: the best of the bounds of several flows. It is not looked for beyond `enough`.
+    /// Returns a lower bound of arrangements whose widest early node has a count in this case. The
+    /// minimum of each region is computed separately for each pair of options at its ends. The
+    /// result is the maximum over several flows; the search ends at `enough`.
     pub(super) fn by_regions(
         &self,
         game: &mut RegionGame,
@@ -84,7 +87,7 @@ impl Bound {
         best
     }
 
-    /// Begins with the longest path by the fastest steps of all nodes.
+    /// Starts with the longest path by the fastest steps of all nodes.
     fn first_known(&self, region: Region) -> RegionState {
         let fastest = |place: usize| {
             let options = self.nodes[place].options.iter();
@@ -101,7 +104,7 @@ impl Bound {
         known
     }
 
-    /// Adds a choice to those that were met.
+    /// Adds a choice of counts to the mean.
     fn meet(&self, known: &mut RegionState, choice: &[usize], step: f64) {
         let RegionState { region, met, .. } = known;
         let mut work = (0.0, 0.0);
@@ -117,7 +120,8 @@ impl Bound {
         mix(&mut met.work, work, step);
     }
 
-    /// Moves the flow towards what takes longest by what was met, forward and back: a path or work.
+    /// Moves the flow to the longest path or the work, forward and backward, for the mean of
+    /// choices.
     fn answer(&self, known: &mut RegionState, factors: (f64, f64), step: f64) {
         let RegionState { region, flow, met, .. } = known;
         let (forward, backward) = factors;
@@ -153,10 +157,10 @@ struct Path {
 }
 
 impl Region {
-    /// The longest path by these times of its nodes and edges.
+    /// Returns the longest path for these durations of nodes and edges.
     fn longest(&self, node: impl Fn(usize) -> f64, edge: impl Fn(usize) -> f64) -> Path {
         let count = self.end - self.begin;
-        // By node, and for the exit: the longest way to its beginning, and the last edge of that.
+        // By node, and for the exit: the longest path to its start, and the last edge of it.
         let mut ways: Vec<(f64, Option<usize>)> = vec![(0.0, None); count + 1];
         for (index, one) in self.edges.iter().enumerate() {
             let before = one.from.checked_sub(self.begin).map_or(0.0, |from| ways[from].0 + node(from));

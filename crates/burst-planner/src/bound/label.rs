@@ -1,63 +1,65 @@
-//! What the first nodes of a chain take at least, and which of that is worth knowing.
+//! Labels of the first nodes of a chain: lower bounds of their times, and their pruning.
 
 use super::exposure::{Exposure, FirstNodeRanks};
 use super::first_run::FirstRun;
 
-/// So many labels before it, by time, a label is compared with.
+/// Number of previous labels, by time, that a label is compared with.
 const COMPARED_LABELS: usize = 128;
 
-/// What the nodes up to some place take at least, with one of the last one's options.
+/// Lower bounds for the nodes up to some place, with one of the last node's options.
 ///
-/// Times are of cycles: of ranks of the first node, but for the anchor's. All go through the same steps there and back, and end with
-/// updates.
+/// Times are of cycles of the first node's ranks, and of the anchor's rank. All cycles contain the
+/// same steps forward and backward, and end with updates.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Label {
     /// With the updates that all ranks of the first node have.
     pub(super) first_us: f64,
-    /// With the updates of some one of them.
+    /// With the updates of the rank with the most remaining work.
     pub(super) longest_us: f64,
-    /// With the updates that the last node's ranks have in common, as far as they are of the first node.
+    /// With the updates that the last node's ranks have in common, if they are of the first node's
+    /// ranks.
     pub(super) shared_us: f64,
-    /// The cycle of a rank with the anchor, once there is a node that shares one with it.
+    /// The cycle of a rank with the anchor, once a node shares a rank with it.
     pub(super) anchor_us: f64,
     pub(super) gpu_us: f64,
-    /// GPU time beside that, in which the first node's ranks do nothing but communicate.
+    /// Additional GPU time in which the first node's ranks only communicate.
     pub(super) exposure: Exposure,
-    /// The first node's GPU count, as long as that matters; 0 if it may be any.
+    /// GPU count of the first node while it matters; 0 is any.
     pub(super) first_gpus: f64,
-    /// How much less the nodes on the first ranks take on one with the smaller share.
+    /// By how much shorter the steps on the first ranks are with the smaller shard.
     pub(super) less_us: f64,
-    /// How many ranks there are beside those of the first node, and beside those that have the larger share.
+    /// Number of ranks outside the first node's list, and number outside its ranks with the larger
+    /// shard.
     pub(super) apart: (f64, f64),
-    /// As many, among those that the last node's ranks were chosen from.
+    /// The same, within the list that the last node's ranks were chosen from.
     pub(super) beyond: (f64, f64),
-    /// What the last node's ranks have of the first one's.
+    /// The first node's ranks in the last node's list.
     pub(super) holds: FirstNodeRanks,
-    /// Where the way to it is listed; the way to the node before it, until it is kept.
+    /// Index of the way to it, or to the node before until the label is kept.
     pub(super) trail: u32,
 }
 
-/// How far the cycle of the anchor's rank is.
+/// State of the cycle of the anchor's rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Phase {
-    /// No node shares a rank with the anchor for certain.
+    /// No node necessarily shares a rank with the anchor.
     Before,
-    /// A rank with the anchor has the smaller share since.
+    /// A rank with the anchor has had the smaller shard since.
     Apart,
-    /// It goes through the same steps as the cycle of the first node's ranks.
+    /// It contains the same steps as the cycle of the first node's ranks.
     Joined,
 }
 
-/// Where nodes after the first ones are.
+/// Position of the nodes after the first ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Lists {
     /// All are on the first node's list of ranks.
     First,
-    /// The last ones are on another list, and none of them comes back to the first one.
+    /// The last ones are on another list, and none of them returns to the first one.
     Others,
-    /// The same, but some node that follows comes back.
+    /// The same, but a later node returns.
     Leaving,
-    /// Some node has come back.
+    /// A node has returned.
     Back,
 }
 
@@ -81,12 +83,12 @@ pub(super) const STATES: [(Phase, Lists); 12] = {
 };
 
 impl Label {
-    /// Adds steps of all cycles, and the update of ranks of the first node.
+    /// Adds steps to all cycles, and an update of the first node's ranks.
     pub(super) fn add(&mut self, steps_us: f64, update_us: f64, gpu_us: f64) {
         self.first_us += steps_us + update_us;
         self.shared_us += steps_us + update_us;
         self.anchor_us += steps_us;
-        // What comes last may be an all-reduce, beside which there are updates.
+        // The cycle can end with an all-reduce, during which updates run.
         self.longest_us = self.first_us.max(self.longest_us + steps_us);
         self.gpu_us += gpu_us;
     }
@@ -99,7 +101,7 @@ impl Label {
         self.longest_us.max(self.anchor_us)
     }
 
-    /// Whatever follows: it is no less than after the other one, in any part.
+    /// Returns whether no component is smaller than the other one's, whatever follows.
     fn is_no_better(&self, other: &Self) -> bool {
         self.longest_us >= other.longest_us
             && self.gpu_us >= other.gpu_us
@@ -115,12 +117,12 @@ impl Label {
             && (other.first_gpus <= 0.0 || self.first_gpus.total_cmp(&other.first_gpus).is_eq())
     }
 
-    /// As far as it has come.
+    /// Returns whether no component is smaller than the other one's so far.
     fn seems_no_better(&self, other: &Self) -> bool {
         self.time_us() >= other.time_us() && self.gpu_us >= other.gpu_us
     }
 
-    /// At least as good as both.
+    /// Lowers each component to at most the other one's.
     fn merge(&mut self, other: &Self) {
         self.first_us = self.first_us.min(other.first_us);
         self.longest_us = self.longest_us.min(other.longest_us);
@@ -139,10 +141,10 @@ impl Label {
         self.beyond = largest(self.beyond, other.beyond);
     }
 
-    /// The first of the nodes that are not all on the first node's list.
+    /// Returns the label at the first node that is not on the first node's list.
     pub(super) fn left(mut self, to: Lists, run: &FirstRun) -> Self {
         if to == Lists::Others {
-            // In `shared_us` there are no updates until then.
+            // `shared_us` has no updates before that.
             self.longest_us = self.longest_us.max(self.shared_us + run.tail_us);
             self.exposure =
                 Exposure::new(run.exposed_us, self.first_gpus, self.apart.1 - self.apart.0, run.sooner_us);
@@ -152,7 +154,8 @@ impl Label {
         self
     }
 
-    /// All ranks wait for each other: no cycle is shorter than that of the first node's ranks.
+    /// Returns the label after all ranks have waited for each other: no cycle is shorter than that
+    /// of the first node's ranks.
     pub(super) fn joined(self) -> Self {
         Self { anchor_us: self.anchor_us.max(self.first_us), ..self }
     }
@@ -166,29 +169,29 @@ fn largest(pair: (f64, f64), other: (f64, f64)) -> (f64, f64) {
     (pair.0.max(other.0), pair.1.max(other.1))
 }
 
-/// Which labels are dropped.
+/// Which labels are pruned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Pruning {
-    /// Those that are no better than another one, whatever follows.
+    /// Those that another one dominates whatever follows.
     Certainly,
-    /// Those that are no better so far: for proposals.
+    /// Those that another one dominates so far, for proposals.
     Mostly,
 }
 
-/// Drops labels, and merges neighbours where there are too many.
+/// Prunes labels, and merges neighbours if there are too many.
 pub(super) fn thin(front: &mut Vec<Label>, most: usize, dropped: Pruning) {
     let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
         Pruning::Certainly => (Label::is_no_better, COMPARED_LABELS),
         Pruning::Mostly => (Label::seems_no_better, 1),
     };
-    // Labels are large: their places are sorted.
+    // Labels are large, so their indices are sorted.
     let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));
     let mut order: Vec<(f64, f64, u32)> = keys.collect();
     order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
     let mut kept: Vec<Label> = Vec::with_capacity(front.len().min(most));
     for (_, _, place) in order {
         let label = front[place as usize];
-        // Where one time follows from the other, it is the last one that is better, if any is.
+        // If one time follows from the other, the last label is the one that can dominate.
         if !kept.iter().rev().take(looked_at).any(|better| is_no_better(&label, better)) {
             kept.push(label);
         }

@@ -1,4 +1,4 @@
-//! The bound of a chain within a budget: labels of time and GPU time, node by node.
+//! Lower bound of a chain within a budget: labels of time and GPU time, computed node by node.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -11,33 +11,33 @@ use super::search::MANY_LABELS;
 use super::step::{Ranks, Step};
 use super::{Bound, BoundOption};
 
-/// With fewer labels in all, twice as many of an option are told apart.
+/// Total number of labels up to which twice as many are kept per option.
 const FEW_LABELS: usize = 100_000;
 
-/// By label: the option, and where the way to the node before is listed.
+/// By label: its option, and the index of the label before.
 type Trails = Vec<(u32, u32)>;
 
 /// Labels of one option, by [state](STATES).
 type Fronts = [Vec<Label>; STATES.len()];
 
-/// What follows an option of a node at least, microseconds.
+/// Lower bounds for the nodes after an option of a node, microseconds.
 struct Remaining {
     steps: f64,
-    /// With updates that all ranks have.
+    /// Time with updates that all ranks have.
     time: f64,
-    /// Time, and GPU time at its price.
+    /// Time plus GPU time at its price.
     priced: f64,
     gpu_time: f64,
 }
 
-/// What labels are worth keeping for.
+/// Limits above which labels are pruned.
 struct LabelLimits {
     price: f64,
     budget_us: f64,
     enough: f64,
     /// Whether GPU time is limited.
     is_limited: bool,
-    /// Whether labels are told apart by what the last node's ranks have of the first one's.
+    /// Whether labels distinguish which of the first node's ranks the last node's list has.
     is_fine: bool,
     dropped: Pruning,
 }
@@ -56,9 +56,10 @@ impl LabelLimits {
 }
 
 impl Bound {
-    /// No arrangement whose anchor takes one of these options, and whose GPU time is within the budget, is faster. All labels are gone
-    /// through but those that are no better than another one, lead beyond the budget or are no less than `enough`; where there are more
-    /// than `most` for an option and a state, neighbours count as one that is at least as good as both. O(nodes x counts^2 x most).
+    /// Returns a lower bound of the iteration time within the budget, if the anchor uses an option
+    /// in the case. Labels are pruned if another one dominates them, if they exceed the budget, or
+    /// if they reach `enough`. With more than `most` labels per option and state, neighbours are
+    /// merged into one that is at least as good as both. O(nodes x counts^2 x most).
     pub(super) fn labels_within(
         &self,
         case: &Range<usize>,
@@ -78,7 +79,8 @@ impl Bound {
         labels.iter().map(Label::time_us).fold(enough, f64::min)
     }
 
-    /// GPU counts, by place, with which a chain takes little time and GPU time by this bound: about `most` choices.
+    /// Returns about `most` choices of GPU counts, by place, with small times and GPU times by this
+    /// bound.
     pub(crate) fn chain_choices(&self, most: usize) -> Vec<Vec<usize>> {
         if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
             return Vec::new();
@@ -108,7 +110,7 @@ impl Bound {
         labels.iter().map(counts).collect()
     }
 
-    /// The labels of the last node, and the ways to all.
+    /// Returns the labels of the last node, and the predecessors of all labels.
     fn labels(&self, case: &Range<usize>, worth: &LabelLimits, most: usize) -> (Vec<Label>, Trails) {
         let anchor = self.anchor_of(case);
         let rests = self.rests_of_chain(case, &anchor, worth.price);
@@ -121,7 +123,7 @@ impl Bound {
                 if place != self.anchor || case.contains(&option) {
                     fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
                 }
-                // Where there are few in all, more of an option cost little.
+                // With few labels in total, more per option cost little.
                 let most = if worth.is_fine && trails.len() < FEW_LABELS { 2 * most } else { most };
                 for front in &mut fronts {
                     thin(front, most, worth.dropped);
@@ -150,7 +152,7 @@ impl Bound {
         (ends, trails)
     }
 
-    /// What labels of the node before become with this option, as far as they are worth keeping.
+    /// Extends labels of the node before by this option, and prunes them.
     fn extended(
         &self,
         last: &[Fronts],
@@ -210,10 +212,10 @@ impl Bound {
                 Ordering::Equal => Ranks::Same,
                 Ordering::Greater => Ranks::Among,
             };
-            // What is proposed is placed later.
+            // Proposals are placed later.
             let is_proof = worth.dropped == Pruning::Certainly;
             let can_turn = is_proof && narrowing.is_eq() && gpus > 1.0;
-            // Unless one of both has all.
+            // Unless one of both has all ranks.
             let can_part = is_proof && !is_everywhere && gpus < self.gpus;
             let ways = [
                 Some((nested, node.transfers[from][index], None)),
@@ -230,11 +232,11 @@ impl Bound {
                 step.gpu_us = if worth.is_limited { option.computing_us + moving_gpu_us } else { 0.0 };
                 let is_turned = ranks == Ranks::Among && narrowing.is_eq();
                 for (&state, labels) in STATES.iter().zip(before) {
-                    // Turning them serves nothing else than to part from the first list.
+                    // Reordered ranks only serve to leave the first list.
                     if is_turned && state.1 != Lists::First {
                         continue;
                     }
-                    // From the first list, it is known how many are chosen.
+                    // From the first list, the number of chosen ranks is known.
                     let is_known = state.1 == Lists::First && ranks == nested && !chosen.is_empty();
                     if is_known != choice.is_some() {
                         continue;
@@ -256,14 +258,14 @@ impl Bound {
         fronts
     }
 
-    /// A node's steps in the cycle of the first node's ranks.
+    /// Returns the steps of a node in the cycle of the first node's ranks.
     fn cycle_us(&self, place: usize, option: &BoundOption, anchor: &Anchor) -> f64 {
         let is_counted = option.gpus >= self.gpus && (place != self.anchor || anchor.gpus >= self.gpus);
         let update_us = if is_counted { option.update_us } else { 0.0 };
         option.forward_us + option.backward_us + update_us
     }
 
-    /// What follows each node at least.
+    /// Returns lower bounds for the nodes after each node.
     fn rests_of_chain(&self, case: &Range<usize>, anchor: &Anchor, price: f64) -> Vec<Vec<Remaining>> {
         let mut rests: Vec<Vec<Remaining>> = Vec::with_capacity(self.nodes.len());
         for place in (0..self.nodes.len()).rev() {
@@ -296,7 +298,7 @@ impl Bound {
     }
 }
 
-/// The place of a state.
+/// Returns the index of a state.
 fn front_of(phase: Phase, lists: Lists) -> usize {
     4 * phase as usize + lists as usize
 }

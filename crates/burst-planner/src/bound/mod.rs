@@ -1,83 +1,98 @@
-//! How fast any arrangement can be at most.
+//! Lower bounds of the iteration time.
 //!
-//! A rank that ends early begins the next iteration while others go on. What bounds the iteration time is a **cycle** of one rank: all
-//! that lies between the beginning of its first step and the end of its last update, on whichever ranks. For every arrangement, and
-//! each rank of a node that learns, that is at least
+//! A rank that completes an iteration early starts the next one while others continue. The bound is
+//! on a **cycle** of one rank: the time from the start of its first step to the end of its last
+//! update, on whichever ranks the steps in between run. For every arrangement and every rank of a
+//! node with a gradient, the cycle is at least
 //!
-//! - the steps of any path through the graph from that node on, forward, and the same back;
-//! - the least that moving samples between the GPU counts of neighbours takes, there and back;
-//! - and then the rank's updates, or all-reduces of gradients whose backward steps come last.
+//! - the steps of any path through the graph from that node on, forward and backward,
+//! - plus the minimum transfers between the GPU counts of consecutive nodes, forward and backward,
+//! - plus the rank's updates, or the all-reduces of gradients whose backward steps come last.
 //!
 //! # Chains
-//! The **anchor** is the node with the longest update. Whatever its GPU count (a case each), there is a first node that certainly
-//! shares a rank with it, since their counts add up to more than the GPUs there are. From there on the cycle of that rank and the
-//! cycle of the first node's ranks go through the same steps; before it there are only steps of the latter, and the rank has the
-//! anchor's update instead. The larger of both is least when the least of what comes before meets the least of what comes after,
-//! for some first node: dynamic programming over nodes and counts finds it. The updates of nodes on all GPUs count in both cycles,
-//! and a rank with the anchor may have the smaller share until ranks wait for each other for the first time.
+//! The **anchor** is the node with the longest update. For each of its GPU counts (a case), there
+//! is a first node that necessarily shares a rank with it, because their counts add up to more than
+//! the number of GPUs. From that node on, the cycle of the shared rank and the cycle of the first
+//! node's ranks contain the same steps. Before it, there are only steps of the latter, and the
+//! shared rank has the anchor's update instead. Dynamic programming over nodes and counts minimizes
+//! the maximum of both cycles. Updates of nodes on all GPUs count in both cycles. A rank with the
+//! anchor can have the smaller shard until ranks wait for each other for the first time.
 //!
 //! # Other graphs
-//! Each rank of a node that all paths go through is between that node and the next one of its kind as long as it computes there,
-//! and ranks that are not on that node compute only while all of these are. So the mean over its ranks is at least the work of the part
-//! between the two, divided by all GPUs, as well as any path with the mean of all shares. Any weights of work and paths that
-//! add up to one in each part make one sum. A node near the beginning that all go through is the anchor; after its backward step
-//! come updates, or all-reduces of all that comes before some part, as far as they must be on its ranks. The least of the sum is
-//! found node by node along a tree of the graph's edges, leaving out the others, which cost at least nothing. Weights move
-//! towards what is largest for the counts that were found (M. Frank, P. Wolfe, Naval Research Logistics 3, 1956).
+//! An *articulation node* is contained in all paths. Each of its ranks is between that node and the
+//! next articulation node as long as it computes there, and other ranks compute only while all of
+//! these do. So the mean over its ranks is at least the work of the part between the two divided by
+//! the number of GPUs, and at least any path with mean shards. Any weights of work and paths that
+//! add up to 1 in each part give a sum. An articulation node near the beginning is the anchor.
+//! After its backward step come updates, or all-reduces of everything before some part, as far as
+//! they are necessarily on its ranks. The sum is minimized along a tree of edges; other edges are
+//! bounded by 0. Weights move to the largest terms for the counts found (M. Frank, P. Wolfe, Naval
+//! Research Logistics 3, 1956).
 //!
 //! # Regions
-//! What lies between two nodes that all paths go through is a *region*. With the counts at both ends given, everything that its branches send
-//! there counts, and its least is found by itself: weights of paths and of work are a strategy in a game whose other player chooses counts,
-//! forward and backward steps apart. Each answers the mean of what the other one did so far (fictitious play: J. Robinson, Annals of
-//! Mathematics 54, 1951). Any strategy bounds the region from below for every pair of counts at its ends, so the largest of all that were
-//! met does, too; and the least way from one node that all paths go through to the next, with these figures for the regions between them,
-//! bounds the iteration.
+//! A *region* is the part between two articulation nodes. For given counts at both ends, all
+//! transfers to the exit count, and the minimum of the region is computed separately. The weights
+//! of paths and work are a strategy in a game whose other player chooses counts, separately for the
+//! forward and the backward pass. Each player answers the mean of the other one's choices
+//! (fictitious play: J. Robinson, Annals of Mathematics 54, 1951). Every strategy bounds the region
+//! for each pair of counts at its ends, and so does the maximum over all strategies. The shortest
+//! path over articulation nodes with these values for the regions bounds the iteration.
 //!
-//! The anchor is here the first of some early nodes that has the largest count of these, a case each. The mean over its ranks counts
-//! what is after it, and the optimiser's steps as far as they must be on its ranks; what is before it counts as far as that must be,
-//! too, with the smaller shares: a rank of both nodes begins its cycle with the earlier one. Where the largest count is small, all early
-//! nodes are slow; then more of the sum is the cycle of the first node's ranks, which goes through all of them, instead.
+//! Here the anchor is the first of some early nodes with their maximum count; each maximum is a
+//! case. The mean over its ranks counts everything after it, and updates that are necessarily on
+//! its ranks. What is before it counts as far as necessary, with the smaller shards: a rank of both
+//! nodes starts its cycle with the earlier one. If the maximum count is small, all early nodes are
+//! slow, and the cycle of the first node's ranks, which contains all of them, gets a larger weight.
 //!
 //! # Any graph
-//! An iteration takes at least what ranks compute in it, as a mean over all GPUs.
+//! An iteration takes at least the mean computing time over all GPUs.
 //!
 //! # A budget of GPU time
-//! With a price on GPU time, the least of a sum and of the priced time bounds the iteration time within a budget
-//! (Lagrangian relaxation: H. Everett, Operations Research 11, 1963). GPU time is at least all computing; in a chain, ranks that wait
-//! for samples do nothing else meanwhile.
+//! With a price on GPU time, the minimum of a sum plus the priced time bounds the iteration time
+//! within a budget (Lagrangian relaxation: H. Everett, Operations Research 11, 1963). GPU time is
+//! at least all computing; in a chain, ranks that wait for samples have no other work.
 //!
-//! The price leaves a gap where few choices of counts are near the budget: a mixture of two is within it that no arrangement is. In a
-//! chain, *labels* of time and GPU time are gone through instead, node by node, as for shortest paths with a limited resource
-//! (M. Desrochers, F. Soumis, INFOR 26, 1988). A label has the times of three cycles: of any of the first node's ranks, of that of them
-//! with the most to do after its backward steps, and, once there is a node that shares a rank with the anchor, of this rank.
+//! The price leaves a gap if few choices of counts are near the budget: a mixture of two is within
+//! it that is no arrangement. For a chain, *labels* of time and GPU time are extended node by node
+//! instead, as for resource-constrained shortest paths (M. Desrochers, F. Soumis, INFOR 26, 1988).
+//! A label has the times of three cycles: of any rank of the first node, of that one with the most
+//! work after its backward steps, and of the rank that shares the anchor.
 //!
-//! What ranks do last depends on which ranks the nodes have, so a step from one node to the next is a choice of that, too. The two lists
-//! have the same ranks; or those of one are all among those of the other; or neither, and then
-//! [some rank moves all its samples](super::CostModel::min_transfer_unnested). Consecutive nodes on the first node's ranks have
-//! their updates on each of these. After that:
-//! - How many of the ranks that are chosen from the first list have the larger share there is another choice, where moving samples takes
-//!   longer for some numbers than for others.
-//! - A rank that gradients come from, and that is on the first list but not on the one they go to, has backward steps to do later and
-//!   nothing to compute until then: it is active as long as they move.
-//! - While ranks are among those of the node before, all of them have the updates of all these nodes. If they are more than there are
-//!   ranks that are none of the first node's, one of them is in the first cycle, and its updates add up there. It is one with the larger share of the
-//!   first node if they are more than those with the smaller share and those that are none of the first node's; if not, it takes as much less as the
-//!   first nodes do with the smaller share, until ranks wait for each other. Where ranks were chosen from those of the first node, only these count.
-//! - If no later node with gradients is on the first node's list of ranks, nothing is reduced with the gradients of the first nodes, so
-//!   their buckets are known. Each begins after its last backward step and after the bucket before, and each update after its bucket and
-//!   after the updates before: a path that ends the cycle instead of the updates. The last bucket comes after all backward steps: a rank
-//!   that has no update of another list to do meanwhile only communicates then, which is GPU time. One with the smaller share is done
-//!   sooner, and may have done its other updates by then.
-//! - A list has a rank with the larger share of the first node, or only ranks with the smaller one, or none of the first node's: a
-//!   choice, too, as far as numbers of ranks and the list before allow it. In the first two cases the updates are in the first cycle; in
-//!   the last one no rank of the first node is spared from waiting by them.
-//! - Whether a later node will be on the first list again is a choice as well: then neither is counted, and only a node with
-//!   that count, on another list than the node before, can be the one.
+//! The work after the backward pass depends on which ranks the nodes have, so a step from one node
+//! to the next also chooses the relation of the two lists: equal, one contains the other, or
+//! neither. In the last case [a rank moves all its
+//! samples](crate::CostBounds::min_transfer_unnested). Consecutive nodes on the first node's ranks
+//! have their updates on each of these. After them:
 //!
-//! Whatever an arrangement is, its label is among those gone through, and no time is above its own. A label is left out only where
-//! another one in the same state is no larger in any part and spares no more later, so that whatever follows is no larger either; or where what follows at least leads
-//! beyond the budget, or to an iteration that is no faster than what was found. Where labels are merged, the merged one is no larger
-//! than each. So the least time of the labels at the last node bounds all arrangements within the budget.
+//! - The number of ranks with the larger shard among those chosen from the first list is a choice,
+//!   if transfers depend on it.
+//! - A rank that sends gradients, and that is on the first list but not on the receiving one, has
+//!   later backward steps and nothing to compute until then: it is active while the gradients move.
+//! - While lists are subsets of the list before, all their ranks have the updates of all these
+//!   nodes. If |U| is the number of such ranks and |U| > G - g1 (G GPUs, g1 ranks of the first
+//!   node), some rank of U runs the first node (pigeonhole), and the updates add up in the first
+//!   cycle. The rank has the larger shard of the first node if |U| exceeds the number of all other
+//!   ranks. Otherwise its steps are shorter by those of the smaller shard, until ranks wait for
+//!   each other. If the ranks were chosen from the first node's, only these count.
+//! - If no later node with gradients is on the first node's list, nothing else is reduced with the
+//!   gradients of the first nodes, so their buckets are known. Each one starts after its last
+//!   backward step and the bucket before, and each update after its bucket and the update before: a
+//!   path that ends the cycle. The last bucket follows all backward steps. A rank without an update
+//!   of another list only communicates then, which is GPU time. A rank with the smaller shard
+//!   completes earlier and can have done its other updates by then.
+//! - A list has a rank with the larger shard of the first node, only ranks with the smaller one, or
+//!   none of the first node's. This is a choice, too, as far as the numbers of ranks and the list
+//!   before allow it. In the first two cases the updates are in the first cycle; in the last one
+//!   they spare no rank of the first node.
+//! - Whether a later node returns to the first list is a choice, too. If so, neither of the above
+//!   is counted, and only a node with that count, on another list than the node before, can be the
+//!   one.
+//!
+//! Every arrangement has its label among those that are extended, and no time of the label is above
+//! the arrangement's. A label is pruned only if another one in the same state is no larger in any
+//! component and spares no more later, if the minimum of what follows exceeds the budget, or if it
+//! is no faster than the best known plan. A merged label is no larger than each of its parts. So
+//! the minimum over the labels of the last node bounds all arrangements within the budget.
 
 mod chain;
 mod exposure;
@@ -102,74 +117,77 @@ use crate::problem::{GradientOptions, PlanProblem, ProblemGraph};
 use first_run::{Buckets, FirstRun};
 use transfer_bounds::{Subset, TransferBounds};
 
-/// All that a bound on some number of GPUs is made of.
+/// Data of the lower bound for one number of GPUs.
 #[derive(Debug, Clone)]
 pub(super) struct Bound {
     gpus: f64,
-    /// In an order in which producers come first.
+    /// In topological order.
     nodes: Vec<BoundNode>,
-    /// By part between nodes that all paths go through: its nodes, by place; a node that all go through is a part by itself.
+    /// Nodes by part. Articulation nodes, which all paths contain, are parts of one node; the nodes
+    /// between two of them are a part.
     parts: Vec<Vec<usize>>,
-    /// Whether the graph is a chain: while samples move, the ranks that wait for them do nothing else.
+    /// Whether the graph is a chain. Ranks that wait for samples then have no other work.
     is_chain: bool,
-    /// The node by whose count the optimiser's steps are counted.
+    /// The node whose GPU count determines where updates are counted.
     anchor: usize,
-    /// In a chain, by place and option: what follows the first nodes, up to this one, on their ranks.
+    /// For a chain, by place and option: bounds for the nodes up to this one on the first node's
+    /// ranks.
     first_runs: Vec<Vec<FirstRun>>,
-    /// Outside of a chain: nodes that learn and that all paths go through, before which little time is spent.
+    /// For other graphs: articulation nodes with gradients, before which little time is spent.
     early: Vec<usize>,
-    /// Whether there is such a node outside of a chain.
+    /// Whether a graph other than a chain has such a node.
     has_anchor: bool,
 }
 
 #[derive(Debug, Clone)]
 struct BoundNode {
     part: usize,
-    /// Places of its producers. The bound counts what the last of them sends.
+    /// Places of its producers. The bound counts the output of the last one.
     producers: Vec<usize>,
-    /// How many nodes use its output.
+    /// Number of consumers.
     consumers: usize,
-    /// Whether its parameters, or those of a node before, are learned.
+    /// Whether it or a node before it has parameters.
     learns: bool,
     /// Whether it has gradients to reduce.
     has_gradients: bool,
     options: Vec<BoundOption>,
-    /// By option of the last producer and own option: moving samples forward and back.
+    /// By option of the last producer and own option: transfers forward and backward.
     transfers: Transfers,
-    /// The same in a chain, where neither one's ranks are all among the other's.
+    /// The same for a chain, if neither list of ranks contains the other.
     apart: Transfers,
-    /// By option of the last producer in a chain: moving samples to the same ranks in another order.
+    /// By option of the last producer, for a chain: transfers to the same ranks in another order.
     turned: Vec<(f64, f64)>,
-    /// By option of the last producer and own option in a chain: ranks that are chosen from the producer's.
+    /// By option of the last producer and own option, for a chain: transfers to a subset of the
+    /// producer's ranks.
     chosen: Vec<Vec<Vec<Subset>>>,
-    /// The same as `transfers` of all other producers of a node that all paths go through, in their order; empty for other nodes.
+    /// As `transfers`, for all other producers of an articulation node; empty for other nodes.
     other_transfers: Vec<Transfers>,
 }
 
-/// By option of a producer and of its consumer: moving samples forward and back.
+/// By option of a producer and of its consumer: transfers forward and backward.
 type Transfers = Vec<Vec<(f64, f64)>>;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct BoundOption {
     gpus: f64,
-    /// How many of them take so long.
+    /// Number of ranks with these times.
     ranks: f64,
-    /// Steps on a rank with the larger share; outside of chains, the mean of all ranks. A node that learns nothing can be done for
-    /// the next iteration meanwhile.
+    /// Steps on a rank with the larger shard; for graphs other than chains, the mean over all
+    /// ranks. Nodes without gradients can run for the next iteration meanwhile.
     forward_us: f64,
     backward_us: f64,
-    /// How much less these take with the smaller share, where there is one.
+    /// By how much shorter they are with the smaller shard.
     less_us: (f64, f64),
     update_us: f64,
-    /// On the rank where it takes longest.
+    /// Maximum update over the ranks.
     max_update_us: f64,
     reduce_us: f64,
-    /// Computing of all ranks together, with the update.
+    /// Computing of all ranks, with the update.
     computing_us: f64,
 }
 
 impl Bound {
-    /// O(nodes x counts^2).
+    /// Creates the data. O(nodes x counts^2).
     pub(super) fn new(
         problem: &PlanProblem,
         gpus: usize,
@@ -273,7 +291,7 @@ impl Bound {
         let GradientOptions { bucket_bytes, overlap, .. } = problem.gradients;
         let buckets =
             Buckets { gradient_bytes: &gradient_bytes, bucket_bytes: overlap.then_some(bucket_bytes) };
-        // Parameters of several nodes are reduced by themselves.
+        // Parameters of several nodes are reduced separately.
         let are_shared = structure.users.iter().any(|users| users.len() > 1);
         let first_runs = self.first_runs(&buckets, if are_shared { None } else { Some(costs) });
         Self { first_runs, ..self }
@@ -281,12 +299,12 @@ impl Bound {
 }
 
 impl BoundOption {
-    /// Forward and backward steps on all ranks together, as far as they are counted.
+    /// Returns the counted forward and backward steps, summed over all ranks.
     fn work_us(&self) -> f64 {
         self.gpus * (self.forward_us + self.backward_us)
     }
 
-    /// Steps take the mean of all ranks instead of the largest.
+    /// Replaces the maximum of steps over ranks by the mean.
     fn take_mean(&mut self) {
         let smaller = (self.gpus - self.ranks) / self.gpus;
         self.forward_us -= smaller * self.less_us.0;
@@ -297,10 +315,10 @@ impl BoundOption {
     }
 }
 
-/// Divides the nodes at those that all paths go through.
+/// Divides the nodes into parts at the articulation nodes.
 fn parts(nodes: &mut [BoundNode], structure: &ProblemGraph, places: &[usize]) -> Vec<Vec<usize>> {
-    // The farthest place that an edge from before a node leads to: if it is that node, and no path begins later, all paths go
-    // through it.
+    // The farthest place that an edge from before a node leads to. If it is that node, and no path
+    // starts later, all paths contain it.
     let count = nodes.len();
     let mut reaches = vec![0; count + 1];
     let mut sources = nodes.iter().filter(|node| node.producers.is_empty()).count();
@@ -327,14 +345,15 @@ fn parts(nodes: &mut [BoundNode], structure: &ProblemGraph, places: &[usize]) ->
     parts
 }
 
-/// The place of the node that the optimiser takes longest for; the first one that learns if it has nothing to do.
+/// Returns the place of the node with the longest update, or of the first one with a gradient if
+/// there are no updates.
 fn longest_update(nodes: &[BoundNode]) -> usize {
     let longest = |node: &BoundNode| node.options.iter().map(|option| option.update_us).fold(0.0, f64::max);
     let first = nodes.iter().position(|node| node.learns).unwrap_or(nodes.len() - 1);
     nodes.iter().map(longest).enumerate().fold((first, 0.0), |a, b| if b.1 > a.1 { b } else { a }).0
 }
 
-/// Of the nodes that all paths go through and that learn, those before which little time is spent.
+/// Returns the articulation nodes with gradients before which little time is spent.
 fn early_cuts(nodes: &[BoundNode], parts: &[Vec<usize>]) -> Vec<usize> {
     let time = |place: usize| {
         let of_option = |option: &BoundOption| option.forward_us + option.backward_us;
@@ -353,7 +372,7 @@ fn early_cuts(nodes: &[BoundNode], parts: &[Vec<usize>]) -> Vec<usize> {
     cuts
 }
 
-/// Of the nodes that all paths go through and that learn, before which little time is spent, the one that takes longest.
+/// Returns the longest of the articulation nodes with gradients before which little time is spent.
 fn early_cut(nodes: &[BoundNode], parts: &[Vec<usize>]) -> Option<usize> {
     let time = |place: usize| {
         let of_option = |option: &BoundOption| option.forward_us + option.backward_us;

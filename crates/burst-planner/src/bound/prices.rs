@@ -1,9 +1,9 @@
-//! The best price of GPU time.
+//! Optimal price of GPU time.
 
-/// How often the price is halved in on.
+/// Number of bisection steps of the price.
 const HALVINGS: usize = 6;
 
-/// The least value of a weighted sum, and the options that give it.
+/// Minimum of a weighted sum, and the options that attain it.
 pub(super) struct Solved {
     pub(super) value: f64,
     pub(super) gpu_us: f64,
@@ -18,7 +18,8 @@ pub(super) struct Priced {
 }
 
 impl Priced {
-    /// `price` is where it is looked for first, and then what was found. `solve` gives the least value at a price.
+    /// Searches for the price. `price` is the initial value and is set to the result. `solve`
+    /// returns the minimum at a price.
     pub(super) fn new(gpus: f64, budget_us: f64, price: &mut f64, solve: impl Fn(f64) -> Solved) -> Self {
         let only =
             |bound: f64, choice: Vec<usize>| Self { bound, found: [(choice.clone(), 1.0), (choice, 0.0)] };
@@ -41,7 +42,7 @@ impl Priced {
         let bound = |solved: &Solved, price: f64| solved.value - price * budget_us;
         let mut best = bound(&over, low).max(bound(&within, high));
         if within.gpu_us > budget_us {
-            // No counts keep the budget.
+            // No counts are within the budget.
             return only(best, within.choice);
         }
         for _ in 0..HALVINGS {

@@ -1,69 +1,71 @@
-//! What lies between two nodes that all paths go through: the least of a weighted sum, for each pair of their options.
+//! Lower bounds for the region between two articulation nodes: for each pair of their options, the
+//! minimum of a weighted sum.
 
 use super::relaxation::Factors;
 use super::{Bound, BoundOption, Transfers};
 
-/// Nodes that lie between two that all paths go through.
+/// The nodes between two articulation nodes.
 pub(super) struct Region {
     pub(super) part: usize,
-    /// Its nodes follow each other.
+    /// Its nodes are consecutive.
     pub(super) begin: usize,
     pub(super) end: usize,
-    /// The node before it that all paths go through, and the one after it, where there are such.
+    /// The articulation nodes before and after it, if any.
     entry: Option<usize>,
     exit: Option<usize>,
-    /// By rising end.
+    /// In ascending order of their ends.
     pub(super) edges: Vec<Edge>,
 }
 
-/// An edge within a region, or to one of its ends.
+/// An edge in a region, or to one of its ends.
 pub(super) struct Edge {
     pub(super) from: usize,
     pub(super) to: usize,
     role: Role,
 }
 
-/// How the sum counts what moves along an edge.
+/// Role of an edge in the sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// To a node from its last producer.
     Tree,
-    /// To the exit, from this of its producers.
+    /// To the exit, from this one of its producers.
     Exit(usize),
-    /// Not at all: it costs at least nothing.
+    /// Not counted: its minimum is 0.
     Free,
 }
 
-/// How much counts what of a region. Forward and backward paths have weights of their own, which add up to one with those of work.
+/// Weights in a region. The weights of forward paths and of forward work add up to 1, and so do
+/// those of the backward pass.
 #[derive(Clone)]
 pub(super) struct Flow {
-    /// By node of the region: the part of the paths that go through it, forward and back.
+    /// By node: the fraction of paths that contain it, forward and backward.
     pub(super) nodes: Vec<(f64, f64)>,
     /// By edge.
     pub(super) edges: Vec<(f64, f64)>,
-    /// How much the region's work counts.
+    /// Weights of the region's work.
     pub(super) work: (f64, f64),
 }
 
-/// What does not depend on the flow.
+/// Terms that do not depend on the flow.
 pub(super) struct Terms<'t> {
     pub(super) factors: &'t Factors,
     pub(super) anchor: BoundOption,
     pub(super) price: f64,
 }
 
-/// The least sums of a region, and how they come about.
+/// Minimum sums of a region, and data to trace them.
 #[derive(Default)]
 pub(super) struct Solution {
     exits: usize,
     /// By option of the entry and of the exit.
     pub(super) least: Vec<f64>,
-    /// By node, its option and that of the exit: the least of it and of all that hang on it.
+    /// By node, its option and that of the exit: the minimum of it and its subtree.
     below: Vec<Vec<f64>>,
 }
 
 impl Bound {
-    /// All parts that are more than one node.
+    /// Returns all parts of more than one node.
     pub(super) fn regions(&self) -> Vec<Region> {
         let parts = self.parts.iter().enumerate().filter(|(_, part)| part.len() > 1);
         parts.filter_map(|(index, part)| self.region(index, part)).collect()
@@ -89,7 +91,7 @@ impl Bound {
         Some(Region { part: index, begin, end, entry, exit, edges })
     }
 
-    /// What moves along an edge, if the sum counts it.
+    /// Returns the transfers along an edge, if the sum counts it.
     fn transfers_of(&self, edge: &Edge) -> Option<&Transfers> {
         let node = &self.nodes[edge.to];
         match edge.role {
@@ -99,7 +101,7 @@ impl Bound {
         }
     }
 
-    /// What moves along an edge with these options of its ends, forward and back.
+    /// Returns the transfers along an edge for these options of its ends, forward and backward.
     pub(super) fn moved_along(&self, edge: &Edge, choice: &[usize]) -> (f64, f64) {
         self.transfers_of(edge).map_or((0.0, 0.0), |transfers| transfers[choice[edge.from]][choice[edge.to]])
     }
@@ -108,7 +110,8 @@ impl Bound {
         end.map_or(1, |end| self.nodes[end].options.len())
     }
 
-    /// The least value of the weighted sum of a region with each pair of options at its ends. O(nodes x counts^3).
+    /// Returns the minimum of the weighted sum of a region for each pair of options at its ends.
+    /// O(nodes x counts^3).
     pub(super) fn solve_region(&self, region: &Region, flow: &Flow, terms: &Terms<'_>) -> Solution {
         let (entries, exits) = (self.options_of(region.entry), self.options_of(region.exit));
         let mut below: Vec<Vec<f64>> = Vec::with_capacity(region.end - region.begin);
@@ -121,7 +124,8 @@ impl Bound {
             below.push(values);
         }
         let mut least = vec![0.0; entries * exits];
-        // From the last edge to the first, all that hangs on a node is complete before it is added to its producer.
+        // From the last edge to the first, the subtree of a node is complete before it is added to
+        // its producer.
         for (edge, &weight) in region.edges.iter().zip(&flow.edges).rev() {
             let Some(transfers) = self.transfers_of(edge) else { continue };
             let factors = self.edge_factors(edge, weight, terms.factors);
@@ -144,7 +148,7 @@ impl Bound {
                 below[edge.to - region.begin] = hanging;
             }
         }
-        // A node that nothing comes to begins by itself.
+        // A node without a counted edge starts its own tree.
         for place in region.begin..region.end {
             if self.nodes[place].producers.is_empty() {
                 for sums in least.chunks_mut(exits) {
@@ -155,7 +159,8 @@ impl Bound {
         Solution { exits, least, below }
     }
 
-    /// The options of a region's nodes that give a pair's least value, where `choice` has those of its ends.
+    /// Sets the options of a region's nodes that attain the minimum for the options of its ends in
+    /// `choice`.
     pub(super) fn trace_region(
         &self,
         region: &Region,
@@ -182,13 +187,13 @@ impl Bound {
         }
     }
 
-    /// How much moving samples along an edge counts, forward and back.
+    /// Returns the weights of transfers along an edge, forward and backward.
     fn edge_factors(&self, edge: &Edge, weight: (f64, f64), factors: &Factors) -> (f64, f64) {
         let (from, to) = (self.nodes[edge.from].part, self.nodes[edge.to].part);
         (weight.0 * factors.forward[from], weight.1 * factors.backward[from].min(factors.backward[to]))
     }
 
-    /// What a node counts for with one of its options.
+    /// Returns the weighted value of a node with one of its options.
     pub(super) fn own_value(
         &self,
         part: usize,
@@ -208,7 +213,8 @@ impl Bound {
     }
 }
 
-/// Adds to each sum the least of what hangs on one node, whose options samples move to by `row`; they need not move if it is empty.
+/// Adds to each sum the minimum of a subtree over the options of its root. `row` has the transfers
+/// to them; there are none if it is empty.
 fn add_least(sums: &mut [f64], row: &[(f64, f64)], factors: (f64, f64), hanging: &[f64]) {
     let mut least = vec![f64::INFINITY; sums.len()];
     for (option, values) in hanging.chunks(sums.len()).enumerate() {
@@ -216,7 +222,7 @@ fn add_least(sums: &mut [f64], row: &[(f64, f64)], factors: (f64, f64), hanging:
         let moved = factors.0 * there + factors.1 * back;
         for (least, value) in least.iter_mut().zip(values) {
             let value = moved + value;
-            // Without a branch, several are compared at once.
+            // Without a branch, the compiler vectorizes the comparison.
             *least = if value < *least { value } else { *least };
         }
     }

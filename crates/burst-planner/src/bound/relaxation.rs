@@ -1,4 +1,4 @@
-//! The least value of the weighted sum over all GPU counts, outside of chains.
+//! Minimum of the weighted sum over all GPU counts, for graphs other than chains.
 
 use std::ops::Range;
 
@@ -6,24 +6,25 @@ use super::prices::Solved;
 use super::weights::Weights;
 use super::{Bound, BoundOption};
 
-/// How much steps and all-reduces of the parts count, by part.
+/// Weights of steps and all-reduces, by part.
 pub(super) struct Factors {
     pub(super) forward: Vec<f64>,
     pub(super) backward: Vec<f64>,
     pub(super) reduces: Vec<f64>,
-    /// Cycles that end with the optimiser's steps on the anchor's ranks.
+    /// Weight of cycles that end with updates on the anchor's ranks.
     pub(super) updates: f64,
 }
 
 impl Bound {
-    /// The part of the anchor, and those before it, are in the cycles of different ranks.
+    /// Returns the weights by part. The anchor's part, and those before it, are in the cycles of
+    /// different ranks.
     pub(super) fn factors(&self, weights: &Weights, tail: f64) -> Factors {
         let parts = self.parts.len();
         let (mut backward, mut reduces) = (vec![1.0; parts], vec![0.0; parts]);
         let mut later = 0.0;
         for (index, part) in self.parts.iter().enumerate().rev() {
             backward[index] = 1.0 - later;
-            // All-reduces of a part with branches can begin before it ends.
+            // All-reduces of a part with branches can start before it ends.
             let own = if part.len() == 1 { weights.reduces[index] } else { 0.0 };
             reduces[index] = later + own;
             later += weights.reduces[index];
@@ -36,8 +37,8 @@ impl Bound {
         Factors { forward, backward, reduces, updates: tail * (1.0 - later) }
     }
 
-    /// The least value of the weighted sum with a price on GPU time, over all counts with which the anchor takes one of its
-    /// options `case`.
+    /// Returns the minimum of the weighted sum with a price on GPU time, over all counts with which
+    /// the anchor uses an option in `case`.
     pub(super) fn solve(&self, weights: &Weights, case: &Range<usize>, tail: f64, price: f64) -> Solved {
         let factors = self.factors(weights, tail);
         let anchor = self.min_option(case);
@@ -60,7 +61,8 @@ impl Bound {
                 *value = f64::INFINITY;
             }
         }
-        // From the last node to the first, each adds its least value to that of the producer that its tree edge leads to.
+        // From the last node to the first, each adds its minimum to that of the producer of its
+        // tree edge.
         let mut taken: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for place in (0..self.nodes.len()).rev() {
             let node = &self.nodes[place];
@@ -84,12 +86,12 @@ impl Bound {
         self.trace(&values, &taken)
     }
 
-    /// On how many of the anchor's ranks a node is at least, as a part of them.
+    /// Returns the minimum fraction of the anchor's ranks that a node is on.
     pub(super) fn shared(&self, option: &BoundOption, anchor: &BoundOption) -> f64 {
         (option.gpus + anchor.ranks - self.gpus).max(0.0) / anchor.ranks
     }
 
-    /// Goes through the decisions of a solution from the first node on.
+    /// Traces a solution from the first node on.
     fn trace(&self, values: &[Vec<f64>], taken: &[Vec<usize>]) -> Solved {
         let mut choice = vec![0; self.nodes.len()];
         let (mut value, mut gpu_us) = (0.0, 0.0);
@@ -108,7 +110,8 @@ impl Bound {
         Solved { value, gpu_us, choice }
     }
 
-    /// How much of the paths certainly goes along an edge: all that goes through an end that has no other edge on that side.
+    /// Returns the fraction of paths that necessarily contain an edge: all that contain an end
+    /// without other edges on that side.
     fn moves(&self, weights: &Weights, place: usize, producer: usize) -> f64 {
         let (from, to) = (weights.paths[producer], weights.paths[place]);
         match (self.nodes[producer].consumers, self.nodes[place].producers.len()) {
@@ -119,7 +122,8 @@ impl Bound {
         }
     }
 
-    /// What any of some options of the anchor has at least: the smallest count shares ranks with the fewest nodes.
+    /// Returns an option that bounds all options of the anchor in a case: the smallest count shares
+    /// ranks with the fewest nodes.
     pub(super) fn min_option(&self, case: &Range<usize>) -> BoundOption {
         let options = &self.nodes[self.anchor].options[case.clone()];
         options[0]

@@ -1,4 +1,4 @@
-//! The best bound over weights and prices, and the choices that are met on the way.
+//! Maximization of the lower bound over weights and prices.
 
 use std::ops::Range;
 
@@ -8,31 +8,32 @@ use super::through::Case;
 use super::weights::Weights;
 use super::{Bound, BoundNode, longest_update};
 
-/// Into how many ranges the options of the anchor are divided at most.
+/// Maximum number of ranges that the options of the anchor are divided into.
 const MAX_CASES: usize = 12;
-/// How often weights are moved at most.
+/// Maximum number of rounds in which weights are moved.
 const ROUNDS: usize = 16;
-/// How much the optimiser's steps count instead of what other ranks do before these can begin: tried in turns.
+/// Weights of updates, relative to the work of other ranks before the updates; tried in turn.
 const TAILS: [f64; 2] = [1.0, 0.5];
-/// Options of the ends of regions and of nodes between them that are looked at for one bound, about.
+/// Approximate work limit of a bound by regions, in combinations of options.
 const REGION_WORK: usize = 200_000_000;
-/// How often flows are moved at most for the first case, and for every further one, which begins with the flows of the one before.
+/// Maximum number of rounds of a region's game for the first case, and for each further one, which
+/// starts with the flows of the one before.
 const REGION_ROUNDS: usize = 100;
 const MORE_ROUNDS: usize = 24;
-/// By so much these move them, as if it was this round.
+/// The round number with which further cases start, which determines their step size.
 const LATER_ROUND: usize = 20;
-/// The same as [`TAILS`] where regions are bounded by themselves.
+/// As [`TAILS`], for bounds by regions.
 const REGION_TAILS: [f64; 4] = [1.0, 0.8, 0.6, 0.4];
-/// Pairs of options that are looked at for one bound, about.
+/// Approximate work limit of a bound, in pairs of options.
 const WORK: usize = 40_000_000;
-/// Labels of a chain that are made for one bound, about.
+/// Approximate maximum number of labels of a chain's bound.
 const LABELS: usize = 20_000_000;
-/// Where an option of a node can have so many of them, they are told apart by more.
+/// Number of labels per option from which on they distinguish more.
 pub(super) const MANY_LABELS: usize = 400;
-/// It may have so many then. Mostly there are far fewer.
+/// Maximum number of labels per option. Mostly there are far fewer.
 const MAX_LABELS: usize = 5_000;
 
-/// How closely a bound is looked for.
+/// Limits of the effort for a bound.
 struct Effort {
     cases: usize,
     tails: usize,
@@ -40,13 +41,14 @@ struct Effort {
 }
 
 impl Bound {
-    /// No arrangement whose GPU time is within the budget is faster, microseconds. It is not looked for beyond `enough`.
+    /// Returns a lower bound of the iteration time of arrangements whose GPU time is within the
+    /// budget, microseconds. The search ends at `enough`.
     pub(crate) fn within(&self, budget_us: f64, enough: f64) -> f64 {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return 0.0;
         }
         let Effort { cases, tails, rounds } = self.effort();
-        // Whatever the count of the node that the optimiser's steps are counted by: each is a case of its own.
+        // Each count of the anchor is a case.
         let (mut least, mut binding) = (enough, None);
         for case in self.cases(cases) {
             let (mut bound, mut of_least): (f64, _) = (0.0, None);
@@ -54,7 +56,7 @@ impl Bound {
                 bound = self.chain_within_case(&case, budget_us, least, self.max_labels(cases));
             } else {
                 for &tail in self.tails(tails) {
-                    // A case that is no faster than another one does not matter.
+                    // A case above another one does not matter.
                     if bound < least {
                         let of_case = self.within_case(&case, tail, budget_us, least, rounds);
                         if of_case.0 > bound {
@@ -70,7 +72,7 @@ impl Bound {
             }
         }
         if let Some((mut weights, price)) = binding.filter(|_| least < enough) {
-            // All-reduces count from the anchor on, which may be any of the early nodes here.
+            // All-reduces count from the anchor on, which can be any of the early nodes here.
             let last = self.early.last().map_or(0, |&last| self.nodes[last].part);
             weights.reduces[..last].fill(0.0);
             least =
@@ -79,7 +81,7 @@ impl Bound {
         least.max(self.mean_computing_us())
     }
 
-    /// The bound by regions, whatever count the widest early node has.
+    /// Returns the bound by regions, over all counts of the widest early node.
     fn within_regions(&self, sum: &Sum<'_>, enough: f64, cases: usize) -> f64 {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let all_rounds = REGION_WORK / (self.nodes.len() * options.pow(3));
@@ -89,7 +91,7 @@ impl Bound {
         let mut game = self.game();
         let mut least = enough;
         let mut rounds = 0..first;
-        // The widest first: what is least is often among them, and others need not be looked at for long then.
+        // Widest first: the minimum is often among them, and the other cases end early then.
         for (narrow, wide) in self.widest(cases).into_iter().rev() {
             let mut bound: f64 = 0.0;
             for &tail in if self.early.is_empty() { &[0.0][..] } else { &REGION_TAILS } {
@@ -104,7 +106,8 @@ impl Bound {
         least
     }
 
-    /// What ranks compute at least, as a mean: also where nothing learns, and no rank waits for the end of an iteration.
+    /// Returns the minimum of the mean computing time over ranks. It also holds if no node has
+    /// gradients.
     fn mean_computing_us(&self) -> f64 {
         let least = |node: &BoundNode| {
             node.options.iter().map(|option| option.computing_us).fold(f64::INFINITY, f64::min)
@@ -116,7 +119,8 @@ impl Bound {
         if self.has_anchor { &TAILS[..most] } else { &[0.0] }
     }
 
-    /// A step of the search for options is a sum over all nodes and pairs of their options: the more there are, the fewer are made.
+    /// Returns effort limits: a step is a sum over all nodes and pairs of their options, so larger
+    /// problems get fewer steps.
     fn effort(&self) -> Effort {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
@@ -125,21 +129,22 @@ impl Bound {
         Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
     }
 
-    /// How many labels there are at most for an option of a node of a chain.
+    /// Returns the maximum number of labels per option of a chain.
     fn max_labels(&self, cases: usize) -> usize {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let affordable = LABELS / (self.nodes.len() * options * options * cases);
         if affordable < MANY_LABELS { affordable.max(16) } else { MAX_LABELS }
     }
 
-    /// The place of the node that the optimiser takes longest for.
+    /// Returns the place of the node with the longest update.
     pub(crate) fn longest_update(&self) -> usize {
         longest_update(&self.nodes)
     }
 
-    /// The bound of arrangements whose anchor takes this option, when the optimiser's steps count so much.
+    /// Returns the bound of arrangements whose anchor uses this option, for one weight of the
+    /// updates.
     ///
-    /// It is not looked for beyond `enough`.
+    /// The search ends at `enough`.
     fn within_case(
         &self,
         case: &Range<usize>,
@@ -167,7 +172,8 @@ impl Bound {
         (best, of_best.0, of_best.1)
     }
 
-    /// The counts of the widest early node in at most so many ranges, by their ends; all where there is none.
+    /// Returns the counts of the widest early node in at most `most` ranges, by their ends; one
+    /// range of all counts if there is none.
     fn widest(&self, most: usize) -> Vec<(f64, f64)> {
         let options = self.early.iter().flat_map(|&place| &self.nodes[place].options);
         let mut counts: Vec<f64> = options.map(|option| option.gpus).collect();
@@ -180,7 +186,7 @@ impl Bound {
         if ranges == 0 { vec![(1.0, f64::INFINITY)] } else { (0..ranges).map(range).collect() }
     }
 
-    /// The options of the anchor in at most so many ranges.
+    /// Returns the options of the anchor in at most `most` ranges.
     fn cases(&self, most: usize) -> Vec<Range<usize>> {
         let options = self.nodes[self.anchor].options.len();
         let ranges = options.min(most);

@@ -1,4 +1,4 @@
-//! What a node of a chain adds to the labels of the node before.
+//! Extension of a chain's labels by one node.
 
 use super::exposure::FirstNodeRanks;
 use super::first_run::FirstRun;
@@ -6,54 +6,55 @@ use super::label::{Label, Lists, Phase, Pruning};
 use super::transfer_bounds::Subset;
 use super::{Bound, BoundOption};
 
-/// What one option of a node adds to labels of one of the node before.
+/// Extension of labels of the node before by one option of a node.
 pub(super) struct Step<'s> {
     pub(super) bound: &'s Bound,
     pub(super) option: &'s BoundOption,
     /// Its steps.
     pub(super) own_us: f64,
-    /// How many ranks the node before is on.
+    /// Number of ranks of the node before.
     pub(super) from_gpus: f64,
-    /// Moving samples to it, and gradients back.
+    /// Transfers to it, and of gradients back.
     pub(super) there_us: f64,
     pub(super) back_us: f64,
-    /// Without ranks that wait for gradients to go back [because they are of the first node](Self::waiting).
+    /// Without ranks of the first node that [wait for gradients](Self::waiting).
     pub(super) gpu_us: f64,
     /// Whether GPU time is limited.
     pub(super) is_limited: bool,
-    /// The update of the anchor, where the node is the first that certainly shares a rank with it.
+    /// Update of the anchor, if the node is the first that necessarily shares a rank with it.
     pub(super) meets: Option<f64>,
-    /// Its update, as far as the cycle of a rank with the anchor has that.
+    /// Its update, if the cycle of a rank with the anchor contains it.
     pub(super) anchor_us: f64,
-    /// Whether cycles begin here.
+    /// Whether cycles start here.
     pub(super) is_first: bool,
     /// Whether the node has gradients to reduce.
     pub(super) has_gradients: bool,
-    /// What follows the nodes up to the one before if all are on the same ranks.
+    /// Bounds for the nodes up to the one before, if all are on the same ranks.
     pub(super) first_run: FirstRun,
     pub(super) dropped: Pruning,
     pub(super) ranks: Ranks,
-    /// Where they are chosen from the first node's: how many have the larger share, if that matters.
+    /// Number of its ranks with the larger shard, if they are chosen from the first node's and it
+    /// matters.
     pub(super) chosen: Option<Subset>,
-    /// What its ranks have of the first node's.
+    /// The first node's ranks in its list.
     pub(super) holds: FirstNodeRanks,
 }
 
-/// What a node's ranks have to do with those of the node before.
+/// Relation between a node's ranks and those of the node before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Ranks {
-    /// They are the same.
+    /// They are equal.
     Same,
-    /// They are all among those.
+    /// They are a subset.
     Among,
-    /// Those are all among them.
+    /// They are a superset.
     Around,
-    /// Some rank is only in these, and some only in those.
+    /// Neither contains the other.
     Apart,
 }
 
 impl Step<'_> {
-    /// The label after this step, and the phase that it is in.
+    /// Returns the extended label, and its phase.
     pub(super) fn taken(
         &self,
         mut label: Label,
@@ -67,7 +68,7 @@ impl Step<'_> {
         }
         let steps_us = self.there_us + self.back_us + self.own_us;
         let is_everywhere = self.option.gpus >= self.bound.gpus;
-        // Proposals are worth trying where later updates might be done elsewhere.
+        // Proposals are worth trying if later updates can run elsewhere.
         let update_us =
             if self.dropped == Pruning::Mostly && !is_everywhere { 0.0 } else { self.option.update_us };
         if after == Lists::First {
@@ -92,7 +93,7 @@ impl Step<'_> {
             }
             if self.ranks == Ranks::Around || self.ranks == Ranks::Apart {
                 label.shared_us = label.first_us;
-                // One that it certainly has is none of those beyond.
+                // A rank that it necessarily has is not outside.
                 let (outside, not_larger) = match self.holds {
                     FirstNodeRanks::Larger => (1.0, 1.0),
                     FirstNodeRanks::Smaller => (1.0, 0.0),
@@ -141,8 +142,9 @@ impl Step<'_> {
         }
     }
 
-    /// How many ranks at least are of this node and of the first one, and not of the one before: they have backward steps to do when
-    /// gradients have gone back to the latter, and nothing to compute until then.
+    /// Returns a lower bound of the number of ranks of this node and of the first one that are not
+    /// of the node before. They have backward steps after the gradients have moved to the latter,
+    /// and nothing to compute until then.
     fn waiting(&self, before: &Label) -> f64 {
         let (from, gpus, outside) = (self.from_gpus, self.option.gpus, before.apart.0);
         match (self.ranks, self.holds) {
@@ -153,14 +155,14 @@ impl Step<'_> {
         }
     }
 
-    /// What the ranks of this node can have of the first node's.
+    /// Returns the possible subsets of the first node's ranks in this node's list.
     pub(super) fn can_hold(&self, before: &Label) -> impl Iterator<Item = FirstNodeRanks> + use<> {
         use FirstNodeRanks::{Larger, Nothing, Smaller, Unknown};
         let (ranks, held, gpus, chosen) = (self.ranks, before.holds, self.option.gpus, self.chosen);
         let (outside, not_larger) = if ranks == Ranks::Among { before.beyond } else { before.apart };
         let can_be = move |holds: &FirstNodeRanks| match (ranks, held, holds) {
             (Ranks::Same, ..) => *holds == held,
-            // What the shorter list has, the longer one has, too.
+            // The longer list has all ranks of the shorter one.
             (Ranks::Among, Smaller | Nothing, Larger)
             | (Ranks::Among, Nothing, Smaller)
             | (Ranks::Around, Larger, Smaller | Nothing)
@@ -175,7 +177,7 @@ impl Step<'_> {
         [Larger, Smaller, Nothing, Unknown].into_iter().filter(can_be)
     }
 
-    /// Where nodes can be after this one.
+    /// Returns the possible positions of the nodes after this one.
     pub(super) fn lists(&self, before: Lists, label: &Label) -> &'static [Lists] {
         let is_on_first_count =
             label.first_gpus <= 0.0 || label.first_gpus.total_cmp(&self.option.gpus).is_eq();

@@ -1,4 +1,5 @@
-//! No arrangement is faster than the bound, whatever its GPU time: for real proportions of steps, updates and collectives.
+//! Tests that no arrangement is faster than the bound, for realistic proportions of steps, updates
+//! and collectives.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -9,7 +10,7 @@ use crate::costs::{CostBounds, CostModel, ShardSize, StepTimes};
 use crate::evaluator::{Evaluator, PlanTime};
 use crate::{Arrangement, Node, PlanProblem};
 
-/// A switch, and layers with a constant time beside that of their samples, on uneven shares of a batch.
+/// A switch, and layers with a constant time plus a time per sample, on uneven shards of a batch.
 struct Costs {
     batch: usize,
     layers: Vec<Layer>,
@@ -25,7 +26,7 @@ struct Layer {
 }
 
 impl Costs {
-    /// Where the samples of each rank begin, and the end.
+    /// Returns the first sample of each rank, and the number of samples.
     fn borders(&self, ranks: usize) -> Vec<usize> {
         let larger = self.batch % ranks;
         (0..=ranks).map(|rank| rank * (self.batch / ranks) + rank.min(larger)).collect()
@@ -86,7 +87,7 @@ impl CostBounds for Costs {
     }
 
     fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
-        // A rank keeps no more than it has.
+        // A rank keeps at most the samples that it has.
         let most = if larger > 0 { self.batch.div_ceil(wide) } else { self.batch / wide };
         let moved_us = self.message(producer, self.batch.div_ceil(narrow) - most);
         moved_us.max(self.min_transfer(producer, wide, narrow))
@@ -108,12 +109,12 @@ impl Draws {
         ((u64::from(self.0.next_u32()) * count as u64) >> 32) as usize
     }
 
-    /// Each order of magnitude is as likely.
+    /// Draws log-uniformly.
     fn between(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(f64::from(self.0.next_u32()) / f64::from(u32::MAX))
     }
 
-    /// Ranks that begin or end the list of all, mostly in order.
+    /// Draws ranks at the start or the end of the list of all, mostly in order.
     fn ranks(&mut self, gpus: usize) -> Vec<usize> {
         let count = 1 + self.below(gpus);
         let start = [0, gpus - count, self.below(gpus - count + 1)][self.below(3)];
@@ -144,7 +145,7 @@ fn problem(seed: u64) -> (PlanProblem, Costs, Draws) {
             sample_bytes: draws.between(1e3, 1e7),
         });
     }
-    // A chain; or forks of up to three branches, each joined by a node, or by nothing at the end; or anything.
+    // A chain; or forks of up to three branches, each with or without a join; or any graph.
     match seed % 3 {
         0 => (1..nodes).for_each(|node| problem.add_edge(NodeId(node - 1), NodeId(node))),
         1 => {
@@ -190,7 +191,7 @@ fn bound(problem: &PlanProblem, costs: &Costs) -> Bound {
     Bound::new(problem, problem.gpus, evaluator.structure(), costs, |_| true)
 }
 
-/// Random arrangements, each changed node by node as long as that makes it faster.
+/// Returns random arrangements, each after local search.
 fn arrangements(
     problem: &PlanProblem,
     costs: &Costs,
@@ -253,8 +254,8 @@ fn no_arrangement_is_faster() {
     assert!(wrong.is_empty(), "the bound is too high with the seeds {wrong:?}");
 }
 
-/// A rank that has done its part early computes on while others begin the next iteration: its update then hides behind their
-/// forward steps, too.
+/// A rank that completes its part early computes on while others start the next iteration: its
+/// update is hidden behind their forward steps.
 #[test]
 fn an_update_hides_behind_the_next_iteration() {
     let mut problem = PlanProblem::new(2);

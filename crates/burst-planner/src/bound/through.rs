@@ -1,53 +1,57 @@
-//! The least of the whole sum, from one node that all paths go through to the next.
+//! Minimum of the whole sum, from one articulation node to the next.
 
 use super::regions::Terms;
 use super::{Bound, BoundOption};
 
-/// Which arrangements, and how the sum counts what is before the anchor: the first early node with a count of the case.
+/// The arrangements that are bounded, and the weights before the anchor: the first early node with
+/// a count in this case.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
-    /// Between which counts that of the widest early node is.
+    /// Range of the count of the widest early node.
     pub(super) least: f64,
     pub(super) most: f64,
-    /// How much the cycles of the anchor's ranks count, and not that of the first node's. Nothing where there is no early node.
+    /// Weight of the cycles of the anchor's ranks, relative to that of the first node's ranks; 0
+    /// without early nodes.
     pub(super) tail: f64,
 }
 
-/// The least sums by option of the node that was come to last, before the anchor and from it on.
+/// Minimum sums by option of the current node, before the anchor and from it on.
 type Sums = [Vec<f64>; 2];
 
-/// By option: that of the node before which gives the least sum, and whether that is from the anchor on.
+/// By option: the option of the node before that attains the minimum, and whether it is from the
+/// anchor on.
 type Origins = Vec<(usize, usize)>;
 
-/// What a step of the sum leads to: the node, if it is one, and where its sums come from.
+/// A part of the sum: its node, if it is one, and the origins of its minima.
 struct TracedPart {
     node: Option<usize>,
     origins: [Origins; 2],
 }
 
-/// From the end of one part to the next.
+/// The step from one part to the next.
 struct PartStep<'s> {
     bound: &'s Bound,
     terms: &'s Terms<'s>,
     case: Case,
     part: usize,
     node: usize,
-    /// The node that is the part before, if that is one.
+    /// The node of the part before, if it is one.
     previous: Option<usize>,
 }
 
 impl PartStep<'_> {
-    /// How much what is on these ranks counts before the anchor.
+    /// Returns the weight of the work on these ranks before the anchor.
     fn weight(&self, option: &BoundOption) -> f64 {
         1.0 - self.case.tail + self.case.tail * self.bound.shared(option, &self.terms.anchor)
     }
 
-    /// A node's own part of the sum from the anchor on.
+    /// Returns the node's part of the sum from the anchor on.
     fn own(&self, option: &BoundOption) -> f64 {
         self.bound.own_value(self.part, option, (1.0, 1.0), (0.0, 0.0), self.terms)
     }
 
-    /// The same before the anchor, whose ranks may have the smaller shares there.
+    /// Returns the node's part of the sum before the anchor, whose ranks can have the smaller
+    /// shards there.
     fn own_before(&self, option: &BoundOption) -> f64 {
         let weight = self.weight(option);
         let factors = self.terms.factors;
@@ -59,7 +63,7 @@ impl PartStep<'_> {
 
     fn moving(&self, from: usize, to: usize) -> f64 {
         if self.previous.is_none() {
-            // A region ends with this node's option; and before the first node there is nothing.
+            // A region ends with this node's option; before the first node there is nothing.
             return if self.part == 0 || from == to { 0.0 } else { f64::INFINITY };
         }
         let (there, back) = self.bound.nodes[self.node].transfers[from][to];
@@ -68,7 +72,7 @@ impl PartStep<'_> {
         factors.forward[self.part - 1] * there + backward * back
     }
 
-    /// How much moving samples from this option counts before the anchor.
+    /// Returns the weight of transfers from this option before the anchor.
     fn leaving(&self, from: usize) -> f64 {
         self.previous.map_or(1.0, |previous| self.weight(&self.bound.nodes[previous].options[from]))
     }
@@ -107,9 +111,9 @@ impl PartStep<'_> {
 }
 
 impl Bound {
-    /// Returns the minimum of the whole sum, and sets the options of the articulation nodes with which it is reached.
-    /// `regions` has the part of each region, ascending, with its minimum for each pair of options of its entry and
-    /// exit. O(parts x counts^2).
+    /// Returns the minimum of the whole sum, and sets the options of the articulation nodes with
+    /// which it is reached. `regions` has the part of each region, ascending, with its minimum for
+    /// each pair of options of its entry and exit. O(parts x counts^2).
     pub(super) fn through_regions<'r>(
         &self,
         regions: impl Iterator<Item = (usize, &'r [f64])>,
@@ -150,7 +154,7 @@ impl Bound {
     }
 }
 
-/// What comes before a region, and the region, of which so much counts before the anchor.
+/// Extends the sums by a region. `before` is its weight before the anchor.
 fn through_region(sums: &Sums, least: &[f64], before: f64) -> (Sums, [Origins; 2]) {
     let exits = least.len() / sums[0].len();
     let (mut next, mut origins) = (Sums::default(), <[Origins; 2]>::default());

@@ -1,24 +1,24 @@
-//! What moving samples from one node to the next takes at least.
+//! Lower bounds of transfers between consecutive nodes.
 
 use super::Transfers;
 use crate::NodeId;
 use crate::costs::{CostModel, bounds_of};
 use crate::problem::ProblemGraph;
 
-/// Where more ranks are chosen, it does not matter how many of them have the larger share.
+/// Number of ranks of a subset up to which the number with the larger shard is distinguished.
 const MAX_CHOSEN: usize = 16;
 
-/// Ranks that are chosen from a longer list, where some have the larger share and some the smaller one.
+/// A subset of a list, by the number of its ranks with the larger shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subset {
-    /// How many of them have the larger one.
+    /// Range of that number.
     pub(super) min_larger: f64,
     pub(super) max_larger: f64,
-    /// What moving samples there, or back, takes at least then.
+    /// Minimum duration of the transfer to it, or back.
     pub(super) us: f64,
 }
 
-/// What moving samples from one node to the next takes at least, by GPU counts.
+/// Lower bounds of transfers between nodes, by GPU counts.
 pub(super) struct TransferBounds<'m> {
     pub(super) structure: &'m ProblemGraph,
     pub(super) costs: &'m dyn CostModel,
@@ -26,7 +26,7 @@ pub(super) struct TransferBounds<'m> {
 }
 
 impl TransferBounds<'_> {
-    /// What moves between nodes that learn nothing can move for the next iteration meanwhile.
+    /// Transfers between nodes without gradients can run for the next iteration meanwhile.
     fn both(&self, producer: usize, node: usize, least: impl Fn(usize, usize) -> f64) -> Transfers {
         let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
         let back = if self.structure.needs_gradient[producer] { learns } else { 0.0 };
@@ -39,18 +39,19 @@ impl TransferBounds<'_> {
         if from == to { 0.0 } else { bounds_of(self.costs).min_transfer(NodeId(producer), from, to) }
     }
 
-    /// Whichever ranks these are.
+    /// Returns the bounds for any ranks.
     pub(super) fn least(&self, producer: usize, node: usize) -> Transfers {
         self.both(producer, node, |from, to| self.least_us(producer, from, to))
     }
 
-    /// Where neither ranks are all among the others.
+    /// Returns the bounds if neither list of ranks contains the other.
     pub(super) fn apart(&self, producer: usize, node: usize) -> Transfers {
         let apart = |from, to| bounds_of(self.costs).min_transfer_unnested(NodeId(producer), from, to);
         self.both(producer, node, |from, to| apart(from, to).max(self.least_us(producer, from, to)))
     }
 
-    /// Where the shorter of both lists is chosen from the longer one, the producer's: by how many of its ranks have the larger share there.
+    /// Returns the bounds if the shorter list is a subset of the longer one, the producer's, by the
+    /// number of its ranks with the larger shard there.
     pub(super) fn among(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Subset>>> {
         let (before, own) = ((self.counts)(producer), (self.counts)(node));
         let of_pair = |from: usize, to: usize| {
@@ -74,7 +75,7 @@ impl TransferBounds<'_> {
         before.iter().map(|&from| own.iter().map(|&to| of_pair(from, to)).collect()).collect()
     }
 
-    /// By the producer's count: to the same ranks in another order.
+    /// Returns the bounds by the producer's count, for the same ranks in another order.
     pub(super) fn turned(&self, producer: usize, node: usize) -> Vec<(f64, f64)> {
         let any = self
             .both(producer, node, |from, to| bounds_of(self.costs).min_transfer(NodeId(producer), from, to));

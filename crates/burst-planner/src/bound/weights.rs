@@ -1,22 +1,22 @@
-//! What of the sum counts how much, and how that moves.
+//! Weights of the terms of the sum, and their updates.
 
 use std::ops::Range;
 
 use super::{Bound, BoundNode, BoundOption};
 
-/// What of the sum counts how much.
+/// Weights of the terms of the sum.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Weights {
-    /// By node: the part of the paths that go through it.
+    /// By node: the fraction of paths that contain it.
     pub(super) paths: Vec<f64>,
-    /// By part: how much its work counts.
+    /// By part: weight of its work.
     pub(super) work: Vec<f64>,
-    /// By part: how much it counts that all-reduces before it and in it come after its backward steps.
+    /// By part: weight of the all-reduces before it and in it, after its backward steps.
     pub(super) reduces: Vec<f64>,
 }
 
 impl Bound {
-    /// The fastest path through each part.
+    /// Returns weights of the fastest path through each part.
     pub(super) fn first_weights(&self) -> Weights {
         let mut weights = Weights {
             paths: vec![0.0; self.nodes.len()],
@@ -36,7 +36,7 @@ impl Bound {
         weights
     }
 
-    /// Weights go towards what is largest for a mixture of choices.
+    /// Moves weights to the largest terms for a mixture of choices.
     pub(super) fn shift(
         &self,
         weights: &mut Weights,
@@ -68,7 +68,7 @@ impl Bound {
             reduce_of[index] =
                 part.iter().map(|&node| mix(node, &|o| o.reduce_us * self.shared(o, &anchor))).sum();
         }
-        // All-reduces of parts up to one, instead of the backward steps before it and of the optimiser's steps.
+        // All-reduces of parts up to one replace the backward steps before it and the updates.
         let updates: f64 = (0..self.nodes.len())
             .map(|node| mix(node, &|o| tail * o.update_us * self.shared(o, &anchor)))
             .sum();
@@ -90,13 +90,13 @@ impl Bound {
         }
     }
 
-    /// Whether all work of a part is done while one cycle passes through it.
+    /// Returns whether all work of a part is done while one cycle passes through it.
     pub(super) fn is_window(&self, part: usize) -> bool {
         let before = part.checked_sub(1).map(|before| &self.parts[before][..]);
         matches!(before, Some(&[cut]) if self.nodes[cut].learns)
     }
 
-    /// The longest path through a part by these times, and its length.
+    /// Returns the longest path through a part for these durations, and its length.
     fn critical(&self, part: &[usize], times: &[f64]) -> (Vec<usize>, f64) {
         let Some(&begin) = part.first() else { return (Vec::new(), 0.0) };
         let mut longest: Vec<(f64, Option<usize>)> = Vec::with_capacity(part.len());
