@@ -1,6 +1,6 @@
-//! How long a user waits for a plan, and how long an evaluation takes, for graphs of the usual shapes.
+//! Benchmarks of searches, evaluations and lower bounds for common graphs.
 
-// What `criterion_group!` generates has no documentation.
+// The functions that `criterion_group!` generates have no documentation.
 #![allow(missing_docs)]
 
 use std::hint::black_box;

@@ -1,11 +1,13 @@
-//! Tests a search by the planner's laws and against the best of all arrangements, and shows where it fails.
+//! Tests a search by the planner's laws and against the best of all arrangements, and shows where
+//! it fails.
 //!
 //! ```text
 //! cargo run --release -p burst-planner --features testing --example test_a_search
 //! ```
 //!
-//! The search is greedy as the one of the original DeepPool: layer by layer, each takes the number of GPUs that makes it and the
-//! transfer before it fastest, as long as the layer by itself wastes no more GPU time than the limit allows.
+//! The search is greedy, like that of the original DeepPool: it gives each layer the number of GPUs
+//! for which the layer and the transfer before it are fastest, within the limit on the layer's GPU
+//! time.
 
 use burst_planner::testing::{RandomProblem, best_by_enumeration, check_search, random_problem};
 use burst_planner::{Arrangement, CostModel, Evaluator, NodeId, PlanProblem, ShardSize};
@@ -13,7 +15,7 @@ use burst_planner::{Arrangement, CostModel, Evaluator, NodeId, PlanProblem, Shar
 const PROBLEMS: u64 = 60;
 const LIMIT: f64 = 1.5;
 
-/// The limit is a rule for each layer here, so the arrangement as a whole may be beyond it.
+/// The limit applies to each layer, so the arrangement can exceed it.
 fn greedy(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Option<Arrangement> {
     let mut arrangement = Arrangement::data_parallel(problem, 1).ok()?;
     for node in arrangement.order.clone() {
@@ -35,7 +37,7 @@ fn greedy(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Option<Ar
     Some(arrangement)
 }
 
-/// Nothing rather than an arrangement beyond the limit.
+/// Returns `None` instead of an arrangement above the limit.
 fn greedy_within(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Option<Arrangement> {
     let arrangement = greedy(problem, costs, limit)?;
     let mut evaluator = Evaluator::new(problem, costs).ok()?;

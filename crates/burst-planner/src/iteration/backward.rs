@@ -3,7 +3,7 @@
 use super::{Event, GradientPart, Member, ProgramCosts, Recorder, Run, Slot, later};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
-    /// The gradients of parameters are reduced in the last micro-batch.
+    /// Runs the backward pass. Gradients of parameters are reduced in the last micro-batch.
     pub(super) fn backward_pass(&mut self, is_last: bool) {
         let program = self.program;
         for (place, &node) in program.ordered.nodes.iter().enumerate().rev() {
@@ -29,7 +29,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             }
             for &producer in program.ordered.producers(node).iter().rev() {
                 let producer = producer as usize;
-                // The first of its consumers is the last one to compute its part of the gradient of its output.
+                // The first consumer in the order is the last one to compute its part of the
+                // output's gradient.
                 let is_complete = program.ordered.consumers(producer).first() == Some(&(node as u32));
                 if is_complete && program.structure.needs_gradient[producer] {
                     self.gather_gradient(producer);
@@ -41,7 +42,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// Takes the forward step of a node once more, whose inputs are there.
+    /// Repeats the forward step of a node, whose inputs are available.
     fn recompute(&mut self, node: usize) {
         let group = self.group(node);
         let times = self.prices.steps(node, group).map(|steps| steps.forward_us);
@@ -51,8 +52,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// Brings the gradient of a node's output to its ranks, once all consumers have computed their parts: parts on the same
-    /// ranks are summed up there and move together.
+    /// Gathers the gradient of a node's output on its ranks, once all consumers have computed their
+    /// parts. Parts on the same ranks are summed there and move together.
     fn gather_gradient(&mut self, node: usize) {
         let program = self.program;
         let own = self.group(node);
@@ -86,7 +87,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         self.lanes.parts = parts;
     }
 
-    /// When a part of the gradient of a node's output has arrived on the node's ranks.
+    /// Returns the time when a part of the output's gradient has arrived on the node's ranks.
     fn move_gradient(&mut self, node: usize, part: GradientPart, own: Slot) -> f64 {
         let row = part.consumer * self.lanes.classes;
         self.transfer(Event::Gradient(node), node, part.group, own, |lanes, class| {

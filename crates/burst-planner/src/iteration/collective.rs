@@ -3,7 +3,8 @@
 use super::{Class, Event, Lanes, Member, ProgramCosts, Recorder, Run, Slot, later};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
-    /// Moves samples between groups. Ranks that have them arrive when they are `ready`, the others when their lane is free.
+    /// Moves samples between groups. Ranks that have them arrive at `ready`, the others when their
+    /// lane is free. Returns the end.
     pub(super) fn transfer(
         &mut self,
         event: Event<'_>,
@@ -24,7 +25,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         self.communicate(event, start, takes)
     }
 
-    /// Sums over a group, if it has more than one rank.
+    /// All-reduces over a group with more than one rank. Returns the end.
     pub(super) fn reduce(
         &mut self,
         event: Event<'_>,
@@ -44,7 +45,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         Some(self.communicate(event, start, takes))
     }
 
-    /// Sums over a group what its compute lanes wait for. Its end; 0 where one rank has nothing to wait for.
+    /// All-reduces over a group, and makes its compute lanes wait. Returns the end, or 0 for a
+    /// single rank.
     pub(super) fn synchronize(
         &mut self,
         event: Event<'_>,
@@ -63,7 +65,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         end
     }
 
-    /// Lets a class take part in the next collective, which it may do already.
+    /// Adds a class to the next collective, unless it is a member already.
     #[inline]
     fn add_member(&mut self, class: Class) {
         if !std::mem::replace(&mut self.lanes.is_meeting[usize::from(class)], true) {
@@ -71,7 +73,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// A collective of the classes that were added, which starts when all their lanes are free, not before `start`. Returns its end.
+    /// Runs a collective of the classes that were added. It starts when all their lanes are free,
+    /// at `start` or later. Returns its end.
     fn communicate(&mut self, event: Event<'_>, start: f64, takes: f64) -> f64 {
         let lanes = &mut *self.lanes;
         let free = lanes.members.iter().map(|&class| lanes.communication[usize::from(class)]);

@@ -20,7 +20,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
                 self.computed(Event::Forward(node), class, start, end);
                 self.lanes.forward[row + usize::from(class)] = end;
             }
-            // A fork's output goes to all branches at once, in the order in which they come.
+            // The output of a fork is sent to all branches at once, in their order.
             if let consumers @ [_, _, ..] = program.ordered.consumers(node) {
                 for &consumer in consumers {
                     self.output_on(node, self.group(consumer as usize));
@@ -29,8 +29,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// When all inputs of a node that come from other groups are there. Those that were computed on the same ranks are,
-    /// once the lane is free.
+    /// Returns the time when all inputs of a node from other groups are available. Inputs from the
+    /// same ranks are available once the lane is free.
     fn gather_inputs(&mut self, node: usize, group: Slot) -> f64 {
         let mut arrived = 0.0;
         for &producer in self.program.ordered.producers(node) {
@@ -39,7 +39,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         arrived
     }
 
-    /// Sees to it that a node's output is on a group; it is moved there once. When it arrives there from other ranks.
+    /// Moves a node's output to a group, if it is not there yet. Returns the time when it arrives,
+    /// 0 on the node's group.
     #[inline]
     fn output_on(&mut self, node: usize, group: Slot) -> f64 {
         let own = self.group(node);

@@ -1,9 +1,9 @@
-//! Gradients of parameters: buckets while the backward pass goes on, and what comes after it.
+//! Gradients of parameters: buckets during the backward pass, and the work after it.
 
 use super::{Bucket, Class, Event, Member, ProgramCosts, Recorder, Run, Slot, later};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
-    /// The gradient of a node's own parameters is there on all ranks that hold them.
+    /// Adds the gradient of a node's parameters, which is available on all ranks that hold them.
     pub(super) fn add_to_bucket(&mut self, node: usize) {
         let program = self.program;
         let group = program.parameter_groups[node];
@@ -28,7 +28,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// Notes in a bucket when the ranks have the gradient of parameters that several nodes use.
+    /// Records in a bucket when the ranks have the gradient of parameters with several users.
     fn sum_of_users(&mut self, node: usize, place: usize) {
         let program = self.program;
         let users = &program.structure.users[node];
@@ -41,7 +41,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let mut here = users.iter().filter(is_on);
             let ready = match (here.next(), here.next()) {
                 (Some(&only), None) => self.lanes.backward[only * self.lanes.classes + usize::from(class)],
-                // Summed up in the compute lane.
+                // Summed in the compute lane.
                 _ => self.lanes.compute[usize::from(class)],
             };
             let bucket = &mut summed[usize::from(class)];
@@ -49,7 +49,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// Sums up what a bucket holds, not before the [`passed`](super::Lanes::passed) of each class.
+    /// All-reduces a bucket, at the [`passed`](super::Lanes::passed) time of each class or later.
     fn reduce_bucket(&mut self, bucket: &Bucket) {
         let Bucket { group, bytes, nodes, summed } = bucket;
         // Backward steps on the same ranks end one after another: the last one is the latest.
@@ -61,7 +61,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             later(later(computed, summed), run.lanes.passed[usize::from(class)])
         };
         let end = self.reduce(Event::Reduce(nodes), *group, *bytes, ready);
-        // One rank has all of the gradient as soon as it has computed it.
+        // A single rank has the whole gradient when it has computed it.
         let end = end.unwrap_or_else(|| {
             self.members(*group).iter().map(|member| ready(self, member.class)).fold(0.0, later)
         });
@@ -70,7 +70,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// What comes after the backward pass: buckets that are not full, the norm, the optimiser, the metrics.
+    /// Runs the work after the backward pass: buckets that are not full, the norm, updates and
+    /// metrics.
     pub(super) fn finish(&mut self) {
         let program = self.program;
         if !program.gradients.overlap {
@@ -108,7 +109,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// All ranks with parameters learn the norm of all gradients, which each node adds to on one of its ranks.
+    /// All-reduces the norm of all gradients over the ranks with parameters. Each node contributes
+    /// on one of its ranks.
     fn norm(&mut self, group: Slot) {
         let end = self.reduce(Event::Norm, group, 4, |run, class| {
             later(run.all_reduced(class), run.lanes.compute[usize::from(class)])
@@ -120,7 +122,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// When the gradients of all parameters on a class are reduced.
+    /// Returns the time when the gradients of all parameters on a class are reduced.
     fn all_reduced(&self, class: Class) -> f64 {
         let program = self.program;
         let is_here = |node: &usize| {

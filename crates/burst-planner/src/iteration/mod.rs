@@ -1,6 +1,7 @@
-//! One iteration of the training program: when each step and each collective starts and ends.
+//! Simulation of one iteration of the training program: start and end of each step and collective.
 //!
-//! This is the definition of the model, written down once: [the page of the model](super) explains it.
+//! This is the only definition of the time model. The [crate's page](crate#the-time-of-a-plan)
+//! explains it.
 
 mod backward;
 mod collective;
@@ -14,7 +15,7 @@ use super::node_order::NodeOrder;
 use super::problem::{GradientOptions, Node, ProblemGraph};
 use super::recompute::Recomputation;
 
-/// What is evaluated.
+/// The arrangement that is simulated.
 pub(super) struct Program<'a> {
     pub(super) nodes: &'a [Node],
     pub(super) gradients: &'a GradientOptions,
@@ -22,25 +23,25 @@ pub(super) struct Program<'a> {
     pub(super) structure: &'a ProblemGraph,
     pub(super) ordered: &'a NodeOrder,
     pub(super) recomputation: &'a Recomputation,
-    /// By node.
+    /// By node: its group.
     pub(super) groups: &'a [Slot],
-    /// By node: who holds the parameters that it owns.
+    /// By node that owns parameters: the group that holds them.
     pub(super) parameter_groups: &'a [Slot],
     pub(super) classes: &'a Classes,
-    /// The groups of all parameters together, where their norm is needed.
+    /// The group of all parameters, if their norm is needed.
     pub(super) all_parameters: Option<Slot>,
 }
 
-/// What it costs. Answers are remembered, so asking changes it.
+/// Durations of the program's steps and collectives. Methods take `&mut self` to cache values.
 pub(super) trait ProgramCosts {
-    /// With the larger and the smaller share.
+    /// Returns the durations with the larger and the smaller shard.
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2];
     fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64;
     fn reduce(&mut self, bytes: u64, group: Slot) -> f64;
     fn size(&self, group: Slot) -> usize;
 }
 
-/// What happens in an iteration, as a recorder is told.
+/// A step or collective, as reported to a recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event<'a> {
     Forward(usize),
@@ -56,9 +57,9 @@ pub(super) enum Event<'a> {
     Metrics,
 }
 
-/// Is told every step on every class, and every collective.
+/// Receives every step of every class, and every collective.
 pub(super) trait Recorder {
-    /// An iteration begins.
+    /// Called at the start of an iteration.
     fn begin(&mut self) {}
     fn step(&mut self, _event: Event<'_>, _class: Class, _start: f64, _end: f64) {}
     fn collective(&mut self, _event: Event<'_>, _classes: &[Class], _start: f64, _end: f64) {}
@@ -66,70 +67,74 @@ pub(super) trait Recorder {
 
 impl Recorder for () {}
 
-/// A node's output that was moved to another group.
+/// A node's output on another group.
 struct MovedOutput {
     group: Slot,
-    /// When it arrived there, on all ranks.
+    /// Time when it has arrived on all ranks.
     at: f64,
 }
 
-/// What consumers on one group contribute to the gradient of a node's output.
+/// The part of an output's gradient from consumers on one group.
 #[derive(Clone, Copy)]
 struct GradientPart {
     group: Slot,
-    /// The last of them in the order, which is the first to compute its part.
+    /// The last of them in the order, which computes its part first.
     consumer: usize,
-    /// Whether there are several of them.
+    /// Whether there are several.
     is_sum: bool,
 }
 
-/// The gradients of nodes with the same ranks that have not been reduced yet.
+/// Gradients of nodes on the same ranks that are not reduced yet.
 #[derive(Default)]
 struct Bucket {
     group: Slot,
     bytes: u64,
     nodes: Vec<u32>,
-    /// By class: when the gradients of parameters that several nodes use are summed up; empty without such.
+    /// By class: time when gradients of parameters with several users are summed; empty without
+    /// such.
     summed: Vec<f64>,
 }
 
-/// The lanes of all classes, and when what they have computed is there. Kept from one evaluation to the next for its memory.
+/// Lanes of all classes, and the times when results are available. Memory is reused between
+/// evaluations.
 #[derive(Default)]
 pub(super) struct Lanes {
     classes: usize,
-    /// By class: when the lane is free.
+    /// By class: time when the lane is free.
     pub(super) compute: Vec<f64>,
     communication: Vec<f64>,
-    /// By class: what it computed and transferred.
+    /// By class: intervals of computing and of transfers.
     pub(super) computed: Vec<Intervals>,
     pub(super) transferred: Vec<Intervals>,
-    /// By node and class: the ends of its steps.
+    /// By node and class: end of its forward and of its backward step.
     forward: Vec<f64>,
     backward: Vec<f64>,
-    /// By node: the end of what its ranks sum up after its backward step; 0 where they do not.
+    /// By node: end of the all-reduce after its backward step; 0 without one.
     synchronized: Vec<f64>,
-    /// By node: when the gradient of its parameters is reduced.
+    /// By node: time when the gradient of its parameters is reduced.
     reduced: Vec<f64>,
-    /// By node: when the gradient of its output has arrived from other ranks; 0 where it comes from none.
+    /// By node: time when the gradient of its output has arrived from other ranks; 0 if it comes
+    /// from none.
     arrives: Vec<f64>,
-    /// By node: its output on other groups than its own.
+    /// By node: its output on other groups.
     moved: Vec<Vec<MovedOutput>>,
-    /// By node whose output needs no gradient: when what was sent of it in the micro-batch before has left; 0 for other nodes.
+    /// By node whose output needs no gradient: time when its last transfer of the previous
+    /// micro-batch has ended; 0 for other nodes.
     sent: Vec<f64>,
     /// Empty between uses, like the buckets.
     parts: Vec<GradientPart>,
     buckets: Vec<Bucket>,
-    /// Memory of earlier ones.
+    /// Buckets whose memory is reused.
     spare: Vec<Bucket>,
-    /// By class: the end of the backward pass, where gradients are not reduced before it; else 0.
+    /// By class: end of the backward pass if gradients are reduced after it, otherwise 0.
     passed: Vec<f64>,
-    /// The classes of a collective, with a mark for those that are in already.
+    /// Classes of the next collective, and a flag for each class that is one of them.
     members: Vec<Class>,
     is_meeting: Vec<bool>,
 }
 
 impl Lanes {
-    /// All lanes free at 0.
+    /// Resets all lanes to 0.
     pub(super) fn reset(&mut self, classes: usize) {
         self.classes = classes;
         for lane in [&mut self.compute, &mut self.communication] {
@@ -138,8 +143,8 @@ impl Lanes {
         }
     }
 
-    /// Runs an iteration that each class begins when it has ended the one before, and gives each class's end: its entry of
-    /// both lanes.
+    /// Simulates an iteration. Each class starts when it has ended the previous one. Returns the
+    /// end of each class: the maximum of its lanes.
     pub(super) fn run<P: ProgramCosts, R: Recorder>(
         &mut self,
         program: &Program<'_>,
@@ -165,7 +170,7 @@ impl Lanes {
 
     fn begin(&mut self, program: &Program<'_>) {
         let (classes, nodes) = (self.classes, program.nodes.len());
-        // What is read was written in the same iteration.
+        // All values that are read are written in the same iteration.
         for by_node_and_class in [&mut self.forward, &mut self.backward] {
             by_node_and_class.resize(nodes * classes, 0.0);
         }
@@ -192,8 +197,9 @@ impl Lanes {
 }
 
 impl Lanes {
-    /// The next micro-batch uses the memory of the one before: a rank communicates for it when it has computed that, and computes an
-    /// output again when the last one has left. Where there is a gradient, that has come back since.
+    /// Starts the next micro-batch in the memory of the previous one: a rank communicates for it
+    /// once it has computed that one, and recomputes an output once the last one is sent. A
+    /// gradient has come back by then.
     fn next_micro_batch(&mut self, program: &Program<'_>) {
         for (communication, &compute) in self.communication.iter_mut().zip(&self.compute) {
             *communication = later(*communication, compute);
@@ -205,7 +211,8 @@ impl Lanes {
     }
 }
 
-/// Of two moments the later one. `f64::max` looks at what is not a number, too, which times never are.
+/// Returns the later of two times. Unlike `f64::max`, it does not handle NaN, which times never
+/// are.
 #[inline]
 pub(super) fn later(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }

@@ -1,15 +1,15 @@
-//! BranchAndBound and bound.
+//! Branch and bound.
 
 use super::DevicePlacement;
 use super::problem::{Pair, PlacementGraph, difference, later, sum};
 use crate::{Result, Stop};
 
-/// What is no more than this part shorter is not looked for.
+/// Relative improvement below which a shorter placement is not searched for.
 pub(super) const SAME: f64 = 1e-12;
-/// How often the search asks whether it shall stop.
+/// Number of branches between checks of the stop switch.
 const STOP_EVERY: u64 = 1 << 14;
 
-/// What each operation holds, and what each device can.
+/// Memory of each operation, and of a device.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryLimit {
     pub(super) bytes: Vec<u64>,
@@ -27,24 +27,25 @@ impl MemoryLimit {
     }
 }
 
-/// Places the operations of a structure, the first of which is on device 0, in the order in which their forward steps begin.
+/// A search for the shortest placement of a graph's operations, the first of which is on device 0.
+/// Operations are placed in the order in which their forward steps start.
 pub(super) struct BranchAndBound<'s> {
     structure: &'s PlacementGraph,
     devices: usize,
     memory: Option<&'s MemoryLimit>,
     tails: Vec<Pair>,
-    /// The time of the only operation that nothing reads from, which all others come before; 0 where there are several.
+    /// Durations of the only operation without consumers, if all others precede it; otherwise 0.
     last: Pair,
     state: State,
     best: DevicePlacement,
-    /// The least bound of branches that were left for want of time.
+    /// Minimum bound of the branches that were pruned by the work limit.
     pruned_bound_us: f64,
     nodes: u64,
     most_nodes: u64,
     stop: &'s Stop,
 }
 
-/// What is placed so far.
+/// A partial placement.
 #[derive(Debug, Default)]
 struct State {
     placed: Vec<usize>,
@@ -54,17 +55,17 @@ struct State {
     ready: Vec<usize>,
     free: Vec<Pair>,
     held: Vec<u64>,
-    /// How many of the devices have an operation: the others are alike.
+    /// Number of devices with an operation. The others are interchangeable.
     used: usize,
-    /// When the forward step that was placed last begins.
+    /// Start of the forward step that was placed last.
     begun: f64,
-    /// By pass: the longest way over what is placed.
+    /// By pass: the longest path over the placed operations.
     longest: Pair,
     /// By pass: the work that is not placed.
     work: Pair,
 }
 
-/// An operation that may be placed next.
+/// An operation and a device that can be placed next.
 #[derive(Debug, Clone, Copy)]
 struct Child {
     operation: usize,
@@ -75,7 +76,7 @@ struct Child {
 }
 
 impl<'s> BranchAndBound<'s> {
-    /// From a known answer.
+    /// Creates a search that starts from a known placement.
     pub(super) fn new(
         structure: &'s PlacementGraph,
         devices: usize,
@@ -114,11 +115,11 @@ impl<'s> BranchAndBound<'s> {
         }
     }
 
-    /// Searches, and gives the best that is known then with what bounds it.
+    /// Runs the search. Returns the best placement with its lower bound.
     pub(super) fn solve(mut self) -> Result<DevicePlacement> {
         let sources = (0..self.structure.len()).filter(|&one| self.structure.producers[one].is_empty());
         self.state.ready = sources.collect();
-        // Depth first, as deep as there are operations.
+        // Depth first; the depth is the number of operations.
         let mut levels = vec![Level { children: self.enter()?, placed: None }];
         while let Some(level) = levels.last_mut() {
             if let Some((child, undo)) = level.placed.take() {
@@ -135,7 +136,8 @@ impl<'s> BranchAndBound<'s> {
         Ok(DevicePlacement { lower_bound_us, ..self.best })
     }
 
-    /// What may be placed next, the most promising first; nothing where all is placed, which may be the best so far.
+    /// Returns the children of the current placement, most promising first. A complete placement
+    /// has none and becomes the best one if it is shorter.
     fn enter(&mut self) -> Result<std::vec::IntoIter<Child>> {
         if self.nodes % STOP_EVERY == 0 {
             self.stop.check()?;
@@ -157,7 +159,8 @@ impl<'s> BranchAndBound<'s> {
         Ok(children.into_iter())
     }
 
-    /// Whether it may lead to something shorter, and there are branches left to look at. If not, neither are those after it.
+    /// Returns whether a child can be shorter than the best placement and the work limit allows it.
+    /// If not, neither can the children after it.
     fn can_improve(&mut self, child: &Child) -> bool {
         if child.bound_us >= self.best.makespan_us * (1.0 - SAME) {
             return false;
@@ -169,13 +172,14 @@ impl<'s> BranchAndBound<'s> {
         is_left
     }
 
-    /// Every way to place an operation next that begins no earlier than the one before, and has room.
+    /// Returns all ways to place an operation next that start no earlier than the one before and
+    /// are within the memory limit.
     fn children(&self) -> Vec<Child> {
         let state = &self.state;
         let mut children = Vec::new();
         let before = state.order.last().map(|&last| (last, state.placed[last]));
         for &operation in &state.ready {
-            // The first operation is on the first device. Devices without any are alike.
+            // The first operation is on the first device. Unused devices are interchangeable.
             let within = (state.used + 1).min(self.devices);
             for device in 0..within {
                 let has_room = |memory: &MemoryLimit| {
@@ -189,7 +193,8 @@ impl<'s> BranchAndBound<'s> {
                 if begin[0] < state.begun {
                     continue;
                 }
-                // Of two that begin at the same time on different devices, the smaller comes first.
+                // Of two that start at the same time on different devices, the one with the smaller
+                // index comes first.
                 if let Some((last, on)) = before {
                     let is_long = self.structure.times[last][0] > 0.0;
                     if begin[0] <= state.begun && on != device && is_long && operation < last {
@@ -215,7 +220,8 @@ impl<'s> BranchAndBound<'s> {
         begin
     }
 
-    /// What no answer is shorter than that goes on from here: the longest way over what is placed, or the work that is left, evenly.
+    /// Lower bound on the makespan of any completion: the larger of the critical path and the
+    /// remaining work divided by the number of devices.
     fn bound(&self, operation: usize, device: usize, end: Pair) -> f64 {
         let state = &self.state;
         let is_last = state.order.len() + 1 == self.structure.len();
@@ -280,13 +286,13 @@ impl<'s> BranchAndBound<'s> {
     }
 }
 
-/// What is still to be tried after some operations, and what is being tried.
+/// The remaining children at some depth, and the current one.
 struct Level {
     children: std::vec::IntoIter<Child>,
     placed: Option<(Child, SavedState)>,
 }
 
-/// What was there before an operation was placed.
+/// The state before an operation was placed.
 struct SavedState {
     free: Pair,
     used: usize,

@@ -1,4 +1,4 @@
-//! The whole search.
+//! The search over numbers of devices.
 
 use super::DevicePlacement;
 use super::branch::{BranchAndBound, MemoryLimit, SAME};
@@ -7,55 +7,57 @@ use super::repair::{assign_device_names, repaired};
 use super::segment::Segment;
 use crate::{Error, Result, Stop};
 
-/// With so many branches a segment is searched at first.
+/// Initial work limit of a segment, in branches.
 const FIRST_BRANCHES: u64 = 1 << 12;
 
-/// How long to search.
+/// Options of the search for placements.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlacementSearch {
-    /// How many branches are looked at, at most, with each number of devices: some million a second.
+    /// Maximum number of branches for each number of devices. A core evaluates some million per
+    /// second.
     pub branches: u64,
-    /// The search ends where no answer is shorter by more than this part.
+    /// Relative tolerance: the search ends once no placement can be shorter by more.
     pub tolerance: f64,
-    /// IterationEnds the search early, without an answer.
+    /// Stops the search early, with an error.
     pub stop: Stop,
 }
 
 impl Default for PlacementSearch {
-    /// 20 million branches, and exact.
+    /// 20 million branches, without tolerance.
     fn default() -> Self {
         Self { branches: 20_000_000, tolerance: 0.0, stop: Stop::default() }
     }
 }
 
 impl PlacementSearch {
-    /// Sets how many branches are looked at.
+    /// Sets the maximum number of branches.
     #[must_use]
     pub fn with_branches(self, branches: u64) -> Self {
         Self { branches, ..self }
     }
 
-    /// Sets by which part an answer may be longer than the shortest.
+    /// Sets the relative tolerance.
     #[must_use]
     pub fn with_tolerance(self, tolerance: f64) -> Self {
         Self { tolerance, ..self }
     }
 
-    /// Sets what ends the search early.
+    /// Sets the switch that stops the search.
     #[must_use]
     pub fn with_stop(self, stop: Stop) -> Self {
         Self { stop, ..self }
     }
 }
 
-/// Searches for the placement with the shortest makespan: see [how](super). The same problem has the same answer, and
-/// with more devices, or more branches, it is never longer. Exponential at worst in the operations of a segment, as far as
-/// [`PlacementSearch::branches`] allow; [`DevicePlacement::gap`] says what is left open.
+/// Searches for the placement with the minimum makespan: see [the method](super). The same problem
+/// gives the same result, which is never longer with more devices or branches. Exponential at worst
+/// in the operations of a segment, up to [`PlacementSearch::branches`]; [`DevicePlacement::gap`]
+/// bounds the distance to the optimum.
 ///
 /// # Errors
-/// What [`PlacementProblem::validate`] reports, [`Error::MemoryExceeded`] where nothing that was met keeps the limit on memory, and
-/// [`Error::Stopped`].
+/// Those of [`PlacementProblem::validate`], [`Error::MemoryExceeded`] if no placement within the
+/// memory limit is found, and [`Error::Stopped`].
 pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<DevicePlacement> {
     let structure = problem.structure()?;
     let mut climb = DeviceSearch::new(problem, &structure, search);
@@ -70,8 +72,8 @@ pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<Dev
     })
 }
 
-/// What [`place`] finds with one device, with two, and so on, as far as more of them are of use; `None` where nothing that was met
-/// keeps the limit on memory.
+/// Returns the placements that [`place`] finds with one device, two and so on, as long as more are
+/// useful. `None` if none within the memory limit is found.
 pub(crate) fn place_on_each(
     problem: &PlacementProblem,
     search: &PlacementSearch,
@@ -86,14 +88,15 @@ pub(crate) fn place_on_each(
     Ok(found)
 }
 
-/// From one device to all.
+/// The search from one device to all.
 struct DeviceSearch<'p> {
     problem: &'p PlacementProblem,
     structure: &'p PlacementGraph,
     search: &'p PlacementSearch,
     memory: Option<MemoryLimit>,
     best: Option<DevicePlacement>,
-    /// Where nothing has room: what the fullest device would hold at least, and for which operations.
+    /// If no placement is within the memory limit: the minimum memory of the fullest device, and
+    /// its operations.
     closest: (u64, Vec<(String, u64)>),
 }
 
@@ -108,12 +111,12 @@ impl<'p> DeviceSearch<'p> {
         Self { problem, structure, search, memory, best: None, closest: (u64::MAX, Vec::new()) }
     }
 
-    /// More devices than operations are of no use.
+    /// Returns the number of devices, at most the number of operations.
     fn max_devices(&self) -> usize {
         self.problem.devices.min(self.structure.len())
     }
 
-    /// On so many devices, after one less.
+    /// Searches with one device more than before.
     fn step(&mut self, devices: usize) -> Result<()> {
         let found = place_on(self.structure, devices, self.memory.as_ref(), self.best.as_ref(), self.search)?;
         if let Some(memory) = &self.memory {
@@ -134,7 +137,7 @@ impl<'p> DeviceSearch<'p> {
     }
 }
 
-/// What a device holds, the largest first.
+/// Returns the operations of a device with their memory, in descending order.
 fn held_on(problem: &PlacementProblem, placed: &[usize], device: usize) -> Vec<(String, u64)> {
     let operations = problem.operations.iter().zip(placed).filter(|&(_, &on)| on == device);
     let mut held: Vec<(String, u64)> =
@@ -143,7 +146,8 @@ fn held_on(problem: &PlacementProblem, placed: &[usize], device: usize) -> Vec<(
     held
 }
 
-/// On so many devices, from what is known with one less. What it finds may exceed the memory where nothing is known to keep it.
+/// Searches with `devices` devices, starting from the result with one less. The result can exceed
+/// the memory limit if none within it is known.
 fn place_on(
     structure: &PlacementGraph,
     devices: usize,
@@ -153,7 +157,7 @@ fn place_on(
 ) -> Result<DevicePlacement> {
     let mut segments = Segment::all(structure, devices);
     let mut left = search.branches;
-    // The segment that may gain most first, until little is to be gained, or all is searched.
+    // The segment with the largest gap first, until the tolerance or the work limit is reached.
     loop {
         let makespan_us: f64 = segments.iter().map(|segment| segment.solved.makespan_us).sum();
         let gap_us: f64 = segments.iter().map(Segment::gap_us).sum();
@@ -173,7 +177,7 @@ fn place_on(
     if memory.fullest(&joined.devices, devices).1 <= memory.limit {
         return Ok(joined);
     }
-    // As a whole, from the best that keeps the limit.
+    // The problem as a whole, starting from the best placement within the limit.
     let repaired = repaired(structure, devices, memory, &joined);
     let keeps = |one: &DevicePlacement| memory.fullest(&one.devices, devices).1 <= memory.limit;
     let known = fewer.into_iter().chain(&repaired).filter(|one| keeps(one));

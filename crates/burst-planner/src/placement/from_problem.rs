@@ -1,16 +1,18 @@
-//! Placements of the nodes of a training problem.
+//! Placement problems from planning problems.
 
 use super::DevicePlacement;
 use super::problem::{Operation, PlacementProblem};
 use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, ShardSize};
 
 impl PlacementProblem {
-    /// The nodes of a training problem on one GPU each, of so many. Moving takes what it takes at least between any two GPUs,
-    /// and the optimiser's steps are left out, so that no arrangement of nodes on one GPU each takes less than what the placement is
-    /// bounded by. But a node that uses the parameters of another one begins after it here, which it need not on another GPU.
+    /// Builds the placement of a planning problem's nodes on one GPU each, of `devices`. Transfers
+    /// take their minimum between any two GPUs, and updates are left out, so the placement's lower
+    /// bound also bounds every arrangement with one GPU per node. A node that uses another node's
+    /// parameters starts after it here, which it need not on another GPU.
     ///
     /// # Errors
-    /// What [`PlanProblem::validate`] reports, and [`Error::NoTimes`] for a node that has no times for one GPU.
+    /// Those of [`PlanProblem::validate`], and [`Error::NoTimes`] for a node without times for one
+    /// GPU.
     pub fn from_problem(problem: &PlanProblem, costs: &dyn CostModel, devices: usize) -> Result<Self> {
         problem.validate()?;
         let structure = crate::problem::ProblemGraph::new(problem)?;
@@ -39,7 +41,7 @@ impl PlacementProblem {
 }
 
 impl DevicePlacement {
-    /// Each node on the rank of its device.
+    /// Returns the arrangement of each node on the rank of its device.
     #[must_use]
     pub fn arrangement(&self) -> Arrangement {
         let ranks = self.devices.iter().map(|&device| vec![device]).collect();

@@ -4,21 +4,22 @@ use super::DevicePlacement;
 use super::problem::{Operation, PlacementEdge, PlacementProblem};
 use crate::{NodeId, Result};
 
-/// A problem some of whose operations are one: see [`PlacementProblem::joined`].
+/// A problem in which several operations are joined to one: see [`PlacementProblem::joined`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Joined {
-    /// The smaller problem. Its operations have the names of the first that they stand for.
+    /// The smaller problem. Operations have the name of the first one that they stand for.
     pub problem: PlacementProblem,
     /// By operation of the smaller problem: those of the larger one, in order.
     pub parts: Vec<Vec<NodeId>>,
 }
 
 impl PlacementProblem {
-    /// Joins operations with the one whose output they read, as a normalisation and an activation with the convolution before them:
-    /// each for which `joins` says so, if it reads one output alone and no other operation reads that. O(operations + edges).
+    /// Joins operations with the one whose output they read, such as a normalization and an
+    /// activation with the convolution before them. An operation is joined if `joins` returns true
+    /// for it, it reads one output only, and no other operation reads that. O(operations + edges).
     ///
     /// # Errors
-    /// What [`validate`](Self::validate) reports.
+    /// Those of [`validate`](Self::validate).
     pub fn joined(&self, mut joins: impl FnMut(NodeId) -> bool) -> Result<Joined> {
         let structure = self.structure()?;
         let mut parts: Vec<Vec<NodeId>> = Vec::new();
@@ -57,8 +58,8 @@ impl PlacementProblem {
 }
 
 impl Joined {
-    /// The placement of the larger problem that one of the smaller stands for. Its bound holds for placements that keep joined operations
-    /// together.
+    /// Returns the placement of the larger problem. Its lower bound holds for placements that keep
+    /// joined operations together.
     #[must_use]
     pub fn expanded(&self, placement: &DevicePlacement) -> DevicePlacement {
         let operations = self.parts.iter().map(Vec::len).sum();

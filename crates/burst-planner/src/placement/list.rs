@@ -1,15 +1,16 @@
-//! List scheduling: the first answer, and what better ones are compared with.
+//! List scheduling, for the initial placement.
 
 use super::DevicePlacement;
 use super::problem::{PlacementGraph, PlacementProblem, later, sum};
 use crate::Result;
 
-/// Places operations one after another, of those that could begin the one with the longest way to the end, on the device where it
-/// ends first, both passes counted (list scheduling: R. Graham, Bell System Technical Journal 45, 1966). It does not look at memory.
-/// O(operations^2 x devices + edges x devices).
+/// Places operations one after another: of those that are ready the one with the longest path to
+/// the end, on the device where it ends first, counting both passes (list scheduling: R. Graham,
+/// Bell System Technical Journal 45, 1966). It ignores the memory limit. O(operations^2 x devices +
+/// edges x devices).
 ///
 /// # Errors
-/// What [`PlacementProblem::validate`] reports.
+/// Those of [`PlacementProblem::validate`].
 pub fn list_schedule(problem: &PlacementProblem) -> Result<DevicePlacement> {
     let structure = problem.structure()?;
     let (devices, order) = schedule(&structure, problem.devices);
@@ -18,7 +19,7 @@ pub fn list_schedule(problem: &PlacementProblem) -> Result<DevicePlacement> {
     Ok(DevicePlacement { devices, order, makespan_us, lower_bound_us })
 }
 
-/// Devices and an order.
+/// Returns the device of each operation, and an order.
 pub(super) fn schedule(structure: &PlacementGraph, devices: usize) -> (Vec<usize>, Vec<usize>) {
     let count = structure.len();
     let tails = structure.tails();

@@ -1,32 +1,37 @@
-//! Placing the operations of a network on a few devices, one device each, so that an iteration of one worker is shortest.
+//! Placement of operations on a few devices, one device each, with the shortest iteration of a
+//! worker.
 //!
-//! This is what a worker of several GPUs does where its network has branches: the operations of an iteration are divided among the
-//! devices, and each runs as a whole on one of them (model parallelism; `DLPlacer` in S. Pal et al., ["Optimizing Multi-GPU
-//! Parallelization Strategies for Deep Learning Training"](https://arxiv.org/abs/1907.13257), IEEE Micro 39(5), 2019, of which only the
-//! abstract was at hand).
+//! A worker of several GPUs whose network has branches divides the operations of an iteration among
+//! its devices; each operation runs as a whole on one of them (model parallelism; `DLPlacer` in S.
+//! Pal et al., ["Optimizing Multi-GPU Parallelization Strategies for Deep Learning
+//! Training"](https://arxiv.org/abs/1907.13257), IEEE Micro 39(5), 2019, of which only the abstract
+//! was available).
 //!
 //! # The model
 //!
-//! A device runs one operation at a time, in an order of its own. An operation begins when its device is free and its inputs are there:
-//! one from another device once it has been moved, beside what devices compute. When the forward pass has ended, the
-//! backward pass runs the operations of each device in reverse order, gradients moving the other way. So the time of both passes,
-//! [`PlacementProblem::makespan_us`], is the sum of two longest paths.
+//! A device runs one operation at a time. An operation starts when its device is free and its
+//! inputs are available. An input from another device is available once it has been moved, which
+//! does not occupy the devices. After the forward pass, the backward pass runs the operations of
+//! each device in reverse order, and gradients move in the opposite direction. So the duration of
+//! both passes, [`PlacementProblem::makespan_us`], is the sum of two longest paths.
 //!
-//! Devices are alike, and so are the links between any two. Nothing is moved twice to the same device, nothing waits for a link: the
-//! time of a program ([`crate::program`]), in which transfers to and from a rank wait for each other, is at least this one. Searches by
-//! that time take placements as proposals.
+//! Devices are alike, and so are the links between any two. An output is moved once to each device,
+//! and transfers do not wait for each other. In the [program of a plan](crate#the-time-of-a-plan)
+//! they do, so its time is at least the makespan. The planner's search uses placements as initial
+//! arrangements.
 //!
-//! # How it is searched
+//! # Method
 //!
-//! 1. An operation that all others come before or after cuts the problem, where no edge leads past it: makespans of the
-//!    segments add up ([`cuts`]).
-//! 2. Operations that run one after another anyway can be [joined](PlacementProblem::joined) before.
-//! 3. Each segment is placed by list scheduling, then exactly by branch and bound: operations are placed in the order in which they begin,
-//!    on one of the devices in use or the next one. A branch is left when what is placed, the longest way on from there,
-//!    or the work that is left say that it cannot be shorter. Forward and backward pass are bounded apart.
-//! 4. Where memory is limited, segments take the names of devices that leave most room. If that is not enough, the problem is searched as a
-//!    whole, from what a repair of that answer comes to.
-//! 5. The search climbs from one device to all: more are never slower.
+//! 1. An operation that all others precede or follow, and that no edge passes, cuts the problem:
+//!    the makespan is the sum over the segments ([`cuts`]).
+//! 2. Operations that run one after another can be [joined](PlacementProblem::joined) beforehand.
+//! 3. Each segment is placed by list scheduling, then by branch and bound: operations are placed in
+//!    the order in which they start, on one of the devices in use or the next one. A branch is
+//!    pruned if the critical path or the remaining work exceeds the best makespan. Forward and
+//!    backward pass are bounded separately.
+//! 4. With a memory limit, the devices of segments are matched to balance memory. If that is not
+//!    enough, the problem is searched as a whole, starting from a repaired placement.
+//! 5. The search goes from one device to all: more devices are never slower.
 //!
 //! ```
 //! use burst_planner::placement::{Operation, PlacementProblem, PlacementSearch, list_schedule, place};
@@ -63,22 +68,23 @@ pub use list::list_schedule;
 pub use problem::{Operation, PlacementEdge, PlacementProblem};
 pub use segment::cuts;
 
-/// Which device each operation runs on, and when.
+/// A device for each operation, and an order.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DevicePlacement {
     /// By operation: its device.
     pub devices: Vec<usize>,
-    /// All operations, producers first. Each device runs its own in this order, and in reverse in the backward pass.
+    /// All operations, producers first. Each device runs its operations in this order, and in
+    /// reverse in the backward pass.
     pub order: Vec<usize>,
-    /// Both passes, microseconds: see [`PlacementProblem::makespan_us`].
+    /// Duration of both passes, microseconds: see [`PlacementProblem::makespan_us`].
     pub makespan_us: f64,
-    /// No placement takes less, microseconds.
+    /// Lower bound of the makespan of any placement, microseconds.
     pub lower_bound_us: f64,
 }
 
 impl DevicePlacement {
-    /// By how much, relatively, the makespan is above the lower bound.
+    /// Returns how far the makespan is above the lower bound, relatively.
     #[must_use]
     pub fn gap(&self) -> f64 {
         if self.lower_bound_us > 0.0 { (self.makespan_us / self.lower_bound_us - 1.0).max(0.0) } else { 0.0 }

@@ -1,9 +1,10 @@
-//! The longest ways through a problem.
+//! Longest paths through a placement problem.
 
 use super::problem::{Pair, PlacementGraph, later, sum};
 
 impl PlacementGraph {
-    /// By operation and pass: the longest way from its end to the end of all, whichever devices operations are on.
+    /// Returns by operation and pass the longest path from its end to the end of the pass, on any
+    /// devices.
     pub(super) fn tails(&self) -> Vec<Pair> {
         let mut tails = vec![[0.0; 2]; self.len()];
         for &operation in self.order.iter().rev() {
@@ -14,7 +15,8 @@ impl PlacementGraph {
         tails
     }
 
-    /// What no placement on so many devices takes less than: in each pass the longest way, or an even part of all work.
+    /// Returns a lower bound of the makespan: in each pass, the larger of the longest path and the
+    /// work divided by the number of devices.
     pub(super) fn simple_bound_us(&self, devices: usize) -> f64 {
         let tails = self.tails();
         let ways = (0..self.len()).map(|operation| sum(self.times[operation], tails[operation]));

@@ -1,21 +1,21 @@
-//! What is placed.
+//! Placement problems.
 
 use std::collections::HashMap;
 
 use crate::problem::topological;
 use crate::{Error, NodeId, Result};
 
-/// The operations of one iteration on one worker, and the devices that it has.
+/// The operations of one iteration on one worker, and its devices.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlacementProblem {
-    /// How many devices there are: `0..devices`.
+    /// Number of devices: `0..devices`.
     pub devices: usize,
-    /// What is placed.
+    /// The operations to place.
     pub operations: Vec<Operation>,
-    /// Which operation uses the output of which. No cycle, no pair twice.
+    /// Producers and consumers. Acyclic, without duplicates.
     pub edges: Vec<PlacementEdge>,
-    /// What a device can hold, bytes; `None` is as much as there is.
+    /// Memory of a device, bytes; `None` is unlimited.
     pub memory_limit_bytes: Option<u64>,
 }
 
@@ -23,13 +23,13 @@ pub struct PlacementProblem {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Operation {
-    /// A name, unique in the problem.
+    /// Name, unique in the problem.
     pub name: String,
-    /// Its forward step, microseconds.
+    /// Duration of the forward step, microseconds.
     pub forward_us: f64,
-    /// Its backward step, microseconds.
+    /// Duration of the backward step, microseconds.
     pub backward_us: f64,
-    /// What its device holds for it, bytes.
+    /// Memory on its device, bytes.
     pub memory_bytes: u64,
 }
 
@@ -41,20 +41,20 @@ pub struct PlacementEdge {
     pub from: NodeId,
     /// The consumer.
     pub to: NodeId,
-    /// Moving the output to the consumer's device, if that is another one, microseconds.
+    /// Duration of moving the output to another device, microseconds.
     pub forward_us: f64,
-    /// Moving its gradient back, microseconds.
+    /// Duration of moving its gradient back, microseconds.
     pub backward_us: f64,
 }
 
 impl Operation {
-    /// An operation that holds nothing.
+    /// Creates an operation that needs no memory.
     #[must_use]
     pub fn new(name: impl Into<String>, forward_us: f64, backward_us: f64) -> Self {
         Self { name: name.into(), forward_us, backward_us, memory_bytes: 0 }
     }
 
-    /// Sets what its device holds for it.
+    /// Sets the memory on its device.
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
         Self { memory_bytes, ..self }
@@ -62,42 +62,46 @@ impl Operation {
 }
 
 impl PlacementProblem {
-    /// A problem without operations.
+    /// Creates a problem without operations.
     #[must_use]
     pub fn new(devices: usize) -> Self {
         Self { devices, operations: Vec::new(), edges: Vec::new(), memory_limit_bytes: None }
     }
 
-    /// Sets what a device can hold.
+    /// Sets the memory of a device.
     #[must_use]
     pub fn with_memory_limit(self, memory_limit_bytes: u64) -> Self {
         Self { memory_limit_bytes: Some(memory_limit_bytes), ..self }
     }
 
-    /// Adds an operation.
+    /// Adds an operation and returns its index.
     pub fn add(&mut self, operation: Operation) -> NodeId {
         self.operations.push(operation);
         NodeId(self.operations.len() - 1)
     }
 
-    /// Lets an operation read the output of another one; moving it to another device takes so many microseconds, and moving its gradient
-    /// back.
+    /// Adds an edge with the durations of moving the output to another device, and its gradient
+    /// back, microseconds.
     pub fn connect(&mut self, from: NodeId, to: NodeId, forward_us: f64, backward_us: f64) {
         self.edges.push(PlacementEdge { from, to, forward_us, backward_us });
     }
 
-    /// Checks that it is well formed. Time linear in its size.
+    /// Checks the problem. Linear time.
     ///
     /// # Errors
-    /// No device, no operations, a name twice, a time that is negative or not finite, an edge to nowhere, to itself or twice, a cycle.
+    /// An error if there is no device or operation, a name is used twice, a time is negative or not
+    /// finite, an edge refers to a missing operation, to itself or is a duplicate, or the edges
+    /// form a cycle.
     pub fn validate(&self) -> Result<()> {
         self.structure().map(|_| ())
     }
 
-    /// The time of both passes by a placement, microseconds: see [the model](super). O(operations + edges).
+    /// Returns the duration of both passes, microseconds: see [the model](super). O(operations +
+    /// edges).
     ///
     /// # Errors
-    /// What [`validate`](Self::validate) reports, and [`Error::BadArrangement`] for devices or an order that do not fit.
+    /// Those of [`validate`](Self::validate), and [`Error::BadArrangement`] if the devices or the
+    /// order do not fit.
     pub fn makespan_us(&self, devices: &[usize], order: &[usize]) -> Result<f64> {
         let structure = self.structure()?;
         structure.check(self, devices, order)?;
@@ -167,18 +171,19 @@ fn check_times(place: impl Fn() -> String, times: [(&'static str, f64); 2]) -> R
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbour {
     pub(super) operation: usize,
-    /// What moving takes, forward and backward.
+    /// Duration of the transfer, forward and backward.
     pub(super) moved: Pair,
 }
 
 impl Neighbour {
-    /// When its output is there in each pass, once it has ended, and may have to be moved.
+    /// Returns the time when the output is available in each pass, given its ends and whether it is
+    /// moved.
     pub(super) fn arrives(&self, ends: Pair, is_moved: bool) -> Pair {
         if is_moved { sum(ends, self.moved) } else { ends }
     }
 }
 
-/// One for each pass: forward and backward.
+/// A value for each pass: forward and backward.
 pub(super) type Pair = [f64; 2];
 
 pub(super) fn sum(a: Pair, b: Pair) -> Pair {
@@ -189,18 +194,18 @@ pub(super) fn difference(a: Pair, b: Pair) -> Pair {
     [a[0] - b[0], a[1] - b[1]]
 }
 
-/// Of two moments the later one, in each pass.
+/// Returns the later of two times, in each pass.
 pub(super) fn later(a: Pair, b: Pair) -> Pair {
     [a[0].max(b[0]), a[1].max(b[1])]
 }
 
-/// A valid problem by its operations.
+/// A valid problem, indexed by operation.
 #[derive(Debug, Clone)]
 pub(super) struct PlacementGraph {
     pub(super) times: Vec<Pair>,
     pub(super) producers: Vec<Vec<Neighbour>>,
     pub(super) consumers: Vec<Vec<Neighbour>>,
-    /// Producers first, else the smaller index first.
+    /// Topological order, then by index.
     pub(super) order: Vec<usize>,
 }
 
@@ -242,7 +247,7 @@ impl PlacementGraph {
         Ok(())
     }
 
-    /// Both passes by devices and an order that are valid.
+    /// Returns the duration of both passes for valid devices and a valid order.
     pub(super) fn makespan_us(&self, devices: &[usize], order: &[usize]) -> f64 {
         let most = devices.iter().max().map_or(0, |&device| device + 1);
         let mut free: Vec<Pair> = vec![[0.0; 2]; most];

@@ -1,12 +1,13 @@
-//! Room on every device.
+//! Placements within the memory limit.
 
 use super::DevicePlacement;
 use super::branch::MemoryLimit;
 use super::problem::PlacementGraph;
 use super::segment::Segment;
 
-/// Joins the answers of segments. Devices are alike, so those of each segment may have any names, but for the device of the cut that it
-/// begins with: those that hold most there get the names of devices that hold least so far.
+/// Joins the placements of segments. Devices are interchangeable within each segment, except the
+/// device of the cut that it starts with: those with most memory in the segment are mapped to
+/// devices with least memory so far.
 pub(super) fn assign_device_names(
     segments: &[Segment],
     operations: usize,
@@ -51,9 +52,9 @@ pub(super) fn assign_device_names(
     (placed, order)
 }
 
-/// Moves operations off devices that hold too much, each time the one that lengthens the iteration least for what it frees, then
-/// operations to where the iteration gets shorter, as long as there is room; `None` where room is not found. O(operations^2 x
-/// devices) evaluations at most.
+/// Moves operations off devices above the limit, each time the one with the smallest increase of
+/// the makespan per byte, and then operations whose move shortens the iteration, within the limit.
+/// Returns `None` if the limit cannot be kept. O(operations^2 x devices) evaluations at most.
 pub(super) fn repaired(
     structure: &PlacementGraph,
     devices: usize,

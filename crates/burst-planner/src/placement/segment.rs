@@ -1,4 +1,4 @@
-//! Segments between operations that all others come before or after.
+//! Segments between cuts: operations that all others precede or follow.
 
 use super::DevicePlacement;
 use super::branch::BranchAndBound;
@@ -6,24 +6,24 @@ use super::list::schedule;
 use super::problem::{Neighbour, PlacementGraph, PlacementProblem};
 use crate::{NodeId, Result, Stop};
 
-/// The operations that every other one comes before or after, and that no edge leads past, in order: makespans between them add up.
-/// O(operations + edges).
+/// Returns the operations that all others precede or follow and that no edge passes, in order. The
+/// makespan is the sum over the segments between them. O(operations + edges).
 ///
 /// # Errors
-/// What [`PlacementProblem::validate`] reports.
+/// Those of [`PlacementProblem::validate`].
 pub fn cuts(problem: &PlacementProblem) -> Result<Vec<NodeId>> {
     let structure = problem.structure()?;
     Ok(cut_places(&structure).into_iter().map(|place| NodeId(structure.order[place])).collect())
 }
 
-/// Places in the order.
+/// Returns their places in the order.
 pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
     let count = structure.len();
     let mut place_of = vec![0; count];
     for (place, &operation) in structure.order.iter().enumerate() {
         place_of[operation] = place;
     }
-    // How far the edges of what comes before lead, and whether all of it leads somewhere.
+    // The farthest end of edges from before, and the number of operations without consumers.
     let (mut farthest, mut dead_ends) = (0, 0);
     let mut from_before = Vec::with_capacity(count);
     for (place, &operation) in structure.order.iter().enumerate() {
@@ -32,7 +32,7 @@ pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
         dead_ends += usize::from(consumers.is_empty());
         farthest = consumers.iter().map(|consumer| place_of[consumer.operation]).fold(farthest, usize::max);
     }
-    // The same the other way: what comes after has a producer.
+    // In the other direction: operations after it have a producer.
     let mut sources_after = 0;
     let mut cuts = Vec::new();
     for (place, &operation) in structure.order.iter().enumerate().rev() {
@@ -45,19 +45,20 @@ pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
     cuts
 }
 
-/// The operations after one cut up to the next, with the cut before them as their first, which takes no time and is on device 0.
+/// The operations from one cut to the next. The cut before them is their first operation, with
+/// duration 0 on device 0.
 pub(super) struct Segment {
     structure: PlacementGraph,
-    /// By operation of the segment but the first: its number in the problem.
+    /// By operation of the segment, without the first one: its index in the problem.
     pub(super) operations: Vec<usize>,
-    /// Whether the segment ends in a cut: its last operation.
+    /// Whether the segment ends in a cut, its last operation.
     pub(super) ends_in_cut: bool,
     pub(super) solved: DevicePlacement,
     nodes: u64,
 }
 
 impl Segment {
-    /// All segments of a problem, each by list scheduling.
+    /// Returns all segments of a problem, placed by list scheduling.
     pub(super) fn all(structure: &PlacementGraph, devices: usize) -> Vec<Self> {
         let mut segments = Vec::new();
         let mut begin = 0;
@@ -107,12 +108,12 @@ impl Segment {
         Self { structure, operations, ends_in_cut, solved, nodes: 0 }
     }
 
-    /// By how much its answer may be too long, microseconds.
+    /// Returns the maximum distance of its makespan from the optimum, microseconds.
     pub(super) fn gap_us(&self) -> f64 {
         self.solved.makespan_us - self.solved.lower_bound_us
     }
 
-    /// Searches with four times as many branches as before, at most `most`, and gives how many that are.
+    /// Searches with four times as many branches as before, at most `most`. Returns their number.
     pub(super) fn refine(&mut self, devices: usize, first: u64, most: u64, stop: &Stop) -> Result<u64> {
         self.nodes = (4 * self.nodes).max(first).min(most);
         let before = self.solved.clone();

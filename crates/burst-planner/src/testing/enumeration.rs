@@ -1,23 +1,24 @@
-//! The best of all arrangements on ascending lists of ranks.
+//! The optimum over all arrangements on ascending lists of ranks.
 
 use super::problems::next_in_order;
 use crate::{
     Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem, Result, ShardSize, TableCosts,
 };
 
-/// The best arrangements of a small problem.
+/// The Pareto-optimal arrangements of a small problem.
 #[derive(Debug, Clone)]
 pub struct Enumeration {
-    /// By rising iteration time and falling GPU time: nothing is at least as good as one of them in both and better in one.
+    /// In ascending order of iteration time and descending order of GPU time.
     pub plans: Vec<Plan>,
-    /// The time of everything on one GPU, microseconds.
+    /// Time on one GPU, microseconds.
     pub single_gpu_us: f64,
-    /// How many arrangements were evaluated.
+    /// Number of evaluated arrangements.
     pub evaluations: u64,
 }
 
 impl Enumeration {
-    /// The fastest arrangement whose amplification is at most `limit`, at 1e-9 relative.
+    /// Returns the fastest arrangement whose amplification is at most `limit`, with a relative
+    /// tolerance of 1e-9.
     #[must_use]
     pub fn fastest_within(&self, limit: f64) -> Option<&Plan> {
         let budget_us = limit * self.single_gpu_us * (1.0 + 1e-9);
@@ -25,16 +26,18 @@ impl Enumeration {
     }
 }
 
-/// Evaluates every arrangement on ascending lists of ranks: all sets that nodes have GPU counts for, and all orders. In another
-/// order of a list, each rank has other samples, and perhaps the smaller share, which can be faster: that is not tried. A second or so for 6
-/// nodes on 3 GPUs or 5 nodes on 4, and exponential in both.
+/// Evaluates every arrangement on ascending lists of ranks: all sets with the nodes' GPU counts,
+/// and all orders. Lists in other orders are not tried, although they can be faster: ranks then
+/// have other samples, and perhaps the smaller shard. About a second for 6 nodes on 3 GPUs or 5
+/// nodes on 4; exponential in both.
 ///
-/// Where the problem has a limit on memory, what does not keep it is left out. Two more things are, as they cannot matter. Costs do not depend on which ranks there are: unless parameters are
-/// shared, of those that the nodes before have treated alike, a node takes the first ones. And sets of ranks whose nodes compute
-/// for longer than an arrangement that is already known takes are not looked at in every order.
+/// Arrangements above the memory limit are left out. Two kinds of redundant ones are, too. Costs do
+/// not depend on which ranks are used: unless parameters are shared, a node uses the first of the
+/// ranks that the nodes before treat alike. And sets of ranks whose computing takes longer than a
+/// known arrangement are not tried in every order.
 ///
 /// # Errors
-/// What [`Evaluator::new`] and [`Evaluator::single_gpu_us`] report.
+/// Those of [`Evaluator::new`] and [`Evaluator::single_gpu_us`].
 pub fn best_by_enumeration(problem: &PlanProblem, costs: &TableCosts) -> Result<Enumeration> {
     let evaluator = Evaluator::new(problem, costs)?;
     let single_gpu_us = evaluator.single_gpu_us()?;
@@ -42,7 +45,7 @@ pub fn best_by_enumeration(problem: &PlanProblem, costs: &TableCosts) -> Result<
     add_orders(problem, &mut Vec::new(), &mut orders);
     let found = Enumeration { plans: Vec::new(), single_gpu_us, evaluations: 0 };
     let mut all = All { problem, costs, evaluator, orders, found };
-    // Where parameters are shared, which gradients are reduced together depends on which of two ranks is the first one.
+    // With shared parameters, the first rank determines which gradients are reduced together.
     let shares = problem.nodes.iter().any(|node| node.parameters_of.is_some());
     let alike = if shares {
         (0..problem.gpus).map(|rank| vec![rank]).collect()
@@ -73,12 +76,13 @@ struct All<'a> {
 }
 
 impl All<'_> {
-    /// Places the nodes after the first ones in all ways. `alike` are ranks that those have treated alike.
+    /// Places the remaining nodes in all ways. `alike` has the ranks that the placed nodes treat
+    /// alike.
     fn place(&mut self, placed: &mut Vec<Vec<usize>>, alike: &[Vec<usize>]) -> Result<()> {
         let Some(node) = self.problem.nodes.get(placed.len()) else { return self.evaluate(placed) };
         let mut takes = vec![0; alike.len()];
         loop {
-            // The next combination, as an odometer counts.
+            // The next combination, in odometer order.
             let Some(wheel) = (0..alike.len()).find(|&wheel| takes[wheel] < alike[wheel].len()) else {
                 return Ok(());
             };

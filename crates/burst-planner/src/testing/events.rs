@@ -1,4 +1,4 @@
-//! The events of an iteration, written down for every rank.
+//! The events of an iteration, listed for every rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ pub(super) enum Lane {
     Communication,
 }
 
-/// Something that occupies a lane of some ranks from when they all are free, and all events that it comes `after` have ended.
+/// A step or collective. It starts when a lane of all its ranks is free and all events in `after`
+/// have ended.
 pub(super) struct Event {
     pub(super) lane: Lane,
     pub(super) ranks: Vec<usize>,
@@ -18,10 +19,10 @@ pub(super) struct Event {
     pub(super) after: Vec<usize>,
 }
 
-/// Events by their place in the list.
+/// Indices of events.
 type Events = Vec<usize>;
 
-/// The events of an iteration, in an order in which each comes after all that it waits for.
+/// Returns the events of an iteration, each one after all events that it waits for.
 pub(super) fn events(problem: &PlanProblem, costs: &dyn CostModel, arrangement: &Arrangement) -> Vec<Event> {
     let mut writer =
         EventWriter { problem, costs, arrangement, events: Vec::new(), last_compute: BTreeMap::new() };
@@ -29,13 +30,13 @@ pub(super) fn events(problem: &PlanProblem, costs: &dyn CostModel, arrangement: 
     writer.events
 }
 
-/// Writes down the events of an iteration, in the order in which ranks come to them.
+/// Lists the events of an iteration in the order of the ranks' programs.
 struct EventWriter<'a> {
     problem: &'a PlanProblem,
     costs: &'a dyn CostModel,
     arrangement: &'a Arrangement,
     events: Vec<Event>,
-    /// By rank.
+    /// By rank: index of its last compute event.
     last_compute: BTreeMap<usize, usize>,
 }
 
@@ -44,21 +45,22 @@ struct Bucket {
     ranks: Vec<usize>,
     bytes: u64,
     nodes: Vec<usize>,
-    /// By rank.
+    /// By rank: the events that its gradients wait for.
     ready: BTreeMap<usize, Events>,
 }
 
-/// What is known by node while the events are written.
+/// Events by node.
 #[derive(Default)]
 struct NodeEvents {
     forward: BTreeMap<(usize, usize), usize>,
-    /// When the gradient of the node's own parameters is there, and when that of its inputs is.
+    /// By node and rank: the events after which the gradients of its parameters and of its inputs
+    /// are available.
     gradients: BTreeMap<(usize, usize), usize>,
     backward: BTreeMap<(usize, usize), usize>,
     moved: BTreeMap<(usize, Vec<usize>), usize>,
-    /// The transfers that bring the gradient of a node's output.
+    /// By node: the transfers of the gradient of its output.
     arrives: BTreeMap<usize, Events>,
-    /// What the update of a node waits for on a rank.
+    /// By node and rank: the events that its update waits for.
     reduced: BTreeMap<(usize, usize), Events>,
     buckets: Vec<Bucket>,
 }
@@ -97,7 +99,7 @@ impl EventWriter<'_> {
         self.in_order(|other| self.problem.edges.contains(&(NodeId(node), NodeId(other))))
     }
 
-    /// Whether the node or anything before it has parameters.
+    /// Returns whether the node or a node before it has parameters.
     fn learns(&self, node: usize) -> bool {
         let of = &self.problem.nodes[node];
         of.gradient_bytes > 0
@@ -109,14 +111,15 @@ impl EventWriter<'_> {
         self.problem.nodes[node].gradient_bytes > 0 && self.problem.nodes[node].parameters_of.is_none()
     }
 
-    /// The nodes that use the parameters of a node, which is one of them.
+    /// Returns the nodes that use the parameters of a node, including itself.
     fn users(&self, owner: usize) -> Vec<usize> {
         let others = (0..self.problem.nodes.len())
             .filter(|&n| self.problem.nodes[n].parameters_of == Some(NodeId(owner)));
         std::iter::once(owner).chain(others).collect()
     }
 
-    /// All ranks that hold the parameters of a node: the list of its users if there is only one, else ascending.
+    /// Returns all ranks that hold the parameters of a node: the list of its only user, or all
+    /// ranks in ascending order.
     fn holders(&self, owner: usize) -> Vec<usize> {
         let users = self.users(owner);
         if users.iter().all(|&user| self.ranks(user) == self.ranks(owner)) {
@@ -139,7 +142,7 @@ impl EventWriter<'_> {
         self.add(Event { lane: Lane::Compute, ranks: vec![rank], us, after })
     }
 
-    /// A rank computes nothing more until these have ended.
+    /// Makes a rank's next compute event wait for these events.
     fn wait(&mut self, rank: usize, after: Events) {
         self.compute(rank, 0.0, after);
     }
@@ -151,13 +154,13 @@ impl EventWriter<'_> {
         self.add(Event { lane: Lane::Communication, ranks, us, after })
     }
 
-    /// Nothing where there is one rank.
+    /// Adds an all-reduce, unless there is a single rank.
     fn reduce(&mut self, bytes: u64, ranks: &[usize], after: Events) -> Option<usize> {
         let event = |us| Event { lane: Lane::Communication, ranks: ranks.to_vec(), us, after };
         (ranks.len() > 1).then(|| self.add(event(self.costs.all_reduce(bytes, ranks))))
     }
 
-    /// What was computed last on the ranks.
+    /// Returns the last compute events of the ranks.
     fn computed_last(&self, ranks: &[usize]) -> Events {
         ranks.iter().filter_map(|rank| self.last_compute.get(rank).copied()).collect()
     }
@@ -171,7 +174,7 @@ impl EventWriter<'_> {
         self.costs.compute(NodeId(node), self.ranks(node).len(), share).unwrap_or_default()
     }
 
-    /// A reduction that every rank waits for before it computes on.
+    /// Adds an all-reduce that every rank waits for before it computes on.
     fn synchronize(&mut self, bytes: u64, ranks: &[usize], mut after: Events) {
         after.extend(self.computed_last(ranks));
         if let Some(sum) = self.reduce(bytes, ranks, after) {
@@ -216,7 +219,8 @@ impl EventWriter<'_> {
         }
     }
 
-    /// The forward steps, once more, of the nodes of an order since the checkpoint before its last node, which is one.
+    /// Adds the repeated forward steps of nodes since the previous checkpoint. The last node of
+    /// `order` is a checkpoint.
     fn recompute(&mut self, order: &[usize]) {
         let before = &order[..order.len() - 1];
         let is_checkpoint = |node: &usize| self.problem.checkpoints.contains(&NodeId(*node));
@@ -233,7 +237,8 @@ impl EventWriter<'_> {
         }
     }
 
-    /// Whether the output of a node of a segment is gone, and something in the backward pass reads it.
+    /// Returns whether the output of a node in a segment is discarded and read in the backward
+    /// pass.
     fn is_needed_again(&self, node: usize, segment: &[usize]) -> bool {
         let of = &self.problem.nodes[node];
         let consumers = self.consumers(node);
@@ -272,7 +277,7 @@ impl EventWriter<'_> {
         }
     }
 
-    /// Brings the parts of the gradient of a node's output together.
+    /// Gathers the parts of the gradient of a node's output.
     fn gather(&mut self, node: usize, consumers: &[usize], known: &mut NodeEvents) {
         let own = self.ranks(node).to_vec();
         let mut parts: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
@@ -287,7 +292,7 @@ impl EventWriter<'_> {
         for (ranks, nodes) in parts.iter().filter(|(ranks, _)| *ranks != own) {
             let after = match nodes[..] {
                 [only] => ranks.iter().map(|&rank| known.backward[&(only, rank)]).collect(),
-                // They are added up first, in the order of the lane.
+                // They are summed first, in the order of the lane.
                 _ => self.computed_last(ranks),
             };
             arrives.push(self.transfer(node, ranks, &own, after));
@@ -337,7 +342,7 @@ impl EventWriter<'_> {
 
     fn finish(&mut self, known: &mut NodeEvents) {
         let all: Vec<usize> = (0..self.problem.gpus).collect();
-        // Without overlap a rank communicates when it has computed all gradients.
+        // Without overlap a rank communicates once it has computed all gradients.
         let passed = |writer: &Self, rank: usize| {
             if writer.problem.gradients.overlap { Vec::new() } else { writer.computed_last(&[rank]) }
         };

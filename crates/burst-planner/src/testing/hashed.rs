@@ -1,16 +1,16 @@
-//! Arbitrary costs, by a hash function.
+//! Arbitrary costs from a hash function.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::{CostModel, NodeId, ShardSize, StepTimes};
 
-/// Costs that depend on everything that they may depend on: which ranks, in which order, with which share. For a comparison of
-/// time models, not of searches.
+/// Costs that depend on all arguments: which ranks, in which order, with which shard size. For
+/// comparing time models, not searches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashedCosts {
-    /// Another seed, other costs.
+    /// Seed of the hash function.
     pub seed: u64,
-    /// Whether times are small whole numbers, so that many things happen at the same time.
+    /// Whether times are small integers, so that many events are simultaneous.
     pub integral: bool,
 }
 

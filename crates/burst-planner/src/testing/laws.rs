@@ -5,21 +5,21 @@ use std::fmt;
 use super::RandomProblem;
 use crate::{Arrangement, CostModel, Error, Evaluator, PlanProblem, PlanTime, Result, TableCosts};
 
-/// A search: the arrangement that it finds for a problem, its costs and a limit on amplification. `None` where it finds nothing
-/// within the limit.
+/// A search: returns an arrangement for a problem, its costs and an amplification limit, or `None`
+/// if it finds none within the limit.
 pub type Search<'s> = dyn Fn(&PlanProblem, &dyn CostModel, f64) -> Option<Arrangement> + 's;
 
-/// Times that differ by less, relatively, are the same.
+/// Times that differ by less, relatively, are equal.
 const SAME: f64 = 1e-9;
 
-/// How a search broke a law.
+/// A violation of a law by a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Violation {
     /// The law.
     pub law: &'static str,
-    /// What happened.
+    /// Description of the violation.
     pub what: String,
-    /// The seed of the problem, where it is a random one.
+    /// Seed of the problem, if it is a random one.
     pub seed: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ fn broken(law: &'static str, what: String) -> std::result::Result<(), Violation>
     Err(Violation { law, what, seed: None })
 }
 
-/// An arrangement that was found, checked and timed.
+/// Runs a search, validates the arrangement and evaluates it.
 fn found(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -77,10 +77,11 @@ fn shown(found: Option<PlanTime>) -> String {
     found.map_or("nothing".into(), |time| format!("{} us", time.iteration_us))
 }
 
-/// What it finds is an arrangement of the problem, on GPU counts that the nodes have, within the limit.
+/// Checks that the search returns an arrangement of the problem, on GPU counts of its nodes, within
+/// the limit.
 ///
 /// # Errors
-/// How the law is broken.
+/// The violation.
 pub fn keeps_the_limit(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -90,10 +91,10 @@ pub fn keeps_the_limit(
     found(search, problem, costs, limit).map(|_| ())
 }
 
-/// A looser limit never gives a slower arrangement. The limits are ascending.
+/// Checks that a looser limit never gives a slower arrangement. `limits` are ascending.
 ///
 /// # Errors
-/// How the law is broken.
+/// The violation.
 pub fn looser_limits_are_never_slower(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -112,10 +113,11 @@ pub fn looser_limits_are_never_slower(
     Ok(())
 }
 
-/// More GPUs never give a slower arrangement. Each node keeps its GPU counts, as far as there are GPUs.
+/// Checks that more GPUs never give a slower arrangement. Each node keeps its GPU counts, up to the
+/// number of GPUs.
 ///
 /// # Errors
-/// How the law is broken.
+/// The violation.
 pub fn more_gpus_are_never_slower(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -141,10 +143,11 @@ pub fn more_gpus_are_never_slower(
     Ok(())
 }
 
-/// At the amplification of data parallelism on any number of GPUs, what is found is not slower than that.
+/// Checks that the search is never slower than data parallelism, at the amplification of data
+/// parallelism on any number of GPUs.
 ///
 /// # Errors
-/// How the law is broken.
+/// The violation.
 pub fn never_slower_than_data_parallelism(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -174,11 +177,11 @@ pub fn never_slower_than_data_parallelism(
     Ok(())
 }
 
-/// The same arrangement is not slower where transfers and all-reduces take `factor` times as long, with a factor below 1: a law
-/// of the time model, not of a search.
+/// Checks that an arrangement is not slower if transfers and all-reduces take `factor` times as
+/// long, with a factor below 1. A law of the time model, not of a search.
 ///
 /// # Errors
-/// How the law is broken, and what the [`Evaluator`] reports.
+/// The violation, and those of the [`Evaluator`].
 pub fn faster_links_never_slow_down(
     problem: &PlanProblem,
     costs: &TableCosts,
@@ -198,7 +201,7 @@ pub fn faster_links_never_slow_down(
     Ok(broken("a faster link never slows a fixed plan", what))
 }
 
-/// Asks a search all laws for each of some random problems.
+/// Checks all laws on random problems.
 #[must_use]
 pub fn check_search(
     search: &Search<'_>,

@@ -1,8 +1,8 @@
-//! Tests for a search of your own: random problems, a search by enumeration, a time model that is slow and obvious, and laws.
-//! Behind the feature `testing`.
+//! Tools to test a search: random problems, enumeration, a slow time model, and laws. Requires the
+//! feature `testing`.
 //!
-//! A search is any function that returns an [`Arrangement`](crate::Arrangement), or `None` where it finds nothing within
-//! the limit. Here it is data parallelism on as many GPUs as the limit allows:
+//! A search is any function that returns an [`Arrangement`](crate::Arrangement), or `None` if it
+//! finds none within the limit. This one is data parallelism on as many GPUs as the limit allows:
 //!
 //! ```
 //! use burst_planner::testing::{check_search, random_problem};
@@ -20,8 +20,8 @@
 //! assert!(violations.is_empty(), "{violations:?}");
 //! ```
 //!
-//! It keeps all laws, and is still not optimal: [`Enumeration`] says by how much, and for problems that are too large for that
-//! [`random_restarts`] what a simple search finds.
+//! It satisfies all laws, but is not optimal: compare it with [`Enumeration`], or with
+//! [`random_restarts`] for larger problems.
 
 mod enumeration;
 mod events;

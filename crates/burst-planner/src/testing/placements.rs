@@ -1,11 +1,11 @@
-//! Placements: random problems, and the best of all by enumeration.
+//! Random placement problems, and their optimum by enumeration.
 
 use super::problems::{Draws, Graph, edges};
 use crate::NodeId;
 use crate::placement::{Operation, PlacementProblem};
 
-/// A random problem with so many operations and devices, at least one of each; in one of two cases with a limit on memory, which may
-/// be so low that nothing keeps it.
+/// Returns a random problem with at least one operation and device. Every second one has a memory
+/// limit, which can be too low for any placement.
 #[must_use]
 pub fn random_placement_problem(seed: u64, operations: usize, devices: usize) -> PlacementProblem {
     let mut draws = Draws::new(seed ^ 0x5851_f42d_4c95_7f2d);
@@ -13,7 +13,7 @@ pub fn random_placement_problem(seed: u64, operations: usize, devices: usize) ->
     let mut problem = PlacementProblem::new(devices.max(1));
     let mut bytes = Vec::new();
     for operation in 0..operations {
-        // Some take no time at all, such as views.
+        // Some, such as views, take no time.
         let forward_us = if draws.below(8) == 0 { 0.0 } else { draws.between(1.0, 100.0).round() };
         let backward_us = forward_us * draws.between(1.0, 3.0);
         bytes.push(draws.below(100) as u64);
@@ -35,8 +35,9 @@ pub fn random_placement_problem(seed: u64, operations: usize, devices: usize) ->
     problem
 }
 
-/// The least makespan of all placements and orders, microseconds; `None` where none keeps the limit on memory. Exponential: ten
-/// operations on three devices take seconds where few of them can run at the same time.
+/// Returns the minimum makespan over all placements and orders, microseconds, or `None` if none is
+/// within the memory limit. Exponential: ten operations on three devices take seconds if few of
+/// them can run at the same time.
 #[must_use]
 pub fn placement_by_enumeration(problem: &PlacementProblem) -> Option<f64> {
     let mut orders = Vec::new();
@@ -60,7 +61,8 @@ fn add_orders(problem: &PlacementProblem, begun: &mut Vec<usize>, orders: &mut V
     }
 }
 
-/// Devices are alike: the first operation is on the first one, and each later one on one in use or the next.
+/// Devices are interchangeable: the first operation is on the first one, each later one on a used
+/// one or the next.
 fn place_rest(
     problem: &PlacementProblem,
     placed: &mut Vec<usize>,
@@ -92,7 +94,7 @@ fn place_rest(
     }
 }
 
-/// When the forward pass ends.
+/// Returns the end of the forward pass.
 fn forward_us(problem: &PlacementProblem, placed: &[usize], order: &[usize]) -> f64 {
     let mut ends = vec![0.0_f64; placed.len()];
     for (place, &operation) in order.iter().enumerate() {
@@ -111,7 +113,7 @@ fn forward_us(problem: &PlacementProblem, placed: &[usize], order: &[usize]) -> 
     ends.into_iter().fold(0.0, f64::max)
 }
 
-/// How long the backward pass takes, which begins with the last operation.
+/// Returns the duration of the backward pass, which starts with the last operation.
 fn backward_us(problem: &PlacementProblem, placed: &[usize], order: &[usize]) -> f64 {
     let mut ends = vec![0.0_f64; placed.len()];
     for (place, &operation) in order.iter().enumerate().rev() {

@@ -1,4 +1,4 @@
-//! Random problems, the same ones for the same seed.
+//! Random problems, deterministic by seed.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -8,25 +8,25 @@ use crate::{
     TableCosts, TransferTimes,
 };
 
-/// How the nodes of a random problem hang together.
+/// Kind of graph of a random problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Graph {
-    /// One after another.
+    /// A chain.
     Chain,
-    /// Stretches of a chain, and forks whose branches are joined again.
+    /// Stretches of a chain, and forks whose branches join.
     Branches,
     /// Any directed acyclic graph.
     Dag,
 }
 
-/// A random problem and what it costs.
+/// A random problem with its costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomProblem {
-    /// What it was made from.
+    /// Its seed.
     pub seed: u64,
     /// The problem.
     pub problem: PlanProblem,
-    /// The costs: a device with a constant time a step beside the work, and one switch.
+    /// Its costs: a device with a constant time per step in addition to the work, and one switch.
     pub costs: TableCosts,
 }
 
@@ -37,7 +37,7 @@ impl Draws {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// 0 to below `count`, which is at least 1.
+    /// Draws from 0 to `count` - 1. `count` is at least 1.
     pub(super) fn below(&mut self, count: usize) -> usize {
         ((u64::from(self.0.next_u32()) * count as u64) >> 32) as usize
     }
@@ -50,15 +50,15 @@ impl Draws {
         self.below(count) == 0
     }
 
-    /// Between two positive numbers; each order of magnitude is as likely.
+    /// Draws log-uniformly between two positive numbers.
     pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
         let part = f64::from(self.0.next_u32()) / f64::from(u32::MAX);
         low * (high / low).powf(part)
     }
 }
 
-/// A random problem that [`best_by_enumeration`](super::best_by_enumeration) can solve in a second or so: a graph of any kind
-/// with up to 6 nodes on 2 or 3 GPUs, or up to 5 nodes on 4.
+/// Returns a random problem that [`best_by_enumeration`](super::best_by_enumeration) solves in
+/// about a second: any kind of graph with up to 6 nodes on 2 or 3 GPUs, or up to 5 nodes on 4.
 #[must_use]
 pub fn random_problem(seed: u64) -> RandomProblem {
     let mut draws = Draws::new(seed);
@@ -68,7 +68,7 @@ pub fn random_problem(seed: u64) -> RandomProblem {
     random_problem_on(seed, graph, 2 + draws.below(most - 1), gpus)
 }
 
-/// A random problem with so many nodes and GPUs, at least one of each.
+/// Returns a random problem with the given numbers of nodes and GPUs, at least one of each.
 #[must_use]
 pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> RandomProblem {
     let mut draws = Draws::new(seed ^ 0x9e37_79b9_7f4a_7c15);
@@ -185,9 +185,10 @@ fn set_communication(
     }
 }
 
-/// What nodes hold: their output, something beside it, and parameters with what an optimiser remembers of them. There is no limit.
+/// Sets the memory of nodes: outputs, other activations, and parameters with optimizer state. There
+/// is no limit.
 fn set_memory(problem: &mut PlanProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
-    // Of its own, so that what else there is does not depend on it.
+    // A separate generator, so that the other draws do not depend on it.
     let mut draws = Draws::new(seed ^ 0x2545_f491_4f6c_dd1d);
     for (index, (node, &output)) in problem.nodes.iter_mut().zip(output_bytes).enumerate() {
         node.state_bytes = 2 * node.gradient_bytes;
@@ -199,7 +200,7 @@ fn set_memory(problem: &mut PlanProblem, costs: &mut TableCosts, output_bytes: &
     }
 }
 
-/// Some of the nodes that can be checkpoints, in a third of the problems.
+/// Makes some of the possible nodes checkpoints, in a third of the problems.
 fn set_checkpoints(problem: &mut PlanProblem, costs: &mut TableCosts, output_bytes: &[f64], seed: u64) {
     let mut draws = Draws::new(seed ^ 0x6a09_e667_f3bc_c908);
     if !draws.one_in(3) {
@@ -225,7 +226,7 @@ fn set_checkpoints(problem: &mut PlanProblem, costs: &mut TableCosts, output_byt
     problem.checkpoints = possible.into_iter().filter(|_| !draws.one_in(3)).collect();
 }
 
-/// What the program does with gradients: mostly the usual.
+/// Sets gradient options, mostly the defaults.
 fn set_program(problem: &mut PlanProblem, draws: &mut Draws) {
     problem.gradients.bucket_bytes = [0, 1 << 20, 25 << 20][draws.below(3)];
     problem.gradients.overlap = !draws.one_in(6);
@@ -242,8 +243,8 @@ fn set_program(problem: &mut PlanProblem, draws: &mut Draws) {
     }
 }
 
-/// A random arrangement: each node on random ranks, as many as one of its GPU counts. Half of them have their ranks in a random
-/// order.
+/// Returns a random arrangement: each node on random ranks, with one of its GPU counts. Half of
+/// them have their ranks in random order.
 #[must_use]
 pub fn random_arrangement(problem: &PlanProblem, seed: u64) -> Arrangement {
     let mut draws = Draws::new(seed);
@@ -269,7 +270,7 @@ pub(super) fn some_ranks(gpus: usize, count: usize, draws: &mut Draws) -> Vec<us
     ranks
 }
 
-/// Draws the next node among those that could be next.
+/// Draws each node among those that are ready.
 pub(super) fn random_order(problem: &PlanProblem, draws: &mut Draws) -> Vec<usize> {
     let mut order = Vec::new();
     loop {
@@ -281,7 +282,7 @@ pub(super) fn random_order(problem: &PlanProblem, draws: &mut Draws) -> Vec<usiz
     }
 }
 
-/// The nodes that can follow the beginning of an order.
+/// Returns the nodes that can follow the beginning of an order.
 pub(super) fn next_in_order(problem: &PlanProblem, order: &[usize]) -> Vec<usize> {
     let is_ready = |&node: &usize| {
         let mut before = problem.edges.iter().filter(|edge| edge.1 == NodeId(node)).map(|edge| edge.0.0);

@@ -1,25 +1,27 @@
-//! A simple search from random beginnings, to compare with.
+//! A simple search with random restarts, to compare with.
 
 use std::time::{Duration, Instant};
 
 use super::problems::{Draws, random_arrangement, some_ranks};
 use crate::{Arrangement, CostModel, Evaluator, Plan, PlanProblem, PlanTime, Result};
 
-/// How long to search.
+/// Limit of the search effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Budget {
-    /// So many arrangements are evaluated, always the same ones.
+    /// Number of evaluations; deterministic.
     Evaluations(u64),
-    /// As many as fit.
+    /// Wall-clock time.
     Time(Duration),
 }
 
-/// Searches for a fast arrangement within an amplification limit: from random beginnings, from data parallelism and from the
-/// best so far with a few random changes; always with changes that make it no worse, until none of many does. `None` if nothing
-/// within the limit is met.
+/// Searches for a fast arrangement within an amplification limit by local search: from random
+/// arrangements, from data parallelism, and from the best one so far with a few random moves. Moves
+/// that do not make the arrangement worse are accepted, until many fail. Returns `None` if nothing
+/// within the limit is found.
 ///
 /// # Errors
-/// What [`Evaluator::new`] and [`Evaluator::single_gpu_us`] report, and [`NoTimes`](crate::Error::NoTimes).
+/// Those of [`Evaluator::new`] and [`Evaluator::single_gpu_us`], and
+/// [`NoTimes`](crate::Error::NoTimes).
 pub fn random_restarts(
     problem: &PlanProblem,
     costs: &dyn CostModel,
@@ -84,21 +86,21 @@ pub fn random_restarts(
     }
 }
 
-/// A random change; `None` where what was drawn is not possible.
+/// Applies a random move. Returns `None` if it is not possible.
 fn changed(problem: &PlanProblem, from: &Arrangement, draws: &mut Draws) -> Option<Arrangement> {
     let mut to = from.clone();
     let nodes = problem.nodes.len();
     let place = draws.below(nodes);
     let node = from.order[place];
     match draws.below(6) {
-        // Another place in the order: as far as it can go, or somewhere on the way there.
+        // Another place in the order: as far as possible, or on the way there.
         0 if nodes > 1 => {
             let other = draws.below(nodes);
             to.order.remove(place);
             to.order.insert(other, node);
             to.validate(problem).ok()?;
         }
-        // The ranks of another node, for one node or for some that follow each other.
+        // The ranks of another node, for one node or for several consecutive ones.
         1 | 2 => {
             let ranks = from.ranks[draws.below(nodes)].clone();
             let end = (place + 1 + draws.below(nodes)).min(nodes);
@@ -109,7 +111,7 @@ fn changed(problem: &PlanProblem, from: &Arrangement, draws: &mut Draws) -> Opti
                 }
             }
         }
-        // Ranks that begin somewhere.
+        // Consecutive ranks from a random one on.
         3 | 4 => {
             let count = some_count(problem, node, draws);
             let first = if draws.below(2) == 0 { 0 } else { draws.below(problem.gpus - count + 1) };

@@ -1,11 +1,12 @@
-//! Random problems for proptest.
+//! Strategies for proptest.
 
 use proptest::prelude::*;
 
 use super::{Graph, RandomProblem, random_arrangement, random_problem_on};
 use crate::Arrangement;
 
-/// Problems on graphs of all kinds, with so many nodes and GPUs. Those that break a test are made smaller in both.
+/// Problems on graphs of all kinds, with numbers of nodes and GPUs in these ranges. Failing cases
+/// shrink in both.
 pub fn problems(
     nodes: std::ops::RangeInclusive<usize>,
     gpus: std::ops::RangeInclusive<usize>,
@@ -15,7 +16,7 @@ pub fn problems(
         .prop_map(|(graph, nodes, gpus, seed)| random_problem_on(seed, graph, nodes, gpus))
 }
 
-/// Problems with an arrangement each, as random as it can be.
+/// Problems with a random arrangement each.
 pub fn arrangements(
     problems: impl Strategy<Value = RandomProblem>,
 ) -> impl Strategy<Value = (RandomProblem, Arrangement)> {

@@ -1,29 +1,32 @@
-//! The time model once more, slow and obvious: every step on every rank is an event, and every iteration is gone through.
+//! A slow and obvious implementation of the time model: every step on every rank is an event, and
+//! every iteration is simulated.
 //!
-//! It shares the costs with [`Evaluator`](crate::Evaluator), and no code: each checks the other.
+//! It shares the cost model with [`Evaluator`](crate::Evaluator), but no code. Each checks the
+//! other.
 
 use super::events::{Event, Lane, events};
 use crate::{Activity, Arrangement, CostModel, NodeId, PlanProblem, Result, ShardSize};
 
-/// So many iterations are gone through. The latter half is timed; it is a multiple of all short periods.
+/// Number of simulated iterations. The second half is timed; it is a multiple of all short periods.
 const ITERATIONS: usize = 240;
 
-/// What [`slow_time`] says.
+/// Result of [`slow_time`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlowTime {
-    /// From one iteration to the next, microseconds.
+    /// Time from one iteration to the next, microseconds.
     pub iteration_us: f64,
-    /// The time in which ranks are active, of all together, GPU-microseconds.
+    /// Active time of all ranks, GPU-microseconds.
     pub gpu_time_us: f64,
-    /// Where the time of each rank goes.
+    /// Activity of each rank.
     pub activity: Vec<Activity>,
 }
 
-/// Evaluates an arrangement rank by rank and event by event. O(iterations x events x ranks): for small problems, without
-/// micro-batches.
+/// Evaluates an arrangement rank by rank and event by event. O(iterations x events x ranks): for
+/// small problems, without micro-batches.
 ///
 /// # Errors
-/// What [`PlanProblem::validate`] and [`Arrangement::validate`] report, and [`NoTimes`](crate::Error::NoTimes).
+/// Those of [`PlanProblem::validate`] and [`Arrangement::validate`], and
+/// [`NoTimes`](crate::Error::NoTimes).
 pub fn slow_time(
     problem: &PlanProblem,
     costs: &dyn CostModel,
@@ -71,7 +74,7 @@ fn run_iterations(events: &[Event], gpus: usize) -> SlowTime {
     SlowTime { iteration_us, gpu_time_us: activity.iter().map(Activity::active_us).sum(), activity }
 }
 
-/// Looks at every stretch between two ends of spans.
+/// Classifies the time between any two consecutive ends of spans.
 fn activity(spans: &[(Lane, f64, f64)], iteration_us: f64) -> Activity {
     let mut ends: Vec<f64> = spans.iter().flat_map(|&(_, start, end)| [start, end]).collect();
     ends.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The evaluator against the time model that goes through everything rank by rank.
+//! Tests of the evaluator against the slow time model.
 
 use std::num::NonZeroUsize;
 
@@ -19,7 +19,7 @@ fn random(seed: u64) -> (RandomProblem, Arrangement) {
     (random, arrangement)
 }
 
-/// What differs, if anything does.
+/// Returns a description of the differences, or `None` if there are none.
 fn difference(problem: &PlanProblem, costs: &dyn CostModel, arrangement: &Arrangement) -> Option<String> {
     let slow = slow_time(problem, costs, arrangement).expect("a valid case");
     let mut evaluator = Evaluator::new(problem, costs).expect("a valid problem");
@@ -72,7 +72,8 @@ fn a_faster_link_never_slows_an_arrangement() {
     }
 }
 
-/// Two nodes side by side on two ranks: forward 10 us, backward 20 us, update 5 us each, and 1 us to move what is between them.
+/// Two nodes side by side on two ranks: forward 10 us, backward 20 us, update 5 us each, transfers
+/// 1 us.
 #[test]
 fn micro_batches_repeat_all_but_what_uses_gradients() {
     let mut problem = PlanProblem::new(2);
@@ -99,7 +100,7 @@ fn micro_batches_repeat_all_but_what_uses_gradients() {
         let is =
             |took_us: f64, expected_us: f64| assert!((took_us - expected_us).abs() < 1e-9, "{took_us} us");
         is(took([0, 0]), 60.0 * times + 10.0);
-        // The second rank updates while the first one does.
+        // Both ranks update at the same time.
         is(took([0, 1]), 62.0 * times + 5.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The format `deeppool/plan-problem/v2`: what it means, and what is refused.
+//! Tests of the format `deeppool/plan-problem/v2`.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn every_field_is_read() {
     );
     assert_eq!(problem.nodes[0].synchronized, Some(SynchronizedBytes { forward: 3, backward: 4 }));
     assert_eq!((problem.nodes[0].gradient_bytes, &problem.nodes[0].gpu_counts[..]), (100, &[1, 2][..]));
-    // Nested, apart, apart in part, and both ways.
+    // Nested, disjoint, overlapping, and both directions.
     let transfers: [(&[usize], &[usize], f64); 6] = [
         (&[0], &[0, 1], 3.0),
         (&[2], &[0, 1], 3.0),
@@ -47,7 +47,7 @@ fn every_field_is_read() {
     for (from, to, us) in transfers {
         assert!((costs.transfer(NodeId(0), from, to) - us).abs() < 1e-12, "{from:?} to {to:?}");
     }
-    // Between 2 as between the next larger number.
+    // A count without a value uses the next larger one.
     assert!((costs.all_reduce(100, &[0, 2]) - 59.0).abs() < 1e-12);
     let usual = PlanProblem::from_json(&DOCUMENT.replacen(
         r#""bucket_bytes": 7, "overlap": false, "clip_norm": true,
@@ -93,7 +93,7 @@ fn what_is_computed_again_is_read_where_it_is_given() {
     assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, true));
     assert_eq!(problem.checkpoints, [NodeId(0)]);
     assert_eq!(costs.memory(NodeId(0), 2, ShardSize::Larger).saved_bytes, 20);
-    // Nothing comes after the last node.
+    // The last node has no node after it.
     let error = PlanProblem::from_json(&text.replacen(r#"["a"]"#, "[1]", 1)).unwrap_err();
     assert!(matches!(&error, Error::NotACheckpoint { node } if node == "b"), "{error}");
 }
@@ -177,7 +177,7 @@ fn other_schemas_are_refused() {
     assert!(matches!(PlanProblem::from_json("["), Err(Error::Json { .. })));
 }
 
-/// The example that the documentation leads to.
+/// The example that the documentation refers to.
 #[test]
 fn python_can_write_a_problem() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/plan_problem.py");

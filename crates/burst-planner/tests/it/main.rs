@@ -1,4 +1,4 @@
-//! The planner, as its users call it.
+//! Integration tests of the planner.
 
 mod evaluator;
 mod json;
@@ -17,7 +17,7 @@ mod timeline;
 
 use burst_planner::Arrangement;
 
-/// Whether every node's ranks are in ascending order, as in all arrangements that are enumerated.
+/// Returns whether every node's ranks are ascending, as in all enumerated arrangements.
 fn is_ascending(arrangement: &Arrangement) -> bool {
     arrangement.ranks.iter().all(|ranks| ranks.is_sorted())
 }

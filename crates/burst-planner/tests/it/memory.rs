@@ -1,4 +1,4 @@
-//! Limits on what ranks hold.
+//! Tests of memory limits.
 
 use burst_planner::testing::{RandomProblem, best_by_enumeration, random_problem};
 use burst_planner::{
@@ -7,7 +7,7 @@ use burst_planner::{
 
 use crate::{cases, is_ascending};
 
-/// Times that differ by less, relatively, are the same.
+/// Times that differ by less, relatively, are equal.
 const SAME: f64 = 1e-9;
 
 fn peak(problem: &PlanProblem, costs: &TableCosts, arrangement: &Arrangement) -> u64 {
@@ -15,7 +15,7 @@ fn peak(problem: &PlanProblem, costs: &TableCosts, arrangement: &Arrangement) ->
     evaluator.memory(arrangement).unwrap().into_iter().max().unwrap()
 }
 
-/// A limit between what the most economical arrangement that is easily found holds and what one GPU would hold.
+/// Returns a limit between the memory of an economical arrangement and that of one GPU.
 fn tight(seed: u64, problem: &PlanProblem, costs: &TableCosts) -> u64 {
     let alone = peak(problem, costs, &Arrangement::data_parallel(problem, 1).unwrap());
     let parts = [0.3, 0.45, 0.6, 0.75, 0.9, 0.99];
@@ -60,7 +60,7 @@ fn what_is_found_keeps_the_limit_and_is_mostly_the_best_of_all() {
                     }
                     assert!(slower >= -SAME || !is_ascending(&point.arrangement), "seed {seed}");
                 }
-                // Lists of ranks in another order may do with less.
+                // Lists of ranks in another order can need less.
                 (None, _) => {}
             }
         }
@@ -70,7 +70,7 @@ fn what_is_found_keeps_the_limit_and_is_mostly_the_best_of_all() {
     assert!(worse.len() as f64 <= 0.01 * f64::from(compared), "{} of {compared} are worse", worse.len());
 }
 
-/// Two nodes of 100 and 60 bytes, 10 bytes of output between them.
+/// Two nodes of 100 and 60 bytes, with an output of 10 bytes between them.
 fn two_nodes() -> (PlanProblem, TableCosts) {
     let mut problem = PlanProblem::new(2);
     let mut costs = TableCosts::new();
@@ -97,13 +97,13 @@ fn what_is_held_adds_up() {
         let ranks = ranks.map(|rank| vec![rank]).to_vec();
         evaluator.memory(&Arrangement { ranks, order: vec![0, 1] }).unwrap()
     };
-    // No bucket on one rank.
+    // There is no bucket on a single rank.
     assert_eq!(on([0, 0]), [100 + 60 + 8 + 8, 0]);
-    // The gradient that comes back, and the copy that went.
+    // The gradient that is received, and the copy of the output.
     assert_eq!(on([0, 1]), [100 + 8 + 10, 60 + 8 + 10]);
 }
 
-/// Four nodes of 10 bytes of output each on one rank, of which the second is a checkpoint.
+/// Four nodes with outputs of 10 bytes on one rank; the second one is a checkpoint.
 #[test]
 fn segments_take_turns_in_the_same_memory() {
     let mut problem = PlanProblem::new(1);
@@ -112,7 +112,7 @@ fn segments_take_turns_in_the_same_memory() {
         problem.add_node(Node::new(index.to_string(), [1]).with_gradient_bytes(4));
         let steps = burst_planner::StepTimes { forward_us: 10.0, backward_us: 20.0, update_us: 0.0 };
         costs.set_steps(NodeId(index), 1, steps);
-        // Its output, the gradients of its input and its parameters, and 5 bytes more.
+        // Output, gradients of input and parameters, and 5 bytes more.
         costs.set_memory(NodeId(index), 1, 29);
         costs.set_saved(NodeId(index), 1, 5);
         costs.set_output_bytes(NodeId(index), 10);
@@ -128,7 +128,8 @@ fn segments_take_turns_in_the_same_memory() {
     assert_eq!(of(&problem), (4 * 29, 4.0 * 30.0));
     assert_eq!(problem.possible_checkpoints().unwrap(), [0, 1, 2].map(NodeId));
     problem.checkpoints = vec![NodeId(1)];
-    // Of the first and the third node output, gradient and the 5 bytes take turns; the first is computed again.
+    // Output, gradient and the 5 bytes of the first and third node share memory; the first one is
+    // recomputed.
     assert_eq!(of(&problem), (4 * 29 - 25, 4.0 * 30.0 + 10.0));
     // Nothing reads it.
     problem.nodes[0].backward_reads.output = false;
@@ -147,7 +148,7 @@ fn nodes_are_spread_where_one_rank_has_no_room() {
     assert_ne!(ranks[0], ranks[1]);
 }
 
-/// Even where no node may run on more than one of them.
+/// Also if no node can run on more than one of them.
 #[test]
 fn nodes_are_spread_over_all_ranks_that_there_are() {
     let mut problem = PlanProblem::new(5);

@@ -1,4 +1,4 @@
-//! Plans against those of the original DeepPool, by its own costs.
+//! Comparison with the plans of the original DeepPool, by its costs.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::original_data::{Model, Row, rows};
 
 type Models = [(&'static str, Model); 2];
 
-/// The networks whose costs are known, and the original's plans for them.
+/// Loads the networks whose costs are known, and the original's plans for them.
 fn load() -> Option<(Models, Vec<Row>)> {
     let models = [("vgg16", Model::load("vgg16")?), ("wrn101_2", Model::load("wrn101_2")?)];
     let rows = rows(&[(models[0].0, &models[0].1), (models[1].0, &models[1].1)])?;
@@ -41,15 +41,15 @@ fn the_per_layer_rule_gives_the_plans_of_the_original() {
     assert!(compared >= 90, "{compared}");
 }
 
-/// Frontiers of the problems of some rows, which have one model, latency and number of GPUs.
+/// Frontiers by model, latency and number of GPUs.
 struct Searched<'m> {
     models: &'m Models,
     found: Vec<((String, u64, usize), Frontier)>,
 }
 
 impl Searched<'_> {
-    /// Iteration times of the fastest plan that the search finds within the GPU time of the original's plan, and of that
-    /// plan, both as the evaluator computes them, milliseconds.
+    /// Returns the iteration times of the fastest plan within the GPU time of the original's plan,
+    /// and of that plan, milliseconds, both by the evaluator.
     fn ours_and_its(&mut self, row: &Row) -> (f64, f64) {
         let model = model(self.models, row);
         let (problem, costs) = (model.problem(row.gpus), model.costs(row.latency_us));
@@ -69,8 +69,8 @@ impl Searched<'_> {
     }
 }
 
-/// No plan is slower than the original's by more than 1%: the search is a heuristic. Writes the table in the README with
-/// `BLESS=1`, and compares it otherwise.
+/// No plan is slower than the original's by more than 1%: the search is a heuristic. Writes the
+/// table in the README with `BLESS=1`, and compares it otherwise.
 #[test]
 fn plans_are_as_fast_as_the_originals_within_their_gpu_time() {
     let Some((models, rows)) = load() else { return };

@@ -1,4 +1,5 @@
-//! The inputs and outputs of the original planner, read from `shared/data/original` beside the workspace if it exists.
+//! The inputs and outputs of the original planner, read from `shared/data/original` beside the
+//! workspace if it exists.
 
 use std::path::PathBuf;
 
@@ -82,9 +83,10 @@ impl Model {
         LayerChain { layers: layers.collect() }
     }
 
-    /// The network as a planning problem with all-reduces after the backward pass. `gradient_bytes` is the duration of the
-    /// layer's all-reduce in picoseconds, which is the same for all GPU counts: [`OriginalCosts`] reads it from there. The
-    /// iteration time of a plan on the first ranks is then the original's sum.
+    /// The network as a planning problem with all-reduces after the backward pass. `gradient_bytes`
+    /// is the duration of the layer's all-reduce in picoseconds, which is the same for all GPU
+    /// counts: [`OriginalCosts`] reads it from there. The iteration time of a plan on the first
+    /// ranks is then the original's sum.
     pub(crate) fn problem(&self, gpus: usize) -> PlanProblem {
         let mut problem = PlanProblem::new(gpus);
         problem.gradients.overlap = false;
@@ -105,8 +107,8 @@ impl Model {
     }
 }
 
-/// The original's costs for plans that it has none for: between two sets of ranks that are not nested, a transfer takes
-/// as long as the longest between nested ones.
+/// The original's costs for plans that it has none for: between two sets of ranks that are not
+/// nested, a transfer takes as long as the longest between nested ones.
 pub(crate) struct OriginalCosts<'m> {
     model: &'m Model,
     latency_us: f64,

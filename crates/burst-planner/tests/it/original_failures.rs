@@ -59,7 +59,8 @@ fn all_reduces_have_a_cost_and_overlap_the_backward_pass() {
         let arrangement = Arrangement::data_parallel(&problem, 2).unwrap();
         Evaluator::new(&problem, &costs).unwrap().evaluate(&arrangement).unwrap().iteration_us
     };
-    // Without overlap both gradients are in one all-reduce after the backward pass. With overlap the first of two is hidden.
+    // Without overlap both gradients are in one all-reduce after the backward pass. With overlap
+    // the first of two is hidden.
     assert!((time(40.0, false) - time(0.0, false) - 40.0).abs() < 1e-9);
     assert!((time(40.0, true) - time(0.0, true) - 40.0).abs() < 1e-9);
     assert!((time(80.0, true) - time(0.0, true) - 120.0).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! Placements on a few devices: against the best of all, by laws, and as arrangements of a training problem.
+//! Tests of placements on a few devices: against enumeration, by laws, and as arrangements.
 
 use burst_planner::placement::{Operation, PlacementProblem, PlacementSearch, cuts, list_schedule, place};
 use burst_planner::testing::{
@@ -6,7 +6,7 @@ use burst_planner::testing::{
 };
 use burst_planner::{Error, Evaluator, NodeId};
 
-/// Times that differ by less, relatively, are the same.
+/// Times that differ by less, relatively, are equal.
 const SAME: f64 = 1e-9;
 
 fn cases(usual: u64) -> u64 {
@@ -17,7 +17,7 @@ fn is_same(a: f64, b: f64) -> bool {
     (a - b).abs() <= SAME * a.abs().max(b.abs())
 }
 
-/// Operations up to 7 by default; `BURST_PLANNER_OPERATIONS=10` makes it what it is meant to be.
+/// Up to 7 operations by default; `BURST_PLANNER_OPERATIONS=10` for the full test.
 #[test]
 fn is_the_best_of_all() {
     let most = std::env::var("BURST_PLANNER_OPERATIONS").ok().and_then(|most| most.parse().ok()).unwrap_or(7);
@@ -77,11 +77,11 @@ fn keeps_the_laws() {
     }
 }
 
-/// The longest way through both passes, moving nothing.
+/// Returns the longest path through both passes without transfers.
 fn longest_way(problem: &PlacementProblem) -> f64 {
     let of_pass = |time: &dyn Fn(usize) -> f64| {
         let mut ends = vec![0.0_f64; problem.operations.len()];
-        // As many rounds as there are operations are enough for any way.
+        // As many rounds as there are operations suffice for any path.
         for _ in 0..problem.operations.len() {
             for to in 0..ends.len() {
                 let producers = problem.edges.iter().filter(|edge| edge.to.0 == to);
@@ -93,8 +93,8 @@ fn longest_way(problem: &PlacementProblem) -> f64 {
     of_pass(&|one| problem.operations[one].forward_us) + of_pass(&|one| problem.operations[one].backward_us)
 }
 
-/// As an arrangement, each iteration of the program, all of which but the first may begin before others have ended, takes no less than
-/// the placement is bounded by, where one operation begins and ends it.
+/// Compares the program of an arrangement with the placement's lower bound, if one operation starts
+/// and ends each iteration.
 #[test]
 fn the_program_takes_no_less() {
     let mut closest = f64::INFINITY;

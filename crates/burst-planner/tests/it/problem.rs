@@ -1,4 +1,4 @@
-//! What is refused as a planning problem.
+//! Tests of the validation of planning problems.
 
 use burst_planner::{Error, Node, NodeId, PlanProblem};
 

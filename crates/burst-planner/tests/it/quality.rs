@@ -1,4 +1,4 @@
-//! How good the search is: against the best of all arrangements, and against a search from random beginnings.
+//! Tests of the search's quality: against enumeration and against random restarts.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use burst_planner::{Arrangement, CostModel, PlanProblem, SearchOptions, frontier
 
 use crate::{cases, is_ascending};
 
-/// Times that differ by less, relatively, are the same.
+/// Times that differ by less, relatively, are equal.
 const SAME: f64 = 1e-9;
 
-/// A limit for a random problem, the same one for the same seed.
+/// Returns the limit for a random problem, by its seed.
 fn limit(seed: u64) -> f64 {
     [1.0, 1.05, 1.15, 1.3, 1.5, 1.75, 2.0, 3.0][(seed / 3) as usize % 8]
 }
@@ -83,9 +83,9 @@ fn is_mostly_the_best_of_all() {
     assert!(equal as f64 >= 0.95 * all as f64, "only {equal} of {all}, not with the seeds {worse:?}");
 }
 
-/// `BURST_PLANNER_RESTART_SECONDS` and `BURST_PLANNER_RESTART_PROBLEMS` make it what it is meant to be: 60 s for each of 100.
-/// `BURST_PLANNER_RESTART_SEEDS` are the seeds of some of them, separated by commas; `BURST_PLANNER_EFFORT` is the effort of our
-/// search.
+/// The full test is 60 s for each of 100 problems: set `BURST_PLANNER_RESTART_SECONDS` and
+/// `BURST_PLANNER_RESTART_PROBLEMS`. `BURST_PLANNER_RESTART_SEEDS` selects problems by
+/// comma-separated seeds, and `BURST_PLANNER_EFFORT` sets the effort of the search.
 #[test]
 fn keeps_up_with_random_restarts() {
     let read = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());

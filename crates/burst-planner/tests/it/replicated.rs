@@ -1,4 +1,4 @@
-//! Replicas of an arrangement, and the best of arrangements that are given.
+//! Tests of replicated arrangements, and of evaluating given arrangements.
 
 use burst_planner::testing::{HashedCosts, RandomProblem, arrangements, problems};
 use burst_planner::{
@@ -7,7 +7,7 @@ use burst_planner::{
 };
 use proptest::prelude::*;
 
-/// The problem with so many times the GPUs and the samples.
+/// Returns the problem with `replicas` times the GPUs and samples.
 fn replicated(problem: &PlanProblem, replicas: usize) -> PlanProblem {
     let mut all = problem.clone();
     all.gpus *= replicas;
@@ -17,13 +17,13 @@ fn replicated(problem: &PlanProblem, replicas: usize) -> PlanProblem {
     all
 }
 
-/// What replicas cost that all cost the same, on shares of the same size.
+/// Costs of identical replicas with equal shards.
 struct OfReplicas {
     one: HashedCosts,
     replicas: usize,
 }
 
-/// What one of them costs beside the others.
+/// Costs of one of these replicas beside the others.
 struct OfOne {
     one: HashedCosts,
     replicas: usize,
@@ -124,7 +124,7 @@ fn what_a_search_found_is_the_best_of_itself() {
         let found = frontier(&random.problem, &random.costs, &SearchOptions::default()).unwrap();
         let mut given: Vec<Arrangement> =
             found.plans().iter().map(|point| point.arrangement.clone()).collect();
-        // Whatever is worse is left out.
+        // Worse arrangements are left out.
         given.push(burst_planner::testing::random_arrangement(&random.problem, seed));
         let again = evaluated(&random, given.clone()).unwrap();
         let is_as_good = |time: PlanTime, than: PlanTime| {

@@ -1,10 +1,10 @@
-//! Nodes that share parameters.
+//! Tests of nodes that share parameters.
 
 use burst_planner::{CostModel, Node, NodeId, PlanProblem, SearchOptions, ShardSize, StepTimes, frontier};
 
 const CHUNKS: usize = 5;
 
-/// Steps that all take the same, transfers next to nothing, and all-reduces much.
+/// Costs with equal steps, short transfers and long all-reduces.
 struct Alike;
 
 impl CostModel for Alike {
@@ -21,7 +21,7 @@ impl CostModel for Alike {
     }
 }
 
-/// Recurrent layers over chunks of a sequence, one chunk after another.
+/// Returns recurrent layers over chunks of a sequence, one chunk after another.
 fn recurrent(layers: usize, gpus: usize) -> PlanProblem {
     let mut problem = PlanProblem::new(gpus);
     let mut before: Vec<NodeId> = Vec::new();
@@ -52,7 +52,7 @@ fn recurrent(layers: usize, gpus: usize) -> PlanProblem {
     problem
 }
 
-/// Each GPU has layers of its own, and works on a chunk while the one before it works on the next one.
+/// Each GPU has some layers, and computes a chunk while the previous GPU computes the next one.
 #[test]
 fn recurrent_layers_are_a_pipeline() {
     for gpus in [2, 4] {
@@ -60,7 +60,7 @@ fn recurrent_layers_are_a_pipeline() {
         let found = frontier(&problem, Alike, &SearchOptions::default()).unwrap();
         let fastest = &found.plans()[0];
         let a_chunk = 4 / gpus;
-        // Until the last GPU begins, and all its chunks; then the loss, which has the time of a layer.
+        // Until the last GPU starts, and all its chunks; then the loss, with the time of a layer.
         let steps = (gpus - 1 + CHUNKS) * a_chunk + 1;
         let pipelined_us = 30.0 * steps as f64;
         assert!(fastest.time.iteration_us < pipelined_us + 5.0, "{gpus}: {fastest:?}");

@@ -1,4 +1,4 @@
-//! The picture in the documentation is what the evaluator says.
+//! Test that the timeline in the documentation is the evaluator's.
 
 use burst_planner::{
     AllReduceTime, Arrangement, Evaluator, Node, PlanProblem, StepTimes, TableCosts, TransferTimes,
@@ -7,7 +7,7 @@ use burst_planner::{
 const PAGE: &str = include_str!("../../docs/time-of-a-program.md");
 const US: f64 = 2.0;
 
-/// The lanes of the picture, without their names.
+/// Returns the lanes of the timeline, without their names.
 fn lanes() -> Vec<&'static str> {
     let picture = PAGE.split("<!-- timeline -->").nth(1).and_then(|rest| rest.split("<!-- end").next());
     let lines = picture.expect("a picture").lines().filter(|line| line.starts_with("rank"));
