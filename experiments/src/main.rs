@@ -23,6 +23,7 @@ mod outcome;
 mod page;
 mod part;
 mod partition;
+#[cfg(feature = "pdf")]
 mod pdf;
 mod plans;
 mod progress;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::canvas::Figure;
+#[cfg(feature = "pdf")]
 use crate::pdf::pdf;
 use crate::style::Style;
 
@@ -39,12 +40,16 @@ pub(crate) trait Outcome {
     fn to_json(&self) -> anyhow::Result<String>;
 }
 
+/// Note on the files of style `paper` of a program that was built without feature `pdf`.
+const NO_PDF: &str = "no PDF: that needs `cargo run --release -p experiments --features pdf -- ...`\n";
+
 /// Writes the files of what was found to a folder, each whole or not at all, and gives its text, which says which they are. Their names
 /// begin with `stem`.
 pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Style) -> anyhow::Result<String> {
     let mut files = vec![(format!("{stem}.csv"), outcome.csv()?)];
     for figure in outcome.figures(style)? {
         let stem = figure.stem(stem);
+        #[cfg(feature = "pdf")]
         if style == Style::Paper {
             files.push((format!("{stem}.pdf"), pdf(&figure)?));
         }
@@ -58,7 +63,8 @@ pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Styl
     };
     let files = files.into_iter().map(save).collect::<anyhow::Result<Vec<PathBuf>>>()?;
     let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    Ok(format!("{}\nwrote {}\n", outcome.text(), names.join(", ")))
+    let no_pdf = if style == Style::Paper && !cfg!(feature = "pdf") { NO_PDF } else { "" };
+    Ok(format!("{}\nwrote {}\n{no_pdf}", outcome.text(), names.join(", ")))
 }
 
 /// Rows as CSV with a header; what has no meaning in a row is empty.

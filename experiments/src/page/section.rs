@@ -1,32 +1,33 @@
-//! An experiment on the page.
+//! Section of one experiment on the page.
 
+use std::fmt::{self, Write};
 use std::mem::take;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde::Serialize;
 
+use super::text::{Escaped, joined};
 use crate::canvas::Figure;
 use crate::layer_times::LayerTimes;
 use crate::part::{Done, command};
+#[cfg(feature = "pdf")]
 use crate::pdf::pdf;
 use crate::style::Style;
 
-/// What the template needs of an experiment.
-#[derive(Debug, Clone, Serialize)]
+/// Content of one experiment's section.
+#[derive(Debug, Clone)]
 pub(super) struct Section {
     name: String,
     title: String,
     is_measured: bool,
-    /// What makes this experiment alone.
+    /// Command that runs this experiment alone.
     command: String,
-    /// What the numbers are from, in a line, and in full.
+    /// First line of the provenance, shortened.
     origin: String,
     provenance: Vec<String>,
     figures: Vec<Drawn>,
-    /// What its rows come to, line by line.
     findings: Vec<String>,
-    /// All that is printed on a terminal.
+    /// Text that the experiment prints on a terminal.
     text: String,
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -34,17 +35,17 @@ pub(super) struct Section {
 }
 
 /// A figure on the page.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 struct Drawn {
     title: String,
-    /// How it is read: what the section does not say of all its figures.
+    /// Provenance of this figure that differs from the section's.
     notes: Vec<String>,
-    /// The image, whose marks say their values.
+    /// The image, with a title in each mark.
     svg: String,
 }
 
 /// A file inside the page.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 struct Download {
     name: String,
     /// A `data:` URL.
@@ -52,7 +53,8 @@ struct Download {
 }
 
 impl Section {
-    /// The section of what was run, on a page that says in another place where layer times are from and how far off they are.
+    /// Creates the section of an experiment. Layer times are given by name, since the page
+    /// describes them in another place.
     pub(super) fn new(done: &Done, times: &LayerTimes) -> anyhow::Result<Self> {
         let outcome = &*done.outcome;
         let csv = outcome.csv()?;
@@ -67,6 +69,7 @@ impl Section {
         for figure in outcome.figures(Style::Paper)? {
             let stem = figure.stem(&done.stem);
             downloads.push(Download::new(format!("{stem}.svg"), "image/svg+xml", figure.svg.as_bytes()));
+            #[cfg(feature = "pdf")]
             downloads.push(Download::new(format!("{stem}.pdf"), "application/pdf", &pdf(&figure)?));
             figures.push(Drawn::new(figure, &provenance));
         }
@@ -88,6 +91,61 @@ impl Section {
             downloads,
         })
     }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_measured(&self) -> bool {
+        self.is_measured
+    }
+
+    /// Appends the section to the page.
+    pub(super) fn write(&self, page: &mut String) -> fmt::Result {
+        let (name, title) = (Escaped(&self.name), Escaped(&self.title));
+        write!(
+            page,
+            r#"
+<section id="{name}" aria-labelledby="{name}-title">
+<h2 id="{name}-title">{title}</h2>
+<p>From: {origin}.</p>
+<p>By itself: <code>{command}</code></p>{figures}
+<h3>Findings</h3>
+<div class="findings">{findings}</div>
+<h3>Numbers</h3>
+<details><summary>Assumptions, and the table in short</summary>
+<ul>{provenance}</ul>
+<pre tabindex="0" role="group" aria-label="What a terminal shows of {name}">{text}</pre></details>
+<details><summary>All {count} rows of the CSV</summary>
+<div class="numbers" role="group" tabindex="0" aria-label="Rows of {name}"><table><caption>{title}</caption>
+<thead><tr>{columns}</tr></thead>
+<tbody>{rows}
+</tbody></table></div></details>
+<h3>Downloads</h3>
+<ul class="downloads">{downloads}
+</ul>
+</section>"#,
+            origin = Escaped(&self.origin),
+            command = Escaped(&self.command),
+            figures = joined(&self.figures, "", Drawn::html),
+            findings = joined(&self.findings, "", |line| format!("<p>{}</p>", Escaped(line))),
+            provenance = joined(&self.provenance, "", |line| format!("<li>{}</li>", Escaped(line))),
+            text = Escaped(&self.text),
+            count = self.rows.len(),
+            columns =
+                joined(&self.columns, "", |column| format!("<th scope=\"col\">{}</th>", Escaped(column))),
+            rows = joined(&self.rows, "", |row| format!("\n<tr>{}</tr>", cells(row))),
+            downloads = joined(&self.downloads, "", Download::html),
+        )
+    }
+}
+
+/// Returns the cells of a row; the first is its header.
+fn cells(row: &[String]) -> String {
+    joined(row.iter().enumerate(), "", |(index, cell)| match index {
+        0 => format!("<th scope=\"row\">{}</th>", Escaped(cell)),
+        _ => format!("<td>{}</td>", Escaped(cell)),
+    })
 }
 
 impl Drawn {
@@ -96,10 +154,32 @@ impl Drawn {
         notes.retain(|line| !of_section.contains(line));
         Self { svg: figure.with_values(), title: figure.title, notes }
     }
+
+    fn html(&self) -> String {
+        let Self { title, notes, svg } = self;
+        let title = Escaped(title);
+        let notes = joined(notes, "", |note| format!("<small>{}</small>", Escaped(note)));
+        format!(
+            r#"
+<figure>
+<figcaption>{title}{notes}</figcaption>
+<div class="figure" role="group" tabindex="0" aria-label="Figure: {title}">
+<div role="img" aria-label="{title}: the numbers are in the table below">
+{svg}
+</div></div>
+</figure>"#
+        )
+    }
 }
 
 impl Download {
     fn new(name: String, media_type: &'static str, content: &[u8]) -> Self {
         Self { name, href: format!("data:{media_type};base64,{}", BASE64_STANDARD.encode(content)) }
+    }
+
+    fn html(&self) -> String {
+        let Self { name, href } = self;
+        let name = Escaped(name);
+        format!("\n<li><a download=\"{name}\" href=\"{href}\">{name}</a></li>")
     }
 }

@@ -22,13 +22,17 @@ fn run(experiment: &str, folder: &Path, style: &str) {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.contains(".pdf"), style == "paper", "{text}");
+    let is_for_paper = style == "paper";
+    assert_eq!(text.contains(".pdf"), is_for_paper && cfg!(feature = "pdf"), "{text}");
+    assert_eq!(text.contains("--features pdf"), is_for_paper && cfg!(not(feature = "pdf")), "{text}");
 }
 
+#[cfg(feature = "pdf")]
 fn contains(content: &[u8], words: &str) -> bool {
     content.windows(words.len()).any(|window| window == words.as_bytes())
 }
 
+#[cfg(feature = "pdf")]
 #[test]
 fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -53,6 +57,15 @@ fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
         assert!(contains(&pdf, words), "{words}");
     }
     assert!(!contains(&pdf, "CreationDate"));
+}
+
+#[cfg(not(feature = "pdf"))]
+#[test]
+fn without_the_feature_there_is_svg_and_a_note() {
+    let folder = tempfile::tempdir().unwrap();
+    run("throughput", folder.path(), "paper");
+    assert!(folder.path().join("throughput.svg").exists());
+    assert!(!folder.path().join("throughput.pdf").exists());
 }
 
 #[test]

@@ -1,9 +1,54 @@
-//! Bounds-checked wrapper of the `gemm` crate, and its only caller.
+//! Bounds-checked wrapper of the crates `gemm-f32` and `gemm-f64`, and their only caller. Their
+//! facade `gemm` is not used: it compiles kernels of complex numbers, too.
 #![allow(unsafe_code)]
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 
 use super::Real;
+
+/// Computes `dst = alpha * dst + beta * lhs * rhs` for matrices in the layout of column and row
+/// strides, with `dst` read if `read_dst`. Parameters: `m`, `n`, `k`; pointer, column stride and row
+/// stride of `dst`; `read_dst`; the same of `lhs` and `rhs`; `alpha`, `beta`; whether to conjugate
+/// each matrix, without effect on real numbers; parallelism.
+pub(super) type Product<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
+
+/// Scalar that has a matrix product.
+pub trait Multiply: Sized {
+    /// Returns the product for this processor.
+    fn product() -> Product<Self>;
+}
+
+impl Multiply for f32 {
+    fn product() -> Product<Self> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
+}
+
+impl Multiply for f64 {
+    fn product() -> Product<Self> {
+        gemm_f64::gemm::f64::get_gemm_fn()
+    }
+}
 
 /// A matrix in a slice. Element `(i, j)` is at `i * row_stride + j * column_stride`.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +114,7 @@ fn fits(length: usize, (rows, row_stride): (usize, usize), (columns, column_stri
     }
     let last_row = (rows - 1).checked_mul(row_stride);
     let last_column = (columns - 1).checked_mul(column_stride);
-    // Strides are passed to `gemm` as `isize`; strides below the length of a slice fit.
+    // Strides are passed to the product as `isize`; strides below the length of a slice fit.
     let strides = isize::try_from(row_stride.max(column_stride)).is_ok();
     let last = last_row.zip(last_column).and_then(|(row, column)| row.checked_add(column));
     strides && last.is_some_and(|last| last < length)
@@ -106,17 +151,23 @@ pub(super) fn multiply<T: Real>(
     // Overlapping rows would be written twice, possibly by two threads at once.
     assert!(m <= 1 || row_stride >= n, "rows of the target overlap");
     assert!(fits(data.len(), (m, row_stride), (n, 1)), "the target exceeds its slice");
-    // SAFETY: the assertions above keep every element that `gemm` addresses within the slices, and
-    // the elements of the target disjoint. The target is borrowed mutably, so it overlaps neither
-    // factor. `Real` is sealed: `T` is `f32` or `f64`, which `gemm` supports. All elements are
-    // initialised.
+    // The kernels are made for column-major targets: a row-major one is written as the transpose of
+    // `right^T * left^T`.
+    let (m, n, row_stride, column_stride, left, right) = if row_stride > 1 {
+        (n, m, 1, row_stride, right.transposed(), left.transposed())
+    } else {
+        (m, n, row_stride, 1, left, right)
+    };
+    // SAFETY: the assertions above keep every element that the product addresses within the slices,
+    // and the elements of the target disjoint. The target is borrowed mutably, so it overlaps neither
+    // factor. All elements are initialised.
     unsafe {
-        gemm::gemm(
+        T::product()(
             m,
             n,
             k,
             data.as_mut_ptr(),
-            1,
+            column_stride as isize,
             row_stride as isize,
             mode == Update::Accumulate,
             left.data.as_ptr(),

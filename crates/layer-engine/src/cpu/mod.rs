@@ -1,5 +1,5 @@
 //! CPU engine. All kernels are in Rust. Convolutions and linear layers use the vector kernels of
-//! [`simd`]; attention uses the matrix product of the `gemm` crate.
+//! [`simd`]; attention uses the matrix product of `gemm-f32` or `gemm-f64`.
 
 mod attention;
 mod avg_pool;
@@ -56,7 +56,7 @@ const NAME: &str = "the CPU engine";
 /// differently.
 ///
 /// On one thread, launching a kernel allocates nothing, with one exception: the products of
-/// attention pack their operands into memory that the `gemm` crate allocates.
+/// attention pack their operands into memory that the crates `gemm-*` allocate.
 ///
 /// A clone shares the threads of the original, as do the kernels.
 #[derive(Debug, Clone)]

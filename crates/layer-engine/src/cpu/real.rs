@@ -3,6 +3,7 @@ use std::fmt::Debug;
 use num_traits::{Float, NumAssign};
 
 use super::functions::ElementaryFunctions;
+use super::gemm::Multiply;
 use super::operation::CpuKernel;
 use super::simd::Kernels;
 use super::workers::Workers;
@@ -17,7 +18,7 @@ pub(super) mod sealed {
 /// Training uses `f32`. The same kernels in `f64` are accurate enough to check gradients by finite
 /// differences.
 pub trait Real:
-    sealed::Sealed + ElementaryFunctions + Float + NumAssign + Default + Debug + Send + Sync + 'static
+    sealed::Sealed + ElementaryFunctions + Multiply + Float + NumAssign + Default + Debug + Send + Sync + 'static
 {
     /// Precision of this scalar.
     const PRECISION: Precision;

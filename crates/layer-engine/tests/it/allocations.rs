@@ -1,5 +1,5 @@
 //! Launching a kernel on one thread allocates nothing. Attention is excluded: its products pack
-//! their operands into memory that the `gemm` crate allocates.
+//! their operands into memory that the crates `gemm-*` allocate.
 #![allow(unsafe_code, reason = "a global allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
