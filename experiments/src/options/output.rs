@@ -17,7 +17,7 @@ pub(crate) struct OutputOptions {
     #[arg(long)]
     pub(crate) json: bool,
     /// How figures are drawn: `screen` with a header that says what they are from; `paper` without it (it is in the file's description),
-    /// as SVG and PDF
+    /// as SVG and, with the feature `pdf`, PDF
     #[arg(long, value_name = "STYLE", default_value = "screen")]
     pub(crate) style: Style,
 }
