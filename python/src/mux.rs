@@ -93,8 +93,8 @@ impl CpuDriver {
     fn background(&self, py: Python<'_>) -> Vec<(u64, f64, Option<Py<PyAny>>)> {
         let driver = self.driver();
         let jobs = driver.background().iter().map(|job| {
-            let error = match job.end() {
-                Some(gpu_mux::End::Failed(JobError::Python(error))) => {
+            let error = match job.outcome() {
+                Some(gpu_mux::JobOutcome::Failed(JobError::Python(error))) => {
                     Some(error.clone_ref(py).into_value(py).into_any())
                 }
                 _ => None,

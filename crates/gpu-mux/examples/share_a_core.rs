@@ -64,7 +64,8 @@ fn main() -> Result<(), Error> {
         100.0 * (shared.elapsed.as_secs_f64() / alone.elapsed.as_secs_f64() - 1.0)
     );
     println!(
-        "background          {:7.1} ms of the {:.1} ms that the foreground was idle, in {} tasklets (longest {:.3} ms)",
+        "background          {:7.1} ms of the {:.1} ms that the foreground was idle, in {} tasklets \
+         (longest {:.3} ms)",
         millis(shared.background_busy),
         millis(shared.foreground_idle()),
         shared.background_tasklets,

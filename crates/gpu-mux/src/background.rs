@@ -146,7 +146,7 @@ impl Background {
         Ok(true)
     }
 
-    pub(crate) fn weigh(&mut self, id: JobId, weight: NonZeroU32) {
+    pub(crate) fn set_weight(&mut self, id: JobId, weight: NonZeroU32) {
         self.job_mut(id).weight = weight;
     }
 

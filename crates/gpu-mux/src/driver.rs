@@ -118,15 +118,15 @@ impl<D: Device> Driver<D> {
     }
 
     /// Marks a background job as failed; see [`MuxEvent::Failed`].
-    pub fn give_up(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
+    pub fn fail(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Failed(job))?;
         self.queue(job).clear();
         Ok(())
     }
 
-    /// Sets the weight of a background job; see [`MuxEvent::Weigh`].
-    pub fn weigh(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
-        self.tell(MuxEvent::Weigh(job, weight))
+    /// Sets the weight of a background job; see [`MuxEvent::SetWeight`].
+    pub fn set_weight(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
+        self.tell(MuxEvent::SetWeight(job, weight))
     }
 
     /// Returns the background jobs that ended because a launch failed, with the errors.
@@ -187,7 +187,7 @@ impl<D: Device> Driver<D> {
             Err(error) if id.job.is_foreground() => Err(DriverError::Device(error)),
             Err(error) => {
                 self.failures.push((id.job, error));
-                self.give_up(id.job)
+                self.fail(id.job)
             }
             Ok(()) => {
                 self.in_flight += 1;

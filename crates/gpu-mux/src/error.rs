@@ -11,7 +11,8 @@ use crate::{Tasklet, TaskletId};
 pub enum Error {
     /// A tasklet was reported ready with a number that is not larger than its job's last one.
     #[error(
-        "{tasklet} is ready, but its job is already at number {last}: a job's tasklets are numbered in rising order"
+        "{tasklet} is ready, but its job is already at number {last}: the numbers of a job's tasklets \
+         must increase"
     )]
     OutOfOrder {
         /// The refused tasklet.
@@ -24,7 +25,7 @@ pub enum Error {
     #[error("{0} has finished, but it is not in flight")]
     NotInFlight(TaskletId),
     /// An event is older than the event before it.
-    #[error("an event at {now:?} follows one at {last:?}: events are fed in the order of their times")]
+    #[error("an event at {now:?} follows one at {last:?}: report events in order of time")]
     TimeWentBack {
         /// The time of the refused event.
         now: Duration,
@@ -32,10 +33,12 @@ pub enum Error {
         last: Duration,
     },
     /// A tasklet was reported ready for a job that is being drained or has failed.
-    #[error("{} is ready, but its job takes nothing new: it is being drained, or has failed", .0.id)]
+    #[error("{} is ready, but its job accepts no new tasklets: it is being drained, or has failed", .0.id)]
     Closed(Tasklet),
     /// The foreground cannot be paused, drained, weighted or failed; only background jobs can.
-    #[error("the foreground is never held back or given up: {0} was asked for it")]
+    #[error(
+        "the foreground cannot be paused, resumed, drained, weighted or failed: {0} was requested for it"
+    )]
     NotBackground(&'static str),
     /// A value of a kernel or a device is outside its range.
     #[error("{name} is {value}, expected {expected}")]
@@ -54,10 +57,10 @@ pub enum Error {
         reason: String,
     },
     /// An iteration of a workload has no kernel with a positive duration.
-    #[error("an iteration of the {0} needs a kernel that takes time")]
+    #[error("an iteration of the {0} needs a kernel with a positive duration")]
     EmptyIteration(&'static str),
     /// The background of [`share`](crate::share) panicked.
-    #[error("the background panicked, and was not run again: {0}")]
+    #[error("the background panicked and was not run again: {0}")]
     BackgroundPanicked(String),
     /// A communication on a [`VirtualDevice`](crate::VirtualDevice) waits for external partners,
     /// and its user has not polled [`exchange`](crate::VirtualDevice::exchange). Virtual time
@@ -68,9 +71,9 @@ pub enum Error {
     ExchangeNotPolled(TaskletId),
     /// A partner time was set for a communication whose partners are not
     /// [`Partners::External`](crate::Partners::External).
-    #[error("{0} has no external partners: that is for a communication with `Partners::External`")]
+    #[error("{0} has no external partners: their times can be set for `Partners::External` only")]
     PartnersNotExternal(TaskletId),
     /// Nothing is in flight, and the policy launches none of the offered tasklets.
-    #[error("nothing runs: the policy lets nothing of what has been offered be launched")]
+    #[error("nothing is in flight, and the policy launches none of the offered tasklets")]
     Stalled,
 }

@@ -11,8 +11,8 @@ use crate::{Device, Driver, DriverError, Finished, JobId, Tasklet};
 /// use std::time::Duration;
 ///
 /// use gpu_mux::{
-///     DeviceParameters, Device, Driver, Error, Finished, Host, JobId, Kernel, Policy, Ran, Tasklet,
-///     VirtualDevice, VirtualWork,
+///     Device, DeviceParameters, Driver, Error, Finished, Host, JobId, Kernel, Policy, RunOutcome,
+///     Tasklet, VirtualDevice, VirtualWork,
 /// };
 ///
 /// /// Launches a kernel ten times, each when the one before has finished.
@@ -46,7 +46,7 @@ use crate::{Device, Driver, DriverError, Finished, JobId, Tasklet};
 ///
 /// let device = VirtualDevice::new(DeviceParameters::a100().without_overheads())?;
 /// let mut driver = Driver::new(Policy::default(), device);
-/// assert_eq!(driver.run(&mut Kernels { offered: 0, finished: 0 }, None)?, Ran::Done);
+/// assert_eq!(driver.run(&mut Kernels { offered: 0, finished: 0 }, None)?, RunOutcome::Done);
 /// assert_eq!(driver.device().now(), Duration::from_millis(1));
 /// # Ok::<(), Error>(())
 /// ```
@@ -92,11 +92,11 @@ pub trait Host<D: Device> {
 /// The outcome of a [run](Driver::run).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the host may have more to do"]
-pub enum Ran {
+pub enum RunOutcome {
     /// The host [is done](Host::is_done).
     Done,
     /// The time limit was reached.
-    Until,
+    TimeLimit,
     /// The host is not done and nothing is in flight: it offers nothing, or the policy launches
     /// none of it.
     Stalled,
@@ -108,7 +108,7 @@ impl<D: Device> Driver<D> {
     ///
     /// # Errors
     /// The host's errors, a device error, or an event that the multiplexer refuses.
-    pub fn run<H: Host<D>>(&mut self, host: &mut H, until: Option<Duration>) -> Result<Ran, H::Error> {
+    pub fn run<H: Host<D>>(&mut self, host: &mut H, until: Option<Duration>) -> Result<RunOutcome, H::Error> {
         let mut reported = self.background_failures().len();
         loop {
             self.offer_all(host)?;
@@ -121,19 +121,19 @@ impl<D: Device> Driver<D> {
                 let Some(finished) = finished else { break };
                 host.finish(finished, self)?;
                 if host.is_done() {
-                    return Ok(Ran::Done);
+                    return Ok(RunOutcome::Done);
                 }
                 self.offer_all(host)?;
             }
             host.caught_up(self)?;
             if host.is_done() {
-                return Ok(Ran::Done);
+                return Ok(RunOutcome::Done);
             }
             if until.is_some_and(|until| self.device().now() >= until) {
-                return Ok(Ran::Until);
+                return Ok(RunOutcome::TimeLimit);
             }
             if until.is_none() && self.is_idle() {
-                return Ok(Ran::Stalled);
+                return Ok(RunOutcome::Stalled);
             }
             self.wait(until)?;
         }

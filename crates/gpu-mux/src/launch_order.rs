@@ -85,9 +85,9 @@ impl LaunchOrder {
         let newest = self.tasklets.back().map(|last| &last.tasklet);
         newest.into_iter().chain([next]).all(|of| of.lane == Lane::Compute && of.estimate.is_some())
             && newest.is_some()
-            && tasklets < self.merging.tasklets
-            && time <= self.merging.enough
-            && time.saturating_add(next.estimate.unwrap_or_default()) <= self.merging.most
+            && tasklets < self.merging.max_tasklets
+            && time <= self.merging.soft_limit
+            && time.saturating_add(next.estimate.unwrap_or_default()) <= self.merging.hard_limit
     }
 
     /// Returns the number of groups.

@@ -1,14 +1,15 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # Where things are
+//! # Overview
 //!
-//! - **What is shared**: [`Tasklet`]s of a foreground and any number of background jobs, each with a [`JobId`] and a
-//!   [`Lane`]; [`pieces()`] cuts one that is too long.
-//! - **Who decides**: [`Multiplexer`], by the rules of a [`Policy`]; it takes a [`MuxEvent`] and gives a [`MuxCommand`].
-//! - **Who runs it**: [`CpuDriver`] on a thread, for [`PolledJob`]s; [`Driver`] on a device that runs by itself, a
+//! - **Work**: [`Tasklet`]s of a foreground and any number of background jobs, each with a
+//!   [`JobId`] and a [`Lane`]; [`pieces()`] cuts a tasklet that is too long.
+//! - **Policy**: the [`Multiplexer`] follows the rules of a [`Policy`]; it takes [`MuxEvent`]s and
+//!   returns [`MuxCommand`]s.
+//! - **Drivers**: [`CpuDriver`] on a thread, for [`PolledJob`]s; [`Driver`] on an asynchronous
 //!   [`Device`], such as a [`VirtualDevice`], which runs a [`Workload`] in virtual time.
-//! - **On an NVIDIA GPU** (feature `cuda`): a `cuda::CudaDevice` is what a [`Driver`] drives.
-//! - **What came of it**: [`Usage`].
+//! - **NVIDIA GPUs** (feature `cuda`): `cuda::CudaDevice` is a [`Device`].
+//! - **Results**: [`Usage`].
 
 mod background;
 mod background_decision;
@@ -39,16 +40,16 @@ mod usage;
 mod virtual_device;
 mod workload;
 
-pub use cpu::{BackgroundJob, Control, CpuDriver, End, share};
+pub use cpu::{BackgroundJob, Control, CpuDriver, JobOutcome, share};
 pub use device::{Device, Finished};
 pub use driver::{Driver, DriverError};
 pub use error::Error;
-pub use host::{Host, Ran};
+pub use host::{Host, RunOutcome};
 pub use idle::Idle;
 pub use job::{JobFn, JobState, PolledJob, Upcoming, job_fn};
 pub use multiplexer::{Multiplexer, MuxCommand, MuxEvent};
 pub use pieces::{Piece, pieces};
-pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, Running};
+pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, TaskletFeedback};
 pub use tasklet::{Communication, JobId, Lane, Tasklet, TaskletId};
 pub use usage::Usage;
 #[cfg(feature = "json")]

@@ -41,7 +41,7 @@ pub enum MuxEvent {
     Forget(JobId),
     /// Sets the weight of a background job. Jobs share the background's time in proportion to their
     /// weights; the default is 1.
-    Weigh(JobId, NonZeroU32),
+    SetWeight(JobId, NonZeroU32),
 }
 
 /// A command that the [`Multiplexer`] gives to its driver.
@@ -104,7 +104,7 @@ pub struct Multiplexer {
     launched: LaunchOrder,
     background: Background,
     slowdown: Option<Slowdown>,
-    running: Option<TaskletFeedbackRule>,
+    tasklet_feedback: Option<TaskletFeedbackRule>,
     gaps: Option<GapFitting>,
     /// Whether the foreground was computing when it was last checked.
     computing: bool,
@@ -131,7 +131,7 @@ impl Multiplexer {
             }),
             background: Background::new(policy.background_piece),
             slowdown: policy.feedback.map(Slowdown::new),
-            running: policy.running.map(TaskletFeedbackRule::new),
+            tasklet_feedback: policy.tasklet_feedback.map(TaskletFeedbackRule::new),
             gaps: policy.gaps.as_ref().map(GapFitting::new),
             computing: false,
             quiet: (Duration::ZERO, None),
@@ -178,15 +178,17 @@ impl Multiplexer {
             }
             MuxEvent::Tick => {}
             MuxEvent::Pause(job) => self.background.pause(background(job, "a pause")?),
-            MuxEvent::Resume(job) => self.background.resume(background(job, "going on")?, now),
-            MuxEvent::Drain(job) => self.background.drain(background(job, "an end")?),
-            MuxEvent::Weigh(job, weight) => self.background.weigh(background(job, "a weight")?, weight),
+            MuxEvent::Resume(job) => self.background.resume(background(job, "a resume")?, now),
+            MuxEvent::Drain(job) => self.background.drain(background(job, "a drain")?),
+            MuxEvent::SetWeight(job, weight) => {
+                self.background.set_weight(background(job, "a weight")?, weight)
+            }
             MuxEvent::Failed(job) => {
-                let lost = self.background.fail(background(job, "giving up")?, now);
+                let lost = self.background.fail(background(job, "a failure")?, now);
                 self.background_ended(now, lost);
             }
             MuxEvent::Forget(job) => {
-                let lost = self.background.forget_job(background(job, "giving up")?, now);
+                let lost = self.background.forget_job(background(job, "a failure")?, now);
                 self.background_ended(now, lost);
             }
         }
@@ -252,8 +254,8 @@ impl Multiplexer {
         let finished = self.foreground.finish(id)?;
         self.launched.finish(id);
         while let Some((tasklet, took)) = self.launched.leave(now) {
-            if let Some(running) = &mut self.running {
-                running.record(&tasklet, took);
+            if let Some(rule) = &mut self.tasklet_feedback {
+                rule.record(&tasklet, took);
             }
         }
         match finished.lane {
@@ -364,7 +366,7 @@ impl Multiplexer {
 
     /// Returns whether the foreground's current tasklet withholds the background.
     fn is_at_what_withholds(&self) -> bool {
-        let rule = self.running.as_ref().zip(self.launched.first());
+        let rule = self.tasklet_feedback.as_ref().zip(self.launched.first());
         rule.is_some_and(|(rule, first)| rule.withholds(first))
     }
 }

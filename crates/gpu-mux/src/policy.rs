@@ -55,7 +55,7 @@ pub struct Policy {
     /// Withholds the background while the foreground as a whole is measured to be slow.
     pub feedback: Option<Feedback>,
     /// Withholds the background because of the foreground's current tasklet.
-    pub running: Option<Running>,
+    pub tasklet_feedback: Option<TaskletFeedback>,
     /// Launches background where it is expected to finish before the foreground returns.
     pub gaps: Option<Gaps>,
 }
@@ -78,11 +78,11 @@ pub enum Ahead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Merging {
     /// No tasklet is added to a group whose estimates sum to more than this.
-    pub enough: Duration,
+    pub soft_limit: Duration,
     /// No tasklet is added if the sum of the group's estimates would exceed this.
-    pub most: Duration,
+    pub hard_limit: Duration,
     /// Maximum number of tasklets in a group.
-    pub tasklets: usize,
+    pub max_tasklets: usize,
 }
 
 /// When background is launched while foreground communication runs or is queued on the device.
@@ -126,7 +126,7 @@ pub struct Feedback {
 /// the background, because it mostly waits. Neither do compute that is not slowed and an empty
 /// queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Running {
+pub struct TaskletFeedback {
     /// Slow-down above which a tasklet withholds the background; 1 is no slow-down.
     pub limit: f64,
     /// Weight, from 0 to 1, of a measurement above the limit.

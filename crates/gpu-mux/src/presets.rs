@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::Policy;
-use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Running};
+use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, TaskletFeedback};
 
 /// A piece bound that no iteration reaches, so that each iteration is one piece.
 const WHOLE_ITERATION: Duration = Duration::from_secs(3_600);
@@ -26,7 +26,7 @@ impl Policy {
             background_beside_compute: true,
             background_beside_communication: BesideCommunication::Always,
             feedback: None,
-            running: None,
+            tasklet_feedback: None,
             gaps: None,
         }
     }
@@ -85,7 +85,7 @@ impl Policy {
             foreground_ahead_counts: merged(250),
             background_in_flight_alone: 4,
             background_beside_communication: BesideCommunication::Always,
-            running: Some(Running {
+            tasklet_feedback: Some(TaskletFeedback {
                 limit: 1.1,
                 rise: 1.0,
                 fall: 0.1,
@@ -200,11 +200,11 @@ impl Default for Policy {
 
 /// Counts compute tasklets as one until their estimates exceed the soft limit (given in
 /// microseconds), up to twice that time or 11 tasklets.
-const fn merged(enough_us: u64) -> Ahead {
+const fn merged(soft_limit_us: u64) -> Ahead {
     Ahead::InOrder(Merging {
-        enough: Duration::from_micros(enough_us),
-        most: Duration::from_micros(2 * enough_us),
-        tasklets: 11,
+        soft_limit: Duration::from_micros(soft_limit_us),
+        hard_limit: Duration::from_micros(2 * soft_limit_us),
+        max_tasklets: 11,
     })
 }
 

@@ -1,19 +1,19 @@
 use std::time::Duration;
 
-use crate::policy::Running;
+use crate::policy::TaskletFeedback;
 use crate::site_averages::entry_of;
 use crate::{Communication, Lane, Tasklet};
 
 /// Recent slow-down of each foreground tasklet, and whether it withholds the background.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskletFeedbackRule {
-    rules: Running,
+    rules: TaskletFeedback,
     /// Moving average of measured time over estimate, by site.
     slowdowns: Vec<Option<f64>>,
 }
 
 impl TaskletFeedbackRule {
-    pub(crate) fn new(rules: Running) -> Self {
+    pub(crate) fn new(rules: TaskletFeedback) -> Self {
         Self { rules, slowdowns: Vec::new() }
     }
 

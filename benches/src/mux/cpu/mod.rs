@@ -200,7 +200,7 @@ fn block(
     let before = samples(driver);
     let mut job = foreground.iterations(iterations);
     let usage = driver.run(&mut job)?;
-    if let Some(end) = driver.background().iter().find_map(BackgroundJob::end) {
+    if let Some(end) = driver.background().iter().find_map(BackgroundJob::outcome) {
         bail!("the background has ended: {end:?}");
     }
     let background_samples = samples(driver) - before;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use gpu_mux::cuda::{CudaDevice, Work};
-use gpu_mux::{Device, Driver, Finished, Host, JobId, Policy, Ran, Tasklet};
+use gpu_mux::{Device, Driver, Finished, Host, JobId, Policy, RunOutcome, Tasklet};
 
 use super::spans::{Gaps, Span, SpanKind, gaps};
 use super::steps::JobSteps;
@@ -54,7 +54,7 @@ pub(super) fn execute(
     };
     loop {
         let until = jobs.last + TIMEOUT;
-        if driver.run(&mut jobs, Some(until))? == Ran::Done {
+        if driver.run(&mut jobs, Some(until))? == RunOutcome::Done {
             return jobs.execution();
         }
         ensure!(jobs.last + TIMEOUT > until, "nothing has finished for {} s", TIMEOUT.as_secs());

@@ -2,7 +2,7 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 use collectives::Communicator;
-use gpu_mux::{BackgroundJob, CpuDriver, End, Policy, Usage};
+use gpu_mux::{BackgroundJob, CpuDriver, JobOutcome, Policy, Usage};
 
 use super::{Backend, BatchSource, Cpu, Iterations, Observer};
 use crate::Error;
@@ -91,7 +91,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
     }
 
     fn add(&mut self, job: Iterations<'a, B, S, O>, weight: NonZeroU32) -> Result<(), Error> {
-        Self::add(self, job).weigh(weight);
+        Self::add(self, job).set_weight(weight);
         Ok(())
     }
 
@@ -107,11 +107,11 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
     }
 
     fn background(&self) -> Vec<BackgroundStatus<'_, O>> {
-        let status = |background: &'_ BackgroundJob<Iterations<'a, B, S, O>>| match background.end()? {
-            End::Failed(error) => Some(error.to_string()),
-            End::Panicked(message) => Some(message.clone()),
-            End::Refused(error) => Some(error.to_string()),
-            End::Finished | End::Drained => None,
+        let status = |background: &'_ BackgroundJob<Iterations<'a, B, S, O>>| match background.outcome()? {
+            JobOutcome::Failed(error) => Some(error.to_string()),
+            JobOutcome::Panicked(message) => Some(message.clone()),
+            JobOutcome::Refused(error) => Some(error.to_string()),
+            JobOutcome::Finished | JobOutcome::Drained => None,
         };
         let jobs = self.background().iter().map(|background| BackgroundStatus {
             iterations: background.job().progress(),

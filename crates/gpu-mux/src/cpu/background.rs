@@ -24,12 +24,12 @@ pub struct BackgroundJob<B: PolledJob> {
     best_times: BestTimes,
     busy: Duration,
     tasklets: u64,
-    end: Option<End<B::Error>>,
+    outcome: Option<JobOutcome<B::Error>>,
 }
 
 /// Outcome of a background job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End<E> {
+pub enum JobOutcome<E> {
     /// It had no more tasklets.
     Finished,
     /// It was [drained](Control::drain).
@@ -56,7 +56,7 @@ impl<B: PolledJob> BackgroundJob<B> {
             best_times: BestTimes::default(),
             busy: Duration::ZERO,
             tasklets: 0,
-            end: None,
+            outcome: None,
         }
     }
 
@@ -68,7 +68,7 @@ impl<B: PolledJob> BackgroundJob<B> {
 
     /// Returns the job, unless it has ended.
     pub(super) fn job_mut(&mut self) -> Option<&mut B> {
-        self.end.is_none().then_some(&mut self.job)
+        self.outcome.is_none().then_some(&mut self.job)
     }
 
     /// Returns the total duration of its tasklets.
@@ -85,26 +85,26 @@ impl<B: PolledJob> BackgroundJob<B> {
 
     /// Returns its outcome, or `None` if it has not ended.
     #[must_use]
-    pub fn end(&self) -> Option<&End<B::Error>> {
-        self.end.as_ref()
+    pub fn outcome(&self) -> Option<&JobOutcome<B::Error>> {
+        self.outcome.as_ref()
     }
 
     /// Returns the requests made for the job since the last call, as events for the multiplexer.
     pub(super) fn take_requests(&mut self) -> impl Iterator<Item = MuxEvent> + use<B> {
-        let (id, open) = (self.id, self.end.is_none());
+        let (id, open) = (self.id, self.outcome.is_none());
         let (asked, weight) = (self.control.asked(), self.control.weight());
         let known = std::mem::replace(&mut self.asked, asked);
         let mut ended = None;
         if open {
             self.control.acknowledge(asked);
-            ended = (asked.drains() && self.offered.is_none()).then(|| self.ended(End::Drained));
+            ended = (asked.drains() && self.offered.is_none()).then(|| self.ended(JobOutcome::Drained));
         }
         let drained = (open && asked.drains() && !known.drains()).then_some(MuxEvent::Drain(id));
         let held = (open && asked.pauses() != known.pauses())
             .then(|| if asked.pauses() { MuxEvent::Pause(id) } else { MuxEvent::Resume(id) });
         let weighed = (open && self.weight != weight).then(|| {
             self.weight = weight;
-            MuxEvent::Weigh(id, weight)
+            MuxEvent::SetWeight(id, weight)
         });
         // A job that has ended causes no more events.
         drained.into_iter().chain(held).chain(weighed).chain(ended)
@@ -114,7 +114,7 @@ impl<B: PolledJob> BackgroundJob<B> {
     /// multiplexer, if there is one.
     pub(super) fn ask(&mut self) -> Option<MuxEvent> {
         self.communicates = false;
-        if self.offered.is_some() || self.end.is_some() || self.asked.pauses() || self.asked.drains() {
+        if self.offered.is_some() || self.outcome.is_some() || self.asked.pauses() || self.asked.drains() {
             return None;
         }
         match caught(|| self.job.poll()) {
@@ -131,7 +131,7 @@ impl<B: PolledJob> BackgroundJob<B> {
                 None
             }
             Ok(JobState::Waiting) => None,
-            Ok(JobState::Finished) => Some(self.ended(End::Finished)),
+            Ok(JobState::Finished) => Some(self.ended(JobOutcome::Finished)),
             Err(end) => Some(self.ended(end)),
         }
     }
@@ -169,11 +169,11 @@ impl<B: PolledJob> BackgroundJob<B> {
         now: Duration,
         event: MuxEvent,
     ) -> Result<(), Error> {
-        mux.handle(now, event).or_else(|error| mux.handle(now, self.ended(End::Refused(error))))
+        mux.handle(now, event).or_else(|error| mux.handle(now, self.ended(JobOutcome::Refused(error))))
     }
 
-    fn ended(&mut self, end: End<B::Error>) -> MuxEvent {
-        self.end = Some(end);
+    fn ended(&mut self, end: JobOutcome<B::Error>) -> MuxEvent {
+        self.outcome = Some(end);
         self.communicates = false;
         self.control.ended();
         MuxEvent::Forget(self.id)
@@ -184,16 +184,16 @@ impl<B: PolledJob<Error: fmt::Debug>> fmt::Debug for BackgroundJob<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("BackgroundJob");
         shown.field("id", &self.id).field("tasklets", &self.tasklets).field("busy", &self.busy);
-        shown.field("end", &self.end).finish_non_exhaustive()
+        shown.field("end", &self.outcome).finish_non_exhaustive()
     }
 }
 
 /// Calls a method of a job and converts an error or a panic to an outcome. After a panic the job is
 /// not used again, so its possibly inconsistent state is never observed.
-fn caught<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<T, End<E>> {
+fn caught<T, E>(call: impl FnOnce() -> Result<T, E>) -> Result<T, JobOutcome<E>> {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result.map_err(End::Failed),
-        Err(panic) => Err(End::Panicked(message(&*panic))),
+        Ok(result) => result.map_err(JobOutcome::Failed),
+        Err(panic) => Err(JobOutcome::Panicked(message(&*panic))),
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct WorkerState {
 /// The requests for a job and the worker's acknowledgement.
 #[derive(Debug)]
 struct ControlState {
-    /// An [`Request`].
+    /// A [`Request`].
     asked: AtomicU64,
     /// The request that the worker has last acted upon.
     seen: AtomicU64,
@@ -73,7 +73,7 @@ impl Control {
 
     /// Sets the job's weight. Background jobs share time in proportion to their weights; the
     /// default is 1.
-    pub fn weigh(&self, weight: NonZeroU32) {
+    pub fn set_weight(&self, weight: NonZeroU32) {
         self.job.weight.store(weight.get(), Ordering::SeqCst);
         self.worker.signal.notify();
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-pub use background::{BackgroundJob, End};
+pub use background::{BackgroundJob, JobOutcome};
 use clock::Clock;
 pub use control::Control;
 use control::WorkerState;
@@ -55,10 +55,10 @@ use crate::{
 /// let endless = || job_fn(|| Poll::Ready(Some(())), |()| Ok::<(), Error>(()));
 /// let mut driver = CpuDriver::new(Policy::default());
 /// driver.add(endless());
-/// driver.add(endless()).weigh(NonZeroU32::MIN.saturating_add(2));
+/// driver.add(endless()).set_weight(NonZeroU32::MIN.saturating_add(2));
 /// let usage = driver.run(&mut foreground)?;
 /// assert_eq!(usage.foreground_tasklets, 50);
-/// assert!(driver.background().iter().all(|job| job.end().is_none()));
+/// assert!(driver.background().iter().all(|job| job.outcome().is_none()));
 /// # Ok::<(), Error>(())
 /// ```
 pub struct CpuDriver<B: PolledJob> {
@@ -113,7 +113,7 @@ impl<B: PolledJob> CpuDriver<B> {
     /// added.
     pub fn take_ended(&mut self) -> Vec<BackgroundJob<B>> {
         let jobs = std::mem::take(&mut self.background);
-        let (ended, left) = jobs.into_iter().partition(|job| job.end().is_some());
+        let (ended, left) = jobs.into_iter().partition(|job| job.outcome().is_some());
         self.background = left;
         ended
     }

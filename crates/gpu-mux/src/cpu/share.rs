@@ -2,7 +2,7 @@ use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::task::Poll;
 
-use super::{CpuDriver, End};
+use super::{CpuDriver, JobOutcome};
 use crate::{Error, Policy, Usage, job_fn};
 
 /// Serves requests on this thread as they arrive, runs background work in between, and returns when
@@ -39,8 +39,8 @@ pub fn share<T>(
     let mut driver = CpuDriver::new(Policy::default());
     driver.add(pieces);
     let usage = driver.run(&mut serve)?;
-    match driver.background().first().and_then(|job| job.end()) {
-        Some(End::Panicked(message)) => Err(Error::BackgroundPanicked(message.clone())),
+    match driver.background().first().and_then(|job| job.outcome()) {
+        Some(JobOutcome::Panicked(message)) => Err(Error::BackgroundPanicked(message.clone())),
         _ => Ok(usage),
     }
 }

@@ -12,11 +12,11 @@ use super::{CapturedGraph, Error, Executable, Result, Stopwatch, Stream, TimingR
 
 /// A graph that has been cut. Run in order on one stream, the pieces are equivalent to the graph.
 #[derive(Debug)]
-pub struct Cut {
+pub struct CutGraph {
     /// The pieces in order.
     pub pieces: Vec<GraphPiece>,
     /// Nodes that alone exceed the budget. Each is a separate piece.
-    pub over_long: Vec<OverLong>,
+    pub oversized: Vec<OversizedNode>,
 }
 
 /// A part of a graph that is launched at once.
@@ -32,7 +32,7 @@ pub struct GraphPiece {
 
 /// A node that exceeds the budget and cannot be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OverLong {
+pub struct OversizedNode {
     /// Its position in the topological order of the graph.
     pub node: usize,
     /// Measured duration of the node.
@@ -53,11 +53,11 @@ impl CapturedGraph {
     /// # Errors
     /// [`Error::MemoryNodes`] if the graph allocates or frees memory; CUDA errors, for example for
     /// programmatic edges, which let a kernel start before its predecessor has ended.
-    pub fn cut(&self, stream: &Stream, budget: Duration, runs: TimingRuns<'_>) -> Result<Cut> {
+    pub fn cut(&self, stream: &Stream, budget: Duration, runs: TimingRuns<'_>) -> Result<CutGraph> {
         runs.around(stream, || self.cut_by_times(stream, budget, runs.runs()))
     }
 
-    fn cut_by_times(&self, stream: &Stream, budget: Duration, runs: NonZeroUsize) -> Result<Cut> {
+    fn cut_by_times(&self, stream: &Stream, budget: Duration, runs: NonZeroUsize) -> Result<CutGraph> {
         let nodes = self.in_order()?;
         let stopwatch = Stopwatch::new(stream)?;
         let mut times = Vec::with_capacity(nodes.len());
@@ -76,9 +76,9 @@ impl CapturedGraph {
             pieces.push(GraphPiece { nodes: ranges[pieces.len()].clone(), executable, took });
             Ok(())
         })?;
-        let over_long = times.iter().enumerate().filter(|&(_, &took)| took > budget);
-        let over_long = over_long.map(|(node, &took)| OverLong { node, took }).collect();
-        Ok(Cut { pieces, over_long })
+        let oversized = times.iter().enumerate().filter(|&(_, &took)| took > budget);
+        let oversized = oversized.map(|(node, &took)| OversizedNode { node, took }).collect();
+        Ok(CutGraph { pieces, oversized })
     }
 
     /// Returns the nodes in a topological order.

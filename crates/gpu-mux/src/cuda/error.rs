@@ -36,8 +36,8 @@ pub enum Error {
     /// A graph to be cut or merged allocates or frees memory. CUDA neither clones such a graph nor
     /// removes nodes from it. Allocate before the capture begins, and free after it has ended.
     #[error(
-        "the graph has {nodes} nodes that allocate or free memory, and such a graph cannot be cut: allocate before the \
-         capture begins"
+        "the graph has {nodes} nodes that allocate or free memory, and such a graph cannot be cut or \
+         merged: allocate before the capture begins"
     )]
     MemoryNodes {
         /// Number of such nodes, including those of child graphs.
@@ -48,7 +48,8 @@ pub enum Error {
     Cycle,
     /// A context was closed while objects created in it still exist.
     #[error(
-        "the context cannot be closed: {owners} of its streams, events, graphs, modules or buffers are still there"
+        "the context cannot be closed: {owners} of its streams, events, graphs, modules or buffers \
+         still exist"
     )]
     StillInUse {
         /// Number of remaining references.
@@ -74,8 +75,8 @@ impl Error {
                 Self::Lacking {
                     technique: sys::GREEN_CONTEXT,
                     reason: format!(
-                        "{call} returned {name}: this driver does not take what belongs to the device's own context into a \
-                     green context's stream"
+                        "{call} returned {name}: this driver does not accept objects of the device's own \
+                     context in a stream of a green context"
                     ),
                 }
             }

@@ -38,15 +38,15 @@ pub(super) fn pieces(times: &[Duration], budget: Duration) -> Vec<Range<usize>> 
     split(times, |whole, _| whole > budget, |_, _| false)
 }
 
-/// Groups consecutive elements until a group exceeds `enough` or has `count` elements. A group
-/// exceeds `at_most` only if it is a single element.
+/// Groups consecutive elements until a group exceeds `soft_limit` or has `count` elements. A group
+/// exceeds `hard_limit` only if it is a single element.
 pub(super) fn groups(
     times: &[Duration],
-    enough: Duration,
-    at_most: Duration,
+    soft_limit: Duration,
+    hard_limit: Duration,
     count: NonZeroUsize,
 ) -> Vec<Range<usize>> {
-    split(times, |whole, _| whole > at_most, |whole, members| whole > enough || members >= count.get())
+    split(times, |whole, _| whole > hard_limit, |whole, members| whole > soft_limit || members >= count.get())
 }
 
 /// Cuts a sequence into intervals. `too_much` is called with the next element included and refuses
@@ -144,18 +144,18 @@ mod tests {
 
         #[test]
         fn groups_keep_their_limits(times in times(), count in 1_usize..12) {
-            let (enough, at_most) = (Duration::from_micros(500), Duration::from_millis(1));
-            let groups = groups(&times, enough, at_most, NonZeroUsize::new(count).unwrap());
+            let (soft_limit, hard_limit) = (Duration::from_micros(500), Duration::from_millis(1));
+            let groups = groups(&times, soft_limit, hard_limit, NonZeroUsize::new(count).unwrap());
             prop_assert!(groups.iter().cloned().flatten().eq(0..times.len()));
             for (index, group) in groups.iter().enumerate() {
                 let whole = sum(&times[group.clone()]);
                 prop_assert!(group.len() <= count);
-                prop_assert!(group.len() == 1 || whole <= at_most);
+                prop_assert!(group.len() == 1 || whole <= hard_limit);
                 // Without its last element, a group is within the limit.
-                prop_assert!(sum(&times[group.start..group.end - 1]) <= enough);
+                prop_assert!(sum(&times[group.start..group.end - 1]) <= soft_limit);
                 let next = groups.get(index + 1).map(|next| times[next.start]);
-                let closed = whole > enough || group.len() == count;
-                prop_assert!(next.is_none_or(|next| closed || whole + next > at_most));
+                let closed = whole > soft_limit || group.len() == count;
+                prop_assert!(next.is_none_or(|next| closed || whole + next > hard_limit));
             }
         }
     }

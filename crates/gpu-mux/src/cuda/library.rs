@@ -67,8 +67,8 @@ impl CudaLibrary {
         }
         let places: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
         Err(Error::Unavailable(format!(
-            "the library was not found: looked for {} where the loader looks (LD_LIBRARY_PATH, the system's folders); \
-             install the NVIDIA driver, or set {PATH_VARIABLE} to its file",
+            "the library was not found: looked for {} on the loader's search path (LD_LIBRARY_PATH and \
+             the system directories); install the NVIDIA driver, or set {PATH_VARIABLE} to its file",
             places.join(", ")
         )))
     }

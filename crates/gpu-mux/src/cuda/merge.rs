@@ -12,23 +12,23 @@ use super::{CapturedGraph, Error, Executable, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeLimits {
     /// No graph is added to a group that takes longer than this. Default 500 us.
-    pub enough: Duration,
+    pub soft_limit: Duration,
     /// No graph is added if the group would take longer than this. Default 1 ms.
-    pub at_most: Duration,
+    pub hard_limit: Duration,
     /// Maximum number of graphs in a group. Default 10.
-    pub count: NonZeroUsize,
+    pub max_graphs: NonZeroUsize,
 }
 
 impl Default for MergeLimits {
     fn default() -> Self {
-        let count = NonZeroUsize::MIN.saturating_add(9);
-        Self { enough: Duration::from_micros(500), at_most: Duration::from_millis(1), count }
+        let max_graphs = NonZeroUsize::MIN.saturating_add(9);
+        Self { soft_limit: Duration::from_micros(500), hard_limit: Duration::from_millis(1), max_graphs }
     }
 }
 
 /// Consecutive graphs that are launched as one.
 #[derive(Debug, Clone)]
-pub struct Merged {
+pub struct MergedGraph {
     /// The indices of the graphs.
     pub graphs: Range<usize>,
     /// The executable graph.
@@ -37,15 +37,15 @@ pub struct Merged {
     pub estimate: Duration,
 }
 
-impl Merged {
+impl MergedGraph {
     /// Merges consecutive graphs, each given with its duration, into fewer graphs that are
     /// equivalent. Each graph becomes a child graph node. Priorities of nodes are kept.
     ///
     /// # Errors
     /// [`Error::MemoryNodes`] if a merged graph allocates or frees memory; CUDA errors.
-    pub fn from_neighbours(graphs: &[(CapturedGraph, Duration)], limits: MergeLimits) -> Result<Vec<Self>> {
+    pub fn merge_consecutive(graphs: &[(CapturedGraph, Duration)], limits: MergeLimits) -> Result<Vec<Self>> {
         let times: Vec<_> = graphs.iter().map(|(_, time)| *time).collect();
-        let ranges = intervals::groups(&times, limits.enough, limits.at_most, limits.count);
+        let ranges = intervals::groups(&times, limits.soft_limit, limits.hard_limit, limits.max_graphs);
         let merge = |range: Range<usize>| {
             let executable = match &graphs[range.clone()] {
                 [(alone, _)] => alone.instantiate()?,

@@ -1,12 +1,13 @@
 //! Work on an NVIDIA GPU through the CUDA driver (feature `cuda`).
 //!
 //! A [`Driver`](crate::Driver) drives a [`CudaDevice`]. Work is captured from streams and
-//! [cut](CapturedGraph::cut) or [merged](Merged), or enqueued kernel by kernel.
+//! [cut](CapturedGraph::cut) or [merged](MergedGraph), or enqueued kernel by kernel.
 //! [`Context::capabilities`] returns what the driver and the device support. A technique that they
 //! lack is an error that names it; it is never skipped silently.
 //!
 //! ```no_run
-//! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, LaunchShape, Module, TimingRuns};
+//! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions};
+//! use gpu_mux::cuda::{LaunchShape, Module, TimingRuns};
 //! use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 //! use std::num::NonZeroUsize;
 //!
@@ -66,12 +67,12 @@ mod safe;
 mod stopwatch;
 mod sys;
 
-pub use cut::{Cut, GraphPiece, OverLong};
+pub use cut::{CutGraph, GraphPiece, OversizedNode};
 pub use device::{CudaDevice, DeviceOptions, EnqueueFn, Prepared, PreparedBackground, Work};
 pub use error::{Error, Result};
 pub use host_clock::HostClock;
 pub use library::CudaLibrary;
-pub use merge::{MergeLimits, Merged};
+pub use merge::{MergeLimits, MergedGraph};
 pub use safe::buffer::DeviceBuffer;
 pub use safe::capabilities::Capabilities;
 pub use safe::context::Context;

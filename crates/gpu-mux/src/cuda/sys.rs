@@ -36,7 +36,8 @@ macro_rules! for_each_function {
                 device_name = "cuDeviceGetName" (name: *mut c_char, length: c_int, device: DeviceNumber);
                 device_attribute = "cuDeviceGetAttribute"
                     (value: *mut c_int, attribute: c_uint, device: DeviceNumber);
-                primary_retain = "cuDevicePrimaryCtxRetain" (context: *mut *mut CUctx_st, device: DeviceNumber);
+                primary_retain = "cuDevicePrimaryCtxRetain"
+                    (context: *mut *mut CUctx_st, device: DeviceNumber);
                 primary_release = "cuDevicePrimaryCtxRelease_v2" (device: DeviceNumber);
                 context_current = "cuCtxGetCurrent" (context: *mut *mut CUctx_st);
                 context_set_current = "cuCtxSetCurrent" (context: *mut CUctx_st);
@@ -49,7 +50,8 @@ macro_rules! for_each_function {
                 stream_wait_event = "cuStreamWaitEvent"
                     (stream: *mut CUstream_st, event: *mut CUevent_st, flags: c_uint);
                 stream_begin_capture = "cuStreamBeginCapture_v2" (stream: *mut CUstream_st, mode: c_uint);
-                stream_end_capture = "cuStreamEndCapture" (stream: *mut CUstream_st, graph: *mut *mut CUgraph_st);
+                stream_end_capture = "cuStreamEndCapture"
+                    (stream: *mut CUstream_st, graph: *mut *mut CUgraph_st);
                 stream_is_capturing = "cuStreamIsCapturing" (stream: *mut CUstream_st, status: *mut c_uint);
                 event_create = "cuEventCreate" (event: *mut *mut CUevent_st, flags: c_uint);
                 event_destroy = "cuEventDestroy_v2" (event: *mut CUevent_st);
@@ -62,19 +64,22 @@ macro_rules! for_each_function {
                 graph_nodes = "cuGraphGetNodes"
                     (graph: *mut CUgraph_st, nodes: *mut *mut CUgraphNode_st, count: *mut usize);
                 graph_edges = "cuGraphGetEdges"
-                    (graph: *mut CUgraph_st, from: *mut *mut CUgraphNode_st, to: *mut *mut CUgraphNode_st, count: *mut usize);
+                    (graph: *mut CUgraph_st, from: *mut *mut CUgraphNode_st, to: *mut *mut CUgraphNode_st,
+                     count: *mut usize);
                 graph_add_child = "cuGraphAddChildGraphNode"
-                    (node: *mut *mut CUgraphNode_st, graph: *mut CUgraph_st, after: *const *mut CUgraphNode_st, count: usize,
-                     child: *mut CUgraph_st);
+                    (node: *mut *mut CUgraphNode_st, graph: *mut CUgraph_st,
+                     after: *const *mut CUgraphNode_st, count: usize, child: *mut CUgraph_st);
                 graph_instantiate = "cuGraphInstantiateWithFlags"
                     (executable: *mut *mut CUgraphExec_st, graph: *mut CUgraph_st, flags: c_ulonglong);
                 node_type = "cuGraphNodeGetType" (node: *mut CUgraphNode_st, kind: *mut c_uint);
-                node_child = "cuGraphChildGraphNodeGetGraph" (node: *mut CUgraphNode_st, graph: *mut *mut CUgraph_st);
+                node_child = "cuGraphChildGraphNodeGetGraph"
+                    (node: *mut CUgraphNode_st, graph: *mut *mut CUgraph_st);
                 node_find_in_clone = "cuGraphNodeFindInClone"
                     (found: *mut *mut CUgraphNode_st, original: *mut CUgraphNode_st, clone: *mut CUgraph_st);
                 node_destroy = "cuGraphDestroyNode" (node: *mut CUgraphNode_st);
                 executable_destroy = "cuGraphExecDestroy" (executable: *mut CUgraphExec_st);
-                executable_launch = "cuGraphLaunch" (executable: *mut CUgraphExec_st, stream: *mut CUstream_st);
+                executable_launch = "cuGraphLaunch"
+                    (executable: *mut CUgraphExec_st, stream: *mut CUstream_st);
                 module_load = "cuModuleLoadData" (module: *mut *mut CUmod_st, image: *const c_void);
                 module_unload = "cuModuleUnload" (module: *mut CUmod_st);
                 module_function = "cuModuleGetFunction"
@@ -109,14 +114,17 @@ macro_rules! for_each_function {
                     (groups: *mut CUdevResource, count: *mut c_uint, from: *const CUdevResource,
                      rest: *mut CUdevResource, flags: c_uint, least: c_uint);
                 resource_describe = "cuDevResourceGenerateDesc"
-                    (description: *mut *mut CUdevResourceDesc_st, resources: *mut CUdevResource, count: c_uint);
+                    (description: *mut *mut CUdevResourceDesc_st, resources: *mut CUdevResource,
+                     count: c_uint);
                 green_create = "cuGreenCtxCreate"
-                    (green: *mut *mut CUgreenCtx_st, description: *mut CUdevResourceDesc_st, device: DeviceNumber,
-                     flags: c_uint);
+                    (green: *mut *mut CUgreenCtx_st, description: *mut CUdevResourceDesc_st,
+                     device: DeviceNumber, flags: c_uint);
                 green_destroy = "cuGreenCtxDestroy" (green: *mut CUgreenCtx_st);
-                green_as_context = "cuCtxFromGreenCtx" (context: *mut *mut CUctx_st, green: *mut CUgreenCtx_st);
+                green_as_context = "cuCtxFromGreenCtx"
+                    (context: *mut *mut CUctx_st, green: *mut CUgreenCtx_st);
                 green_stream = "cuGreenCtxStreamCreate"
-                    (stream: *mut *mut CUstream_st, green: *mut CUgreenCtx_st, flags: c_uint, priority: c_int);
+                    (stream: *mut *mut CUstream_st, green: *mut CUgreenCtx_st, flags: c_uint,
+                     priority: c_int);
             }
         }
     };

@@ -48,7 +48,7 @@ impl Kernel {
     /// Sets the number of waves: its thread blocks divided by the number that the device holds at a
     /// time, rounded up.
     ///
-    /// RunningKernel blocks are not interrupted, so a kernel can lose multiprocessors only between two
+    /// Running blocks are not interrupted, so a kernel can lose multiprocessors only between two
     /// waves, to a kernel of higher priority. A kernel in one wave keeps its multiprocessors until
     /// its end.
     #[must_use]

@@ -53,15 +53,30 @@ impl DeviceParameters {
     ///
     /// | parameter | value | source |
     /// |---|---|---|
-    /// | `multiprocessors` | 108 | NVIDIA A100 data sheet |
-    /// | `hardware_queues` | 8 | CUDA programming guide: the default of `CUDA_DEVICE_MAX_CONNECTIONS` |
-    /// | `launch_time` | 3 us | NVIDIA developer forum, thread 233645: null kernels on recent hardware and software |
-    /// | `graph_launch_time`, `graph_node_time` | 2.5 us, 1 ns | NVIDIA blog, "Constant time launch for straight-line CUDA graphs": a repeated launch with CUDA 12.6 |
-    /// | `kernel_gap` | 0.9 us | NVIDIA blog, "Getting started with CUDA graphs": 3.8 us a kernel of 2.9 us when launches overlap (V100) |
-    /// | `graph_node_gap` | 0.5 us | the same: 3.4 us a kernel in a graph |
-    /// | `launch_latency`, `completion_latency` | 1.85 us each | the same: 9.6 us a kernel when the host waits for each; of these 2.9 us are the kernel and 3 us the launch, and what remains is split evenly, because only its sum is known |
-    /// | `communication_share` | 24/108 | NCCL's log on an HGX A100 (nccl-tests, issue 100): 24 channels, and a channel is a block |
-    /// | `communication_memory` | 0.39 | data sheet: `NVLink` at 300 GB/s each way, so 600 of the memory's 1,555 GB/s, if data is copied at full speed; a reduction reads its own operand besides (0.58 at full speed), and NCCL stays below it |
+    /// | `multiprocessors` | 108 | 1 |
+    /// | `hardware_queues` | 8 | 2 |
+    /// | `launch_time` | 3 us | 3 |
+    /// | `graph_launch_time`, `graph_node_time` | 2.5 us, 1 ns | 4 |
+    /// | `kernel_gap` | 0.9 us | 5 |
+    /// | `graph_node_gap` | 0.5 us | 6 |
+    /// | `launch_latency`, `completion_latency` | 1.85 us each | 7 |
+    /// | `communication_share` | 24/108 | 8 |
+    /// | `communication_memory` | 0.39 | 9 |
+    ///
+    /// 1. NVIDIA A100 data sheet.
+    /// 2. CUDA programming guide: the default of `CUDA_DEVICE_MAX_CONNECTIONS`.
+    /// 3. NVIDIA developer forum, thread 233645: null kernels on recent hardware and software.
+    /// 4. NVIDIA blog, "Constant time launch for straight-line CUDA graphs": a repeated launch with
+    ///    CUDA 12.6.
+    /// 5. NVIDIA blog, "Getting started with CUDA graphs": 3.8 us for a kernel of 2.9 us when
+    ///    launches overlap (V100).
+    /// 6. The same: 3.4 us for a kernel in a graph.
+    /// 7. The same: 9.6 us for a kernel when the host waits for each, of which 2.9 us are the
+    ///    kernel and 3 us the launch. The remainder is split evenly, because only its sum is known.
+    /// 8. NCCL's log on an HGX A100 (nccl-tests, issue 100): 24 channels, and a channel is a block.
+    /// 9. A100 data sheet: `NVLink` at 300 GB/s in each direction, so 600 of the memory's 1,555
+    ///    GB/s if data is copied at full speed. A reduction also reads its own operand (0.58 at
+    ///    full speed), and NCCL stays below that.
     #[must_use]
     pub fn a100() -> Self {
         Self {

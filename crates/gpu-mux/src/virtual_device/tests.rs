@@ -102,7 +102,8 @@ proptest! {
                 }
             }
             // Only an earlier tasklet of the same job, so that there is no cycle.
-            let after = ids.iter().rev().filter(|other| other.id.job == *job).nth(*back).map(|other| other.id);
+            let mut earlier = ids.iter().rev().filter(|other| other.id.job == *job);
+            let after = earlier.nth(*back).map(|other| other.id);
             let tasklet = tasklet(*job, number, work, after);
             ids.push(tasklet);
             device.launch(&tasklet, work.clone()).unwrap();
@@ -126,7 +127,8 @@ proptest! {
             prop_assert!(*took >= launches[place].2.time(), "nothing is faster than alone");
         }
         let occupancy = device.occupancy();
-        let accounted: Duration = super::ForegroundState::ALL.iter().map(|&state| occupancy.time(state)).sum();
+        let states = super::ForegroundState::ALL;
+        let accounted: Duration = states.iter().map(|&state| occupancy.time(state)).sum();
         prop_assert_eq!(accounted, device.now());
     }
 }

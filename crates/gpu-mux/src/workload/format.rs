@@ -81,11 +81,13 @@ impl Workload {
     /// ```json
     /// {"schema": "deeppool/workload/v1", "name": "two layers",
     ///  "foreground": {"samples": 32, "steps": [
-    ///    {"name": "receive", "lane": "communication", "transfer_us": 20, "partners_us": 300, "receives": true},
+    ///    {"name": "receive", "lane": "communication", "transfer_us": 20, "partners_us": 300,
+    ///     "receives": true},
     ///    {"name": "layer", "lane": "compute", "after": 0, "kernels": [
     ///      {"time_us": 80, "share": 1, "memory": 0.3, "waves": 4}]}]},
     ///  "background": {"samples": 8, "steps": [
-    ///    {"name": "layer", "lane": "compute", "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}]}]}}
+    ///    {"name": "layer", "lane": "compute", "kernels": [
+    ///      {"time_us": 50, "share": 0.5, "memory": 0.3}]}]}}
     /// ```
     ///
     /// The fields are those of [`Workload`], [`WorkloadStep`], [`StepWork`] and [`Kernel`], with

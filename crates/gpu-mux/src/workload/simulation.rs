@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::Workload;
 use super::hosts::{BackgroundHost, ForegroundHost};
 use crate::{
-    Device, DeviceParameters, Driver, Error, Finished, Host, Occupancy, Policy, Ran, Tasklet, VirtualDevice,
-    VirtualWork,
+    Device, DeviceParameters, Driver, Error, Finished, Host, Occupancy, Policy, RunOutcome, Tasklet,
+    VirtualDevice, VirtualWork,
 };
 
 /// Options for the simulation of a [`Workload`] on a [`VirtualDevice`].
@@ -130,8 +130,8 @@ impl Workload {
         let mut driver = Driver::new(options.policy, device);
         let mut simulation = Simulation::new(self, options, &driver)?;
         match driver.run(&mut simulation, None)? {
-            Ran::Done => Ok(simulation.report(&driver)),
-            Ran::Until | Ran::Stalled => Err(Error::Stalled),
+            RunOutcome::Done => Ok(simulation.report(&driver)),
+            RunOutcome::TimeLimit | RunOutcome::Stalled => Err(Error::Stalled),
         }
     }
 }

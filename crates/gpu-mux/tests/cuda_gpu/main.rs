@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use gpu_mux::cuda::{
     Argument, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Function, LaunchShape,
-    MergeLimits, Merged, Module, Priority, Result, Stream, TimingRuns, Work,
+    MergeLimits, MergedGraph, Module, Priority, Result, Stream, TimingRuns, Work,
 };
 use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 
@@ -92,7 +92,7 @@ fn the_pieces_of_a_graph_do_what_the_graph_does() {
             steps.take(&stream)?;
             cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
             assert_eq!(steps.take(&stream)?, after(20));
-            assert_eq!(cut.over_long.is_empty(), budget > 10);
+            assert_eq!(cut.oversized.is_empty(), budget > 10);
         }
         Ok(())
     });
@@ -105,7 +105,8 @@ fn merged_graphs_do_what_the_graphs_do() {
         let steps = Steps::new(context)?;
         let graphs =
             (1..=12).map(|number| Ok((stream.capture(|stream| steps.step(stream, number, us(20)))?, us(20))));
-        let merged = Merged::from_neighbours(&graphs.collect::<Result<Vec<_>>>()?, MergeLimits::default())?;
+        let merged =
+            MergedGraph::merge_consecutive(&graphs.collect::<Result<Vec<_>>>()?, MergeLimits::default())?;
         assert_eq!(merged.len(), 2);
         steps.take(&stream)?;
         merged.iter().try_for_each(|merged| merged.executable.launch(&stream))?;

@@ -70,7 +70,7 @@ impl Host {
             self.ready(first, |t| t.estimated(us(u64::from(step))));
             self.ready(second, |t| t.estimated(us(10 * u64::from(step))));
         }
-        self.tell(MuxEvent::Weigh(second, NonZeroU32::MIN.saturating_add(2)));
+        self.tell(MuxEvent::SetWeight(second, NonZeroU32::MIN.saturating_add(2)));
         self.tell(MuxEvent::Pause(first));
         let all = self.launched + 4 * STEPS as usize;
         let mut turns = 0;

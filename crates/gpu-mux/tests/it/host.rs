@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gpu_mux::{
-    Device, DeviceParameters, Driver, Error, Finished, Host, JobId, Kernel, Policy, Ran, Tasklet,
+    Device, DeviceParameters, Driver, Error, Finished, Host, JobId, Kernel, Policy, RunOutcome, Tasklet,
     VirtualDevice, VirtualWork,
 };
 
@@ -81,14 +81,14 @@ fn bare() -> VirtualDevice {
 fn run_ends_when_done_at_the_time_limit_or_when_stalled() {
     let mut driver = Driver::new(Policy::default(), bare());
     let mut host = Both { wanted: 100, ..Both::default() };
-    assert_eq!(driver.run(&mut host, Some(Duration::from_micros(150))).unwrap(), Ran::Until);
+    assert_eq!(driver.run(&mut host, Some(Duration::from_micros(150))).unwrap(), RunOutcome::TimeLimit);
     assert_eq!((driver.device().now(), host.finished.len()), (Duration::from_micros(150), 1));
     assert!(host.caught_up >= 2);
     host.wanted = 2;
-    assert_eq!(driver.run(&mut host, None).unwrap(), Ran::Done);
+    assert_eq!(driver.run(&mut host, None).unwrap(), RunOutcome::Done);
     assert_eq!(host.finished.len(), 2);
     host.wanted = 100;
-    assert_eq!(driver.run(&mut host, None).unwrap(), Ran::Stalled);
+    assert_eq!(driver.run(&mut host, None).unwrap(), RunOutcome::Stalled);
     assert_eq!(host.finished.len(), 6);
     assert!(driver.is_idle() && host.failed.is_empty());
 }
@@ -97,7 +97,7 @@ fn run_ends_when_done_at_the_time_limit_or_when_stalled() {
 fn failed_background_is_reported_once_and_the_foreground_continues() {
     let mut driver = Driver::new(Policy::default(), NoBackground(bare()));
     let mut host = Both { wanted: 100, ..Both::default() };
-    assert_eq!(driver.run(&mut host, None).unwrap(), Ran::Stalled);
+    assert_eq!(driver.run(&mut host, None).unwrap(), RunOutcome::Stalled);
     assert_eq!(host.finished, [0, 1, 2].map(|number| (JobId::FOREGROUND, number)));
     assert_eq!(host.failed, [JobId::BACKGROUND]);
     assert_eq!(driver.background_failures(), [(JobId::BACKGROUND, Error::Stalled)]);

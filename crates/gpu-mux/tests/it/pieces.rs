@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn pieces_cover_the_tasklet_within_the_bound(takes in 0..50_000_u64, samples in 0..200_usize, bound in 0..3_000_u64) {
+    fn pieces_cover_the_tasklet_within_the_bound(
+        takes in 0..50_000_u64, samples in 0..200_usize, bound in 0..3_000_u64,
+    ) {
         let (takes, bound) = (Duration::from_nanos(takes), Duration::from_nanos(bound));
         let cut: Vec<Piece> = pieces(takes, samples, bound).collect();
         prop_assert_eq!(cut.iter().map(|piece| piece.takes).sum::<Duration>(), takes);

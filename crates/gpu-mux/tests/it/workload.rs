@@ -11,11 +11,13 @@ use gpu_mux::{
 const TWO_LAYERS: &str = r#"{"schema": "deeppool/workload/v1", "name": "two layers",
  "foreground": {"samples": 32, "steps": [
    {"name": "receive", "lane": "communication", "transfer_us": 20, "partners_us": 300, "receives": true},
-   {"name": "layer", "lane": "compute", "after": 0, "kernels": [{"time_us": 80.5, "share": 1, "memory": 0.3}]},
+   {"name": "layer", "lane": "compute", "after": 0,
+    "kernels": [{"time_us": 80.5, "share": 1, "memory": 0.3}]},
    {"name": "send", "lane": "communication", "transfer_us": 20, "partners_us": 80.5, "after": 1}]},
  "background": {"samples": 8, "steps": [
    {"name": "layer", "lane": "compute",
-    "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3}, {"time_us": 150, "share": 1, "memory": 0.1, "waves": 3}]}]}}"#;
+    "kernels": [{"time_us": 50, "share": 0.5, "memory": 0.3},
+                {"time_us": 150, "share": 1, "memory": 0.1, "waves": 3}]}]}}"#;
 
 fn two_layers() -> Workload {
     Workload::from_json(TWO_LAYERS).unwrap()
@@ -52,12 +54,14 @@ fn errors_name_the_position_in_the_file() {
         (
             "\"share\": 0.5",
             "\"share\": 1.5",
-            "background.steps[0]: a kernel's share of the device is 1.5, expected above 0 and at most 1",
+            "background.steps[0]: a kernel's share of the device is 1.5, \
+             expected above 0 and at most 1",
         ),
         (
             "\"after\": 0",
             "\"after\": 2",
-            "foreground.steps[1]: after is 2, expected the index of an earlier step on the other lane",
+            "foreground.steps[1]: after is 2, \
+             expected the index of an earlier step on the other lane",
         ),
         (
             "\"time_us\": 80.5",

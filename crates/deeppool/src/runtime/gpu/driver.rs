@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, HostClock};
-use gpu_mux::{Device, Driver, JobId, Lane, Policy, Ran, Usage};
+use gpu_mux::{Device, Driver, JobId, Lane, Policy, RunOutcome, Usage};
 
 use super::calls::{CommunicationLane, KernelQueue};
 use super::clock::LaunchTimes;
@@ -84,7 +84,7 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
     fn add(&mut self, job: Iterations<'a, Gpu, S, O>, weight: NonZeroU32) -> Result<(), Error> {
         let id = JobId::background(u32::try_from(self.background.len()).unwrap_or(u32::MAX));
         let tables = self.launch_tables(id, &job)?;
-        self.driver.weigh(id, weight)?;
+        self.driver.set_weight(id, weight)?;
         self.background.push(BackgroundJob { job: Job::new(id, tables, &job), iterations: job, error: None });
         Ok(())
     }
@@ -118,8 +118,8 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         let ran = loop {
             let until = self.driver.device().now() + LOOK_AFTER;
             match self.driver.run(&mut jobs, Some(until)) {
-                Ok(Ran::Until | Ran::Stalled) => {}
-                Ok(Ran::Done) => break Ok(()),
+                Ok(RunOutcome::TimeLimit | RunOutcome::Stalled) => {}
+                Ok(RunOutcome::Done) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
@@ -173,7 +173,7 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         if let Some(clock) = clock {
             if ran.is_ok() { clock.leave() } else { clock.give_up() }
         }
-        let _: Ran = ran?;
+        let _: RunOutcome = ran?;
         let jobs = self.background.iter_mut().map(|background| {
             let iterations = &mut background.iterations;
             let is_between = background.error.is_none() && iterations.context.iteration == iterations.end;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpu_mux::cuda::{
-    CapturedGraph, CudaDevice, DeviceBuffer, MergeLimits, Merged, Priority, Stream, TimingRuns, Work,
+    CapturedGraph, CudaDevice, DeviceBuffer, MergeLimits, MergedGraph, Priority, Stream, TimingRuns, Work,
 };
 use gpu_mux::{JobId, Lane, Policy};
 
@@ -54,9 +54,9 @@ pub(super) fn capture(
     };
     let budget = policy.background_piece.filter(|_| !job.is_foreground());
     let limits = budget.map_or_else(MergeLimits::default, |budget| MergeLimits {
-        enough: budget,
-        at_most: budget,
-        count: NonZeroUsize::MAX,
+        soft_limit: budget,
+        hard_limit: budget,
+        max_graphs: NonZeroUsize::MAX,
     });
     // SAFETY: it is the memory of a program that stays loaded.
     let borrow = |slice: &layer_engine::DeviceSlice| unsafe {
@@ -67,7 +67,7 @@ pub(super) fn capture(
         let graphs = steps.iter().map(|&step| Ok((capture(step)?, took(step))));
         let graphs = graphs.collect::<Result<Vec<_>, Error>>()?;
         let mut parts = Vec::new();
-        for merged in Merged::from_neighbours(&graphs, limits)? {
+        for merged in MergedGraph::merge_consecutive(&graphs, limits)? {
             let own = steps[merged.graphs.clone()].to_vec();
             match (budget, &graphs[merged.graphs.clone()]) {
                 (Some(budget), [(graph, took)]) if *took > budget && graph.node_count()? > 1 => {

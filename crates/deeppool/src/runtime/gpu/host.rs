@@ -94,7 +94,7 @@ impl<S: BatchSource, O: Observer> Host<CudaDevice> for BackgroundJobs<'_, '_, S,
         );
         if let Err(error) = finished {
             background.error.get_or_insert(error.to_string());
-            driver.give_up(tasklet.job)?;
+            driver.fail(tasklet.job)?;
         }
         Ok(())
     }

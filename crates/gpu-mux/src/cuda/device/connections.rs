@@ -17,8 +17,8 @@ pub(super) fn enough_hardware_queues(streams: usize) -> Result<()> {
     Err(Error::Lacking {
         technique: GATE,
         reason: format!(
-            "{streams} streams, and {SPARE_QUEUES} to spare, need as many hardware queues, and there are {there}: set \
-             {variable} to {needed} or more (32 at most) before the process starts"
+            "a gate needs a hardware queue for each of the {streams} streams and {SPARE_QUEUES} more, and \
+             there are {there}: set {variable} to {needed} or more (at most 32) before the process starts"
         ),
     })
 }

@@ -211,7 +211,7 @@ impl CudaDevice {
             let launched = self.queues.iter().filter_map(|queue| queue.latest(after.job)).max();
             if launched.is_none_or(|latest| after.number > latest) {
                 return Err(Error::Invalid(format!(
-                    "a tasklet is to run after {after}, which has not been launched yet"
+                    "a tasklet depends on {after}, which has not been launched yet"
                 )));
             }
             return Ok(());

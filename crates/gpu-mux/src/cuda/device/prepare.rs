@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{CudaDevice, Prepared, Work};
-use crate::cuda::{CapturedGraph, Error, OverLong, Priority, Result, Stopwatch, Stream, TimingRuns};
+use crate::cuda::{CapturedGraph, Error, OversizedNode, Priority, Result, Stopwatch, Stream, TimingRuns};
 use crate::{JobId, Lane};
 
 /// One iteration of a background job's work, cut as the policy requires.
@@ -11,7 +11,7 @@ pub struct PreparedBackground {
     pub pieces: Vec<Prepared>,
     /// Nodes that could not be cut and take longer than
     /// [`Policy::background_piece`](crate::Policy::background_piece).
-    pub over_long: Vec<OverLong>,
+    pub oversized: Vec<OversizedNode>,
 }
 
 impl CudaDevice {
@@ -53,11 +53,12 @@ impl CudaDevice {
         let work = Work::enqueue(enqueue);
         let Some(budget) = self.policy.background_piece else {
             let whole = self.whole(place, Priority::Background, runs, work)?;
-            return Ok(PreparedBackground { pieces: vec![whole], over_long: Vec::new() });
+            return Ok(PreparedBackground { pieces: vec![whole], oversized: Vec::new() });
         };
         if !self.policy.captured_graphs {
             return Err(Error::Invalid(
-                "background pieces are bounded by cutting graphs: switch captured_graphs on, or background_piece off"
+                "background pieces are bounded by cutting graphs: enable captured_graphs, or unset \
+                 background_piece"
                     .to_owned(),
             ));
         }
@@ -67,7 +68,7 @@ impl CudaDevice {
             .pieces
             .into_iter()
             .map(|piece| Prepared { work: work.captured(piece.executable), estimate: piece.took });
-        Ok(PreparedBackground { pieces: pieces.collect(), over_long: cut.over_long })
+        Ok(PreparedBackground { pieces: pieces.collect(), oversized: cut.oversized })
     }
 
     /// Prepares work that is launched without being cut.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cuda::{Executable, Merged, Result, Stream};
+use crate::cuda::{Executable, MergedGraph, Result, Stream};
 
 /// A function that enqueues work into a stream.
 pub type EnqueueFn = dyn Fn(&Stream) -> Result<()> + Send + Sync;
@@ -71,7 +71,7 @@ impl fmt::Debug for Work {
 
 impl fmt::Debug for DeferredDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what work has held")
+        f.write_str("a deferred drop")
     }
 }
 
@@ -84,8 +84,8 @@ pub struct Prepared {
     pub estimate: Duration,
 }
 
-impl From<&Merged> for Prepared {
-    fn from(merged: &Merged) -> Self {
+impl From<&MergedGraph> for Prepared {
+    fn from(merged: &MergedGraph) -> Self {
         Self { work: Work::graph(Arc::clone(&merged.executable)), estimate: merged.estimate }
     }
 }

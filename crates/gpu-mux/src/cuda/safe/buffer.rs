@@ -88,7 +88,10 @@ impl DeviceBuffer {
         if host == self.bytes {
             return Ok(());
         }
-        Err(Error::Invalid(format!("{host} bytes on the host do not go with {} on the device", self.bytes)))
+        Err(Error::Invalid(format!(
+            "the length differs: {host} bytes on the host, {} on the device",
+            self.bytes
+        )))
     }
 }
 

@@ -52,7 +52,7 @@ impl Capture<'_> {
     }
 
     /// Ends the capture if the first attempt failed. In most cases CUDA has already ended it.
-    fn give_up(&self) -> Result<()> {
+    fn abort(&self) -> Result<()> {
         let (driver, stream) = (self.stream.driver(), self.stream.raw());
         // SAFETY: the status is written; the stream is alive.
         let status = written(|status| unsafe { driver.stream_is_capturing(stream, status) })?;
@@ -63,7 +63,7 @@ impl Capture<'_> {
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            let ended = self.give_up();
+            let ended = self.abort();
             self.stream.context().keep(ended);
         }
     }

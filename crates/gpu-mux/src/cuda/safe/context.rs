@@ -40,7 +40,7 @@ impl Context {
         let devices = library.devices()?;
         let number = i32::try_from(ordinal).ok().filter(|_| ordinal < devices);
         let number = number.ok_or_else(|| {
-            Error::Invalid(format!("device {ordinal} was asked for and there are {devices}, counted from 0"))
+            Error::Invalid(format!("device {ordinal} was requested and there are {devices}, counted from 0"))
         })?;
         let driver_version = library.version()?;
         // SAFETY: the device is written.

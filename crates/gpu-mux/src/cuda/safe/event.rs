@@ -72,7 +72,7 @@ impl Event {
     pub fn since(&self, start: &Event) -> Result<Duration> {
         let milliseconds = self.milliseconds_since(start)?;
         Duration::try_from_secs_f64(milliseconds * 1e-3).map_err(|_| {
-            Error::Invalid(format!("from one event to a later one CUDA measures {milliseconds} ms"))
+            Error::Invalid(format!("the events are in the wrong order: CUDA measures {milliseconds} ms"))
         })
     }
 
@@ -87,6 +87,23 @@ impl Event {
 
     pub(super) fn raw(&self) -> *mut CUevent_st {
         self.raw.0
+    }
+}
+
+impl Stream {
+    /// Records an event; [`Event::is_complete`] queries it.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        self.context().bind()?;
+        // SAFETY: both are alive.
+        self.named(unsafe { self.driver().event_record(event.raw(), self.raw()) })
+    }
+
+    /// Makes later work in this stream wait until `event`, as last recorded, is complete. The host
+    /// does not wait.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        self.context().bind()?;
+        // SAFETY: both are alive; the event may be recorded again or destroyed afterwards.
+        self.named(unsafe { self.driver().stream_wait_event(self.raw(), event.raw(), 0) })
     }
 }
 

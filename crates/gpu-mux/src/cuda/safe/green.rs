@@ -42,7 +42,7 @@ impl GreenContext {
         let there = unsafe { whole.__bindgen_anon_1.sm.smCount };
         if multiprocessors == 0 || multiprocessors > there {
             return Err(Error::Invalid(format!(
-                "{multiprocessors} multiprocessors were to be set apart, and the device has {there}"
+                "{multiprocessors} multiprocessors were requested, and the device has {there}"
             )));
         }
         let mut groups = 1;

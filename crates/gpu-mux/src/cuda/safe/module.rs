@@ -30,17 +30,18 @@ impl Module {
     /// [`Error::Invalid`] if the text contains a zero byte; CUDA errors.
     pub fn load(context: &Context, ptx: &str) -> Result<Self> {
         let image =
-            CString::new(ptx).map_err(|_| Error::Invalid("PTX text has no zeros in it".to_owned()))?;
+            CString::new(ptx).map_err(|_| Error::Invalid("the PTX text contains a zero byte".to_owned()))?;
         context.bind()?;
-        // SAFETY: the module is written; the image ends with a zero and is read before the call returns.
+        // SAFETY: the module is written; the image is zero-terminated and read before the call
+        // returns.
         let raw = written(|module| unsafe { context.driver().module_load(module, image.as_ptr().cast()) })?;
         Ok(Self(Arc::new(Loaded { context: context.clone(), raw: Raw(raw) })))
     }
 
     /// Returns the kernel of this name (with C linkage).
     pub fn function(&self, name: &str) -> Result<Function> {
-        let wanted =
-            CString::new(name).map_err(|_| Error::Invalid("no kernel has a zero in its name".to_owned()))?;
+        let wanted = CString::new(name)
+            .map_err(|_| Error::Invalid("the kernel name contains a zero byte".to_owned()))?;
         self.0.context.bind()?;
         let driver = self.0.context.driver();
         // SAFETY: the function is written; the module is alive.
@@ -81,7 +82,8 @@ pub struct LaunchShape {
 pub enum Argument {
     /// An `unsigned int` or an `int`.
     U32(u32),
-    /// An `unsigned long long`, or an address such as [`DeviceBuffer::address`](super::buffer::DeviceBuffer::address).
+    /// An `unsigned long long`, or an address such as
+    /// [`DeviceBuffer::address`](super::buffer::DeviceBuffer::address).
     U64(u64),
     /// A `float`.
     F32(f32),

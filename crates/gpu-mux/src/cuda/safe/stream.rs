@@ -4,7 +4,6 @@ use std::ffi::c_void;
 
 use super::Raw;
 use super::context::Context;
-use super::event::Event;
 use super::green::GreenContext;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::result::{Driver, written};
@@ -80,21 +79,6 @@ impl Stream {
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.raw.0.cast()
-    }
-
-    /// Records an event; [`Event::is_complete`] queries it.
-    pub fn record(&self, event: &Event) -> Result<()> {
-        self.context.bind()?;
-        // SAFETY: both are alive.
-        self.named(unsafe { self.driver().event_record(event.raw(), self.raw.0) })
-    }
-
-    /// Makes later work in this stream wait until `event`, as last recorded, is complete. The host
-    /// does not wait.
-    pub fn wait_for(&self, event: &Event) -> Result<()> {
-        self.context.bind()?;
-        // SAFETY: both are alive; the event may be recorded again or destroyed afterwards.
-        self.named(unsafe { self.driver().stream_wait_event(self.raw.0, event.raw(), 0) })
     }
 
     /// Returns whether all work in the stream is complete.

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gpu_mux::{CpuDriver, End, Error, Idle, Policy, job_fn};
+use gpu_mux::{CpuDriver, Error, Idle, JobOutcome, Policy, job_fn};
 
 use super::jobs::ScriptStep::{self, Communicate, Go, Wait};
 use super::jobs::Scripted;
@@ -67,9 +67,9 @@ fn pause_resume_and_drain_take_effect() {
             });
             driver.run(&mut foreground).unwrap();
         });
-        assert_eq!(driver.background()[0].end(), Some(&End::Drained));
+        assert_eq!(driver.background()[0].outcome(), Some(&JobOutcome::Drained));
         assert_eq!(driver.background()[0].tasklets(), ran.load(Ordering::SeqCst));
-        assert_eq!(driver.background()[1].end(), None);
+        assert_eq!(driver.background()[1].outcome(), None);
     }
 }
 
@@ -95,7 +95,10 @@ fn requests_before_the_run_take_effect() {
     driver.add(&mut paused).pause();
     driver.add(&mut drained).drain();
     driver.run(&mut foreground).unwrap();
-    assert_eq!((driver.background()[0].end(), driver.background()[1].end()), (None, Some(&End::Drained)));
+    assert_eq!(
+        (driver.background()[0].outcome(), driver.background()[1].outcome()),
+        (None, Some(&JobOutcome::Drained))
+    );
     drop(driver);
     assert_eq!((paused_ran, drained_ran), (0, 0));
 }
@@ -115,10 +118,10 @@ fn announced_tasklet_of_a_drained_job_runs_after_resume() {
     control.drain();
     assert!(control.is_stopped(), "no worker runs it");
     assert_eq!(run(&mut driver, &[Wait, Wait, Go]), "F");
-    assert!(control.is_stopped() && driver.background()[0].end().is_none());
+    assert!(control.is_stopped() && driver.background()[0].outcome().is_none());
     control.resume();
     assert!(!control.is_stopped(), "the next run goes on with it");
     assert_eq!(run(&mut driver, &[Wait, Wait, Wait, Go]), "aF");
-    assert_eq!(driver.background()[0].end(), Some(&End::Drained));
+    assert_eq!(driver.background()[0].outcome(), Some(&JobOutcome::Drained));
     assert!(control.is_stopped());
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use gpu_mux::{Control, CpuDriver, End, JobState, PolledJob};
+use gpu_mux::{Control, CpuDriver, JobOutcome, JobState, PolledJob};
 use proptest::prelude::*;
 
 use super::jobs::ScriptStep::{self, Communicate, Go, Wait};
@@ -18,7 +18,7 @@ enum Call {
     Pause,
     Resume,
     Drain,
-    Weigh(NonZeroU32),
+    SetWeight(NonZeroU32),
 }
 
 impl Call {
@@ -27,7 +27,7 @@ impl Call {
             Self::Pause => control.pause(),
             Self::Resume => control.resume(),
             Self::Drain => control.drain(),
-            Self::Weigh(weight) => control.weigh(weight),
+            Self::SetWeight(weight) => control.set_weight(weight),
         }
     }
 }
@@ -97,14 +97,14 @@ fn paused_and_drained(place: usize, calls: &[Option<(usize, Call)>]) -> (bool, b
         Call::Pause => (true, drained),
         Call::Resume => (false, drained),
         Call::Drain => (paused, true),
-        Call::Weigh(_) => (paused, drained),
+        Call::SetWeight(_) => (paused, drained),
     })
 }
 
 /// Results of a run with requests.
 struct RunResult {
     result: Result<String, JobError>,
-    ends: [Option<End<JobError>>; 2],
+    ends: [Option<JobOutcome<JobError>>; 2],
     stopped: [bool; 2],
 }
 
@@ -126,7 +126,7 @@ fn run_with_requests(foreground: &[ScriptStep], calls: &[Option<(usize, Call)>])
     }
     let job = Scripted::new('F', foreground, &log);
     let result = driver.run(&mut RequestingJob { job, place: None, requests: &requests }).map(|_| log.take());
-    let ends = [0, 1].map(|place| driver.background()[place].end().cloned());
+    let ends = [0, 1].map(|place| driver.background()[place].outcome().cloned());
     let stopped = [0, 1].map(|place| requests.controls.borrow()[place].is_stopped());
     RunResult { result, ends, stopped }
 }
@@ -144,14 +144,14 @@ fn a_drain_is_final_and_a_pause_is_not() {
         (
             "drain, then resume while it is drained",
             vec![(3, Call::Drain), (4, Call::Resume)],
-            Some(End::Drained),
+            Some(JobOutcome::Drained),
             true,
         ),
-        ("pause, drain", vec![(0, Call::Pause), (3, Call::Drain)], Some(End::Drained), true),
+        ("pause, drain", vec![(0, Call::Pause), (3, Call::Drain)], Some(JobOutcome::Drained), true),
         (
             "pause, drain, resume",
             vec![(0, Call::Pause), (3, Call::Drain), (6, Call::Resume)],
-            Some(End::Drained),
+            Some(JobOutcome::Drained),
             true,
         ),
         ("pause", vec![(3, Call::Pause)], None, true),
@@ -173,7 +173,7 @@ proptest! {
                 Just(Call::Pause),
                 Just(Call::Resume),
                 Just(Call::Drain),
-                (1..9_u32).prop_map(|weight| Call::Weigh(NonZeroU32::new(weight).unwrap())),
+                (1..9_u32).prop_map(|weight| Call::SetWeight(NonZeroU32::new(weight).unwrap())),
             ])),
             0..80,
         ),
@@ -184,7 +184,7 @@ proptest! {
         for place in [0, 1] {
             let (paused, drained) = paused_and_drained(place, &calls);
             let end = &ends[place];
-            prop_assert!(end.is_none() || *end == Some(End::Drained), "{:?}", end);
+            prop_assert!(end.is_none() || *end == Some(JobOutcome::Drained), "{:?}", end);
             prop_assert!(drained || end.is_none());
             prop_assert!(end.is_some() || !drained || paused, "it would go on for ever");
             prop_assert_eq!(stopped[place], paused || drained);

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use gpu_mux::{CpuDriver, End, Error, Gaps, Idle, Policy, Upcoming, Usage, job_fn, share};
+use gpu_mux::{CpuDriver, Error, Gaps, Idle, JobOutcome, Policy, Upcoming, Usage, job_fn, share};
 use proptest::prelude::*;
 
 use jobs::ScriptStep::{At, Communicate, FailToPoll, FailToRun, Go, PanicInPoll, PanicInRun, Wait};
@@ -23,7 +23,7 @@ use jobs::{JobError, ScriptStep, Scripted};
 struct ScriptedRun {
     log: String,
     result: Result<Usage, JobError>,
-    ends: Vec<Option<End<JobError>>>,
+    ends: Vec<Option<JobOutcome<JobError>>>,
 }
 
 fn run_by(policy: Policy, foreground: &[ScriptStep], background: &[&[ScriptStep]]) -> ScriptedRun {
@@ -33,7 +33,7 @@ fn run_by(policy: Policy, foreground: &[ScriptStep], background: &[&[ScriptStep]
         driver.add(Scripted::new(name, steps, &log));
     }
     let result = driver.run(&mut Scripted::new('F', foreground, &log));
-    let ends = driver.background().iter().map(|job| job.end().cloned()).collect();
+    let ends = driver.background().iter().map(|job| job.outcome().cloned()).collect();
     ScriptedRun { log: log.take(), result, ends }
 }
 
@@ -64,8 +64,8 @@ fn the_foreground_runs_alone() {
 
 #[test]
 fn failing_or_panicking_background_does_not_affect_other_jobs() {
-    let message = |text: &str| Some(End::Panicked(text.to_owned()));
-    let failed = Some(End::Failed(JobError::Scripted));
+    let message = |text: &str| Some(JobOutcome::Panicked(text.to_owned()));
+    let failed = Some(JobOutcome::Failed(JobError::Scripted));
     for (step, tasklets, end) in [
         (FailToRun, 2, failed.clone()),
         (FailToPoll, 1, failed),
@@ -74,7 +74,7 @@ fn failing_or_panicking_background_does_not_affect_other_jobs() {
     ] {
         let foreground = [&[Go][..], &[Wait; 8], &[Go, Wait, Go]].concat();
         let ran = run_by(scripted(), &foreground, &[&[Go, step, Go], &[Go; 3]]);
-        assert_eq!(ran.ends, [end, Some(End::Finished)], "{step:?}");
+        assert_eq!(ran.ends, [end, Some(JobOutcome::Finished)], "{step:?}");
         let count = |name| ran.log.matches(name).count();
         assert_eq!((count('F'), count('a'), count('b')), (3, tasklets, 3), "{step:?}");
         assert_eq!(ran.result.unwrap().background_tasklets as usize, tasklets + 3);
@@ -90,7 +90,7 @@ fn stalled_background_does_not_affect_other_jobs() {
 #[test]
 fn finished_background_is_not_polled_again() {
     let ran = run(&[Go, Wait, Wait, Wait, Go], &[Go]);
-    assert_eq!((ran.log.as_str(), ran.ends), ("FaF", vec![Some(End::Finished)]));
+    assert_eq!((ran.log.as_str(), ran.ends), ("FaF", vec![Some(JobOutcome::Finished)]));
 }
 
 #[test]
@@ -122,9 +122,12 @@ fn ended_jobs_can_be_removed_and_replaced() {
     run(&mut driver);
     assert!(format!("{driver:?}").contains("Panicked(\"d panics in run\")"), "{driver:?}");
     let ended = driver.take_ended();
-    let ends: Vec<_> = ended.iter().map(|job| (job.tasklets(), job.end().unwrap())).collect();
-    let panicked = End::Panicked("d panics in run".into());
-    assert_eq!(ends, [(2, &End::Failed(JobError::Scripted)), (0, &End::Finished), (1, &panicked)]);
+    let ends: Vec<_> = ended.iter().map(|job| (job.tasklets(), job.outcome().unwrap())).collect();
+    let panicked = JobOutcome::Panicked("d panics in run".into());
+    assert_eq!(
+        ends,
+        [(2, &JobOutcome::Failed(JobError::Scripted)), (0, &JobOutcome::Finished), (1, &panicked)]
+    );
     assert_eq!(driver.background().len(), 1);
     driver.add(Scripted::new('e', &[Go; 2], &log));
     let second = run(&mut driver);
@@ -194,7 +197,7 @@ fn background_jobs_share_by_their_weights() {
     let endless = || Poll::Ready(Some(()));
     driver.add(Box::new(job_fn(endless, busy(20))));
     let weight = 3;
-    driver.add(Box::new(job_fn(endless, busy(50)))).weigh(NonZeroU32::new(weight).unwrap());
+    driver.add(Box::new(job_fn(endless, busy(50)))).set_weight(NonZeroU32::new(weight).unwrap());
     let usage = driver.run(&mut foreground).unwrap();
     let [one, three] = [0, 1].map(|job| driver.background()[job].busy().as_secs_f64());
     // Regardless of disturbances, neither gets ahead by more than a tasklet.

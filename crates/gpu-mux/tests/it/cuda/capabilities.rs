@@ -162,7 +162,7 @@ fn missing_and_nonexistent_devices_are_errors() {
     assert!(none.to_string().contains("CUDA_ERROR_NO_DEVICE"), "{none}");
     emulator.set(Setting::Devices, 1);
     let error = Context::open(&library(), 1).unwrap_err();
-    assert_eq!(error, Error::Invalid("device 1 was asked for and there are 1, counted from 0".to_owned()));
+    assert_eq!(error, Error::Invalid("device 1 was requested and there are 1, counted from 0".to_owned()));
 }
 
 #[test]

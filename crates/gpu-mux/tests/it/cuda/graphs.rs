@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use cuda_emulator::{Emulator, Setting};
 use gpu_mux::cuda::{
-    CapturedGraph, Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits, Merged,
-    OverLong, Priority, Result, Stream, TimingRuns,
+    CapturedGraph, Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits, MergedGraph,
+    OversizedNode, Priority, Result, Stream, TimingRuns,
 };
 use gpu_mux::{JobId, Policy};
 use libloading::Library;
@@ -114,7 +114,7 @@ fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_it
             }
             assert_eq!(run.len(), 7, "{run:?}");
             let singly: Vec<_> = cut.pieces.iter().filter(|piece| piece.took > us(budget)).collect();
-            let over_long: Vec<_> = cut.over_long.iter().map(|node| node.node..node.node + 1).collect();
+            let over_long: Vec<_> = cut.oversized.iter().map(|node| node.node..node.node + 1).collect();
             assert_eq!(singly.iter().map(|piece| piece.nodes.clone()).collect::<Vec<_>>(), over_long);
         }
         Ok(())
@@ -151,7 +151,7 @@ fn pieces_are_timed_and_what_is_too_long_is_reported() {
         )?;
         let pieces: Vec<_> = cut.pieces.iter().map(|piece| (piece.nodes.clone(), piece.took)).collect();
         assert_eq!(pieces, [(0..2, us(400)), (2..3, us(700)), (3..5, us(200))]);
-        assert_eq!(cut.over_long, [OverLong { node: 2, took: us(700) }]);
+        assert_eq!(cut.oversized, [OversizedNode { node: 2, took: us(700) }]);
         Ok(())
     });
 }
@@ -207,7 +207,7 @@ fn an_empty_graph_has_no_pieces() {
     on_emulated_device(|_, context| {
         let stream = Stream::new(context, Priority::Background)?;
         let cut = stream.capture(|_| Ok(()))?.cut(&stream, us(500), ONCE)?;
-        assert!(cut.pieces.is_empty() && cut.over_long.is_empty());
+        assert!(cut.pieces.is_empty() && cut.oversized.is_empty());
         Ok(())
     });
 }
@@ -223,7 +223,8 @@ fn a_graph_that_allocates_is_neither_cut_nor_merged() {
         let refused = Error::MemoryNodes { nodes: 2 };
         assert_eq!(graph.cut(&stream, us(500), ONCE).err(), Some(refused.clone()));
         let other = stream.capture(|_| Ok(()))?;
-        let merged = Merged::from_neighbours(&[(graph, us(1)), (other, us(1))], MergeLimits::default());
+        let merged =
+            MergedGraph::merge_consecutive(&[(graph, us(1)), (other, us(1))], MergeLimits::default());
         assert_eq!(merged.err(), Some(refused));
         Ok(())
     });
@@ -278,7 +279,7 @@ fn short_neighbours_are_merged_and_run_in_order() {
             Ok((stream.capture(|stream| launch(layer, stream))?, time))
         });
         let graphs = graphs.collect::<Result<Vec<_>>>()?;
-        let merged = Merged::from_neighbours(&graphs, MergeLimits::default())?;
+        let merged = MergedGraph::merge_consecutive(&graphs, MergeLimits::default())?;
         drop(graphs);
         let ranges: Vec<_> = merged.iter().map(|merged| merged.graphs.clone()).collect();
         assert_eq!(ranges, [0..3, 3..4, 4..5, 5..6]);

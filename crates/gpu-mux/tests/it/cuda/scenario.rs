@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::cuda::{
     CapturedGraph, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits,
-    Merged, Prepared, Priority, Result, Stream, TimingRuns,
+    MergedGraph, Prepared, Priority, Result, Stream, TimingRuns,
 };
 use gpu_mux::{Driver, DriverError, JobId, Lane, Policy, Tasklet};
 
@@ -45,7 +45,7 @@ fn use_everything(context: &Context) -> Result<()> {
     })?;
     let short = stream.capture(|stream| launch(&layers[0], stream))?;
     let graphs = [(graph, us(60)), (short, us(10))];
-    let merged = Merged::from_neighbours(&graphs, MergeLimits::default())?;
+    let merged = MergedGraph::merge_consecutive(&graphs, MergeLimits::default())?;
     merged[0].executable.launch(&stream)?;
     CapturedGraph::chain([&graphs[0].0])?.set_priority(Priority::Foreground)?;
     stream.synchronize()?;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use cuda_emulator::{Setting, VirtualClock};
 use gpu_mux::cuda::{CudaDevice, DeviceOptions, HostClock, Prepared, TimingRuns};
 use gpu_mux::{
-    Device, DeviceParameters, Driver, DriverError, Finished, Host, JobId, Kernel, Lane, Policy, Ran, Tasklet,
-    VirtualDevice, VirtualWork,
+    Device, DeviceParameters, Driver, DriverError, Finished, Host, JobId, Kernel, Lane, Policy, RunOutcome,
+    Tasklet, VirtualDevice, VirtualWork,
 };
 
 use super::kernels::{kernels, launch_all};
@@ -119,7 +119,7 @@ fn measure<W: Clone, D: Device<Work = W>>(
     };
     for period in 1..=PERIODS {
         jobs.due += 1;
-        assert_eq!(driver.run(&mut jobs, Some(begin + PERIOD * period))?, Ran::Until);
+        assert_eq!(driver.run(&mut jobs, Some(begin + PERIOD * period))?, RunOutcome::TimeLimit);
     }
     let latency: Duration = jobs.latencies.iter().sum();
     Ok([latency.as_secs_f64() * 1e6 / jobs.latencies.len() as f64, jobs.kernels as f64 / f64::from(PERIODS)])

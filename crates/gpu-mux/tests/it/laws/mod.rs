@@ -74,7 +74,9 @@ proptest! {
     fn paused_jobs_launch_nothing(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);
         (0..JOBS).for_each(|job| world.pause(job));
-        let launched = |world: &World| -> usize { background_jobs().map(|job| world.launched(job).len()).sum() };
+        let launched = |world: &World| -> usize {
+            background_jobs().map(|job| world.launched(job).len()).sum()
+        };
         let before = launched(&world);
         for _ in 0..10 {
             world.obey();
@@ -90,7 +92,11 @@ proptest! {
     #[test]
     fn background_progresses_while_the_foreground_is_idle(policy in policies(), actions in actions()) {
         let mut world = World::after(policy, &actions);
-        while world.select(JobId::FOREGROUND, State::Waiting).chain(world.select(JobId::FOREGROUND, State::InFlight)).next().is_some() {
+        let foreground = |world: &World| {
+            let in_state = |state| world.select(JobId::FOREGROUND, state).next().is_some();
+            in_state(State::Waiting) || in_state(State::InFlight)
+        };
+        while foreground(&world) {
             world.obey();
             for id in world.in_flight() {
                 world.finish(id, us(1));

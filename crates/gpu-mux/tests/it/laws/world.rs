@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::{
     Ahead, BesideCommunication, Communication, Error, Feedback, Gaps, JobId, Lane, Merging, Multiplexer,
-    MuxCommand, MuxEvent, Policy, Running, Tasklet, TaskletId,
+    MuxCommand, MuxEvent, Policy, Tasklet, TaskletFeedback, TaskletId,
 };
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ pub(super) enum Action {
     Obey,
     Pause(u32),
     Resume(u32),
-    Weigh(u32, NonZeroU32),
+    SetWeight(u32, NonZeroU32),
     Drain(u32),
     Fail(u32),
 }
@@ -63,7 +63,7 @@ pub(super) fn actions() -> impl Strategy<Value = Vec<Action>> {
         16 => Just(Action::Obey),
         1 => job.clone().prop_map(Action::Pause),
         2 => job.clone().prop_map(Action::Resume),
-        1 => (job.clone(), 1..5_u32).prop_map(|(job, w)| Action::Weigh(job, NonZeroU32::new(w).unwrap())),
+        1 => (job.clone(), 1..5_u32).prop_map(|(job, w)| Action::SetWeight(job, NonZeroU32::new(w).unwrap())),
         1 => job.clone().prop_map(Action::Drain),
         1 => job.prop_map(Action::Fail),
     ];
@@ -72,13 +72,11 @@ pub(super) fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 pub(super) fn policies() -> impl Strategy<Value = Policy> {
     let beside = prop_oneof![Just(BesideCommunication::Never), Just(BesideCommunication::Always)];
-    let merging = (0..400_u64, 0..800_u64, 0..4_usize).prop_map(|(enough, most, tasklets)| Merging {
-        enough: us(enough),
-        most: us(most),
-        tasklets,
+    let merging = (0..400_u64, 0..800_u64, 0..4_usize).prop_map(|(soft_limit, hard_limit, max_tasklets)| {
+        Merging { soft_limit: us(soft_limit), hard_limit: us(hard_limit), max_tasklets }
     });
     let counts = prop_oneof![Just(Ahead::Compute), merging.prop_map(Ahead::InOrder)];
-    let running = (10..20_u32, 0..=10_u32, 0..300_u64).prop_map(|(limit, fall, long)| Running {
+    let running = (10..20_u32, 0..=10_u32, 0..300_u64).prop_map(|(limit, fall, long)| TaskletFeedback {
         limit: f64::from(limit) / 10.0,
         rise: 1.0,
         fall: f64::from(fall) / 10.0,
@@ -120,7 +118,7 @@ pub(super) fn policies() -> impl Strategy<Value = Policy> {
                     background_beside_compute: beside_compute,
                     background_beside_communication: beside,
                     feedback,
-                    running,
+                    tasklet_feedback: running,
                     gaps,
                     ..Policy::default()
                 }
@@ -216,8 +214,8 @@ impl World {
                 *lifecycle = if *lifecycle == Lifecycle::Open { Lifecycle::Draining } else { *lifecycle };
                 self.tell(MuxEvent::Drain(JobId::background(job)));
             }
-            Action::Weigh(job, weight) => {
-                self.tell(MuxEvent::Weigh(JobId::background(job), weight));
+            Action::SetWeight(job, weight) => {
+                self.tell(MuxEvent::SetWeight(JobId::background(job), weight));
             }
             Action::Fail(job) => {
                 self.jobs[job as usize].lifecycle = Lifecycle::Failed;
@@ -328,9 +326,9 @@ impl World {
         let merged: Vec<&Tasklet> = newest.iter().filter_map(|id| self.tasklet(*id)).chain([next]).collect();
         let time = |tasklets: &[&Tasklet]| tasklets.iter().map(|t| t.estimate).sum::<Option<Duration>>();
         merged.iter().all(|t| t.lane == Lane::Compute)
-            && newest.len() < merging.tasklets
-            && time(&merged[..newest.len()]).is_some_and(|time| time <= merging.enough)
-            && time(&merged).is_some_and(|time| time <= merging.most)
+            && newest.len() < merging.max_tasklets
+            && time(&merged[..newest.len()]).is_some_and(|time| time <= merging.soft_limit)
+            && time(&merged).is_some_and(|time| time <= merging.hard_limit)
     }
 
     fn group(&mut self, id: TaskletId) {
@@ -362,7 +360,7 @@ impl World {
                 }
         };
         let communicates = self.select(JobId::FOREGROUND, State::InFlight).any(withholds);
-        let all_reduces = self.policy.running.is_some()
+        let all_reduces = self.policy.tasklet_feedback.is_some()
             && self.launched_in_order().first().is_some_and(|t| {
                 t.lane == Lane::Communication && t.communication == Communication::AllReduce
             });

@@ -77,7 +77,7 @@ fn simulate_with_estimates(
     let mut computing = false;
     let total = (rounds.len() * laps) as u64;
     for (job, (_, weight)) in jobs.iter().enumerate() {
-        driver.weigh(JobId::background(job as u32), NonZeroU32::new(*weight).unwrap()).unwrap();
+        driver.set_weight(JobId::background(job as u32), NonZeroU32::new(*weight).unwrap()).unwrap();
     }
     loop {
         for (job, (pieces, _)) in jobs.iter().enumerate() {
@@ -171,7 +171,8 @@ proptest! {
 
     #[test]
     fn delays_stay_within_the_budget(
-        policy in policies(), gaps in (1..=5_u32, 0..600_u64), rounds in rounds(), pieces in pieces(4 * PIECE),
+        policy in policies(), gaps in (1..=5_u32, 0..600_u64), rounds in rounds(),
+        pieces in pieces(4 * PIECE),
         estimate in prop::sample::select(&ESTIMATES[..]),
     ) {
         let gaps = Gaps { delay_share: f64::from(gaps.0) / 100.0, credit: us(gaps.1), weight: 0.5 };
@@ -184,7 +185,8 @@ proptest! {
             let mut waited = Duration::ZERO;
             for &(now, wait) in &waits[first + 1..] {
                 waited += wait;
-                let budget = now.saturating_sub(begin).mul_f64(2.0 * gaps.delay_share) + gaps.credit + 2 * in_flight;
+                let accrued = now.saturating_sub(begin).mul_f64(2.0 * gaps.delay_share);
+                let budget = accrued + gaps.credit + 2 * in_flight;
                 prop_assert!(waited <= budget + us(1), "{waited:?} from {begin:?} to {now:?}, of {budget:?}");
             }
         }
