@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let scaled: Vec<TraceJob> = at_load(&jobs, cluster.gpus(), load);
         let mut arrivals = assign(&scaled, &table, &kinds, GpuType(0), 0)?;
         for arrival in &mut arrivals {
-            arrival.job.also = fewer(arrival.job.gpus);
+            arrival.job.other_gpu_counts = fewer(arrival.job.gpus);
         }
         for policy in &policies {
             let (start, cpu) = (Instant::now(), cpu_seconds());
@@ -67,7 +67,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!(
-        "\ndecisions on 2,048 GPUs, a running job ending and one arriving for each; fair shares are found anew for each"
+        "\ndecisions on 2,048 GPUs, a running job ending and one arriving for each; \
+         fair shares are recomputed for each"
     );
     println!("policy                running  waiting  median us    p99 us");
     for policy in &policies {
@@ -127,7 +128,7 @@ fn decisions(
         Arrival {
             at: Duration::from_secs(number as u64),
             id: JobId(number as u64),
-            job: Job { also: fewer(gpus), ..Job::new(kinds[number % 3], 100_000, gpus) },
+            job: Job { other_gpu_counts: fewer(gpus), ..Job::new(kinds[number % 3], 100_000, gpus) },
         }
     };
     let mut now = Duration::ZERO;

@@ -1,32 +1,4 @@
-use std::fmt;
-
-use crate::Error;
-
-/// Index of a GPU of a cluster, counted host by host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GpuId(pub u32);
-
-impl GpuId {
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Display for GpuId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "GPU {}", self.0)
-    }
-}
-
-/// Index of a GPU type, in the order in which the cluster first names the types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GpuType(pub u16);
-
-impl GpuType {
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
+use crate::{Error, GpuId, GpuType};
 
 /// GPUs in hosts. All GPUs of a host have the same type.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::nanos::{duration, nanos};
-use crate::report::{End, Held, JobRecord, Report, Segment};
+use crate::report::{Departure, HeldTime, JobRecord, Report, Segment};
 use crate::{
     Allocation, Arrival, Cluster, Command, Error, Event, GpuType, JobId, Mode, Placement, Policy, Scheduler,
     Table,
@@ -64,32 +64,32 @@ pub fn simulate(
     arrivals: &[Arrival],
     options: &SimulationOptions,
 ) -> Result<Report, Error> {
-    let mut world = World::new(cluster, table, policy, options)?;
-    let mut events: Vec<(u64, Outside)> = arrivals
+    let mut simulation = Simulation::new(cluster, table, policy, options)?;
+    let mut events: Vec<(u64, ExternalEvent)> = arrivals
         .iter()
-        .map(|arrival| (nanos(arrival.at), Outside::Arrival(arrival)))
-        .chain(options.disturbances.iter().map(|(at, what)| (nanos(*at), Outside::Disturbance(*what))))
+        .map(|arrival| (nanos(arrival.at), ExternalEvent::Arrival(arrival)))
+        .chain(options.disturbances.iter().map(|(at, what)| (nanos(*at), ExternalEvent::Disturbance(*what))))
         .collect();
     events.sort_by_key(|(at, _)| *at);
     let mut events = events.into_iter().peekable();
-    while let Some(now) = world.next(events.peek().map(|(at, _)| *at)) {
-        world.advance(now)?;
+    while let Some(now) = simulation.next(events.peek().map(|(at, _)| *at)) {
+        simulation.advance(now)?;
         while let Some((_, event)) = events.next_if(|(at, _)| *at == now) {
-            world.happen(event)?;
+            simulation.apply(event)?;
         }
-        world.decide()?;
+        simulation.decide()?;
     }
-    Ok(world.report())
+    Ok(simulation.report())
 }
 
 #[derive(Clone, Copy)]
-enum Outside<'a> {
+enum ExternalEvent<'a> {
     Arrival(&'a Arrival),
     Disturbance(Disturbance),
 }
 
 /// A placement in execution.
-struct Run {
+struct ActiveRun {
     placement: Placement,
     iteration: u64,
     /// Start of the current iteration.
@@ -102,18 +102,18 @@ struct Run {
     number: u64,
 }
 
-struct World<'a> {
+struct Simulation<'a> {
     cluster: &'a Cluster,
     table: &'a Table,
     options: &'a SimulationOptions,
     scheduler: Scheduler<'a>,
     now: u64,
-    runs: FxHashMap<JobId, Run>,
+    runs: FxHashMap<JobId, ActiveRun>,
     ends: BinaryHeap<Reverse<(u64, JobId, u64)>>,
     numbers: u64,
     records: Vec<JobRecord>,
     by_id: FxHashMap<JobId, usize>,
-    held: Held,
+    held: HeldTime,
     in_system: u64,
     jobs_in_system: u128,
     events: u64,
@@ -121,7 +121,7 @@ struct World<'a> {
     makespan: u64,
 }
 
-impl<'a> World<'a> {
+impl<'a> Simulation<'a> {
     fn new(
         cluster: &'a Cluster,
         table: &'a Table,
@@ -139,7 +139,7 @@ impl<'a> World<'a> {
             numbers: 0,
             records: Vec::new(),
             by_id: FxHashMap::default(),
-            held: Held::new(cluster.gpus()),
+            held: HeldTime::new(cluster.gpus()),
             in_system: 0,
             jobs_in_system: 0,
             events: 0,
@@ -149,7 +149,7 @@ impl<'a> World<'a> {
     }
 
     /// Returns the time of the next event, or `None` if there is none.
-    fn next(&mut self, outside: Option<u64>) -> Option<u64> {
+    fn next(&mut self, external: Option<u64>) -> Option<u64> {
         while let Some(Reverse((_, job, number))) = self.ends.peek() {
             if self.runs.get(job).is_some_and(|run| run.number == *number) {
                 break;
@@ -158,7 +158,7 @@ impl<'a> World<'a> {
         }
         let end = self.ends.peek().map(|Reverse((at, ..))| *at);
         let wake = self.scheduler.wake_at().map(|at| nanos(at).max(self.now));
-        [outside, end, wake].into_iter().flatten().min()
+        [external, end, wake].into_iter().flatten().min()
     }
 
     /// Advances to a time and reports the ends of iterations at that time to the scheduler.
@@ -172,7 +172,7 @@ impl<'a> World<'a> {
             }
         }
         if self.scheduler.wake_at().is_some_and(|at| nanos(at) <= now) {
-            self.tell(Event::Woke)?;
+            self.tell(Event::TimerExpired)?;
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl<'a> World<'a> {
             self.stop(job);
             self.tell(Event::Ended(job, iterations))?;
             if self.scheduler.remaining(job).is_none() {
-                self.leave(job, End::Finished);
+                self.leave(job, Departure::Finished);
             }
             Ok(())
         } else {
@@ -200,9 +200,9 @@ impl<'a> World<'a> {
         }
     }
 
-    fn happen(&mut self, event: Outside<'_>) -> Result<(), Error> {
+    fn apply(&mut self, event: ExternalEvent<'_>) -> Result<(), Error> {
         match event {
-            Outside::Arrival(Arrival { at, id, job }) => {
+            ExternalEvent::Arrival(Arrival { at, id, job }) => {
                 self.tell(Event::Arrived(*id, job.clone()))?;
                 let fastest = (0..self.cluster.types().len() as u16).filter_map(|of_type| {
                     let allocation = Allocation { gpu_type: GpuType(of_type), gpus: job.gpus, spread: false };
@@ -222,20 +222,20 @@ impl<'a> World<'a> {
                 });
                 self.in_system += 1;
             }
-            Outside::Disturbance(Disturbance::Failure(job)) => {
+            ExternalEvent::Disturbance(Disturbance::Failure(job)) => {
                 self.catch_up(job)?;
                 if self.runs.contains_key(&job) {
                     self.stop(job);
                     self.tell(Event::Failed(job, 0))?;
                 }
             }
-            Outside::Disturbance(Disturbance::Cancel(job)) => {
+            ExternalEvent::Disturbance(Disturbance::Cancel(job)) => {
                 self.catch_up(job)?;
                 let index = self.by_id.get(&job).copied();
                 if index.is_some_and(|index| self.records[index].left.is_none()) {
                     self.stop(job);
                     self.tell(Event::Cancelled(job))?;
-                    self.leave(job, End::Cancelled);
+                    self.leave(job, Departure::Cancelled);
                 }
             }
         }
@@ -276,7 +276,7 @@ impl<'a> World<'a> {
         self.numbers += 1;
         let (from, number) = (self.now, self.numbers);
         self.ends.push(Reverse((from.saturating_add(left.saturating_mul(iteration)), job, number)));
-        self.runs.insert(job, Run { placement, iteration, from, left, placed: from, number });
+        self.runs.insert(job, ActiveRun { placement, iteration, from, left, placed: from, number });
     }
 
     /// Frees the GPUs of a job that no longer runs.
@@ -289,7 +289,7 @@ impl<'a> World<'a> {
     }
 
     /// Records a run. Consecutive runs of a job at the same place are one segment.
-    fn record(&mut self, run: Run) {
+    fn record(&mut self, run: ActiveRun) {
         let Placement { job, gpus, beside, .. } = run.placement;
         let (from, to) = (Duration::from_nanos(run.placed), Duration::from_nanos(self.now));
         let last = self.segments.iter_mut().rev().find(|segment| segment.job == job);
@@ -299,7 +299,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn leave(&mut self, job: JobId, how: End) {
+    fn leave(&mut self, job: JobId, how: Departure) {
         self.records[self.by_id[&job]].left = Some((Duration::from_nanos(self.now), how));
         self.in_system -= 1;
         self.makespan = self.makespan.max(self.now);

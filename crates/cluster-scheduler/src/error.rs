@@ -23,7 +23,7 @@ pub enum Error {
         expected: &'static str,
     },
     /// A GPU type is unknown to the cluster or the table.
-    #[error("no GPU type is called `{name}`; there are: {known}")]
+    #[error("unknown GPU type `{name}`; known types: {known}")]
     UnknownGpuType {
         /// The requested name.
         name: String,
@@ -46,8 +46,8 @@ pub enum Error {
         reason: String,
     },
     /// A job arrived with the number of an earlier job.
-    #[error("{0} has arrived before: each job has a number of its own")]
-    Twice(JobId),
+    #[error("{0} has arrived before: give each job a different number")]
+    DuplicateJob(JobId),
     /// An event about a job that never arrived or has left.
     #[error("{0} is not in the cluster: it has not arrived, or has left")]
     UnknownJob(JobId),
@@ -62,7 +62,7 @@ pub enum Error {
         given: u64,
     },
     /// An event is older than the event before it.
-    #[error("an event at {now:?} follows one at {last:?}: events are fed in the order of their times")]
+    #[error("an event at {now:?} follows one at {last:?}: report events in order of time")]
     TimeWentBack {
         /// The time of the refused event.
         now: Duration,
@@ -84,7 +84,7 @@ pub enum Error {
         reason: String,
     },
     /// The program of a fair policy could not be solved.
-    #[error("the solver gave no allocation for {jobs} jobs: {status}")]
+    #[error("the solver found no allocation for {jobs} jobs: {status}")]
     Unsolved {
         /// The number of jobs among which the cluster was to be shared.
         jobs: usize,

@@ -19,7 +19,7 @@ pub enum Event {
     /// A job is cancelled. If it runs, it is stopped at once.
     Cancelled(JobId),
     /// The time requested by [`wake_at`](crate::Scheduler::wake_at) has come.
-    Woke,
+    TimerExpired,
 }
 
 /// A command of a [`Scheduler`](crate::Scheduler).

@@ -1,17 +1,6 @@
-use std::fmt;
 use std::time::Duration;
 
-use crate::KindId;
-
-/// The number of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub u64);
-
-impl fmt::Display for JobId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "job {}", self.0)
-    }
-}
+use crate::{JobId, KindId};
 
 /// A training job: a number of iterations of a kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +12,7 @@ pub struct Job {
     /// Number of GPUs that it wants.
     pub gpus: usize,
     /// Other numbers of GPUs on which it may run, for [elastic](crate::Elastic) policies.
-    pub also: Vec<usize>,
+    pub other_gpu_counts: Vec<usize>,
     /// Weight under the fair policies; the default is 1.
     pub weight: f64,
 }
@@ -32,7 +21,7 @@ impl Job {
     /// Creates a job that runs on one number of GPUs, with weight 1.
     #[must_use]
     pub fn new(kind: KindId, iterations: u64, gpus: usize) -> Self {
-        Self { kind, iterations, gpus, also: Vec::new(), weight: 1.0 }
+        Self { kind, iterations, gpus, other_gpu_counts: Vec::new(), weight: 1.0 }
     }
 }
 

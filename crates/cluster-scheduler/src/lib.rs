@@ -1,13 +1,16 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # Where things are
+//! # Overview
 //!
-//! - **What there is**: a [`Cluster`] of GPUs in hosts; a [`Table`] of how each kind of job is executed, an [`Execution`] for each
-//!   [`Allocation`] and [`Mode`]; [`Job`]s, with an [`Arrival`] each in traces.
-//! - **Who decides**: a [`Scheduler`], by a [`Policy`]; it takes an [`Event`] and gives a [`Command`].
-//! - **Who drives it**: [`simulate`] in virtual time, or a program that runs jobs. [`rounds`] is the simulator of Gavel's rounds.
-//! - **What came of it**: a [`Report`].
-//! - **Parts that are useful alone**: fair shares by a solver ([`fair`]), what SPB leaves to do ([`spb`]), traces ([`trace`]).
+//! - **Input**: a [`Cluster`] of GPUs in hosts; a [`Table`] with an [`Execution`] for each kind of
+//!   job, [`Allocation`] and [`Mode`]; [`Job`]s, each with an [`Arrival`] in traces.
+//! - **Decisions**: a [`Scheduler`] follows a [`Policy`]; it takes [`Event`]s and returns
+//!   [`Command`]s.
+//! - **Drivers**: [`simulate`] in virtual time, or a program that runs jobs. [`rounds`] simulates
+//!   Gavel's scheduling rounds.
+//! - **Results**: a [`Report`].
+//! - **Independent parts**: fair shares by a solver ([`fair`]), structured partial backpropagation
+//!   ([`spb`]), traces ([`trace`]).
 
 mod cluster;
 mod driver;
@@ -15,6 +18,7 @@ mod error;
 mod event;
 mod execution;
 pub mod fair;
+mod ids;
 mod job;
 mod nanos;
 mod policy;
@@ -26,13 +30,14 @@ pub mod spb;
 mod table;
 pub mod trace;
 
-pub use cluster::{Cluster, GpuId, GpuType};
+pub use cluster::Cluster;
 pub use driver::{Disturbance, SimulationOptions, Step, simulate};
 pub use error::Error;
 pub use event::{Command, Event, Placement};
 pub use execution::Execution;
-pub use job::{Arrival, Job, JobId};
+pub use ids::{GpuId, GpuType, JobId, KindId};
+pub use job::{Arrival, Job};
 pub use policy::{Elastic, Fair, Objective, Order, Policy, Sharing};
-pub use report::{End, JobRecord, Report, Segment};
+pub use report::{Departure, JobRecord, Report, Segment};
 pub use scheduler::Scheduler;
-pub use table::{Allocation, KindId, Mode, Table};
+pub use table::{Allocation, Mode, Table};

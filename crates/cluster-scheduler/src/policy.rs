@@ -40,11 +40,11 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elastic {
     /// Nothing: a job runs on the GPUs that it wants, in the first mode that the table has.
-    No,
+    Fixed,
     /// The mode, on the GPUs that the job wants.
     Modes,
     /// The mode and the number of GPUs, among those that the job allows
-    /// ([`Job::also`](crate::Job::also)).
+    /// ([`Job::other_gpu_counts`](crate::Job::other_gpu_counts)).
     ModesAndGpus,
 }
 
@@ -101,11 +101,11 @@ pub enum Sharing {
         /// Relative slow-down of work on shared GPUs; an assumption.
         overlap: f64,
     },
-    /// Two one-GPU jobs run on the same GPU, at [measured](crate::Table::set_together) speeds,
+    /// Two one-GPU jobs run on the same GPU, at [measured](crate::Table::set_pair_speeds) speeds,
     /// as in Gavel's packing.
     Pairs {
         /// Minimum sum of the two relative speeds; 1 is no better than taking turns.
-        least: f64,
+        min_speed_sum: f64,
     },
     /// Work of one-GPU jobs runs in the gaps of jobs on several GPUs, in pieces of any length.
     Gaps {
@@ -133,7 +133,7 @@ impl Policy {
             blocking: true,
             modes: vec![Mode::DataParallel],
             sharing: Sharing::None,
-            elastic: Elastic::No,
+            elastic: Elastic::Fixed,
         }
     }
 
@@ -205,7 +205,7 @@ impl Policy {
     /// their measured relative speeds sum to at least 1.5.
     #[must_use]
     pub fn measured_pairs() -> Self {
-        let sharing = Sharing::Pairs { least: 1.5 };
+        let sharing = Sharing::Pairs { min_speed_sum: 1.5 };
         Self { name: "pairs".into(), sharing, ..Self::least_attained_service() }
     }
 
@@ -264,19 +264,20 @@ impl Policy {
             Sharing::Gaps { efficiency, overlap } => (overlap, efficiency),
         };
         if !(0.0..=10.0).contains(&overlap) {
-            return bad("the cost of sharing", overlap.to_string(), "a part from 0 to 10");
+            return bad("the slow-down by sharing", overlap.to_string(), "from 0 to 10");
         }
         if !(efficiency > 0.0 && efficiency <= 1.0) {
-            return bad("the part of gaps that is used", efficiency.to_string(), "more than 0, up to 1");
+            return bad("the fraction of gaps that is used", efficiency.to_string(), "more than 0, up to 1");
         }
-        if let Sharing::Pairs { least } = self.sharing {
-            if !(least > 0.0 && least <= 2.0) {
-                return bad("what the speeds of a pair add up to", least.to_string(), "more than 0, up to 2");
+        if let Sharing::Pairs { min_speed_sum } = self.sharing {
+            if !(min_speed_sum > 0.0 && min_speed_sum <= 2.0) {
+                let value = min_speed_sum.to_string();
+                return bad("the minimum sum of the speeds of a pair", value, "more than 0, up to 2");
             }
         }
         match &self.order {
             Order::AttainedService { levels } if !levels.is_sorted() => {
-                bad("levels of attained service", format!("{levels:?}"), "rising times")
+                bad("levels of attained service", format!("{levels:?}"), "increasing times")
             }
             Order::Fair(fair) if fair.round.is_zero() => {
                 bad("a round of a fair policy", "0".into(), "more than 0")

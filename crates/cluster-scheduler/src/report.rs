@@ -32,7 +32,7 @@ pub struct JobRecord {
     /// Start of its first iteration.
     pub started: Option<Duration>,
     /// Time and reason of its departure, if it has left.
-    pub left: Option<(Duration, End)>,
+    pub left: Option<(Duration, Departure)>,
     /// Number of completed iterations.
     pub iterations: u64,
     /// Number of GPUs that it wanted.
@@ -44,7 +44,7 @@ pub struct JobRecord {
 
 /// The reason for which a job left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum Departure {
     /// It completed all iterations.
     Finished,
     /// It was cancelled.
@@ -71,7 +71,7 @@ impl JobRecord {
     #[must_use]
     pub fn completion(&self) -> Option<Duration> {
         match self.left {
-            Some((at, End::Finished)) => Some(at.saturating_sub(self.arrived)),
+            Some((at, Departure::Finished)) => Some(at.saturating_sub(self.arrived)),
             _ => None,
         }
     }
@@ -190,13 +190,13 @@ pub(crate) fn quantile_of(sorted: &[f64], quantile: f64) -> f64 {
 
 /// Accumulator for the GPU time held by at least one job.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldTime {
     holders: Vec<u8>,
     since: Vec<u64>,
     total: u128,
 }
 
-impl Held {
+impl HeldTime {
     pub(crate) fn new(gpus: usize) -> Self {
         Self { holders: vec![0; gpus], since: vec![0; gpus], total: 0 }
     }

@@ -147,7 +147,7 @@ fn check(jobs: &[RoundsJob], gpus: &[usize], options: &RoundsOptions) -> Result<
 
 /// GPU time of a job since the last computation of shares, and its deficits, by type of GPU.
 #[derive(Debug, Clone)]
-struct Turn {
+struct JobAccount {
     had: Vec<f64>,
     deficits: Vec<f64>,
 }
@@ -169,7 +169,7 @@ struct Rounds<'a> {
     remaining: Vec<u64>,
     completions: Vec<Option<f64>>,
     /// The jobs that have arrived and not ended.
-    turns: BTreeMap<usize, Turn>,
+    accounts: BTreeMap<usize, JobAccount>,
     /// The current shares.
     allocation: BTreeMap<usize, Vec<f64>>,
     is_outdated: bool,
@@ -200,7 +200,7 @@ impl<'a> Rounds<'a> {
             next_arrival: 0,
             remaining: jobs.iter().map(|job| job.steps).collect(),
             completions: vec![None; jobs.len()],
-            turns: BTreeMap::new(),
+            accounts: BTreeMap::new(),
             allocation: BTreeMap::new(),
             is_outdated: false,
             found_at: 0.0,
@@ -227,7 +227,7 @@ impl<'a> Rounds<'a> {
             match self.jobs.get(self.next_arrival) {
                 Some(next) => self.now = next.arrival,
                 None => {
-                    return Err(Error::Unsolved { jobs: self.turns.len(), status: "nothing runs".into() });
+                    return Err(Error::Unsolved { jobs: self.accounts.len(), status: "nothing runs".into() });
                 }
             }
             return Ok(());
@@ -240,7 +240,7 @@ impl<'a> Rounds<'a> {
         while let Some(job) = self.jobs.get(self.next_arrival).filter(|job| job.arrival <= self.now) {
             let had = vec![self.options.round / 2.0; job.speeds.len()];
             let deficits = vec![0.0; job.speeds.len()];
-            self.turns.insert(self.next_arrival, Turn { had, deficits });
+            self.accounts.insert(self.next_arrival, JobAccount { had, deficits });
             self.next_arrival += 1;
             self.is_outdated = true;
         }
@@ -248,17 +248,17 @@ impl<'a> Rounds<'a> {
 
     fn find_shares(&mut self) -> Result<(), Error> {
         let (start, elapsed) = (self.options.round / 2.0, self.now - self.found_at);
-        for (job, turn) in &mut self.turns {
+        for (job, account) in &mut self.accounts {
             for of_type in 0..self.gpus.len() {
                 let share = self.allocation.get(job).map_or(0.0, |shares| shares[of_type]);
-                turn.deficits[of_type] += share * elapsed - (turn.had[of_type] - start);
-                turn.had[of_type] = start;
+                account.deficits[of_type] += share * elapsed - (account.had[of_type] - start);
+                account.had[of_type] = start;
             }
         }
         self.found_at = self.now;
         self.is_outdated = false;
         self.allocations += 1;
-        let present: Vec<usize> = self.turns.keys().copied().collect();
+        let present: Vec<usize> = self.accounts.keys().copied().collect();
         self.allocation = match self.policy {
             RoundsPolicy::Fifo(faults) => self.fifo.allocation(&present, self.jobs, self.gpus, faults),
             RoundsPolicy::MaxMinFairness => Shares::max_min(&present, self.jobs, self.gpus)?,
@@ -281,11 +281,11 @@ impl<'a> Rounds<'a> {
         let mut is_placed = vec![false; self.jobs.len()];
         for &of_type in &self.types {
             let mut queue: Vec<(f64, f64, f64, usize)> = self
-                .turns
+                .accounts
                 .iter()
-                .map(|(&job, turn)| {
+                .map(|(&job, account)| {
                     let share = self.allocation.get(&job).map_or(0.0, |shares| shares[of_type]);
-                    (share / turn.had[of_type], turn.deficits[of_type], share, job)
+                    (share / account.had[of_type], account.deficits[of_type], share, job)
                 })
                 .collect();
             queue.sort_by(|a, b| {
@@ -327,10 +327,10 @@ impl<'a> Rounds<'a> {
             self.given += time * self.jobs[job].gpus as f64;
             if self.remaining[job] == 0 {
                 self.completions[job] = Some(job_end - self.jobs[job].arrival);
-                self.turns.remove(&job);
+                self.accounts.remove(&job);
                 self.is_outdated = true;
-            } else if let Some(turn) = self.turns.get_mut(&job) {
-                turn.had[of_type] += time;
+            } else if let Some(account) = self.accounts.get_mut(&job) {
+                account.had[of_type] += time;
             }
         }
         self.ended = Some(end);

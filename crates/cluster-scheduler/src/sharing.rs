@@ -4,7 +4,7 @@ use crate::Execution;
 use crate::nanos::stretched;
 
 /// Minimum relative speed at which a job is placed beside another.
-const LEAST_SPEED: f64 = 0.05;
+const MIN_SPEED: f64 = 0.05;
 
 /// Returns the duration of a cycle in which two jobs on the same GPUs execute one iteration each:
 /// on each GPU a long part of one runs beside a short part of the other, and communication of one
@@ -28,7 +28,7 @@ pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64)
     } else {
         (1, fitting(host.slot_nanos().nth(place)?))
     };
-    worth((iterations * iteration).checked_div(fit)? as u64 + 1, guest)
+    if_worthwhile((iterations * iteration).checked_div(fit)? as u64 + 1, guest)
 }
 
 /// Returns the mean duration of an iteration of a one-GPU job that runs in pieces in the gaps of a
@@ -45,7 +45,7 @@ pub(crate) fn in_gaps(
     if iterations <= 0.0 {
         return None;
     }
-    worth((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
+    if_worthwhile((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
 }
 
 /// Returns the duration of an iteration at a relative speed.
@@ -60,11 +60,11 @@ pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
 
 /// Returns whether a gap of an iteration is long enough to be used.
 pub(crate) fn is_worth_filling(gap: u64, iteration: u64) -> bool {
-    gap as f64 >= iteration as f64 * LEAST_SPEED
+    gap as f64 >= iteration as f64 * MIN_SPEED
 }
 
-fn worth(iteration: u64, alone: u64) -> Option<u64> {
-    (iteration as f64 * LEAST_SPEED <= alone as f64).then_some(iteration)
+fn if_worthwhile(iteration: u64, alone: u64) -> Option<u64> {
+    (iteration as f64 * MIN_SPEED <= alone as f64).then_some(iteration)
 }
 
 #[cfg(test)]

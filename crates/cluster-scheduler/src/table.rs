@@ -1,10 +1,6 @@
 use rustc_hash::FxHashMap;
 
-use crate::{Error, Execution, GpuType};
-
-/// Index of a kind of job in a [`Table`]. Jobs of a kind have the same iteration times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KindId(pub(crate) u32);
+use crate::{Error, Execution, GpuType, KindId};
 
 /// Parallelization mode of a job. A [`Table`] has an execution for each mode on the same GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +37,7 @@ pub struct Table {
     /// The kind of each row.
     row_kinds: Vec<KindId>,
     /// Relative speeds of the first and the second kind when they share one GPU of a type.
-    together: FxHashMap<(GpuType, KindId, KindId), [f64; 2]>,
+    pair_speeds: FxHashMap<(GpuType, KindId, KindId), [f64; 2]>,
     by: FxHashMap<(KindId, Allocation, Mode), RowId>,
 }
 
@@ -111,7 +107,7 @@ impl Table {
     /// # Errors
     ///
     /// [`Error::BadFigure`] for values that are not positive.
-    pub fn set_together(
+    pub fn set_pair_speeds(
         &mut self,
         gpu_type: GpuType,
         [one, other]: [KindId; 2],
@@ -122,21 +118,26 @@ impl Table {
             return Err(Error::BadFigure { name, value: part.to_string(), expected });
         }
         let [first, second] = parts.map(|part| part.min(1.0));
-        self.together.insert((gpu_type, one, other), [first, second]);
-        self.together.insert((gpu_type, other, one), [second, first]);
+        self.pair_speeds.insert((gpu_type, one, other), [first, second]);
+        self.pair_speeds.insert((gpu_type, other, one), [second, first]);
         Ok(())
     }
 
     /// Returns the relative speeds of two kinds of jobs on one GPU of a type, if they have been
     /// set.
     #[must_use]
-    pub fn together(&self, gpu_type: GpuType, one: KindId, other: KindId) -> Option<[f64; 2]> {
-        self.together.get(&(gpu_type, one, other)).copied()
+    pub fn pair_speeds(&self, gpu_type: GpuType, one: KindId, other: KindId) -> Option<[f64; 2]> {
+        self.pair_speeds.get(&(gpu_type, one, other)).copied()
     }
 
-    pub(crate) fn rows_together(&self, gpu_type: GpuType, one: RowId, other: RowId) -> Option<[f64; 2]> {
+    pub(crate) fn pair_speeds_of_rows(
+        &self,
+        gpu_type: GpuType,
+        one: RowId,
+        other: RowId,
+    ) -> Option<[f64; 2]> {
         let kind = |row: RowId| self.row_kinds[row.0 as usize];
-        self.together(gpu_type, kind(one), kind(other))
+        self.pair_speeds(gpu_type, kind(one), kind(other))
     }
 
     /// Returns the execution of a kind of job on an allocation in a mode, if the table has it.

@@ -48,7 +48,10 @@ pub(super) fn rows(
     let mut asked: Vec<(Measured, Policy, usize)> = Vec::new();
     for seed in 0..question.seeds {
         if sources.contains(&Source::Gavel) && !question.gavel_pairs.is_empty() {
-            let packed = |least| Policy { sharing: Sharing::Pairs { least }, ..Policy::measured_pairs() };
+            let packed = |min_speed_sum| Policy {
+                sharing: Sharing::Pairs { min_speed_sum },
+                ..Policy::measured_pairs()
+            };
             asked.extend(LEAST.map(|least| (Measured::Pairs, packed(least), seed)));
         }
         if !question.pollux.is_empty() {
@@ -86,7 +89,7 @@ fn row(
         load,
         seed,
         least: match policy.sharing {
-            Sharing::Pairs { least } => Some(least),
+            Sharing::Pairs { min_speed_sum } => Some(min_speed_sum),
             _ => None,
         },
         efficiency_ratio: one.efficiency() / other.efficiency(),

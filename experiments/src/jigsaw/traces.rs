@@ -72,7 +72,8 @@ impl Source {
         let kinds: Vec<_> = table.kinds().collect();
         let mut arrivals = assign(&at_load(&jobs, gpus, load), table, &kinds, GpuType(0), seed as u64)?;
         for arrival in &mut arrivals {
-            arrival.job.also = COUNTS.into_iter().filter(|&count| count < arrival.job.gpus).collect();
+            arrival.job.other_gpu_counts =
+                COUNTS.into_iter().filter(|&count| count < arrival.job.gpus).collect();
         }
         Ok(arrivals)
     }

@@ -1,17 +1,6 @@
 use super::program::Program;
-use super::{Demand, one_type};
+use super::{Demand, Progress, one_type};
 use crate::Error;
-
-/// Progress of a job.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Progress {
-    /// Seconds since its arrival.
-    pub elapsed: f64,
-    /// Remaining iterations.
-    pub remaining: f64,
-    /// Seconds that its completed and remaining work takes on 1/n of the cluster.
-    pub isolated: f64,
-}
 
 /// Returns the shares that minimize the maximum of `(elapsed + remaining / speed) / isolated` over
 /// all jobs.
@@ -42,12 +31,12 @@ pub fn finish_time(
             };
             Ok(shares.ok_or_else(unsolved)?.into_iter().map(|share| vec![share]).collect())
         }
-        _ => by_cones(demands, progress, gpus),
+        _ => by_cone_program(demands, progress, gpus),
     }
 }
 
 /// Solves the cone program.
-pub(crate) fn by_cones(
+pub(crate) fn by_cone_program(
     demands: &[Demand],
     progress: &[Progress],
     gpus: &[usize],
@@ -114,7 +103,7 @@ mod tests {
     /// On one type, the cone-program solver finds the same ratio, and the same shares if the
     /// optimum is unique. Otherwise no neighbour has a larger barrier.
     #[test]
-    fn on_one_type_it_is_the_cone_program() {
+    fn one_type_matches_the_cone_program() {
         let mut random = ChaCha8Rng::seed_from_u64(3);
         let mut part = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let mut unique = 0;
@@ -141,7 +130,7 @@ mod tests {
                 })
                 .collect();
             let found = finish_time(&demands, &progress, &[gpus]).unwrap();
-            let solved = by_cones(&demands, &progress, &[gpus]).unwrap();
+            let solved = by_cone_program(&demands, &progress, &[gpus]).unwrap();
             let (ours, theirs) = (worst(&demands, &progress, &found), worst(&demands, &progress, &solved));
             assert!((ours / theirs - 1.0).abs() < 1e-5, "{ours} and {theirs}");
             let shares: Vec<f64> = found.iter().map(|share| share[0]).collect();

@@ -11,8 +11,8 @@ mod max_min;
 mod one_type;
 mod program;
 
-pub(crate) use finish_time::by_cones;
-pub use finish_time::{Progress, finish_time, proportional};
+pub(crate) use finish_time::by_cone_program;
+pub use finish_time::{finish_time, proportional};
 pub use max_min::max_min;
 
 /// A group of identical jobs and their demand.
@@ -26,4 +26,15 @@ pub struct Demand {
     pub speeds: Vec<f64>,
     /// Weight relative to other jobs.
     pub weight: f64,
+}
+
+/// Progress of a job.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Seconds since its arrival.
+    pub elapsed: f64,
+    /// Remaining iterations.
+    pub remaining: f64,
+    /// Seconds that its completed and remaining work takes on 1/n of the cluster.
+    pub isolated: f64,
 }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn without_faults_each_type_is_filled_in_turn() {
+    fn without_faults_types_are_filled_in_order() {
         let found = placed(&[4, 2, 2, 3, 4, 1], FifoFaults::NONE, 0);
         assert_eq!(found, [(0, 0), (1, 1), (2, 1), (3, 2)], "the fifth has no room, and blocks the sixth");
     }
@@ -140,7 +140,7 @@ mod tests {
     /// Wide jobs skip the value 0: the first type stays listed with a negative number of GPUs, and
     /// gets all jobs for which another type has room.
     #[test]
-    fn with_the_fault_the_first_listed_type_takes_all_even_if_full() {
+    fn with_the_fault_the_first_listed_type_gets_all_jobs() {
         for seed in 0..20 {
             let found = placed(&[3, 3, 3, 3, 3], FifoFaults::GAVEL, seed);
             assert_eq!(found, [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0)], "15 on 4 GPUs");
@@ -150,7 +150,7 @@ mod tests {
     /// The type that is filled exactly is not always the one that is removed: sometimes it
     /// continues to accept jobs.
     #[test]
-    fn with_the_fault_a_random_type_is_struck_off() {
+    fn with_the_fault_a_random_type_is_removed() {
         let second: Vec<usize> = (0..200).map(|seed| placed(&[4, 4], FifoFaults::GAVEL, seed)[1].1).collect();
         // The first job fills type 0. In a third of the cases type 0 is removed, and the second job
         // goes to type 1.

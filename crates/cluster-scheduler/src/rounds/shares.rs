@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::RoundsJob;
 use crate::Error;
-use crate::fair::{Demand, Progress, by_cones, max_min, proportional};
+use crate::fair::{Demand, Progress, by_cone_program, max_min, proportional};
 
 /// State of finish-time fairness for each job: the time that its completed work would have taken
 /// alone in seconds, its remaining steps, and its steps per second alone.
@@ -47,7 +47,7 @@ impl Shares {
             });
         }
         // Gavel's solver also selects one of many optima, so the same method is used.
-        Ok(present.iter().copied().zip(by_cones(&demands, &progress, gpus)?).collect())
+        Ok(present.iter().copied().zip(by_cone_program(&demands, &progress, gpus)?).collect())
     }
 }
 

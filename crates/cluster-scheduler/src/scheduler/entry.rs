@@ -18,9 +18,9 @@ pub(super) struct Entry {
     /// Level of attained service.
     pub(super) level: usize,
     /// Permitted ways to run: the GPUs that it wants first, faster ones before slower ones.
-    pub(super) options: Vec<Choice>,
+    pub(super) options: Vec<ExecutionChoice>,
     /// Planned placement.
-    pub(super) target: Option<Seat>,
+    pub(super) target: Option<Assignment>,
     /// Current placement.
     pub(super) run: Option<Run>,
     pub(super) is_active: bool,
@@ -28,7 +28,7 @@ pub(super) struct Entry {
 
 /// A number of GPUs of a type, and the execution on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct ExecutionChoice {
     pub(super) gpu_type: GpuType,
     pub(super) gpus: usize,
     pub(super) mode: Mode,
@@ -40,7 +40,7 @@ pub(super) struct Choice {
 
 /// GPUs, and the duration of an iteration on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct Assignment {
     pub(super) gpus: Vec<GpuId>,
     pub(super) gpu_type: GpuType,
     /// Whether the GPUs are on more hosts than necessary.
@@ -54,7 +54,7 @@ pub(super) struct Seat {
 
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) seat: Seat,
+    pub(super) assignment: Assignment,
     /// Number of iterations that it may still execute.
     pub(super) left: u64,
     /// Whether it has been told to stop at the end of its current iteration.
@@ -81,14 +81,16 @@ impl Entry {
             let kind = table.name(job.kind).to_owned();
             Error::Impossible { job: id, kind, gpus: job.gpus, reason }
         };
-        let also: &[usize] = if policy.elastic == Elastic::ModesAndGpus { &job.also } else { &[] };
+        let also: &[usize] =
+            if policy.elastic == Elastic::ModesAndGpus { &job.other_gpu_counts } else { &[] };
         let mut options = Vec::new();
         for &gpus in std::iter::once(&job.gpus).chain(also) {
-            let mut of_count: Vec<Choice> = Vec::new();
+            let mut of_count: Vec<ExecutionChoice> = Vec::new();
             for of_type in (0..cluster.types().len() as u16).map(GpuType) {
-                let in_mode = |&mode: &Mode| Choice::new(of_type, gpus, mode, &job, cluster, table, policy);
+                let in_mode =
+                    |&mode: &Mode| ExecutionChoice::new(of_type, gpus, mode, &job, cluster, table, policy);
                 let in_modes = policy.modes.iter().filter_map(in_mode);
-                of_count.extend(in_modes.take(if policy.elastic == Elastic::No { 1 } else { usize::MAX }));
+                of_count.extend(in_modes.take(if policy.elastic == Elastic::Fixed { 1 } else { usize::MAX }));
             }
             of_count.sort_by_key(|choice| choice.iteration);
             options.extend(of_count);
@@ -96,20 +98,20 @@ impl Entry {
         // Removes options that another one dominates.
         for index in (0..options.len()).rev() {
             let choice = options[index];
-            let better = |(other, better): (usize, &Choice)| {
+            let better = |(other, better): (usize, &ExecutionChoice)| {
                 let same = better.cost == choice.cost
                     && better.iteration == choice.iteration
                     && better.gpus == choice.gpus;
                 better.gpu_type == choice.gpu_type && better.is_as_good(&choice) && (!same || other < index)
             };
-            if policy.elastic != Elastic::No && options.iter().enumerate().any(better) {
+            if policy.elastic != Elastic::Fixed && options.iter().enumerate().any(better) {
                 options.remove(index);
             }
         }
         if options.is_empty() {
             return Err(impossible("no type of GPU has as many, or the table has no time on as many".into()));
         }
-        let alone = |choice: &Choice| {
+        let alone = |choice: &ExecutionChoice| {
             let allocation = Allocation { gpu_type: choice.gpu_type, gpus: choice.gpus, spread: false };
             table.execution(job.kind, allocation, Mode::DataParallel).map(|execution| execution.iteration)
         };
@@ -144,7 +146,7 @@ impl Entry {
     }
 
     /// Updates the level of attained service and returns whether it has changed.
-    pub(super) fn rise(&mut self, order: &Order) -> bool {
+    pub(super) fn update_level(&mut self, order: &Order) -> bool {
         let Order::AttainedService { levels } = order else { return false };
         let attained = self.attained();
         let level = levels.iter().filter(|&&level| nanos(level) <= attained).count();
@@ -162,16 +164,16 @@ impl Entry {
         let run = self.run.as_ref()?;
         Some(Placement {
             job: self.id,
-            gpus: run.seat.gpus.clone(),
-            mode: run.seat.mode,
+            gpus: run.assignment.gpus.clone(),
+            mode: run.assignment.mode,
             beside,
-            iteration: std::time::Duration::from_nanos(run.seat.iteration),
+            iteration: std::time::Duration::from_nanos(run.assignment.iteration),
             iterations: run.left,
         })
     }
 }
 
-impl Choice {
+impl ExecutionChoice {
     fn new(
         gpu_type: GpuType,
         gpus: usize,

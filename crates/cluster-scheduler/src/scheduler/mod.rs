@@ -1,11 +1,11 @@
 //! The scheduler's state machine.
 
 mod entry;
+mod fair_shares;
 mod gpus;
 mod places;
 mod prices;
 mod select;
-mod turns;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use rustc_hash::FxHashMap;
 use crate::nanos::nanos;
 use crate::policy::Order;
 use crate::{Cluster, Command, Error, Event, GpuId, Job, JobId, Policy, Table};
-use entry::{Entry, Run, Seat};
+use entry::{Assignment, Entry, Run};
+use fair_shares::FairShares;
 use gpus::Gpus;
-use turns::Turns;
 
 /// Decides which job's iterations run where, according to a [`Policy`]: events in, commands out.
 ///
@@ -43,12 +43,12 @@ pub struct Scheduler<'a> {
     /// Jobs that wait for a GPU to be released, by GPU, until there is a new plan.
     blocked: Vec<Vec<usize>>,
     gpus: Gpus,
-    turns: Option<Turns>,
+    fair_shares: Option<FairShares>,
     /// Whether an event since the last plan may allow a better plan.
     outdated: bool,
     wake_at: Option<u64>,
     /// Cache of the durations of executions that share GPUs.
-    pairs: places::Pairs,
+    pairs: places::PairCache,
 }
 
 impl<'a> Scheduler<'a> {
@@ -59,8 +59,8 @@ impl<'a> Scheduler<'a> {
     /// [`Error::BadFigure`] for a policy with values outside their range.
     pub fn new(cluster: &'a Cluster, table: &'a Table, policy: Policy) -> Result<Self, Error> {
         policy.check()?;
-        let turns = match policy.order {
-            Order::Fair(fair) => Some(Turns::new(fair, cluster)),
+        let fair_shares = match policy.order {
+            Order::Fair(fair) => Some(FairShares::new(fair, cluster)),
             _ => None,
         };
         Ok(Self {
@@ -74,10 +74,10 @@ impl<'a> Scheduler<'a> {
             ready: BTreeSet::new(),
             blocked: vec![Vec::new(); cluster.gpus()],
             gpus: Gpus::new(cluster),
-            turns,
+            fair_shares,
             outdated: false,
             wake_at: None,
-            pairs: places::Pairs::default(),
+            pairs: places::PairCache::default(),
         })
     }
 
@@ -116,7 +116,7 @@ impl<'a> Scheduler<'a> {
                 self.release(index);
                 self.leave(index);
             }
-            Event::Woke => {
+            Event::TimerExpired => {
                 if self.wake_at.is_some_and(|at| at <= time) {
                     self.wake_at = None;
                     self.outdated = true;
@@ -146,7 +146,7 @@ impl<'a> Scheduler<'a> {
                     }
                     continue;
                 };
-                if !run.stopping && entry.target.as_ref() != Some(&run.seat) {
+                if !run.stopping && entry.target.as_ref() != Some(&run.assignment) {
                     run.stopping = true;
                     commands.push(Command::Stop(entry.id));
                 }
@@ -154,15 +154,15 @@ impl<'a> Scheduler<'a> {
         }
         for index in std::mem::take(&mut self.ready) {
             let entry = &self.entries[index];
-            let (Some(seat), None) = (&entry.target, &entry.run) else { continue };
-            if let Some(gpu) = self.blocking(index, seat) {
+            let (Some(assignment), None) = (&entry.target, &entry.run) else { continue };
+            if let Some(gpu) = self.blocking(index, assignment) {
                 self.blocked[gpu.index()].push(index);
             } else {
-                self.gpus.hold(&seat.gpus, index);
+                self.gpus.hold(&assignment.gpus, index);
                 let left = self.entries[index].iterations_of_this_priority(&self.policy.order);
-                let beside = seat.beside.map(|host| self.entries[host].id);
-                let seat = seat.clone();
-                self.entries[index].run = Some(Run { seat, left, stopping: false });
+                let beside = assignment.beside.map(|host| self.entries[host].id);
+                let assignment = assignment.clone();
+                self.entries[index].run = Some(Run { assignment, left, stopping: false });
                 commands.extend(self.entries[index].placement(beside).map(Command::Run));
             }
         }
@@ -177,8 +177,8 @@ impl<'a> Scheduler<'a> {
         self.outdated
     }
 
-    /// Returns the time at which the scheduler must be [woken](Event::Woke) if no other event
-    /// happens before.
+    /// Returns the time at which the scheduler must be [woken](Event::TimerExpired) if no other
+    /// event happens before.
     pub fn wake_at(&self) -> Option<Duration> {
         self.wake_at.map(Duration::from_nanos)
     }
@@ -195,16 +195,17 @@ impl<'a> Scheduler<'a> {
         self.active.len()
     }
 
-    /// Returns a GPU of `seat` that is held by a job that does not share it, if there is one.
+    /// Returns a GPU of `assignment` that is held by a job that does not share it, if there is one.
     ///
     /// A job that has been told to stop holds its GPUs until the end of its iteration and blocks
     /// other jobs, except its own host or guest, which keeps its place.
-    fn blocking(&self, job: usize, seat: &Seat) -> Option<GpuId> {
-        seat.gpus.iter().copied().find(|&gpu| {
+    fn blocking(&self, job: usize, assignment: &Assignment) -> Option<GpuId> {
+        assignment.gpus.iter().copied().find(|&gpu| {
             let holders = self.gpus.holders(gpu);
             let waits_for = |&holder: &usize| {
                 let run = self.entries[holder].run.as_ref();
-                let shares = |run: &Run| run.seat.beside == Some(job) || seat.beside == Some(holder);
+                let shares =
+                    |run: &Run| run.assignment.beside == Some(job) || assignment.beside == Some(holder);
                 run.is_some_and(|run| run.stopping && !shares(run))
             };
             !holders.contains(&None) || holders.iter().flatten().any(waits_for)
@@ -213,12 +214,12 @@ impl<'a> Scheduler<'a> {
 
     fn arrive(&mut self, id: JobId, job: Job, now: u64) -> Result<(), Error> {
         if self.by_id.contains_key(&id) {
-            return Err(Error::Twice(id));
+            return Err(Error::DuplicateJob(id));
         }
         let entry = Entry::new(id, job, now, self.cluster, self.table, &self.policy)?;
         let index = self.entries.len();
-        if let Some(turns) = &mut self.turns {
-            turns.arrive(index);
+        if let Some(fair_shares) = &mut self.fair_shares {
+            fair_shares.arrive(index);
         }
         self.entries.push(entry);
         self.by_id.insert(id, index);
@@ -248,18 +249,22 @@ impl<'a> Scheduler<'a> {
         let entry = &mut self.entries[index];
         let Some(run) = &mut entry.run else { return };
         run.left -= iterations;
-        if let Some(turns) = &mut self.turns {
-            turns.account(index, run.seat.gpu_type, iterations.saturating_mul(run.seat.iteration));
+        if let Some(fair_shares) = &mut self.fair_shares {
+            fair_shares.account(
+                index,
+                run.assignment.gpu_type,
+                iterations.saturating_mul(run.assignment.iteration),
+            );
         }
         entry.remaining -= iterations;
-        self.outdated |= entry.rise(&self.policy.order);
+        self.outdated |= entry.update_level(&self.policy.order);
     }
 
     /// Releases the GPUs of a job that no longer runs.
     fn release(&mut self, index: usize) {
         if let Some(run) = self.entries[index].run.take() {
-            self.gpus.release(&run.seat.gpus, index);
-            for gpu in &run.seat.gpus {
+            self.gpus.release(&run.assignment.gpus, index);
+            for gpu in &run.assignment.gpus {
                 self.ready.extend(self.blocked[gpu.index()].drain(..));
             }
             if self.entries[index].target.is_some() {
@@ -275,8 +280,8 @@ impl<'a> Scheduler<'a> {
         entry.options = Vec::new();
         self.active.retain(|&other| other != index);
         self.ready.remove(&index);
-        if let Some(turns) = &mut self.turns {
-            turns.leave(index);
+        if let Some(fair_shares) = &mut self.fair_shares {
+            fair_shares.leave(index);
         }
         self.outdated = true;
     }

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::entry::{Choice, Entry, Seat};
+use super::entry::{Assignment, Entry, ExecutionChoice};
 use crate::policy::Sharing;
 use crate::sharing::{cycle, hosting, in_gaps, in_slots, slowed};
 use crate::table::{RowId, Table};
@@ -10,7 +10,7 @@ use crate::{GpuId, GpuType};
 
 /// Cache of the durations of executions that share GPUs, by host, position and guest.
 #[derive(Debug, Default)]
-pub(super) struct Pairs {
+pub(super) struct PairCache {
     slots: FxHashMap<(RowId, usize, RowId), Option<Slot>>,
     cycles: FxHashMap<(RowId, RowId), Option<u64>>,
 }
@@ -37,11 +37,11 @@ struct Group {
     free: Vec<(usize, GpuId)>,
 }
 
-pub(super) struct Places<'a> {
+pub(super) struct SharedPlaces<'a> {
     table: &'a Table,
     sharing: Sharing,
     entries: &'a mut [Entry],
-    pairs: &'a mut Pairs,
+    pairs: &'a mut PairCache,
     groups: Vec<Group>,
     /// Hosts on several GPUs, by execution and number of GPUs, the next one last.
     gangs: Gangs,
@@ -52,45 +52,46 @@ pub(super) struct Places<'a> {
 }
 
 /// Returns whether other jobs may be placed beside a job.
-fn has_room(sharing: Sharing, seat: &Seat) -> bool {
+fn has_room(sharing: Sharing, assignment: &Assignment) -> bool {
     match sharing {
-        Sharing::Pairs { .. } => seat.gpus.len() == 1,
-        Sharing::None | Sharing::Iterations { .. } | Sharing::Gaps { .. } => seat.gpus.len() > 1,
+        Sharing::Pairs { .. } => assignment.gpus.len() == 1,
+        Sharing::None | Sharing::Iterations { .. } | Sharing::Gaps { .. } => assignment.gpus.len() > 1,
     }
 }
 
-impl<'a> Places<'a> {
+impl<'a> SharedPlaces<'a> {
     pub(super) fn new(
         table: &'a Table,
         sharing: Sharing,
         hosts: &[usize],
         entries: &'a mut [Entry],
         gpus: usize,
-        pairs: &'a mut Pairs,
+        pairs: &'a mut PairCache,
     ) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let mut known: FxHashMap<(RowId, usize), usize> = FxHashMap::default();
         let mut gangs = Gangs::default();
         for &host in hosts.iter().rev() {
-            let Some(seat) = &entries[host].target else { continue };
-            if !has_room(sharing, seat) {
+            let Some(assignment) = &entries[host].target else { continue };
+            if !has_room(sharing, assignment) {
                 continue;
             }
-            let rotates = table.at(seat.row).rotates;
-            for (place, &gpu) in seat.gpus.iter().enumerate() {
+            let rotates = table.at(assignment.row).rotates;
+            for (place, &gpu) in assignment.gpus.iter().enumerate() {
                 let place = if rotates { 0 } else { place };
-                let group = *known.entry((seat.row, place)).or_insert_with(|| {
-                    let group = Group { row: seat.row, place, gpu_type: seat.gpu_type, free: Vec::new() };
+                let group = *known.entry((assignment.row, place)).or_insert_with(|| {
+                    let group =
+                        Group { row: assignment.row, place, gpu_type: assignment.gpu_type, free: Vec::new() };
                     groups.push(group);
                     groups.len() - 1
                 });
                 groups[group].free.push((host, gpu));
             }
             if matches!(sharing, Sharing::Iterations { .. }) {
-                let of_size = gangs.entry((seat.gpu_type, seat.gpus.len())).or_default();
-                match of_size.iter_mut().find(|(row, _)| *row == seat.row) {
+                let of_size = gangs.entry((assignment.gpu_type, assignment.gpus.len())).or_default();
+                match of_size.iter_mut().find(|(row, _)| *row == assignment.row) {
                     Some((_, hosts)) => hosts.push(host),
-                    None => of_size.push((seat.row, vec![host])),
+                    None => of_size.push((assignment.row, vec![host])),
                 }
             }
         }
@@ -116,7 +117,7 @@ impl<'a> Places<'a> {
 
     /// Places a job beside another one: at its previous place if possible, otherwise where it is
     /// fastest. It may remain without a place.
-    pub(super) fn place(&mut self, guest: usize, previous: Option<&Seat>) {
+    pub(super) fn place(&mut self, guest: usize, previous: Option<&Assignment>) {
         let options = self.entries[guest].options.clone();
         for choice in options {
             let found = if choice.gpus == 1 {
@@ -131,17 +132,19 @@ impl<'a> Places<'a> {
     }
 
     /// Places a one-GPU job.
-    fn place_alone(&mut self, guest: usize, choice: Choice, previous: Option<&Seat>) -> bool {
-        if let Some((host, gpu)) = previous.and_then(|seat| Some((seat.beside?, *seat.gpus.first()?))) {
-            let group = self.entries[host].target.as_ref().and_then(|seat| {
-                let place = seat.gpus.binary_search(&gpu).ok()?;
-                let place = if self.table.at(seat.row).rotates { 0 } else { place };
-                has_room(self.sharing, seat).then_some((seat.row, place, seat.gpu_type))
+    fn place_alone(&mut self, guest: usize, choice: ExecutionChoice, previous: Option<&Assignment>) -> bool {
+        if let Some((host, gpu)) =
+            previous.and_then(|assignment| Some((assignment.beside?, *assignment.gpus.first()?)))
+        {
+            let group = self.entries[host].target.as_ref().and_then(|assignment| {
+                let place = assignment.gpus.binary_search(&gpu).ok()?;
+                let place = if self.table.at(assignment.row).rotates { 0 } else { place };
+                has_room(self.sharing, assignment).then_some((assignment.row, place, assignment.gpu_type))
             });
             if let Some((row, place, gpu_type)) = group.filter(|_| self.is_open(host, gpu)) {
                 if gpu_type == choice.gpu_type {
                     if let Some(Slot { iteration, .. }) = self.in_slot(row, place, choice) {
-                        self.seat_beside(guest, choice, host, vec![gpu], iteration);
+                        self.assign_beside(guest, choice, host, vec![gpu], iteration);
                         return true;
                     }
                 }
@@ -166,7 +169,7 @@ impl<'a> Places<'a> {
                 if self.is_open(host, gpu) {
                     let Group { row, place, .. } = self.groups[group];
                     if let Some(Slot { iteration, .. }) = self.in_slot(row, place, choice) {
-                        self.seat_beside(guest, choice, host, vec![gpu], iteration);
+                        self.assign_beside(guest, choice, host, vec![gpu], iteration);
                         return true;
                     }
                 }
@@ -176,9 +179,9 @@ impl<'a> Places<'a> {
     }
 
     /// Places a job beside a host with the same number of GPUs.
-    fn place_gang(&mut self, guest: usize, choice: Choice, previous: Option<&Seat>) -> bool {
+    fn place_gang(&mut self, guest: usize, choice: ExecutionChoice, previous: Option<&Assignment>) -> bool {
         let Sharing::Iterations { .. } = self.sharing else { return false };
-        let was_beside = previous.and_then(|seat| seat.beside);
+        let was_beside = previous.and_then(|assignment| assignment.beside);
         let rows: Vec<RowId> = match self.gangs.get(&(choice.gpu_type, choice.gpus)) {
             Some(of_size) => of_size.iter().map(|(row, _)| *row).collect(),
             None => return false,
@@ -199,7 +202,7 @@ impl<'a> Places<'a> {
             if self.hosts_of(&choice, at).is_empty() {
                 continue;
             }
-            if best.is_none_or(|(most, _)| saved > most) {
+            if best.is_none_or(|(max_saved, _)| saved > max_saved) {
                 best = Some((saved, at));
             }
         }
@@ -211,13 +214,13 @@ impl<'a> Places<'a> {
             None => hosts.pop(),
         };
         let Some(host) = host.filter(|&host| self.is_all_open(host)) else { return false };
-        let Some(seat) = self.entries[host].target.clone() else { return false };
-        let Some(cycle) = self.cycle(seat.row, choice.row) else { return false };
-        self.seat_beside(guest, choice, host, seat.gpus, cycle);
+        let Some(assignment) = self.entries[host].target.clone() else { return false };
+        let Some(cycle) = self.cycle(assignment.row, choice.row) else { return false };
+        self.assign_beside(guest, choice, host, assignment.gpus, cycle);
         true
     }
 
-    fn hosts_of(&mut self, choice: &Choice, at: usize) -> &mut Vec<usize> {
+    fn hosts_of(&mut self, choice: &ExecutionChoice, at: usize) -> &mut Vec<usize> {
         &mut self.gangs.entry((choice.gpu_type, choice.gpus)).or_default()[at].1
     }
 
@@ -226,29 +229,37 @@ impl<'a> Places<'a> {
     }
 
     fn is_all_open(&self, host: usize) -> bool {
-        let seat = self.entries[host].target.as_ref();
-        seat.is_some_and(|seat| seat.gpus.iter().all(|gpu| !self.is_taken[gpu.index()]))
+        let assignment = self.entries[host].target.as_ref();
+        assignment.is_some_and(|assignment| assignment.gpus.iter().all(|gpu| !self.is_taken[gpu.index()]))
     }
 
-    fn seat_beside(&mut self, guest: usize, choice: Choice, host: usize, gpus: Vec<GpuId>, iteration: u64) {
+    fn assign_beside(
+        &mut self,
+        guest: usize,
+        choice: ExecutionChoice,
+        host: usize,
+        gpus: Vec<GpuId>,
+        iteration: u64,
+    ) {
         for gpu in &gpus {
             self.is_taken[gpu.index()] = true;
         }
         let overlap = self.overlap();
-        if let Some(seat) = &mut self.entries[host].target {
-            let alone = self.table.at(seat.row);
-            seat.iteration = match self.table.rows_together(seat.gpu_type, seat.row, choice.row) {
-                Some([part, _]) if matches!(self.sharing, Sharing::Pairs { .. }) => {
-                    slowed(alone.iteration, part)
-                }
-                _ if gpus.len() > 1 => iteration,
-                _ => hosting(alone, overlap),
-            };
+        if let Some(assignment) = &mut self.entries[host].target {
+            let alone = self.table.at(assignment.row);
+            assignment.iteration =
+                match self.table.pair_speeds_of_rows(assignment.gpu_type, assignment.row, choice.row) {
+                    Some([part, _]) if matches!(self.sharing, Sharing::Pairs { .. }) => {
+                        slowed(alone.iteration, part)
+                    }
+                    _ if gpus.len() > 1 => iteration,
+                    _ => hosting(alone, overlap),
+                };
         }
-        let Choice { gpu_type, mode, row, .. } = choice;
-        let spread = self.entries[host].target.as_ref().is_some_and(|seat| seat.spread);
+        let ExecutionChoice { gpu_type, mode, row, .. } = choice;
+        let spread = self.entries[host].target.as_ref().is_some_and(|assignment| assignment.spread);
         self.entries[guest].target =
-            Some(Seat { gpus, gpu_type, spread, mode, row, beside: Some(host), iteration });
+            Some(Assignment { gpus, gpu_type, spread, mode, row, beside: Some(host), iteration });
     }
 
     fn overlap(&self) -> f64 {
@@ -258,7 +269,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn in_slot(&mut self, host: RowId, place: usize, guest: Choice) -> Option<Slot> {
+    fn in_slot(&mut self, host: RowId, place: usize, guest: ExecutionChoice) -> Option<Slot> {
         let (table, sharing, row) = (self.table, self.sharing, guest.row);
         *self.pairs.slots.entry((host, place, row)).or_insert_with(|| {
             let (execution, time) = (table.at(host), guest.iteration);
@@ -269,11 +280,11 @@ impl<'a> Places<'a> {
                 Sharing::Gaps { efficiency, overlap } => {
                     in_gaps(execution, place, time, efficiency, overlap).map(fastest)
                 }
-                Sharing::Pairs { least } => {
-                    let [one, other] = table.rows_together(guest.gpu_type, host, row)?;
+                Sharing::Pairs { min_speed_sum } => {
+                    let [one, other] = table.pair_speeds_of_rows(guest.gpu_type, host, row)?;
                     // In a better pair, both jobs lose less.
                     let cost = ((2.0 - one - other) * 1e9) as u64;
-                    (one + other >= least).then(|| Slot { iteration: slowed(time, other), cost })
+                    (one + other >= min_speed_sum).then(|| Slot { iteration: slowed(time, other), cost })
                 }
             }
         })

@@ -1,7 +1,7 @@
 //! Elastic jobs: selection of executions at a price of GPU time.
 
 use super::Scheduler;
-use super::entry::Choice;
+use super::entry::ExecutionChoice;
 
 /// Ratio below which two prices are regarded as equal.
 const PRECISION: f64 = 1.05;
@@ -13,19 +13,20 @@ impl Scheduler<'_> {
     /// the number of waiting jobs is minimal.
     ///
     /// About ten passes over the jobs' executions.
-    pub(super) fn at_a_price(&self, order: &[usize]) -> Vec<(usize, Choice)> {
-        let waiting = |selected: &[Option<Choice>]| selected.iter().filter(|choice| choice.is_none()).count();
+    pub(super) fn select_at_price(&self, order: &[usize]) -> Vec<(usize, ExecutionChoice)> {
+        let waiting =
+            |selected: &[Option<ExecutionChoice>]| selected.iter().filter(|choice| choice.is_none()).count();
         let mut selected = self.selected(order, 0.0);
         // The price matters only if a job has a choice.
         let has_choice = order.iter().any(|&index| self.entries[index].options.len() > 1);
         if has_choice && waiting(&selected) > 0 {
             let (mut low, mut high) = PRICES;
             selected = self.selected(order, high);
-            let fewest = waiting(&selected);
+            let min_waiting = waiting(&selected);
             while high > low * PRECISION {
                 let middle = (low * high).sqrt();
                 let at_middle = self.selected(order, middle);
-                if waiting(&at_middle) <= fewest {
+                if waiting(&at_middle) <= min_waiting {
                     (high, selected) = (middle, at_middle);
                 } else {
                     low = middle;
@@ -43,7 +44,7 @@ impl Scheduler<'_> {
     }
 
     /// Returns the choice of each job in order, at a price; `None` if no choice fits.
-    fn selected(&self, order: &[usize], price: f64) -> Vec<Option<Choice>> {
+    fn selected(&self, order: &[usize], price: f64) -> Vec<Option<ExecutionChoice>> {
         let mut free = self.all_gpus();
         let mut left = self.cluster.gpus();
         let mut select = |&index: &usize| {
@@ -59,7 +60,7 @@ impl Scheduler<'_> {
     }
 
     /// Lets each job in order choose again among the free GPUs and its own.
-    fn widen(&self, order: &[usize], selected: &mut [Option<Choice>], price: f64) {
+    fn widen(&self, order: &[usize], selected: &mut [Option<ExecutionChoice>], price: f64) {
         let mut free = self.all_gpus();
         for choice in selected.iter().flatten() {
             free[choice.gpu_type.index()] -= choice.gpus;
@@ -78,7 +79,7 @@ impl Scheduler<'_> {
     }
 
     /// Lets jobs choose again on their GPUs while others wait for gaps.
-    fn leave_gaps(&self, order: &[usize], selected: &mut [Option<Choice>], waiting: f64) {
+    fn leave_gaps(&self, order: &[usize], selected: &mut [Option<ExecutionChoice>], waiting: f64) {
         let of_each = waiting / self.cluster.gpus() as f64;
         for (&index, choice) in order.iter().zip(selected) {
             let Some(choice) = choice else { continue };
@@ -90,15 +91,18 @@ impl Scheduler<'_> {
     }
 
     /// Returns the execution with the smallest time plus price times GPU time.
-    fn best(&self, index: usize, free: &[usize], price: f64) -> Option<Choice> {
+    fn best(&self, index: usize, free: &[usize], price: f64) -> Option<ExecutionChoice> {
         let of_each = price / self.cluster.gpus() as f64;
-        let fits = |choice: &&Choice| choice.gpus <= free[choice.gpu_type.index()];
+        let fits = |choice: &&ExecutionChoice| choice.gpus <= free[choice.gpu_type.index()];
         cheapest(self.entries[index].options.iter().filter(fits), |choice| {
             choice.iteration as f64 * (1.0 + of_each * choice.gpus as f64)
         })
     }
 }
 
-fn cheapest<'a>(choices: impl Iterator<Item = &'a Choice>, cost: impl Fn(&Choice) -> f64) -> Option<Choice> {
+fn cheapest<'a>(
+    choices: impl Iterator<Item = &'a ExecutionChoice>,
+    cost: impl Fn(&ExecutionChoice) -> f64,
+) -> Option<ExecutionChoice> {
     choices.min_by(|one, other| cost(one).total_cmp(&cost(other))).copied()
 }

@@ -1,7 +1,7 @@
 //! Plans: the target placement of each job.
 
 use super::Scheduler;
-use super::entry::{Choice, Seat};
+use super::entry::{Assignment, ExecutionChoice};
 use super::gpus::Free;
 use crate::policy::{Elastic, Order, Sharing};
 use crate::table::{Allocation, RowId};
@@ -19,22 +19,22 @@ impl Scheduler<'_> {
             }),
             Order::AttainedService { .. } => order.sort_by_key(|&index| self.entries[index].level),
         }
-        let selected = match self.turns {
-            Some(_) => self.by_turns(&order)?,
-            None if self.policy.elastic != Elastic::No => self.at_a_price(&order),
-            None => self.in_order(&order),
+        let selected = match self.fair_shares {
+            Some(_) => self.select_by_shares(&order)?,
+            None if self.policy.elastic != Elastic::Fixed => self.select_at_price(&order),
+            None => self.select_in_order(&order),
         };
-        let previous = self.seat(&selected);
+        let previous = self.assign(&selected);
         self.share(&order, &selected, &previous);
-        if let Some(turns) = &self.turns {
+        if let Some(fair_shares) = &self.fair_shares {
             let waits = self.active.iter().any(|&index| self.entries[index].target.is_none());
-            self.wake_at = waits.then(|| self.now + turns.round());
+            self.wake_at = waits.then(|| self.now + fair_shares.round());
         }
         Ok(())
     }
 
     /// Selects the jobs that get GPUs: in order, those that fit.
-    fn in_order(&self, order: &[usize]) -> Vec<(usize, Choice)> {
+    fn select_in_order(&self, order: &[usize]) -> Vec<(usize, ExecutionChoice)> {
         let mut free = self.all_gpus();
         let mut left: usize = self.cluster.gpus();
         let mut selected = Vec::new();
@@ -57,22 +57,23 @@ impl Scheduler<'_> {
 
     /// Returns a choice of a job that fits, preferably on the GPUs that it already has without
     /// sharing.
-    fn choice(&self, index: usize, free: &[usize]) -> Option<Choice> {
+    fn choice(&self, index: usize, free: &[usize]) -> Option<ExecutionChoice> {
         let entry = &self.entries[index];
-        let own = entry.target.as_ref().filter(|seat| seat.beside.is_none());
+        let own = entry.target.as_ref().filter(|assignment| assignment.beside.is_none());
         let mut fitting = entry.options.iter().filter(|choice| choice.gpus <= free[choice.gpu_type.index()]);
-        let is_own = |choice: &&Choice| own.is_some_and(|seat| seat.gpu_type == choice.gpu_type);
+        let is_own =
+            |choice: &&ExecutionChoice| own.is_some_and(|assignment| assignment.gpu_type == choice.gpu_type);
         fitting.clone().find(is_own).or_else(|| fitting.next()).copied()
     }
 
     /// Selects the jobs that get GPUs by their deficits to fair shares; remaining GPUs go to jobs
     /// that fit, in order.
-    fn by_turns(&mut self, order: &[usize]) -> Result<Vec<(usize, Choice)>, Error> {
+    fn select_by_shares(&mut self, order: &[usize]) -> Result<Vec<(usize, ExecutionChoice)>, Error> {
         let mut free = self.all_gpus();
         let mut selected = Vec::new();
         let mut is_selected = vec![false; self.entries.len()];
-        let Some(turns) = &mut self.turns else { return Ok(selected) };
-        let prioritized = turns.priorities(self.now, order, &self.entries)?;
+        let Some(fair_shares) = &mut self.fair_shares else { return Ok(selected) };
+        let prioritized = fair_shares.priorities(self.now, order, &self.entries)?;
         for (index, gpu_type) in prioritized {
             let option = self.entries[index].options.iter().find(|option| option.gpu_type == gpu_type);
             let Some(&choice) = option.filter(|option| option.gpus <= free[gpu_type.index()]) else {
@@ -97,13 +98,15 @@ impl Scheduler<'_> {
     }
 
     /// Assigns GPUs to the selected jobs, keeping current GPUs where possible, and returns the
-    /// previous seats of the others.
-    fn seat(&mut self, selected: &[(usize, Choice)]) -> Vec<Option<Seat>> {
+    /// previous assignments of the others.
+    fn assign(&mut self, selected: &[(usize, ExecutionChoice)]) -> Vec<Option<Assignment>> {
         let mut free = Free::all(self.cluster);
-        let mut previous: Vec<Option<Seat>> = Vec::new();
+        let mut previous: Vec<Option<Assignment>> = Vec::new();
         previous.resize_with(self.entries.len(), || None);
-        let stays = |seat: &Seat, choice: &Choice| {
-            seat.beside.is_none() && seat.gpu_type == choice.gpu_type && seat.gpus.len() == choice.gpus
+        let stays = |assignment: &Assignment, choice: &ExecutionChoice| {
+            assignment.beside.is_none()
+                && assignment.gpu_type == choice.gpu_type
+                && assignment.gpus.len() == choice.gpus
         };
         for &index in &self.active {
             previous[index] = self.entries[index].target.take();
@@ -111,12 +114,12 @@ impl Scheduler<'_> {
         let mut moving = Vec::new();
         for (index, choice) in selected {
             match previous[*index].take() {
-                Some(mut seat) if stays(&seat, choice) => {
-                    seat.mode = choice.mode;
-                    seat.row = self.row(*index, choice, seat.spread);
-                    seat.iteration = self.table.at(seat.row).iteration;
-                    seat.gpus.iter().for_each(|&gpu| free.take(gpu));
-                    self.entries[*index].target = Some(seat);
+                Some(mut assignment) if stays(&assignment, choice) => {
+                    assignment.mode = choice.mode;
+                    assignment.row = self.row(*index, choice, assignment.spread);
+                    assignment.iteration = self.table.at(assignment.row).iteration;
+                    assignment.gpus.iter().for_each(|&gpu| free.take(gpu));
+                    self.entries[*index].target = Some(assignment);
                 }
                 _ => moving.push((*index, *choice)),
             }
@@ -124,31 +127,36 @@ impl Scheduler<'_> {
         // Wide jobs first, because they need whole hosts.
         moving.sort_by_key(|(_, choice)| std::cmp::Reverse(choice.gpus));
         for (index, choice) in moving {
-            let Choice { gpu_type, gpus: count, mode, .. } = choice;
+            let ExecutionChoice { gpu_type, gpus: count, mode, .. } = choice;
             let (gpus, spread) = free.find(gpu_type, count);
             let row = self.row(index, &choice, spread);
             let iteration = self.table.at(row).iteration;
             self.entries[index].target =
-                Some(Seat { gpus, gpu_type, spread, mode, row, beside: None, iteration });
+                Some(Assignment { gpus, gpu_type, spread, mode, row, beside: None, iteration });
         }
         previous
     }
 
-    fn row(&self, index: usize, choice: &Choice, spread: bool) -> RowId {
-        let &Choice { gpu_type, gpus, mode, row, .. } = choice;
+    fn row(&self, index: usize, choice: &ExecutionChoice, spread: bool) -> RowId {
+        let &ExecutionChoice { gpu_type, gpus, mode, row, .. } = choice;
         self.table
             .row(self.entries[index].job.kind, Allocation { gpu_type, gpus, spread }, mode)
             .unwrap_or(row)
     }
 
     /// Places jobs without GPUs beside others.
-    fn share(&mut self, order: &[usize], selected: &[(usize, Choice)], previous: &[Option<Seat>]) {
+    fn share(
+        &mut self,
+        order: &[usize],
+        selected: &[(usize, ExecutionChoice)],
+        previous: &[Option<Assignment>],
+    ) {
         if self.policy.sharing == Sharing::None || selected.len() == order.len() {
             return;
         }
         let hosts: Vec<usize> = selected.iter().map(|&(index, _)| index).collect();
         let mut pairs = std::mem::take(&mut self.pairs);
-        let mut places = super::places::Places::new(
+        let mut places = super::places::SharedPlaces::new(
             self.table,
             self.policy.sharing,
             &hosts,

@@ -79,7 +79,7 @@ pub fn gavel_pairs(file: &str, input: impl Read) -> Result<Vec<GavelPair>, Error
     Ok(pairs)
 }
 
-/// Adds the speeds of one-GPU pairs [to a table](Table::set_together) for a type of GPU and
+/// Adds the speeds of one-GPU pairs [to a table](Table::set_pair_speeds) for a type of GPU and
 /// returns their number. Pairs of kinds that the table does not have, or that do not run together,
 /// are skipped.
 pub fn add_pairs(table: &mut Table, gpu_type: GpuType, pairs: &[GavelPair]) -> usize {
@@ -87,7 +87,7 @@ pub fn add_pairs(table: &mut Table, gpu_type: GpuType, pairs: &[GavelPair]) -> u
     for pair in pairs.iter().filter(|pair| pair.gpus == 1) {
         let [one, other] = &pair.kinds;
         let (Ok(one), Ok(other)) = (table.find(one), table.find(other)) else { continue };
-        added += usize::from(table.set_together(gpu_type, [one, other], pair.parts()).is_ok());
+        added += usize::from(table.set_pair_speeds(gpu_type, [one, other], pair.parts()).is_ok());
     }
     added
 }

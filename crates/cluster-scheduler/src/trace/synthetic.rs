@@ -134,7 +134,7 @@ pub fn synthetic(jobs: usize, seed: u64) -> Vec<TraceJob> {
             let part = random.part();
             let size = SIZES.iter().find(|(below, _)| part < *below);
             let gpus = size.map_or(128, |&(_, gpus)| gpus);
-            let durations = DURATIONS.iter().find(|(most, _)| gpus <= *most);
+            let durations = DURATIONS.iter().find(|(max, _)| gpus <= *max);
             let seconds = durations.map_or(1.0, |(_, durations)| durations.at(random.part()));
             TraceJob {
                 arrival: Duration::from_secs_f64(at),

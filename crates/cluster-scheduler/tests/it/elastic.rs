@@ -15,7 +15,7 @@ fn placed(table: &Table, policy: &Policy, jobs: usize, gpus: usize, also: &[usiz
     let kind = table.find("job").unwrap();
     let mut scheduler = Scheduler::new(&cluster, table, policy.clone()).unwrap();
     for number in 0..jobs {
-        let job = Job { also: also.to_vec(), ..Job::new(kind, 100, gpus) };
+        let job = Job { other_gpu_counts: also.to_vec(), ..Job::new(kind, 100, gpus) };
         scheduler.handle(Duration::ZERO, Event::Arrived(JobId(number as u64), job)).unwrap();
     }
     let run = |command| match command {
@@ -36,7 +36,7 @@ fn scaling() -> Table {
 }
 
 #[test]
-fn jobs_are_as_wide_as_there_is_room_for() {
+fn jobs_use_as_many_gpus_as_are_free() {
     let widths = |jobs: usize| {
         let mut widths: Vec<usize> = placed(&scaling(), &Policy::partition(), jobs, 8, &[1, 2, 4])
             .iter()
@@ -68,7 +68,7 @@ fn frontier() -> Table {
 }
 
 #[test]
-fn the_more_jobs_wait_the_more_gaps_their_plans_have() {
+fn plans_with_larger_gaps_are_chosen_as_more_jobs_wait() {
     let whole_gaps = Policy { sharing: Sharing::Gaps { efficiency: 1.0, overlap: 0.0 }, ..Policy::burst() };
     let modes = |jobs: usize| {
         let placed = placed(&frontier(), &whole_gaps, jobs, 4, &[]);
@@ -84,7 +84,7 @@ fn the_more_jobs_wait_the_more_gaps_their_plans_have() {
 }
 
 #[test]
-fn data_parallelism_is_taken_where_it_is_better() {
+fn data_parallelism_is_chosen_if_it_is_better() {
     let mut table = frontier();
     let kind = table.find("job").unwrap();
     table.set(kind, GpuType(0), Mode::DataParallel, Execution::full(4, MS(5)).unwrap());

@@ -9,7 +9,7 @@ use cluster_scheduler::{
 /// Four GPUs. One job uses all of them for 100 s from time 0; another one arrives at 60 s, waits
 /// for 40 s and takes 100 s.
 #[test]
-fn finish_time_ratios_are_by_each_jobs_own_part_of_the_cluster() {
+fn finish_time_ratios_are_relative_to_an_equal_part_of_the_cluster() {
     let mut table = Table::new();
     let kind = table.kind("a");
     table.set(kind, GpuType(0), Mode::DataParallel, Execution::full(4, Duration::from_secs(1)).unwrap());

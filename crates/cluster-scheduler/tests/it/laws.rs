@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster_scheduler::{End, Order, Policy, Report, Segment, Sharing, Step};
+use cluster_scheduler::{Departure, Order, Policy, Report, Segment, Sharing, Step};
 use proptest::prelude::*;
 
 use crate::worlds::{World, policies, worlds};
@@ -16,7 +16,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn fast_forwarded_is_event_by_event(world in worlds(100)) {
+    fn fast_forward_matches_single_iterations(world in worlds(100)) {
         for policy in policies() {
             let fast = world.run(&policy, Step::FastForward);
             let slow = world.run(&policy, Step::EveryIteration);
@@ -36,7 +36,7 @@ proptest! {
     /// No job is lost, runs twice at a time or finishes early; a cancelled job does no more than
     /// its iterations.
     #[test]
-    fn jobs_do_their_work_once(world in worlds(60)) {
+    fn every_job_executes_its_iterations_once(world in worlds(60)) {
         for policy in policies() {
             let report = world.run(&policy, Step::FastForward);
             prop_assert_eq!(report.jobs.len(), world.arrivals.len());
@@ -45,12 +45,13 @@ proptest! {
                     return Err(TestCaseError::fail(format!("{}: {} was lost", policy.name, record.id)));
                 };
                 match end {
-                    End::Finished => prop_assert_eq!(record.iterations, arrival.job.iterations),
-                    End::Cancelled => prop_assert!(record.iterations <= arrival.job.iterations),
+                    Departure::Finished => prop_assert_eq!(record.iterations, arrival.job.iterations),
+                    Departure::Cancelled => prop_assert!(record.iterations <= arrival.job.iterations),
                 }
-                let least = world.extremes(&arrival.job).0 * record.iterations as u32;
+                let min_time = world.extremes(&arrival.job).0 * record.iterations as u32;
                 let started = record.started.unwrap_or(left);
-                prop_assert!(started >= record.arrived && left.checked_sub(started).unwrap() >= least, "{}: early", policy.name);
+                let took = left.checked_sub(started).unwrap();
+                prop_assert!(started >= record.arrived && took >= min_time, "{}: early", policy.name);
             }
             for of_job in by(&report.segments, |segment| vec![segment.job.0]).values() {
                 prop_assert!(of_job.windows(2).all(|pair| pair[0].to <= pair[1].from), "{}", policy.name);
@@ -60,7 +61,7 @@ proptest! {
 
     /// A GPU holds one job, or one and another that was placed beside it.
     #[test]
-    fn a_gpu_holds_no_more_than_it_has(world in worlds(60)) {
+    fn a_gpu_holds_at_most_two_jobs(world in worlds(60)) {
         for policy in policies() {
             let report = world.run(&policy, Step::FastForward);
             let on_gpu = |segment: &Segment| segment.gpus.iter().map(|gpu| u64::from(gpu.0)).collect();
@@ -70,10 +71,14 @@ proptest! {
                         segments[index + 1..].iter().filter(|other| other.from < one.to).collect();
                     for other in &others {
                         let shares = one.beside == Some(other.job) || other.beside == Some(one.job);
-                        prop_assert!(shares && policy.sharing != Sharing::None, "{}: {one:?} {other:?}", policy.name);
+                        let is_shared = shares && policy.sharing != Sharing::None;
+                        prop_assert!(is_shared, "{}: {one:?} {other:?}", policy.name);
                     }
-                    let at_once = |at: Duration| others.iter().filter(move |other| other.from <= at && at < other.to);
-                    prop_assert!(others.iter().all(|other| at_once(other.from).count() <= 1), "{}", policy.name);
+                    let at_once = |at: Duration| {
+                        others.iter().filter(move |other| other.from <= at && at < other.to).count()
+                    };
+                    let at_most_one = others.iter().all(|other| at_once(other.from) <= 1);
+                    prop_assert!(at_most_one, "{}", policy.name);
                 }
             }
         }
@@ -85,18 +90,23 @@ proptest! {
     #[test]
     fn work_is_conserved(mut world in worlds(40)) {
         world.disturbances.clear();
-        for policy in policies().into_iter().filter(|policy| !policy.blocking && policy.sharing == Sharing::None) {
+        let is_conserving = |policy: &Policy| !policy.blocking && policy.sharing == Sharing::None;
+        for policy in policies().into_iter().filter(is_conserving) {
             let report = world.run(&policy, Step::FastForward);
-            let held: Duration = report.segments.iter().map(|s| s.to.checked_sub(s.from).unwrap() * s.gpus.len() as u32).sum();
+            let gpu_time = |s: &Segment| s.to.checked_sub(s.from).unwrap() * s.gpus.len() as u32;
+            let held: Duration = report.segments.iter().map(gpu_time).sum();
             prop_assert_eq!(held, report.held);
-            let stopping = world.arrivals.iter().map(|arrival| world.extremes(&arrival.job).1).max().unwrap() * 3;
+            let slowest = world.arrivals.iter().map(|arrival| world.extremes(&arrival.job).1);
+            let stopping = slowest.max().unwrap() * 3;
             for (record, arrival) in report.jobs.iter().zip(&world.arrivals) {
-                let mine: Vec<_> = report.segments.iter().filter(|segment| segment.job == record.id).collect();
+                let is_mine = |segment: &&Segment| segment.job == record.id;
+                let mine: Vec<_> = report.segments.iter().filter(is_mine).collect();
                 let ends = mine.iter().map(|segment| segment.to);
                 let begins = mine.iter().map(|segment| segment.from);
                 for (from, to) in std::iter::once(record.arrived).chain(ends).zip(begins) {
                     let Some(from) = to.checked_sub(stopping).filter(|&at| at > from) else { continue };
-                    prop_assert!(!fits(&world, &report, from, to, arrival.job.gpus), "{}: {arrival:?} waits until {to:?}", policy.name);
+                    let fits = fits(&world, &report, from, to, arrival.job.gpus);
+                    prop_assert!(!fits, "{}: {arrival:?} waits until {to:?}", policy.name);
                 }
             }
         }
@@ -104,7 +114,7 @@ proptest! {
 
     /// Under a fair policy, every waiting job eventually gets its part of the cluster.
     #[test]
-    fn nobody_starves_under_fair_policies(mut world in worlds(40)) {
+    fn no_job_starves_under_fair_policies(mut world in worlds(40)) {
         world.disturbances.clear();
         world.arrivals.iter_mut().for_each(|arrival| arrival.job.weight = 1.0);
         for policy in policies() {
@@ -113,13 +123,17 @@ proptest! {
             for (record, arrival) in report.jobs.iter().zip(&world.arrivals) {
                 let (at, slowest) = (record.arrived, world.extremes(&arrival.job).1);
                 let left = record.left.unwrap().0;
-                let others = report.jobs.iter().filter(|other| other.arrived < left && other.left.unwrap().0 > at);
-                let (others, gpus) = (others.count() as f64, world.cluster.gpus_of(cluster_scheduler::GpuType(0)) as f64);
+                let overlaps = |other: &&cluster_scheduler::JobRecord| {
+                    other.arrived < left && other.left.unwrap().0 > at
+                };
+                let others = report.jobs.iter().filter(overlaps).count() as f64;
+                let gpus = world.cluster.gpus_of(cluster_scheduler::GpuType(0)) as f64;
                 let share = (gpus / (others * record.gpus as f64)).min(1.0);
                 let fair_time = slowest.as_secs_f64() * arrival.job.iterations as f64 / share;
                 let turns = others * record.gpus as f64 * (fair.round.as_secs_f64() + 2.0 * 6.0);
                 let took = left.checked_sub(at).unwrap().as_secs_f64();
-                prop_assert!(took <= 2.0 * fair_time + turns, "{}: {took} s, fair: {fair_time} s and {turns} s", policy.name);
+                let bound = 2.0 * fair_time + turns;
+                prop_assert!(took <= bound, "{}: {took} s, bound: {bound} s", policy.name);
             }
         }
     }

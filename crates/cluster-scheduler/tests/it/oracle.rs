@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn fifo_and_srtf_end_jobs_when_the_oracle_does(mut world in worlds(40)) {
+    fn fifo_and_srtf_match_the_oracle(mut world in worlds(40)) {
         world.disturbances.clear();
         world.cluster = cluster_scheduler::Cluster::uniform("a", 1, 8).unwrap();
         for (policy, is_srtf) in [(Policy::fifo(), false), (Policy::srtf(), true)] {

@@ -14,7 +14,7 @@ fn run(parts: [f64; 2]) -> Report {
         let execution = Execution::full(1, Duration::from_secs(1)).unwrap();
         table.set(kind, GpuType(0), Mode::DataParallel, execution);
     }
-    table.set_together(GpuType(0), kinds, parts).unwrap();
+    table.set_pair_speeds(GpuType(0), kinds, parts).unwrap();
     let job = |number: usize| Arrival {
         at: Duration::ZERO,
         id: JobId(number as u64),
@@ -27,7 +27,7 @@ fn run(parts: [f64; 2]) -> Report {
 
 /// Each runs at 1 / 1.25 s beside the other: both end after 375 s.
 #[test]
-fn each_runs_at_its_part_of_its_speed() {
+fn paired_jobs_run_at_their_measured_speeds() {
     let report = run([0.8, 0.8]);
     let ends: Vec<_> = report.jobs.iter().map(|job| job.left.unwrap().0.as_secs_f64()).collect();
     assert!(ends.iter().all(|end| (end - 375.0).abs() < 1e-3), "{ends:?}");
@@ -37,7 +37,7 @@ fn each_runs_at_its_part_of_its_speed() {
 
 /// 0.8 + 0.6 is less than 1.5, so the jobs take turns.
 #[test]
-fn who_loses_too_much_waits() {
+fn pairs_below_the_threshold_take_turns() {
     let report = run([0.8, 0.6]);
     assert_eq!(report.makespan, Duration::from_secs(600));
     assert!(report.segments.iter().all(|segment| segment.beside.is_none()));

@@ -27,7 +27,8 @@ pub(crate) fn jobs(types: &[&str]) -> Option<Vec<RoundsJob>> {
 fn run(types: &[&str], gpus: &[usize], policy: RoundsPolicy) -> Option<RoundsReport> {
     let report = rounds::simulate(&jobs(types)?, gpus, policy, &RoundsOptions::default()).unwrap();
     println!(
-        "{policy:?} on {gpus:?}: mean {:.1} s, p99 {:.1} s, makespan {:.1} s, utilisation {:.4}, {} allocations",
+        "{policy:?} on {gpus:?}: mean {:.1} s, p99 {:.1} s, makespan {:.1} s, \
+         utilization {:.4}, {} allocations",
         report.mean(),
         report.p99(),
         report.makespan,
@@ -43,7 +44,7 @@ fn assert_within(what: &str, found: f64, theirs: f64, tolerance: f64) {
 }
 
 #[test]
-fn max_min_fairness_is_gavels_on_32_v100() {
+fn max_min_fairness_matches_gavel_on_32_v100() {
     let Some(report) = run(&["v100"], &[32], RoundsPolicy::MaxMinFairness) else { return };
     assert_within("mean", report.mean(), 67_269.1, 0.01);
     assert_within("makespan", report.makespan, 1_970_655.0, 0.01);
@@ -51,7 +52,7 @@ fn max_min_fairness_is_gavels_on_32_v100() {
 }
 
 #[test]
-fn max_min_fairness_is_gavels_on_three_types() {
+fn max_min_fairness_matches_gavel_on_three_types() {
     let types = ["v100", "p100", "k80"];
     let Some(report) = run(&types, &[12, 12, 12], RoundsPolicy::MaxMinFairness) else { return };
     assert_within("mean", report.mean(), 119_820.5, 0.05);
@@ -59,7 +60,7 @@ fn max_min_fairness_is_gavels_on_three_types() {
 }
 
 #[test]
-fn fifo_is_gavels_with_its_fault_and_without() {
+fn fifo_matches_gavel_with_and_without_its_fault() {
     let Some(report) = run(&["v100"], &[32], RoundsPolicy::Fifo(FifoFaults::GAVEL)) else { return };
     // Gavel's result uses throughputs at full precision, which are not published. According to the
     // header of its results, the same rules give a mean that is 1.3% lower with the rounded ones of
@@ -88,7 +89,7 @@ fn fifo_with_both_faults_is_seeded_on_three_types() {
 }
 
 #[test]
-fn finish_time_fairness_ends_all_jobs() {
+fn finish_time_fairness_completes_all_jobs() {
     let Some(report) = run(&["v100"], &[32], RoundsPolicy::FinishTimeFairness) else { return };
     assert_eq!(report.completions.len(), 500);
 }

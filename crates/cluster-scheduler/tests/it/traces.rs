@@ -24,7 +24,8 @@ fn wrong_traces_are_refused_with_line_and_column() {
         ("2017-10-06 00:00:01,60", "jobs.csv: line 4, column 3 (`num_gpus`): the line ends before it"),
         (
             "6.10.2017,60,1",
-            "jobs.csv: line 4, column 1 (`timestamp`): `6.10.2017`, expected a time such as `2017-10-06 12:00:00`",
+            "jobs.csv: line 4, column 1 (`timestamp`): `6.10.2017`, \
+             expected a time such as `2017-10-06 12:00:00`",
         ),
         (
             "2017-10-05 00:00:00,60,1",
@@ -105,7 +106,7 @@ fn gavels_pairs_are_read() {
     }
     let added = trace::add_pairs(&mut table, GpuType(0), &pairs);
     let together = |one: &str, other: &str| {
-        table.together(GpuType(0), table.find(one).unwrap(), table.find(other).unwrap()).unwrap()
+        table.pair_speeds(GpuType(0), table.find(one).unwrap(), table.find(other).unwrap()).unwrap()
     };
     let [resnet, transformer] = together("ResNet-18 batch 16", "Transformer batch 32");
     assert!((resnet - 1.0).abs() < 1e-4 && (transformer - 0.64224).abs() < 1e-4);
@@ -141,7 +142,7 @@ fn pollux_step_times_are_read() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused() {
+fn invalid_utf8_is_refused() {
     let bytes: &[u8] = b"timestamp,duration,num_gpus\n\xff\xfe,1,1\n";
     let error = trace::philly("jobs.csv", bytes).unwrap_err().to_string();
     assert!(error.starts_with("jobs.csv: line 2, "), "{error}");

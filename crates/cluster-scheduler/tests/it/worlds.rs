@@ -35,7 +35,7 @@ impl World {
     pub(crate) fn extremes(&self, job: &Job) -> (Duration, Duration) {
         let all = (0..self.cluster.types().len() as u16).flat_map(|of_type| {
             let modes = [Mode::DataParallel, Mode::Spb(2), Mode::Spb(4), Mode::Burst(0), Mode::Burst(1)];
-            let counts = std::iter::once(job.gpus).chain(job.also.clone());
+            let counts = std::iter::once(job.gpus).chain(job.other_gpu_counts.clone());
             counts.flat_map(move |gpus| modes.map(move |mode| (GpuType(of_type), gpus, mode)))
         });
         let times = all.filter_map(|(gpu_type, gpus, mode)| {
@@ -95,7 +95,7 @@ pub(crate) fn worlds(jobs: usize) -> impl Strategy<Value = World> {
                     at: ms(at),
                     id: JobId(number as u64),
                     job: Job {
-                        also: COUNTS[..count].to_vec(),
+                        other_gpu_counts: COUNTS[..count].to_vec(),
                         weight: weight as f64,
                         ..Job::new(kinds[kind], iterations, COUNTS[count])
                     },
@@ -146,7 +146,7 @@ fn table(cluster: &Cluster, times: &[(u64, u64, u64)]) -> Table {
         for (&other, &(compute, synchronize, _)) in kinds[index..].iter().zip(times) {
             // The sum of some pairs is below the threshold.
             let parts = [compute, synchronize].map(|figure| 0.3 + (figure % 8) as f64 / 10.0);
-            table.set_together(GpuType(0), [one, other], parts).unwrap();
+            table.set_pair_speeds(GpuType(0), [one, other], parts).unwrap();
         }
     }
     table

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use gpu_mux::{Device, Driver, Exchange, Ran, TaskletId, VirtualDevice};
+use gpu_mux::{Device, Driver, Exchange, RunOutcome, TaskletId, VirtualDevice};
 
 use super::SimulateOptions;
 use super::jobs::{Figures, RankJobs};
@@ -58,7 +58,7 @@ impl<'a> Rank<'a> {
         until: Duration,
         exchanges: &mut VecDeque<(usize, CollectiveId, Exchange)>,
     ) -> Result<(), Error> {
-        let _: Ran = self.driver.run(&mut self.jobs, Some(until))?;
+        let _: RunOutcome = self.driver.run(&mut self.jobs, Some(until))?;
         exchanges
             .extend(self.jobs.exchanges().map(|(collective, exchange)| (self.index, collective, exchange)));
         Ok(())

@@ -9,18 +9,18 @@ use crate::policy::{Fair, Objective};
 use crate::{Cluster, Error, GpuType};
 
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct FairShares {
     fair: Fair,
     gpus: Vec<usize>,
     has_changed: bool,
     /// Time of the last computation of shares.
     found_at: Option<u64>,
-    jobs: FxHashMap<usize, Turn>,
+    jobs: FxHashMap<usize, JobShare>,
 }
 
 /// A job's shares by type of GPU, and its GPU time since the last computation of shares.
 #[derive(Debug, Clone)]
-struct Turn {
+struct JobShare {
     shares: Vec<f64>,
     had: Vec<u64>,
     /// Seconds that its completed work takes on 1/n of the cluster.
@@ -29,7 +29,7 @@ struct Turn {
     last: Option<(u64, f64)>,
 }
 
-impl Turns {
+impl FairShares {
     pub(super) fn new(fair: Fair, cluster: &Cluster) -> Self {
         let gpus = (0..cluster.types().len() as u16).map(|of_type| cluster.gpus_of(GpuType(of_type)));
         Self { fair, gpus: gpus.collect(), has_changed: false, found_at: None, jobs: FxHashMap::default() }
@@ -42,7 +42,7 @@ impl Turns {
     pub(super) fn arrive(&mut self, job: usize) {
         let none = vec![0.0; self.gpus.len()];
         let had = vec![0; self.gpus.len()];
-        self.jobs.insert(job, Turn { shares: none, had, isolated: 0.0, last: None });
+        self.jobs.insert(job, JobShare { shares: none, had, isolated: 0.0, last: None });
         self.has_changed = true;
     }
 
@@ -52,8 +52,8 @@ impl Turns {
     }
 
     pub(super) fn account(&mut self, job: usize, gpu_type: GpuType, time: u64) {
-        if let Some(turn) = self.jobs.get_mut(&job) {
-            turn.had[gpu_type.index()] += time;
+        if let Some(job_share) = self.jobs.get_mut(&job) {
+            job_share.had[gpu_type.index()] += time;
         }
     }
 
@@ -77,10 +77,10 @@ impl Turns {
             let mut of_type: Vec<(f64, usize, GpuType)> = order
                 .iter()
                 .filter_map(|index| {
-                    let turn = self.jobs.get(index)?;
-                    let priority = turn.shares[of_type] / (start + turn.had[of_type]) as f64;
+                    let job_share = self.jobs.get(index)?;
+                    let priority = job_share.shares[of_type] / (start + job_share.had[of_type]) as f64;
                     // Interior-point solvers return no exact zeros.
-                    (turn.shares[of_type] > 1e-6).then_some((priority, *index, GpuType(of_type as u16)))
+                    (job_share.shares[of_type] > 1e-6).then_some((priority, *index, GpuType(of_type as u16)))
                 })
                 .collect();
             of_type.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -100,9 +100,9 @@ impl Turns {
             Objective::FinishTime => self.finish_time(now, order, entries, &demands)?,
         };
         for (index, shares) in order.iter().zip(shares) {
-            if let Some(turn) = self.jobs.get_mut(index) {
-                turn.had.fill(0);
-                turn.shares = shares;
+            if let Some(job_share) = self.jobs.get_mut(index) {
+                job_share.had.fill(0);
+                job_share.shares = shares;
             }
         }
         Ok(())
@@ -137,15 +137,15 @@ impl Turns {
         let mut progress = Vec::with_capacity(order.len());
         for (&index, &speed) in order.iter().zip(&speeds) {
             let (remaining, arrived) = (entries[index].remaining, entries[index].arrived);
-            let Some(turn) = self.jobs.get_mut(&index) else { continue };
-            if let Some((before, speed)) = turn.last {
-                turn.isolated += (before - remaining) as f64 / speed;
+            let Some(job_share) = self.jobs.get_mut(&index) else { continue };
+            if let Some((before, speed)) = job_share.last {
+                job_share.isolated += (before - remaining) as f64 / speed;
             }
-            turn.last = Some((remaining, speed));
+            job_share.last = Some((remaining, speed));
             progress.push(Progress {
                 elapsed: seconds(now - arrived),
                 remaining: remaining as f64,
-                isolated: turn.isolated + remaining as f64 / speed,
+                isolated: job_share.isolated + remaining as f64 / speed,
             });
         }
         finish_time(demands, &progress, &self.gpus)
