@@ -121,7 +121,7 @@ mod tests {
                 |event| if let MuxEvent::Finished { took, .. } = event { *took } else { panic!("{event:?}") },
             )
             .collect();
-        assert_eq!(tooks, [us(8980), us(10)], "of the wait nothing is known, of the tasklet what it takes");
+        assert_eq!(tooks, [us(8980), us(10)], "the wait has no estimate, the tasklet has one");
         assert_eq!(begin(&mut foreground), Some(us(10)));
         let Some(MuxEvent::Ready(wait)) = foreground.communicates(Upcoming::at_site(4), us(9000)) else {
             panic!("it waits")

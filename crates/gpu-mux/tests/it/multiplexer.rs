@@ -326,7 +326,7 @@ fn a_job_that_is_drained_ends_and_one_that_failed_is_forgotten() {
     // The first job's piece never ends.
     assert_eq!(tell(&mut mux, 9, MuxEvent::Failed(first)), [MuxCommand::Launch(Tasklet::new(second, 0).id)]);
     assert!(mux.is_empty(first));
-    assert_eq!(tell(&mut mux, 10, finished(piece(0), 10)), [], "too late to matter");
+    assert_eq!(tell(&mut mux, 10, finished(piece(0), 10)), [], "a late end is ignored");
     assert_eq!(mux.handle(us(10), MuxEvent::Ready(piece(3))), Err(Error::Closed(piece(3))));
 }
 

@@ -127,7 +127,7 @@ fn deeppool_withholds_background_beside_slowed_tasklets_except_long_receives() {
             finish(&mut mux, now, piece(number));
             runs
         };
-        assert!(round(0, 2), "nothing is known yet");
+        assert!(round(0, 2), "no slow-down is learned yet");
         // 2, 1.9, 1.81, ...: 1 + 0.9^n is at most 1.1 from n = 22 on.
         let runs: Vec<bool> = (1..30).map(|number| round(10 * number, 1)).collect();
         let held = runs.iter().take_while(|runs| !**runs).count();

@@ -90,7 +90,7 @@ fn free_multiprocessors_go_to_the_stream_with_priority() {
         device.launch(&background(1), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
         device.launch(&foreground(0), VirtualWork::graph([kernel(50, 1.0)])).unwrap();
         let ends = run(&mut device);
-        assert_eq!(ends[0].0, background(0).id, "what runs is not interrupted");
+        assert_eq!(ends[0].0, background(0).id, "a running kernel was interrupted");
         assert_eq!((ends[1].0, ends[1].1), (first.id, us(100)));
     }
 }
@@ -254,7 +254,7 @@ fn external_partner_times_determine_the_exchange() {
     device.wait(None).unwrap();
     let arrived = device.exchange().unwrap();
     assert_eq!((arrived.tasklet, arrived.at, arrived.awaits), (exchange.id, us(0), Awaits::Partners));
-    assert_eq!(device.next_event(), None, "until it is told, nothing happens");
+    assert_eq!(device.next_event(), None, "nothing happens until the partners arrive");
     device.wait(Some(us(40))).unwrap();
     device.partners_arrive(exchange.id, us(50)).unwrap();
     device.wait(None).unwrap();

@@ -183,7 +183,7 @@ proptest! {
     #[test]
     fn stream_ends_match_the_nanosecond_simulation(jobs in prop::collection::vec(job(), 1..5)) {
         let expected = simulate_by_nanosecond(&jobs);
-        prop_assume!(expected.is_some(), "rounding says when something happens");
+        prop_assume!(expected.is_some(), "rounding decides the time of an event");
         prop_assert_eq!(Some(on_the_device(&jobs)), expected);
     }
 

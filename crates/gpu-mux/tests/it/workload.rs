@@ -156,7 +156,10 @@ fn gaps_between_kernels_count_in_pieces_and_their_estimates() {
         kernels += count;
         assert_eq!(piece.estimate, Some(work.time() + gap * (count - 1)));
         assert!(piece.estimate <= Some(bound));
-        assert!(kernels == 100 || piece.estimate.unwrap() + gap + kernel.time() > bound, "as long as may be");
+        assert!(
+            kernels == 100 || piece.estimate.unwrap() + gap + kernel.time() > bound,
+            "the piece is not maximal"
+        );
     }
     let report = workload.simulate(&SimulationOptions::default().with_jobs(Jobs::Background)).unwrap();
     assert_eq!(report.over_long, 0);
@@ -217,7 +220,7 @@ fn a_background_fills_the_gaps_and_costs_the_foreground_little() {
     let workload = two_layers();
     let alone = workload.simulate(&options.with_jobs(Jobs::Foreground)).unwrap();
     let both = workload.simulate(&options).unwrap();
-    assert_eq!(both, workload.simulate(&options).unwrap(), "the same again gives the same");
+    assert_eq!(both, workload.simulate(&options).unwrap(), "the simulation is not deterministic");
     assert!(both.elapsed() >= alone.elapsed());
     assert!(both.elapsed() <= alone.elapsed().mul_f64(1.1), "{:?} {:?}", both.elapsed(), alone.elapsed());
     let waiting = ForegroundState::Waiting;

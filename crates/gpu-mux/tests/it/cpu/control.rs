@@ -15,7 +15,7 @@ use super::jobs::Scripted;
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what} does not come about");
+        assert!(began.elapsed() < Duration::from_secs(20), "{what} did not happen in time");
         thread::sleep(Duration::from_micros(100));
     }
 }
@@ -120,7 +120,7 @@ fn announced_tasklet_of_a_drained_job_runs_after_resume() {
     assert_eq!(run(&mut driver, &[Wait, Wait, Go]), "F");
     assert!(control.is_stopped() && driver.background()[0].outcome().is_none());
     control.resume();
-    assert!(!control.is_stopped(), "the next run goes on with it");
+    assert!(!control.is_stopped(), "the next run continues the job");
     assert_eq!(run(&mut driver, &[Wait, Wait, Wait, Go]), "aF");
     assert_eq!(driver.background()[0].outcome(), Some(&JobOutcome::Drained));
     assert!(control.is_stopped());

@@ -186,7 +186,7 @@ proptest! {
             let end = &ends[place];
             prop_assert!(end.is_none() || *end == Some(JobOutcome::Drained), "{:?}", end);
             prop_assert!(drained || end.is_none());
-            prop_assert!(end.is_some() || !drained || paused, "it would go on for ever");
+            prop_assert!(end.is_some() || !drained || paused, "the run would not end");
             prop_assert_eq!(stopped[place], paused || drained);
         }
     }

@@ -50,6 +50,6 @@ fn a_parked_worker_uses_no_cpu_and_wakes_up_for_work() {
             println!("{used:?} on a core of {:?}", usage.elapsed);
             assert!(used < usage.elapsed / 20, "{used:?} of {:?}", usage.elapsed);
         }
-        None => println!("SKIPPED: the system does not say how long a thread has been on a core"),
+        None => println!("SKIPPED: the system does not report the CPU time of a thread"),
     }
 }

@@ -23,7 +23,7 @@ fn error_at_any_call_is_returned_without_leaks() {
         done.send(())
     });
     match all_done.recv_timeout(LIMIT) {
-        Err(RecvTimeoutError::Timeout) => panic!("it hangs: not through after {} s", LIMIT.as_secs()),
+        Err(RecvTimeoutError::Timeout) => panic!("timed out after {} s", LIMIT.as_secs()),
         _ => tested.join().unwrap().unwrap(),
     }
 }
@@ -51,7 +51,7 @@ fn every_call_fails_once() {
         let failed = &log[usize::try_from(call).unwrap() - 1];
         match result {
             Err(Error::Call { call, code: UNKNOWN, .. }) => {
-                assert!(failed.contains(call), "{failed}, and the error names {call}");
+                assert!(failed.contains(call), "{failed}, but the error names {call}");
                 seen.insert(call);
             }
             Err(Error::Unavailable(line)) if line.contains("cuInit") => {

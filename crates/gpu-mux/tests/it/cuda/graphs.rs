@@ -173,7 +173,7 @@ fn weights_are_restored_after_a_graph_that_changes_them_was_timed() {
 
         weights.upload(&stream, &[1; 8])?;
         let cut = graph.cut(&stream, us(30), TimingRuns::restoring(NonZeroUsize::MIN, &[&weights]))?;
-        assert_eq!(content(&stream)?, [1; 8], "as before it was executed to be timed");
+        assert_eq!(content(&stream)?, [1; 8], "timing must restore the content");
         assert_eq!(cut.pieces.len(), 2);
         cut.pieces.iter().try_for_each(|piece| piece.executable.launch(&stream))?;
         assert_eq!(content(&stream)?, [7, 0, 0, 0, 7, 0, 0, 0]);

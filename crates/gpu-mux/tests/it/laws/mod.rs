@@ -31,7 +31,7 @@ proptest! {
         }
         prop_assert!(
             world.tasklets.iter().all(|(_, state)| matches!(state, State::Done | State::Lost)),
-            "some were never launched"
+            "some tasklets were never launched"
         );
         for job in background_jobs().chain([JobId::FOREGROUND]) {
             let done: Vec<_> = world.select(job, State::Done).map(|tasklet| tasklet.id).collect();
@@ -112,7 +112,7 @@ proptest! {
                 return Ok(());
             }
             let wake = world.wake;
-            prop_assert!(wake.is_some(), "nothing is in flight, and no wake-up was asked for");
+            prop_assert!(wake.is_some(), "nothing is in flight and no wake-up was requested");
             world.advance(wake.unwrap_or_default().saturating_sub(world.now));
         }
         prop_assert!(false, "never launched");

@@ -277,11 +277,11 @@ impl World {
 
     fn judge(&self, id: TaskletId) {
         let first = self.select(id.job, State::Waiting).next().map(|tasklet| tasklet.id);
-        assert_eq!(first, Some(id), "each once, and in the queue's order");
+        assert_eq!(first, Some(id), "not the first waiting tasklet of its job");
         if id.job.is_foreground() {
-            assert_eq!(self.foreground_due(), Some(id), "no further ahead than it may be");
+            assert_eq!(self.foreground_due(), Some(id), "launched further ahead than permitted");
         } else {
-            assert!(self.foreground_due().is_none(), "the foreground goes first");
+            assert!(self.foreground_due().is_none(), "background launched while the foreground is due");
             assert!(self.background_in_flight().count() < self.background_limit());
             assert!(!self.is_withheld(), "background is withheld");
             assert!(!self.job(id.job).paused && self.job(id.job).lifecycle != Lifecycle::Failed);
