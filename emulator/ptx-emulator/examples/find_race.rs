@@ -34,10 +34,10 @@ fn run(ptx: &str, options: &Options) -> Result<u32, LaunchError> {
 fn main() {
     let mut options = Options::default();
     options.check_races = true;
-    for barrier in ["bar.sync 0;", ""] {
+    for (label, barrier) in [("with a barrier", "bar.sync 0;"), ("without a barrier", "")] {
         match run(&reverse(barrier), &options) {
-            Ok(first) => println!("`{barrier}`: no race, the first value is {first}"),
-            Err(error) => println!("`{barrier}`: {error}"),
+            Ok(first) => println!("{label}: no race, the first value is {first}"),
+            Err(error) => println!("{label}: {error}"),
         }
     }
 }
