@@ -10,7 +10,7 @@ use deeppool::accuracy::{LayerTimes, PlannedSteps};
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::time_to_accuracy::{
-    Batches, Candidates, Configuration, EpochCurve, Estimate, StepTimes, estimate, in_hours,
+    Batches, Candidates, Configuration, EpochCurve, Estimate, StepTimes, estimate, format_hours,
 };
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
@@ -79,7 +79,7 @@ impl AccuracyArgs {
         };
         Candidates::new(gpu_counts(gpus), Batches::Global(batches))
             .with_gpus_per_worker(of_workers)
-            .with_most_gpus(gpus)
+            .with_max_gpus(gpus)
             .with_limits(limits)
     }
 
@@ -135,7 +135,7 @@ impl AccuracyArgs {
         bar.finish_and_clear();
         let estimates = estimates?;
         let chosen = match self.within {
-            Some(deadline) => estimates.fewest_gpu_hours_by(deadline)?,
+            Some(deadline) => estimates.cheapest_by(deadline)?,
             None => estimates.soonest(),
         };
         if let Some(path) = output {
@@ -146,7 +146,7 @@ impl AccuracyArgs {
         let reason =
             |of: &Configuration| problems.iter().find(|(other, _)| other == of).map(|(_, error)| error);
         if json {
-            let left_out = estimates.left_out().iter().map(|of| {
+            let left_out = estimates.skipped().iter().map(|of| {
                 let reason = reason(&of.configuration).map_or(of.reason.to_string(), ToString::to_string);
                 json!({ "configuration": configuration_json(&of.configuration), "reason": reason })
             });
@@ -175,11 +175,11 @@ impl AccuracyArgs {
         say!("{rows}");
         let what = if self.within.is_some() { "fewest GPU hours in time" } else { "soonest" };
         say!("\n{what}: {chosen}");
-        if let Some(first) = estimates.left_out().first() {
+        if let Some(first) = estimates.skipped().first() {
             let reason = reason(&first.configuration).map_or(first.reason.to_string(), ToString::to_string);
             say!(
                 "{} candidates have no plan, among them {}: {reason}",
-                estimates.left_out().len(),
+                estimates.skipped().len(),
                 first.configuration
             );
         }
@@ -212,9 +212,9 @@ fn row(one: &Estimate) -> Vec<String> {
         batch.to_string(),
         super::output::time(one.step.iteration),
         format!("{:.1}", one.epochs.mean),
-        in_hours(one.hours()),
-        in_hours(one.gpu_hours),
-        one.active_gpu_hours.map_or_else(String::new, in_hours),
+        format_hours(one.hours()),
+        format_hours(one.gpu_hours),
+        one.active_gpu_hours.map_or_else(String::new, format_hours),
     ]
 }
 

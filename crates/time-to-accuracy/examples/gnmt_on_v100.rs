@@ -1,4 +1,5 @@
-//! GNMT on V100s, by measured runs of MLPerf v0.7, and what workers of two GPUs would have to be worth.
+//! Plans GNMT on V100 GPUs from measured runs of MLPerf v0.7, and compares hybrid with data
+//! parallelism.
 //!
 //!     cargo run -p time-to-accuracy --example gnmt_on_v100
 
@@ -9,7 +10,7 @@ use time_to_accuracy::{
     estimate, scaling_efficiency,
 };
 
-/// GPUs, global batch and seconds an epoch of NVIDIA's runs on DGX-2H, evaluation included.
+/// GPUs, global batch and seconds per epoch of NVIDIA's runs on DGX-2H, including evaluation.
 const RUNS: [(usize, usize, f64); 3] = [(16, 3072, 123.34), (256, 8192, 16.71), (1024, 16384, 7.41)];
 
 fn main() -> Result<(), AccuracyError> {
@@ -23,7 +24,7 @@ fn main() -> Result<(), AccuracyError> {
         println!("  {point}");
     }
 
-    // On 1,024 GPUs in place of 256: four GPUs a worker, or four times as many workers.
+    // 1,024 GPUs as 256 workers of four GPUs, or as 1,024 workers.
     let efficiency = |(gpus, batch, _): (usize, usize, f64)| {
         let on = Configuration::data_parallel;
         scaling_efficiency(&steps, &on(16, 3072), &on(gpus, batch))

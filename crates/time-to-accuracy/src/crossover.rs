@@ -1,34 +1,37 @@
-//! Hybrid against data parallelism: N workers of M GPUs each, or N x M workers of one GPU.
+//! Comparison of hybrid parallelism, N workers of M GPUs, and data parallelism, N x M workers of
+//! one GPU.
 
 use std::fmt;
 
 use crate::{AccuracyError, EpochCurve};
 
-/// Both ways to use the same GPUs, with every figure of the inequality that decides between them (Pal et al., arXiv 1907.13257):
+/// Comparison of N workers of M GPUs with M x N workers of one GPU (Pal et al., arXiv 1907.13257).
 ///
-/// `SU^M > M x (SE_MN / SE_N) x (E_N / E_MN)`:
+/// The hybrid job reaches the target first if
 ///
-/// where it holds, N workers of M GPUs reach the target before M x N workers of one GPU. Both have the same batch a worker, so that the
-/// data-parallel job has M times the global batch.
+/// `SU^M > M x (SE_MN / SE_N) x (E_N / E_MN)`.
+///
+/// Both jobs have the same batch per worker, so that the data-parallel job has M times the global
+/// batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// Workers of the hybrid job, N.
+    /// Number of workers of the hybrid job, N.
     pub workers: usize,
-    /// GPUs of each, M.
+    /// GPUs of each worker, M.
     pub gpus_per_worker: usize,
-    /// SU^M: how many times as fast as one GPU a worker is, at the same batch.
+    /// SU^M: speed-up of a worker over one GPU at the same batch.
     pub worker_speedup: f64,
-    /// `SE_N`: the scaling efficiency of N workers.
+    /// `SE_N`: scaling efficiency of N workers.
     pub efficiency_of_workers: f64,
-    /// `SE_MN`: that of M x N workers, relative to the same reference.
+    /// `SE_MN`: scaling efficiency of M x N workers, relative to the same reference.
     pub efficiency_of_gpus: f64,
-    /// `E_N`: epochs with the global batch of N workers.
+    /// `E_N`: number of epochs with the global batch of N workers.
     pub epochs_of_workers: f64,
-    /// `E_MN`: epochs with that of M x N workers.
+    /// `E_MN`: number of epochs with the global batch of M x N workers.
     pub epochs_of_gpus: f64,
 }
 
-/// Which is sooner.
+/// Job that reaches the target first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Winner {
     /// N workers of M GPUs.
@@ -36,48 +39,50 @@ pub enum Winner {
     /// M x N workers of one GPU.
     DataParallel,
     /// Both take the same time.
-    Neither,
+    Tie,
 }
 
 impl Comparison {
-    /// All GPUs, M x N.
+    /// Returns the number of all GPUs, M x N.
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.workers.saturating_mul(self.gpus_per_worker)
     }
 
-    /// The right side of the inequality: the speed-up of a worker at which both take the same time.
+    /// Returns the right side of the inequality: the speed-up of a worker at which both jobs take
+    /// the same time.
     #[must_use]
     pub fn required_speedup(&self) -> f64 {
         let efficiency = self.efficiency_of_gpus / self.efficiency_of_workers;
         self.gpus_per_worker as f64 * efficiency * (self.epochs_of_workers / self.epochs_of_gpus)
     }
 
-    /// Which side is larger.
+    /// Returns the job that reaches the target first.
     #[must_use]
     pub fn winner(&self) -> Winner {
         let required = self.required_speedup();
         match self.worker_speedup.partial_cmp(&required) {
             Some(std::cmp::Ordering::Greater) => Winner::Hybrid,
             Some(std::cmp::Ordering::Less) => Winner::DataParallel,
-            _ => Winner::Neither,
+            _ => Winner::Tie,
         }
     }
 
-    /// How many times as fast as the data-parallel job the hybrid one reaches the target.
+    /// Returns the time of the data-parallel job divided by that of the hybrid job.
     #[must_use]
     pub fn gain(&self) -> f64 {
         self.worker_speedup / self.required_speedup()
     }
 
-    /// How many times as fast as the reference the data-parallel job is, `SE_MN x M x N x E_1 / E_MN`, where the reference takes `epochs`,
-    /// `E_1`.
+    /// Returns the speed-up of the data-parallel job over a reference that takes `epochs`, `E_1`:
+    /// `SE_MN x M x N x E_1 / E_MN`.
     #[must_use]
     pub fn data_parallel_speedup(&self, epochs: f64) -> f64 {
         self.efficiency_of_gpus * self.gpus() as f64 * (epochs / self.epochs_of_gpus)
     }
 
-    /// The same of the hybrid job, `SU^M x SE_N x N x E_1 / E_N`.
+    /// Returns the speed-up of the hybrid job over a reference that takes `epochs`, `E_1`: `SU^M x
+    /// SE_N x N x E_1 / E_N`.
     #[must_use]
     pub fn hybrid_speedup(&self, epochs: f64) -> f64 {
         self.worker_speedup
@@ -86,8 +91,8 @@ impl Comparison {
             * (epochs / self.epochs_of_workers)
     }
 
-    /// To what part of `SE_N` scaling efficiency would have to fall on M x N workers for hybrid to be `gain` times as fast, all else being
-    /// as it is: `SE_MN / SE_N`.
+    /// Returns the ratio `SE_MN / SE_N` at which the hybrid job would be `gain` times as fast as
+    /// the data-parallel job.
     #[must_use]
     pub fn efficiency_ratio_for(&self, gain: f64) -> f64 {
         let epochs = self.epochs_of_gpus / self.epochs_of_workers;
@@ -102,11 +107,12 @@ impl fmt::Display for Comparison {
         let sign = match winner {
             Winner::Hybrid => '>',
             Winner::DataParallel => '<',
-            Winner::Neither => '=',
+            Winner::Tie => '=',
         };
         write!(
             f,
-            "{} GPUs: SU^{m} = {worker_speedup:.3} {sign} {:.3} = {m} x ({:.3} / {:.3}) x ({:.2} / {:.2}): {workers} workers of {m} GPUs ",
+            "{} GPUs: SU^{m} = {worker_speedup:.3} {sign} {:.3} = {m} x ({:.3} / {:.3}) x ({:.2} / {:.2}): \
+             {workers} workers of {m} GPUs ",
             self.gpus(),
             self.required_speedup(),
             self.efficiency_of_gpus,
@@ -119,27 +125,31 @@ impl fmt::Display for Comparison {
             Winner::DataParallel => {
                 write!(f, "are slower: data parallelism is {:.3} times as fast", 1.0 / self.gain())
             }
-            Winner::Neither => f.write_str("take as long as data parallelism"),
+            Winner::Tie => f.write_str("take as long as data parallelism"),
         }
     }
 }
 
-/// Comparisons over numbers of GPUs, and the number from which on hybrid wins.
+/// Comparisons on several numbers of GPUs, and the smallest number from which the hybrid job is
+/// faster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crossover {
     comparisons: Vec<Comparison>,
 }
 
 impl Crossover {
-    /// Compares on each of these numbers of GPUs.
+    /// Compares both jobs on each of the given numbers of GPUs.
     ///
-    /// `worker_speedup` is SU^M of workers of `gpus_per_worker` GPUs at `batch_per_worker` samples. `efficiency` gives SE of a number of
-    /// workers with as many samples each; only ratios of it count, so it may be relative to any reference.
+    /// `worker_speedup` is SU^M of workers of `gpus_per_worker` GPUs at `batch_per_worker` samples.
+    /// `efficiency` returns SE of a number of workers at the same batch per worker, relative to any
+    /// reference, or `None` if it is unknown.
     ///
     /// # Errors
-    /// [`AccuracyError::OutsideCurve`] when one of the batches is outside the curve, [`AccuracyError::NoEfficiency`] when an efficiency
-    /// is not known, [`AccuracyError::Indivisible`] for GPUs that are no whole number of workers, [`AccuracyError::Empty`] without a
-    /// number of GPUs, and [`AccuracyError::BadFigure`] for zeros, and for figures that are not finite and positive.
+    /// - [`AccuracyError::OutsideCurve`] if a batch is outside the curve.
+    /// - [`AccuracyError::NoEfficiency`] if an efficiency is unknown.
+    /// - [`AccuracyError::Indivisible`] if a number of GPUs is not a multiple of `gpus_per_worker`.
+    /// - [`AccuracyError::Empty`] without a number of GPUs.
+    /// - [`AccuracyError::BadFigure`] for zeros, and for figures that are not finite and positive.
     pub fn new(
         curve: &EpochCurve,
         batch_per_worker: usize,
@@ -188,14 +198,14 @@ impl Crossover {
         Ok(Self { comparisons })
     }
 
-    /// The comparisons, by the number of GPUs.
+    /// Returns the comparisons, sorted by the number of GPUs.
     #[must_use]
     pub fn comparisons(&self) -> &[Comparison] {
         &self.comparisons
     }
 
-    /// The smallest number of GPUs from which on hybrid wins, on it and on all larger ones that were compared; `None` where it does not
-    /// win on the largest.
+    /// Returns the comparison on the smallest number of GPUs such that the hybrid job is faster on
+    /// it and on all larger ones. `None` if it is not faster on the largest.
     #[must_use]
     pub fn first(&self) -> Option<&Comparison> {
         let loses = |comparison: &Comparison| comparison.winner() != Winner::Hybrid;

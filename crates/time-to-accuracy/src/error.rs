@@ -2,96 +2,106 @@ use std::time::Duration;
 
 use crate::Configuration;
 
-/// What can be wrong with an epoch curve, or with a question about time to accuracy.
+/// Errors of epoch curves and of estimates of the time to accuracy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccuracyError {
-    /// An epoch curve breaks the format's rules.
+    /// An epoch curve breaks the rules of the format.
     #[error("not a valid epoch curve: at `{path}`: {problem}")]
     Invalid {
-        /// Where in the document, such as `points[2].epochs`.
+        /// Position in the document, such as `points[2].epochs`.
         path: String,
-        /// What was found, what was expected, and how to mend it.
+        /// Expected and found content, and a way to correct it.
         problem: String,
     },
-    /// No epoch curve of this name is built in.
+    /// There is no built-in epoch curve of this name.
     #[error("no epoch curve is called `{name}`; there are: {}. Others are read from files", known.join(", "))]
     UnknownCurve {
-        /// The name that was asked for.
+        /// Name given.
         name: String,
-        /// All names that exist.
+        /// Names of the built-in curves.
         known: Vec<&'static str>,
     },
-    /// Epochs were asked for at a batch outside those of the curve, which is not extrapolated.
+    /// A batch is outside the range of a curve. Curves are not extrapolated.
     #[error(
-        "the epoch curve of `{network}` covers global batches of {smallest} to {largest} samples, not {batch}: choose a batch in that \
+        "the epoch curve of `{network}` covers global batches of {smallest} to {largest} samples, not \
+         {batch}: choose a batch in that \
          range, or measure the curve there"
     )]
     OutsideCurve {
-        /// The network that the curve is of.
+        /// Network of the curve.
         network: String,
-        /// Samples that were asked for.
+        /// Requested batch, in samples.
         batch: usize,
         /// Smallest batch of the curve.
         smallest: usize,
         /// Largest batch of the curve.
         largest: usize,
     },
-    /// A figure that a caller gave is outside its range.
+    /// A parameter is out of range.
     #[error("{name} is {value}, expected {expected}")]
     BadFigure {
-        /// What it is a figure of.
+        /// Description of the parameter.
         name: String,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// Valid values.
         expected: &'static str,
     },
     /// A list of candidates or of GPU counts is empty.
     #[error("there is nothing to choose from: {name} is empty, give at least one")]
     Empty {
-        /// The list.
+        /// Name of the list.
         name: &'static str,
     },
-    /// Not one of the candidates has an estimate.
+    /// No candidate has an estimate.
     #[error("none of the {count} candidates has an estimate; the first one, {first}: {reason}")]
     NoEstimate {
-        /// How many candidates there were.
+        /// Number of candidates.
         count: usize,
-        /// The first of them.
+        /// First candidate.
         first: Configuration,
-        /// Why it has none.
+        /// Reason why the first candidate was skipped.
         reason: String,
     },
-    /// Nothing is ready by the deadline.
+    /// No candidate reaches the target by the deadline.
     #[error(
-        "nothing reaches the target within {:.3} h: the soonest, {soonest}, takes {:.3} h; allow that long, or more GPUs",
+        "nothing reaches the target within {:.3} h: the soonest, {soonest}, takes {:.3} h; allow that long, \
+         or more GPUs",
         deadline.as_secs_f64() / 3600.0, takes.as_secs_f64() / 3600.0
     )]
     Deadline {
-        /// The time that was given.
+        /// Deadline.
         deadline: Duration,
-        /// What is ready first.
+        /// Candidate that reaches the target first.
         soonest: Configuration,
-        /// How long that takes.
+        /// Its time to the target.
         takes: Duration,
     },
-    /// A number of GPUs cannot be divided into workers of so many.
+    /// A number of GPUs is not a multiple of the GPUs per worker.
     #[error(
-        "{gpus} GPUs are no whole number of workers of {gpus_per_worker} GPUs: leave it out, or take a multiple"
+        "{gpus} GPUs are no whole number of workers of {gpus_per_worker} GPUs: leave it out, or take a \
+         multiple"
     )]
     Indivisible {
-        /// All GPUs.
+        /// Number of GPUs.
         gpus: usize,
-        /// GPUs a worker.
+        /// GPUs per worker.
         gpus_per_worker: usize,
     },
     /// The scaling efficiency of a number of workers is not known.
     #[error(
-        "the scaling efficiency of {workers} workers is not known: leave that number out, or measure or simulate it"
+        "the scaling efficiency of {workers} workers is not known: leave that number out, or measure or \
+         simulate it"
     )]
     NoEfficiency {
-        /// The number of workers.
+        /// Number of workers.
         workers: usize,
     },
+}
+
+impl AccuracyError {
+    pub(crate) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { path: path.into(), problem: problem.into() }
+    }
 }

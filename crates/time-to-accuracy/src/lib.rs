@@ -1,13 +1,14 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # Where things are
+//! # Overview
 //!
-//! - **What is known of learning**: an [`EpochCurve`], read from a file of the format [`EpochCurveDocument`]; [`Epochs`] at a batch.
-//! - **What is known of speed**: [`StepTimes`], the [`StepTime`] of a [`Configuration`]; [`MeasuredEpochs`] are those of runs, and
-//!   [`scaling_efficiency`] is what they amount to.
-//! - **Who decides**: [`estimate`] goes through [`Candidates`] and gives [`Estimates`], of which one is the soonest, one costs the fewest
-//!   GPU hours by a deadline, and some are a Pareto frontier.
-//! - **Hybrid against data parallelism**: a [`Comparison`] at one number of GPUs, a [`Crossover`] over many.
+//! - Statistical efficiency: [`EpochCurve`] gives the [`Epochs`] at a batch. [`EpochCurveDocument`]
+//!   is its file format.
+//! - Hardware efficiency: [`StepTimes`] gives the [`StepTime`] of a [`Configuration`].
+//!   [`MeasuredEpochs`] implements it for measured runs, and [`scaling_efficiency`] compares two
+//!   configurations.
+//! - Planning: [`estimate`] returns the [`Estimates`] of [`Candidates`].
+//! - Hybrid and data parallelism: [`Comparison`] on one number of GPUs, [`Crossover`] on several.
 
 mod crossover;
 mod curve;
@@ -20,5 +21,7 @@ pub use crossover::{Comparison, Crossover, Winner};
 pub use curve::{CurveSchema, EpochCurve, EpochCurveDocument, EpochPoint, Epochs, Interpolation, Origin};
 pub use error::AccuracyError;
 pub use measured::{EpochTime, MeasuredEpochs};
-pub use planner::{Batches, Candidates, Estimate, Estimates, GpuTime, LeftOut, Reason, estimate, in_hours};
+pub use planner::{
+    Batches, Candidates, Estimate, Estimates, GpuTime, SkipReason, SkippedCandidate, estimate, format_hours,
+};
 pub use steps::{Configuration, StepTime, StepTimes, scaling_efficiency};

@@ -1,23 +1,25 @@
-//! Times of runs that somebody measured.
+//! Times of measured runs.
 
 use std::time::Duration;
 
 use crate::{AccuracyError, Configuration, StepTime, StepTimes};
 
-/// How long a data-parallel run took for an epoch.
+/// Time of one epoch of a data-parallel run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpochTime {
-    /// GPUs, each a worker.
+    /// Number of GPUs, each a worker.
     pub gpus: usize,
-    /// The global batch, in samples.
+    /// Global batch, in samples.
     pub batch: usize,
-    /// The time of one epoch.
+    /// Time of one epoch.
     pub epoch: Duration,
 }
 
-/// Measured times of epochs, by GPUs and global batch, in data parallelism. Nothing between them is guessed.
+/// Measured times of epochs of data-parallel runs, by number of GPUs and global batch, without
+/// interpolation.
 ///
-/// An epoch of a run includes whatever the run did beside training, such as evaluation, so an iteration is its share of all of that.
+/// A measured epoch may include other work, such as evaluation. The time of an iteration is the
+/// time of the epoch divided by the number of iterations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredEpochs {
     samples_per_epoch: u64,
@@ -25,10 +27,11 @@ pub struct MeasuredEpochs {
 }
 
 impl MeasuredEpochs {
-    /// Times of epochs of so many samples.
+    /// Creates a table of times of epochs with `samples_per_epoch` samples.
     ///
     /// # Errors
-    /// [`AccuracyError::Empty`] without a row, and [`AccuracyError::BadFigure`] for zeros, and for two rows of the same GPUs and batch.
+    /// [`AccuracyError::Empty`] without a row. [`AccuracyError::BadFigure`] for zeros, and for two
+    /// rows with the same GPUs and batch.
     pub fn new(
         samples_per_epoch: u64,
         rows: impl IntoIterator<Item = EpochTime>,
@@ -59,7 +62,7 @@ impl MeasuredEpochs {
         Ok(Self { samples_per_epoch, rows })
     }
 
-    /// The rows, by GPUs and batch.
+    /// Returns the rows, sorted by GPUs and batch.
     #[must_use]
     pub fn rows(&self) -> &[EpochTime] {
         &self.rows

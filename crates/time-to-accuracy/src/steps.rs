@@ -1,29 +1,30 @@
-//! How long iterations take, whoever says so.
+//! Iteration times of configurations.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A way to run a training job: `workers` replicas of `gpus_per_worker` GPUs each, which share a global batch.
+/// Configuration of a training job: `workers` replicas of `gpus_per_worker` GPUs each, which share
+/// a global batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Configuration {
-    /// Replicas of the network, N.
+    /// Number of replicas of the network, N.
     pub workers: usize,
-    /// GPUs of each replica, M; 1 in data parallelism.
+    /// Number of GPUs of each replica, M. 1 in data parallelism.
     pub gpus_per_worker: usize,
-    /// The global batch, in samples of all workers together.
+    /// Global batch: samples of all workers together.
     pub batch: usize,
-    /// The amplification limit of a burst plan; `None` without one, as in data parallelism.
+    /// Amplification limit of a burst plan. `None` for no limit, as in data parallelism.
     pub limit: Option<f64>,
 }
 
 impl Configuration {
-    /// Data parallelism on so many GPUs, without a limit.
+    /// Returns data parallelism on the given number of GPUs, without a limit.
     #[must_use]
     pub fn data_parallel(gpus: usize, batch: usize) -> Self {
         Self { workers: gpus, gpus_per_worker: 1, batch, limit: None }
     }
 
-    /// All GPUs, N x M.
+    /// Returns the number of all GPUs, N x M.
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.workers.saturating_mul(self.gpus_per_worker)
@@ -38,28 +39,28 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// What an iteration takes.
+/// Time of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepTime {
-    /// From its beginning to that of the next one.
+    /// Time from the start of an iteration to the start of the next one.
     pub iteration: Duration,
-    /// The time in which GPUs compute or transfer, all of them together; `None` where it is not known.
+    /// Sum over all GPUs of the time in which they compute or transfer. `None` if unknown.
     pub active_gpu_time: Option<Duration>,
-    /// That time over the iteration's time on one GPU; `None` where it is not known.
+    /// Active GPU time divided by the iteration time on one GPU. `None` if unknown.
     pub amplification: Option<f64>,
 }
 
 impl StepTime {
-    /// An iteration of which nothing else is known.
+    /// Returns an iteration time without active GPU time and amplification.
     #[must_use]
     pub fn new(iteration: Duration) -> Self {
         Self { iteration, active_gpu_time: None, amplification: None }
     }
 }
 
-/// Says how long iterations take: measurements, a simulator, or a function.
+/// Source of iteration times: measurements, a simulator, or a function.
 pub trait StepTimes {
-    /// What an iteration takes; `None` where the configuration is impossible, or nothing is known of it.
+    /// Returns the time of an iteration, or `None` if the configuration is impossible or unknown.
     fn step(&self, configuration: &Configuration) -> Option<StepTime>;
 }
 
@@ -69,19 +70,23 @@ impl<F: Fn(&Configuration) -> Option<StepTime>> StepTimes for F {
     }
 }
 
-/// Scaling efficiency: how many samples a second each worker has, over what each has in a reference.
+/// Returns the scaling efficiency: the throughput of each worker, in samples per second, divided by
+/// that of each worker of a reference.
 ///
-/// With the same batch a worker in both this is the ratio of iteration times, T<sub>1</sub> / T<sub>N</sub> where the reference is one
-/// worker (Pal et al., arXiv 1907.13257). Where the batch a worker differs it still compares throughputs, and so times of an epoch.
+/// If the batch per worker is the same in both, this is the ratio of iteration times, T<sub>1</sub>
+/// / T<sub>N</sub> for a reference of one worker (Pal et al., arXiv 1907.13257).
 ///
-/// `None` where either time is not known, or is zero.
+/// Returns `None` if either time is unknown or zero.
 ///
 /// ```
 /// use std::time::Duration;
 /// use time_to_accuracy::{Configuration, StepTime, scaling_efficiency};
 ///
 /// // An all-reduce adds 10 ms for each doubling of the workers.
-/// let steps = |c: &Configuration| Some(StepTime::new(Duration::from_millis(100 + 10 * u64::from(c.workers.ilog2()))));
+/// let steps = |c: &Configuration| {
+///     let ms = 100 + 10 * u64::from(c.workers.ilog2());
+///     Some(StepTime::new(Duration::from_millis(ms)))
+/// };
 /// let on = |gpus: usize| Configuration::data_parallel(gpus, 32 * gpus);
 /// assert_eq!(scaling_efficiency(&steps, &on(1), &on(1024)), Some(0.5));
 /// ```

@@ -14,7 +14,7 @@
 //! let candidates = Candidates::new([16, 32, 64], Batches::Global(vec![1632, 4096]));
 //! let estimates = estimate(&EpochCurve::named("resnet-50")?, &steps, &candidates)?;
 //! assert_eq!(estimates.soonest().configuration.workers, 64);
-//! println!("{}", estimates.fewest_gpu_hours_by(std::time::Duration::from_secs(36_000))?);
+//! println!("{}", estimates.cheapest_by(std::time::Duration::from_secs(36_000))?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

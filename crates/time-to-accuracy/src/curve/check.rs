@@ -1,12 +1,9 @@
-//! What a curve has to be.
+//! Validation of epoch curves.
 
 use super::{EpochCurveDocument, EpochPoint};
 use crate::AccuracyError;
 
-pub(super) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> AccuracyError {
-    AccuracyError::Invalid { path: path.into(), problem: problem.into() }
-}
-
+/// Returns an error with the position of the first rule that a curve breaks.
 pub(super) fn check(curve: &EpochCurveDocument) -> Result<(), AccuracyError> {
     let named = [
         ("network", &curve.network, "the name of the network"),
@@ -20,14 +17,17 @@ pub(super) fn check(curve: &EpochCurveDocument) -> Result<(), AccuracyError> {
     ];
     for (path, text, expected) in named {
         if text.trim().is_empty() {
-            return Err(invalid(path, format!("expected {expected}, found nothing")));
+            return Err(AccuracyError::invalid(path, format!("expected {expected}, found nothing")));
         }
     }
     if curve.samples_per_epoch == 0 {
-        return Err(invalid("samples_per_epoch", "expected the samples of an epoch, at least 1, found 0"));
+        return Err(AccuracyError::invalid(
+            "samples_per_epoch",
+            "expected the samples of an epoch, at least 1, found 0",
+        ));
     }
     if curve.points.is_empty() {
-        return Err(invalid("points", "expected at least one point, found none"));
+        return Err(AccuracyError::invalid("points", "expected at least one point, found none"));
     }
     for (i, point) in curve.points.iter().enumerate() {
         check_point(&format!("points[{i}]"), point)?;
@@ -40,7 +40,7 @@ pub(super) fn check(curve: &EpochCurveDocument) -> Result<(), AccuracyError> {
             } else {
                 format!("expected batches in ascending order, found {batch} after {before}: sort the points")
             };
-            return Err(invalid(format!("points[{}].batch", i + 1), problem));
+            return Err(AccuracyError::invalid(format!("points[{}].batch", i + 1), problem));
         }
     }
     Ok(())
@@ -48,36 +48,39 @@ pub(super) fn check(curve: &EpochCurveDocument) -> Result<(), AccuracyError> {
 
 fn check_point(path: &str, point: &EpochPoint) -> Result<(), AccuracyError> {
     if point.batch == 0 {
-        return Err(invalid(format!("{path}.batch"), "expected at least one sample, found 0"));
+        return Err(AccuracyError::invalid(format!("{path}.batch"), "expected at least one sample, found 0"));
     }
     let figures =
         [("epochs", Some(point.epochs)), ("epochs_min", point.epochs_min), ("epochs_max", point.epochs_max)];
     for (name, figure) in figures {
         if let Some(epochs) = figure.filter(|epochs| !epochs.is_finite() || *epochs <= 0.0) {
             let problem = format!(
-                "expected a finite number of epochs above 0, found {epochs}: leave out a batch that does not reach the target"
+                "expected a finite number of epochs above 0, found {epochs}: leave out a batch that does not \
+                 reach the target"
             );
-            return Err(invalid(format!("{path}.{name}"), problem));
+            return Err(AccuracyError::invalid(format!("{path}.{name}"), problem));
         }
     }
     if point.runs == Some(0) {
-        let problem = "expected at least one run that reached the target, found 0: leave out a batch that does not reach it";
-        return Err(invalid(format!("{path}.runs"), problem));
+        let problem = "expected at least one run that reached the target, found 0: leave out a batch that \
+            does not reach it";
+        return Err(AccuracyError::invalid(format!("{path}.runs"), problem));
     }
     match (point.epochs_min, point.epochs_max) {
         (Some(min), _) if min > point.epochs => {
             let problem =
                 format!("expected at most the mean, {}, found {min}: are they exchanged?", point.epochs);
-            Err(invalid(format!("{path}.epochs_min"), problem))
+            Err(AccuracyError::invalid(format!("{path}.epochs_min"), problem))
         }
         (_, Some(max)) if max < point.epochs => {
             let problem =
                 format!("expected at least the mean, {}, found {max}: are they exchanged?", point.epochs);
-            Err(invalid(format!("{path}.epochs_max"), problem))
+            Err(AccuracyError::invalid(format!("{path}.epochs_max"), problem))
         }
-        (Some(_), None) | (None, Some(_)) => {
-            Err(invalid(path, "expected both or none of `epochs_min` and `epochs_max`, found one"))
-        }
+        (Some(_), None) | (None, Some(_)) => Err(AccuracyError::invalid(
+            path,
+            "expected both or none of `epochs_min` and `epochs_max`, found one",
+        )),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! How many epochs it takes to a target accuracy, by global batch.
+//! Number of epochs to a target accuracy, by global batch.
 
 mod check;
 mod document;
@@ -10,64 +10,66 @@ pub use interpolation::Interpolation;
 
 use crate::AccuracyError;
 
-/// Epochs to a target accuracy against the global batch, with where they come from and how far runs differ.
+/// Number of epochs to a target accuracy as a function of the global batch, with its source.
 ///
-/// It is known at its points, and interpolated between them; outside them it is an error, never a guess.
+/// Epochs are interpolated between points. A batch outside the points is an error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EpochCurve {
     document: EpochCurveDocument,
     interpolation: Interpolation,
 }
 
-/// Epochs to the target at one global batch.
+/// Number of epochs to the target at one global batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Epochs {
-    /// The mean over runs.
+    /// Mean over runs.
     pub mean: f64,
-    /// The fewest and the most epochs of a run, where that is known.
+    /// Minimum and maximum over runs, if known.
     pub range: Option<(f64, f64)>,
-    /// Runs that did not reach the target, at this point or at the two that it lies between. They are not in the mean, which is too low
-    /// then.
+    /// Number of runs that missed the target at this point, or the larger number of the two points
+    /// around it. These runs are not part of the mean, which is then too low.
     pub missed: u32,
 }
 
 impl EpochCurve {
-    /// A curve of what a document says.
+    /// Validates a document.
     ///
     /// # Errors
-    /// [`AccuracyError::Invalid`] when it has no name, target or source, no samples or points, batches that do not ascend, epochs that
-    /// are not finite and positive, or a mean outside the range of its runs.
+    /// [`AccuracyError::Invalid`] if a name, target or source is empty, if there are no samples or
+    /// points, if batches do not ascend, if epochs are not finite and positive, or if a mean is
+    /// outside the range of its runs.
     pub fn new(document: EpochCurveDocument) -> Result<Self, AccuracyError> {
         check::check(&document)?;
         Ok(Self { document, interpolation: Interpolation::default() })
     }
 
-    /// The same curve, interpolated in another way.
+    /// Sets the interpolation.
     #[must_use]
     pub fn with_interpolation(self, interpolation: Interpolation) -> Self {
         Self { interpolation, ..self }
     }
 
-    /// All that the file says: network, dataset, target, source, points.
+    /// Returns the document: network, dataset, target, source and points.
     #[must_use]
     pub fn document(&self) -> &EpochCurveDocument {
         &self.document
     }
 
-    /// The points, by ascending batch; there is at least one.
+    /// Returns the points, at least one, by ascending batch.
     #[must_use]
     pub fn points(&self) -> &[EpochPoint] {
         &self.document.points
     }
 
-    /// The smallest and the largest global batch that it knows of.
+    /// Returns the smallest and the largest global batch.
     #[must_use]
     pub fn range(&self) -> (usize, usize) {
         let batch = |point: Option<&EpochPoint>| point.map_or(0, |point| point.batch);
         (batch(self.points().first()), batch(self.points().last()))
     }
 
-    /// Epochs to the target at a global batch: those of the point, or interpolated between the two around it.
+    /// Returns the epochs at a global batch: those of its point, or interpolated between the two
+    /// points around it.
     ///
     /// # Errors
     /// [`AccuracyError::OutsideCurve`] outside [`range`](Self::range).
@@ -87,18 +89,18 @@ impl EpochCurve {
         Ok(self.interpolation.between(left, right, batch))
     }
 
-    /// How far interpolation would be off at each point but the first and the last, if it were not known: its batch, and the error over
-    /// what it is, positive where too many epochs are predicted.
+    /// Returns the batch and the relative error of the interpolation at each inner point if that
+    /// point is left out. Errors are positive if too many epochs are predicted.
     ///
     /// ```
     /// use time_to_accuracy::{EpochCurve, Interpolation};
     ///
-    /// let errors = EpochCurve::named("gnmt")?.left_out(Interpolation::LogBatch);
+    /// let errors = EpochCurve::named("gnmt")?.leave_one_out_errors(Interpolation::LogBatch);
     /// assert_eq!(format!("{errors:.2?}"), "[(8192, 0.10), (12288, 0.05)]");
     /// # Ok::<(), time_to_accuracy::AccuracyError>(())
     /// ```
     #[must_use]
-    pub fn left_out(&self, interpolation: Interpolation) -> Vec<(usize, f64)> {
+    pub fn leave_one_out_errors(&self, interpolation: Interpolation) -> Vec<(usize, f64)> {
         let error = |around: &[EpochPoint]| match around {
             [left, point, right] => {
                 let predicted = interpolation.between(left, right, point.batch).mean;
@@ -109,15 +111,15 @@ impl EpochCurve {
         self.points().windows(3).filter_map(error).collect()
     }
 
-    /// Reads a document.
+    /// Reads a document of the format `deeppool/epoch-curve/v1`.
     ///
     /// # Errors
-    /// [`AccuracyError::Invalid`] that names the place in it.
+    /// [`AccuracyError::Invalid`] with the position in the document.
     pub fn from_json(text: &str) -> Result<Self, AccuracyError> {
         Self::new(EpochCurveDocument::from_json(text)?)
     }
 
-    /// The document, with a newline at its end.
+    /// Returns the document, with a final newline.
     #[must_use]
     pub fn to_json(&self) -> String {
         self.document.to_json()

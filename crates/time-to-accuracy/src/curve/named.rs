@@ -1,4 +1,4 @@
-//! Published curves that are built in.
+//! Built-in curves.
 
 use super::EpochCurve;
 use crate::AccuracyError;
@@ -9,10 +9,10 @@ const CURVES: [(&str, &str); 2] = [
 ];
 
 impl EpochCurve {
-    /// A published curve, by the name of its network in lower case. Its document says where it comes from.
+    /// Returns the built-in curve of this name.
     ///
     /// # Errors
-    /// [`AccuracyError::UnknownCurve`] that lists those there are.
+    /// [`AccuracyError::UnknownCurve`], which lists the known names.
     pub fn named(name: &str) -> Result<Self, AccuracyError> {
         match CURVES.iter().find(|(known, _)| *known == name) {
             Some((_, json)) => Self::from_json(json),
@@ -20,7 +20,7 @@ impl EpochCurve {
         }
     }
 
-    /// The names of all curves that are built in.
+    /// Returns the names of all built-in curves.
     pub fn names() -> impl Iterator<Item = &'static str> {
         CURVES.iter().map(|(name, _)| *name)
     }

@@ -1,28 +1,30 @@
-//! What there is to choose from.
+//! Candidate configurations.
 
 use crate::{AccuracyError, Configuration};
 
-/// Global batches to choose from.
+/// Global batches of candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Batches {
-    /// These, for every number of workers.
+    /// Global batches, for every number of workers.
     Global(Vec<usize>),
-    /// So many samples a worker, so that the global batch grows with the workers.
+    /// Samples per worker. The global batch is their number times the workers.
     PerWorker(Vec<usize>),
 }
 
-/// Workers, GPUs a worker, batches and burst limits to choose from: each with each.
+/// Candidate configurations: all combinations of workers, GPUs per worker, batches and
+/// amplification limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidates {
     workers: Vec<usize>,
     gpus_per_worker: Vec<usize>,
     batches: Batches,
     limits: Vec<Option<f64>>,
-    most_gpus: usize,
+    max_gpus: usize,
 }
 
 impl Candidates {
-    /// Data parallelism with these numbers of workers, without burst limits. A range is a list, too: `(1..=8).map(|n| 32 * n)`.
+    /// Creates data-parallel candidates with the given numbers of workers, without amplification
+    /// limits.
     #[must_use]
     pub fn new(workers: impl IntoIterator<Item = usize>, batches: Batches) -> Self {
         Self {
@@ -30,28 +32,28 @@ impl Candidates {
             gpus_per_worker: vec![1],
             batches,
             limits: vec![None],
-            most_gpus: usize::MAX,
+            max_gpus: usize::MAX,
         }
     }
 
-    /// With workers of these numbers of GPUs, in place of 1.
+    /// Sets the numbers of GPUs per worker. Default: 1.
     #[must_use]
     pub fn with_gpus_per_worker(mut self, gpus: impl IntoIterator<Item = usize>) -> Self {
         self.gpus_per_worker = gpus.into_iter().collect();
         self
     }
 
-    /// With these amplification limits, `None` being no limit, in place of none.
+    /// Sets the amplification limits; `None` is no limit. Default: no limit.
     #[must_use]
     pub fn with_limits(mut self, limits: impl IntoIterator<Item = Option<f64>>) -> Self {
         self.limits = limits.into_iter().collect();
         self
     }
 
-    /// Without those that have more GPUs than there are.
+    /// Sets the maximum number of GPUs of a candidate.
     #[must_use]
-    pub fn with_most_gpus(mut self, gpus: usize) -> Self {
-        self.most_gpus = gpus;
+    pub fn with_max_gpus(mut self, gpus: usize) -> Self {
+        self.max_gpus = gpus;
         self
     }
 
@@ -59,11 +61,12 @@ impl Candidates {
         &self.batches
     }
 
-    /// All of them, each once, in an order that does not depend on that of the lists.
+    /// Returns all distinct configurations, sorted.
     ///
     /// # Errors
-    /// [`AccuracyError::Empty`] when a list is empty, or nothing fits on the GPUs; [`AccuracyError::BadFigure`] for zeros, for products
-    /// beyond what a `usize` holds, and for limits that are not finite or below 1.
+    /// [`AccuracyError::Empty`] if a list is empty, or if no candidate fits on the GPUs.
+    /// [`AccuracyError::BadFigure`] for zeros, for products that overflow, and for limits that are
+    /// not finite or below 1.
     pub fn configurations(&self) -> Result<Vec<Configuration>, AccuracyError> {
         let (batches, per_worker) = match &self.batches {
             Batches::Global(batches) => (batches, false),
@@ -76,7 +79,7 @@ impl Candidates {
         let mut found = Vec::new();
         for &workers in &workers {
             for &gpus_per_worker in &widths {
-                if product("GPUs", workers, gpus_per_worker)? > self.most_gpus {
+                if product("GPUs", workers, gpus_per_worker)? > self.max_gpus {
                     continue;
                 }
                 for &batch in &batches {
@@ -126,12 +129,12 @@ fn limits(list: &[Option<f64>]) -> Result<Vec<Option<f64>>, AccuracyError> {
         return Err(AccuracyError::BadFigure { name, value: limit.to_string(), expected });
     }
     let mut list = list.to_vec();
-    list.sort_by(|a, b| limit_key(*a).total_cmp(&limit_key(*b)));
+    list.sort_by(|a, b| limit_order(*a).total_cmp(&limit_order(*b)));
     list.dedup();
     if list.is_empty() { Err(AccuracyError::Empty { name: "burst limits" }) } else { Ok(list) }
 }
 
-/// None is the simplest one.
-pub(super) fn limit_key(limit: Option<f64>) -> f64 {
+/// Sort key of limits: no limit comes first, then ascending limits.
+pub(super) fn limit_order(limit: Option<f64>) -> f64 {
     limit.unwrap_or(f64::NEG_INFINITY)
 }

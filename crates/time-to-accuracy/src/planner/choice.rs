@@ -1,39 +1,39 @@
-//! The best of all estimates, for each question.
+//! Selection among estimates.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use super::{Estimate, LeftOut};
+use super::{Estimate, SkippedCandidate};
 use crate::AccuracyError;
 
-/// Which GPU hours count.
+/// Kind of GPU hours that are minimized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GpuTime {
-    /// All GPUs for the whole time, as they are paid for.
+    /// All GPUs for the whole time.
     #[default]
     Held,
-    /// What GPUs are active in, as where background jobs use the rest: only then can a burst limit pay. All that is held where it is
-    /// not known.
+    /// Time in which GPUs compute or transfer, for clusters where background jobs use the rest.
+    /// Equal to [`Held`](Self::Held) if unknown.
     Active,
 }
 
-/// What candidates take to the target. There is at least one.
+/// Estimates of candidates; at least one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimates {
     first: Estimate,
     all: Vec<Estimate>,
-    left_out: Vec<LeftOut>,
+    skipped: Vec<SkippedCandidate>,
     gpu_time: GpuTime,
 }
 
 impl Estimates {
-    pub(super) fn new(mut all: Vec<Estimate>, left_out: Vec<LeftOut>) -> Result<Self, AccuracyError> {
+    pub(super) fn new(mut all: Vec<Estimate>, skipped: Vec<SkippedCandidate>) -> Result<Self, AccuracyError> {
         let gpu_time = GpuTime::default();
         all.sort_by(|a, b| by_time(a, b, gpu_time));
-        match (all.first(), left_out.first()) {
-            (Some(first), _) => Ok(Self { first: first.clone(), all, left_out, gpu_time }),
-            (None, Some(LeftOut { configuration, reason })) => Err(AccuracyError::NoEstimate {
-                count: left_out.len(),
+        match (all.first(), skipped.first()) {
+            (Some(first), _) => Ok(Self { first: first.clone(), all, skipped, gpu_time }),
+            (None, Some(SkippedCandidate { configuration, reason })) => Err(AccuracyError::NoEstimate {
+                count: skipped.len(),
                 first: *configuration,
                 reason: reason.to_string(),
             }),
@@ -41,9 +41,9 @@ impl Estimates {
         }
     }
 
-    /// With other GPU hours counted.
+    /// Sets the kind of GPU hours that are minimized.
     #[must_use]
-    pub fn counting(mut self, gpu_time: GpuTime) -> Self {
+    pub fn with_gpu_time(mut self, gpu_time: GpuTime) -> Self {
         self.gpu_time = gpu_time;
         self.all.sort_by(|a, b| by_time(a, b, gpu_time));
         if let Some(first) = self.all.first() {
@@ -52,31 +52,32 @@ impl Estimates {
         self
     }
 
-    /// All estimates, the soonest first.
+    /// Returns all estimates, sorted by time.
     #[must_use]
     pub fn all(&self) -> &[Estimate] {
         &self.all
     }
 
-    /// The candidates without an estimate, with what is missing of each.
+    /// Returns the candidates without an estimate.
     #[must_use]
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.left_out
+    pub fn skipped(&self) -> &[SkippedCandidate] {
+        &self.skipped
     }
 
-    /// The one that reaches the target first. Of several the one with the fewest GPU hours, then GPUs, then samples a batch, then GPUs a
-    /// worker, then without a limit, then the tightest limit.
+    /// Returns the estimate with the minimum time. Ties are broken by fewer GPU hours, fewer GPUs,
+    /// a smaller batch, fewer GPUs per worker, no limit, and a lower limit, in this order.
     #[must_use]
     pub fn soonest(&self) -> &Estimate {
         &self.first
     }
 
-    /// The one with the fewest GPU hours of those that reach the target by a deadline, with the mean number of epochs. Of several the
-    /// soonest, then as for [`soonest`](Self::soonest).
+    /// Returns the estimate with the fewest GPU hours among those that reach the target by a
+    /// deadline with the mean number of epochs. Ties are broken by time, and then as by
+    /// [`soonest`](Self::soonest).
     ///
     /// # Errors
-    /// [`AccuracyError::Deadline`] when there is none, with what is soonest.
-    pub fn fewest_gpu_hours_by(&self, deadline: Duration) -> Result<&Estimate, AccuracyError> {
+    /// [`AccuracyError::Deadline`] if there is none.
+    pub fn cheapest_by(&self, deadline: Duration) -> Result<&Estimate, AccuracyError> {
         let in_time = self.all.iter().filter(|estimate| estimate.time <= deadline);
         in_time.min_by(|a, b| by_cost(a, b, self.gpu_time)).ok_or(AccuracyError::Deadline {
             deadline,
@@ -85,8 +86,8 @@ impl Estimates {
         })
     }
 
-    /// Those that nothing is better than in time or in GPU hours without being worse in the other, the soonest first: each later one has
-    /// fewer GPU hours. Of several with the same time and GPU hours, the one that the other questions answer with.
+    /// Returns the Pareto frontier of time and GPU hours, sorted by time. Ties are broken as by
+    /// [`soonest`](Self::soonest).
     #[must_use]
     pub fn frontier(&self) -> Vec<&Estimate> {
         let mut frontier: Vec<&Estimate> = Vec::new();
@@ -109,7 +110,7 @@ fn cost(estimate: &Estimate, gpu_time: GpuTime) -> f64 {
 
 fn by_time(a: &Estimate, b: &Estimate, gpu_time: GpuTime) -> Ordering {
     let by_cost = || cost(a, gpu_time).total_cmp(&cost(b, gpu_time));
-    a.time.cmp(&b.time).then_with(by_cost).then_with(|| a.simplest(b))
+    a.time.cmp(&b.time).then_with(by_cost).then_with(|| a.compare_simplicity(b))
 }
 
 fn by_cost(a: &Estimate, b: &Estimate, gpu_time: GpuTime) -> Ordering {

@@ -1,31 +1,30 @@
-//! Time and GPU hours of one candidate.
+//! Time and GPU hours of a candidate.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::time::Duration;
 
-use super::candidates::limit_key;
+use super::candidates::limit_order;
 use crate::{Configuration, Epochs, StepTime};
 
-/// What a configuration takes to the target, with the figures that this comes from.
+/// Estimated time and GPU hours to the target, with the figures that they are computed from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// What is estimated.
+    /// Configuration.
     pub configuration: Configuration,
-    /// What an iteration takes.
+    /// Time of an iteration.
     pub step: StepTime,
-    /// Samples of an epoch over those of a batch. Not rounded: an epoch's last batch counts as far as it is filled, so that the same
-    /// times of epochs come out that were measured.
+    /// Samples of an epoch divided by those of a batch, not rounded.
     pub iterations_per_epoch: f64,
-    /// Epochs to the target, with their spread.
+    /// Number of epochs to the target.
     pub epochs: Epochs,
-    /// The time to the target, with the mean number of epochs.
+    /// Time to the target with the mean number of epochs.
     pub time: Duration,
-    /// The same with the fewest and the most epochs of a run, where they are known.
+    /// Times with the minimum and the maximum number of epochs of a run, if known.
     pub time_range: Option<(Duration, Duration)>,
-    /// That time on all GPUs, whatever they do.
+    /// Time to the target times the number of GPUs.
     pub gpu_hours: f64,
-    /// What of it GPUs compute or transfer, where that is known. The rest is there for background jobs.
+    /// Part of the GPU hours in which GPUs compute or transfer, if known.
     pub active_gpu_hours: Option<f64>,
 }
 
@@ -47,30 +46,29 @@ impl Estimate {
         }
     }
 
-    /// The time to the target, in hours.
+    /// Returns the time to the target in hours.
     #[must_use]
     pub fn hours(&self) -> f64 {
         self.time.as_secs_f64() / 3600.0
     }
 
-    /// Which of two of the same time and cost comes first: that of fewer GPUs, smaller batch, smaller workers, and no
-    /// limit, or a tighter one.
-    pub(super) fn simplest(&self, other: &Self) -> Ordering {
+    /// Orders by number of GPUs, batch, GPUs per worker and limit.
+    pub(super) fn compare_simplicity(&self, other: &Self) -> Ordering {
         let key = |c: &Configuration| (c.gpus(), c.batch, c.gpus_per_worker);
         let (own, others) = (&self.configuration, &other.configuration);
-        let by_limit = || limit_key(own.limit).total_cmp(&limit_key(others.limit));
+        let by_limit = || limit_order(own.limit).total_cmp(&limit_order(others.limit));
         key(own).cmp(&key(others)).then_with(by_limit)
     }
 }
 
-/// More than six hundred thousand million years count as that many.
+/// Converts to a duration, saturating.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// So many hours as text with their unit: where they are few, in seconds.
+/// Formats hours with their unit; below 0.01 hours in seconds.
 #[must_use]
-pub fn in_hours(hours: f64) -> String {
+pub fn format_hours(hours: f64) -> String {
     if hours < 0.01 { format!("{:.2} s", hours * 3600.0) } else { format!("{hours:.3} h") }
 }
 
@@ -81,8 +79,8 @@ impl fmt::Display for Estimate {
             f,
             "{}: {}, {} of GPU time ({:.2} ms an iteration x {:.1} iterations an epoch x {:.2} epochs",
             self.configuration,
-            in_hours(self.hours()),
-            in_hours(self.gpu_hours),
+            format_hours(self.hours()),
+            format_hours(self.gpu_hours),
             iteration_ms,
             self.iterations_per_epoch,
             self.epochs.mean
@@ -92,7 +90,7 @@ impl fmt::Display for Estimate {
         }
         f.write_str(")")?;
         if let Some(hours) = self.active_gpu_hours {
-            write!(f, ", {} of it active", in_hours(hours))?;
+            write!(f, ", {} of it active", format_hours(hours))?;
         }
         if let Some(amplification) = self.step.amplification {
             write!(f, ", amplification {amplification:.2}")?;

@@ -1,4 +1,4 @@
-//! Documents of curves: what is read and written, and what is refused where.
+//! Documents of curves: round trips and errors.
 
 use proptest::prelude::*;
 use time_to_accuracy::{AccuracyError, EpochCurve, Origin};
@@ -31,12 +31,13 @@ const GOLDEN: &str = r#"{
 "#;
 
 #[test]
-fn a_document_is_read_and_written_to_the_byte() -> Result<(), AccuracyError> {
+fn documents_round_trip_byte_for_byte() -> Result<(), AccuracyError> {
     let curve = EpochCurve::from_json(GOLDEN)?;
     assert_eq!(curve.to_json(), GOLDEN);
     assert_eq!((curve.range(), curve.document().origin), ((16, 64), Origin::Measured));
     assert_eq!(curve.document().origin.to_string(), "measured");
-    // Where one end has no spread, what is between has none; a run that missed the target shows up on the way.
+    // Between points, the range is known only if both ends have one, and missed runs are taken from
+    // both ends.
     let between = curve.epochs(32)?;
     assert_eq!((between.mean, between.range, between.missed), (6.25, None, 1));
     assert_eq!(curve.epochs(16)?.range, Some((4.0, 5.0)));
@@ -44,7 +45,7 @@ fn a_document_is_read_and_written_to_the_byte() -> Result<(), AccuracyError> {
 }
 
 #[test]
-fn what_breaks_the_format_is_refused_where_it_stands() {
+fn format_errors_name_the_position() {
     let cases = [
         (
             "epoch-curve/v1",
@@ -117,7 +118,7 @@ fn what_breaks_the_format_is_refused_where_it_stands() {
 }
 
 #[test]
-fn figures_that_json_cannot_have_are_refused_too() -> Result<(), AccuracyError> {
+fn non_finite_figures_are_rejected() -> Result<(), AccuracyError> {
     let document = EpochCurve::from_json(GOLDEN)?.document().clone();
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0] {
         let mut document = document.clone();
@@ -140,7 +141,7 @@ fn figures_that_json_cannot_have_are_refused_too() -> Result<(), AccuracyError> 
 }
 
 #[test]
-fn built_in_curves_say_where_they_come_from() -> Result<(), AccuracyError> {
+fn built_in_curves_name_their_sources() -> Result<(), AccuracyError> {
     for name in EpochCurve::names() {
         let curve = EpochCurve::named(name)?;
         let document = curve.document();
@@ -158,8 +159,8 @@ fn built_in_curves_say_where_they_come_from() -> Result<(), AccuracyError> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again(curve in curves()) {
-        // Of more digits the JSON reader may get the last one wrong.
+    fn random_documents_round_trip(curve in curves()) {
+        // The JSON reader may round the last of more digits differently.
         let mut document = curve.document().clone();
         for point in &mut document.points {
             let all = [Some(&mut point.epochs), point.epochs_min.as_mut(), point.epochs_max.as_mut()];
@@ -172,7 +173,9 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(at in 0..GOLDEN.len(), length in 0..40_usize, with in "[0-9eE.,:{}\"\\[\\]-]{0,5}") {
+    fn arbitrary_text_never_panics(
+        at in 0..GOLDEN.len(), length in 0..40_usize, with in "[0-9eE.,:{}\"\\[\\]-]{0,5}"
+    ) {
         let end = (at + length).min(GOLDEN.len());
         let text = format!("{}{with}{}", &GOLDEN[..at], &GOLDEN[end..]);
         if let Ok(curve) = EpochCurve::from_json(&text) {

@@ -1,4 +1,4 @@
-//! What is between the points of a curve.
+//! Interpolation between the points of a curve.
 
 use proptest::prelude::*;
 use time_to_accuracy::{AccuracyError, EpochCurve, Interpolation};
@@ -6,7 +6,7 @@ use time_to_accuracy::{AccuracyError, EpochCurve, Interpolation};
 use crate::random::{curve, curves};
 
 #[test]
-fn halfway_is_halfway_on_the_axis() -> Result<(), AccuracyError> {
+fn interpolation_is_linear_on_its_axis() -> Result<(), AccuracyError> {
     let curve = curve(1000, &[(1024, 2.0, 0.0, 0.0), (4096, 6.0, 1.0, 0.5)]);
     let between = curve.epochs(2048)?;
     let (fewest, most) = between.range.expect("both ends have a spread");
@@ -19,14 +19,14 @@ fn halfway_is_halfway_on_the_axis() -> Result<(), AccuracyError> {
 }
 
 #[test]
-fn batches_beyond_what_a_float_tells_apart_are_no_nan() -> Result<(), AccuracyError> {
+fn batches_that_are_equal_as_floats_give_no_nan() -> Result<(), AccuracyError> {
     let curve = curve(1000, &[(usize::MAX - 2, 2.0, 0.0, 0.0), (usize::MAX, 6.0, 0.0, 0.0)]);
     assert_eq!(curve.epochs(usize::MAX - 1)?.mean, 2.0);
     Ok(())
 }
 
 #[test]
-fn a_batch_outside_is_an_error_that_names_the_range() -> Result<(), AccuracyError> {
+fn batches_outside_are_errors_with_the_range() -> Result<(), AccuracyError> {
     let curve = EpochCurve::named("gnmt")?;
     for batch in [0, 1, 2047, 16_385, usize::MAX] {
         let message = curve.epochs(batch).expect_err("outside").to_string();
@@ -39,9 +39,9 @@ fn a_batch_outside_is_an_error_that_names_the_range() -> Result<(), AccuracyErro
 }
 
 #[test]
-fn points_that_are_left_out_show_what_the_documentation_says() -> Result<(), AccuracyError> {
+fn leave_one_out_errors_are_as_documented() -> Result<(), AccuracyError> {
     let within = |name: &str, way, low: f64, high: f64| -> Result<(), AccuracyError> {
-        let errors = EpochCurve::named(name)?.left_out(way);
+        let errors = EpochCurve::named(name)?.leave_one_out_errors(way);
         let is_within = |&(batch, error): &(usize, f64)| batch == 4096 || (low..=high).contains(&error);
         assert!(errors.iter().all(is_within), "{name}: {errors:.3?}");
         Ok(())
@@ -55,7 +55,7 @@ fn points_that_are_left_out_show_what_the_documentation_says() -> Result<(), Acc
 
 proptest! {
     #[test]
-    fn points_are_exact_and_what_is_between_is_monotone(curve in curves(), on_batch: bool) {
+    fn points_are_exact_and_interpolation_is_monotone(curve in curves(), on_batch: bool) {
         let way = if on_batch { Interpolation::Batch } else { Interpolation::LogBatch };
         let curve = curve.with_interpolation(way);
         for point in curve.points() {
@@ -68,7 +68,8 @@ proptest! {
             let mut before = pair[0].epochs;
             for batch in pair[0].batch..=pair[1].batch {
                 let epochs = curve.epochs(batch).expect("inside");
-                prop_assert!(if rises { before <= epochs.mean } else { before >= epochs.mean }, "at {}", batch);
+                let is_monotone = if rises { before <= epochs.mean } else { before >= epochs.mean };
+                prop_assert!(is_monotone, "at {}", batch);
                 let (fewest, most) = epochs.range.expect("both ends have a spread");
                 prop_assert!(fewest <= epochs.mean * (1.0 + 1e-12) && epochs.mean <= most * (1.0 + 1e-12));
                 before = epochs.mean;
@@ -77,11 +78,12 @@ proptest! {
     }
 
     #[test]
-    fn where_a_curve_rises_the_logarithm_never_has_fewer_epochs(curve in curves()) {
+    fn log_interpolation_is_conservative_on_rising_curves(curve in curves()) {
         let on_batch = curve.clone().with_interpolation(Interpolation::Batch);
         for pair in curve.points().windows(2).filter(|pair| pair[0].epochs <= pair[1].epochs) {
             for batch in pair[0].batch..=pair[1].batch {
-                let [log, linear] = [&curve, &on_batch].map(|curve| curve.epochs(batch).expect("inside").mean);
+                let mean = |curve: &EpochCurve| curve.epochs(batch).expect("inside").mean;
+                let (log, linear) = (mean(&curve), mean(&on_batch));
                 prop_assert!(log >= linear * (1.0 - 1e-12));
             }
         }

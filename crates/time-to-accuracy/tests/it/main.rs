@@ -1,4 +1,4 @@
-//! The public face of the crate.
+//! Tests of the public interface.
 
 #![expect(clippy::float_cmp, reason = "points of a curve are exact")]
 

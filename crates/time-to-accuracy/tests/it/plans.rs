@@ -1,17 +1,18 @@
-//! The planner against all candidates, one by one.
+//! Estimates compared with enumeration of all candidates.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use time_to_accuracy::{
     AccuracyError, Batches, Candidates, Configuration, EpochCurve, EpochTime, Estimate, Estimates, GpuTime,
-    MeasuredEpochs, Reason, StepTime, estimate, scaling_efficiency,
+    MeasuredEpochs, SkipReason, StepTime, estimate, scaling_efficiency,
 };
 
 use crate::random::{curve, curves};
 
-/// A made-up job: compute shrinks with GPUs, gradients grow with workers, tighter limits are slower and use less. Few different times,
-/// so that there are ties.
+/// Returns the iteration times of an invented job: computation shrinks with the GPUs, communication
+/// grows with the workers, and lower limits are slower and use less GPU time. There are few
+/// distinct times, so that ties occur.
 fn steps(configuration: &Configuration) -> Option<StepTime> {
     let Configuration { workers, gpus_per_worker, batch, limit } = *configuration;
     if (workers + gpus_per_worker + batch) % 7 == 0 {
@@ -24,8 +25,8 @@ fn steps(configuration: &Configuration) -> Option<StepTime> {
     Some(StepTime { iteration, active_gpu_time, amplification: limit })
 }
 
-/// Seconds and GPU hours, as the documentation says.
-fn slowly(curve: &EpochCurve, configuration: &Configuration, gpu_time: GpuTime) -> Option<(f64, f64)> {
+/// Computes seconds and GPU hours of a candidate directly from the documentation.
+fn reference(curve: &EpochCurve, configuration: &Configuration, gpu_time: GpuTime) -> Option<(f64, f64)> {
     let step = steps(configuration)?;
     let points = curve.points();
     let after = points.iter().position(|point| point.batch >= configuration.batch)?;
@@ -55,10 +56,10 @@ fn near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-6 * a.max(b) + 2e-9
 }
 
-/// Workers, GPUs a worker, samples a worker, limits.
+/// Workers, GPUs per worker, samples per worker, limits.
 type Lists = (Vec<usize>, Vec<usize>, Vec<usize>, Vec<Option<f64>>);
 
-/// Lists of candidates, some of them repeated.
+/// Generates lists of candidates, with repetitions.
 fn candidates() -> impl Strategy<Value = Lists> {
     let limits = prop::sample::select(vec![None, Some(1.0), Some(1.5), Some(4.0)]);
     (
@@ -88,13 +89,19 @@ fn all((workers, widths, batches, limits): &Lists) -> Vec<Configuration> {
 
 proptest! {
     #[test]
-    fn it_equals_all_candidates_one_by_one(curve in curves(), lists in candidates(), hours in 0.0..1.0_f64, active: bool) {
+    fn estimates_equal_enumeration(
+        curve in curves(), lists in candidates(), hours in 0.0..1.0_f64, active: bool
+    ) {
         let gpu_time = if active { GpuTime::Active } else { GpuTime::Held };
         let (workers, widths, batches, limits) = lists.clone();
-        let candidates = Candidates::new(workers, Batches::PerWorker(batches)).with_gpus_per_worker(widths).with_limits(limits);
-        let slow: Vec<(f64, f64)> = all(&lists).iter().filter_map(|of| slowly(&curve, of, gpu_time)).collect();
+        let candidates = Candidates::new(workers, Batches::PerWorker(batches))
+            .with_gpus_per_worker(widths)
+            .with_limits(limits);
+        let all = all(&lists);
+        let slow: Vec<(f64, f64)> =
+            all.iter().filter_map(|of| reference(&curve, of, gpu_time)).collect();
         let estimates = match estimate(&curve, &steps, &candidates) {
-            Ok(estimates) => estimates.counting(gpu_time),
+            Ok(estimates) => estimates.with_gpu_time(gpu_time),
             Err(AccuracyError::NoEstimate { .. }) => {
                 prop_assert!(slow.is_empty());
                 return Ok(());
@@ -102,9 +109,10 @@ proptest! {
             Err(error) => panic!("{error}"),
         };
         for one in estimates.all() {
-            let (seconds, gpu_hours) = slowly(&curve, &one.configuration, gpu_time).expect("possible");
+            let (seconds, gpu_hours) = reference(&curve, &one.configuration, gpu_time).expect("possible");
             let found = figures(one, gpu_time);
-            prop_assert!(near(found.0, seconds) && near(found.1, gpu_hours), "{one}: {seconds} s, {gpu_hours} GPU h");
+            prop_assert!(near(found.0, seconds) && near(found.1, gpu_hours), "{one}: {seconds} s, \
+                {gpu_hours} GPU h");
         }
 
         let soonest = slow.iter().map(|of| of.0).fold(f64::INFINITY, f64::min);
@@ -113,20 +121,23 @@ proptest! {
         let slowest = slow.iter().map(|of| of.0).fold(0.0, f64::max);
         let deadline = soonest * 0.9 + (slowest * 1.1 - soonest * 0.9) * hours;
         let in_time = slow.iter().filter(|of| of.0 <= deadline).map(|of| of.1).fold(f64::INFINITY, f64::min);
-        // Within rounding of a candidate either answer is right.
+        // Near the time of a candidate both answers are valid.
         let is_clear = slow.iter().all(|of| !near(of.0, deadline));
-        match estimates.fewest_gpu_hours_by(Duration::from_secs_f64(deadline)) {
+        match estimates.cheapest_by(Duration::from_secs_f64(deadline)) {
             _ if !is_clear => {}
             Ok(cheap) => prop_assert!(near(figures(cheap, gpu_time).1, in_time)),
             Err(AccuracyError::Deadline { .. }) => prop_assert!(in_time.is_infinite()),
             Err(error) => panic!("{error}"),
         }
 
-        // Nothing beats a point of the frontier, and each candidate is beaten or equalled by one.
+        // No candidate dominates a point of the frontier, and each candidate is dominated by or
+        // equal to one.
         let frontier = estimates.frontier();
         for one in &frontier {
             let (time, cost) = figures(one, gpu_time);
-            let beats = |of: &&(f64, f64)| of.0 < time && of.1 < cost && !near(of.0, time) && !near(of.1, cost);
+            let beats = |of: &&(f64, f64)| {
+                of.0 < time && of.1 < cost && !near(of.0, time) && !near(of.1, cost)
+            };
             prop_assert_eq!(slow.iter().find(beats), None);
         }
         for (time, cost) in &slow {
@@ -143,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_lists_makes_no_difference(curve in curves(), lists in candidates(), by in 1..5_usize) {
+    fn estimates_do_not_depend_on_list_order(curve in curves(), lists in candidates(), by in 1..5_usize) {
         let (mut workers, mut widths, mut batches, mut limits) = lists;
         let make = |workers: &[usize], widths: &[usize], batches: &[usize], limits: &[Option<f64>]| {
             Candidates::new(workers.iter().copied(), Batches::PerWorker(batches.to_vec()))
@@ -162,7 +173,9 @@ proptest! {
     }
 
     #[test]
-    fn more_candidates_are_never_slower(curve in curves(), lists in candidates(), more in 1..20_usize) {
+    fn more_candidates_never_increase_the_time(
+        curve in curves(), lists in candidates(), more in 1..20_usize
+    ) {
         let (workers, _, batches, _) = lists;
         let soonest = |workers: Vec<usize>| {
             let candidates = Candidates::new(workers, Batches::PerWorker(batches.clone()));
@@ -175,30 +188,30 @@ proptest! {
 
 fn tied() -> Estimates {
     let curve = curve(64, &[(16, 1.0, 0.0, 0.0), (64, 4.0, 0.0, 0.0)]);
-    // Time and GPU hours are the same for both batches, all numbers of workers and all limits.
+    // Time and GPU hours are equal for both batches, all numbers of workers and all limits.
     let steps = |c: &Configuration| Some(StepTime::new(Duration::from_secs(16) / c.gpus() as u32));
     let candidates = Candidates::new([4, 2, 2], Batches::Global(vec![64, 16]))
         .with_gpus_per_worker([2, 1])
         .with_limits([None, Some(2.0), Some(1.5)])
-        .with_most_gpus(4);
+        .with_max_gpus(4);
     estimate(&curve, &steps, &candidates).expect("estimates")
 }
 
 #[test]
-fn ties_go_to_fewer_gpus_then_smaller_batches_then_smaller_workers_then_no_limit_then_tighter_ones() {
+fn ties_are_broken_by_gpus_batch_workers_and_limit() {
     let estimates = tied();
     let of = |workers, gpus_per_worker, limit| Configuration { workers, gpus_per_worker, batch: 16, limit };
     assert_eq!(estimates.all().len(), 3 * 2 * 3);
     assert_eq!(estimates.soonest().configuration, of(4, 1, None));
     let order: Vec<Configuration> = estimates.all().iter().take(4).map(|one| one.configuration).collect();
     assert_eq!(order, [of(4, 1, None), of(4, 1, Some(1.5)), of(4, 1, Some(2.0)), of(2, 2, None)]);
-    let cheap = estimates.fewest_gpu_hours_by(Duration::from_secs(3600)).expect("in time");
+    let cheap = estimates.cheapest_by(Duration::from_secs(3600)).expect("in time");
     assert_eq!(cheap, estimates.soonest(), "of the same GPU hours the soonest");
     assert_eq!(estimates.frontier(), [estimates.soonest()]);
 }
 
 #[test]
-fn a_burst_limit_pays_only_where_active_time_counts() {
+fn burst_limits_are_chosen_only_for_active_gpu_time() {
     let curve = curve(64, &[(16, 1.0, 0.0, 0.0)]);
     let ms = Duration::from_millis;
     let steps = |c: &Configuration| {
@@ -208,23 +221,22 @@ fn a_burst_limit_pays_only_where_active_time_counts() {
     let candidates = Candidates::new([4], Batches::Global(vec![16])).with_limits([None, Some(1.5)]);
     let estimates = estimate(&curve, &steps, &candidates).expect("estimates");
     let deadline = Duration::from_secs(1);
-    let limit =
-        |estimates: &Estimates| estimates.fewest_gpu_hours_by(deadline).expect("in time").configuration.limit;
+    let limit = |estimates: &Estimates| estimates.cheapest_by(deadline).expect("in time").configuration.limit;
     assert_eq!((estimates.frontier().len(), limit(&estimates)), (1, None));
-    let estimates = estimates.counting(GpuTime::Active);
+    let estimates = estimates.with_gpu_time(GpuTime::Active);
     assert_eq!((estimates.frontier().len(), limit(&estimates)), (2, Some(1.5)));
 }
 
 #[test]
-fn what_cannot_be_estimated_is_listed_and_what_was_asked_for_outside_is_an_error() {
+fn skipped_candidates_are_listed_and_global_batches_outside_are_errors() {
     let curve = curve(1000, &[(32, 1.0, 0.0, 0.0), (256, 4.0, 0.0, 0.0)]);
     let steps = |c: &Configuration| (c.workers != 2).then(|| StepTime::new(Duration::from_millis(10)));
     let per_worker = Candidates::new([1, 2, 4, 16], Batches::PerWorker(vec![32]));
     let estimates = estimate(&curve, &steps, &per_worker).expect("two");
-    let left_out: Vec<(usize, Reason)> =
-        estimates.left_out().iter().map(|of| (of.configuration.workers, of.reason)).collect();
-    let outside = Reason::OutsideCurve { smallest: 32, largest: 256 };
-    assert_eq!(left_out, [(2, Reason::NoStepTime), (16, outside)]);
+    let left_out: Vec<(usize, SkipReason)> =
+        estimates.skipped().iter().map(|of| (of.configuration.workers, of.reason)).collect();
+    let outside = SkipReason::OutsideCurve { smallest: 32, largest: 256 };
+    assert_eq!(left_out, [(2, SkipReason::UnknownStepTime), (16, outside)]);
 
     let message =
         |candidates: &Candidates| estimate(&curve, &steps, candidates).expect_err("an error").to_string();
@@ -232,12 +244,13 @@ fn what_cannot_be_estimated_is_listed_and_what_was_asked_for_outside_is_an_error
     assert!(message(&global(1, 512)).contains("covers global batches of 32 to 256 samples, not 512"));
     assert_eq!(
         message(&global(2, 64)),
-        "none of the 1 candidates has an estimate; the first one, 2 x 1 GPUs at batch 64: how long an iteration takes is not known"
+        "none of the 1 candidates has an estimate; the first one, 2 x 1 GPUs at batch 64: how long an \
+         iteration takes is not known"
     );
     assert!(message(&global(65, 64)).contains("some workers would have no sample"));
     assert_eq!(message(&global(0, 64)), "one of the workers is 0, expected at least 1");
     assert!(message(&Candidates::new([], Batches::Global(vec![64]))).contains("workers is empty"));
-    assert!(message(&global(4, 64).with_most_gpus(3)).contains("that fit on the GPUs is empty"));
+    assert!(message(&global(4, 64).with_max_gpus(3)).contains("that fit on the GPUs is empty"));
     assert!(message(&global(4, 64).with_limits([Some(f64::NAN)])).contains("an amplification limit is NaN"));
     assert!(message(&global(4, 64).with_gpus_per_worker([usize::MAX])).contains("machine word"));
 
@@ -251,14 +264,14 @@ fn what_cannot_be_estimated_is_listed_and_what_was_asked_for_outside_is_an_error
     let late = |_: &Configuration| Some(StepTime::new(Duration::MAX));
     let estimates = estimate(&curve, &late, &global(1, 64)).expect("late, but no panic");
     assert_eq!(estimates.soonest().time, Duration::MAX);
-    let message = estimates.fewest_gpu_hours_by(Duration::from_secs(3600)).expect_err("late").to_string();
+    let message = estimates.cheapest_by(Duration::from_secs(3600)).expect_err("late").to_string();
     assert!(
         message.starts_with("nothing reaches the target within 1.000 h: the soonest, 1 x 1 GPUs at batch 64")
     );
 }
 
 #[test]
-fn an_estimate_prints_what_it_comes_from() {
+fn an_estimate_prints_its_factors() {
     let curve = curve(1000, &[(50, 4.0, 0.25, 0.5)]);
     let ms = Duration::from_millis;
     let steps = |_: &Configuration| {
@@ -268,21 +281,22 @@ fn an_estimate_prints_what_it_comes_from() {
     let estimates = estimate(&curve, &steps, &candidates).expect("an estimate");
     assert_eq!(
         estimates.soonest().to_string(),
-        "4 x 1 GPUs at batch 50 and amplification 1.5 at most: 0.020 h, 0.080 h of GPU time (900.00 ms an iteration x 20.0 iterations an epoch \
+        "4 x 1 GPUs at batch 50 and amplification 1.5 at most: 0.020 h, 0.080 h of GPU time (900.00 ms an \
+         iteration x 20.0 iterations an epoch \
          x 4.00 epochs, 3.20 to 6.00), 0.040 h of it active, amplification 1.25"
     );
     assert_eq!(estimates.soonest().time_range, Some((ms(57_600), ms(108_000))));
 }
 
 #[test]
-fn measured_epochs_come_out_as_they_went_in() -> Result<(), AccuracyError> {
+fn measured_epoch_times_are_reproduced() -> Result<(), AccuracyError> {
     let row = |gpus, batch, s| EpochTime { gpus, batch, epoch: Duration::from_secs_f64(s) };
     let measured = MeasuredEpochs::new(1_000_003, [row(8, 512, 40.5), row(2, 128, 100.25)])?;
     let curve = curve(1_000_003, &[(128, 1.0, 0.0, 0.0), (512, 2.0, 0.0, 0.0)]);
     let estimates = estimate(&curve, &measured, &Candidates::new([2, 8], Batches::Global(vec![128, 512])))?;
     let times: Vec<f64> = estimates.all().iter().map(|one| one.time.as_secs_f64()).collect();
     assert!(times.len() == 2 && near(times[0], 81.0) && near(times[1], 100.25), "{times:?}");
-    assert_eq!(estimates.left_out().len(), 2, "what nobody measured is not guessed");
+    assert_eq!(estimates.skipped().len(), 2, "what nobody measured is not guessed");
 
     let on = Configuration::data_parallel;
     let efficiency = scaling_efficiency(&measured, &on(2, 128), &on(8, 512)).expect("measured");

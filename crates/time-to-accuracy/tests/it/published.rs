@@ -1,4 +1,4 @@
-//! Published runs, where they are at hand: `shared/data/convergence` beside the workspace.
+//! Published runs, read from `shared/data/convergence` beside the workspace if it exists.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use time_to_accuracy::{
 
 type Row = std::collections::HashMap<String, String>;
 
-/// The rows of a table; without it a line that says that it was skipped.
+/// Returns the rows of a table, or prints a line and returns `None` if the file does not exist.
 fn rows(name: &str) -> Result<Option<Vec<Row>>, Box<dyn Error>> {
     let path: PathBuf =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/convergence").join(name);
@@ -57,7 +57,7 @@ fn curve(mut points: Vec<EpochPoint>, samples_per_epoch: u64) -> EpochCurve {
 }
 
 #[test]
-fn the_built_in_curve_of_gnmt_is_that_of_the_runs() -> Result<(), Box<dyn Error>> {
+fn built_in_gnmt_curve_equals_published_runs() -> Result<(), Box<dyn Error>> {
     let Some(rows) = rows("mlperf_epochs_by_batch.csv")? else { return Ok(()) };
     let systems = [
         ("0.6", "dgx1_ngc19.05_pytorch"),
@@ -80,7 +80,7 @@ fn the_built_in_curve_of_gnmt_is_that_of_the_runs() -> Result<(), Box<dyn Error>
 }
 
 #[test]
-fn the_built_in_curve_of_resnet_50_is_that_of_the_reference_points() -> Result<(), Box<dyn Error>> {
+fn built_in_resnet_50_curve_equals_reference_points() -> Result<(), Box<dyn Error>> {
     let Some(rows) = rows("mlperf_rcp_epochs.csv")? else { return Ok(()) };
     let is_of = |row: &&Row| row["benchmark"] == "resnet" && row["last_round"] == "training 4.0.0";
     let columns = ["mean", "min", "max", "runs"];
@@ -95,7 +95,7 @@ fn the_built_in_curve_of_resnet_50_is_that_of_the_reference_points() -> Result<(
 }
 
 #[test]
-fn scaling_efficiencies_on_v100s_come_out_of_times_of_epochs() -> Result<(), Box<dyn Error>> {
+fn scaling_efficiencies_follow_from_published_epoch_times() -> Result<(), Box<dyn Error>> {
     let Some(rows) = rows("mlperf_epochs_by_batch.csv")? else { return Ok(()) };
     let series = |benchmark: &str, round: &str, samples: u64| -> Result<MeasuredEpochs, Box<dyn Error>> {
         let is_of = |row: &&Row| {

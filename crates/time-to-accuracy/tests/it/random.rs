@@ -1,9 +1,10 @@
-//! Curves that nobody measured, for laws.
+//! Random curves.
 
 use proptest::prelude::*;
 use time_to_accuracy::{CurveSchema, EpochCurve, EpochCurveDocument, EpochPoint, Origin};
 
-/// A curve through points of a batch, a mean, and how far the fewest and most epochs are from it.
+/// Returns a curve with the given points: batch, mean, and relative distances of the minimum and
+/// maximum.
 pub(crate) fn curve(samples_per_epoch: u64, points: &[(usize, f64, f64, f64)]) -> EpochCurve {
     let point = |&(batch, epochs, below, above): &(usize, f64, f64, f64)| EpochPoint {
         batch,
@@ -28,7 +29,7 @@ pub(crate) fn curve(samples_per_epoch: u64, points: &[(usize, f64, f64, f64)]) -
     EpochCurve::new(document).expect("a valid curve")
 }
 
-/// Curves of up to 6 points, of batches up to some thousands.
+/// Generates curves of up to 6 points with batches up to a few thousand.
 pub(crate) fn curves() -> impl Strategy<Value = EpochCurve> {
     let point = (1..1000_usize, 0.1..100.0_f64, 0.0..0.5_f64, 0.0..0.5_f64);
     (1..100_000_u64, prop::collection::vec(point, 1..6)).prop_map(|(samples, mut points)| {

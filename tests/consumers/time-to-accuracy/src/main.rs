@@ -10,7 +10,7 @@ fn main() -> Result<(), AccuracyError> {
     let estimates = estimate(&EpochCurve::named("resnet-50")?, &steps, &candidates)?;
     println!("{}", estimates.soonest());
     assert_eq!(estimates.soonest().configuration.workers, 512);
-    let cheap = estimates.fewest_gpu_hours_by(Duration::from_secs(24 * 3600))?;
+    let cheap = estimates.cheapest_by(Duration::from_secs(24 * 3600))?;
     assert_eq!(cheap.configuration.workers, 16);
     Ok(())
 }
