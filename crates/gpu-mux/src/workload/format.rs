@@ -76,7 +76,7 @@ fn is_one_wave(waves: &NonZeroU32) -> bool {
 }
 
 impl Workload {
-    /// Reads a file of the format `deeppool/workload/v1`:
+    /// Reads a JSON document of the format `deeppool/workload/v1`:
     ///
     /// ```json
     /// {"schema": "deeppool/workload/v1", "name": "two layers",
@@ -109,7 +109,7 @@ impl Workload {
         Ok(Self { name: fields.name, foreground, background })
     }
 
-    /// Returns the file's content.
+    /// Returns the JSON document.
     #[must_use]
     pub fn to_json(&self) -> String {
         json::shown(&WorkloadFile {
