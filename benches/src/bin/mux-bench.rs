@@ -1,4 +1,4 @@
-//! Measures what a background job costs a foreground job, and what it gets, by policy.
+//! Measures a foreground and a background job on one device, by policy.
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use gpu_mux::Workload;
 
-use super::task::{BenchTask, CardOptions};
+use super::task::{BenchTask, GpuOptions};
 use super::{chart, cpu, policies, table, virtual_device};
 use crate::command::{bad_input, check_results};
 use command_line::files::read_text_as;
@@ -37,7 +37,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N")]
     ranks: Option<NonZeroUsize>,
     #[command(flatten)]
-    card: CardOptions,
+    gpu: GpuOptions,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -71,7 +71,7 @@ impl Bench {
         let printer = check_results(self.out.iter().chain(&self.svg), self.json)?;
         let task = BenchTask { policies: &policies, iterations: self.iterations.get() };
         let report = match self.device {
-            DeviceKind::Cuda => on_card(&self.workload()?, self.card, &task)?,
+            DeviceKind::Cuda => on_gpu(&self.workload()?, self.gpu, &task)?,
             DeviceKind::Virtual => {
                 virtual_device::measure(&self.workload()?, self.parameters.as_deref(), &task)?
             }
@@ -98,10 +98,10 @@ impl Bench {
             ("--workload", self.workload.is_some(), self.device != DeviceKind::Cpu),
             ("--parameters", self.parameters.is_some(), self.device == DeviceKind::Virtual),
             ("--ranks", self.ranks.is_some(), self.device == DeviceKind::Cpu),
-            ("--gate", self.card.gate, self.device == DeviceKind::Cuda),
+            ("--gate", self.gpu.gate, self.device == DeviceKind::Cuda),
             (
                 "--background-multiprocessors",
-                self.card.background_multiprocessors.is_some(),
+                self.gpu.background_multiprocessors.is_some(),
                 self.device == DeviceKind::Cuda,
             ),
         ];
@@ -122,10 +122,10 @@ impl Bench {
 }
 
 #[cfg(feature = "cuda")]
-use crate::mux::cuda::measure as on_card;
+use crate::mux::cuda::measure as on_gpu;
 
 #[cfg(not(feature = "cuda"))]
-fn on_card(_: &Workload, _: CardOptions, _: &BenchTask<'_>) -> anyhow::Result<super::MuxReport> {
+fn on_gpu(_: &Workload, _: GpuOptions, _: &BenchTask<'_>) -> anyhow::Result<super::MuxReport> {
     Err(bad_input(
         "this mux-bench was built without CUDA: build it with \
          `cargo build --release -p benches --features cuda`",

@@ -3,8 +3,8 @@ use gpu_mux::Policy;
 
 /// Options of the GPU that no policy contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Args)]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "there is no card that could do it"))]
-pub(crate) struct CardOptions {
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs have these options"))]
+pub(crate) struct GpuOptions {
     /// On a GPU, the foreground's stream holds back enqueued background work (stream memory
     /// operations)
     #[arg(long)]

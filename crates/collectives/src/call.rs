@@ -97,7 +97,7 @@ impl Call {
             // compared here.
             (Send { count, .. }, Receive { count: other_count, .. })
             | (Receive { count, .. }, Send { count: other_count, .. }) => count == other_count,
-            (mine, theirs) => mine == theirs,
+            (own, other) => own == other,
         };
         operations_agree && self.element == other.element
     }

@@ -184,7 +184,7 @@ pub enum Error {
     },
 
     /// A rank asked for a group that does not contain it.
-    #[error("rank {rank} is not in the group {ranks:?} that it asked for: only members may ask for a group")]
+    #[error("rank {rank} is not in the group {ranks:?}: only members may create or look up a group")]
     NotAMember {
         /// Rank that asked, numbered in the communicator it asked.
         rank: usize,

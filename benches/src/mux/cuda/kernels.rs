@@ -17,7 +17,7 @@ const EXCHANGE_BLOCKS: u32 = 16;
 const EXCHANGE_THREADS: u32 = 512;
 
 /// Number of rounds that take some milliseconds.
-const LOADING_ROUNDS: u32 = 20_000;
+const WARM_UP_ROUNDS: u32 = 20_000;
 
 /// The kernels of `kernels.cu`.
 ///
@@ -105,9 +105,9 @@ impl Kernels {
     }
 
     /// Computes on the whole GPU for at least `time`, and waits for it.
-    pub(super) fn load_card(&self, stream: &Stream, time: Duration) -> Result<()> {
+    pub(super) fn warm_up(&self, stream: &Stream, time: Duration) -> Result<()> {
         let begin = Instant::now();
-        let launch = Compute { blocks: self.multiprocessors, rounds: LOADING_ROUNDS, loads: 64 };
+        let launch = Compute { blocks: self.multiprocessors, rounds: WARM_UP_ROUNDS, loads: 64 };
         while begin.elapsed() < time {
             (0..8).try_for_each(|_| self.compute(stream, launch))?;
             stream.synchronize()?;

@@ -1,10 +1,10 @@
 //! Measurement on a GPU. The workload's kernels are replaced by kernels of the same duration and
 //! resource demand.
 
-mod card;
 mod chain_calibration;
 mod compile;
 mod execution;
+mod gpu_runner;
 mod kernels;
 mod launch_calibration;
 mod sharing;
@@ -21,12 +21,12 @@ use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
 use gpu_mux::{Jobs, Policy, Workload};
 
 use crate::mux::row::{Alone, Collocated, row, times};
-use crate::mux::task::{BenchTask, CardOptions};
+use crate::mux::task::{BenchTask, GpuOptions};
 use crate::mux::{MuxReport, MuxRow};
 use crate::progress;
 use crate::report_file::micros;
-use card::Card;
 use execution::Execution;
+use gpu_runner::GpuRunner;
 use kernels::{Kernels, MEMORY_BYTES};
 use launch_calibration::LaunchCalibration;
 
@@ -41,7 +41,7 @@ struct Extent {
 const WHOLE: Extent = Extent { memory_bytes: MEMORY_BYTES, load: Duration::from_millis(1500) };
 
 /// Measures the workload on the first GPU.
-pub(crate) fn measure(workload: &Workload, options: CardOptions, task: &BenchTask<'_>) -> Result<MuxReport> {
+pub(crate) fn measure(workload: &Workload, options: GpuOptions, task: &BenchTask<'_>) -> Result<MuxReport> {
     measure_on(&CudaLibrary::open()?, compile::compile, &WHOLE, workload, options, task)
 }
 
@@ -51,7 +51,7 @@ fn measure_on(
     ptx: impl FnOnce(&Capabilities) -> Result<String>,
     extent: &Extent,
     workload: &Workload,
-    options: CardOptions,
+    options: GpuOptions,
     task: &BenchTask<'_>,
 ) -> Result<MuxReport> {
     let context = Context::open(library, 0)?;
@@ -67,20 +67,20 @@ fn measure_in(
     ptx: impl FnOnce(&Capabilities) -> Result<String>,
     extent: &Extent,
     workload: &Workload,
-    options: CardOptions,
+    options: GpuOptions,
     task: &BenchTask<'_>,
 ) -> Result<MuxReport> {
     let capabilities = context.capabilities()?;
     let ptx = ptx(&capabilities)?;
     let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, extent.memory_bytes)?);
     let stream = Stream::new(context, Priority::Background)?;
-    kernels.load_card(&stream, extent.load)?;
+    kernels.warm_up(&stream, extent.load)?;
     let mut rounds = LaunchCalibration::measure(&kernels, &stream)?;
     let mut calibration = chain_calibration::calibrate(&kernels, &rounds, &stream)?;
     calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
-    let mut card = Card { context, kernels: &kernels, stream: &stream, workload, rounds, options };
-    let rows = measure_policies(&mut card, task)?;
-    calibration.kernels_off = card.rounds.time_errors();
+    let mut runner = GpuRunner { context, kernels: &kernels, stream: &stream, workload, rounds, options };
+    let rows = measure_policies(&mut runner, task)?;
+    calibration.kernels_off = runner.rounds.time_errors();
     let version = capabilities.driver_version;
     let (name, major, minor) = (context.device_name()?, version / 1000, version % 1000 / 10);
     let mut report =
@@ -91,20 +91,20 @@ fn measure_in(
 
 /// Measures each policy between two measurements of the foreground alone, because clocks and
 /// temperature change.
-fn measure_policies(card: &mut Card<'_>, task: &BenchTask<'_>) -> Result<Vec<MuxRow>> {
+fn measure_policies(runner: &mut GpuRunner<'_>, task: &BenchTask<'_>) -> Result<Vec<MuxRow>> {
     let (default, uncut) = (Policy::default(), Policy { captured_graphs: true, ..Policy::naive() });
-    let background = card.execute(uncut, Jobs::Background, task.iterations)?;
-    let background_samples_per_s = samples_per_s(card.workload, &background);
-    let mut before = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
+    let background = runner.execute(uncut, Jobs::Background, task.iterations)?;
+    let background_samples_per_s = samples_per_s(runner.workload, &background);
+    let mut before = times(&runner.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
     let mut rows = Vec::with_capacity(task.policies.len());
     let progress = progress::bar(task.policies.len());
     for (name, policy) in task.policies {
         progress.set_message(name.clone());
-        let both = card.execute(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
-        let after = times(&card.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
+        let both = runner.execute(*policy, Jobs::Both, task.iterations).with_context(|| name.clone())?;
+        let after = times(&runner.execute(default, Jobs::Foreground, task.iterations)?.iterations)?;
         let drift = Some(after.median() / before.median() - 1.0);
         let alone = Alone { foreground: before.merged(&after), drift, background_samples_per_s };
-        let measured = row(name, false, &alone, &collocated(card.workload, &both)?);
+        let measured = row(name, false, &alone, &collocated(runner.workload, &both)?);
         // Each row is printed at once, in case the command is interrupted.
         progress.suspend(|| eprintln!("{}", summary(&measured)));
         rows.push(measured);

@@ -8,7 +8,7 @@ use gpu_mux::{Policy, Workload};
 
 use super::{Extent, kernels, measure_on};
 use crate::mux::MuxReport;
-use crate::mux::task::{BenchTask, CardOptions};
+use crate::mux::task::{BenchTask, GpuOptions};
 
 const WORKLOAD: &str = r#"{"schema": "deeppool/workload/v1", "name": "a few layers",
  "foreground": {"samples": 32, "steps": [
@@ -43,10 +43,10 @@ fn measure_on_emulator(
     emulator.set(Setting::QueryNs, 5_000);
     let library = CudaLibrary::open_first_of(&[Emulator::library()?])?;
     let workload = Workload::from_json(WORKLOAD)?;
-    let card = CardOptions { gate: true, background_multiprocessors: Some(64) };
+    let options = GpuOptions { gate: true, background_multiprocessors: Some(64) };
     let task = BenchTask { policies, iterations };
     let extent = Extent { memory_bytes: 1 << 16, load: ONE_ROUND };
-    measure_on(&library, |_| Ok(ptx()), &extent, &workload, card, &task)
+    measure_on(&library, |_| Ok(ptx()), &extent, &workload, options, &task)
 }
 
 fn presets() -> Vec<(String, Policy)> {

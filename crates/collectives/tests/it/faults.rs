@@ -141,9 +141,9 @@ fn a_rank_that_leaves_is_named_in_the_error() {
         });
         assert_eq!(results[1], Ok(vec![3, 3]));
         let call = all_reduce_call(2, ReduceOp::Sum, ElementType::I64);
-        let gone = Error::RankFailed { rank: 1, how: Departure::Left, call };
+        let departed = Error::RankFailed { rank: 1, how: Departure::Left, call };
         for result in [&results[0], &results[2]] {
-            assert_eq!(*result, Err(gone.clone()));
+            assert_eq!(*result, Err(departed.clone()));
         }
     }
 }
@@ -168,12 +168,12 @@ fn a_panic_is_an_error_on_every_rank() {
                         Ok(())
                     }),
                 };
-                outcomes.lock().expect("nobody panics here").push(outcome);
+                outcomes.lock().expect("no thread panics here").push(outcome);
             });
         }));
         assert_eq!(panic.expect_err("the panic goes on").downcast_ref(), Some(&"on purpose"));
         assert!(began.elapsed() < Duration::from_secs(5));
-        let outcomes = outcomes.into_inner().expect("nobody panicked there");
+        let outcomes = outcomes.into_inner().expect("no thread panicked");
         assert_eq!(outcomes.len(), 3);
         for outcome in outcomes {
             assert!(
@@ -193,7 +193,7 @@ fn the_first_panic_propagates() {
                 std::panic::resume_unwind(Box::new("the cause"));
             }
             let outcome = ranks.barrier(&mut ());
-            std::panic::resume_unwind(Box::new(outcome.expect_err("rank 1 is gone")));
+            std::panic::resume_unwind(Box::new(outcome.expect_err("rank 1 has panicked")));
         });
     });
     assert_eq!(panic.expect_err("both panic").downcast_ref(), Some(&"the cause"));

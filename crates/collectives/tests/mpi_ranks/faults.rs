@@ -204,6 +204,6 @@ pub(crate) fn alone() {
     let ranks = start(&MpiWorld::new());
     assert_eq!((ranks.rank(), ranks.size()), (0, 1));
     let mut sum = vec![3.0_f32];
-    ranks.all_reduce(&mut sum, ReduceOp::Sum, &mut ()).expect("nobody else is needed");
+    ranks.all_reduce(&mut sum, ReduceOp::Sum, &mut ()).expect("no other rank is needed");
     assert_eq!(sum, [3.0]);
 }

@@ -16,7 +16,7 @@ fn all_reduce_is_right(group: &MpiCommunicator) {
 
 /// Returns the number of memory pages of this process.
 fn pages() -> usize {
-    let sizes = fs::read_to_string("/proc/self/statm").expect("the system says what a process has");
+    let sizes = fs::read_to_string("/proc/self/statm").expect("Linux reports the memory of a process");
     sizes.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("the second number")
 }
 

@@ -195,9 +195,10 @@ fn without_the_library() -> Result<(), Failed> {
     std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let output = Command::new(&copy).output()?;
     std::fs::remove_file(&copy)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() && said.contains("libmpi.so.4?") && said.trim_end().lines().count() == 1 {
+    let message = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && message.contains("libmpi.so.4?") && message.trim_end().lines().count() == 1
+    {
         return Ok(());
     }
-    Err(format!("not one line that names the library: {said}").into())
+    Err(format!("not one line that names the library: {message}").into())
 }

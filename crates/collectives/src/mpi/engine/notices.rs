@@ -144,9 +144,9 @@ impl Engine {
         then: Instant,
         suspects: Vec<usize>,
     ) -> Vec<usize> {
-        let gone = &self.groups[group].left;
+        let left = &self.groups[group].left;
         let heard = |member: &usize| {
-            gone.contains(member)
+            left.contains(member)
                 || self.notices.last_heard.get(&(group, *member)).is_some_and(|at| *at >= then)
         };
         let (alive, silent): (Vec<usize>, Vec<usize>) = suspects.into_iter().partition(heard);

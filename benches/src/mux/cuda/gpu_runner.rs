@@ -11,28 +11,28 @@ use super::execution::{Execution, execute};
 use super::kernels::{Compute, Kernels};
 use super::launch_calibration::LaunchCalibration;
 use super::steps::{JobSteps, PreparedStep};
-use crate::mux::task::CardOptions;
+use crate::mux::task::GpuOptions;
 
 /// Kernels are timed alone. Their outputs are read by themselves only, and no result depends on
 /// them.
 const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));
 
-pub(super) struct Card<'a> {
+pub(super) struct GpuRunner<'a> {
     pub(super) context: &'a Context,
     pub(super) kernels: &'a Arc<Kernels>,
     /// A stream without other work.
     pub(super) stream: &'a Stream,
     pub(super) workload: &'a Workload,
     pub(super) rounds: LaunchCalibration<'a>,
-    pub(super) options: CardOptions,
+    pub(super) options: GpuOptions,
 }
 
-impl Card<'_> {
+impl GpuRunner<'_> {
     /// Runs the jobs under a policy.
     pub(super) fn execute(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Execution> {
         // The options apply only to both jobs together.
-        let options = if jobs == Jobs::Both { self.options } else { CardOptions::default() };
-        let CardOptions { gate, background_multiprocessors } = options;
+        let options = if jobs == Jobs::Both { self.options } else { GpuOptions::default() };
+        let GpuOptions { gate, background_multiprocessors } = options;
         let options = DeviceOptions { gate, background_multiprocessors };
         let mut device = CudaDevice::new(self.context, policy, options)?;
         let foreground = (jobs != Jobs::Background).then(|| self.foreground(&mut device)).transpose()?;
