@@ -7,33 +7,37 @@ use collectives::{Partition, Redistribution, Traffic};
 use rustc_hash::FxHashMap;
 
 use super::layer_memory::LayerBytes;
-use super::transfer_bounds::{LeastLoad, Load};
+use super::transfer_bounds::{Load, TransferBound};
 use super::{Job, PlannerNodes};
 use crate::costs::{Costs, micros};
 
-/// By the ranks that have samples, and the ranks that they go to.
-type KnownTraffic = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, Traffic>>;
+/// Traffic of redistributions, by the ranks before and the ranks after.
+type TrafficCache = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, Traffic>>;
 
-/// The costs of a job's steps and collectives, for the planner: those that the simulator takes.
+/// The planner's cost model of a job: the times of its steps and collectives, which are also those
+/// of the simulator.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
-    /// Samples of a micro-batch.
+    /// Number of samples of a micro-batch.
     batch: usize,
     nodes: PlannerNodes<'a>,
-    /// By layer.
+    /// Memory of each node, by node.
     bytes: Vec<LayerBytes>,
-    /// Which GPU counts there are times for, beside one; `None` is all.
+    /// GPU counts with times, besides one; `None` is all counts.
     counts: Option<Vec<usize>>,
-    /// How many replicas of its ranks reduce gradients together, and how far the ranks of one are from those of the next.
+    /// Number of replicas whose gradients are reduced together, and the distance in ranks from one
+    /// replica to the next.
     replicas: (usize, usize),
-    /// What moves from some ranks to others.
-    traffic: RefCell<KnownTraffic>,
-    /// By numbers of ranks: what moving samples from the one to the other loads on some rank at least.
-    least_loads: RefCell<FxHashMap<(usize, usize), LeastLoad>>,
-    /// By numbers of ranks, of which the shorter list's are among the longer one's, and how many of these have the larger share there.
-    least_loads_among: RefCell<FxHashMap<(usize, usize, usize), Load>>,
-    /// By the number of ranks: what an all-reduce of very many bytes takes at least, microseconds.
-    least_reductions: RefCell<FxHashMap<usize, f64>>,
+    /// Cache of the traffic of redistributions.
+    traffic: RefCell<TrafficCache>,
+    /// Cache of lower bounds on the load of a redistribution, by the two numbers of ranks.
+    transfer_bounds: RefCell<FxHashMap<(usize, usize), TransferBound>>,
+    /// Cache of lower bounds on the load for a subset of ranks: by the smaller and the larger
+    /// number of ranks, and the number of chosen ranks with the larger shard.
+    subset_loads: RefCell<FxHashMap<(usize, usize, usize), Load>>,
+    /// Cache of lower bounds on the time of an all-reduce of 1 TiB in microseconds, by the number
+    /// of ranks.
+    min_reductions_us: RefCell<FxHashMap<usize, f64>>,
 }
 
 impl<'a> JobCosts<'a> {
@@ -52,18 +56,20 @@ impl<'a> JobCosts<'a> {
             counts: None,
             replicas: (1, 0),
             traffic: RefCell::default(),
-            least_loads: RefCell::default(),
-            least_loads_among: RefCell::default(),
-            least_reductions: RefCell::default(),
+            transfer_bounds: RefCell::default(),
+            subset_loads: RefCell::default(),
+            min_reductions_us: RefCell::default(),
         }
     }
 
-    /// Restricts the times to these GPU counts, and one GPU, which amplification needs: a search cannot propose others.
+    /// Restricts the times to these GPU counts, and one GPU, which amplification needs: a search
+    /// cannot propose others.
     pub(crate) fn on_counts(self, counts: Vec<usize>) -> Self {
         Self { counts: Some(counts), ..self }
     }
 
-    /// The same for one of so many replicas on so many GPUs each, whose gradients are reduced over all of them.
+    /// Returns the costs of one of `replicas` replicas on `gpus` GPUs each, whose gradients are
+    /// reduced over all replicas.
     pub(crate) fn replicated(self, gpus: usize, replicas: usize) -> Self {
         Self { replicas: (replicas, gpus), ..self }
     }
@@ -75,13 +81,13 @@ impl<'a> JobCosts<'a> {
         }
     }
 
-    fn least_load(&self, from: usize, to: usize) -> LeastLoad {
+    fn transfer_bound(&self, from: usize, to: usize) -> TransferBound {
         let (narrow, wide) = (from.min(to), from.max(to));
-        let mut known = self.least_loads.borrow_mut();
-        *known.entry((narrow, wide)).or_insert_with(|| LeastLoad::new(self.batch, narrow, wide))
+        let mut cache = self.transfer_bounds.borrow_mut();
+        *cache.entry((narrow, wide)).or_insert_with(|| TransferBound::new(self.batch, narrow, wide))
     }
 
-    fn least_send_us(&self, producer: NodeId, load: Load) -> f64 {
+    fn min_send_us(&self, producer: NodeId, load: Load) -> f64 {
         let sample_bytes = self.costs.network().layer(self.nodes.layer(producer)).output_bytes();
         micros(self.costs.link().send_lower_bound(sample_bytes * load.samples as u64, load.messages))
     }
@@ -126,14 +132,14 @@ impl CostModel for JobCosts<'_> {
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         let sample_bytes = self.costs.network().layer(self.nodes.layer(producer)).output_bytes();
         let time_us = |traffic: &Traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes));
-        let mut known = self.traffic.borrow_mut();
-        if let Some(traffic) = known.get(from).and_then(|known| known.get(to)) {
+        let mut cache = self.traffic.borrow_mut();
+        if let Some(traffic) = cache.get(from).and_then(|cache| cache.get(to)) {
             return time_us(traffic);
         }
-        // Lists of different ranks are never refused.
+        // Redistributions between lists of distinct ranks are always valid.
         let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
         let took_us = time_us(&traffic);
-        known.entry(from.to_vec()).or_default().insert(to.to_vec(), traffic);
+        cache.entry(from.to_vec()).or_default().insert(to.to_vec(), traffic);
         took_us
     }
 
@@ -154,31 +160,32 @@ impl CostModel for JobCosts<'_> {
 
 impl CostBounds for JobCosts<'_> {
     fn min_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.least_send_us(producer, self.least_load(from, to).any)
+        self.min_send_us(producer, self.transfer_bound(from, to).any)
     }
 
     fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.least_send_us(producer, self.least_load(from, to).apart)
+        self.min_send_us(producer, self.transfer_bound(from, to).apart)
     }
 
     fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
-        let mut known = self.least_loads_among.borrow_mut();
-        let of = |load: LeastLoad| load.among(self.batch, (narrow, wide), larger);
-        let load = *known.entry((narrow, wide, larger)).or_insert_with(|| of(self.least_load(wide, narrow)));
-        self.least_send_us(producer, load)
+        let mut cache = self.subset_loads.borrow_mut();
+        let of = |load: TransferBound| load.of_subset(self.batch, (narrow, wide), larger);
+        let load =
+            *cache.entry((narrow, wide, larger)).or_insert_with(|| of(self.transfer_bound(wide, narrow)));
+        self.min_send_us(producer, load)
     }
 
     fn min_marginal_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         const MANY: u64 = 1 << 40;
-        let mut known = self.least_reductions.borrow_mut();
-        let of_many_us = *known
+        let mut cache = self.min_reductions_us.borrow_mut();
+        let of_many_us = *cache
             .entry(ranks)
             .or_insert_with(|| micros(self.costs.link().all_reduce_lower_bound(ranks, MANY)));
         of_many_us * (bytes as f64 / MANY as f64)
     }
 
     fn min_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
-        // On one switch it does not matter which ranks these are.
+        // With one switch, the time does not depend on which ranks they are.
         let first: Vec<usize> = (0..ranks).collect();
         if self.costs.link().ranks_by_level().len() == 1 {
             self.all_reduce(bytes, &first)

@@ -6,8 +6,8 @@ use crate::program::{LoweredTraining, Placement};
 
 /// A plan with the programs that it is lowered to, each of which is made at most once.
 ///
-/// It is made by whoever plans, or by [`Job::lower`] from a plan that was read, and handed on to the simulator and to training.
-/// It dereferences to its [`ExecutionPlan`].
+/// The planner returns it, and [`Job::lower`] makes it from a plan that was read from a file. The
+/// simulator and training take it. It dereferences to its [`ExecutionPlan`].
 #[derive(Debug, Clone)]
 pub struct LoweredPlan<'n> {
     plan: ExecutionPlan,
@@ -19,7 +19,7 @@ impl<'n> LoweredPlan<'n> {
         Self::with_programs(plan, job.training(placement))
     }
 
-    /// A plan with programs that were made from its placement and options.
+    /// Combines a plan with the programs of its placement.
     pub(crate) fn with_programs(plan: ExecutionPlan, training: LoweredTraining<'n>) -> Self {
         Self { plan, training }
     }
@@ -30,18 +30,18 @@ impl<'n> LoweredPlan<'n> {
         &self.plan
     }
 
-    /// The plan, to be changed in what its programs do not depend on.
+    /// The plan, for changes that its programs do not depend on.
     pub(crate) fn plan_mut(&mut self) -> &mut ExecutionPlan {
         &mut self.plan
     }
 
-    /// The plan without its programs.
+    /// Returns the plan without its programs.
     #[must_use]
     pub fn into_plan(self) -> ExecutionPlan {
         self.plan
     }
 
-    /// The programs.
+    /// The programs of the plan.
     #[must_use]
     pub fn training(&self) -> &LoweredTraining<'n> {
         &self.training

@@ -1,4 +1,5 @@
-//! The training job: a network with its costs, batch and lowering, its plan as programs, and the job as a planning problem.
+//! A training job: its network, costs, batch and lowering options; its plans as programs; and the
+//! job as a planning problem.
 
 mod cost_model;
 mod layer_memory;
@@ -20,10 +21,11 @@ use crate::costs::Costs;
 use crate::plan::{ExecutionPlan, PlannedLowering};
 use crate::program::{LowerOptions, LoweredTraining, PartialBackpropagation, PartialDepth, Placement};
 
-/// A network that is trained with a global batch, how its iterations are lowered, and what they cost.
+/// A network with its costs, its global batch, and the options with which its iterations are
+/// lowered.
 ///
-/// Everything that is asked about one training job is asked of this value, so that the answers are about the same thing: plans,
-/// the programs that they become, and what those take.
+/// It is a plain value. [`planning`](crate::planning) finds plans for it, and
+/// [`simulate_plan`](crate::simulate::simulate_plan) runs them in virtual time.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
     costs: Costs<'a>,
@@ -32,63 +34,64 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// A job.
+    /// Creates a job with the given global batch.
     #[must_use]
     pub fn new(costs: Costs<'a>, batch: usize, lowering: LowerOptions) -> Self {
         Self { costs, batch, lowering }
     }
 
-    /// The job that a plan is for, with this optimiser.
+    /// Returns the job that a plan is for, trained with the given optimiser.
     ///
     /// # Errors
-    /// When the plan is of another network, as [`ExecutionPlan::placement`].
+    /// As [`ExecutionPlan::placement`], if the plan is for another network.
     pub fn of_plan(costs: Costs<'a>, plan: &ExecutionPlan, optimizer: Sgd) -> Result<Self, Error> {
         plan.placement(costs.network())?;
         Ok(Self::new(costs, plan.batch, plan.lowering.options(optimizer)))
     }
 
-    /// The costs of its layers and links.
+    /// The costs of the layers and links.
     #[must_use]
     pub fn costs(&self) -> &Costs<'a> {
         &self.costs
     }
 
-    /// Samples of the global batch.
+    /// Number of samples of the global batch.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// The same job with another global batch.
+    /// Returns this job with another global batch.
     pub(crate) fn with_batch(&self, batch: usize) -> Self {
         Self { batch, ..self.clone() }
     }
 
-    /// How an iteration is lowered.
+    /// The options with which iterations are lowered.
     #[must_use]
     pub fn lowering(&self) -> &LowerOptions {
         &self.lowering
     }
 
-    /// Lowers a plan of this job.
+    /// Combines a plan of this job with its programs, which are lowered on first use.
     ///
     /// # Errors
-    /// [`Error::Plan`] if the plan is of another network, batch or lowering, [`Error::Placement`] if its ranks or its order do not fit the
-    /// network. Errors of the lowering itself are returned where a program is asked for.
+    /// [`Error::Plan`] if the plan is for another network, batch or lowering. [`Error::Placement`]
+    /// if its ranks or its order are not valid for the network.
     pub fn lower(&self, plan: ExecutionPlan) -> Result<LoweredPlan<'a>, Error> {
         let placement = self.placement(&plan)?;
         Ok(LoweredPlan::new(self, plan, placement))
     }
 
-    /// The programs of a placement, trained as this job is.
+    /// Returns the programs of a placement with this job's batch and lowering options.
     pub(crate) fn training(&self, placement: Placement) -> LoweredTraining<'a> {
         LoweredTraining::new(self.costs.network(), placement, self.batch, self.lowering.clone())
     }
 
-    /// Where each layer runs by a plan of this job.
+    /// Returns the placement of a plan of this job.
     ///
     /// # Errors
-    /// When the plan is of another network, batch or lowering, or has more GPUs than the links connect.
+    /// [`Error::Plan`] if the plan is for another network, batch or lowering.
+    /// [`Error::Collectives`] if it has more GPUs than the links connect.
     pub fn placement(&self, plan: &ExecutionPlan) -> Result<Placement, Error> {
         if plan.batch != self.batch {
             return Err(Error::Plan(format!(
@@ -103,22 +106,23 @@ impl<'a> Job<'a> {
         plan.placement(self.costs.network())
     }
 
-    /// The same job with iterations lowered in another way.
+    /// Returns this job with other lowering options.
     pub(crate) fn with_lowering(&self, lowering: LowerOptions) -> Self {
         Self { lowering, ..self.clone() }
     }
 
-    /// The same job with its batch as a whole, all its activations kept, and nothing partial.
-    pub(crate) fn uncut(&self) -> Self {
+    /// Returns this job without micro-batches, activation checkpoints and partial backpropagation.
+    pub(crate) fn whole_batch(&self) -> Self {
         let (checkpoints, partial) = (Vec::new(), None);
         self.with_lowering(LowerOptions { micro_batches: 1, checkpoints, partial, ..self.lowering.clone() })
     }
 
-    /// The same job with partial backpropagation in so many parts, by layers or by the time that the backward steps of the whole batch take
-    /// on one GPU.
+    /// Returns this job with partial backpropagation in `parts` parts. The roles go equally deep by
+    /// the number of layers, or, with `by_time`, by the backward time of the whole batch on one
+    /// GPU.
     ///
     /// # Errors
-    /// When there are less than two parts, or the profile lacks a time.
+    /// [`Error::Setting`] for fewer than two parts. [`Error::Profile`] if the profile lacks a time.
     pub fn with_partial(&self, parts: usize, by_time: bool) -> Result<Self, Error> {
         let network = self.costs.network();
         let mut times = vec![0; network.len()];
@@ -131,10 +135,10 @@ impl<'a> Job<'a> {
         Ok(self.with_lowering(LowerOptions { partial, ..self.lowering.clone() }))
     }
 
-    /// Samples of a micro-batch.
+    /// Returns the number of samples of a micro-batch.
     ///
     /// # Errors
-    /// When micro-batches would differ in size: a plan's costs are those of one for all.
+    /// [`Error::Setting`] if micro-batches have different sizes: the planner has one cost for all.
     pub(crate) fn micro_batch(&self) -> Result<usize, Error> {
         let count = self.lowering.micro_batches;
         if count > 0 && self.batch % count == 0 {
@@ -147,7 +151,10 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// An error where something is partial, for what knows nothing of that.
+    /// Checks that backpropagation is not partial, for callers that do not support it.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] with partial backpropagation.
     pub(crate) fn check_whole(&self) -> Result<(), Error> {
         match &self.lowering.partial {
             None => Ok(()),

@@ -6,8 +6,8 @@ use layer_graph::{LayerGraph, LayerId};
 use crate::Error;
 use crate::program::Placement;
 
-/// The mapping between the layers of a network and the nodes of its planning problem: all layers but the input are nodes, in topological
-/// order.
+/// The mapping between the layers of a network and the nodes of its planning problem. All layers
+/// except the input are nodes, in topological order.
 #[derive(Debug, Clone)]
 pub struct PlannerNodes<'n> {
     network: &'n LayerGraph,
@@ -16,13 +16,13 @@ pub struct PlannerNodes<'n> {
 }
 
 impl<'n> PlannerNodes<'n> {
-    /// Returns the mapping of a network. O(layers).
+    /// Creates the mapping for a network. O(layers).
     #[must_use]
     pub fn new(network: &'n LayerGraph) -> Self {
         Self { network, layers: network.layers().skip(1).map(|(id, _)| id).collect() }
     }
 
-    /// All layers that are nodes, by node.
+    /// The layers that are nodes, by node.
     #[must_use]
     pub fn layers(&self) -> &[LayerId] {
         &self.layers
@@ -53,7 +53,8 @@ impl<'n> PlannerNodes<'n> {
     /// Returns an arrangement as a placement on ranks `0..world`.
     ///
     /// # Errors
-    /// [`Error::Placement`] if the arrangement is of another network, uses an unknown rank, or has an order that is not topological.
+    /// [`Error::Placement`] if the arrangement is for another network, uses an unknown rank, or has
+    /// an order that is not topological.
     pub fn placement(&self, world: usize, arrangement: &Arrangement) -> Result<Placement, Error> {
         let order = arrangement.order.iter().map(|&node| self.layer(NodeId(node))).collect();
         Placement::new(self.network, world, arrangement.ranks.clone())?.with_order(self.network, order)

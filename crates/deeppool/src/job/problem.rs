@@ -1,4 +1,4 @@
-//! A job as a planning problem.
+//! The planning problem of a job.
 
 use std::num::NonZeroUsize;
 
@@ -10,14 +10,16 @@ use super::{Job, JobCosts, PlannerNodes};
 use crate::Error;
 use crate::program::{ELEMENT_BYTES, LowerOptions, backward_reads, checkpoints, is_read_once};
 
-/// Elements of the metrics: the loss, and the samples that were classified right.
+/// Number of elements of the metrics: the loss and the number of correctly classified samples.
 const METRICS: u64 = 2;
 
-/// The planning problem on up to `gpus` GPUs, where each layer may run on any of the GPU counts (those above the batch
-/// or `gpus` are left out). Nodes are the layers but the input, in topological order.
+/// Returns the planning problem on up to `gpus` GPUs, where each layer may run on any of the given
+/// GPU counts. Counts above the batch or above `gpus` are ignored. The nodes are those of
+/// [`PlannerNodes`].
 ///
 /// # Errors
-/// When there is no GPU count left, or the profile lacks a time for one of them.
+/// [`Error::Setting`] if no GPU count is left. [`Error::Profile`] if the profile lacks a time for
+/// one of them.
 pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
     let network = job.costs.network();
     let most = gpus.min(job.micro_batch()?);
@@ -34,7 +36,7 @@ pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<
     problem.gradients = gradient_options(&job.lowering);
     if let Some(cut) = NonZeroUsize::new(job.lowering.micro_batches).filter(|cut| cut.get() > 1) {
         problem.micro_batches = cut;
-        problem.single_gpu_us = Some(single_gpu_us(&job.uncut())?);
+        problem.single_gpu_us = Some(single_gpu_us(&job.whole_batch())?);
     }
     let (nodes, needs_gradient) = (PlannerNodes::new(network), network.needs_gradient());
     let checkpoints = checkpoints(network, &job.lowering.checkpoints)?;
@@ -45,7 +47,7 @@ pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<
     for &id in nodes.layers() {
         let mut consumers: Vec<LayerId> =
             network.consumers(id).into_iter().map(|(consumer, _)| consumer).collect();
-        // A consumer may take the same output twice: it is moved once.
+        // A consumer may read the same output twice: it is moved once.
         consumers.dedup();
         for consumer in consumers {
             problem.add_edge(nodes.node(id), nodes.node(consumer));
@@ -54,7 +56,10 @@ pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<
     Ok(problem)
 }
 
-/// Whether there are the times of all shards on these GPU counts, and of the whole batch.
+/// Checks that the profile has the times of all shards on these GPU counts, and of the whole batch.
+///
+/// # Errors
+/// [`Error::Profile`] with the first time that is missing.
 pub(crate) fn check_times(job: &Job<'_>, counts: &[usize]) -> Result<(), Error> {
     let samples = job.micro_batch()?;
     let shards = counts.iter().flat_map(|&count| [samples.div_ceil(count), samples / count]);

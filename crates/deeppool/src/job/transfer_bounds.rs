@@ -1,57 +1,63 @@
-//! What redistributing a batch loads on some rank at least, whichever ranks have it.
+//! Lower bounds on the load of the busiest rank when a batch is redistributed, for any choice of
+//! ranks.
 
 use std::ops::Range;
 
-/// Samples, and the messages that they are sent in.
+/// Samples that a rank sends or receives, and the messages that carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) samples: usize,
     pub(super) messages: usize,
 }
 
-/// What the busiest rank sends or receives at least when a batch goes from some ranks to others, or back.
+/// Lower bounds on the load of the busiest rank when a batch moves between two lists of ranks, in
+/// either direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LeastLoad {
-    /// Whichever ranks these are.
+pub(super) struct TransferBound {
+    /// Bound for any two different lists.
     pub(super) any: Load,
-    /// Where neither are all among the others.
+    /// Bound for lists of which neither contains the other.
     pub(super) apart: Load,
 }
 
-impl LeastLoad {
-    /// Of two different lists with so many ranks, at most as many as there are samples. O((`from` + `to`) x most samples of a rank).
+impl TransferBound {
+    /// Computes the bounds for two different lists of `from` and `to` ranks, each at most `batch`.
+    /// O((`from` + `to`) x max samples per rank).
     pub(super) fn new(batch: usize, from: usize, to: usize) -> Self {
         let (narrow, wide) = (from.min(to), from.max(to));
         let overlaps = overlaps(batch, narrow, wide);
-        // A rank of the shorter list has one of the shares that its own one meets, or none of them; all others come to it one by one.
+        // A rank of the shorter list holds at most one of the shards that its own shard overlaps.
+        // Each of the others arrives in one message.
         let messages = |shares: &[(usize, usize)]| shares.len() - 1;
-        let most = overlaps.iter().map(|shares| messages(shares)).max().unwrap_or(0).max(1);
-        let fewest = overlaps.iter().map(Vec::len).min().unwrap_or(1);
-        // Some rank of the longer list is not in the other one, or at another place.
+        let max = overlaps.iter().map(|shares| messages(shares)).max().unwrap_or(0).max(1);
+        let min = overlaps.iter().map(Vec::len).min().unwrap_or(1);
+        // Some rank of the longer list is not in the shorter one, or at another position.
         let mut samples = batch / wide;
         let share = |ranks: usize, rank: usize| batch / ranks + usize::from(rank < batch % ranks);
         while !is_possible(&overlaps, samples, |rank| share(narrow, rank), |rank| share(wide, rank)) {
             samples += 1;
         }
         Self {
-            any: Load { samples, messages: most },
-            // A rank that is in the shorter list alone has nothing of what it gets.
-            apart: Load { samples: samples.max(batch / narrow), messages: most.max(fewest) },
+            any: Load { samples, messages: max },
+            // A rank that is only in the shorter list holds none of its samples before.
+            apart: Load { samples: samples.max(batch / narrow), messages: max.max(min) },
         }
     }
 
-    /// Where the shorter one of the lists is chosen from the longer one, and so many of its ranks have the larger share there.
-    pub(super) fn among(self, batch: usize, (narrow, wide): (usize, usize), larger: usize) -> Load {
+    /// Returns the bound for a shorter list that is a subset of the longer one, if `larger` of its
+    /// ranks have the larger shard there.
+    pub(super) fn of_subset(self, batch: usize, (narrow, wide): (usize, usize), larger: usize) -> Load {
         let Load { mut samples, messages } = self.any;
         let overlaps = overlaps(batch, narrow, wide);
-        while !is_possible_among(&overlaps, samples, (batch % wide, larger)) {
+        while !is_possible_subset(&overlaps, samples, (batch % wide, larger)) {
             samples += 1;
         }
         Load { samples, messages }
     }
 }
 
-/// By rank of the shorter list: the ranks of the longer one with whose shares its own one has samples in common, and how many.
+/// Returns, for each rank of the shorter list, the ranks of the longer list whose shards overlap
+/// its own, with the number of common samples.
 fn overlaps(batch: usize, narrow: usize, wide: usize) -> Vec<Vec<(usize, usize)>> {
     let begin = |ranks: usize, rank: usize| rank * (batch / ranks) + rank.min(batch % ranks);
     let mut first = 0;
@@ -66,20 +72,22 @@ fn overlaps(batch: usize, narrow: usize, wide: usize) -> Vec<Vec<(usize, usize)>
     (0..narrow).map(of_rank).collect()
 }
 
-/// Whether the shorter list could be chosen from the longer one so that no rank sends or receives more than so many samples.
+/// Returns whether some shorter list lets no rank send or receive more than `max` samples.
 ///
-/// Each of its ranks then keeps all but as many, and a rank that has more is in it. Both can be if each of them can be: two matchings of
-/// a bipartite graph, one of which covers some nodes on one side and the other one some on the other side, are as good as one that
-/// covers all of these (N. Mendelsohn, A. Dulmage, Canadian Journal of Mathematics 10, 1958). As shares are in order, so are the partners
-/// that they may have: each takes the first that is free.
+/// Each rank of the shorter list must then keep all but `max` samples of its shard, and each rank
+/// of the longer list with more than `max` samples must be in the shorter one. Both conditions can
+/// hold together if each can hold alone: if one matching of a bipartite graph covers some nodes on
+/// one side, and another matching covers some nodes on the other side, one matching covers all of
+/// them (N. Mendelsohn, A. Dulmage, Canadian Journal of Mathematics 10, 1958). Shards are in order,
+/// and so are the partners that they may have: each takes the first free one.
 fn is_possible(
     overlaps: &[Vec<(usize, usize)>],
-    most: usize,
+    max: usize,
     narrow: impl Fn(usize) -> usize,
     wide: impl Fn(usize) -> usize,
 ) -> bool {
-    let is_kept = |rank: usize, kept: usize| kept > 0 && narrow(rank) - kept <= most;
-    if !have_partners(&keeping(overlaps, most), 0..usize::MAX, most) {
+    let is_kept = |rank: usize, kept: usize| kept > 0 && narrow(rank) - kept <= max;
+    if !can_all_match(&keeping(overlaps, max), 0..usize::MAX, max) {
         return false;
     }
     let mut is_taken = vec![false; overlaps.len()];
@@ -88,9 +96,9 @@ fn is_possible(
         .enumerate()
         .flat_map(|(rank, shares)| shares.iter().map(move |&(other, kept)| (other, rank, kept)));
     let mut pairs: Vec<(usize, usize, usize)> =
-        pairs.filter(|&(other, rank, kept)| wide(other) > most && is_kept(rank, kept)).collect();
+        pairs.filter(|&(other, rank, kept)| wide(other) > max && is_kept(rank, kept)).collect();
     pairs.sort_unstable();
-    let many = overlaps.iter().flatten().map(|&(other, _)| other).filter(|&other| wide(other) > most);
+    let many = overlaps.iter().flatten().map(|&(other, _)| other).filter(|&other| wide(other) > max);
     let mut many: Vec<usize> = many.collect();
     many.dedup();
     many.into_iter().all(|other| {
@@ -101,40 +109,43 @@ fn is_possible(
     })
 }
 
-/// Ranks of the shorter list that must have samples of their own already, not to receive more than so many: their overlaps.
-fn keeping(overlaps: &[Vec<(usize, usize)>], most: usize) -> Vec<&[(usize, usize)]> {
-    overlaps.iter().map(Vec::as_slice).filter(|shares| share(shares) > most).collect()
+/// Returns the overlaps of those ranks of the shorter list that must already hold some of their
+/// samples, so as not to receive more than `max`.
+fn keeping(overlaps: &[Vec<(usize, usize)>], max: usize) -> Vec<&[(usize, usize)]> {
+    overlaps.iter().map(Vec::as_slice).filter(|shares| share(shares) > max).collect()
 }
 
-/// The samples of a rank of the shorter list.
+/// Returns the number of samples of a rank of the shorter list.
 fn share(shares: &[(usize, usize)]) -> usize {
     shares.iter().map(|&(_, kept)| kept).sum()
 }
 
-/// Whether these ranks of the shorter list can be ranks of the longer one at these places, each of which has all but `most` of its samples.
-/// As shares are in order, each takes the first that is free.
-fn have_partners(ranks: &[&[(usize, usize)]], places: Range<usize>, most: usize) -> bool {
+/// Returns whether each of these ranks of the shorter list can be a different rank of the longer
+/// one, at one of these positions, that holds all but `max` of its samples. Shards are in order:
+/// each takes the first free one.
+fn can_all_match(ranks: &[&[(usize, usize)]], places: Range<usize>, max: usize) -> bool {
     let mut next = places.start;
     ranks.iter().all(|shares| {
         let own = share(shares);
         let is_partner =
-            |&&(other, kept): &&(usize, usize)| (next..places.end).contains(&other) && own - kept <= most;
+            |&&(other, kept): &&(usize, usize)| (next..places.end).contains(&other) && own - kept <= max;
         let partner = shares.iter().find(is_partner);
         partner.map(|&(other, _)| next = other + 1).is_some()
     })
 }
 
-/// Whether the shorter list could be chosen from the longer one so that no rank of it receives more than so many samples, and `larger` of
-/// its ranks are among the `first` ones of the longer list.
+/// Returns whether the shorter list can be a subset of the longer one such that no rank of it
+/// receives more than `max` samples, and `larger` of its ranks are among the `first` ranks of the
+/// longer list.
 ///
-/// As shares are in order, the first ranks of the shorter list have these.
-fn is_possible_among(overlaps: &[Vec<(usize, usize)>], most: usize, (first, larger): (usize, usize)) -> bool {
-    // The others may be anywhere.
-    let keeping = keeping(overlaps, most);
+/// Shards are in order, so these are the first ranks of the shorter list.
+fn is_possible_subset(overlaps: &[Vec<(usize, usize)>], max: usize, (first, larger): (usize, usize)) -> bool {
+    // The other ranks may be anywhere.
+    let keeping = keeping(overlaps, max);
     let others = overlaps.len() - keeping.len();
     (larger.saturating_sub(others)..=larger.min(keeping.len())).any(|of_first| {
-        have_partners(&keeping[..of_first], 0..first, most)
-            && have_partners(&keeping[of_first..], first..usize::MAX, most)
+        can_all_match(&keeping[..of_first], 0..first, max)
+            && can_all_match(&keeping[of_first..], first..usize::MAX, max)
     })
 }
 
@@ -142,7 +153,7 @@ fn is_possible_among(overlaps: &[Vec<(usize, usize)>], most: usize, (first, larg
 mod tests {
     use super::*;
 
-    /// All lists of so many ranks out of `gpus`.
+    /// All lists of `count` distinct ranks below `gpus`.
     fn lists(gpus: usize, count: usize) -> Vec<Vec<usize>> {
         let mut lists = vec![Vec::new()];
         for _ in 0..count {
@@ -159,7 +170,7 @@ mod tests {
         lists
     }
 
-    /// The most samples and the most messages that a rank sends or receives.
+    /// The maximum number of samples, and of messages, that a rank sends or receives.
     fn load(batch: usize, from: &[usize], to: &[usize]) -> Load {
         let begin = |ranks: usize, rank: usize| rank * (batch / ranks) + rank.min(batch % ranks);
         let mut of_rank = [[Load { samples: 0, messages: 0 }; 2]; 8];
@@ -176,8 +187,8 @@ mod tests {
             }
         }
         let all = of_rank.as_flattened();
-        let most = |figure: fn(&Load) -> usize| all.iter().map(figure).max().unwrap_or(0);
-        Load { samples: most(|load| load.samples), messages: most(|load| load.messages) }
+        let max = |figure: fn(&Load) -> usize| all.iter().map(figure).max().unwrap_or(0);
+        Load { samples: max(|load| load.samples), messages: max(|load| load.messages) }
     }
 
     #[test]
@@ -185,10 +196,10 @@ mod tests {
         let mut closest = 0;
         for (gpus, batch) in [(3, 3), (3, 7), (4, 4), (4, 6), (4, 9), (5, 5), (5, 8), (5, 12)] {
             for (a, b) in (1..=gpus).flat_map(|a| (1..=gpus).map(move |b| (a, b))) {
-                let least = LeastLoad::new(batch, a, b);
-                // Which ranks are which does not matter.
+                let least = TransferBound::new(batch, a, b);
+                // The load does not depend on the names of the ranks.
                 let from: Vec<usize> = (0..a).collect();
-                let mut fewest = usize::MAX;
+                let mut min = usize::MAX;
                 for to in lists(gpus, b).into_iter().filter(|to| *to != from) {
                     let load = load(batch, &from, &to);
                     let is_part =
@@ -200,18 +211,18 @@ mod tests {
                         bound.messages <= load.messages,
                         "{batch} from {a} to {to:?}: {bound:?} {load:?}"
                     );
-                    fewest = fewest.min(load.samples);
+                    min = min.min(load.samples);
                     if is_part(&to, &from) && b < a && batch % a > 0 {
                         let larger = to.iter().filter(|&&rank| rank < batch % a).count();
-                        let among = least.among(batch, (b, a), larger);
+                        let of_subset = least.of_subset(batch, (b, a), larger);
                         assert!(
-                            among.samples <= load.samples,
-                            "{batch} from {a} to {to:?}: {among:?} {load:?}"
+                            of_subset.samples <= load.samples,
+                            "{batch} from {a} to {to:?}: {of_subset:?} {load:?}"
                         );
-                        closest = closest.max(among.samples - least.any.samples);
+                        closest = closest.max(of_subset.samples - least.any.samples);
                     }
                 }
-                assert!(fewest == usize::MAX || fewest == least.any.samples, "{batch} from {a} to {b}");
+                assert!(min == usize::MAX || min == least.any.samples, "{batch} from {a} to {b}");
             }
         }
         assert!(closest > 0, "it matters how many have the larger share");

@@ -1,4 +1,4 @@
-//! Questions about a plan, by the planner's evaluation.
+//! Questions about one plan, answered by the planner's evaluation.
 
 use burst_planner::{Arrangement, Evaluator, PathStep, PlanProblem};
 
@@ -8,7 +8,7 @@ use crate::Error;
 use crate::job::{Job, JobCosts, PlannerNodes, check_times, plan_problem};
 use crate::plan::{ExecutionPlan, GpuCounts};
 
-/// A plan of a job as the planner sees it: the problem that it solves and its arrangement, made once for all questions about it.
+/// A plan with its planning problem and arrangement, made once for all questions about it.
 #[derive(Debug, Clone)]
 pub struct PlanAnalysis<'p> {
     job: &'p Job<'p>,
@@ -18,10 +18,11 @@ pub struct PlanAnalysis<'p> {
 }
 
 impl<'p> PlanAnalysis<'p> {
-    /// Returns the analysis of a plan of this job.
+    /// Analyses a plan of this job.
     ///
     /// # Errors
-    /// [`Error::Plan`] if the plan is of another job, [`Error::Profile`] if the profile lacks a time.
+    /// [`Error::Plan`] if the plan is for another job. [`Error::Profile`] if the profile lacks a
+    /// time.
     pub fn new(job: &'p Job<'p>, plan: &'p ExecutionPlan) -> Result<Self, Error> {
         let placement = job.placement(plan)?;
         let mut counts: Vec<usize> = plan.layers.iter().map(|layer| layer.ranks.len()).collect();
@@ -36,20 +37,23 @@ impl<'p> PlanAnalysis<'p> {
         Ok(Evaluator::new(&self.problem, JobCosts::new(self.job))?)
     }
 
-    /// The steps on the critical path of an iteration, which add up to its time. Nodes are the plan's layers, by index. With
-    /// [partial backpropagation](crate::program::LowerOptions::partial) they are those of an iteration without that.
+    /// Returns the steps on the critical path of an iteration. Their times add up to the iteration
+    /// time. Their nodes are indices into the plan's layers. With [partial
+    /// backpropagation](crate::program::LowerOptions::partial) the path is that of an iteration
+    /// without it.
     ///
     /// # Errors
-    /// When the plan is of another job, or the profile lacks a time.
+    /// [`Error::Profile`] if the profile lacks a time.
     pub fn critical_path(&self) -> Result<Vec<PathStep>, Error> {
         Ok(self.evaluator()?.critical_path(&self.arrangement)?)
     }
 
-    /// Computes what each run of layers on the same ranks would gain or lose by the next larger and the next smaller of the GPU counts,
-    /// on ranks from 0. Two evaluations a run.
+    /// Returns, for each run of consecutive layers on the same ranks, the effect of the next larger
+    /// and the next smaller GPU count, on ranks from 0. Two evaluations per run.
     ///
     /// # Errors
-    /// [`Error::Setting`] with partial backpropagation, [`Error::Profile`] if the profile lacks a time.
+    /// [`Error::Setting`] with partial backpropagation. [`Error::Profile`] if the profile lacks a
+    /// time.
     pub fn explain(&self, counts: &GpuCounts) -> Result<Vec<RunExplanation>, Error> {
         self.job.check_whole()?;
         let counts = counts.for_batch(self.job.micro_batch()?, self.plan.gpus);
@@ -57,11 +61,11 @@ impl<'p> PlanAnalysis<'p> {
         explain(&mut self.evaluator()?, &self.arrangement, self.plan, &counts)
     }
 
-    /// How long a plan's iteration would take, microseconds, if all steps took `layers` times as long as they are said to, and all
-    /// collectives `links` times.
+    /// Returns the iteration time in microseconds if all steps took `layers` times their time, and
+    /// all collectives `links` times theirs.
     ///
     /// # Errors
-    /// When the plan is of another job, or the profile lacks a time.
+    /// [`Error::Profile`] if the profile lacks a time.
     pub fn scaled_iteration_us(&self, layers: f64, links: f64) -> Result<f64, Error> {
         let costs = ScaledCosts { costs: JobCosts::new(self.job), steps: layers, collectives: links };
         Ok(Evaluator::new(&self.problem, costs)?.evaluate(&self.arrangement)?.iteration_us)

@@ -11,16 +11,20 @@ use crate::plan::{
 use crate::program::LoweredTraining;
 use crate::simulate::{SimulateOptions, simulate};
 
-/// What an iteration takes.
-struct Predicted {
+/// PredictedTimes times of one iteration.
+struct PredictedTimes {
     iteration_us: f64,
     gpu_time_us: f64,
     single_gpu_us: f64,
-    /// Of all ranks together.
+    /// Sum over all ranks.
     activity: Activity,
 }
 
-/// The plan of an arrangement.
+/// Returns an arrangement as a plan, with its predictions and its programs.
+///
+/// # Errors
+/// [`Error::Planner`] if a rank needs more memory than the request allows. [`Error::Profile`] if
+/// the profile lacks a time.
 pub(super) fn arranged_plan<'a>(
     job: &Job<'a>,
     problem: &PlanProblem,
@@ -32,9 +36,9 @@ pub(super) fn arranged_plan<'a>(
 ) -> Result<LoweredPlan<'a>, Error> {
     let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, arrangement)?;
     let training = job.training(placement);
-    let Predicted { iteration_us, gpu_time_us, single_gpu_us, activity } =
+    let PredictedTimes { iteration_us, gpu_time_us, single_gpu_us, activity } =
         times(job, problem, arrangement, &training)?;
-    // A bound of nothing says nothing.
+    // Zero is trivial; store None.
     let lower_bound_us = lower_bound_us.filter(|&bound_us| bound_us > 0.0);
     let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
         name: node.name.clone(),
@@ -46,7 +50,7 @@ pub(super) fn arranged_plan<'a>(
     let profile = job.costs().profile();
     let memory = training.for_simulation()?.memory_peak();
     if job.lowering().partial.is_some() {
-        // The planner's own model of memory is of the whole.
+        // The planner's memory model does not know partial backpropagation.
         check_memory(memory.total_bytes(), request.memory_limit_bytes)?;
     }
     let plan = ExecutionPlan {
@@ -57,7 +61,7 @@ pub(super) fn arranged_plan<'a>(
         mode: mode.plan_mode(),
         worker: None,
         amplification_limit: match mode {
-            // Without a limit there is no figure to write.
+            // JSON has no infinity: no limit is no field.
             Mode::Burst { amplification } => Some(amplification).filter(|limit| limit.is_finite()),
             _ => None,
         },
@@ -85,7 +89,7 @@ pub(super) fn arranged_plan<'a>(
         memory_peak_bytes: Some(memory.total_bytes()),
         memory: Some(memory),
         memory_limit_bytes: request.memory_limit_bytes,
-        single_gpu_memory_bytes: Some(single_gpu_memory_bytes(&job.uncut())?),
+        single_gpu_memory_bytes: Some(single_gpu_memory_bytes(&job.whole_batch())?),
         dp: data_parallel,
         layers: layers.collect(),
         order: (!arrangement.order.is_sorted()).then(names),
@@ -93,20 +97,21 @@ pub(super) fn arranged_plan<'a>(
     Ok(LoweredPlan::with_programs(plan, training))
 }
 
-/// The times of an arrangement: by the planner's evaluation, or where something is partial by its program in virtual time.
+/// Computes the times of an arrangement: by the planner's evaluation, or, with partial
+/// backpropagation, by simulating its program.
 fn times(
     job: &Job<'_>,
     problem: &PlanProblem,
     arrangement: &Arrangement,
     training: &LoweredTraining<'_>,
-) -> Result<Predicted, Error> {
+) -> Result<PredictedTimes, Error> {
     let mut evaluator = Evaluator::new(problem, JobCosts::new(job))?;
     let single_gpu_us = evaluator.single_gpu_us()?;
     if job.lowering().partial.is_some() {
         let simulated = simulate(training.for_simulation()?, job.costs(), &SimulateOptions::default())?;
         let of = &simulated.activity;
         let [computing_us, communicating_us, idle_us] = [of.computing, of.communicating, of.idle].map(micros);
-        return Ok(Predicted {
+        return Ok(PredictedTimes {
             iteration_us: micros(simulated.iteration),
             gpu_time_us: micros(of.active()),
             single_gpu_us,
@@ -116,7 +121,7 @@ fn times(
     let time = evaluator.evaluate(arrangement)?;
     let of_ranks = evaluator.activity(arrangement)?;
     let of_all = |part: fn(&Activity) -> f64| of_ranks.iter().map(part).sum::<f64>();
-    Ok(Predicted {
+    Ok(PredictedTimes {
         iteration_us: time.iteration_us,
         gpu_time_us: time.gpu_time_us,
         single_gpu_us,
@@ -128,7 +133,10 @@ fn times(
     })
 }
 
-/// An error where a rank would hold more than it may.
+/// Checks the memory of the fullest rank against a limit.
+///
+/// # Errors
+/// [`Error::Planner`] if it is exceeded.
 fn check_memory(needed_bytes: u64, limit_bytes: Option<u64>) -> Result<(), Error> {
     match limit_bytes {
         Some(limit_bytes) if needed_bytes > limit_bytes => {

@@ -1,4 +1,4 @@
-//! A job's layers as operations that are placed on one device each.
+//! Device placement: the layers of a job as operations that run on one device each.
 
 use burst_planner::NodeId;
 use burst_planner::placement::{Joined, PlacementProblem};
@@ -7,11 +7,12 @@ use layer_graph::LayerKind;
 use crate::Error;
 use crate::job::{Job, JobCosts, PlannerNodes, plan_problem};
 
-/// The layers but the input, each on one of so many GPUs, as a [placement problem](burst_planner::placement): normalisations,
-/// activations and what else does little stay with the layer before them, if that has no other consumer.
+/// Returns the layers, except the input, as a [placement problem](burst_planner::placement) on
+/// `gpus` devices. Normalisations, activations and other layers with little work run with the layer
+/// before them if that has no other consumer.
 ///
 /// # Errors
-/// When the profile lacks a time for the whole batch on one GPU.
+/// [`Error::Profile`] if the profile lacks a time for the whole batch on one GPU.
 pub fn placement_problem(job: &Job<'_>, gpus: usize) -> Result<Joined, Error> {
     let network = job.costs().network();
     let problem = plan_problem(job, gpus, &[1])?;
@@ -21,7 +22,7 @@ pub fn placement_problem(job: &Job<'_>, gpus: usize) -> Result<Joined, Error> {
     Ok(placement.joined(follows)?)
 }
 
-/// Whether a layer does so little that it runs where its input is computed.
+/// Returns whether a layer has so little work that it runs where its input is computed.
 fn stays_with_its_input(kind: &LayerKind) -> bool {
     matches!(
         kind,

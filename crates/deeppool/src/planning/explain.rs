@@ -1,4 +1,4 @@
-//! Why layers run on as many GPUs as they do.
+//! The effect of other GPU counts for each run of layers of a plan.
 
 use burst_planner::{Arrangement, Evaluator};
 use serde::Serialize;
@@ -6,39 +6,40 @@ use serde::Serialize;
 use crate::Error;
 use crate::plan::ExecutionPlan;
 
-/// What layers on the same ranks, one after another in a plan, could do instead, all others as they are.
+/// The effect of other GPU counts for a run of consecutive layers on the same ranks. All other
+/// layers keep their ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunExplanation {
-    /// The first layer.
+    /// Name of the first layer.
     pub first: String,
-    /// The last one.
+    /// Name of the last layer.
     pub last: String,
-    /// How many there are.
+    /// Number of layers.
     pub layers: usize,
-    /// On how many GPUs they run.
+    /// Number of GPUs that they run on.
     pub gpus: usize,
-    /// On the next larger GPU count, where there is one.
+    /// The next larger GPU count, if there is one.
     pub more: Option<RunAlternative>,
-    /// On the next smaller GPU count, where there is one.
+    /// The next smaller GPU count, if there is one.
     pub fewer: Option<RunAlternative>,
 }
 
-/// What a plan would take with one run of layers on another number of GPUs.
+/// Predictions for a plan with one run of layers on another number of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunAlternative {
-    /// On how many.
+    /// Number of GPUs of the run.
     pub gpus: usize,
-    /// How much longer the iteration would be; negative is shorter.
+    /// Change of the iteration time; negative is shorter.
     pub iteration_delta_us: f64,
-    /// How much more GPU time it would take; negative is less.
+    /// Change of the GPU time; negative is less.
     pub gpu_time_delta_us: f64,
-    /// The amplification that the plan would have.
+    /// Amplification of the changed plan.
     pub amplification: f64,
 }
 
-/// Explains the runs of a plan, whose arrangement this is.
+/// Computes the explanation of each run of layers in a plan with this arrangement.
 pub(super) fn explain(
     evaluator: &mut Evaluator<'_>,
     arrangement: &Arrangement,

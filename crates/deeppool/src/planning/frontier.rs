@@ -11,8 +11,8 @@ use crate::job::{Job, JobCosts, LoweredPlan, plan_problem};
 use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest};
 use crate::program::PartialBackpropagation;
 
-/// The Pareto-optimal ones of the burst plans of a [`Job`] that were evaluated: none of them is at least as good in iteration time and
-/// GPU time, and better in one.
+/// The Pareto-optimal plans among the burst plans of a job that a search evaluated: no other one is
+/// at least as good in both iteration time and GPU time, and better in one.
 #[derive(Debug, Clone)]
 pub struct PlanFrontier<'a> {
     job: Job<'a>,
@@ -23,13 +23,15 @@ pub struct PlanFrontier<'a> {
     workers: Option<Workers<'a>>,
 }
 
-/// Finds the plan that is asked for. The same question has the same answer.
+/// Finds the plan for a request. The result is deterministic.
 ///
-/// Data parallelism is not searched for: it is `min(gpus, batch)` GPUs for every layer, whatever the GPU counts of the
-/// request.
+/// Data parallelism needs no search: it uses `min(gpus, batch)` GPUs for every layer, whatever the
+/// GPU counts of the request.
 ///
 /// # Errors
-/// When no plan keeps the limits on amplification and memory, the question is out of proportion, or the profile lacks a time.
+/// [`Error::Planner`] if no plan is within the limits on amplification, time and memory.
+/// [`Error::Setting`] if the request is invalid or too large. [`Error::Profile`] if the profile
+/// lacks a time.
 pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
     match request.mode {
         Mode::DataParallel => data_parallel(job, request),
@@ -37,11 +39,13 @@ pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
     }
 }
 
-/// Searches for the Pareto frontier of burst plans; the request's mode does not matter. For [workers](PlanRequest::with_worker_gpus) it
-/// is that of everything that is found for one of them, as all of them do it, by the time of the whole program.
+/// Searches for the Pareto frontier of burst plans. The mode of the request is ignored. For
+/// [workers](PlanRequest::with_worker_gpus) it plans one worker, then evaluates each candidate as
+/// replicas.
 ///
 /// # Errors
-/// When no plan keeps the limit on memory, the question is out of proportion, or the profile lacks a time.
+/// [`Error::Planner`] if no plan is within the limit on memory. [`Error::Setting`] if the request
+/// is invalid or too large. [`Error::Profile`] if the profile lacks a time.
 pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFrontier<'a>, Error> {
     check(job, request)?;
     if let Some(workers) = Workers::of(job, request)? {
@@ -57,7 +61,8 @@ pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFro
     let mut problem = plan_problem(job, gpus, &counts)?;
     problem.memory_limit_bytes = request.memory_limit_bytes;
     let data_parallel = data_parallel_times(job, gpus)?;
-    // Unless the counts were listed, the search may also try data parallelism on any number of GPUs.
+    // Unless the counts were listed, the search may also propose data parallelism on any number of
+    // GPUs.
     let costs = match request.gpu_counts {
         GpuCounts::List(_) => JobCosts::new(job).on_counts(counts),
         _ => JobCosts::new(job),
@@ -73,7 +78,7 @@ pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFro
     })
 }
 
-/// The plan of data parallelism.
+/// Returns the plan of data parallelism.
 fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
     check(job, request)?;
     let count = request.gpus.min(job.micro_batch()?);
@@ -85,7 +90,7 @@ fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
     arranged_plan(job, &problem, &arrangement, request, Mode::DataParallel, None, times)
 }
 
-/// The times and the memory of data parallelism on up to `gpus` GPUs.
+/// Computes the times and the memory of data parallelism on up to `gpus` GPUs.
 pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
     let count = gpus.min(job.micro_batch()?);
     let problem = plan_problem(job, gpus, &[count])?;
@@ -100,7 +105,7 @@ pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataPara
     Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification, memory_peak_bytes })
 }
 
-/// Checks a request in proportion to the job, before anything is searched.
+/// Checks a request before anything is allocated whose size depends on it.
 fn check(job: &Job<'_>, request: &PlanRequest) -> Result<(), Error> {
     request.check()?;
     job.costs().link().check_ranks(request.gpus)?;
@@ -118,16 +123,17 @@ fn check(job: &Job<'_>, request: &PlanRequest) -> Result<(), Error> {
 }
 
 impl<'a> PlanFrontier<'a> {
-    /// The arrangements, by rising iteration time and falling GPU time.
+    /// The arrangements of the plans, by ascending iteration time and descending GPU time.
     #[must_use]
     pub fn arrangements(&self) -> &Frontier {
         &self.found
     }
 
-    /// One of the plans; or the data-parallel one, which need not be among them.
+    /// Returns the plan that a mode selects. For data parallelism it is not necessarily on the
+    /// frontier.
     ///
     /// # Errors
-    /// When none keeps the limit.
+    /// [`Error::Planner`] if no plan is within the limit.
     pub fn plan(&self, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
         if self.job.lowering().partial.is_some() && mode != Mode::DataParallel {
             let found = (&self.problem, self.found.plans());
@@ -139,7 +145,7 @@ impl<'a> PlanFrontier<'a> {
         }
     }
 
-    /// The arrangement that a mode asks for; `None` for data parallelism.
+    /// Returns the arrangement that a mode selects; `None` for data parallelism.
     pub(crate) fn point(&self, mode: Mode) -> Result<Option<&Plan>, Error> {
         Ok(Some(match mode {
             Mode::DataParallel => return Ok(None),
@@ -149,16 +155,16 @@ impl<'a> PlanFrontier<'a> {
         }))
     }
 
-    /// Every layer on the first `part` of the GPUs, whether or not it has room there.
+    /// Returns the plan with every layer on the first `part` GPUs, regardless of the memory limit.
     pub(crate) fn data_parallel_on(&self, part: usize) -> Result<LoweredPlan<'a>, Error> {
         let problem = plan_problem(&self.job, self.request.gpus, &[part])?;
         self.unbounded(&problem, &Arrangement::data_parallel(&problem, part)?)
     }
 
-    /// At most so many of the plans, spread evenly over the logarithms of their times; the fastest is the first.
+    /// Returns up to `max` plans, evenly spaced by the logarithm of their times, the fastest first.
     ///
     /// # Errors
-    /// When the profile lacks a time.
+    /// [`Error::Profile`] if the profile lacks a time.
     pub fn plans(&self, max: usize) -> Result<Vec<LoweredPlan<'a>>, Error> {
         let points = self.found.plans();
         let logarithm = |point: &Plan| point.time.iteration_us.ln();
@@ -177,18 +183,19 @@ impl<'a> PlanFrontier<'a> {
         Ok(plans)
     }
 
-    /// The plan of one of the [arrangements](Self::arrangements), without a bound: much faster to have.
+    /// Returns the plan of one of the [arrangements](Self::arrangements), without a lower bound,
+    /// which takes most of the time.
     ///
     /// # Errors
-    /// When the profile lacks a time.
+    /// [`Error::Profile`] if the profile lacks a time.
     pub fn unbounded_plan_of(&self, point: &Plan) -> Result<LoweredPlan<'a>, Error> {
         self.with_worker(point, self.unbounded(&self.problem, &point.arrangement)?)
     }
 
-    /// A plan that says what its workers take alone, if it is one of workers.
+    /// Adds the times of one worker to a plan of workers.
     fn with_worker(&self, point: &Plan, mut plan: LoweredPlan<'a>) -> Result<LoweredPlan<'a>, Error> {
         plan.plan_mut().worker =
-            self.workers.as_ref().map(|workers| workers.planned(&point.arrangement)).transpose()?;
+            self.workers.as_ref().map(|workers| workers.times_of_one(&point.arrangement)).transpose()?;
         Ok(plan)
     }
 
@@ -197,10 +204,11 @@ impl<'a> PlanFrontier<'a> {
         arranged_plan(&self.job, problem, arrangement, &self.request, mode, None, self.data_parallel)
     }
 
-    /// The plan of one of the [arrangements](Self::arrangements), as the answer to a request for this mode.
+    /// Returns the plan of one of the [arrangements](Self::arrangements), with the limit and the
+    /// lower bound of a mode.
     ///
     /// # Errors
-    /// When the profile lacks a time.
+    /// [`Error::Profile`] if the profile lacks a time.
     pub fn plan_of(&self, point: &Plan, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
         let bound_us = self.lower_bound_us(mode, point);
         let plan = arranged_plan(
@@ -209,7 +217,8 @@ impl<'a> PlanFrontier<'a> {
             &point.arrangement,
             &self.request,
             mode,
-            // What is known of one micro-batch says little about all of them, and what is known of the whole nothing about a part.
+            // The bound of one micro-batch does not hold for the batch, and that of the whole batch
+            // not for partial backpropagation.
             (self.job.lowering().micro_batches == 1 && self.job.lowering().partial.is_none())
                 .then_some(bound_us),
             self.data_parallel,
@@ -217,7 +226,8 @@ impl<'a> PlanFrontier<'a> {
         self.with_worker(point, plan)
     }
 
-    /// No plan that keeps the limit, or takes no more GPU time than this one where there is none, is faster.
+    /// Returns a lower bound on the iteration time of plans within the limit of a mode, or, without
+    /// a limit, of plans with at most this plan's GPU time.
     fn lower_bound_us(&self, mode: Mode, point: &Plan) -> f64 {
         self.found.lower_bound_us(match mode {
             Mode::Burst { amplification } => amplification,

@@ -1,4 +1,4 @@
-//! Plans of a job: the search for them, and what is asked about one.
+//! Plans of a [`Job`](crate::job::Job): the search, and the analysis of one plan.
 
 mod analysis;
 mod arranged_plan;

@@ -1,4 +1,4 @@
-//! Plans with partial backpropagation, which are judged by their programs in virtual time.
+//! Plans with partial backpropagation, evaluated by simulating their programs.
 
 use burst_planner::{Arrangement, Error as Unplanned, Plan, PlanProblem};
 
@@ -9,12 +9,12 @@ use crate::job::{Job, LoweredPlan, PlannerNodes, single_gpu_us};
 use crate::plan::{DataParallelTimes, Mode, PlanRequest};
 use crate::simulate::{SimulateOptions, simulate};
 
-/// So many plans are run in virtual time at most.
+/// Maximum number of plans that are simulated.
 const MAX_CANDIDATES: usize = 24;
-/// Amplification and deadlines are kept at this, relatively.
-const SAME: f64 = 1e-9;
+/// Relative tolerance of limits on amplification and time.
+const TOLERANCE: f64 = 1e-9;
 
-/// What data parallelism takes in virtual time.
+/// Computes the times of data parallelism by simulation.
 pub(super) fn simulated_data_parallel(
     job: &Job<'_>,
     problem: &PlanProblem,
@@ -28,8 +28,9 @@ pub(super) fn simulated_data_parallel(
     Ok(DataParallelTimes { iteration_us: micros(simulated.iteration), amplification, memory_peak_bytes })
 }
 
-/// Of the plans that are Pareto-optimal where everything is backpropagated, some where there are many, and data parallelism, the best one
-/// for a mode with what is partial about them. More GPUs may give another choice, so that more of them may be slower; times are those of their programs in virtual time.
+/// Returns the best plan of a mode among some plans that are Pareto-optimal without partial
+/// backpropagation, and data parallelism. Times are those of the simulated programs. More GPUs may
+/// give other candidates, and so a slower plan.
 pub(super) fn best_partial<'a>(
     job: &Job<'a>,
     (problem, points): (&PlanProblem, &[Plan]),
@@ -38,7 +39,7 @@ pub(super) fn best_partial<'a>(
     data_parallel: DataParallelTimes,
 ) -> Result<LoweredPlan<'a>, Error> {
     let most = MAX_CANDIDATES.min(points.len());
-    // The first, the last, and others as far from each other as possible.
+    // The first, the last, and others at equal distances.
     let place = |index: usize| index * (points.len() - 1) / most.saturating_sub(1).max(1);
     let points = (0..most).map(|index| &points[place(index)].arrangement);
     let mut exceeded = None;
@@ -54,20 +55,20 @@ pub(super) fn best_partial<'a>(
     if let (true, Some(error)) = (plans.is_empty(), exceeded) {
         return Err(error);
     }
-    let least = |value: fn(&LoweredPlan<'a>) -> f64| plans.iter().map(value).fold(f64::INFINITY, f64::min);
-    let (least_amplification, least_us) = (least(|plan| plan.amplification), least(|plan| plan.iteration_us));
+    let min = |value: fn(&LoweredPlan<'a>) -> f64| plans.iter().map(value).fold(f64::INFINITY, f64::min);
+    let (min_amplification, min_us) = (min(|plan| plan.amplification), min(|plan| plan.iteration_us));
     let best = match mode {
         Mode::Deadline { iteration_us } => plans
             .iter()
-            .filter(|plan| plan.iteration_us <= iteration_us * (1.0 + SAME))
+            .filter(|plan| plan.iteration_us <= iteration_us * (1.0 + TOLERANCE))
             .min_by(|a, b| a.gpu_time_us.total_cmp(&b.gpu_time_us))
-            .ok_or(Unplanned::DeadlineUnreachable { deadline_us: iteration_us, smallest_us: least_us }),
+            .ok_or(Unplanned::DeadlineUnreachable { deadline_us: iteration_us, smallest_us: min_us }),
         Mode::Burst { amplification } => plans
             .iter()
-            .filter(|plan| plan.amplification <= amplification * (1.0 + SAME))
+            .filter(|plan| plan.amplification <= amplification * (1.0 + TOLERANCE))
             .min_by(|a, b| a.iteration_us.total_cmp(&b.iteration_us))
-            .ok_or(Unplanned::LimitUnreachable { limit: amplification, smallest: least_amplification }),
-        // The point where a little more of one costs as much of the other: the least product.
+            .ok_or(Unplanned::LimitUnreachable { limit: amplification, smallest: min_amplification }),
+        // The knee: the minimum product of iteration time and GPU time.
         _ => plans
             .iter()
             .min_by(|a, b| {
@@ -79,7 +80,7 @@ pub(super) fn best_partial<'a>(
     Ok(best?.clone())
 }
 
-/// Every layer on all GPUs, if that is one of the GPU counts.
+/// Returns data parallelism on all GPUs, if that is one of the GPU counts.
 fn data_parallel_candidate(
     job: &Job<'_>,
     problem: &PlanProblem,

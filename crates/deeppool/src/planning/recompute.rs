@@ -1,4 +1,4 @@
-//! Which activations to compute again.
+//! The choice of activation checkpoints.
 
 use std::collections::HashSet;
 
@@ -9,30 +9,31 @@ use crate::Error;
 use crate::job::{Job, single_gpu_memory_bytes};
 use crate::program::{LowerOptions, possible_checkpoints};
 
-/// Up to these parts of all activations, from the first layer on, are computed again.
+/// Fractions of all activations, from the first layer on, up to which activations are recomputed.
 const PARTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
-/// Between checkpoints are such parts of all activations, one in so many.
+/// Numbers of segments that all activations would be divided into.
 const SEGMENTS: [f64; 13] = [1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, f64::INFINITY];
 
-/// The same job with more and more activations [computed again](LowerOptions::checkpoints), each with the checkpoints with which
-/// one GPU would hold least of those that are tried. None where that holds no less, or some are computed again already.
+/// Returns the job with more and more activations [recomputed](LowerOptions::checkpoints), each
+/// with the candidate checkpoints that need the least memory on one GPU. Empty if none needs less
+/// memory than the job, or if it has checkpoints already.
 ///
 /// # Errors
-/// When the profile lacks a time.
-pub(super) fn recomputing<'a>(job: &Job<'a>) -> Result<Vec<Job<'a>>, Error> {
+/// [`Error::Profile`] if the profile lacks a time.
+pub(super) fn with_recomputation<'a>(job: &Job<'a>) -> Result<Vec<Job<'a>>, Error> {
     if !job.lowering().checkpoints.is_empty() {
         return Ok(Vec::new());
     }
     let possible: HashSet<LayerId> = possible_checkpoints(job.costs().network()).into_iter().collect();
-    let mut least_bytes = single_gpu_memory_bytes(job)?;
+    let mut min_bytes = single_gpu_memory_bytes(job)?;
     let mut found = Vec::new();
     for part in PARTS {
         let mut best = None;
         for checkpoints in checkpoints_up_to(job, part, &possible) {
             let job = job.with_lowering(LowerOptions { checkpoints, ..job.lowering().clone() });
             let bytes = single_gpu_memory_bytes(&job)?;
-            if bytes < least_bytes {
-                least_bytes = bytes;
+            if bytes < min_bytes {
+                min_bytes = bytes;
                 best = Some(job);
             }
         }
@@ -41,7 +42,8 @@ pub(super) fn recomputing<'a>(job: &Job<'a>) -> Result<Vec<Job<'a>>, Error> {
     Ok(found)
 }
 
-/// Lists of checkpoints with about as many activations between two of them, and none after the first `part` of all activations.
+/// Returns lists of checkpoints with about equal activations between neighbours, and none after the
+/// first `part` of all activations.
 fn checkpoints_up_to(job: &Job<'_>, part: f64, possible: &HashSet<LayerId>) -> Vec<Vec<String>> {
     let network = job.costs().network();
     let left_by = |id: LayerId| {

@@ -1,10 +1,11 @@
-//! What a plan would take if times were off.
+//! Costs with all times multiplied by a factor.
 
 use burst_planner::{CostModel, NodeId, ShardSize, StepTimes};
 
 use crate::job::JobCosts;
 
-/// Costs whose times are all longer or shorter by a factor, those of steps and those of collectives.
+/// Costs with the times of all steps multiplied by one factor, and those of all collectives by
+/// another.
 pub(super) struct ScaledCosts<'a> {
     pub(super) costs: JobCosts<'a>,
     pub(super) steps: f64,

@@ -1,4 +1,4 @@
-//! The planner's search, as a request asks for it.
+//! The planner's search with the options of a request.
 
 use burst_planner::{Frontier, PlanProblem, SearchOptions, frontier};
 
@@ -6,10 +6,10 @@ use crate::Error;
 use crate::job::JobCosts;
 use crate::plan::PlanRequest;
 
-/// Tables of layers x GPU counts x GPUs are no larger.
+/// Maximum number of entries of a table of layers x GPU counts x GPUs.
 const MAX_TABLE_ENTRIES: usize = 200_000_000;
 
-/// Searches as long as is asked for.
+/// Searches for the Pareto frontier with the request's effort.
 pub(super) fn search(
     problem: &PlanProblem,
     costs: JobCosts<'_>,

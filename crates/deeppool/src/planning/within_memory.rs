@@ -1,17 +1,18 @@
-//! Plans where memory is short.
+//! Plans within a memory limit: with recomputed activations or micro-batches if the job alone does
+//! not fit.
 
 use burst_planner::Error as Unplanned;
 
 use super::find_plan;
-use super::micro_batches::cuts;
-use super::recompute::recomputing;
+use super::micro_batches::with_micro_batches;
+use super::recompute::with_recomputation;
 use crate::Error;
 use crate::job::{Job, LoweredPlan};
 use crate::plan::PlanRequest;
 use crate::program::ELEMENT_BYTES;
 
-/// Whether more memory could have made a plan possible.
-fn is_for_want_of_room(error: &Unplanned, request: &PlanRequest) -> bool {
+/// Returns whether more memory could make a plan possible.
+fn may_fit_with_more_memory(error: &Unplanned, request: &PlanRequest) -> bool {
     match error {
         Unplanned::MemoryExceeded { .. } => true,
         Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. } => {
@@ -21,13 +22,14 @@ fn is_for_want_of_room(error: &Unplanned, request: &PlanRequest) -> bool {
     }
 }
 
-/// Finds the plan that is asked for, with the job that it is of: this one, or where no plan keeps the limit on memory, the fastest
-/// that does of the same job
-/// - with activations [computed again](crate::program::LowerOptions::checkpoints), more and more of them, and
-/// - with its batch cut into 2, 4, 8 or more micro-batches;
-/// - with both, where neither is enough.
+/// Finds the plan for a request, and the job that it is for: the given one, or, if no plan is
+/// within the memory limit, the fastest of the same job
+/// - with [recomputed activations](crate::program::LowerOptions::checkpoints), more and more of
+///   them,
+/// - with 2, 4, 8 or more micro-batches,
+/// - with both, if neither is enough.
 ///
-/// Neither changes anything about what is learned: networks with batch normalisation, for which micro-batches would, are not cut.
+/// Neither changes what is learned: networks with batch normalisation get no micro-batches.
 ///
 /// # Errors
 /// As [`find_plan`].
@@ -36,25 +38,26 @@ pub fn plan_within_memory<'a>(
     request: &PlanRequest,
 ) -> Result<(Job<'a>, LoweredPlan<'a>), Error> {
     let unplanned = match find_plan(job, request) {
-        Err(Error::Planner(error)) if is_for_want_of_room(&error, request) => error,
+        Err(Error::Planner(error)) if may_fit_with_more_memory(&error, request) => error,
         found => return found.map(|plan| (job.clone(), plan)),
     };
     if request.memory_limit_bytes.is_some_and(|limit| limit < min_state_bytes(job)) {
         return Err(Error::Planner(unplanned));
     }
     let mut search = Search { request, fastest: None, unplanned };
-    let recomputing = recomputing(job)?;
-    search.try_each(recomputing.iter().cloned());
-    search.try_each(cuts(job));
-    if let (None, Some(least)) = (&search.fastest, recomputing.last()) {
-        search.try_each(cuts(least));
+    let recomputed = with_recomputation(job)?;
+    search.try_each(recomputed.iter().cloned());
+    search.try_each(with_micro_batches(job));
+    if let (None, Some(smallest)) = (&search.fastest, recomputed.last()) {
+        search.try_each(with_micro_batches(smallest));
     }
     let Search { fastest, unplanned, .. } = search;
     request.stop.check()?;
     fastest.ok_or(Error::Planner(unplanned))
 }
 
-/// What a rank holds at least that has the layer with most parameters, however the batch is cut: these and their gradients.
+/// Returns a lower bound on the memory of the rank with the largest layer, for any micro-batches:
+/// its parameters and their gradients.
 fn min_state_bytes(job: &Job<'_>) -> u64 {
     let network = job.costs().network();
     let most = network.layers().map(|(id, _)| network.own_parameter_count(id)).max().unwrap_or(0);
@@ -64,12 +67,13 @@ fn min_state_bytes(job: &Job<'_>) -> u64 {
 struct Search<'r, 'a> {
     request: &'r PlanRequest,
     fastest: Option<(Job<'a>, LoweredPlan<'a>)>,
-    /// Why the last job without a plan has none.
+    /// The error of the last job without a plan.
     unplanned: Unplanned,
 }
 
 impl<'a> Search<'_, 'a> {
-    /// Tries jobs that hold less and less, until there is a plan, and on as long as plans get faster.
+    /// Plans jobs in order of decreasing memory until one has a plan, and further while plans get
+    /// faster.
     fn try_each(&mut self, jobs: impl Iterator<Item = Job<'a>>) {
         let mut before_us = f64::INFINITY;
         for job in jobs {
@@ -80,13 +84,14 @@ impl<'a> Search<'_, 'a> {
                         self.fastest = Some((job, plan));
                     }
                 }
-                Err(Error::Planner(error)) if is_for_want_of_room(&error, self.request) => {
-                    // Of another limit than memory's what the whole batch reaches says most.
+                Err(Error::Planner(error)) if may_fit_with_more_memory(&error, self.request) => {
+                    // For a limit on amplification or time, the error of the whole batch is the
+                    // most informative.
                     if matches!(self.unplanned, Unplanned::MemoryExceeded { .. }) {
                         self.unplanned = error;
                     }
                 }
-                // Slower, or such as times of smaller shards that a measured profile has not.
+                // Slower, or a time of a smaller shard is missing in a measured profile.
                 _ => break,
             }
         }

@@ -1,4 +1,4 @@
-//! Hybrid parallelism: plans of equal workers of several GPUs each.
+//! Hybrid parallelism: plans of equal workers with several GPUs each.
 
 use burst_planner::{Arrangement, Evaluator, Frontier, PlanProblem, evaluate_arrangements};
 
@@ -7,20 +7,20 @@ use crate::Error;
 use crate::job::{Job, JobCosts, plan_problem};
 use crate::plan::{PlanRequest, PlannedWorker};
 
-/// The workers that share a job.
+/// The equal workers of a job.
 #[derive(Debug, Clone)]
 pub(super) struct Workers<'a> {
-    /// What each of them does: the same with its part of the batch.
+    /// The job of one worker: the same network with its part of the batch.
     job: Job<'a>,
     gpus: usize,
     replicas: usize,
 }
 
 impl<'a> Workers<'a> {
-    /// Those that a request is for, if it is for any.
+    /// Returns the workers of a request, if it asks for workers.
     ///
     /// # Errors
-    /// When they cannot share the batch evenly, or something is partial.
+    /// [`Error::Setting`] if they cannot share the batch evenly, or with partial backpropagation.
     pub(super) fn of(job: &Job<'a>, request: &PlanRequest) -> Result<Option<Self>, Error> {
         let Some(gpus) = request.worker_gpus.filter(|&gpus| gpus > 0) else { return Ok(None) };
         let replicas = request.gpus / gpus;
@@ -44,7 +44,8 @@ impl<'a> Workers<'a> {
         Ok(Some(Self { job, gpus, replicas }))
     }
 
-    /// The Pareto-optimal ones of all that is found for a worker, as all workers do it, with the problem that they solve together.
+    /// Plans one worker, then evaluates each candidate as replicas. Returns the problem of all
+    /// workers and the Pareto frontier.
     ///
     /// # Errors
     /// As [`find_frontier`](super::find_frontier).
@@ -58,15 +59,15 @@ impl<'a> Workers<'a> {
         let of_all: Vec<usize> = counts.iter().map(|count| count * self.replicas).collect();
         let mut problem = plan_problem(whole, request.gpus, &of_all)?;
         problem.memory_limit_bytes = request.memory_limit_bytes;
-        let found = self.of_a_worker(request, &counts)?;
+        let found = self.worker_candidates(request, &counts)?;
         let found = found.iter().map(|found| found.replicated(self.gpus, self.replicas));
         let found = found.collect::<Result<Vec<_>, _>>()?;
         let frontier = evaluate_arrangements(&problem, JobCosts::new(whole), found, &request.stop)?;
         Ok((problem, frontier))
     }
 
-    /// On how many of its GPUs a worker may run a layer: where there are several, all shards of a layer are of the same size, so
-    /// that each worker has its own samples.
+    /// Returns the GPU counts of a layer within one worker. With several workers all shards of a
+    /// layer have the same size, so that each worker has its own samples.
     fn counts(&self, request: &PlanRequest) -> Result<Vec<usize>, Error> {
         let samples = self.job.micro_batch()?;
         let mut counts = request.gpu_counts.for_batch(samples, self.gpus);
@@ -84,13 +85,14 @@ impl<'a> Workers<'a> {
         Ok(counts)
     }
 
-    /// Arrangements for a worker: data parallelism on some of its GPUs, and what two searches find, one of which charges all-reduces over all
-    /// workers, and the other none but its own. The first knows what counts, but neither finds everything.
-    fn of_a_worker(&self, request: &PlanRequest, counts: &[usize]) -> Result<Vec<Arrangement>, Error> {
+    /// Returns candidate arrangements for one worker: data parallelism on each GPU count, and the
+    /// results of two searches, one with all-reduces over all workers and one with all-reduces
+    /// within a worker. The first has the right costs, but neither finds all good arrangements.
+    fn worker_candidates(&self, request: &PlanRequest, counts: &[usize]) -> Result<Vec<Arrangement>, Error> {
         let problem = self.problem(counts, request.memory_limit_bytes)?;
         let data_parallel = counts.iter().map(|&count| Arrangement::data_parallel(&problem, count));
         let mut found = data_parallel.collect::<Result<Vec<_>, _>>()?;
-        // One GPU leaves nothing to decide.
+        // With one GPU per worker there is nothing to search.
         let replicas = [self.replicas, 1].into_iter().take(if self.replicas > 1 { 2 } else { 1 });
         for replicas in replicas.filter(|_| self.gpus > 1) {
             let costs = JobCosts::new(&self.job).on_counts(counts.to_vec()).replicated(self.gpus, replicas);
@@ -106,8 +108,8 @@ impl<'a> Workers<'a> {
         Ok(problem)
     }
 
-    /// What there is to say of the workers whose arrangement this is.
-    pub(super) fn planned(&self, of_all: &Arrangement) -> Result<PlannedWorker, Error> {
+    /// Returns the times of one worker of an arrangement.
+    pub(super) fn times_of_one(&self, of_all: &Arrangement) -> Result<PlannedWorker, Error> {
         let of_first = |ranks: &Vec<usize>| ranks[..ranks.len() / self.replicas].to_vec();
         let of_one =
             Arrangement { ranks: of_all.ranks.iter().map(of_first).collect(), order: of_all.order.clone() };
