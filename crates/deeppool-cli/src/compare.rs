@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use deeppool::compare::{Comparison, Point, Way};
+use deeppool::compare::{Comparison, Point, SharingMode};
 use deeppool::job::Job;
 use deeppool::plan::PlanRequest;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions};
@@ -88,20 +88,20 @@ fn totals(comparison: &Comparison) -> comfy_table::Table {
         table(&["foreground", "samples/s", "partition", "DP", "DP+Col", "BP", "BP+Col", "over partition"]);
     let fastest = comparison.fastest_foreground();
     let sharing = comparison.sharing();
-    let partition = comparison.envelope(&[Way::Partition]);
+    let partition = comparison.envelope(&[SharingMode::Partition]);
     for part in SPEEDS {
-        let foreground = comparison.about(part);
+        let foreground = comparison.comparable_speed(part);
         let cell = |total: Option<f64>| total.map_or_else(|| "-".into(), |total| format!("{total:.0}"));
-        let of = |way: Way| cell(best_of(comparison, way, foreground));
+        let of = |way: SharingMode| cell(best_of(comparison, way, foreground));
         let (shared, parted) = (sharing.total_at(foreground), partition.total_at(foreground));
         let over = shared.zip(parted).map(|(shared, parted)| format!("{:.2}", shared / parted));
         shown.add_row([
             format!("{part:.2}"),
             format!("{:.0}", fastest * part),
             cell(parted),
-            of(Way::DataParallel),
-            of(Way::DataParallelCollocated),
-            of(Way::Burst),
+            of(SharingMode::DataParallel),
+            of(SharingMode::DataParallelCollocated),
+            of(SharingMode::Burst),
             cell(shared),
             over.unwrap_or_else(|| "-".into()),
         ]);
@@ -110,8 +110,8 @@ fn totals(comparison: &Comparison) -> comfy_table::Table {
 }
 
 /// The most that one of the points of a way gives with so fast a foreground.
-fn best_of(comparison: &Comparison, way: Way, foreground: f64) -> Option<f64> {
-    let is_as_fast = |point: &&Point| point.way == way && point.foreground_samples_per_s >= foreground;
+fn best_of(comparison: &Comparison, way: SharingMode, foreground: f64) -> Option<f64> {
+    let is_as_fast = |point: &&Point| point.mode == way && point.foreground_samples_per_s >= foreground;
     comparison.points.iter().filter(is_as_fast).map(Point::total_samples_per_s).reduce(f64::max)
 }
 

@@ -1,6 +1,6 @@
 //! The comparison as a figure: foreground speed against total throughput.
 
-use deeppool::compare::{Comparison, Point, Way};
+use deeppool::compare::{Comparison, Point, SharingMode};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -8,13 +8,13 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 const PARTITION: RGBColor = RGBColor(0, 0, 0);
 const SHARING: RGBColor = RGBColor(213, 94, 0);
 /// Points that are drawn later cover those before them: data parallelism is a burst plan, too.
-const WAYS: [(Way, RGBColor); 6] = [
-    (Way::Burst, RGBColor(230, 159, 0)),
-    (Way::BurstCollocated, SHARING),
-    (Way::DataParallel, RGBColor(86, 180, 233)),
-    (Way::DataParallelCollocated, RGBColor(0, 114, 178)),
-    (Way::Partition, PARTITION),
-    (Way::Background, RGBColor(120, 120, 120)),
+const WAYS: [(SharingMode, RGBColor); 6] = [
+    (SharingMode::Burst, RGBColor(230, 159, 0)),
+    (SharingMode::BurstCollocated, SHARING),
+    (SharingMode::DataParallel, RGBColor(86, 180, 233)),
+    (SharingMode::DataParallelCollocated, RGBColor(0, 114, 178)),
+    (SharingMode::Partition, PARTITION),
+    (SharingMode::Background, RGBColor(120, 120, 120)),
 ];
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
@@ -57,12 +57,13 @@ pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<
             .label_style(text(12))
             .axis_desc_style(text(13))
             .draw()?;
-        let lines = [(comparison.envelope(&[Way::Partition]), PARTITION), (comparison.sharing(), SHARING)];
+        let lines =
+            [(comparison.envelope(&[SharingMode::Partition]), PARTITION), (comparison.sharing(), SHARING)];
         for (envelope, color) in lines {
             chart.draw_series([PathElement::new(envelope.corners().to_vec(), color.stroke_width(1))])?;
         }
         for (way, color) in WAYS {
-            let points: Vec<&Point> = comparison.points.iter().filter(|point| point.way == way).collect();
+            let points: Vec<&Point> = comparison.points.iter().filter(|point| point.mode == way).collect();
             if points.is_empty() {
                 continue;
             }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use deeppool::compare::{Total, most_total};
+use deeppool::compare::{TotalPlan, max_total_plan};
 use deeppool::costs::Costs;
 use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{Capacity, ExecutionPlan, MAX_GPUS, Mode, PlanRequest};
@@ -268,9 +268,9 @@ impl Plan {
         let foreground = self.sharing.foreground.unwrap_or(DEFAULT_FOREGROUND);
         let options = SimulateOptions::default();
         let total = while_showing("searching for a plan that leaves most to the background", || {
-            most_total(job, request, foreground, &background.costs, &options)
+            max_total_plan(job, request, foreground, &background.costs, &options)
         })?;
-        let Total { plan, simulation, fastest_us, .. } = &total;
+        let TotalPlan { plan, simulation, fastest_us, .. } = &total;
         let runs =
             self.explain.then(|| PlanAnalysis::new(job, plan)?.explain(&self.mode.gpu_counts)).transpose()?;
         self.write(job, plan)?;

@@ -16,5 +16,5 @@ pub mod timeline;
 pub mod train;
 
 pub use error::{Error, is_failure};
-// The parts, in the versions that this crate's signatures speak of.
+// Re-exports of the crates in this crate's public signatures.
 pub use {burst_planner, collectives, gpu_mux, layer_engine, layer_graph, layer_profile, time_to_accuracy};

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::plan::Mode;
 
-/// What a limit on amplification applies to.
+/// The scope of a limit on amplification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LimitRule {
     /// The GPU time of the whole plan.
     #[default]
     Total,
-    /// Each layer, by the [greedy planner of the original DeepPool](per_layer). For chains without a memory limit.
+    /// Each layer, by the [greedy planner of the original DeepPool](per_layer). For chains without
+    /// a memory limit.
     PerLayer,
 }
 
@@ -24,7 +25,7 @@ pub enum LimitRule {
 pub struct ProblemQuestion {
     /// Which plan to find.
     pub mode: Mode,
-    /// What the limit on amplification applies to.
+    /// The scope of the limit on amplification.
     pub limit_rule: LimitRule,
     /// Whether the report lists all Pareto-optimal plans.
     pub pareto: bool,
@@ -42,8 +43,8 @@ impl ProblemQuestion {
     /// Plans a problem.
     ///
     /// # Errors
-    /// If no plan is within the limit, the problem is not valid, or the per-layer rule is asked for and the problem
-    /// is not a chain.
+    /// If no plan is within the limit, the problem is not valid, or the per-layer rule is asked for
+    /// and the problem is not a chain.
     pub fn answer(&self, problem: PlanProblem, costs: &TableCosts) -> Result<ProblemAnswer, Error> {
         ProblemAnswer::new(self, problem, costs)
     }
@@ -85,8 +86,8 @@ pub struct ProblemAnswer {
     pub single_gpu_us: f64,
     /// The memory of the fullest rank.
     pub memory_peak_bytes: u64,
-    /// Lower bound of the iteration time within the limit, or within the plan's own amplification, microseconds.
-    /// `None` for data parallelism and for a limit per layer.
+    /// Lower bound of the iteration time within the limit, or within the plan's own amplification,
+    /// microseconds. `None` for data parallelism and for a limit per layer.
     pub lower_bound_us: Option<f64>,
     /// All Pareto-optimal plans, if they were asked for.
     pub frontier: Option<Frontier>,
@@ -171,7 +172,8 @@ impl ProblemAnswer {
     }
 }
 
-/// Returns the iteration time, the amplification and the largest GPU count of any node for each plan of a frontier.
+/// Returns the iteration time, the amplification and the largest GPU count of any node for each
+/// plan of a frontier.
 pub fn points(found: &Frontier) -> impl Iterator<Item = (f64, f64, usize)> + '_ {
     found.plans().iter().map(|plan| {
         let gpus = plan.arrangement.ranks.iter().map(Vec::len).max().unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Foreground speed against total throughput: a point a way to share, and what taking turns gives.
 
-use deeppool::compare::{Envelope, Way};
+use deeppool::compare::{Envelope, SharingMode};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -10,13 +10,13 @@ use crate::canvas::{Figure, Marks, axes, series_names, text};
 use crate::style::{BLUE, GREY, ORANGE, SKY, Style, VERMILION, hex};
 
 /// Points that are drawn later cover those before them: data parallelism is a burst plan, too.
-const WAYS: [(Way, RGBColor); 6] = [
-    (Way::Burst, ORANGE),
-    (Way::BurstCollocated, VERMILION),
-    (Way::DataParallel, SKY),
-    (Way::DataParallelCollocated, BLUE),
-    (Way::Partition, BLACK),
-    (Way::Background, GREY),
+const WAYS: [(SharingMode, RGBColor); 6] = [
+    (SharingMode::Burst, ORANGE),
+    (SharingMode::BurstCollocated, VERMILION),
+    (SharingMode::DataParallel, SKY),
+    (SharingMode::DataParallelCollocated, BLUE),
+    (SharingMode::Partition, BLACK),
+    (SharingMode::Background, GREY),
 ];
 const SIZE: (u32, u32) = (900, 540);
 /// How far above the highest point the axis goes, for what stands at the speeds.
@@ -105,11 +105,14 @@ pub(super) fn draw(found: &Partition, network: &OfNetwork, style: Style) -> anyh
 }
 
 /// What the points of a way are.
-fn marks(rows: &[Row], way: Way, color: RGBColor) -> Marks {
+fn marks(rows: &[Row], way: SharingMode, color: RGBColor) -> Marks {
     let value = |row: &Row| {
         let (foreground, total) = (row.foreground_samples_per_s, row.total_samples_per_s);
-        let on =
-            if row.is(Way::Background) { String::new() } else { format!(" on {} GPUs", row.foreground_gpus) };
+        let on = if row.is(SharingMode::Background) {
+            String::new()
+        } else {
+            format!(" on {} GPUs", row.foreground_gpus)
+        };
         format!("{way}{on}: foreground {foreground:.0}, with background {total:.0} samples/s")
     };
     let values = rows.iter().filter(|row| row.is(way)).map(value).collect();

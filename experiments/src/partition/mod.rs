@@ -6,7 +6,7 @@ mod totals;
 
 use anyhow::Context;
 use clap::Args;
-use deeppool::compare::{Comparison, Point, Way};
+use deeppool::compare::{Comparison, Point, SharingMode};
 use serde::{Deserialize, Serialize};
 
 use crate::canvas::Figure;
@@ -114,16 +114,16 @@ struct Compared {
 
 impl Row {
     fn new(point: &Point, gpus: usize) -> Self {
-        let background_gpus = match point.way {
-            Way::DataParallel | Way::Burst => 0,
-            Way::Partition => gpus - point.gpus,
+        let background_gpus = match point.mode {
+            SharingMode::DataParallel | SharingMode::Burst => 0,
+            SharingMode::Partition => gpus - point.gpus,
             _ => gpus,
         };
         let ends = |range: Option<[f64; 2]>| (range.map(|range| range[0]), range.map(|range| range[1]));
         let (foreground_least_samples_per_s, foreground_most_samples_per_s) = ends(point.foreground_range);
         let (total_least_samples_per_s, total_most_samples_per_s) = ends(point.total_range);
         Self {
-            mode: point.way.name().into(),
+            mode: point.mode.name().into(),
             foreground_gpus: point.gpus,
             background_gpus,
             amplification: point.amplification,
@@ -138,7 +138,7 @@ impl Row {
         }
     }
 
-    fn is(&self, way: Way) -> bool {
+    fn is(&self, way: SharingMode) -> bool {
         self.mode == way.name()
     }
 }

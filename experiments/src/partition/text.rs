@@ -1,12 +1,13 @@
 //! The comparison for people.
 
-use deeppool::compare::Way;
+use deeppool::compare::SharingMode;
 
 use super::{OfNetwork, Partition, Row};
 use crate::text_table::{printed, text_table};
 
 /// Ways that are one point at a speed; what partitions and BP+Col give stands beside them.
-const WAYS: [Way; 3] = [Way::DataParallel, Way::DataParallelCollocated, Way::Burst];
+const WAYS: [SharingMode; 3] =
+    [SharingMode::DataParallel, SharingMode::DataParallelCollocated, SharingMode::Burst];
 
 impl Partition {
     /// What was asked, a line a network and speed, and what they come to.
@@ -31,7 +32,7 @@ impl Partition {
                     1 => format!("batch {}", network.batch),
                     _ => String::new(),
                 };
-                let of_way = |way: &Way| rate(best(&network.rows, *way, at.foreground_samples_per_s));
+                let of_way = |way: &SharingMode| rate(best(&network.rows, *way, at.foreground_samples_per_s));
                 let cells =
                     [name, format!("{:.2}", at.foreground_over_dp), rate(Some(at.foreground_samples_per_s))];
                 let totals = [rate(at.partition_samples_per_s), rate(at.shared_samples_per_s)];
@@ -66,7 +67,7 @@ impl Partition {
 }
 
 /// The most that one of the points of a way gives with so fast a foreground.
-fn best(rows: &[Row], way: Way, foreground: f64) -> Option<f64> {
+fn best(rows: &[Row], way: SharingMode, foreground: f64) -> Option<f64> {
     let is_as_fast = |row: &&Row| row.is(way) && row.foreground_samples_per_s >= foreground * (1.0 - 1e-9);
     rows.iter().filter(is_as_fast).map(|row| row.total_samples_per_s).reduce(f64::max)
 }

@@ -1,6 +1,6 @@
 //! What sharing gives over partitions at some speeds of the foreground.
 
-use deeppool::compare::{Envelope, Way};
+use deeppool::compare::{Envelope, SharingMode};
 use serde::Serialize;
 
 use super::Row;
@@ -25,12 +25,12 @@ pub(super) struct Totals {
 
 /// What all but partitions give, by taking turns.
 pub(super) fn sharing(rows: &[Row]) -> Envelope {
-    envelope(rows, |row| !row.is(Way::Partition))
+    envelope(rows, |row| !row.is(SharingMode::Partition))
 }
 
 /// What partitions give, by taking turns with each other and with background jobs alone.
 pub(super) fn partitions(rows: &[Row]) -> Envelope {
-    envelope(rows, |row| row.is(Way::Partition) || row.is(Way::Background))
+    envelope(rows, |row| row.is(SharingMode::Partition) || row.is(SharingMode::Background))
 }
 
 fn envelope(rows: &[Row], is_asked: impl Fn(&Row) -> bool) -> Envelope {
@@ -40,7 +40,7 @@ fn envelope(rows: &[Row], is_asked: impl Fn(&Row) -> bool) -> Envelope {
 
 /// The throughput of data parallelism on all GPUs without background; `None` where it has no room.
 pub(super) fn data_parallel(rows: &[Row]) -> Option<f64> {
-    rows.iter().find(|row| row.is(Way::DataParallel)).map(|row| row.foreground_samples_per_s)
+    rows.iter().find(|row| row.is(SharingMode::DataParallel)).map(|row| row.foreground_samples_per_s)
 }
 
 /// The totals at all speeds; none where there is no data parallelism on all GPUs.

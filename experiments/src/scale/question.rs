@@ -4,7 +4,7 @@ use anyhow::Context;
 use burst_planner::Error as Unplanned;
 use collectives::LinkModel;
 use deeppool::Error;
-use deeppool::compare::Way;
+use deeppool::compare::SharingMode;
 use serde::{Deserialize, Serialize};
 
 use crate::job::ForegroundJob;
@@ -131,17 +131,17 @@ impl Question {
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => return Ok(None),
             compared => compared?,
         };
-        let fastest_of = |way: Way, limit: f64| {
+        let fastest_of = |way: SharingMode, limit: f64| {
             let point = compared.fastest_within(way, limit).cloned();
             point.with_context(|| format!("there is no {way} within amplification {limit}"))
         };
-        let dp = fastest_of(Way::DataParallel, f64::INFINITY)?;
-        let partition = fastest_of(Way::Partition, f64::INFINITY)?;
-        let limited = fastest_of(Way::BurstCollocated, limit)?;
-        let (sharing, parted) = (compared.sharing(), compared.envelope(&[Way::Partition]));
+        let dp = fastest_of(SharingMode::DataParallel, f64::INFINITY)?;
+        let partition = fastest_of(SharingMode::Partition, f64::INFINITY)?;
+        let limited = fastest_of(SharingMode::BurstCollocated, limit)?;
+        let (sharing, parted) = (compared.sharing(), compared.envelope(&[SharingMode::Partition]));
         let fastest = compared.fastest_foreground();
         let over_partition = |part: f64| {
-            let foreground = compared.about(part * partition.foreground_samples_per_s / fastest);
+            let foreground = compared.comparable_speed(part * partition.foreground_samples_per_s / fastest);
             let totals = sharing.total_at(foreground).zip(parted.total_at(foreground));
             totals.map(|(shared, parted)| shared / parted)
         };
@@ -162,7 +162,9 @@ impl Question {
             fastest_over_partition: fastest / partition.foreground_samples_per_s,
             total_over_partition_at_its_fastest: over_partition(1.0),
             total_over_partition_at_09: over_partition(NEAR_PARTITION),
-            total_over_dp_at_095: sharing.total_at(compared.about(SPEED)).map(|total| total / dp_total),
+            total_over_dp_at_095: sharing
+                .total_at(compared.comparable_speed(SPEED))
+                .map(|total| total / dp_total),
             ceiling_over_dp_at_095: ceiling / dp_total,
         }))
     }

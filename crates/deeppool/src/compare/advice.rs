@@ -1,47 +1,53 @@
-//! Which way to use, in words.
+//! Advice in words: which way to share the GPUs.
 
-use super::comparison::ALIKE;
-use super::{Comparison, Envelope, Point, Way};
+use super::comparison::TOLERANCE;
+use super::{Comparison, Envelope, Point, SharingMode};
 
-/// Speeds of the foreground that are looked at, as parts of the fastest.
+/// Number of speeds of the foreground that are compared, as equal fractions of the fastest.
 const STEPS: usize = 100;
-/// What sharing may be, since data parallelism is a burst plan, too.
-const SHARING: [Way; 4] = [Way::DataParallel, Way::DataParallelCollocated, Way::Burst, Way::BurstCollocated];
+/// The modes that share GPUs. Data parallelism is also a burst plan.
+const SHARING: [SharingMode; 4] = [
+    SharingMode::DataParallel,
+    SharingMode::DataParallelCollocated,
+    SharingMode::Burst,
+    SharingMode::BurstCollocated,
+];
 
-/// What is better at some speeds of the foreground.
+/// The better mode at some speeds of the foreground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Better {
     Sharing,
     Partition,
     Neither,
-    /// No partition has so fast a foreground.
+    /// No partition has a foreground of this speed.
     OnlySharing,
-    /// Only a partition has.
+    /// Only a partition has a foreground of this speed.
     OnlyPartition,
 }
 
-/// A range of speeds of the foreground over which the same way is better.
+/// A range of speeds of the foreground over which the same mode is better.
 struct SpeedRange {
     better: Better,
-    /// In [`STEPS`]ths of the fastest.
+    /// First speed, in [`STEPS`]ths of the fastest.
     first: usize,
     last: usize,
-    /// By which factor it gives more at most, and where.
-    most: (f64, usize),
+    /// The maximum factor by which it is better, and the speed of this maximum.
+    max: (f64, usize),
 }
 
 impl Comparison {
-    /// Says which way gives most in total at which speed of the foreground, and by how much: sharing GPUs (BP+Col, which contains the ways
-    /// that share less) or a static partition. Ways may take turns, and differences of 1% are none.
+    /// Describes which mode has the highest total throughput at each speed of the foreground, and
+    /// by how much: sharing GPUs (BP+Col, which includes the modes that share less) or a static
+    /// partition. Modes may alternate in time. Differences below 1% do not count.
     #[must_use]
     pub fn advice(&self) -> String {
         let fastest = self.fastest_foreground();
-        let partition = self.envelope(&[Way::Partition]);
+        let partition = self.envelope(&[SharingMode::Partition]);
         let spans = self.spans(&self.sharing(), &partition);
         let mut sentences: Vec<String> = spans.iter().map(|span| self.sentence(span, fastest)).collect();
         if partition.fastest() <= 0.0 {
             sentences.push("The foreground has no room on any part of the GPUs by data parallelism.".into());
-        } else if partition.fastest() < self.about(1.0) {
+        } else if partition.fastest() < self.comparable_speed(1.0) {
             sentences.push(format!(
                 "The fastest foreground is {:.2} times as fast as that of any partition.",
                 fastest / partition.fastest()
@@ -50,7 +56,7 @@ impl Comparison {
         sentences.join(" ")
     }
 
-    /// The most that sharing gives: burst plans, and all that they contain.
+    /// Returns the envelope of sharing: burst plans and the modes that they include.
     #[must_use]
     pub fn sharing(&self) -> Envelope {
         self.envelope(&SHARING)
@@ -71,10 +77,10 @@ impl Comparison {
                 speed(last)
             )
         };
-        let (factor, at) = span.most;
-        let foreground = self.about(part(at));
+        let (factor, at) = span.max;
+        let foreground = self.comparable_speed(part(at));
         let shared = || self.names(&SHARING, foreground);
-        let parted = || self.names(&[Way::Partition], foreground);
+        let parted = || self.names(&[SharingMode::Partition], foreground);
         let at = part(at);
         match span.better {
             Better::Neither => format!("{speeds} BP+Col and a partition give the same in total, within 1%."),
@@ -94,7 +100,7 @@ impl Comparison {
                 format!("{speeds} only a partition is as fast: at {at:.2} {}.", parted())
             }
             Better::OnlySharing => {
-                // The foreground's own GPU time is not taken off.
+                // The GPU time of the foreground is not subtracted.
                 let ceiling = self.gpus as f64 * self.background_samples_per_s + fastest * at;
                 let total = self.sharing().total_at(foreground).unwrap_or_default();
                 let by = shared();
@@ -106,44 +112,44 @@ impl Comparison {
         }
     }
 
-    /// What gives most with so fast a foreground: one way, or two in turns.
-    fn names(&self, ways: &[Way], foreground: f64) -> String {
-        let envelope = self.envelope(ways);
+    /// Describes the best mode at a speed of the foreground: one, or two that alternate.
+    fn names(&self, modes: &[SharingMode], foreground: f64) -> String {
+        let envelope = self.envelope(modes);
         let corners = envelope.at(foreground).map_or(&[][..], |(_, corners)| corners);
-        let names: Vec<String> = corners.iter().filter_map(|&corner| self.name(ways, corner)).collect();
+        let names: Vec<String> = corners.iter().filter_map(|&corner| self.name(modes, corner)).collect();
         names.join(" in turns with ")
     }
 
-    fn name(&self, ways: &[Way], corner: (f64, f64)) -> Option<String> {
+    fn name(&self, modes: &[SharingMode], corner: (f64, f64)) -> Option<String> {
         let is_here = |point: &&Point| {
             let rates = (point.foreground_samples_per_s, point.total_samples_per_s());
-            (ways.contains(&point.way) || point.way == Way::Background)
+            (modes.contains(&point.mode) || point.mode == SharingMode::Background)
                 && rates.0.total_cmp(&corner.0).is_eq()
                 && rates.1.total_cmp(&corner.1).is_eq()
         };
         let point = self.points.iter().find(is_here)?;
-        let (way, gpus, all) = (point.way, point.gpus, self.gpus);
+        let (mode, gpus, all) = (point.mode, point.gpus, self.gpus);
         let amplification = point.amplification.unwrap_or_default();
-        Some(match way {
-            Way::Background => "background alone".into(),
-            Way::Partition => format!("DP on {gpus} of {all} GPUs, background on the others"),
-            _ => format!("{way} on {gpus} of {all} GPUs, amplification {amplification:.2}"),
+        Some(match mode {
+            SharingMode::Background => "background alone".into(),
+            SharingMode::Partition => format!("DP on {gpus} of {all} GPUs, background on the others"),
+            _ => format!("{mode} on {gpus} of {all} GPUs, amplification {amplification:.2}"),
         })
     }
 
     fn spans(&self, sharing: &Envelope, partition: &Envelope) -> Vec<SpeedRange> {
         let mut spans: Vec<SpeedRange> = Vec::new();
-        // At no speed at all both are background alone.
+        // Without a foreground both are background alone.
         for step in 1..=STEPS {
-            let foreground = self.about(step as f64 / STEPS as f64);
+            let foreground = self.comparable_speed(step as f64 / STEPS as f64);
             let (better, factor) = match (sharing.total_at(foreground), partition.total_at(foreground)) {
                 (None, None) => continue,
                 (Some(_), None) => (Better::OnlySharing, 1.0),
                 (None, Some(_)) => (Better::OnlyPartition, 1.0),
-                (Some(shared), Some(parted)) if shared > parted * (1.0 + ALIKE) => {
+                (Some(shared), Some(parted)) if shared > parted * (1.0 + TOLERANCE) => {
                     (Better::Sharing, shared / parted)
                 }
-                (Some(shared), Some(parted)) if parted > shared * (1.0 + ALIKE) => {
+                (Some(shared), Some(parted)) if parted > shared * (1.0 + TOLERANCE) => {
                     (Better::Partition, parted / shared)
                 }
                 _ => (Better::Neither, 1.0),
@@ -151,11 +157,11 @@ impl Comparison {
             match spans.last_mut() {
                 Some(span) if span.better == better => {
                     span.last = step;
-                    if factor >= span.most.0 {
-                        span.most = (factor, step);
+                    if factor >= span.max.0 {
+                        span.max = (factor, step);
                     }
                 }
-                _ => spans.push(SpeedRange { better, first: step, last: step, most: (factor, step) }),
+                _ => spans.push(SpeedRange { better, first: step, last: step, max: (factor, step) }),
             }
         }
         spans

@@ -1,6 +1,6 @@
-//! All ways side by side.
+//! The comparison of all ways to share the GPUs.
 
-use super::{Envelope, Point, Way};
+use super::{Envelope, Point, SharingMode};
 use burst_planner::Error as Unplanned;
 
 use crate::Error;
@@ -9,44 +9,53 @@ use crate::plan::{ExecutionPlan, PlanRequest};
 use crate::planning::{PlanAnalysis, data_parallel_times, find_frontier};
 use crate::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 
-/// Burst plans that are compared, at most: spread over the Pareto frontier.
-const PLANS: usize = 14;
+/// Maximum number of burst plans that are compared, spread over the Pareto frontier.
+const MAX_BURST_PLANS: usize = 14;
 
-/// The ways to use data parallelism on all GPUs, and on a part of them; and a burst plan.
-const OF_ALL: [Way; 4] =
-    [Way::DataParallel, Way::DataParallelCollocated, Way::Partition, Way::BurstCollocated];
-const OF_A_PART: [Way; 2] = [Way::Partition, Way::BurstCollocated];
-const OF_A_BURST: [Way; 2] = [Way::Burst, Way::BurstCollocated];
-/// Rates that differ by less, relatively, are taken to be the same.
-pub(super) const ALIKE: f64 = 0.01;
+/// The modes that use data parallelism on all GPUs, data parallelism on a part of them, and a burst
+/// plan.
+const MODES_ON_ALL: [SharingMode; 4] = [
+    SharingMode::DataParallel,
+    SharingMode::DataParallelCollocated,
+    SharingMode::Partition,
+    SharingMode::BurstCollocated,
+];
+const MODES_ON_A_PART: [SharingMode; 2] = [SharingMode::Partition, SharingMode::BurstCollocated];
+const BURST_MODES: [SharingMode; 2] = [SharingMode::Burst, SharingMode::BurstCollocated];
+/// Relative difference below which rates count as equal.
+pub(super) const TOLERANCE: f64 = 0.01;
 
-/// What ways to share GPUs between a foreground job and background jobs of one GPU each give: every point is simulated.
+/// The simulated throughput of each way to share GPUs between a foreground job and background jobs
+/// of one GPU each.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Comparison {
-    /// All points, by their way.
+    /// All points, sorted by mode.
     pub points: Vec<Point>,
-    /// GPUs that there are.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// Samples by second of a background job that has a GPU to itself.
+    /// Throughput of a background job that has a GPU to itself, in samples per second.
     pub background_samples_per_s: f64,
-    /// By what part the times of layers are known to be off at worst.
+    /// Maximum known relative error of the layer times.
     pub layers_off: Option<f64>,
-    /// By what part the times of links are known to be off at worst.
+    /// Maximum known relative error of the times of collectives.
     pub links_off: Option<f64>,
 }
 
 impl Comparison {
-    /// Compares data parallelism and burst plans on all GPUs, each alone and with a background job on each GPU, and data parallelism on
-    /// any smaller number of GPUs with background jobs on the others.
+    /// Compares data parallelism and burst plans on all GPUs, each alone and with a background job
+    /// on each GPU, and data parallelism on fewer GPUs with background jobs on the others.
     ///
-    /// One search gives the burst plans: the one that the request's mode asks for, and others spread over the Pareto frontier.
-    /// Where GPUs have a limit on memory, burst plans leave room for a background job, if any can; a partition's GPUs run one job each. Of
-    /// the partitions, those that take turns with others best are simulated, and the powers of two. Simulations are by the
-    /// options' policy and device, and as long as they say; `progress` is told what part is done. O(search + points x simulation).
+    /// One search finds the burst plans: the one of the request's mode, and others spread over the
+    /// Pareto frontier. With a memory limit, burst plans leave room for a background job if any
+    /// can. The GPUs of a partition run one job each. Partitions are simulated if their number of
+    /// GPUs is a power of two or if they are a corner of the envelope by the planner's times. The
+    /// options give the policy, the device and the length of the simulations. `progress` receives
+    /// the completed fraction. O(search + points x simulation).
     ///
     /// # Errors
-    /// When the question is out of proportion, or the profile lacks a time.
+    /// [`Error::Setting`] if the request is invalid or too large. [`Error::Profile`] if the profile
+    /// lacks a time.
     pub fn new(
         job: &Job<'_>,
         request: &PlanRequest,
@@ -58,12 +67,12 @@ impl Comparison {
         let gpus = request.gpus;
         let beside = request.clone().with_memory_limit(background.room_beside(request.memory_limit_bytes)?);
         let frontier = match find_frontier(job, &beside) {
-            // Without a background job the foreground may fit.
+            // The foreground may fit without a background job.
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => find_frontier(job, request)?,
             found => found?,
         };
         progress(0.2);
-        let mut bursts = frontier.plans(PLANS)?;
+        let mut bursts = frontier.plans(MAX_BURST_PLANS)?;
         match frontier.point(request.mode) {
             Ok(Some(asked)) => {
                 let plan = frontier.unbounded_plan_of(asked)?;
@@ -71,34 +80,37 @@ impl Comparison {
                     bursts.push(plan);
                 }
             }
-            // A limit that no plan keeps is no error here: data parallelism is compared in any case.
+            // An unreachable limit is no error here: data parallelism is compared in any case.
             Ok(None)
             | Err(Error::Planner(
                 Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. },
             )) => {}
             Err(error) => return Err(error),
         }
-        let mut runs: Vec<(LoweredPlan<'_>, &[Way])> = Vec::new();
+        let mut runs: Vec<(LoweredPlan<'_>, &[SharingMode])> = Vec::new();
         for part in worthwhile_parts(job, request, background)? {
             let is_all = part == gpus.min(job.batch());
-            runs.push((frontier.data_parallel_on(part)?, if is_all { &OF_ALL } else { &OF_A_PART }));
+            runs.push((
+                frontier.data_parallel_on(part)?,
+                if is_all { &MODES_ON_ALL } else { &MODES_ON_A_PART },
+            ));
         }
-        runs.extend(bursts.into_iter().map(|plan| (plan, &OF_A_BURST[..])));
+        runs.extend(bursts.into_iter().map(|plan| (plan, &BURST_MODES[..])));
         let background_samples_per_s = background.samples_per_s();
         let errors = Errors::of(job);
         let mut points = Vec::with_capacity(2 * runs.len() + 1);
         let all = runs.len() as f64;
-        for (index, (plan, ways)) in runs.iter().enumerate() {
+        for (index, (plan, modes)) in runs.iter().enumerate() {
             request.stop.check()?;
             let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
             let speeds = errors.speeds(job, plan)?;
-            for point in simulated(job, plan, ways, (background, has_room), options)? {
+            for point in simulated(job, plan, modes, (background, has_room), options)? {
                 points.push(errors.with_ranges(speeds, point));
             }
             progress(0.2 + 0.8 * (index + 1) as f64 / all);
         }
         points.push(errors.with_background_range(Point {
-            way: Way::Background,
+            mode: SharingMode::Background,
             gpus: 0,
             amplification: None,
             iteration: None,
@@ -109,39 +121,41 @@ impl Comparison {
         }));
         points.sort_by(|a, b| {
             let by_speed = a.foreground_samples_per_s.total_cmp(&b.foreground_samples_per_s);
-            a.way.cmp(&b.way).then(by_speed)
+            a.mode.cmp(&b.mode).then(by_speed)
         });
         let Errors { layers: layers_off, links: links_off } = errors;
         Ok(Self { points, gpus, background_samples_per_s, layers_off, links_off })
     }
 
-    /// The most total throughput of some ways when they take turns, with each other and with background jobs alone.
+    /// Returns the maximum total throughput of some modes that alternate with each other and with
+    /// background jobs alone.
     #[must_use]
-    pub fn envelope(&self, ways: &[Way]) -> Envelope {
-        let is_asked = |point: &&Point| ways.contains(&point.way) || point.way == Way::Background;
+    pub fn envelope(&self, modes: &[SharingMode]) -> Envelope {
+        let is_asked = |point: &&Point| modes.contains(&point.mode) || point.mode == SharingMode::Background;
         let of_point = |point: &Point| (point.foreground_samples_per_s, point.total_samples_per_s());
         Envelope::new(self.points.iter().filter(is_asked).map(of_point))
     }
 
-    /// The point of a way with the fastest foreground whose plan's amplification is at most this.
+    /// Returns the point of a mode with the fastest foreground among plans with at most the given
+    /// amplification.
     #[must_use]
-    pub fn fastest_within(&self, way: Way, amplification: f64) -> Option<&Point> {
+    pub fn fastest_within(&self, mode: SharingMode, amplification: f64) -> Option<&Point> {
         let limit = amplification * (1.0 + 1e-9);
         let is_within = |point: &&Point| {
-            point.way == way && point.amplification.is_some_and(|amplification| amplification <= limit)
+            point.mode == mode && point.amplification.is_some_and(|amplification| amplification <= limit)
         };
         let speed = |point: &Point| point.foreground_samples_per_s;
         self.points.iter().filter(is_within).max_by(|a, b| speed(a).total_cmp(&speed(b)))
     }
 
-    /// A part of the [fastest](Self::fastest_foreground) foreground's speed, less a tolerance of 1%, samples by second: what tables and
-    /// advice ask for.
+    /// Returns a fraction of the [fastest](Self::fastest_foreground) foreground's speed, less a
+    /// tolerance of 1%, in samples per second. Tables and advice are for these speeds.
     #[must_use]
-    pub fn about(&self, part: f64) -> f64 {
-        self.fastest_foreground() * part * (1.0 - ALIKE)
+    pub fn comparable_speed(&self, part: f64) -> f64 {
+        self.fastest_foreground() * part * (1.0 - TOLERANCE)
     }
 
-    /// The speed of the fastest foreground, samples by second.
+    /// Returns the speed of the fastest foreground in samples per second.
     #[must_use]
     pub fn fastest_foreground(&self) -> f64 {
         self.points.iter().map(|point| point.foreground_samples_per_s).fold(0.0, f64::max)
@@ -152,17 +166,17 @@ fn fits(bytes: Option<u64>, limit: Option<u64>) -> bool {
     bytes.zip(limit).is_none_or(|(bytes, limit)| bytes <= limit)
 }
 
-/// The numbers of GPUs that data parallelism is simulated on, of those on which it has room: powers of two, the most, and those that give
-/// most at any speed of the foreground, by the planner's time.
+/// Returns the numbers of GPUs on which data parallelism is simulated, among those with enough
+/// memory: powers of two, the maximum, and the corners of the envelope by the planner's times.
 fn worthwhile_parts(
     job: &Job<'_>,
     request: &PlanRequest,
     background: &BackgroundCosts,
 ) -> Result<Vec<usize>, Error> {
     let gpus = request.gpus;
-    let most = gpus.min(job.batch());
-    let mut rates: Vec<(usize, (f64, f64))> = Vec::with_capacity(most);
-    for part in 1..=most {
+    let max = gpus.min(job.batch());
+    let mut rates: Vec<(usize, (f64, f64))> = Vec::with_capacity(max);
+    for part in 1..=max {
         let times = data_parallel_times(job, part)?;
         if fits(times.memory_peak_bytes, request.memory_limit_bytes) {
             let foreground = job.batch() as f64 * 1e6 / times.iteration_us;
@@ -173,33 +187,34 @@ fn worthwhile_parts(
     let alone = gpus as f64 * background.samples_per_s();
     let envelope = Envelope::new(rates.iter().map(|&(_, rates)| rates).chain([(0.0, alone)]));
     let is_shown = |&&(part, rates): &&(usize, (f64, f64))| {
-        part.is_power_of_two() || part == most || envelope.corners().contains(&rates)
+        part.is_power_of_two() || part == max || envelope.corners().contains(&rates)
     };
     Ok(rates.iter().filter(is_shown).map(|&(part, _)| part).collect())
 }
 
-/// What a plan gives in some ways: simulated once alone and once with a background job on each GPU, if those have room.
+/// Returns the points of a plan in the given modes: simulated once alone, and once with a
+/// background job on each GPU if those fit.
 fn simulated(
     job: &Job<'_>,
     plan: &LoweredPlan<'_>,
-    ways: &[Way],
+    modes: &[SharingMode],
     (background, has_room): (&BackgroundCosts, bool),
     options: &SimulateOptions,
 ) -> Result<Vec<Point>, Error> {
     let gpus = plan.ranks_used();
-    let mut points = Vec::with_capacity(ways.len());
+    let mut points = Vec::with_capacity(modes.len());
     for background_job in std::iter::once(None).chain(has_room.then_some(Some(background))) {
         let options = SimulateOptions { background: background_job.cloned(), ..options.clone() };
         let result = simulate_plan(job, plan, &options)?;
         let is_shared = background_job.is_some();
-        points.extend(ways.iter().filter(|way| way.is_collocated() == is_shared).map(|&way| Point {
-            way,
+        points.extend(modes.iter().filter(|mode| mode.is_collocated() == is_shared).map(|&mode| Point {
+            mode,
             gpus,
             amplification: Some(plan.amplification),
             iteration: Some(result.iteration),
             foreground_samples_per_s: result.foreground_samples_per_s,
-            background_samples_per_s: match way {
-                Way::Partition => (plan.gpus - gpus) as f64 * background.samples_per_s(),
+            background_samples_per_s: match mode {
+                SharingMode::Partition => (plan.gpus - gpus) as f64 * background.samples_per_s(),
                 _ => result.background_samples_per_s,
             },
             foreground_range: None,
@@ -209,7 +224,7 @@ fn simulated(
     Ok(points)
 }
 
-/// By what parts times are known to be off.
+/// Known relative errors of the costs.
 struct Errors {
     layers: Option<f64>,
     links: Option<f64>,
@@ -217,19 +232,20 @@ struct Errors {
 
 impl Errors {
     fn of(job: &Job<'_>) -> Self {
-        // A network may be one that the model was not fitted to.
+        // The network may be one that the model was not fitted to.
         let seen = job.costs().profile().accuracy().and_then(|accuracy| accuracy.errors);
         let layers = seen.map(|seen| seen.held_out_worst.unwrap_or(0.0).max(seen.networks_worst));
         Self { layers, links: job.costs().link().relative_error() }
     }
 
-    /// How much longer and shorter layers take by this.
+    /// Returns the relative error of layer times.
     fn layers(&self) -> f64 {
-        // A model that is off by all of a time or more says nothing.
+        // With an error of 100% or more nothing would be known.
         self.layers.unwrap_or(0.0).min(0.9)
     }
 
-    /// How many times as fast as planned a plan may be, the least and the most; `None` where nothing is known of that.
+    /// Returns the minimum and the maximum speed of a plan relative to the predicted one; `None` if
+    /// no errors are known.
     fn speeds(&self, job: &Job<'_>, plan: &ExecutionPlan) -> Result<Option<[f64; 2]>, Error> {
         if self.layers.is_none() && self.links.is_none() {
             return Ok(None);
@@ -251,10 +267,10 @@ impl Errors {
         if self.layers.is_none() && self.links.is_none() {
             return point;
         }
-        let [least, most] = point.foreground_range.unwrap_or_default();
+        let [min, max] = point.foreground_range.unwrap_or_default();
         let background = point.background_samples_per_s;
         let total_range =
-            Some([least + background / (1.0 + self.layers()), most + background / (1.0 - self.layers())]);
+            Some([min + background / (1.0 + self.layers()), max + background / (1.0 - self.layers())]);
         Point { total_range, ..point }
     }
 }

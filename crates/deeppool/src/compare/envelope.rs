@@ -1,16 +1,16 @@
-//! The most that ways to share GPUs give together when they take turns.
+//! The maximum total throughput of ways to share GPUs that alternate in time.
 
-/// The most total throughput at each speed of the foreground, when any two of some points may take turns for any parts of the time: the
-/// upper convex hull of the points.
+/// The maximum total throughput at each speed of the foreground if any two of some points may
+/// alternate in any proportion: the upper convex hull of the points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    /// Foreground and total samples by second, by rising foreground; concave.
+    /// Foreground and total samples per second, by ascending foreground; concave.
     corners: Vec<(f64, f64)>,
 }
 
 impl Envelope {
-    /// Of points, each foreground and total samples by second. O(n log n): A. M. Andrew, "Another Efficient Algorithm for Convex Hulls
-    /// in Two Dimensions", 1979.
+    /// Computes the envelope of points, each foreground and total samples per second. O(n log n):
+    /// A. M. Andrew, "Another Efficient Algorithm for Convex Hulls in Two Dimensions", 1979.
     #[must_use]
     pub fn new(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let mut points: Vec<(f64, f64)> = points.into_iter().collect();
@@ -26,7 +26,7 @@ impl Envelope {
                 corners.pop();
             }
             if let [(foreground, total)] = corners[..] {
-                // They are sorted: as fast as the one before, or faster.
+                // Points are sorted: its foreground is at least as fast.
                 if foreground >= point.0 && total <= point.1 {
                     corners.pop();
                 }
@@ -36,31 +36,32 @@ impl Envelope {
         Self { corners }
     }
 
-    /// The corners, each foreground and total samples by second, by rising foreground.
+    /// The corners, each foreground and total samples per second, by ascending foreground.
     #[must_use]
     pub fn corners(&self) -> &[(f64, f64)] {
         &self.corners
     }
 
-    /// The fastest foreground, samples by second; 0 without points.
+    /// Returns the fastest foreground in samples per second; 0 without points.
     #[must_use]
     pub fn fastest(&self) -> f64 {
         self.corners.last().map_or(0.0, |&(foreground, _)| foreground)
     }
 
-    /// The most total throughput with a foreground of at least so many samples by second; `None` where none is as fast.
+    /// Returns the maximum total throughput with at least the given foreground samples per second;
+    /// `None` if no point has such a foreground.
     #[must_use]
     pub fn total_at(&self, foreground: f64) -> Option<f64> {
         self.at(foreground).map(|(total, _)| total)
     }
 
-    /// The same with what gives it: a corner, or the two that take turns.
+    /// Returns the same with the points that give it: a corner, or two that alternate.
     #[must_use]
     pub fn at(&self, foreground: f64) -> Option<(f64, &[(f64, f64)])> {
         let first = self.corners.partition_point(|corner| corner.0 < foreground);
         let after = &self.corners[first..];
         let &(x1, y1) = after.first()?;
-        // Totals rise to one corner and fall from there on.
+        // Totals increase up to one corner and decrease after it.
         let best = after.iter().enumerate().max_by(|a, b| a.1.1.total_cmp(&b.1.1));
         let (best, total) = best.map_or((0, y1), |(index, &(_, total))| (index, total));
         let alone = (total, &after[best..=best]);
@@ -89,7 +90,7 @@ mod tests {
     }
 
     proptest! {
-        /// The best turns of any two points, by trying all pairs.
+        /// Compares the envelope with the maximum over all pairs of points.
         #[test]
         fn it_is_the_best_of_all_pairs(
             points in prop::collection::vec((0.0..10.0_f64, 0.0..10.0_f64), 1..12), at in 0.0..10.0_f64,

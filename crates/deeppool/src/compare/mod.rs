@@ -1,7 +1,7 @@
-//! Ways to share GPUs between one job that has to be fast and others that fill up, side by side.
+//! Ways to share GPUs between one foreground job and background jobs, side by side.
 //!
 //! ```
-//! use deeppool::compare::{Comparison, Way};
+//! use deeppool::compare::{Comparison, SharingMode};
 //! use deeppool::{collectives::LinkModel, costs::{Costs, shard_sizes}, job::Job, plan::{Mode, PlanRequest}};
 //! use deeppool::{program::LowerOptions, simulate::{BackgroundCosts, SimulateOptions}};
 //!
@@ -12,7 +12,7 @@
 //! let background = BackgroundCosts::new(job.costs(), 8)?;
 //! let request = PlanRequest::new(4, Mode::Burst { amplification: f64::INFINITY });
 //! let compared = Comparison::new(&job, &request, &background, &SimulateOptions::default(), |_| {})?;
-//! assert!(compared.points.iter().any(|point| point.way == Way::Partition));
+//! assert!(compared.points.iter().any(|point| point.mode == SharingMode::Partition));
 //! println!("{}", compared.advice());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -25,5 +25,5 @@ mod total;
 
 pub use comparison::Comparison;
 pub use envelope::Envelope;
-pub use point::{Point, Way};
-pub use total::{Total, most_total};
+pub use point::{Point, SharingMode};
+pub use total::{TotalPlan, max_total_plan};

@@ -6,33 +6,33 @@ use std::time::Duration;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// How GPUs are shared between a foreground job and background jobs of one GPU each.
+/// A way to share GPUs between a foreground job and background jobs of one GPU each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Way {
-    /// The foreground by data parallelism on all GPUs, and nothing else.
+pub enum SharingMode {
+    /// Data parallelism on all GPUs, without background jobs.
     DataParallel,
-    /// The same with a background job on each GPU.
+    /// Data parallelism on all GPUs, with a background job on each GPU.
     DataParallelCollocated,
-    /// A burst plan, and nothing else.
+    /// A burst plan, without background jobs.
     Burst,
-    /// A burst plan with a background job on each GPU: beside the foreground, and by itself on GPUs that the plan leaves free. Data
-    /// parallelism on any number of GPUs is a burst plan, too.
+    /// A burst plan with a background job on each GPU, also on GPUs that the plan does not use.
+    /// Data parallelism on any number of GPUs is also a burst plan.
     BurstCollocated,
-    /// The foreground by data parallelism on some GPUs, and a background job on each of the others.
+    /// Data parallelism on some GPUs, and a background job on each of the others.
     Partition,
     /// A background job on each GPU, and no foreground.
     Background,
 }
 
-impl Way {
-    /// Whether background jobs are on the foreground's GPUs.
+impl SharingMode {
+    /// Returns whether background jobs share GPUs with the foreground.
     #[must_use]
     pub fn is_collocated(self) -> bool {
         matches!(self, Self::DataParallelCollocated | Self::BurstCollocated)
     }
 
-    /// Its name in reports: `dp`, `dp+col`, `bp`, `bp+col`, `partition` or `bg`.
+    /// The name in reports: `dp`, `dp+col`, `bp`, `bp+col`, `partition` or `bg`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for SharingMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DataParallel => "DP",
@@ -59,34 +59,34 @@ impl fmt::Display for Way {
     }
 }
 
-/// What a way to share the GPUs was simulated to give.
+/// The simulated throughput of one way to share the GPUs.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Point {
-    /// The way.
-    pub way: Way,
-    /// GPUs on which the foreground has a part.
+    /// The way to share the GPUs.
+    pub mode: SharingMode,
+    /// Number of GPUs that the foreground uses.
     pub gpus: usize,
-    /// The plan's amplification; `None` without a foreground.
+    /// Amplification of the plan; `None` without a foreground.
     pub amplification: Option<f64>,
     /// Mean time of a foreground iteration; `None` without a foreground.
     pub iteration: Option<Duration>,
-    /// Foreground samples by second.
+    /// Foreground samples per second.
     pub foreground_samples_per_s: f64,
-    /// Background samples by second, of all jobs together.
+    /// Background samples per second, of all jobs together.
     pub background_samples_per_s: f64,
-    /// The least and the most that the foreground may come to, in samples by second, where the costs are off by as much as they are known
-    /// to be; `None` where nothing is known of that.
+    /// Minimum and maximum of the foreground samples per second within the known errors of the
+    /// costs; `None` if no errors are known.
     pub foreground_range: Option<[f64; 2]>,
-    /// The same of both jobs together.
+    /// Minimum and maximum of the total samples per second.
     pub total_range: Option<[f64; 2]>,
 }
 
-/// As in reports: `mode`, `gpus`, `limit`, `iteration_us`, the two rates and their ranges.
+/// Fields as in reports: `mode`, `gpus`, `limit`, `iteration_us`, the two rates and their ranges.
 impl Serialize for Point {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Point", 8)?;
-        fields.serialize_field("mode", self.way.name())?;
+        fields.serialize_field("mode", self.mode.name())?;
         fields.serialize_field("gpus", &self.gpus)?;
         fields.serialize_field("limit", &self.amplification)?;
         let iteration_us = self.iteration.map(|iteration| 1e6 * iteration.as_secs_f64());
@@ -100,7 +100,7 @@ impl Serialize for Point {
 }
 
 impl Point {
-    /// Foreground and background samples by second.
+    /// Returns the sum of foreground and background samples per second.
     #[must_use]
     pub fn total_samples_per_s(&self) -> f64 {
         self.foreground_samples_per_s + self.background_samples_per_s

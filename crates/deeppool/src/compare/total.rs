@@ -1,4 +1,4 @@
-//! The plan that leaves the background most.
+//! The plan with the highest total throughput.
 
 use crate::Error;
 use crate::job::{Job, LoweredPlan};
@@ -6,33 +6,36 @@ use crate::plan::{Mode, PlanRequest};
 use crate::planning::find_frontier;
 use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan};
 
-/// The plan that was asked for, and what it gives.
+/// The plan with the highest total throughput, and its simulation.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Total<'a> {
+pub struct TotalPlan<'a> {
     /// The plan.
     pub plan: LoweredPlan<'a>,
-    /// It with a background job on each GPU.
+    /// The plan with a background job on each GPU.
     pub simulation: Simulation,
-    /// Iteration time of the fastest plan, microseconds.
+    /// Iteration time of the fastest plan in microseconds.
     pub fastest_us: f64,
 }
 
-/// The plan with the most total throughput, foreground and a background job on each GPU together, of those whose foreground by itself is
-/// at least `foreground` (above 0, at most 1) times as fast as the fastest within an amplification limit. With 1 it is that one.
+/// Finds the plan with the highest total throughput of the foreground and a background job on each
+/// GPU. Its foreground alone is at least `foreground` (above 0, at most 1) times as fast as the
+/// fastest plan within the amplification limit. With 1 it is the fastest plan.
 ///
-/// What a plan leaves to the background is judged by simulating it by the options' policy, whose rules say which gaps are long enough to be
-/// worth anything. Where GPUs have a limit on memory, plans leave room for a background job. All plans of the frontier that are fast enough are simulated. O(search + plans x simulation).
+/// The throughput is simulated with the options' policy, which decides which gaps are long enough
+/// for background work. With a memory limit, plans leave room for a background job. All plans of
+/// the frontier that are fast enough are simulated. O(search + plans x simulation).
 ///
 /// # Errors
-/// A foreground that is not above 0 and at most 1, and those of [`find_plan`](crate::planning::find_plan).
-pub fn most_total<'a>(
+/// [`Error::Setting`] if `foreground` is out of range, and the errors of
+/// [`find_plan`](crate::planning::find_plan).
+pub fn max_total_plan<'a>(
     job: &Job<'a>,
     request: &PlanRequest,
     foreground: f64,
     background: &BackgroundCosts,
     options: &SimulateOptions,
-) -> Result<Total<'a>, Error> {
+) -> Result<TotalPlan<'a>, Error> {
     if !(foreground > 0.0 && foreground <= 1.0) {
         let (setting, expected) = ("the foreground's part of its fastest speed", "above 0, at most 1");
         return Err(Error::Setting { setting, expected, got: foreground.to_string() });
@@ -49,15 +52,15 @@ pub fn most_total<'a>(
     let points = frontier.arrangements().plans().iter().map(|point| (point.time.iteration_us, point));
     let fast_enough = points.filter(|(time_us, _)| (fastest_us..=slowest_us).contains(time_us));
     let mut best = None;
-    // From the fastest on: of equals the faster one is taken.
+    // Ordered from the fastest: of equal plans the faster one is taken.
     for (_, point) in fast_enough {
         let options = SimulateOptions { background: Some(background.clone()), ..options.clone() };
         let simulation = simulate_plan(job, &frontier.unbounded_plan_of(point)?, &options)?;
         let total = simulation.foreground_samples_per_s + simulation.background_samples_per_s;
-        if best.as_ref().is_none_or(|(most, ..): &(f64, _, _)| total > *most) {
+        if best.as_ref().is_none_or(|(max, ..): &(f64, _, _)| total > *max) {
             best = Some((total, point, simulation));
         }
     }
     let (_, point, simulation) = best.ok_or(burst_planner::Error::NoNodes)?;
-    Ok(Total { plan: frontier.plan_of(point, Mode::Burst { amplification })?, simulation, fastest_us })
+    Ok(TotalPlan { plan: frontier.plan_of(point, Mode::Burst { amplification })?, simulation, fastest_us })
 }

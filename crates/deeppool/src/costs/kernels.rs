@@ -1,5 +1,5 @@
-//! What the kernels of a layer's passes ask of a GPU besides their time: modelled, from the layer's shapes and the
-//! device's data sheet.
+//! The kernels of a layer's passes: how much of a GPU they occupy besides their time, modelled from
+//! the layer's shapes and the device's data sheet.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,13 +10,16 @@ use layer_profile::DataSheet;
 /// A kernel of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelCost {
-    /// How long it takes on a device of its own.
+    /// Duration on a device without other work.
     pub takes: Duration,
-    /// The part of the device's multiprocessors that its thread blocks can fill: above 0, at most 1.
+    /// Fraction of the device's multiprocessors that its thread blocks can occupy: above 0, at most
+    /// 1.
     pub share: f64,
-    /// The part of the device's memory bandwidth that it uses on a device of its own: 0 to 1.
+    /// Fraction of the device's memory bandwidth that it uses on a device without other work: 0 to
+    /// 1.
     pub memory: f64,
-    /// Waves of thread blocks, in the sense of the CUDA guide: its blocks divided by those that the device holds at a time, rounded up.
+    /// Waves of thread blocks, as in the CUDA guide: the number of blocks divided by the number
+    /// that is resident at a time, rounded up.
     pub waves: NonZeroU32,
 }
 
@@ -28,20 +31,22 @@ pub(crate) struct LayerKernels {
     pub(crate) update: Vec<KernelCost>,
 }
 
-/// A block of a matrix product or a convolution computes a tile of 128 x 128 values, as the widest kernels of NVIDIA's
-/// libraries do ("Matrix Multiplication Background", NVIDIA Deep Learning Performance documentation). One of them
-/// occupies the tensor cores of a multiprocessor.
+/// Edge of the tile of values that a block of a matrix product or a convolution computes, as in the
+/// widest kernels of NVIDIA's libraries ("Matrix Multiplication Background", NVIDIA Deep Learning
+/// Performance documentation). One block occupies the tensor cores of a multiprocessor.
 const TILE: usize = 128;
-/// Gradients of parameters are sums over all samples and positions, for which there are few tiles: longer sums are
-/// split over several blocks (split-K, as in the same document).
+/// Maximum number of terms that one block sums. Gradients of parameters are sums over all samples
+/// and positions, with few tiles: longer sums are split over several blocks (split-K, as in the
+/// same document).
 const SUMMED_BY_A_BLOCK: usize = 1_024;
-/// A block of any other kernel handles 1,024 elements with 256 threads, four each.
+/// Number of elements per block of all other kernels: 256 threads with four elements each.
 const ELEMENTS_OF_A_BLOCK: usize = 1_024;
-/// Blocks of 256 threads that a multiprocessor holds at once, with the 2,048 threads that it has room for (CUDA C++
-/// Programming Guide, compute capabilities 7.0, 8.0 and 9.0).
+/// Number of blocks of 256 threads that are resident on a multiprocessor, which holds 2,048 threads
+/// (CUDA C++ Programming Guide, compute capabilities 7.0, 8.0 and 9.0).
 const RESIDENT: usize = 8;
 
-/// What a kernel spreads over the device: its blocks, in multiprocessors that they fill, and the bytes that it moves.
+/// The occupation of a device by a kernel: its blocks, in multiprocessors, and the bytes that it
+/// moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Footprint {
     multiprocessors: f64,
@@ -49,7 +54,7 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// The forward step: one kernel, which moves each tensor once.
+    /// Returns the forward step: one kernel, which moves each tensor once.
     pub(super) fn of_forward(layer: &Layer, samples: usize) -> Vec<Self> {
         let bytes = (layer.input_bytes() + layer.output_bytes()) * samples as u64 + layer.parameter_bytes();
         let kernel = match Product::of(layer, samples) {
@@ -59,8 +64,9 @@ impl Footprint {
         vec![kernel]
     }
 
-    /// The backward step: for matrix products one kernel for the gradient of the input, if that is wanted, and one for
-    /// that of the parameters; for anything else one for both. Each moves its tensors once.
+    /// Returns the backward step. A matrix product has one kernel for the gradient of the input, if
+    /// that is needed, and one for the gradient of the parameters. Any other layer has one kernel
+    /// for both. Each kernel moves its tensors once.
     pub(super) fn of_backward(layer: &Layer, samples: usize, input_gradient: bool) -> Vec<Self> {
         let input = layer.input_bytes() * samples as u64;
         let output = layer.output_bytes() * samples as u64;
@@ -72,12 +78,13 @@ impl Footprint {
             }
             // Each factor and its gradient.
             Some(product) => vec![product.output(bytes + input)],
-            // Beside the two gradients the values that were kept.
+            // The saved values besides the two gradients.
             None => vec![Self::element_wise(widest(layer) * samples, bytes + input)],
         }
     }
 
-    /// The optimiser's step over so many parameters: reads gradients, parameters and velocities, writes the latter two.
+    /// Returns the optimiser step of the given number of parameters: it reads gradients, parameters
+    /// and velocities, and writes the latter two.
     pub(super) fn of_update(parameters: usize) -> Vec<Self> {
         vec![Self::element_wise(parameters, parameters as u64 * 5 * super::ELEMENT_BYTES)]
     }
@@ -87,7 +94,7 @@ impl Footprint {
         Self { multiprocessors: blocks as f64 / RESIDENT as f64, bytes: bytes as f64 }
     }
 
-    /// The kernels of these footprints, which take equal parts of a step's time.
+    /// Returns the kernels of these footprints, which take equal parts of the step's time.
     pub(super) fn kernels(
         footprints: &[Self],
         takes: Duration,
@@ -108,7 +115,8 @@ impl Footprint {
 
     fn kernel(&self, takes: Duration, sheet: Option<&DataSheet>) -> KernelCost {
         let Some(sheet) = sheet else {
-            // Kernels that fill the device never meet, so it does not matter what memory bandwidth they use.
+            // Kernels that fill the device never run together, so their memory bandwidth does not
+            // matter.
             return KernelCost { takes, share: 1.0, memory: 0.0, waves: NonZeroU32::MIN };
         };
         let share = self.multiprocessors / f64::from(sheet.multiprocessors);
@@ -119,7 +127,7 @@ impl Footprint {
     }
 }
 
-/// Elements of a sample of the larger side.
+/// Returns the number of elements per sample of the larger of input and output.
 fn widest(layer: &Layer) -> usize {
     let input: usize = layer.input_shapes().iter().map(layer_graph::Shape::elements).sum();
     input.max(layer.output_shape().elements()).max(1)
@@ -156,7 +164,7 @@ impl Product {
                 let depth = input.innermost();
                 Some(Self { count: 1, rows, columns: linear.out_features, input: [rows, depth], depth })
             }
-            // A block has the scores of a tile of queries to itself, whatever the number of keys.
+            // A block has the scores of a tile of queries, for any number of keys.
             LayerKind::MultiHeadAttention(attention) => {
                 let (positions, features) = output.as_sequence()?;
                 let columns = features / attention.heads;
@@ -212,7 +220,8 @@ mod tests {
 
     #[test]
     fn tiles_of_a_convolution_are_counted() {
-        // 14 x 14 positions of 4 samples: 784 rows, 7 tiles; 512 channels: 4 tiles; a depth of 4,608.
+        // 14 x 14 positions of 4 samples: 784 rows, 7 tiles; 512 channels: 4 tiles; a depth of
+        // 4,608.
         let conv = layer(Conv2d::new(512, 3).padding(1), Shape::image(512, 14, 14));
         assert_eq!(shares(&Footprint::of_forward(&conv, 4), US), [28.0 / 108.0]);
         assert_eq!(shares(&Footprint::of_backward(&conv, 4, true), US), [28.0 / 108.0, 1.0]);

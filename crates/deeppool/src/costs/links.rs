@@ -1,14 +1,15 @@
-//! Which links go with a device.
+//! The default links of a device.
 
 use collectives::LinkModel;
 use layer_profile::DataSheet;
 
 use crate::Error;
 
-/// The links between so many devices of this name, where no others are asked for: those of a DGX of the GPUs of the data sheets, under
-/// their short names or those that CUDA reports, or of a pod of them where one has too few, and shared memory for processors. There is
-/// none of a DGX-1, whose V100s are not all linked to each other: a V100 has those of a DGX A100. GPUs on cards have no
-/// switch between them, and how they are linked depends on the server.
+/// Returns the default link model of `gpus` devices of this name: the DGX of a GPU with a data
+/// sheet, by its short name or the name that CUDA reports; a pod of them if one DGX has too few
+/// GPUs; and shared memory for processors. A V100 gets the links of a DGX A100: the GPUs of a DGX-1
+/// are not all linked to each other. GPUs on cards have no switch, and their links depend on the
+/// server.
 ///
 /// # Errors
 /// [`Error::UnknownLinks`] for any other device.
@@ -25,13 +26,15 @@ pub fn default_link(device: &str, gpus: usize) -> Result<LinkModel, Error> {
     }
 }
 
-/// A card for a slot, such as `NVIDIA A100-PCIE-40GB`, `NVIDIA H100 PCIe` or `NVIDIA H100 NVL`.
+/// Returns whether the name is that of a card for a slot, such as `NVIDIA A100-PCIE-40GB`, `NVIDIA
+/// H100 PCIe` or `NVIDIA H100 NVL`.
 fn is_card(device: &str) -> bool {
     let mut words = device.split(|letter: char| !letter.is_alphanumeric());
     words.any(|word| word.eq_ignore_ascii_case("pcie") || word == "NVL")
 }
 
-/// Engines on a processor name it with their number of threads: `AMD EPYC 7763 64-Core Processor, 2 threads`.
+/// Returns whether the name is that of a processor. Engines add their number of threads to it: `AMD
+/// EPYC 7763 64-Core Processor, 2 threads`.
 fn is_processor(device: &str) -> bool {
     let count = device.rsplit_once(", ").and_then(|(_, threads)| threads.split_once(" thread"));
     count.is_some_and(|(count, plural)| count.parse::<usize>().is_ok() && matches!(plural, "" | "s"))

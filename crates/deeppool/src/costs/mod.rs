@@ -1,4 +1,4 @@
-//! What layers and collectives cost.
+//! The costs of layers and collectives.
 
 mod kernels;
 mod links;
@@ -22,23 +22,23 @@ pub use measured::measured;
 
 /// The costs of a network's layers on one device, and of the links between devices.
 ///
-/// What is not charged, neither by the planner nor by the simulator: loading samples, adding gradients at forks, scaling them, and
-/// the gradient norm.
+/// Neither the planner nor the simulator charges the loading of samples, the accumulation and
+/// scaling of gradients, and the gradient norm.
 #[derive(Debug, Clone)]
 pub struct Costs<'a> {
     network: &'a LayerGraph,
     profile: &'a ProfileTable,
     link: &'a LinkModel,
-    /// Of the profile's device, where it is a known GPU.
+    /// Data sheet of the profile's device, if it is a known GPU.
     sheet: Option<DataSheet>,
-    /// The profile's row of each layer, by layer id; `None` for a layer without one.
+    /// The profile's times of each layer, by layer id; `None` for a layer without times.
     rows: Vec<Option<&'a LayerProfile>>,
-    /// By layer.
+    /// Whether each layer needs a gradient, by layer id.
     needs_gradient: Vec<bool>,
 }
 
 impl<'a> Costs<'a> {
-    /// The costs of a network by this profile and these links.
+    /// Creates the costs of a network from a profile and a link model.
     #[must_use]
     pub fn new(network: &'a LayerGraph, profile: &'a ProfileTable, link: &'a LinkModel) -> Self {
         let sheet = DataSheet::of_device(profile.device());
@@ -46,39 +46,40 @@ impl<'a> Costs<'a> {
         Self { network, profile, link, sheet, rows, needs_gradient: network.needs_gradient() }
     }
 
-    /// The times of a layer. The optimiser's step over parameters that several layers use is their owner's alone.
+    /// Returns the times of a layer. The optimiser step of shared parameters belongs to their owner
+    /// only.
     ///
     /// # Errors
-    /// When the profile has no such time.
+    /// [`Error::Profile`] if the profile lacks the time.
     pub(crate) fn layer_time(&self, layer: LayerId, samples: usize) -> Result<LayerTime, Error> {
         let time = match self.rows[layer.index()] {
             Some(row) => row.time(samples)?,
-            // The error names the layer.
+            // Returns the error with the layer's name.
             None => self.profile.time(self.network.layer(layer).name(), samples)?,
         };
         let updates = self.network.own_parameter_count(layer) > 0;
         Ok(if updates { time } else { LayerTime { update: Duration::ZERO, ..time } })
     }
 
-    /// How long a step of the compute lane takes.
+    /// Returns the time of a compute step.
     ///
-    /// A profile times a layer's forward (or backward) step as a whole: the last pass forward and the first pass backward
-    /// are charged with it.
+    /// A profile has one time for a layer's whole forward (or backward) step. It is charged to the
+    /// last forward pass and to the first backward pass.
     ///
     /// # Errors
-    /// When the profile has no such time.
+    /// [`Error::Profile`] if the profile lacks the time.
     pub fn compute(&self, op: &Op) -> Result<Duration, Error> {
         let time = |layer: LayerId, samples| self.layer_time(layer, samples);
         Ok(match op {
             Op::Forward { layer, pass: Pass::Forward | Pass::Recompute | Pass::Infer, shard } => {
                 time(*layer, shard.samples)?.forward
             }
-            // The gradient of a batch normalisation's parameters comes with its first pass.
+            // The first pass of batch normalisation includes the gradient of its parameters.
             Op::Backward { layer, pass: Pass::Backward, .. } if self.is_normalisation(*layer) => {
                 Duration::ZERO
             }
             Op::Backward { layer, shard, .. } => time(*layer, shard.samples)?.backward,
-            // The same whatever the number of samples.
+            // The update does not depend on the number of samples.
             Op::OptimizerStep { layer, .. } => time(*layer, 0)?.update,
             Op::Forward { .. }
             | Op::LoadBatch { .. }
@@ -89,17 +90,18 @@ impl<'a> Costs<'a> {
         })
     }
 
-    /// The kernels of a step of the compute lane, which together take the time that [`compute`](Self::compute) says;
-    /// none for a step that takes no time.
+    /// Returns the kernels of a compute step, whose times add up to [`compute`](Self::compute). A
+    /// step that takes no time has none.
     ///
-    /// A forward step is one kernel, a backward step one or two (the gradients of the input and of the parameters, half of the
-    /// time each), an optimiser's step one. What they occupy is modelled: thread blocks of 128 x 128 values (matrix
-    /// products, convolutions, attention) or of 1,024 elements (everything else) over the device's
-    /// multiprocessors, and each tensor moved once over time and memory bandwidth. On a device without a
-    /// [data sheet](DataSheet), such as a processor's core, a kernel fills the device.
+    /// A forward step and an optimiser step are one kernel. A backward step is one or two: the
+    /// gradients of the input and of the parameters, with half of the time each. The occupation is
+    /// modelled: thread blocks of 128 x 128 values (matrix products, convolutions, attention) or of
+    /// 1,024 elements (everything else) on the device's multiprocessors, and each tensor moved
+    /// once, divided by time and memory bandwidth. Without a [data sheet](DataSheet), as for a
+    /// processor core, a kernel fills the device.
     ///
     /// # Errors
-    /// When the profile has no such time.
+    /// [`Error::Profile`] if the profile lacks the time.
     pub fn kernels(&self, op: &Op) -> Result<Vec<KernelCost>, Error> {
         let takes = self.compute(op)?;
         let footprints = match op {
@@ -117,10 +119,10 @@ impl<'a> Costs<'a> {
         Ok(Footprint::kernels(&footprints, takes, self.sheet.as_ref()))
     }
 
-    /// The kernels of all steps of a layer for this many samples.
+    /// Returns the kernels of all steps of a layer for the given number of samples.
     ///
     /// # Errors
-    /// When the profile has no such time.
+    /// [`Error::Profile`] if the profile lacks the time.
     pub(crate) fn layer_kernels(&self, layer: LayerId, samples: usize) -> Result<LayerKernels, Error> {
         let LayerTime { forward, backward, update } = self.layer_time(layer, samples)?;
         let sheet = self.sheet.as_ref();
@@ -141,12 +143,12 @@ impl<'a> Costs<'a> {
         Pass::backward(self.network.layer(layer), true).contains(&Pass::BackwardMoments)
     }
 
-    /// Whether anything needs the gradient of a layer's inputs.
+    /// Returns whether the gradient of a layer's inputs is needed.
     fn has_input_gradient(&self, layer: LayerId) -> bool {
         self.network.producers(layer).iter().any(|producer| self.needs_gradient[producer.index()])
     }
 
-    /// How long a collective takes once all its ranks have come.
+    /// Returns the time of a collective after all its ranks have arrived.
     #[must_use]
     pub fn collective(&self, collective: &Collective) -> Duration {
         let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
@@ -165,7 +167,8 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// How long the steps of all ranks take, by rank and step: of a collective once all of its ranks have come.
+    /// Returns the times of the steps of all ranks, by rank and step. A collective's time starts
+    /// when all its ranks have arrived.
     ///
     /// # Errors
     /// As [`compute`](Self::compute).
@@ -183,20 +186,21 @@ impl<'a> Costs<'a> {
         self.network
     }
 
-    /// The layers' times.
+    /// The profile with the layer times.
     #[must_use]
     pub fn profile(&self) -> &'a ProfileTable {
         self.profile
     }
 
-    /// The links.
+    /// The link model.
     #[must_use]
     pub fn link(&self) -> &'a LinkModel {
         self.link
     }
 }
 
-/// The batches that a profile needs for every GPU count up to `gpus`: the sizes of the shards, ascending.
+/// Returns the batch sizes that a profile needs for every GPU count up to `gpus`: the sizes of the
+/// shards, in ascending order.
 #[must_use]
 pub fn shard_sizes(batch: usize, gpus: usize) -> Vec<usize> {
     let of_count = |count: usize| [batch.div_ceil(count), batch / count];

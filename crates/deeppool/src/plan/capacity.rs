@@ -1,10 +1,10 @@
-//! How much memory each GPU has for a plan.
+//! The memory of each GPU that a plan may use.
 
 use layer_profile::DataSheet;
 
 use crate::Error;
 
-/// The units of sizes; the last one ends all others.
+/// Units of sizes. `B` is last, since all others end in it.
 const UNITS: [(&str, f64); 7] = [
     ("KiB", 1024.0),
     ("MiB", 1_048_576.0),
@@ -15,22 +15,23 @@ const UNITS: [(&str, f64); 7] = [
     ("B", 1.0),
 ];
 
-/// How much memory a device has for a plan: as text `40GB`, `24 GiB`, a number of bytes, or `unlimited`.
+/// The memory of a device for a plan. As text: `40GB`, `24 GiB`, a number of bytes, or `unlimited`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capacity {
-    /// So many bytes, less what is reserved.
+    /// A number of bytes, part of which is reserved.
     Bytes {
-        /// What there is.
+        /// Memory of the device.
         memory: u64,
-        /// What of that a plan may not use.
+        /// Part of it that a plan may not use.
         reserved: u64,
     },
-    /// As much as there is.
+    /// No limit.
     Unlimited,
 }
 
 impl Capacity {
-    /// What was asked for, or what a device of this name has. Nothing is reserved on what is no known GPU.
+    /// Returns the given capacity, or that of the data sheet of the named device. Nothing is
+    /// reserved on devices without a data sheet.
     #[must_use]
     pub fn of(asked: Option<Self>, device: &str) -> Self {
         let sheet = DataSheet::of_device(device);
@@ -42,10 +43,10 @@ impl Capacity {
         }
     }
 
-    /// What a plan may use, bytes; `None` is as much as there is.
+    /// Returns the number of bytes that a plan may use; `None` is no limit.
     ///
     /// # Errors
-    /// [`Error::Setting`] where that is nothing.
+    /// [`Error::Setting`] if nothing is left.
     pub fn limit_bytes(self) -> Result<Option<u64>, Error> {
         match self {
             Self::Bytes { memory, reserved } => match memory.checked_sub(reserved) {

@@ -1,32 +1,32 @@
-//! Whether the figures of a plan are possible, and agree with each other.
+//! Checks that the values of a plan are possible and consistent.
 
 use std::collections::HashSet;
 
 use super::{ExecutionPlan, PlanMode, PlannedLayer, PlannedWorker};
 use crate::Error;
 
-/// No plan has more GPUs.
+/// Maximum number of GPUs of a plan file.
 const MAX_GPUS: usize = 65_536;
-/// Figures that follow from each other differ by no more, relatively.
+/// Relative tolerance of values that follow from each other.
 const SAME: f64 = 1e-6;
 
 pub(super) fn document(path: impl Into<String>, problem: impl Into<String>) -> Error {
     Error::Document { path: path.into(), problem: problem.into() }
 }
 
-/// An error unless it holds.
+/// Returns an error at the given path unless the condition holds.
 fn ensure(holds: bool, path: &str, problem: impl FnOnce() -> String) -> Result<(), Error> {
     if holds { Ok(()) } else { Err(document(path, problem())) }
 }
 
-/// An error unless a figure is what follows from others.
+/// Returns an error unless a value equals the one that follows from others.
 fn agrees(path: &str, found: f64, expected: f64, how: &str) -> Result<(), Error> {
     let is_same = (found - expected).abs() <= SAME * expected.abs().max(found.abs());
     ensure(is_same, path, || format!("{found} does not agree with {how}, which makes {expected}"))
 }
 
 impl ExecutionPlan {
-    /// Everything that can be said without the network. Time linear in the plan's size, whatever its figures.
+    /// Checks everything that does not depend on the network. Linear in the size of the plan.
     pub(super) fn check(&self) -> Result<(), Error> {
         ensure(self.batch > 0, "batch", || "a batch needs at least one sample".into())?;
         let gpus = self.gpus;
@@ -58,7 +58,8 @@ impl ExecutionPlan {
         self.check_question()
     }
 
-    /// Checks that each worker runs the same layers on the same ranks, shifted by its first GPU. Linear in the plan's size.
+    /// Checks that each worker runs the same layers on the same ranks, shifted by its first GPU.
+    /// Linear in the plan's size.
     fn check_worker(&self, worker: &PlannedWorker) -> Result<(), Error> {
         let PlannedWorker { gpus, replicas, .. } = *worker;
         ensure(gpus.checked_mul(replicas) == Some(self.gpus), "worker.gpus", || {
@@ -114,7 +115,8 @@ impl ExecutionPlan {
         Ok(())
     }
 
-    /// Whether it is an order of the layers. Whether it is one of the network's is checked when the plan meets the network.
+    /// Checks that the order is a permutation of the layers. Whether it is topological is checked
+    /// with the network.
     fn check_order(&self) -> Result<(), Error> {
         let Some(order) = &self.order else { return Ok(()) };
         let mut left: HashSet<&str> = self.layers.iter().map(|layer| layer.name.as_str()).collect();
@@ -193,7 +195,7 @@ impl ExecutionPlan {
         })
     }
 
-    /// Whether the plan is an answer to what was asked for.
+    /// Checks that the plan is within its own limits.
     fn check_question(&self) -> Result<(), Error> {
         let within = |path: &str, value: f64, limit: Option<f64>| {
             let keeps = limit.is_none_or(|limit| value <= limit * (1.0 + SAME));

@@ -7,29 +7,31 @@ use super::PlannedWorker;
 use crate::Error;
 use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory, checkpoints};
 
-/// Everything that is decided about how a network is trained: where each layer runs, in which order, and how an iteration is
-/// lowered; what it was decided from, and what it should take.
+/// The whole decision about how a network is trained: the ranks of each layer, their order, and how
+/// an iteration is lowered; with what it was made from and the predicted times.
 ///
-/// A plan file is this value as JSON (`deeppool/plan/v2`), and [`Job::lower`](crate::job::Job::lower) is the one way from it
-/// to a program. It is made by [`find_plan`](crate::planning::find_plan), and [checked](Self::from_json) when it is read.
+/// A plan file is this value as JSON (`deeppool/plan/v2`).
+/// [`find_plan`](crate::planning::find_plan) makes it, [`from_json`](Self::from_json) reads and
+/// checks it, and [`Job::lower`](crate::job::Job::lower) lowers it to programs.
 ///
-/// Times are by the planner's evaluation, which is what the simulator takes for the job alone. A rank is *active* while it
-/// computes, and while a collective that it belongs to transfers, all of whose ranks have arrived; while it waits for others it
-/// is idle. GPU time is the active time of all ranks.
+/// Times are those of the planner's evaluation, which agree with the simulation of the job alone. A
+/// rank is *active* while it computes, and while a collective that it belongs to transfers, after
+/// all of its ranks have arrived. While it waits for other ranks it is idle. GPU time is the active
+/// time of all ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ExecutionPlan {
     pub(crate) schema: String,
-    /// The network.
+    /// Name of the network.
     pub model: String,
-    /// Samples of the global batch.
+    /// Number of samples of the global batch.
     pub batch: usize,
-    /// How many GPUs there are, idle ones included: ranks are `0..gpus`.
+    /// Number of GPUs, idle ones included. Ranks are `0..gpus`.
     pub gpus: usize,
-    /// How they are used.
+    /// How the GPUs are used.
     pub mode: PlanMode,
-    /// The workers, where it is a plan of equal workers.
+    /// The workers, if it is a plan of equal workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<PlannedWorker>,
     /// The limit on the amplification, if there was one.
@@ -38,51 +40,51 @@ pub struct ExecutionPlan {
     /// The limit on the iteration time, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<f64>,
-    /// What the layers' times are from.
+    /// Origin of the layer times.
     pub profile: ProfileOrigin,
-    /// The link model that the times of collectives are from.
+    /// Name of the link model for the times of collectives.
     pub link: String,
     /// How an iteration is lowered.
     pub lowering: PlannedLowering,
-    /// The time of an iteration.
+    /// Iteration time.
     pub iteration_us: f64,
-    /// The active time of all ranks in an iteration.
+    /// Active time of all ranks in an iteration.
     pub gpu_time_us: f64,
-    /// The time of an iteration on one GPU.
+    /// Iteration time on one GPU.
     pub single_gpu_us: f64,
-    /// GPU time over the time on one GPU.
+    /// GPU time divided by the iteration time on one GPU.
     pub amplification: f64,
-    /// No plan with this amplification limit, or where there is none with this plan's amplification, takes less time. Not known
-    /// for data parallelism, which is not searched for.
+    /// Lower bound on the iteration time of all plans within the amplification limit, or, without a
+    /// limit, within this plan's amplification. `None` for data parallelism, which needs no search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower_bound_us: Option<f64>,
-    /// How far the iteration is above that: iteration / bound - 1.
+    /// Relative distance to the lower bound: iteration / bound - 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<f64>,
-    /// The time in which ranks compute, of all together.
+    /// Time in which ranks compute, summed over ranks.
     pub computing_us: f64,
-    /// The time in which ranks only communicate, of all together.
+    /// Time in which ranks only communicate, summed over ranks.
     pub communicating_us: f64,
-    /// The time in which ranks do neither, of all together.
+    /// Time in which ranks do neither, summed over ranks.
     pub idle_us: f64,
-    /// What the rank holds that holds most.
+    /// Memory of the fullest rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_peak_bytes: Option<u64>,
-    /// The same by kind.
+    /// Memory of the fullest rank, by kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<RankMemory>,
-    /// What a rank may hold, where there was a limit.
+    /// Memory limit of a rank, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
-    /// What one GPU alone would have to hold. Where that is more than it may, `single_gpu_us` is no time that it could take, but
-    /// the sum of its layers' times.
+    /// Memory that one GPU alone would need. If that is above the limit, `single_gpu_us` is the sum
+    /// of the layers' times, which one GPU could not reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single_gpu_memory_bytes: Option<u64>,
-    /// What data parallelism takes on the same GPUs.
+    /// Predictions for data parallelism on the same GPUs.
     pub dp: DataParallelTimes,
-    /// Where each layer runs: all but the input, in topological order.
+    /// The ranks of each layer except the input, in topological order.
     pub layers: Vec<PlannedLayer>,
-    /// The names of the layers in the order in which ranks run them, where it is not that of `layers`.
+    /// Names of the layers in the order in which ranks run them, if it differs from `layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<String>>,
 }
@@ -93,81 +95,84 @@ pub enum PlanMode {
     /// Every layer on all GPUs.
     #[serde(rename = "dp")]
     DataParallel,
-    /// Each layer on ranks of its own.
+    /// Each layer on its own ranks.
     #[serde(rename = "bp")]
     Burst,
 }
 
-/// Where layer times are from.
+/// Origin of layer times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ProfileOrigin {
-    /// The device.
+    /// Name of the device.
     pub device: String,
     /// Measured, modelled or imported.
     pub origin: Origin,
-    /// How far modelled times are from measured ones.
+    /// Error of modelled times against measured ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<ModelAccuracy>,
-    /// How measured times were measured, where that was recorded.
+    /// Conditions of the measurement, if they were recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measurement: Option<MeasurementConditions>,
 }
 
-/// How an iteration is lowered: the part of [`LowerOptions`] that a plan decides. The optimiser is no part of a plan.
+/// How an iteration is lowered: the options of [`LowerOptions`] that a plan decides, which are all
+/// except the optimiser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedLowering {
-    /// Whether gradients are all-reduced while the backward pass goes on, or after it.
+    /// Whether gradients are all-reduced during the backward pass, or after it.
     pub overlap_all_reduce: bool,
-    /// Gradients of layers with the same ranks travel together until they are this many bytes.
+    /// Minimum size of a bucket of gradients of layers with the same ranks.
     pub bucket_bytes: u64,
-    /// Into how many micro-batches the batch is cut.
+    /// Number of micro-batches of the batch.
     pub micro_batches: usize,
-    /// Whether batch normalisation normalises over the global batch instead of each rank's shard.
+    /// Whether batch normalisation uses the statistics of the global batch instead of each rank's
+    /// shard.
     pub sync_batch_norm: bool,
-    /// The layers whose outputs are kept, where those before them are computed again in the backward pass.
+    /// Names of the activation checkpoints. Activations between them are recomputed in the backward
+    /// pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<String>,
-    /// Which part of the batch backpropagates how far, if not all of it goes all the way.
+    /// Partial backpropagation, if it is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<PartialBackpropagation>,
 }
 
-/// What data parallelism takes.
+/// Predictions for data parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DataParallelTimes {
-    /// The time of an iteration.
+    /// Iteration time.
     pub iteration_us: f64,
-    /// GPU time over the time on one GPU.
+    /// GPU time divided by the iteration time on one GPU.
     pub amplification: f64,
-    /// What the rank holds that holds most.
+    /// Memory of the fullest rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_peak_bytes: Option<u64>,
 }
 
-/// Where a layer runs.
+/// The ranks of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedLayer {
-    /// The layer's name.
+    /// Name of the layer.
     pub name: String,
-    /// On how many GPUs: as many as it has ranks.
+    /// Number of GPUs, equal to the number of ranks.
     pub gpus: usize,
-    /// Which, in the order of their samples.
+    /// The ranks, in the order of their samples.
     pub ranks: Vec<usize>,
-    /// How its work is split between them; by samples where nothing is said.
+    /// How the layer is split between its ranks; `None` is by samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
 }
 
 impl PlanMode {
-    /// `dp` or `bp`, as in files and reports.
+    /// The label in files and reports: `dp` or `bp`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -178,7 +183,7 @@ impl PlanMode {
 }
 
 impl PlannedLowering {
-    /// With this optimiser, what lowering needs.
+    /// Returns the lowering options with the given optimiser.
     #[must_use]
     pub fn options(&self, optimizer: Sgd) -> LowerOptions {
         let &Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, .. } = self;
@@ -204,12 +209,12 @@ impl From<&LowerOptions> for PlannedLowering {
 }
 
 impl ExecutionPlan {
-    /// On how many ranks any layer runs: the others are free of the foreground.
+    /// Returns the number of ranks that run any layer. The others have no foreground work.
     #[must_use]
     pub fn ranks_used(&self) -> usize {
         let mut used = vec![false; self.gpus];
         for &rank in self.layers.iter().flat_map(|layer| &layer.ranks) {
-            // A plan that was made by hand may name one that there is not.
+            // A plan that was edited may name a rank that does not exist.
             if let Some(used) = used.get_mut(rank) {
                 *used = true;
             }
@@ -217,11 +222,12 @@ impl ExecutionPlan {
         used.into_iter().filter(|&used| used).count()
     }
 
-    /// On which ranks each layer of the network runs, and in which order.
+    /// Returns the ranks and the order of the network's layers.
     ///
     /// # Errors
-    /// [`Error::Plan`] when the plan is of another network or its order is none of this one's,
-    /// [`Error::Placement`] when its ranks cannot be, [`Error::Setting`] when its checkpoints cannot, or the roles of partial backpropagation.
+    /// [`Error::Plan`] if the plan is for another network or its order names an unknown layer.
+    /// [`Error::Placement`] if its ranks or its order are invalid. [`Error::Setting`] if its
+    /// checkpoints or the roles of partial backpropagation do not fit the network.
     pub fn placement(&self, network: &LayerGraph) -> Result<Placement, Error> {
         self.check_layers(network)?;
         checkpoints(network, &self.lowering.checkpoints)?;
@@ -239,13 +245,15 @@ impl ExecutionPlan {
         placement.with_order(network, order?)
     }
 
-    /// Whether data parallelism has room on the same GPUs; not known of plans from before it was recorded.
+    /// Returns whether data parallelism fits the memory limit on the same GPUs; `true` for older
+    /// plans that did not record it.
     #[must_use]
     pub fn data_parallelism_fits(&self) -> bool {
         self.fits(self.dp.memory_peak_bytes)
     }
 
-    /// Whether one GPU has room for everything; not known of plans from before it was recorded.
+    /// Returns whether the whole network fits the memory limit on one GPU; `true` for older plans
+    /// that did not record it.
     #[must_use]
     pub fn single_gpu_fits(&self) -> bool {
         self.fits(self.single_gpu_memory_bytes)

@@ -10,23 +10,24 @@ use crate::Error;
 pub(crate) const SCHEMA: &str = "deeppool/plan/v2";
 const OLD_SCHEMA: &str = "deeppool/plan/v1";
 
-/// Read before everything else, so that a document of another kind is called that.
+/// The field that is read first, so that documents of another kind are reported as such.
 #[derive(Deserialize)]
 struct Header {
     schema: Option<Value>,
 }
 
 impl ExecutionPlan {
-    /// As JSON. The same plan gives the same bytes.
+    /// Returns the plan as JSON. Equal plans give equal bytes.
     ///
     /// # Errors
-    /// What [`from_json`](Self::from_json) would refuse.
+    /// Those of [`from_json`](Self::from_json).
     pub fn to_json(&self) -> Result<String, Error> {
         self.check()?;
         serde_json::to_string_pretty(self).map_err(|error| document(".", error.to_string()))
     }
 
-    /// Reads a JSON document of the format `deeppool/plan/v2`, and checks that its figures are possible, and agree.
+    /// Reads a JSON document of the format `deeppool/plan/v2` and checks that its values are
+    /// possible and consistent.
     ///
     /// # Errors
     /// [`Error::Document`] with the path inside the document.

@@ -5,25 +5,26 @@ use burst_planner::gpu_counts;
 
 use crate::Error;
 
-/// On how many GPUs a layer may run.
+/// The GPU counts that a layer may run on.
 ///
-/// A count need not divide the batch: of 32 samples on 5 GPUs two get 7 and three get 6.
+/// A count need not divide the batch: of 32 samples on 5 GPUs, two GPUs get 7 and three get 6.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GpuCounts {
-    /// Those with which the largest shard is smaller than with any smaller count: up to 8 all of them, above in steps of at
-    /// least a quarter. They depend on the batch alone, so with more GPUs there are those of fewer, and more.
+    /// Counts with a smaller maximum shard than any smaller count: all of these up to 8, and above
+    /// that in steps of at least a quarter. They depend on the batch only, so the counts for more
+    /// GPUs include those for fewer.
     #[default]
     Auto,
     /// 1, 2, 4, ...
     PowersOfTwo,
-    /// Every count.
+    /// All counts.
     All,
-    /// These; those above the number of GPUs or of samples are left out.
+    /// The given counts, without those above the number of GPUs or of samples.
     List(Vec<usize>),
 }
 
 impl GpuCounts {
-    /// The counts for a batch that are at most `gpus`, ascending.
+    /// Returns the counts for a batch that are at most `gpus`, in ascending order.
     ///
     /// ```
     /// use deeppool::plan::GpuCounts;
@@ -52,7 +53,7 @@ impl GpuCounts {
     }
 }
 
-/// The smallest counts with their largest shards; above 8 at least a quarter apart.
+/// Returns the smallest count for each maximum shard size; above 8 at least a quarter apart.
 fn of_batch(batch: usize) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut next = 1_usize;
@@ -68,7 +69,7 @@ fn of_batch(batch: usize) -> Vec<usize> {
     counts
 }
 
-/// `auto`, `powers-of-two`, `all`, or counts with commas between them.
+/// Parses `auto`, `powers-of-two`, `all`, or counts separated by commas.
 impl FromStr for GpuCounts {
     type Err = Error;
 
@@ -89,7 +90,7 @@ impl FromStr for GpuCounts {
     }
 }
 
-/// As it is parsed.
+/// Writes the notation that is parsed.
 impl fmt::Display for GpuCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

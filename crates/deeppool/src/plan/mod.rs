@@ -1,4 +1,4 @@
-//! Execution plans: the whole decision about how a network is trained, and the question that it answers.
+//! Execution plans, and the requests that they answer.
 
 mod capacity;
 mod check;

@@ -3,34 +3,35 @@ use burst_planner::Stop;
 use super::{GpuCounts, PlanMode};
 use crate::Error;
 
-/// With how many GPUs plans are made at most.
+/// Maximum number of GPUs of a plan.
 pub const MAX_GPUS: usize = 16_384;
 
-/// How the GPUs are used, and which of the Pareto-optimal plans is asked for.
+/// How the GPUs are used, and which of the Pareto-optimal plans to select.
 ///
-/// Amplification is the active time of all ranks over the iteration time on one GPU (see
-/// [`ExecutionPlan`](super::ExecutionPlan)). The original DeepPool charges a layer's whole time, transfers and waiting included, on
-/// each of its GPUs, so its figures are larger.
+/// Amplification is the active time of all ranks divided by the iteration time on one GPU (see
+/// [`ExecutionPlan`](super::ExecutionPlan)). The original DeepPool counts a layer's whole time,
+/// transfers and waiting included, on each of its GPUs, so its values are larger.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
-    /// Every layer on as many GPUs as there are, or as the batch has samples.
+    /// Data parallelism: every layer on `min(gpus, batch)` GPUs.
     DataParallel,
-    /// Each layer on ranks of its own: the fastest plan whose amplification is at most this.
+    /// Burst parallelism: the fastest plan with at most this amplification.
     Burst {
         /// The limit, at least 1. It may be infinite.
         amplification: f64,
     },
-    /// Each layer on ranks of its own: the plan with the least GPU time whose iteration takes no longer.
+    /// Burst parallelism: the plan with the least GPU time within this iteration time.
     Deadline {
         /// The limit.
         iteration_us: f64,
     },
-    /// Each layer on ranks of its own: the plan beyond which being faster costs much and being cheaper saves little.
+    /// Burst parallelism: the plan at the knee of the Pareto frontier, beyond which a faster plan
+    /// costs much and a cheaper one saves little.
     Knee,
 }
 
 impl Mode {
-    /// What a plan says of it.
+    /// Returns the mode of the resulting plan.
     #[must_use]
     pub fn plan_mode(self) -> PlanMode {
         match self {
@@ -40,29 +41,29 @@ impl Mode {
     }
 }
 
-/// A question to [`find_plan`](crate::planning::find_plan).
+/// A request to [`find_plan`](crate::planning::find_plan).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlanRequest {
-    /// How many GPUs there are, at most [`MAX_GPUS`].
+    /// Number of GPUs, at most [`MAX_GPUS`].
     pub gpus: usize,
-    /// Which plan is asked for.
+    /// The plan to select.
     pub mode: Mode,
-    /// On how many GPUs a layer of a burst plan may run.
+    /// The GPU counts of a layer of a burst plan.
     pub gpu_counts: GpuCounts,
-    /// How long to search, as a multiple of the usual effort.
+    /// Search effort as a multiple of the default.
     pub effort: f64,
-    /// What each rank may hold, bytes; `None` is as much as there is. Plans that need more are not found.
+    /// Memory limit of a rank in bytes; `None` is no limit.
     pub memory_limit_bytes: Option<u64>,
-    /// How many GPUs a worker has, where the plan is to be of equal workers, each with its part of the batch; `None` is one plan for all
-    /// GPUs.
+    /// Number of GPUs per worker for a plan of equal workers, each with its part of the batch;
+    /// `None` is one plan for all GPUs.
     pub worker_gpus: Option<usize>,
-    /// Ends the search early, without an answer.
+    /// Ends the search early with an error.
     pub stop: Stop,
 }
 
 impl PlanRequest {
-    /// Asks for a plan on up to so many GPUs.
+    /// Creates a request for a plan on up to `gpus` GPUs.
     #[must_use]
     pub fn new(gpus: usize, mode: Mode) -> Self {
         Self {
@@ -76,45 +77,46 @@ impl PlanRequest {
         }
     }
 
-    /// Sets on how many GPUs a layer may run.
+    /// Sets the GPU counts of a layer.
     #[must_use]
     pub fn with_gpu_counts(self, gpu_counts: GpuCounts) -> Self {
         Self { gpu_counts, ..self }
     }
 
-    /// Sets how long to search, as a multiple of the usual effort.
+    /// Sets the search effort as a multiple of the default.
     #[must_use]
     pub fn with_effort(self, effort: f64) -> Self {
         Self { effort, ..self }
     }
 
-    /// Sets what each rank may hold.
+    /// Sets the memory limit of a rank.
     #[must_use]
     pub fn with_memory_limit(self, memory_limit_bytes: Option<u64>) -> Self {
         Self { memory_limit_bytes, ..self }
     }
 
-    /// Asks for hybrid parallelism: as many equal workers of so many GPUs as there are GPUs for. A worker runs a burst plan, or a placement of
-    /// layers, for its part of the batch; all of them run the same one, and reduce their gradients together. Workers of one GPU are
-    /// data parallelism.
+    /// Requests hybrid parallelism: equal workers of `worker_gpus` GPUs each. A worker runs a burst
+    /// plan, or a placement of layers, for its part of the batch. All workers run the same plan and
+    /// reduce their gradients together. Workers of one GPU are data parallelism.
     ///
-    /// Layers run on GPU counts of a worker that divide its samples, unless it is the only one: then activations never move from one
-    /// worker to another. Other counts are left out.
+    /// With several workers, layers run only on GPU counts that divide the samples of a worker, so
+    /// that activations never move between workers. Other counts are ignored.
     #[must_use]
     pub fn with_worker_gpus(self, worker_gpus: Option<usize>) -> Self {
         Self { worker_gpus, ..self }
     }
 
-    /// Sets what ends the search early.
+    /// Sets the signal that ends the search early.
     #[must_use]
     pub fn with_stop(self, stop: Stop) -> Self {
         Self { stop, ..self }
     }
 
-    /// Checks that it is in proportion, before anything is made that grows with the number of GPUs.
+    /// Checks the number of GPUs, before anything is allocated whose size depends on it.
     ///
     /// # Errors
-    /// [`Error::Setting`] for no GPU, more than [`MAX_GPUS`], or workers that do not share the GPUs evenly.
+    /// [`Error::Setting`] for no GPU, more than [`MAX_GPUS`], or workers that do not share the GPUs
+    /// evenly.
     pub fn check(&self) -> Result<(), Error> {
         if !(1..=MAX_GPUS).contains(&self.gpus) {
             let (setting, expected) = ("the number of GPUs of a plan", "from 1 to 16384");

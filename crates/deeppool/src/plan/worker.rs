@@ -1,33 +1,35 @@
-//! Plans of equal workers.
+//! The workers of hybrid plans.
 
 use serde::{Deserialize, Serialize};
 
-/// The workers of a plan of equal workers: replicas of each other, each with its GPUs and its part of the batch.
+/// The equal workers of a plan. They are replicas of each other, each with its own GPUs and its
+/// part of the batch.
 ///
-/// Worker w has the GPUs from w x `gpus` on, and the samples from w x (batch / `replicas`) on. Only gradients go from one to
-/// another.
+/// Worker w has the GPUs from w x `gpus` on, and the samples from w x (batch / `replicas`) on. Only
+/// gradients move between workers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedWorker {
-    /// How many GPUs each has.
+    /// Number of GPUs per worker.
     pub gpus: usize,
-    /// How many there are.
+    /// Number of workers.
     pub replicas: usize,
-    /// The time of an iteration of one of them alone, with its part of the batch.
+    /// Iteration time of one worker alone, with its part of the batch.
     pub iteration_us: f64,
-    /// The time of the same on one GPU.
+    /// Iteration time of the same work on one GPU.
     pub single_gpu_us: f64,
 }
 
 impl PlannedWorker {
-    /// How many times as fast as one GPU a worker alone is, with its part of the batch.
+    /// Returns the speed of one worker alone relative to one GPU with the same part of the batch.
     #[must_use]
     pub fn speed_up(&self) -> f64 {
         self.single_gpu_us / self.iteration_us
     }
 
-    /// How many of the workers have GPUs of more than one host, where each host has so many GPUs.
+    /// Returns the number of workers whose GPUs are on more than one host, with the given GPUs per
+    /// host.
     #[must_use]
     pub fn across_hosts(&self, gpus_a_host: usize) -> usize {
         let host = |gpu: usize| gpu / gpus_a_host.max(1);

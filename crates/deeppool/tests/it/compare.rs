@@ -1,7 +1,7 @@
 //! Ways to share GPUs, against each other and against what can be worked out by hand.
 
 use collectives::LinkModel;
-use deeppool::compare::{Comparison, Way, most_total};
+use deeppool::compare::{Comparison, SharingMode, max_total_plan};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
@@ -40,7 +40,8 @@ fn the_best_partition_is_what_can_be_worked_out_by_hand() {
         let compared =
             Comparison::new(job, &PlanRequest::new(8, FREE), background, &SimulateOptions::default(), |_| {})
                 .unwrap();
-        let partitions: Vec<_> = compared.points.iter().filter(|point| point.way == Way::Partition).collect();
+        let partitions: Vec<_> =
+            compared.points.iter().filter(|point| point.mode == SharingMode::Partition).collect();
         assert!(partitions.len() >= 4);
         for point in partitions {
             let plan = find_plan(job, &PlanRequest::new(point.gpus, Mode::DataParallel)).unwrap();
@@ -50,7 +51,7 @@ fn the_best_partition_is_what_can_be_worked_out_by_hand() {
             assert!((point.background_samples_per_s - others).abs() < 1e-6 * others.max(1.0));
         }
         // Nothing in between is better by the planner's times than taking turns between those that were simulated.
-        let envelope = compared.envelope(&[Way::Partition]);
+        let envelope = compared.envelope(&[SharingMode::Partition]);
         for gpus in 1..=8 {
             let plan = find_plan(job, &PlanRequest::new(gpus, Mode::DataParallel)).unwrap();
             let foreground = 32.0 * 1e6 / plan.iteration_us;
@@ -75,8 +76,10 @@ fn sharing_is_never_below_what_it_contains() {
                 Comparison::new(job, &request, background, &SimulateOptions::default(), |_| {}).unwrap();
             let sharing = compared.sharing();
             for point in &compared.points {
-                let within =
-                    matches!(point.way, Way::DataParallel | Way::DataParallelCollocated | Way::Burst);
+                let within = matches!(
+                    point.mode,
+                    SharingMode::DataParallel | SharingMode::DataParallelCollocated | SharingMode::Burst
+                );
                 let foreground = point.foreground_samples_per_s;
                 let total = sharing.total_at(foreground);
                 assert!(!within || total.unwrap() >= point.total_samples_per_s() * (1.0 - 1e-9), "{point:?}");
@@ -131,7 +134,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
             let totals: Vec<f64> =
                 plans.iter().map(|plan| total(&simulate_plan(job, plan, &shared).unwrap())).collect();
             for foreground in [0.5, 0.9, 0.95] {
-                let found = most_total(job, &request, foreground, background, &options).unwrap();
+                let found = max_total_plan(job, &request, foreground, background, &options).unwrap();
                 assert!(found.plan.iteration_us <= fastest_us / foreground * (1.0 + 1e-9));
                 let best = total(&found.simulation);
                 for (plan, of_limit) in plans.iter().zip(&totals) {
@@ -146,7 +149,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
             // With all of the fastest speed it is the fastest plan, whatever the limit.
             for amplification in [1.5, 2.0, f64::INFINITY] {
                 let request = PlanRequest::new(question.2, Mode::Burst { amplification });
-                let found = most_total(job, &request, 1.0, background, &options).unwrap();
+                let found = max_total_plan(job, &request, 1.0, background, &options).unwrap();
                 assert_eq!(found.plan.plan(), find_plan(job, &request).unwrap().plan());
             }
         });
