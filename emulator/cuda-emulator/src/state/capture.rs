@@ -1,15 +1,7 @@
 //! Captures: work put into a graph instead of a stream.
 
-use super::{
-    Code, Driver, Fault, Handle, Outcome,
-    graphs::Graph,
-    nodes::{Node, NodeWork},
-    work::Work,
-};
-use std::{
-    collections::{BTreeMap, HashSet},
-    thread::{self, ThreadId},
-};
+use super::Handle;
+use std::{collections::BTreeMap, thread::ThreadId};
 
 pub(super) const GLOBAL: u32 = 0;
 pub(super) const RELAXED: u32 = 2;
@@ -18,13 +10,13 @@ pub(super) const RELAXED: u32 = 2;
 #[derive(Default)]
 pub(crate) struct Captures {
     pub(super) alive: BTreeMap<u64, Capture>,
-    begun: u64,
+    pub(super) begun: u64,
 }
 
 pub(super) struct Capture {
     /// The stream in which it has to end.
     pub(super) origin: Handle,
-    graph: Handle,
+    pub(super) graph: Handle,
     pub(super) mode: u32,
     pub(super) thread: ThreadId,
     pub(super) invalid: bool,
@@ -56,206 +48,7 @@ impl Captures {
         self.alive.values().map(|capture| capture.origin)
     }
 
-    fn is_invalid(&self, capture: u64) -> bool {
+    pub(super) fn is_invalid(&self, capture: u64) -> bool {
         self.alive.get(&capture).is_none_or(|capture| capture.invalid)
-    }
-}
-
-impl Driver {
-    pub(super) fn membership(&self, stream: Handle) -> Option<&Membership> {
-        self.streams.get(&stream)?.capture.as_ref()
-    }
-
-    /// `cuStreamBeginCapture`.
-    pub(crate) fn begin_capture(&mut self, handle: Handle, mode: u32) -> Outcome<()> {
-        let stream = self.stream(handle)?;
-        if stream != handle {
-            return Err(Fault::misuse(Code::CAPTURE_UNSUPPORTED, "a default stream cannot capture"));
-        }
-        if mode > RELAXED {
-            return Err(Fault::value(format!("there is no capture mode {mode}")));
-        }
-        if self.membership(stream).is_some() {
-            let text = format!("{} captures already", self.handles.name(stream));
-            return Err(Fault::misuse(Code::ILLEGAL_STATE, text));
-        }
-        let graph = self.insert_graph(Graph::capturing());
-        self.captures.begun += 1;
-        let id = self.captures.begun;
-        let thread = thread::current().id();
-        self.captures.alive.insert(id, Capture { origin: stream, graph, mode, thread, invalid: false });
-        self.join(stream, Membership { capture: id, tips: Vec::new() });
-        Ok(())
-    }
-
-    fn join(&mut self, stream: Handle, membership: Membership) {
-        if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.capture = Some(membership);
-        }
-    }
-
-    /// `cuStreamEndCapture`. Whatever it returns, the capture has ended.
-    pub(crate) fn end_capture(&mut self, stream: Handle) -> Outcome<Handle> {
-        let stream = self.stream(stream)?;
-        let name = self.handles.name(stream);
-        let Some(id) = self.membership(stream).map(|membership| membership.capture) else {
-            return Err(Fault::misuse(Code::ILLEGAL_STATE, format!("{name} does not capture")));
-        };
-        let Some(capture) = self.captures.alive.get_mut(&id) else {
-            return Err(Fault::plain(Code::CAPTURE_INVALIDATED));
-        };
-        if capture.origin != stream {
-            capture.invalid = true;
-            let text =
-                format!("the capture that {name} joined began in {}", self.handles.name(capture.origin));
-            return Err(Fault::misuse(Code::CAPTURE_UNMATCHED, text));
-        }
-        if capture.mode != RELAXED && capture.thread != thread::current().id() {
-            capture.invalid = true;
-            let text = format!("the capture of {name} began on another thread");
-            return Err(Fault::misuse(Code::CAPTURE_WRONG_THREAD, text));
-        }
-        let (graph, invalid) = (capture.graph, capture.invalid);
-        let joined = self.is_joined(stream, id);
-        self.leave_all(id);
-        if invalid || !joined {
-            self.drop_graph(graph);
-            return Err(if invalid {
-                Fault::plain(Code::CAPTURE_INVALIDATED)
-            } else {
-                let text = format!("work of other streams in the capture of {name} was not joined to it");
-                Fault::misuse(Code::CAPTURE_UNJOINED, text)
-            });
-        }
-        if let Some(graph) = self.graphs.get_mut(&graph) {
-            graph.capturing = false;
-        }
-        Ok(graph)
-    }
-
-    fn leave_all(&mut self, id: u64) {
-        self.captures.alive.remove(&id);
-        for stream in self.streams.values_mut() {
-            if stream.capture.as_ref().is_some_and(|membership| membership.capture == id) {
-                stream.capture = None;
-            }
-        }
-    }
-
-    /// Whether everything that a capture's streams did comes before the end of its origin.
-    fn is_joined(&self, origin: Handle, id: u64) -> bool {
-        let mut reached = HashSet::new();
-        let mut open = self.membership(origin).map_or(Vec::new(), |membership| membership.tips.clone());
-        while let Some(node) = open.pop() {
-            if reached.insert(node) {
-                open.extend(self.nodes.get(&node).into_iter().flat_map(|node: &Node| &node.dependencies));
-            }
-        }
-        let members = self.streams.values().filter_map(|stream| stream.capture.as_ref());
-        members
-            .filter(|member| member.capture == id)
-            .flat_map(|member| &member.tips)
-            .all(|tip| reached.contains(tip))
-    }
-
-    /// `cuStreamIsCapturing`: none, active or invalidated.
-    pub(crate) fn capture_status(&mut self, stream: Handle) -> Outcome<u32> {
-        let stream = self.stream(stream)?;
-        Ok(match self.membership(stream) {
-            None => 0,
-            Some(membership) => 1 + u32::from(self.captures.is_invalid(membership.capture)),
-        })
-    }
-
-    /// Whether a stream captures; refuses one whose capture is invalid.
-    pub(super) fn refuse_invalid_capture(&self, stream: Handle) -> Outcome<bool> {
-        match self.membership(stream) {
-            Some(membership) if self.captures.is_invalid(membership.capture) => {
-                Err(Fault::plain(Code::CAPTURE_INVALIDATED))
-            }
-            membership => Ok(membership.is_some()),
-        }
-    }
-
-    /// Puts work into a stream, or into the graph that it captures.
-    pub(super) fn submit(&mut self, stream: Handle, mut work: NodeWork) -> Outcome<()> {
-        if !self.refuse_invalid_capture(stream)? {
-            let work = match work {
-                NodeWork::Collectives(group) => Work::Collectives(self.post(stream, &group)),
-                work => Work::Single(work),
-            };
-            self.enqueue(stream, work);
-            self.settle();
-            return Ok(());
-        }
-        let Some(stream_state) = self.streams.get(&stream) else { return Ok(()) };
-        if let NodeWork::Kernel(kernel) = &mut work {
-            kernel.priority = stream_state.priority;
-        }
-        let Some(Membership { capture, tips }) = &stream_state.capture else { return Ok(()) };
-        let (capture, tips) = (*capture, tips.clone());
-        if let Some(graph) = self.captures.alive.get(&capture).map(|capture| capture.graph) {
-            let node = self.append_node(graph, tips, work);
-            self.join(stream, Membership { capture, tips: vec![node] });
-        }
-        Ok(())
-    }
-
-    /// What an event stands for that is recorded in this stream now, if the stream captures.
-    pub(super) fn captured_record(&self, stream: Handle) -> Outcome<Option<CapturedRecord>> {
-        self.refuse_invalid_capture(stream)?;
-        Ok(self
-            .membership(stream)
-            .map(|member| CapturedRecord { capture: member.capture, tips: member.tips.clone() }))
-    }
-
-    /// A stream waits for an event that was recorded in a capture: it joins that, if it may.
-    pub(super) fn join_capture(
-        &mut self,
-        stream: Handle,
-        event: Handle,
-        record: &CapturedRecord,
-    ) -> Outcome<()> {
-        let name = self.handles.name(event);
-        if !self.captures.alive.contains_key(&record.capture) {
-            let own = self.membership(stream).map(|membership| membership.capture);
-            if let Some(own) = own {
-                self.captures.invalidate(own);
-            }
-            let text = format!("{name} was last recorded in a capture that has ended");
-            return Err(Fault::misuse(Code::CAPTURED_EVENT, text));
-        }
-        if self.captures.is_invalid(record.capture) {
-            return Err(Fault::plain(Code::CAPTURE_INVALIDATED));
-        }
-        let mut tips = match self.membership(stream) {
-            Some(own) if own.capture != record.capture => {
-                let own = own.capture;
-                self.captures.invalidate(own);
-                self.captures.invalidate(record.capture);
-                let text = format!(
-                    "{name} was recorded in another capture than that of {}",
-                    self.handles.name(stream)
-                );
-                return Err(Fault::misuse(Code::CAPTURE_MERGE, text));
-            }
-            Some(own) => own.tips.clone(),
-            None => Vec::new(),
-        };
-        tips.extend(&record.tips);
-        tips.sort_unstable();
-        tips.dedup();
-        self.join(stream, Membership { capture: record.capture, tips });
-        Ok(())
-    }
-
-    /// A stream that captured was destroyed.
-    pub(super) fn lose_capturing_stream(&mut self, stream: Handle, id: u64) {
-        self.captures.invalidate(id);
-        let lost = self.captures.alive.get(&id).filter(|capture| capture.origin == stream);
-        if let Some(graph) = lost.map(|capture| capture.graph) {
-            self.leave_all(id);
-            self.drop_graph(graph);
-        }
     }
 }

@@ -29,3 +29,9 @@ impl Fault {
         Self::misuse(Code::INVALID_VALUE, text)
     }
 }
+
+/// Refuses what is not `0`, for arguments that have no other use here.
+pub(crate) fn only_zero(value: impl Into<u64>, name: &str) -> Outcome<()> {
+    let value = value.into();
+    if value == 0 { Ok(()) } else { Err(Fault::value(format!("{name} is {value}, and can only be 0"))) }
+}

@@ -2,20 +2,15 @@
 
 mod call;
 mod capture;
-mod capture_rules;
 mod code;
-mod context;
-mod copies;
-mod device;
+mod contexts;
 mod driver;
 mod engine;
 mod events;
-mod execs;
 mod fault;
 mod graphs;
 mod green;
 mod handles;
-mod kernels;
 mod launch_time;
 mod lending;
 mod memory;
@@ -32,13 +27,12 @@ mod work;
 
 pub(crate) use call::Call;
 pub(crate) use code::Code;
-pub(crate) use copies::Place;
-pub(crate) use driver::{Driver, only_zero};
-pub(crate) use fault::{Fault, Outcome};
+pub(crate) use driver::{Driver, InitRank, Place};
+pub(crate) use fault::{Fault, Outcome, only_zero};
 pub(crate) use green::Resource;
 pub(crate) use handles::Handle;
 pub(crate) use launch_time::{launch_time, set_launch_time};
 pub(crate) use lending::with_driver;
 pub(crate) use modules::Arguments;
-pub(crate) use nccl::{Group, InitRank, Kind as NcclKind, NcclCode, Operation};
+pub(crate) use nccl::{Group, Kind as NcclKind, NcclCode, Operation};
 pub(crate) use nodes::{Dimensions, KernelNode, NodeWork, Pattern};

@@ -1,13 +1,11 @@
 //! Graphs as they run: their nodes, child graphs opened up, by dependencies.
 
 use super::{
-    Driver, Handle,
-    nccl::BatchId,
+    Handle,
     nodes::{KernelNode, NodeWork},
-    work::Work,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -44,12 +42,12 @@ impl Plan {
 pub(crate) struct PlanRun {
     /// How many of each node's dependencies have not ended.
     waiting: Vec<usize>,
-    ready: BTreeSet<usize>,
-    left: usize,
+    pub(super) ready: BTreeSet<usize>,
+    pub(super) left: usize,
 }
 
 impl PlanRun {
-    fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
         let waiting: Vec<_> = plan.nodes.iter().map(|node| node.dependencies.len()).collect();
         let ready = (0..waiting.len()).filter(|&node| waiting[node] == 0).collect();
         Self { left: waiting.len(), waiting, ready }
@@ -76,7 +74,7 @@ impl PlanRun {
         })
     }
 
-    fn end(&mut self, plan: &Plan, node: usize) {
+    pub(super) fn end(&mut self, plan: &Plan, node: usize) {
         self.ready.remove(&node);
         self.left -= 1;
         for &next in &plan.nodes[node].dependents {
@@ -88,56 +86,10 @@ impl PlanRun {
     }
 }
 
-impl Driver {
-    /// Does what a graph's launch can do now: whether anything was done, and whether the launch has ended.
-    pub(super) fn step_graph(
-        &mut self,
-        stream: Handle,
-        plan: &Plan,
-        batches: &BTreeMap<usize, BatchId>,
-    ) -> (bool, bool) {
-        let Some(mut run) = self.streams.get_mut(&stream).and_then(|stream| stream.graph.take()) else {
-            self.note_graph_begin(stream);
-            if let Some(stream) = self.streams.get_mut(&stream) {
-                stream.graph = Some(PlanRun::new(plan));
-            }
-            return (true, false);
-        };
-        let mut moved = false;
-        for node in run.ready.clone() {
-            let done = match &plan.nodes[node].work {
-                NodeWork::Kernel(_) => false,
-                NodeWork::Collectives(_) => {
-                    batches.get(&node).is_none_or(|id| self.run_batch(stream, Some(node), *id))
-                }
-                work => self.do_now(stream, Some(node), work),
-            };
-            if done {
-                run.end(plan, node);
-                moved = true;
-            }
-        }
-        let lost = self.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty());
-        let ended = run.left == 0 || lost;
-        if ended {
-            self.note_graph_end(stream);
-        } else if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.graph = Some(run);
-        }
-        (moved, ended)
-    }
-
-    /// The kernel of this node has ended.
-    pub(super) fn end_node(&mut self, stream: Handle, node: usize) {
-        let Some(stream) = self.streams.get_mut(&stream) else { return };
-        let Some(plan) = stream.queue.front().and_then(|head| match &head.work {
-            Work::Graph { plan, .. } => Some(Arc::clone(plan)),
-            _ => None,
-        }) else {
-            return;
-        };
-        if let Some(run) = &mut stream.graph {
-            run.end(&plan, node);
-        }
-    }
+/// A graph that can be launched.
+pub(crate) struct Exec {
+    pub(super) graph: Handle,
+    pub(super) plan: Arc<Plan>,
+    /// The record behind its last launch.
+    pub(super) last: Option<u64>,
 }

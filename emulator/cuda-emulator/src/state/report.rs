@@ -1,6 +1,6 @@
 //! Calls counted and logged, errors injected, misuse taken down.
 
-use super::{Code, Driver};
+use super::Code;
 use std::fmt::{Display, Write};
 
 /// What happened since the last reset.
@@ -88,38 +88,9 @@ impl Report {
     }
 }
 
-fn lines(lines: &[String]) -> String {
+pub(super) fn lines(lines: &[String]) -> String {
     lines.iter().fold(String::new(), |mut text, line| {
         _ = writeln!(text, "{line}");
         text
     })
-}
-
-impl Driver {
-    /// A line for everything that is still alive.
-    pub(crate) fn leaks(&self) -> String {
-        let mut leaks = Vec::new();
-        let mut name = |handle: &usize| leaks.push(self.handles.name(*handle));
-        self.callers_streams().for_each(|handle| name(&handle));
-        self.events.keys().for_each(&mut name);
-        self.graphs.iter().filter(|(_, graph)| graph.is_the_callers()).for_each(|(handle, _)| name(handle));
-        self.execs.keys().for_each(&mut name);
-        self.modules.handles().for_each(|handle| name(&handle));
-        self.green.handles().for_each(|handle| name(&handle));
-        self.contexts.created().for_each(|handle| name(&handle));
-        for (handle, stream) in &self.streams {
-            if stream.destroyed {
-                leaks.push(format!("{}: destroyed with work that has not ended", self.handles.name(*handle)));
-            }
-        }
-        leaks.extend(
-            self.captures.origins().map(|origin| format!("capture on {}", self.handles.name(origin))),
-        );
-        leaks.extend(self.memory.leaks());
-        leaks.extend(self.nccl.leaks());
-        leaks.extend(self.contexts.retained().map(|(device, times)| {
-            format!("primary context of device {device}: retained {times} times more than released")
-        }));
-        lines(&leaks)
-    }
 }

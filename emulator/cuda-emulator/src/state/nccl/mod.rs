@@ -5,38 +5,30 @@
 //! started, and a batch ends when it has taken its time since then. All ends of a communicator are in this process: ranks are threads, or one thread has several.
 
 mod clique;
-mod comms;
-mod deadlock;
 mod operation;
-mod order;
 mod reduce;
-mod run;
 
-pub(crate) use comms::InitRank;
-pub(crate) use operation::{Kind, Operation};
-pub(crate) use run::Group;
+pub(super) use clique::{Clique, SplitCall};
+pub(crate) use operation::{Group, Kind, Operation};
+pub(super) use reduce::{element_bytes, is_reduction, reduce};
 
 use super::{
     Code, Handle,
     order::{Task, VectorClock},
 };
-use clique::Clique;
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
-/// A poll that finds a call of a communicator that does not block still under way, so often.
-const POLLS: u32 = 2;
-
 /// All communicators.
 #[derive(Default)]
 pub(crate) struct Nccl {
-    ids: u64,
-    cliques: Vec<Clique>,
-    comms: BTreeMap<Handle, Comm>,
-    batches: BTreeMap<BatchId, Batch>,
-    begun: BatchId,
+    pub(super) ids: u64,
+    pub(super) cliques: Vec<Clique>,
+    pub(super) comms: BTreeMap<Handle, Comm>,
+    pub(super) batches: BTreeMap<BatchId, Batch>,
+    pub(super) begun: BatchId,
     /// Why communicators cannot go on, each told once.
     pub(super) told: Vec<String>,
 }
@@ -45,52 +37,52 @@ pub(crate) struct Nccl {
 pub(crate) type BatchId = u64;
 
 /// A rank's end of a communicator.
-struct Comm {
+pub(super) struct Comm {
     /// The index of what all its ends share.
-    clique: usize,
-    rank: usize,
-    device: i32,
+    pub(super) clique: usize,
+    pub(super) rank: usize,
+    pub(super) device: i32,
     /// Calls return when they are through, rather than at once.
-    blocking: bool,
+    pub(super) blocking: bool,
     /// Counts collectives, from 0.
-    collectives: u64,
+    pub(super) collectives: u64,
     /// Counts messages to and from each peer.
-    sent: BTreeMap<usize, u64>,
-    received: BTreeMap<usize, u64>,
-    splits: usize,
+    pub(super) sent: BTreeMap<usize, u64>,
+    pub(super) received: BTreeMap<usize, u64>,
+    pub(super) splits: usize,
     /// Those that are not done, in the order of their calls.
-    batches: VecDeque<BatchId>,
-    finalized: bool,
+    pub(super) batches: VecDeque<BatchId>,
+    pub(super) finalized: bool,
     /// Polls until a call is through, for one that does not block.
-    polls: u32,
+    pub(super) polls: u32,
 }
 
 /// What one rank has called in a group for one stream.
-struct Batch {
-    comm: Handle,
-    stream: Handle,
-    entries: Vec<Entry>,
+pub(super) struct Batch {
+    pub(super) comm: Handle,
+    pub(super) stream: Handle,
+    pub(super) entries: Vec<Entry>,
     /// It is at the head of its stream, and the first of its communicator.
-    started: bool,
+    pub(super) started: bool,
     /// How long it takes once all ranks have come, in ns.
-    takes_ns: u64,
+    pub(super) takes_ns: u64,
     /// When it ends, once all ranks have come.
-    ends: Option<u64>,
+    pub(super) ends: Option<u64>,
     /// It, where order is checked, since it has started.
-    task: Option<Arc<Task>>,
+    pub(super) task: Option<Arc<Task>>,
     /// What the ranks knew that it has got data from.
-    learnt: VectorClock,
+    pub(super) learnt: VectorClock,
 }
 
-struct Entry {
-    operation: Operation,
-    meeting: Meeting,
-    done: bool,
+pub(super) struct Entry {
+    pub(super) operation: Operation,
+    pub(super) meeting: Meeting,
+    pub(super) done: bool,
 }
 
 /// Where the ranks of an operation meet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Meeting {
+pub(super) enum Meeting {
     /// The collective of this number.
     Collective(u64),
     /// The message of this number from one rank to another.

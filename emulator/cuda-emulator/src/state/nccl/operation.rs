@@ -1,5 +1,6 @@
 //! What is asked of NCCL.
 
+use crate::state::Handle;
 use std::fmt;
 
 /// One call between the start and the end of a group.
@@ -28,7 +29,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::state) fn name(self) -> &'static str {
         match self {
             Self::AllReduce { .. } => "ncclAllReduce",
             Self::Broadcast { .. } => "ncclBroadcast",
@@ -40,7 +41,7 @@ impl Kind {
         }
     }
 
-    pub(super) fn reduction(self) -> Option<u32> {
+    pub(in crate::state) fn reduction(self) -> Option<u32> {
         match self {
             Self::AllReduce { reduction }
             | Self::Reduce { reduction, .. }
@@ -50,7 +51,7 @@ impl Kind {
     }
 
     /// The other rank of a message, or the root of a collective.
-    pub(super) fn peer(self) -> Option<usize> {
+    pub(in crate::state) fn peer(self) -> Option<usize> {
         match self {
             Self::Broadcast { root } | Self::Reduce { root, .. } => Some(root),
             Self::Send { to } => Some(to),
@@ -62,7 +63,7 @@ impl Kind {
 
 impl Operation {
     /// How many bytes a rank gives and gets, among `ranks`.
-    pub(super) fn bytes(&self, ranks: usize, element_bytes: usize) -> (usize, usize) {
+    pub(in crate::state) fn bytes(&self, ranks: usize, element_bytes: usize) -> (usize, usize) {
         let one = self.count * element_bytes;
         match self.kind {
             Kind::AllGather => (one, one * ranks),
@@ -74,7 +75,7 @@ impl Operation {
     }
 
     /// Whether two ranks' calls belong together.
-    pub(super) fn agrees_with(&self, other: &Self) -> bool {
+    pub(in crate::state) fn agrees_with(&self, other: &Self) -> bool {
         let message = |kind: Kind| matches!(kind, Kind::Send { .. } | Kind::Receive { .. });
         let same_kind = self.kind == other.kind || message(self.kind) && message(other.kind);
         same_kind && self.count == other.count && self.element == other.element
@@ -94,4 +95,13 @@ impl fmt::Display for Operation {
             _ => Ok(()),
         }
     }
+}
+
+/// Operations of one communicator that a stream or a graph has as one piece of work.
+#[derive(Clone)]
+pub(crate) struct Group {
+    pub(crate) comm: Handle,
+    pub(crate) operations: Vec<Operation>,
+    /// How long they take once all ranks have come, in ns.
+    pub(crate) takes_ns: u64,
 }

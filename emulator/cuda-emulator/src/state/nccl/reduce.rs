@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 /// The size of an `ncclDataType_t`, if there is one here: the integers of 8, 32 and 64 bits and the floating-point numbers of 16, 32
 /// and 64 bits.
-pub(super) fn element_bytes(element: u32) -> Option<usize> {
+pub(in crate::state) fn element_bytes(element: u32) -> Option<usize> {
     Some(match element {
         0 | 1 => 1,
         6 | 9 => 2,
@@ -15,13 +15,13 @@ pub(super) fn element_bytes(element: u32) -> Option<usize> {
 }
 
 /// Whether there is an `ncclRedOp_t`: the sum, the product, the greatest, the least and the mean.
-pub(super) fn is_reduction(reduction: u32) -> bool {
+pub(in crate::state) fn is_reduction(reduction: u32) -> bool {
     reduction < 5
 }
 
 /// The reduction of what the ranks give, all of one length, in the order of the ranks. Numbers of 16 bits are reduced as `f32`
 /// and rounded once.
-pub(super) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
+pub(in crate::state) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! integers {
         ($type:ty) => {
             fold::<$type, { size_of::<$type>() }>(

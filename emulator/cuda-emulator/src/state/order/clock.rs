@@ -5,11 +5,11 @@
 pub(crate) struct VectorClock(Vec<u64>);
 
 impl VectorClock {
-    pub(super) fn of(&self, chain: usize) -> u64 {
+    pub(in crate::state) fn of(&self, chain: usize) -> u64 {
         self.0.get(chain).copied().unwrap_or(0)
     }
 
-    pub(super) fn set(&mut self, chain: usize, count: u64) {
+    pub(in crate::state) fn set(&mut self, chain: usize, count: u64) {
         if self.0.len() <= chain {
             self.0.resize(chain + 1, 0);
         }
@@ -27,7 +27,7 @@ impl VectorClock {
     }
 
     /// Whether it knows all that another one does.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub(in crate::state) fn covers(&self, other: &Self) -> bool {
         other.0.iter().enumerate().all(|(chain, count)| self.of(chain) >= *count)
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 /// What was found, each pair of tasks once for each allocation.
 #[derive(Default)]
-pub(super) struct Conflicts {
+pub(in crate::state) struct Conflicts {
     places: HashMap<(String, String, u64), usize>,
     /// Each with how often it was found.
     lines: Vec<(String, u64)>,
@@ -17,7 +17,7 @@ pub(super) struct Conflicts {
 
 impl Conflicts {
     /// A task uses memory that another one has used.
-    pub(super) fn add(
+    pub(in crate::state) fn add(
         &mut self,
         (start, shadow): (u64, &Shadow),
         found: &Conflict,
@@ -28,7 +28,12 @@ impl Conflicts {
     }
 
     /// Memory is freed that a task uses.
-    pub(super) fn add_free(&mut self, (start, shadow): (u64, &Shadow), found: &Conflict, freed_by: &str) {
+    pub(in crate::state) fn add_free(
+        &mut self,
+        (start, shadow): (u64, &Shadow),
+        found: &Conflict,
+        freed_by: &str,
+    ) {
         self.add_line(start, shadow, found, (freed_by, "frees"));
     }
 

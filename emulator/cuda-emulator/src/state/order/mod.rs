@@ -16,7 +16,6 @@
 
 mod clock;
 mod conflicts;
-mod hooks;
 mod shadow;
 mod tasks;
 
@@ -37,43 +36,43 @@ pub(crate) use tasks::Task;
 /// What is known of the order of everything since the last reset.
 #[derive(Default)]
 pub(crate) struct OrderCheck {
-    chains: Chains,
+    pub(super) chains: Chains,
     /// What the streams knew at the records of events, by their numbers.
-    records: HashMap<u64, VectorClock>,
+    pub(super) records: HashMap<u64, VectorClock>,
     threads: HashMap<ThreadId, VectorClock>,
     /// What threads know by calls that were about a device.
     devices: HashMap<i32, VectorClock>,
     /// What the destroyed streams of a device have done, and of a context those that the default stream waits for.
-    destroyed: HashMap<i32, VectorClock>,
-    destroyed_blocking: HashMap<Handle, VectorClock>,
+    pub(super) destroyed: HashMap<i32, VectorClock>,
+    pub(super) destroyed_blocking: HashMap<Handle, VectorClock>,
     /// By the first addresses of allocations.
-    memory: BTreeMap<u64, Shadow>,
-    conflicts: Conflicts,
-    dropped_wait: Option<DroppedWait>,
+    pub(super) memory: BTreeMap<u64, Shadow>,
+    pub(super) conflicts: Conflicts,
+    pub(super) dropped_wait: Option<DroppedWait>,
 }
 
 /// A wait for an event that a test has dropped: the record, and what its stream knew without it.
-struct DroppedWait {
-    record: u64,
-    known: VectorClock,
+pub(super) struct DroppedWait {
+    pub(super) record: u64,
+    pub(super) known: VectorClock,
 }
 
 impl OrderCheck {
     /// What the calling thread knows when it enqueues work of a device.
-    fn known(&self, device: i32) -> VectorClock {
+    pub(super) fn known(&self, device: i32) -> VectorClock {
         let mut known = self.devices.get(&device).cloned().unwrap_or_default();
         self.threads.get(&thread::current().id()).into_iter().for_each(|own| known.join(own));
         known
     }
 
     /// The calling thread knows more, by a call that was about a device.
-    fn tell_host(&mut self, device: i32, clock: &VectorClock) {
+    pub(super) fn tell_host(&mut self, device: i32, clock: &VectorClock) {
         self.devices.entry(device).or_default().join(clock);
         self.threads.entry(thread::current().id()).or_default().join(clock);
     }
 
     /// A task uses bytes of the allocation that begins at `start` and is so long.
-    fn add_use(
+    pub(super) fn add_use(
         &mut self,
         (start, length): (u64, u64),
         kind: AccessKind,
@@ -87,7 +86,7 @@ impl OrderCheck {
     }
 
     /// The allocation that begins at `start` ends, as somebody says who knows so much.
-    fn end_memory(&mut self, start: u64, freed_by: &str, known: &VectorClock) {
+    pub(super) fn end_memory(&mut self, start: u64, freed_by: &str, known: &VectorClock) {
         let Some(shadow) = self.memory.remove(&start) else { return };
         if let Some(found) = shadow.conflict(None, 0..shadow.length(), known) {
             self.conflicts.add_free((start, &shadow), &found, freed_by);

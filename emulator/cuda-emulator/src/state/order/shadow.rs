@@ -52,15 +52,15 @@ impl Uses {
 }
 
 /// An earlier use of bytes that nothing orders with a later one.
-pub(super) struct Conflict {
-    pub(super) earlier: Arc<Task>,
-    pub(super) kind: AccessKind,
+pub(in crate::state) struct Conflict {
+    pub(in crate::state) earlier: Arc<Task>,
+    pub(in crate::state) kind: AccessKind,
     /// Where in the allocation the two meet first.
-    pub(super) bytes: Range<u64>,
+    pub(in crate::state) bytes: Range<u64>,
 }
 
 /// The uses of an allocation.
-pub(super) struct Shadow {
+pub(in crate::state) struct Shadow {
     length: u64,
     /// By its first byte, each up to the next one.
     regions: BTreeMap<u64, Uses>,
@@ -68,16 +68,21 @@ pub(super) struct Shadow {
 
 impl Shadow {
     /// Of an allocation of so many bytes that nobody has used.
-    pub(super) fn new(length: u64) -> Self {
+    pub(in crate::state) fn new(length: u64) -> Self {
         Self { length, regions: BTreeMap::from([(0, Uses::default())]) }
     }
 
-    pub(super) fn length(&self) -> u64 {
+    pub(in crate::state) fn length(&self) -> u64 {
         self.length
     }
 
     /// Notes a use, and gives the first one before that it is in conflict with.
-    pub(super) fn add(&mut self, kind: AccessKind, bytes: Range<u64>, task: &Arc<Task>) -> Option<Conflict> {
+    pub(in crate::state) fn add(
+        &mut self,
+        kind: AccessKind,
+        bytes: Range<u64>,
+        task: &Arc<Task>,
+    ) -> Option<Conflict> {
         let bytes = bytes.start..bytes.end.min(self.length);
         if bytes.is_empty() {
             return None;
@@ -91,7 +96,7 @@ impl Shadow {
     }
 
     /// The first use of any of the bytes that is in conflict with one that knows this.
-    pub(super) fn conflict(
+    pub(in crate::state) fn conflict(
         &self,
         kind: Option<AccessKind>,
         bytes: Range<u64>,
@@ -107,7 +112,7 @@ impl Shadow {
     }
 
     /// What those know who have written a byte.
-    pub(super) fn writers(&self, offset: u64) -> impl Iterator<Item = &VectorClock> {
+    pub(in crate::state) fn writers(&self, offset: u64) -> impl Iterator<Item = &VectorClock> {
         let uses = self.regions.range(..=offset).next_back();
         uses.into_iter().flat_map(|(_, uses)| &uses.writes).map(|(task, _)| &task.clock)
     }

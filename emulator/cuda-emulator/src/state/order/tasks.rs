@@ -12,12 +12,12 @@ pub(crate) struct Task {
     /// What is done before it, and itself.
     pub(in crate::state) clock: VectorClock,
     /// What it is, and where: `kernel gemm in stream 3 of device 0`.
-    pub(super) label: String,
+    pub(in crate::state) label: String,
 }
 
 impl Task {
     /// Whether one who knows this comes after it.
-    pub(super) fn is_before(&self, clock: &VectorClock) -> bool {
+    pub(in crate::state) fn is_before(&self, clock: &VectorClock) -> bool {
         clock.of(self.chain) >= self.count
     }
 }
@@ -25,7 +25,7 @@ impl Task {
 /// The chains of all streams. The work of a stream is a chain, and so are those nodes of a graph that follow each other; nodes that are
 /// beside each other are of other chains of the graph's stream.
 #[derive(Default)]
-pub(super) struct Chains {
+pub(in crate::state) struct Chains {
     /// By chain: how many tasks it has.
     counts: Vec<u64>,
     streams: HashMap<Handle, StreamOrder>,
@@ -33,7 +33,7 @@ pub(super) struct Chains {
 
 /// What a stream knows.
 #[derive(Default)]
-pub(super) struct StreamOrder {
+pub(in crate::state) struct StreamOrder {
     /// The first is of the work that is in no graph.
     chains: Vec<usize>,
     /// What is done before its next work.
@@ -70,7 +70,7 @@ impl LaunchOrder {
 }
 
 /// A node of a graph under way, and those that it depends on.
-pub(super) type Node<'a> = (usize, &'a [usize]);
+pub(in crate::state) type Node<'a> = (usize, &'a [usize]);
 
 impl Chains {
     fn stream(&mut self, stream: Handle) -> &mut StreamOrder {
@@ -78,16 +78,21 @@ impl Chains {
     }
 
     /// What a stream knows that has done its work.
-    pub(super) fn of_stream(&self, stream: Handle) -> Option<&VectorClock> {
+    pub(in crate::state) fn of_stream(&self, stream: Handle) -> Option<&VectorClock> {
         self.streams.get(&stream).map(|stream| &stream.clock)
     }
 
-    pub(super) fn remove(&mut self, stream: Handle) -> VectorClock {
+    pub(in crate::state) fn remove(&mut self, stream: Handle) -> VectorClock {
         self.streams.remove(&stream).unwrap_or_default().clock
     }
 
     /// Begins a task, which is the next one of a stream or a node of its graph.
-    pub(super) fn begin(&mut self, stream: Handle, node: Option<Node<'_>>, label: String) -> Arc<Task> {
+    pub(in crate::state) fn begin(
+        &mut self,
+        stream: Handle,
+        node: Option<Node<'_>>,
+        label: String,
+    ) -> Arc<Task> {
         let order = self.streams.entry(stream).or_default();
         let graph = node.zip(order.graph.as_mut());
         let (mut clock, lane) = match graph {
@@ -110,7 +115,7 @@ impl Chains {
     }
 
     /// Whoever comes after this work of a stream, or this node of its graph, knows that, too.
-    pub(super) fn teach(&mut self, stream: Handle, node: Option<Node<'_>>, clock: &VectorClock) {
+    pub(in crate::state) fn teach(&mut self, stream: Handle, node: Option<Node<'_>>, clock: &VectorClock) {
         let order = self.stream(stream);
         match node.zip(order.graph.as_mut()) {
             Some(((node, dependencies), graph)) => {
@@ -123,14 +128,14 @@ impl Chains {
         }
     }
 
-    pub(super) fn begin_graph(&mut self, stream: Handle) {
+    pub(in crate::state) fn begin_graph(&mut self, stream: Handle) {
         let order = self.stream(stream);
         let (start, nodes, lanes) = (order.clock.clone(), HashMap::new(), Vec::new());
         order.graph = Some(LaunchOrder { start, nodes, lanes });
     }
 
     /// What comes after a graph comes after all its nodes.
-    pub(super) fn end_graph(&mut self, stream: Handle) {
+    pub(in crate::state) fn end_graph(&mut self, stream: Handle) {
         let order = self.stream(stream);
         for node in order.graph.take().into_iter().flat_map(|graph| graph.nodes.into_values()) {
             order.clock.join(&node);

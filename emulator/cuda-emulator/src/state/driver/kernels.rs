@@ -1,25 +1,15 @@
 //! Which kernel each device runs, from its start to its end, at which it is executed.
 
-use super::{
-    Code, Driver, Handle,
+use super::Driver;
+use crate::state::{
+    Code,
+    engine::Running,
     memory::Tracked,
     modules::Source,
     nodes::{KernelNode, NodeWork},
     work::Work,
 };
 use ptx_emulator::{FaultKind, LaunchError};
-
-/// The kernel that a device runs.
-pub(crate) struct Running {
-    stream: Handle,
-    /// The node of the graph at the stream's head, for a graph's kernel.
-    node: Option<usize>,
-    kernel: KernelNode,
-    priority: i32,
-    enqueued: u64,
-    started: u64,
-    pub(super) ends: u64,
-}
 
 impl Driver {
     /// Starts the kernel whose turn it is on each device that is free, and does all whose turn it is that take no time: these need no

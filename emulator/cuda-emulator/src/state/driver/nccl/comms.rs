@@ -1,11 +1,18 @@
 //! How communicators begin and end.
 
-use super::{Comm, NcclCode, POLLS, clique::Clique, clique::SplitCall};
 use crate::{
     host::HandleSlot,
-    state::{Code, Driver, Fault, Handle, Outcome, handles::Kind},
+    state::{
+        Code, Fault, Handle, Outcome,
+        driver::Driver,
+        handles::Kind,
+        nccl::{Clique, Comm, NcclCode, SplitCall},
+    },
 };
 use std::collections::{BTreeMap, VecDeque};
+
+/// A poll that finds a call of a communicator that does not block still under way, so often.
+const POLLS: u32 = 2;
 
 /// How a rank joins a communicator.
 pub(crate) struct InitRank {

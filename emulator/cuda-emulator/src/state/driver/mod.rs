@@ -1,9 +1,45 @@
 //! The driver's whole state.
 
+mod capture;
+mod capture_rules;
+mod context;
+mod copies;
+mod device;
+mod engine;
+mod events;
+mod execs;
+mod graphs;
+mod green;
+mod kernels;
+mod leaks;
+mod memory;
+mod modules;
+mod nccl;
+mod nodes;
+mod order;
+mod plan;
+mod streams;
+
+pub(crate) use copies::Place;
+pub(crate) use nccl::InitRank;
+
 use super::{
-    Code, Fault, Handle, Outcome, capture::Captures, context::Contexts, engine::Engine, events::Event,
-    execs::Exec, graphs::Graph, green::GreenContexts, handles::Handles, memory::Memory, modules::Modules,
-    nccl::Nccl, nodes::Node, order::OrderCheck, report::Report, settings::Settings, streams::Stream,
+    Code, Fault, Handle,
+    capture::Captures,
+    contexts::Contexts,
+    engine::Engine,
+    events::Event,
+    graphs::{Graph, Node},
+    green::GreenContexts,
+    handles::Handles,
+    memory::Memory,
+    modules::Modules,
+    nccl::Nccl,
+    order::OrderCheck,
+    plan::Exec,
+    report::Report,
+    settings::Settings,
+    streams::Stream,
     versions,
 };
 use std::collections::{BTreeMap, HashSet};
@@ -62,10 +98,4 @@ impl Driver {
     pub(super) fn warn(&mut self, text: impl Into<String>) {
         self.report.misuse(text.into());
     }
-}
-
-/// Refuses what is not `0`, for arguments that have no other use here.
-pub(crate) fn only_zero(value: impl Into<u64>, name: &str) -> Outcome<()> {
-    let value = value.into();
-    if value == 0 { Ok(()) } else { Err(Fault::value(format!("{name} is {value}, and can only be 0"))) }
 }

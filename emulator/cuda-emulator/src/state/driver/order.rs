@@ -1,9 +1,10 @@
 //! What the driver tells the check.
 
-use super::{DroppedWait, OrderCheck, Task, VectorClock};
+use super::Driver;
 use crate::state::{
-    Driver, Handle,
+    Handle,
     nodes::{CopyNode, Spot},
+    order::{DroppedWait, OrderCheck, Task, VectorClock},
     streams::Stream,
     work::Work,
 };

@@ -1,24 +1,12 @@
 //! Primary contexts, and the context that is current on a thread.
 
-use super::{Code, Driver, Fault, Handle, Outcome, handles::Kind};
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-};
+use super::Driver;
+use crate::state::{Code, Fault, Handle, Outcome, contexts::Primary, handles::Kind};
+use std::cell::RefCell;
 
 thread_local! {
     /// The driver's generation and this thread's stack of contexts, the current one last; 0 stands for none.
     static STACK: RefCell<(u64, Vec<Handle>)> = const { RefCell::new((0, Vec::new())) };
-}
-
-/// The contexts of all devices.
-#[derive(Default)]
-pub(crate) struct Contexts {
-    primary: BTreeMap<i32, Primary>,
-    /// Those of green contexts too, with their devices.
-    alive: BTreeMap<Handle, i32>,
-    /// Those that are neither primary nor green.
-    created: BTreeSet<Handle>,
 }
 
 impl Driver {
@@ -30,23 +18,6 @@ impl Driver {
             }
             work(stack)
         })
-    }
-}
-
-struct Primary {
-    handle: Handle,
-    retained: usize,
-}
-
-impl Contexts {
-    /// Contexts that the caller has to destroy.
-    pub(super) fn created(&self) -> impl Iterator<Item = Handle> {
-        self.created.iter().copied()
-    }
-
-    /// Devices whose primary context is retained, and how often.
-    pub(super) fn retained(&self) -> impl Iterator<Item = (i32, usize)> {
-        self.primary.iter().map(|(device, primary)| (*device, primary.retained))
     }
 }
 

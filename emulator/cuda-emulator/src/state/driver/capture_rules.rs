@@ -1,7 +1,8 @@
 //! What is forbidden during a capture. A call that breaks a rule invalidates the capture that it is about.
 
-use super::{
-    Code, Driver, Fault, Handle, Outcome,
+use super::Driver;
+use crate::state::{
+    Code, Fault, Handle, Outcome,
     capture::{Capture, GLOBAL, RELAXED},
 };
 use std::{cell::Cell, thread};

@@ -1,11 +1,12 @@
 //! The devices and their attributes.
 
-use super::{Code, Driver, Fault, Outcome};
+use super::Driver;
+use crate::state::{Code, Fault, Outcome, only_zero};
 
 impl Driver {
     /// `cuInit`.
     pub(crate) fn init(&mut self, flags: u32) -> Outcome<()> {
-        super::driver::only_zero(flags, "Flags")?;
+        only_zero(flags, "Flags")?;
         if !self.settings.wrong_variables.is_empty() {
             let text = format!(
                 "the environment has {}, which is no setting of the emulated driver or out of its range",

@@ -1,7 +1,6 @@
 //! Streams that wait for each other in a circle, or for ranks that disagree.
 
-use super::BatchId;
-use crate::state::{Driver, Handle, NodeWork, plan::PlanRun, work::Work};
+use crate::state::{Handle, NodeWork, driver::Driver, nccl::BatchId, plan::PlanRun, work::Work};
 
 impl Driver {
     /// Why the streams of a device, or of all, never get on, if that is known: whatever other threads do, it stays so.

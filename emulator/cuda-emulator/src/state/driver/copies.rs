@@ -1,11 +1,15 @@
 //! Work of streams on memory: copies, fills, values written and waited for, memory in the order of a stream.
 
-use super::{
-    Code, Driver, Fault, Handle, Outcome,
-    nodes::{CopyNode, NodeWork, Pattern, Spot},
-    work::Work,
+use super::Driver;
+use crate::{
+    host::HostSpan,
+    state::{
+        Code, Fault, Handle, Outcome,
+        handles::Kind,
+        nodes::{CopyNode, NodeWork, Pattern, Spot},
+        work::Work,
+    },
 };
-use crate::host::HostSpan;
 use ptx_emulator::AccessKind;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`, which makes no difference here.
@@ -70,7 +74,7 @@ impl Driver {
 
     /// `cuMemcpyPeer`: each address is in the memory of its context's device.
     pub(crate) fn check_peer(&self, address: u64, context: Handle) -> Outcome<()> {
-        self.handles.check(super::handles::Kind::Context, context)?;
+        self.handles.check(Kind::Context, context)?;
         let device = self.device_of_context(context);
         if self.device_at(address) == Some(device) {
             return Ok(());

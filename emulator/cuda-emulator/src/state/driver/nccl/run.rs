@@ -1,20 +1,12 @@
 //! Operations, from their call to the end of their batch.
 
-use super::{
-    Batch, BatchId, Entry, Kind, Meeting, Operation,
-    reduce::{element_bytes, is_reduction, reduce},
+use crate::state::{
+    Code, Fault, Handle, NodeWork, Outcome,
+    driver::Driver,
+    nccl::{Batch, BatchId, Entry, Group, Kind, Meeting, Operation, element_bytes, is_reduction, reduce},
+    order::VectorClock,
 };
-use crate::state::{Code, Driver, Fault, Handle, NodeWork, Outcome, order::VectorClock};
 use std::collections::BTreeMap;
-
-/// Operations of one communicator that a stream or a graph has as one piece of work.
-#[derive(Clone)]
-pub(crate) struct Group {
-    pub(crate) comm: Handle,
-    pub(crate) operations: Vec<Operation>,
-    /// How long they take once all ranks have come, in ns.
-    pub(crate) takes_ns: u64,
-}
 
 impl Driver {
     /// Refuses an operation that a communicator cannot take.

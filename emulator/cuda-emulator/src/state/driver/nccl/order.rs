@@ -1,7 +1,10 @@
 //! What operations use, and which ranks come after which, where order is checked.
 
-use super::{BatchId, Kind, Meeting, Operation, reduce::element_bytes};
-use crate::state::{Driver, order::VectorClock};
+use crate::state::{
+    driver::Driver,
+    nccl::{BatchId, Kind, Meeting, Operation, element_bytes},
+    order::VectorClock,
+};
 use ptx_emulator::AccessKind;
 use std::collections::BTreeSet;
 

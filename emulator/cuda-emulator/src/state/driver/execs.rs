@@ -1,10 +1,11 @@
 //! Executable graphs.
 
-use super::{
-    Code, Driver, Fault, Handle, Outcome,
+use super::Driver;
+use crate::state::{
+    Code, Fault, Handle, Outcome,
     handles::Kind,
     nodes::{KernelNode, NodeWork},
-    plan::Plan,
+    plan::{Exec, Plan},
     work::Work,
 };
 use std::{
@@ -16,14 +17,6 @@ use std::{
 const KNOWN_FLAGS: u64 = 1 | 2 | USE_NODE_PRIORITY;
 const USE_NODE_PRIORITY: u64 = 8;
 const NODE_PRIORITY_SINCE: i64 = 11070;
-
-/// A graph that can be launched.
-pub(crate) struct Exec {
-    graph: Handle,
-    plan: Arc<Plan>,
-    /// The record behind its last launch.
-    last: Option<u64>,
-}
 
 impl Driver {
     /// `cuGraphInstantiate`.

@@ -1,0 +1,166 @@
+//! Graphs: made, cloned, linked, read and destroyed.
+
+use super::Driver;
+use crate::state::{
+    Code, Fault, Handle, Outcome,
+    graphs::{Graph, Node},
+    handles::Kind,
+    nodes::NodeWork,
+};
+use std::collections::HashMap;
+
+impl Driver {
+    pub(super) fn graph(&self, handle: Handle) -> Outcome<&Graph> {
+        self.handles.check(Kind::Graph, handle)?;
+        self.graphs.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    }
+
+    /// `cuGraphCreate`.
+    pub(crate) fn create_graph(&mut self) -> Handle {
+        self.insert_graph(Graph::default())
+    }
+
+    pub(super) fn insert_graph(&mut self, graph: Graph) -> Handle {
+        let handle = self.handles.give(Kind::Graph);
+        self.graphs.insert(handle, graph);
+        handle
+    }
+
+    /// `cuGraphDestroy`.
+    pub(crate) fn destroy_graph(&mut self, handle: Handle) -> Outcome<()> {
+        if self.graph(handle)?.parent.is_some() {
+            return Err(Fault::value(format!(
+                "{} belongs to a node and goes with it",
+                self.handles.name(handle)
+            )));
+        }
+        self.drop_graph(handle);
+        Ok(())
+    }
+
+    pub(super) fn drop_graph(&mut self, handle: Handle) {
+        self.handles.end(handle);
+        let graph = self.graphs.remove(&handle).unwrap_or_default();
+        graph.nodes.into_iter().for_each(|node| self.drop_node(node));
+    }
+
+    /// `cuGraphClone`, child graphs included.
+    pub(crate) fn clone_graph(&mut self, original: Handle) -> Outcome<Handle> {
+        self.graph(original)?;
+        self.without_memory_nodes(original, "be cloned")?;
+        Ok(self.copy_graph(original))
+    }
+
+    fn copy_graph(&mut self, original: Handle) -> Handle {
+        let clone = self.insert_graph(Graph::default());
+        let nodes = self.graphs.get(&original).map_or(Vec::new(), |graph| graph.nodes.clone());
+        let mut clones = HashMap::new();
+        for &node in &nodes {
+            let Some(Node { work, .. }) = self.nodes.get(&node) else { continue };
+            let mut work = work.clone();
+            if let NodeWork::Child(child) = work {
+                work = NodeWork::Child(self.copy_graph(child));
+            }
+            clones.insert(node, self.append_node(clone, Vec::new(), work));
+        }
+        for node in &nodes {
+            let before = self.nodes.get(node).map_or(Vec::new(), |node| {
+                node.dependencies.iter().filter_map(|before| clones.get(before).copied()).collect()
+            });
+            if let Some(node) = clones.get(node).and_then(|clone| self.nodes.get_mut(clone)) {
+                node.dependencies = before;
+            }
+        }
+        if let Some(graph) = self.graphs.get_mut(&clone) {
+            graph.clones = clones;
+        }
+        clone
+    }
+
+    /// `cuGraphNodeFindInClone`.
+    pub(crate) fn find_in_clone(&self, node: Handle, clone: Handle) -> Outcome<Handle> {
+        self.handles.check(Kind::Node, node)?;
+        let found = self.graph(clone)?.clones.get(&node).copied();
+        found.filter(|node| self.nodes.contains_key(node)).ok_or_else(|| {
+            let (node, clone) = (self.handles.name(node), self.handles.name(clone));
+            Fault::value(format!("{clone} has no clone of {node}"))
+        })
+    }
+
+    /// `cuGraphGetNodes`.
+    pub(crate) fn graph_nodes(&self, handle: Handle) -> Outcome<Vec<Handle>> {
+        let mut nodes = self.graph(handle)?.nodes.clone();
+        if self.settings.nodes_from_the_last != 0 {
+            nodes.reverse();
+        }
+        Ok(nodes)
+    }
+
+    /// `cuGraphGetEdges`: pairs of a node and one that depends on it.
+    pub(crate) fn graph_edges(&self, handle: Handle) -> Outcome<Vec<(Handle, Handle)>> {
+        let nodes = self.graph(handle)?.nodes.iter();
+        let with_dependencies = nodes.filter_map(|node| Some((*node, self.nodes.get(node)?)));
+        Ok(with_dependencies
+            .flat_map(|(handle, node)| node.dependencies.iter().map(move |before| (*before, handle)))
+            .collect())
+    }
+
+    /// `cuGraphAddDependencies`. A cycle is found when the graph is instantiated.
+    pub(crate) fn add_dependencies(&mut self, graph: Handle, edges: &[(Handle, Handle)]) -> Outcome<()> {
+        self.graph(graph)?;
+        for &(from, to) in edges {
+            self.same_graph(graph, from)?;
+            self.same_graph(graph, to)?;
+            let known = self.nodes.get(&to).is_some_and(|node| node.dependencies.contains(&from));
+            if known || from == to {
+                let (from, to) = (self.handles.name(from), self.handles.name(to));
+                return Err(Fault::value(format!("{to} depends on {from} already, or is the same")));
+            }
+        }
+        for (from, to) in edges {
+            if let Some(node) = self.nodes.get_mut(to) {
+                node.dependencies.push(*from);
+            }
+        }
+        Ok(())
+    }
+
+    /// `cuGraphAddChildGraphNode`: the child is cloned into the node.
+    pub(crate) fn add_child(
+        &mut self,
+        graph: Handle,
+        dependencies: &[Handle],
+        child: Handle,
+    ) -> Outcome<Handle> {
+        self.graph(child)?;
+        self.without_memory_nodes(child, "be a child")?;
+        if graph == child {
+            return Err(Fault::value("a graph cannot be its own child"));
+        }
+        self.check_dependencies(graph, dependencies)?;
+        let copy = self.copy_graph(child);
+        Ok(self.append_node(graph, dependencies.to_vec(), NodeWork::Child(copy)))
+    }
+
+    /// `cuGraphChildGraphNodeGetGraph`.
+    pub(crate) fn child_of(&self, node: Handle) -> Outcome<Handle> {
+        match self.node(node)?.work {
+            NodeWork::Child(child) => Ok(child),
+            _ => Err(Fault::value(format!("{} is no child graph node", self.handles.name(node)))),
+        }
+    }
+
+    /// Refuses graphs in which memory is allocated or freed. (The manual specifies that it is an error, not which.)
+    pub(super) fn without_memory_nodes(&self, graph: Handle, what: &str) -> Outcome<()> {
+        if self.has_memory_nodes(graph) {
+            let text = format!("{} has memory nodes: it cannot {what}", self.handles.name(graph));
+            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_memory_nodes(&self, graph: Handle) -> bool {
+        let nodes = self.graphs.get(&graph).map_or(&[][..], |graph| &graph.nodes);
+        nodes.iter().filter_map(|node| self.nodes.get(node)).any(|node| node.work.is_of_memory())
+    }
+}

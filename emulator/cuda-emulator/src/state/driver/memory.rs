@@ -1,0 +1,160 @@
+//! Memory of the devices, and page-locked memory of the host.
+
+use super::Driver;
+use crate::{
+    host::HostBlock,
+    state::{
+        Code, Fault, Outcome,
+        memory::{Allocation, Tracked, device_of},
+    },
+};
+use ptx_emulator::Memory as DeviceMemory;
+
+impl Driver {
+    /// Free and total bytes of a device.
+    pub(crate) fn memory_info(&self, device: i32) -> (usize, usize) {
+        let total = self.settings.memory_bytes as u64;
+        let used = self.memory.devices.get(&device).map_or(0, DeviceMemory::allocated_bytes);
+        (total.saturating_sub(used) as usize, total as usize)
+    }
+
+    pub(super) fn device_memory(&mut self, device: i32) -> &mut DeviceMemory {
+        let tracked =
+            Tracked { writes: self.settings.uninitialised_check != 0, accesses: self.checks_order() };
+        self.memory.of_device(device, tracked)
+    }
+
+    /// `cuMemAlloc`.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Outcome<u64> {
+        self.unsafe_while_capturing("allocates memory")?;
+        let device = self.current_device()?;
+        self.new_block(device, bytes, false)
+    }
+
+    pub(super) fn new_block(&mut self, device: i32, bytes: usize, of_graph: bool) -> Outcome<u64> {
+        if bytes == 0 {
+            return Err(Fault::value("no bytes are asked for"));
+        }
+        if bytes > self.memory_info(device).0 {
+            return Err(Fault::plain(Code::OUT_OF_MEMORY));
+        }
+        let given = self.device_memory(device).allocate(bytes as u64);
+        let address = given.map_err(|_| Fault::plain(Code::OUT_OF_MEMORY))?;
+        self.memory.allocations.insert(address, Allocation { bytes, freeing: false, of_graph });
+        Ok(address)
+    }
+
+    /// `cuMemFree`: after everything that the device has to do.
+    pub(crate) fn free(&mut self, address: u64) -> Outcome<()> {
+        self.unsafe_while_capturing("frees memory")?;
+        self.check_free(address)?;
+        let device = device_of(address).unwrap_or(0);
+        let ended = self.drain(device);
+        if ended.is_ok() {
+            self.freed_by_host("cuMemFree", device, address);
+        }
+        self.end_free(address);
+        ended
+    }
+
+    /// Refuses what cannot be freed.
+    fn check_free(&self, address: u64) -> Outcome<()> {
+        match self.memory.allocations.get(&address) {
+            Some(block) if !block.freeing => Ok(()),
+            None if !self.memory.freed.contains(&address) => {
+                Err(Fault::value(format!("{address:#x} is no allocation of the device")))
+            }
+            _ => Err(Fault::value(format!("{address:#x} is freed twice"))),
+        }
+    }
+
+    /// From here on, the caller may not use it, though a stream has still to free it.
+    pub(super) fn begin_free(&mut self, address: u64) -> Outcome<()> {
+        self.check_free(address)?;
+        if let Some(block) = self.memory.allocations.get_mut(&address) {
+            block.freeing = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_free(&mut self, address: u64) {
+        if self.memory.allocations.remove(&address).is_some() {
+            self.memory.freed.insert(address);
+            let memory = device_of(address).and_then(|device| self.memory.devices.get_mut(&device));
+            if let Some(Err(error)) = memory.map(|memory| memory.free(address)) {
+                self.warn(format!("a fault of the emulator itself: {error}"));
+            }
+        }
+    }
+
+    pub(super) fn is_of_graph(&self, address: u64) -> bool {
+        self.memory.allocations.get(&address).is_some_and(|block| block.of_graph)
+    }
+
+    /// `cuMemHostAlloc`: the address, which is the device's too.
+    pub(crate) fn allocate_host(&mut self, bytes: usize, flags: u32) -> Outcome<usize> {
+        self.unsafe_while_capturing("allocates host memory")?;
+        if bytes == 0 || flags & !7 != 0 {
+            return Err(Fault::value(format!("{bytes} bytes with the flags {flags:#x} are asked for")));
+        }
+        let block = HostBlock::new(bytes).ok_or_else(|| Fault::plain(Code::OUT_OF_MEMORY))?;
+        let address = block.address();
+        self.memory.freed.remove(&(address as u64));
+        self.memory.host.insert(address as u64, block);
+        Ok(address)
+    }
+
+    /// `cuMemFreeHost`: after everything that the devices have to do.
+    pub(crate) fn free_host(&mut self, address: usize) -> Outcome<()> {
+        self.unsafe_while_capturing("frees host memory")?;
+        let address = address as u64;
+        if !self.memory.host.contains_key(&address) {
+            let state =
+                if self.memory.freed.contains(&address) { "freed already" } else { "not page-locked" };
+            return Err(Fault::value(format!("host memory at {address:#x} is {state}")));
+        }
+        let device = self.current_device()?;
+        let ended = self.drain(device);
+        if ended.is_ok() {
+            self.freed_by_host("cuMemFreeHost", device, address);
+        }
+        self.memory.host.remove(&address);
+        self.memory.freed.insert(address);
+        ended
+    }
+
+    /// `cuMemHostGetDevicePointer`.
+    pub(crate) fn device_pointer(&self, address: usize) -> Outcome<u64> {
+        match self.memory.host_block(address as u64) {
+            Some(_) => Ok(address as u64),
+            None => Err(Fault::value(format!("host memory at {address:#x} is not page-locked"))),
+        }
+    }
+
+    /// First address and length of the allocation on a device, or in page-locked memory, that an address is in.
+    pub(crate) fn allocation(&self, address: u64) -> Outcome<(u64, u64)> {
+        self.check_memory(address, 1)?;
+        self.memory.block(address).ok_or_else(|| Fault::value(format!("{address:#x} is in no allocation")))
+    }
+
+    /// The device that an address belongs to; None for the host's.
+    pub(crate) fn device_at(&self, address: u64) -> Option<i32> {
+        self.memory.device_at(address)
+    }
+
+    /// Refuses memory that no device can use.
+    pub(super) fn check_memory(&self, address: u64, bytes: usize) -> Outcome<()> {
+        if self.memory.allocations.get(&address).is_some_and(|block| block.freeing)
+            || self.memory.freed.contains(&address)
+        {
+            return Err(Fault::value(format!("{address:#x} after it was freed")));
+        }
+        match self.memory.block(address) {
+            Some((start, length)) if start + length - address >= bytes as u64 => Ok(()),
+            Some(_) => {
+                Err(Fault::value(format!("{bytes} bytes at {address:#x} go past the end of the allocation")))
+            }
+            None => Err(Fault::value(format!("{address:#x} is in no allocation"))),
+        }
+    }
+}

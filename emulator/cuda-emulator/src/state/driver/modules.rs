@@ -1,0 +1,221 @@
+//! Modules and their kernels.
+//!
+//! A module's image is PTX text, whose kernels are executed. Something binary, in which every name is found and no kernel
+//! does anything, is taken where the settings say so.
+
+use super::Driver;
+use crate::state::{
+    Code, Fault, Handle, Outcome,
+    handles::Kind,
+    launch_time,
+    modules::{Arguments, Function, Module, Source},
+    nodes::{Dimensions, KernelNode, NodeWork},
+};
+use ptx_emulator::{KernelAttributes, LoadError, Module as Program};
+use std::{collections::BTreeMap, ffi::CStr, sync::Arc};
+
+/// Shared memory that a block may have without being asked for by an attribute, and with it (compute capability 9.0).
+const SHARED_LIMIT: u64 = 48 << 10;
+const SHARED_OPT_IN_LIMIT: u64 = 227 << 10;
+
+impl Driver {
+    /// `cuModuleLoadData`, of PTX or, with None, of something binary. `log` is told what is wrong with a text.
+    pub(crate) fn load_module(&mut self, ptx: Option<&str>, log: impl Fn(&str)) -> Outcome<Handle> {
+        self.unsafe_while_capturing("loads a module")?;
+        let device = self.current_device()?;
+        let program = match ptx {
+            Some(ptx) => Some(Program::load(ptx, self.device_memory(device)).map_err(|error| {
+                let text = error.to_string();
+                log(&text);
+                load_fault(&error, text)
+            })?),
+            None if self.settings.binary_images != 0 => None,
+            None => {
+                let text = "the image is binary: only PTX text is executed";
+                log(text);
+                return Err(Fault::misuse(Code::NO_BINARY_FOR_GPU, text));
+            }
+        };
+        if program.as_ref().is_some_and(|program| program.kernels().next().is_none()) {
+            let text = "the image is text without an .entry";
+            log(text);
+            return Err(Fault::misuse(Code::INVALID_PTX, text));
+        }
+        let handle = self.handles.give(Kind::Module);
+        self.modules.alive.insert(handle, Module { device, program, given: BTreeMap::new() });
+        Ok(handle)
+    }
+
+    /// `cuModuleUnload`, after everything that the device has to do: its functions go with it.
+    pub(crate) fn unload_module(&mut self, handle: Handle) -> Outcome<()> {
+        self.handles.check(Kind::Module, handle)?;
+        self.unsafe_while_capturing("unloads a module")?;
+        let device = self.modules.alive.get(&handle).map_or(0, |module| module.device);
+        let ended = self.drain(device);
+        self.handles.end(handle);
+        let Some(module) = self.modules.alive.remove(&handle) else { return ended };
+        for function in module.given.values() {
+            self.handles.end(*function);
+            self.modules.functions.remove(function);
+        }
+        if let Some(Err(error)) = module.program.map(|program| program.unload(self.device_memory(device))) {
+            self.warn(format!("a fault of the emulator itself: {error}"));
+        }
+        ended
+    }
+
+    /// `cuModuleGetGlobal`: address and size of a variable.
+    pub(crate) fn module_global(&self, handle: Handle, name: &CStr) -> Outcome<(u64, usize)> {
+        self.handles.check(Kind::Module, handle)?;
+        let program = self.modules.alive.get(&handle).and_then(|module| module.program.as_ref());
+        let found = program.and_then(|program| program.global(&name.to_string_lossy()));
+        found.map(|(address, bytes)| (address, bytes as usize)).ok_or_else(|| Fault::plain(Code::NOT_FOUND))
+    }
+
+    /// `cuModuleGetFunction`.
+    pub(crate) fn get_function(&mut self, module: Handle, name: &CStr) -> Outcome<Handle> {
+        self.handles.check(Kind::Module, module)?;
+        let text = name.to_string_lossy().into_owned();
+        let Some(content) = self.modules.alive.get_mut(&module) else {
+            return Err(Fault::plain(Code::INVALID_HANDLE));
+        };
+        if let Some(given) = content.given.get(&text) {
+            return Ok(*given);
+        }
+        let attributes = match &content.program {
+            Some(program) => Some(program.attributes(&text).ok_or_else(|| Fault::plain(Code::NOT_FOUND))?),
+            None => None,
+        };
+        let handle = self.handles.give(Kind::Function);
+        content.given.insert(text.clone(), handle);
+        let shared_bytes = attributes.as_ref().map_or(0, |attributes| attributes.shared_bytes);
+        let function = Function {
+            name: name.to_owned(),
+            short: text.into(),
+            module,
+            device: content.device,
+            attributes,
+            dynamic_limit: SHARED_LIMIT.saturating_sub(shared_bytes),
+        };
+        self.modules.functions.insert(handle, function);
+        Ok(handle)
+    }
+
+    pub(super) fn function(&self, handle: Handle) -> Outcome<&Function> {
+        self.handles.check(Kind::Function, handle)?;
+        self.modules.functions.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    }
+
+    /// `cuFuncGetName`: it lives as long as the module.
+    pub(crate) fn function_name(&self, handle: Handle) -> Outcome<&CStr> {
+        Ok(&self.function(handle)?.name)
+    }
+
+    /// Offset and size of each of a kernel's parameters, where its module declares them.
+    pub(crate) fn parameters(&self, handle: Handle) -> Outcome<&[(usize, usize)]> {
+        let attributes = self.function(handle)?.attributes.as_ref();
+        Ok(attributes.map_or(&[], |attributes| &attributes.parameters))
+    }
+
+    /// `cuFuncGetAttribute`.
+    pub(crate) fn function_attribute(&self, attribute: u32, handle: Handle) -> Outcome<i32> {
+        let Function { attributes, dynamic_limit, .. } = self.function(handle)?;
+        let declared = |value: fn(&KernelAttributes) -> u64| attributes.as_ref().map_or(0, value) as i32;
+        Ok(match attribute {
+            0 => declared(|kernel| kernel.max_threads.unwrap_or(1024)).min(1024), // MAX_THREADS_PER_BLOCK
+            1 => declared(|kernel| kernel.shared_bytes),                          // SHARED_SIZE_BYTES
+            3 => declared(|kernel| kernel.local_bytes),                           // LOCAL_SIZE_BYTES
+            5 | 6 => 90,                // PTX_VERSION, BINARY_VERSION
+            8 => *dynamic_limit as i32, // MAX_DYNAMIC_SHARED_SIZE_BYTES
+            other => {
+                let text = format!("the attribute {other} of functions");
+                return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+            }
+        })
+    }
+
+    /// `cuFuncSetAttribute`.
+    pub(crate) fn set_function_attribute(
+        &mut self,
+        handle: Handle,
+        attribute: u32,
+        value: i32,
+    ) -> Outcome<()> {
+        let shared_bytes = self.function_attribute(1, handle)? as u64;
+        let limit = SHARED_OPT_IN_LIMIT - shared_bytes;
+        match (attribute, u64::try_from(value)) {
+            (8, Ok(bytes)) if bytes <= limit => {
+                if let Some(function) = self.modules.functions.get_mut(&handle) {
+                    function.dynamic_limit = bytes;
+                }
+                Ok(())
+            }
+            (8, _) => {
+                Err(Fault::value(format!("{value} bytes of dynamic shared memory, and {limit} are the most")))
+            }
+            // A hint, which part of the cache is shared memory.
+            (9, _) => Ok(()),
+            (other, _) => Err(Fault::misuse(
+                Code::NOT_SUPPORTED,
+                format!("the attribute {other} of functions cannot be set here"),
+            )),
+        }
+    }
+
+    /// A launch of a kernel.
+    pub(crate) fn kernel(
+        &self,
+        handle: Handle,
+        dimensions: Dimensions,
+        arguments: Arguments,
+    ) -> Outcome<KernelNode> {
+        let function = self.function(handle)?;
+        if let Source::Ptx(program) = self.modules.code_of(handle) {
+            program
+                .check(&function.short, dimensions.into())
+                .map_err(|error| Fault::value(error.to_string()))?;
+        }
+        let Dimensions { shared_bytes, .. } = dimensions;
+        if u64::from(shared_bytes) > function.dynamic_limit {
+            return Err(Fault::value(format!(
+                "kernel {} with {shared_bytes} bytes of dynamic shared memory, where \
+                 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES is {}",
+                function.short, function.dynamic_limit
+            )));
+        }
+        Ok(KernelNode {
+            function: handle,
+            name: Arc::clone(&function.short),
+            duration_ns: launch_time().unwrap_or_else(|| self.settings.kernel_time(&function.short)),
+            dimensions,
+            arguments: Arc::new(arguments),
+            priority: 0,
+            context: None,
+        })
+    }
+
+    /// `cuLaunchKernel`.
+    pub(crate) fn launch_kernel(&mut self, kernel: KernelNode, stream: Handle) -> Outcome<()> {
+        let stream = self.stream(stream)?;
+        let device = self.streams.get(&stream).map_or(0, |stream| stream.device);
+        let of = self.function(kernel.function)?.device;
+        if of != device {
+            let text = format!(
+                "kernel {} was loaded for device {of}, and {} is of device {device}",
+                kernel.name,
+                self.handles.name(stream)
+            );
+            return Err(Fault::misuse(Code::INVALID_HANDLE, text));
+        }
+        let context = self.streams.get(&stream).map(|stream| stream.context);
+        self.submit(stream, NodeWork::Kernel(KernelNode { context, ..kernel }))
+    }
+}
+
+fn load_fault(error: &LoadError, text: String) -> Fault {
+    match error {
+        LoadError::Unsupported { .. } => Fault::misuse(Code::NOT_SUPPORTED, text),
+        LoadError::Memory(_) => Fault::plain(Code::OUT_OF_MEMORY),
+        _ => Fault::misuse(Code::INVALID_PTX, text),
+    }
+}

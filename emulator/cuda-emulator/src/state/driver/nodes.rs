@@ -1,0 +1,124 @@
+//! Nodes of graphs: added, read, changed and destroyed.
+
+use super::Driver;
+use crate::state::{
+    Code, Fault, Handle, Outcome,
+    graphs::Node,
+    handles::Kind,
+    nodes::{KernelNode, NodeWork},
+};
+
+impl Driver {
+    pub(super) fn node(&self, handle: Handle) -> Outcome<&Node> {
+        self.handles.check(Kind::Node, handle)?;
+        self.nodes.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    }
+
+    /// Adds a node.
+    pub(crate) fn add_node(
+        &mut self,
+        graph: Handle,
+        dependencies: &[Handle],
+        work: NodeWork,
+    ) -> Outcome<Handle> {
+        self.check_dependencies(graph, dependencies)?;
+        Ok(self.append_node(graph, dependencies.to_vec(), work))
+    }
+
+    /// Dependencies have to be nodes of the same graph, each named once.
+    pub(super) fn check_dependencies(&self, graph: Handle, dependencies: &[Handle]) -> Outcome<()> {
+        self.graph(graph)?;
+        for (index, &dependency) in dependencies.iter().enumerate() {
+            self.same_graph(graph, dependency)?;
+            if dependencies[..index].contains(&dependency) {
+                return Err(Fault::value(format!("{} is named twice", self.handles.name(dependency))));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn append_node(&mut self, graph: Handle, dependencies: Vec<Handle>, work: NodeWork) -> Handle {
+        let handle = self.handles.give(Kind::Node);
+        if let NodeWork::Child(child) = work {
+            if let Some(child) = self.graphs.get_mut(&child) {
+                child.parent = Some(handle);
+            }
+        }
+        self.nodes.insert(handle, Node { graph, work, dependencies });
+        if let Some(graph) = self.graphs.get_mut(&graph) {
+            graph.nodes.push(handle);
+        }
+        handle
+    }
+
+    pub(super) fn same_graph(&self, graph: Handle, node: Handle) -> Outcome<()> {
+        if self.node(node)?.graph == graph {
+            return Ok(());
+        }
+        let text = format!("{} is not a node of {}", self.handles.name(node), self.handles.name(graph));
+        Err(Fault::value(text))
+    }
+
+    /// `cuGraphNodeGetType`.
+    pub(crate) fn node_kind(&self, handle: Handle) -> Outcome<u32> {
+        Ok(self.node(handle)?.work.kind())
+    }
+
+    /// `cuGraphNodeGetDependencies`.
+    pub(crate) fn node_dependencies(&self, handle: Handle) -> Outcome<Vec<Handle>> {
+        Ok(self.node(handle)?.dependencies.clone())
+    }
+
+    /// The kernel of a kernel node.
+    pub(crate) fn kernel_node(&self, handle: Handle) -> Outcome<&KernelNode> {
+        match &self.node(handle)?.work {
+            NodeWork::Kernel(kernel) => Ok(kernel),
+            _ => Err(Fault::value(format!("{} is no kernel node", self.handles.name(handle)))),
+        }
+    }
+
+    /// `cuGraphKernelNodeSetParams`.
+    pub(crate) fn set_kernel_node(&mut self, handle: Handle, kernel: KernelNode) -> Outcome<()> {
+        let priority = self.kernel_node(handle)?.priority;
+        if let Some(node) = self.nodes.get_mut(&handle) {
+            node.work = NodeWork::Kernel(KernelNode { priority, ..kernel });
+        }
+        Ok(())
+    }
+
+    /// Sets a kernel node's priority, as near as the device can.
+    pub(crate) fn set_node_priority(&mut self, handle: Handle, priority: i32) -> Outcome<()> {
+        if matches!(self.node(handle)?.work, NodeWork::Collectives(_)) {
+            return Ok(());
+        }
+        let context = self.kernel_node(handle)?.context;
+        if context.is_some_and(|context| self.green.is_unconverted(context)) {
+            let text = "a kernel that was captured in a green context's stream, before cuCtxFromGreenCtx was called for that";
+            return Err(Fault::misuse(Code::INVALID_CONTEXT, text));
+        }
+        let priority = self.clamped_priority(priority);
+        if let Some(Node { work: NodeWork::Kernel(kernel), .. }) = self.nodes.get_mut(&handle) {
+            kernel.priority = priority;
+        }
+        Ok(())
+    }
+
+    /// `cuGraphDestroyNode`: its edges go with it.
+    pub(crate) fn destroy_node(&mut self, handle: Handle) -> Outcome<()> {
+        let graph = self.node(handle)?.graph;
+        self.without_memory_nodes(graph, "lose a node")?;
+        self.drop_node(handle);
+        if let Some(graph) = self.graphs.get_mut(&graph) {
+            graph.nodes.retain(|&node| node != handle);
+        }
+        self.nodes.values_mut().for_each(|node| node.dependencies.retain(|&before| before != handle));
+        Ok(())
+    }
+
+    pub(super) fn drop_node(&mut self, handle: Handle) {
+        self.handles.end(handle);
+        if let Some(Node { work: NodeWork::Child(child), .. }) = self.nodes.remove(&handle) {
+            self.drop_graph(child);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Graphs as they run: their nodes, child graphs opened up, by dependencies.
+
+use super::Driver;
+use crate::state::{
+    Handle,
+    nccl::BatchId,
+    nodes::NodeWork,
+    plan::{Plan, PlanRun},
+    work::Work,
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+impl Driver {
+    /// Does what a graph's launch can do now: whether anything was done, and whether the launch has ended.
+    pub(super) fn step_graph(
+        &mut self,
+        stream: Handle,
+        plan: &Plan,
+        batches: &BTreeMap<usize, BatchId>,
+    ) -> (bool, bool) {
+        let Some(mut run) = self.streams.get_mut(&stream).and_then(|stream| stream.graph.take()) else {
+            self.note_graph_begin(stream);
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                stream.graph = Some(PlanRun::new(plan));
+            }
+            return (true, false);
+        };
+        let mut moved = false;
+        for node in run.ready.clone() {
+            let done = match &plan.nodes[node].work {
+                NodeWork::Kernel(_) => false,
+                NodeWork::Collectives(_) => {
+                    batches.get(&node).is_none_or(|id| self.run_batch(stream, Some(node), *id))
+                }
+                work => self.do_now(stream, Some(node), work),
+            };
+            if done {
+                run.end(plan, node);
+                moved = true;
+            }
+        }
+        let lost = self.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty());
+        let ended = run.left == 0 || lost;
+        if ended {
+            self.note_graph_end(stream);
+        } else if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.graph = Some(run);
+        }
+        (moved, ended)
+    }
+
+    /// The kernel of this node has ended.
+    pub(super) fn end_node(&mut self, stream: Handle, node: usize) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        let Some(plan) = stream.queue.front().and_then(|head| match &head.work {
+            Work::Graph { plan, .. } => Some(Arc::clone(plan)),
+            _ => None,
+        }) else {
+            return;
+        };
+        if let Some(run) = &mut stream.graph {
+            run.end(&plan, node);
+        }
+    }
+}
