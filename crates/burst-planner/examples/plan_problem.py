@@ -2,11 +2,11 @@
 """Writes a planning problem of the format deeppool/plan-problem/v2, with nothing but the standard library.
 
     python3 crates/burst-planner/examples/plan_problem.py > problem.json
-    python3 crates/burst-planner/examples/plan_problem.py --deeppool target/release/deeppool --amplification 1.5
+    python3 crates/burst-planner/examples/plan_problem.py --deeppool target/release/deeppool
 
-The problem is a fork with two branches and a skip connection. Its times are from an analytic cost function. The second
-command has it planned and prints the plan. `PlanProblem::from_json` in the crate `burst-planner` documents the format,
-field by field.
+The problem is a fork with two branches and a skip connection, with times from an analytic cost function. The
+second command plans it and prints the plan. `PlanProblem::from_json` in the crate `burst-planner` documents
+each field of the format.
 """
 
 import argparse

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlap_of_interleaved_stretches() {
+    fn overlap_of_interleaved_intervals() {
         let of = |spans: &[(f64, f64)]| {
             let mut stretches = Intervals::default();
             for &(start, end) in spans {

@@ -220,7 +220,7 @@ fn arrangements(
 }
 
 #[test]
-fn no_arrangement_is_faster() {
+fn no_arrangement_is_faster_than_the_bound() {
     let cases = std::env::var("BURST_PLANNER_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150);
     let mut gaps = Vec::new();
     let mut wrong = Vec::new();
@@ -257,7 +257,7 @@ fn no_arrangement_is_faster() {
 /// A rank that completes its part early computes on while others start the next iteration: its
 /// update is hidden behind their forward steps.
 #[test]
-fn an_update_hides_behind_the_next_iteration() {
+fn an_update_is_hidden_by_the_next_iteration() {
     let mut problem = PlanProblem::new(2);
     for (node, bytes) in [1, 400_000_000].into_iter().enumerate() {
         problem.add_node(Node::new(format!("n{node}"), [1]).with_gradient_bytes(bytes));

@@ -34,7 +34,8 @@
 //! 5. The search goes from one device to all: more devices are never slower.
 //!
 //! ```
-//! use burst_planner::placement::{Operation, PlacementProblem, PlacementSearch, list_schedule, place};
+//! use burst_planner::placement::{Operation, PlacementProblem, PlacementSearch};
+//! use burst_planner::placement::{list_schedule, place};
 //!
 //! // A fork, two branches of 30 us and 20 us, and a join; moving anything takes 2 us.
 //! let mut problem = PlacementProblem::new(2);

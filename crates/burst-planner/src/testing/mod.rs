@@ -11,7 +11,8 @@
 //! let search = |problem: &PlanProblem, costs: &dyn CostModel, limit: f64| {
 //!     let mut evaluator = Evaluator::new(problem, costs).ok()?;
 //!     let budget_us = limit * evaluator.single_gpu_us().ok()?;
-//!     let all = (1..=problem.gpus).filter_map(|gpus| Arrangement::data_parallel(problem, gpus).ok());
+//!     let all = (1..=problem.gpus);
+//!     let all = all.filter_map(|gpus| Arrangement::data_parallel(problem, gpus).ok());
 //!     let timed = all.filter_map(|one| Some((evaluator.evaluate(&one).ok()?, one)));
 //!     let within = timed.filter(|(time, _)| time.gpu_time_us <= budget_us);
 //!     within.min_by(|a, b| a.0.iteration_us.total_cmp(&b.0.iteration_us)).map(|(_, one)| one)

@@ -44,24 +44,24 @@ fn difference(problem: &PlanProblem, costs: &dyn CostModel, arrangement: &Arrang
 }
 
 #[test]
-fn equals_the_time_rank_by_rank() {
+fn evaluator_matches_slow_time_model() {
     let (mut failures, all) = (Vec::new(), cases(300));
     for seed in 0..all {
         let (random, arrangement) = random(seed);
         let mut problem = random.problem;
-        failures.extend(difference(&problem, &random.costs, &arrangement).map(|what| (seed, "tables", what)));
+        failures.extend(difference(&problem, &random.costs, &arrangement).map(|text| (seed, "tables", text)));
         problem.gradients.bucket_bytes = [0, 1 << 21, u64::MAX][seed as usize % 3];
         let hashed = HashedCosts { seed, integral: seed % 2 == 0 };
-        failures.extend(difference(&problem, &hashed, &arrangement).map(|what| (seed, "hashed", what)));
+        failures.extend(difference(&problem, &hashed, &arrangement).map(|text| (seed, "hashed", text)));
     }
-    for (seed, costs, what) in failures.iter().take(20) {
-        println!("seed {seed}, {costs} costs: {what}");
+    for (seed, costs, text) in failures.iter().take(20) {
+        println!("seed {seed}, {costs} costs: {text}");
     }
     assert!(failures.is_empty(), "{} of {} differ", failures.len(), 2 * all);
 }
 
 #[test]
-fn a_faster_link_never_slows_an_arrangement() {
+fn faster_links_never_slow_down_an_arrangement() {
     for seed in 0..cases(300) {
         let (RandomProblem { problem, costs, .. }, arrangement) = random(seed);
         for factor in [0.0, 0.5, 0.95] {
@@ -75,7 +75,7 @@ fn a_faster_link_never_slows_an_arrangement() {
 /// Two nodes side by side on two ranks: forward 10 us, backward 20 us, update 5 us each, transfers
 /// 1 us.
 #[test]
-fn micro_batches_repeat_all_but_what_uses_gradients() {
+fn micro_batches_repeat_all_steps_but_updates() {
     let mut problem = PlanProblem::new(2);
     let mut costs = TableCosts::new();
     for (index, name) in ["first", "second"].into_iter().enumerate() {

@@ -8,12 +8,13 @@ use burst_planner::{
     ShardSize, SynchronizedBytes, frontier,
 };
 
-const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "bucket_bytes": 7, "overlap": false, "clip_norm": true,
- "metrics_bytes": 8, "nodes": [
+const DOCUMENT: &str = r#"{"schema": "deeppool/plan-problem/v2", "gpus": 3, "bucket_bytes": 7,
+ "overlap": false, "clip_norm": true, "metrics_bytes": 8, "nodes": [
   {"name": "a", "gradient_bytes": 100, "synchronized": {"forward_bytes": 3, "backward_bytes": 4}, "options": [
     {"gpus": 1, "forward_us": 10.0, "backward_us": 20.0, "update_us": 1.0},
     {"gpus": 2, "forward_us": 6.0, "backward_us": 12.0, "update_us": 1.5}],
-   "output": [{"from_gpus": 1, "to_gpus": 1, "transfer_us": 2.0}, {"from_gpus": 1, "to_gpus": 2, "transfer_us": 3.0},
+   "output": [{"from_gpus": 1, "to_gpus": 1, "transfer_us": 2.0},
+    {"from_gpus": 1, "to_gpus": 2, "transfer_us": 3.0},
     {"from_gpus": 2, "to_gpus": 1, "transfer_us": 4.0, "transfer_disjoint_us": 5.0},
     {"from_gpus": 2, "to_gpus": 2, "transfer_us": 6.0}]},
   {"name": "b", "parameters_of": "a", "options": [{"gpus": 1, "forward_us": 10.0, "backward_us": 20.0},
@@ -50,8 +51,8 @@ fn every_field_is_read() {
     // A count without a value uses the next larger one.
     assert!((costs.all_reduce(100, &[0, 2]) - 59.0).abs() < 1e-12);
     let usual = PlanProblem::from_json(&DOCUMENT.replacen(
-        r#""bucket_bytes": 7, "overlap": false, "clip_norm": true,
- "metrics_bytes": 8, "#,
+        r#""bucket_bytes": 7,
+ "overlap": false, "clip_norm": true, "metrics_bytes": 8, "#,
         "",
         1,
     ));
@@ -59,7 +60,7 @@ fn every_field_is_read() {
 }
 
 #[test]
-fn memory_is_read_where_it_is_given() {
+fn optional_memory_fields_are_read() {
     let text = DOCUMENT
         .replacen(r#""gpus": 3,"#, r#""gpus": 3, "memory_limit_bytes": 1000,"#, 1)
         .replacen(
@@ -76,7 +77,7 @@ fn memory_is_read_where_it_is_given() {
 }
 
 #[test]
-fn what_is_computed_again_is_read_where_it_is_given() {
+fn optional_checkpoint_fields_are_read() {
     let (problem, _) = PlanProblem::from_json(DOCUMENT).expect("a valid document");
     let reads = BackwardReads { input: true, output: true };
     assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, false));
@@ -131,7 +132,7 @@ fn errors_name_the_path() {
 }
 
 #[test]
-fn what_cannot_be_planned_is_refused() {
+fn invalid_values_are_refused() {
     let refused = |from: &str, to: &str| {
         assert!(DOCUMENT.contains(from), "{from}");
         PlanProblem::from_json(&DOCUMENT.replacen(from, to, 1)).expect_err("a bad document")

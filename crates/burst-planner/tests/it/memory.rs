@@ -23,7 +23,7 @@ fn tight(seed: u64, problem: &PlanProblem, costs: &TableCosts) -> u64 {
 }
 
 #[test]
-fn what_is_found_keeps_the_limit_and_is_mostly_the_best_of_all() {
+fn plans_keep_the_memory_limit_and_mostly_match_enumeration() {
     let all = cases(12);
     let (mut compared, mut worse, mut missed, mut none) = (0, Vec::new(), Vec::new(), 0);
     for seed in 0..all {
@@ -90,7 +90,7 @@ fn two_nodes() -> (PlanProblem, TableCosts) {
 }
 
 #[test]
-fn what_is_held_adds_up() {
+fn memory_is_the_sum_of_its_parts() {
     let (problem, costs) = two_nodes();
     let mut evaluator = Evaluator::new(&problem, &costs).unwrap();
     let mut on = |ranks: [usize; 2]| {
@@ -105,7 +105,7 @@ fn what_is_held_adds_up() {
 
 /// Four nodes with outputs of 10 bytes on one rank; the second one is a checkpoint.
 #[test]
-fn segments_take_turns_in_the_same_memory() {
+fn segments_between_checkpoints_share_memory() {
     let mut problem = PlanProblem::new(1);
     let mut costs = TableCosts::new();
     for index in 0..4 {
@@ -140,7 +140,7 @@ fn segments_take_turns_in_the_same_memory() {
 }
 
 #[test]
-fn nodes_are_spread_where_one_rank_has_no_room() {
+fn nodes_are_spread_if_one_rank_exceeds_the_limit() {
     let (mut problem, costs) = two_nodes();
     problem.memory_limit_bytes = Some(118);
     let found = frontier(&problem, &costs, &SearchOptions::default()).unwrap();
@@ -150,7 +150,7 @@ fn nodes_are_spread_where_one_rank_has_no_room() {
 
 /// Also if no node can run on more than one of them.
 #[test]
-fn nodes_are_spread_over_all_ranks_that_there_are() {
+fn nodes_are_spread_over_all_ranks() {
     let mut problem = PlanProblem::new(5);
     let mut costs = TableCosts::new();
     for index in 0..5 {
@@ -176,13 +176,13 @@ fn nodes_are_spread_over_all_ranks_that_there_are() {
 }
 
 #[test]
-fn an_error_names_the_largest_nodes_and_the_ways_out() {
+fn memory_error_names_the_largest_nodes() {
     let (mut problem, costs) = two_nodes();
     problem.memory_limit_bytes = Some(117);
     let error = frontier(&problem, &costs, &SearchOptions::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no plan fits: a GPU can hold 117 bytes, and the one that comes closest needs 118 bytes, most of it for `large` \
-         (118 bytes): give more GPUs, GPUs with more memory, or a smaller batch"
+        "no plan fits: a GPU can hold 117 bytes, and the one that comes closest needs 118 bytes, \
+         most of it for `large` (118 bytes): give more GPUs, GPUs with more memory, or a smaller batch"
     );
 }

@@ -70,7 +70,8 @@ fn all_reduces_have_a_cost_and_overlap_the_backward_pass() {
 fn a_missing_time_is_an_error() {
     let document = |option: &str| {
         format!(
-            r#"{{"schema":"deeppool/plan-problem/v2","gpus":2,"nodes":[{{"name":"conv","options":[{option}]}}],"edges":[]}}"#
+            r#"{{"schema":"deeppool/plan-problem/v2","gpus":2,
+            "nodes":[{{"name":"conv","options":[{option}]}}],"edges":[]}}"#
         )
     };
     let error = |option: &str| PlanProblem::from_json(&document(option)).unwrap_err().to_string();

@@ -19,7 +19,7 @@ fn is_same(a: f64, b: f64) -> bool {
 
 /// Up to 7 operations by default; `BURST_PLANNER_OPERATIONS=10` for the full test.
 #[test]
-fn is_the_best_of_all() {
+fn placements_match_enumeration() {
     let most = std::env::var("BURST_PLANNER_OPERATIONS").ok().and_then(|most| most.parse().ok()).unwrap_or(7);
     let mut without = 0;
     for seed in 0..cases(150) {
@@ -46,7 +46,7 @@ fn is_the_best_of_all() {
 }
 
 #[test]
-fn keeps_the_laws() {
+fn placements_satisfy_the_laws() {
     for seed in 0..cases(60) {
         let operations = 8 + seed as usize % 12;
         let mut problem = random_placement_problem(seed, operations, 1);
@@ -81,7 +81,7 @@ fn keeps_the_laws() {
 fn longest_way(problem: &PlacementProblem) -> f64 {
     let of_pass = |time: &dyn Fn(usize) -> f64| {
         let mut ends = vec![0.0_f64; problem.operations.len()];
-        // As many rounds as there are operations suffice for any path.
+        // One round per operation suffices for any path.
         for _ in 0..problem.operations.len() {
             for to in 0..ends.len() {
                 let producers = problem.edges.iter().filter(|edge| edge.to.0 == to);
@@ -96,7 +96,7 @@ fn longest_way(problem: &PlacementProblem) -> f64 {
 /// Compares the program of an arrangement with the placement's lower bound, if one operation starts
 /// and ends each iteration.
 #[test]
-fn the_program_takes_no_less() {
+fn program_time_is_at_least_the_lower_bound() {
     let mut closest = f64::INFINITY;
     for seed in 0..cases(100) {
         let graph = [Graph::Chain, Graph::Branches][seed as usize % 2];
@@ -128,7 +128,7 @@ fn the_program_takes_no_less() {
 }
 
 #[test]
-fn cuts_are_where_all_comes_together() {
+fn cuts_are_operations_that_all_paths_contain() {
     let mut problem = PlacementProblem::new(2);
     let [stem, left, right, join, skipped, end] = ["stem", "left", "right", "join", "skipped", "end"]
         .map(|name| problem.add(Operation::new(name, 1.0, 2.0)));
@@ -143,7 +143,7 @@ fn cuts_are_where_all_comes_together() {
 }
 
 #[test]
-fn says_what_is_wrong() {
+fn invalid_placement_problems_are_refused() {
     let search = PlacementSearch::default();
     assert_eq!(place(&PlacementProblem::new(2), &search), Err(Error::NoNodes));
     let mut problem = PlacementProblem::new(0);

@@ -24,7 +24,7 @@ fn our_search(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Optio
 }
 
 #[test]
-fn is_mostly_the_best_of_all() {
+fn plans_mostly_match_enumeration() {
     let all = cases(20);
     let (mut worse, mut better, mut evaluations) = (Vec::new(), Vec::new(), 0);
     let mut gaps = Vec::new();
@@ -63,7 +63,7 @@ fn is_mostly_the_best_of_all() {
             let percent = (found_us / best_us - 1.0) * 100.0;
             worse.push(seed);
             println!(
-                "seed {seed}: {nodes} nodes on {gpus} GPUs at limit {limit}: {percent:.2}% slower than the best"
+                "seed {seed}: {nodes} nodes, {gpus} GPUs, limit {limit}: {percent:.2}% above the optimum"
             );
         }
     }
@@ -87,7 +87,7 @@ fn is_mostly_the_best_of_all() {
 /// `BURST_PLANNER_RESTART_PROBLEMS`. `BURST_PLANNER_RESTART_SEEDS` selects problems by
 /// comma-separated seeds, and `BURST_PLANNER_EFFORT` sets the effort of the search.
 #[test]
-fn keeps_up_with_random_restarts() {
+fn search_matches_random_restarts() {
     let read = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let budget = read("BURST_PLANNER_RESTART_SECONDS")
         .map_or(Budget::Evaluations(2_000), |seconds| Budget::Time(Duration::from_secs(seconds)));
@@ -111,7 +111,8 @@ fn keeps_up_with_random_restarts() {
         let (Ok(found), Some(other)) = (found.fastest_within(limit), restarts) else { continue };
         let percent = (found.time.iteration_us / other.time.iteration_us - 1.0) * 100.0;
         println!(
-            "seed {seed}: {graph:?} on {gpus} GPUs at limit {limit}: {percent:+.2}% against random restarts, {took:.1?} for {evaluations}"
+            "seed {seed}: {graph:?} on {gpus} GPUs at limit {limit}: {percent:+.2}% against random \
+             restarts, {took:.1?} for {evaluations} evaluations"
         );
         if percent > 2.0 {
             behind.push(seed);
@@ -121,7 +122,7 @@ fn keeps_up_with_random_restarts() {
 }
 
 #[test]
-fn keeps_the_laws() {
+fn search_satisfies_the_laws() {
     let violations = check_search(&our_search, (0..cases(8)).map(random_problem));
     violations.iter().take(20).for_each(|violation| println!("{violation}"));
     assert!(violations.is_empty(), "{} laws are broken", violations.len());

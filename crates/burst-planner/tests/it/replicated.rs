@@ -66,7 +66,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn replicas_are_an_arrangement_of_the_larger_problem(
+    fn replicas_are_a_valid_arrangement_of_the_larger_problem(
         (random, arrangement) in arrangements(problems(1..=9, 1..=6)),
         replicas in 1usize..5,
     ) {
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn one_of_the_replicas_takes_the_time_of_all(
+    fn one_replica_has_the_time_of_all(
         (random, arrangement) in arrangements(problems(1..=9, 1..=5)),
         replicas in 1usize..4,
         seed: u64,
@@ -110,12 +110,13 @@ proptest! {
         let (of_one, of_all) = (of_one.evaluate(&arrangement)?, of_all.evaluate(&copies)?);
         let is_same = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
         prop_assert!(is_same(of_one.iteration_us, of_all.iteration_us), "{of_one:?} {of_all:?}");
-        prop_assert!(is_same(of_one.gpu_time_us * replicas as f64, of_all.gpu_time_us), "{of_one:?} {of_all:?}");
+        let all_us = of_one.gpu_time_us * replicas as f64;
+        prop_assert!(is_same(all_us, of_all.gpu_time_us), "{of_one:?} {of_all:?}");
     }
 }
 
 #[test]
-fn what_a_search_found_is_the_best_of_itself() {
+fn evaluating_a_frontier_returns_it() {
     let evaluated = |random: &RandomProblem, given: Vec<Arrangement>| -> Result<Frontier, Error> {
         evaluate_arrangements(&random.problem, &random.costs, given, &Stop::default())
     };
@@ -146,7 +147,7 @@ fn what_a_search_found_is_the_best_of_itself() {
 }
 
 #[test]
-fn replicas_that_cannot_be_are_refused() {
+fn impossible_replicas_are_refused() {
     let one = Arrangement { ranks: vec![vec![0], vec![2, 1]], order: vec![0, 1] };
     let why = |gpus, replicas| one.replicated(gpus, replicas).unwrap_err().to_string();
     assert!(why(2, 2).contains("on rank 2 of a replica"), "{}", why(2, 2));

@@ -54,7 +54,7 @@ fn recurrent(layers: usize, gpus: usize) -> PlanProblem {
 
 /// Each GPU has some layers, and computes a chunk while the previous GPU computes the next one.
 #[test]
-fn recurrent_layers_are_a_pipeline() {
+fn recurrent_layers_are_pipelined() {
     for gpus in [2, 4] {
         let problem = recurrent(4, gpus);
         let found = frontier(&problem, Alike, &SearchOptions::default()).unwrap();

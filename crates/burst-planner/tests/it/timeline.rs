@@ -19,7 +19,7 @@ fn count(lane: &str, wanted: impl Fn(char) -> bool) -> f64 {
 }
 
 #[test]
-fn the_picture_is_true() {
+fn timeline_in_the_documentation_matches_the_evaluator() {
     let mut problem = PlanProblem::new(2);
     let conv = problem.add_node(Node::new("conv", [2]).with_gradient_bytes(1000));
     let fc = problem.add_node(Node::new("fc", [1]).with_gradient_bytes(1000));
