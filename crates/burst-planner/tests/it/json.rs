@@ -149,7 +149,7 @@ fn invalid_values_are_refused() {
         refused(r#""gradient_bytes": 100"#, r#""gradient_bytes": 0"#),
         Error::NoParametersToShare { .. }
     ));
-    let fewer = refused(r#"{"from_gpus": 1, "to_gpus": 1, "transfer_us": 2.0}, "#, "");
+    let fewer = refused(r#"{"from_gpus": 1, "to_gpus": 1, "transfer_us": 2.0},"#, "");
     assert_eq!(fewer, Error::NoTransfer { node: "a".into(), from: 1, to: 1 });
     assert_eq!(refused(r#"{"gpus": 3, "startup"#, r#"{"gpus": 2, "startup"#), Error::NoAllReduce { gpus: 3 });
     assert!(matches!(
