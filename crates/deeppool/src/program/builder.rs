@@ -1,5 +1,5 @@
-//! Assembles the programs of the ranks that are lowered side by side: allocates buffers, derives dependencies, numbers
-//! collectives. A rank is spoken of by its place among those that are lowered.
+//! Builders of the programs of all lowered ranks: they allocate buffers, derive dependencies and
+//! number collectives. A rank is given by its position among the lowered ranks (its *place*).
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -12,11 +12,11 @@ use super::{
     Step, StepId,
 };
 
-/// Buffers of the ranks of a group that travel in one collective.
+/// Buffers of the ranks of a group that are reduced or broadcast in one collective.
 pub(super) struct Bucket {
     pub(super) ranks: Vec<usize>,
     pub(super) labels: Vec<String>,
-    /// The places of those of the ranks that are lowered, with their buffers.
+    /// Places of the group's lowered ranks, with their buffers.
     pub(super) buffers: Vec<(usize, Vec<BufferId>)>,
     pub(super) elements: usize,
 }
@@ -32,32 +32,34 @@ pub(super) struct ProgramBuilder {
     batch: usize,
     ranks: Vec<RankBuilder>,
     collectives: Vec<Collective>,
-    /// Iterations that have programs of their own: by rank the steps, and the collectives.
+    /// Completed iterations with separate programs: the steps by rank, and the collectives.
     ended: Vec<(Vec<Vec<Step>>, Vec<Collective>)>,
-    /// How many iterations the program under way is.
+    /// Number of iterations in the current program.
     joined: usize,
 }
 
-/// What becomes of the iterations of a rotation.
+/// How the iterations of a rotation become programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rotation {
-    /// A program each.
+    /// One program per iteration.
     Apart,
-    /// One program, in which each rank ends an iteration before it begins the next one.
+    /// One program in total. Each rank ends an iteration before it begins the next one.
     Joined,
 }
 
 impl ProgramBuilder {
-    /// Programs without steps and buffers; each stands for the ranks of a class, and is that of the first of them.
+    /// Creates empty programs, one per class of ranks. Each has the number of the first rank of its
+    /// class.
     pub(super) fn new(batch: usize, classes: Vec<Vec<usize>>) -> Self {
         let ranks = classes.into_iter().map(RankBuilder::new).collect();
         Self { batch, ranks, collectives: Vec::new(), ended: Vec::new(), joined: 1 }
     }
 
-    /// Adds the state that each rank holds: the parameters, velocities and statistics of its layers, in topological
-    /// order. Every program for this network and placement begins with the same buffers. Parameters that several layers
-    /// use are the buffer of the first of them, on the ranks of all. `holders` and `runners` are by layer the places that
-    /// hold its parameters, and those that run it.
+    /// Adds the state that each rank holds: the parameters, velocities and statistics of its
+    /// layers, in topological order. All programs of a network and placement begin with the same
+    /// buffers. Shared parameters are one buffer of their owner, on the ranks of all layers that
+    /// use them. `holders` and `runners` return the places that hold a layer's parameters, and
+    /// those that run it.
     pub(super) fn add_state(
         &mut self,
         network: &LayerGraph,
@@ -86,7 +88,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// How many ranks are lowered.
+    /// Returns the number of lowered ranks.
     pub(super) fn ranks(&self) -> usize {
         self.ranks.len()
     }
@@ -95,8 +97,8 @@ impl ProgramBuilder {
         &mut self.ranks[place]
     }
 
-    /// Adds a collective to the programs of its ranks; `operands` are by place what those of them that are lowered read
-    /// and write.
+    /// Adds a collective to the programs of its ranks. `operands` are the operands of its lowered
+    /// ranks, by place.
     pub(super) fn collective(
         &mut self,
         op: CollectiveOp,
@@ -111,7 +113,7 @@ impl ProgramBuilder {
         self.collectives.push(Collective { op, ranks: ranks.to_vec(), label });
     }
 
-    /// Sums the buffers of a bucket over its ranks; nothing to do for one rank.
+    /// Sums the buffers of a bucket over its ranks. Adds nothing for one rank.
     pub(super) fn all_reduce(&mut self, bucket: Bucket) {
         if bucket.ranks.len() > 1 {
             let op = CollectiveOp::AllReduce { elements: bucket.elements };
@@ -119,7 +121,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Copies the buffers of a bucket from the first of its ranks to the others.
+    /// Copies the buffers of a bucket from its first rank to the others.
     pub(super) fn broadcast(&mut self, bucket: Bucket) {
         self.bucket(CollectiveOp::Broadcast { elements: bucket.elements }, "broadcast", bucket);
     }
@@ -131,7 +133,7 @@ impl ProgramBuilder {
         self.collective(op, &bucket.ranks, label, operands);
     }
 
-    /// An iteration ends, and another one follows.
+    /// Ends an iteration and begins another one.
     pub(super) fn end_iteration(&mut self, next: Rotation) {
         match next {
             Rotation::Apart => {
@@ -145,12 +147,12 @@ impl ProgramBuilder {
         }
     }
 
-    /// The next micro-batch begins: see [`RankBuilder::reuse_buffers`].
+    /// Begins the next micro-batch: see [`RankBuilder::reuse_buffers`].
     pub(super) fn reuse_buffers(&mut self) {
         self.ranks.iter_mut().for_each(RankBuilder::reuse_buffers);
     }
 
-    /// From now on every collective waits for all steps that its ranks have so far.
+    /// Makes each collective from now on wait for all steps so far of its ranks.
     pub(super) fn collectives_wait(&mut self) {
         for rank in &mut self.ranks {
             let is_compute = |step: &Step| step.lane() == Lane::Compute;
@@ -158,7 +160,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// The programs of the iterations; all have the same buffers.
+    /// Returns the programs of the iterations, which all have the same buffers.
     pub(super) fn finish(self) -> Vec<Program> {
         let batch = self.batch;
         let last: Vec<RankProgram> = self.ranks.into_iter().map(|rank| rank.program).collect();
@@ -179,30 +181,31 @@ impl ProgramBuilder {
     }
 }
 
-/// What a step reads and writes.
+/// Operands of a step.
 #[derive(Default)]
 pub(super) struct Operands {
     pub(super) reads: Vec<BufferId>,
     pub(super) writes: Vec<BufferId>,
 }
 
-/// Assembles the program of one rank.
+/// Builder of the program of one rank.
 pub(super) struct RankBuilder {
     program: RankProgram,
-    /// By buffer that has its own memory: the steps that have to be finished before it may be read or written.
+    /// The pending uses of each buffer with its own memory: the steps that must finish before it is
+    /// read or written.
     uses: Vec<Uses>,
-    /// The same, by piece of shared memory.
+    /// The pending uses of each piece of shared memory.
     uses_of_shared: Vec<Uses>,
-    /// What is in shared memory, and where.
+    /// The operands in shared memory, with the index of their piece.
     shared: HashMap<(LayerId, Role), usize>,
     operands: HashMap<(LayerId, Role), BufferId>,
     velocities: HashMap<LayerId, BufferId>,
-    /// The sums over the micro-batches so far, by role.
+    /// Sums over the previous micro-batches, by operand.
     totals: HashMap<(LayerId, Role), BufferId>,
-    /// Buffers of earlier micro-batches that are free.
+    /// Free buffers of previous micro-batches.
     free: Vec<BufferId>,
     collectives_wait_for: Option<StepId>,
-    /// What the next step of the compute lane waits for.
+    /// The step that the next compute step waits for.
     compute_waits_for: Option<StepId>,
 }
 
@@ -237,7 +240,8 @@ impl RankBuilder {
         }
     }
 
-    /// Takes the steps of an iteration out. The next one has the same buffers, but for state with none of their contents.
+    /// Takes the steps of an iteration. The next iteration has the same buffers, of which only the
+    /// state keeps its contents.
     fn take_steps(&mut self) -> Vec<Step> {
         self.totals.clear();
         (self.collectives_wait_for, self.compute_waits_for) = (None, None);
@@ -245,7 +249,7 @@ impl RankBuilder {
         std::mem::take(&mut self.program.steps)
     }
 
-    /// The steps of the next iteration wait for all of this one.
+    /// Makes the steps of the next iteration wait for all steps of this one.
     fn end_iteration(&mut self) {
         self.totals.clear();
         let last = |lane| self.program.steps.iter().rposition(|step| step.lane() == lane).map(StepId);
@@ -253,12 +257,13 @@ impl RankBuilder {
             (last(Lane::Compute), last(Lane::Communication));
     }
 
-    /// The rank whose program it is.
+    /// The number of the rank.
     pub(super) fn rank(&self) -> usize {
         self.program.rank
     }
 
-    /// A new buffer, or one of an earlier micro-batch that was made for the same.
+    /// Returns a new buffer, or a free one of a previous micro-batch with the same size and
+    /// contents.
     pub(super) fn buffer(&mut self, elements: usize, contents: Contents) -> BufferId {
         let shared = match contents {
             Contents::Operand(id, role) => self.shared.get(&(id, role)).copied(),
@@ -273,7 +278,7 @@ impl RankBuilder {
         BufferId(self.uses.len() - 1)
     }
 
-    /// The next micro-batch begins: the buffers of those before it are free but for state and totals.
+    /// Begins the next micro-batch: all buffers of previous ones are free, except state and sums.
     fn reuse_buffers(&mut self) {
         let state = self.program.state_buffers;
         self.operands.retain(|_, buffer| buffer.0 < state);
@@ -282,8 +287,9 @@ impl RankBuilder {
         self.free = scratch.filter(|buffer| !kept.contains(buffer)).collect();
     }
 
-    /// From now on, what has these numbers of elements is in shared memory: within a segment each in a piece of its own, and all
-    /// segments in the same. The largest are where the largest of other segments are.
+    /// Places operands of the given numbers of elements in shared memory from now on: each operand
+    /// of a segment in a piece of its own, and all segments in the same pieces. Operands are sorted
+    /// by size, so that the largest ones share a piece.
     pub(super) fn share(&mut self, segments: Vec<Vec<((LayerId, Role), usize)>>) {
         self.shared.clear();
         for mut segment in segments {
@@ -305,8 +311,8 @@ impl RankBuilder {
         }
     }
 
-    /// Adds what the micro-batch gave in a role, whose length does not depend on the number of samples, to what those
-    /// before it gave; from now on the sum has that role.
+    /// Adds the value of an operand, whose length does not depend on the number of samples, to its
+    /// sum over the previous micro-batches. From now on the sum is the operand.
     pub(super) fn accumulate(&mut self, id: LayerId, layer: &Layer, role: Role) {
         let part = self.operand(id, layer, role, 0);
         let total = match self.totals.get(&(id, role)) {
@@ -322,14 +328,15 @@ impl RankBuilder {
         self.set_operand(id, role, total);
     }
 
-    /// From now on, what all micro-batches together gave in a role has that role, also where the last of them gave nothing.
+    /// Makes the sum over all micro-batches the operand, also if the last micro-batch did not write
+    /// it.
     pub(super) fn use_total(&mut self, id: LayerId, role: Role) {
         if let Some(&total) = self.totals.get(&(id, role)) {
             self.set_operand(id, role, total);
         }
     }
 
-    /// The buffer of a role of a layer on this rank; made at its first use.
+    /// Returns the buffer of an operand of a layer on this rank, allocated on first use.
     pub(super) fn operand(&mut self, id: LayerId, layer: &Layer, role: Role, samples: usize) -> BufferId {
         if let Some(&buffer) = self.operands.get(&(id, role)) {
             return buffer;
@@ -339,18 +346,18 @@ impl RankBuilder {
         buffer
     }
 
-    /// Uses an existing buffer for a role of a layer: the output of another layer as its input.
+    /// Uses an existing buffer as an operand of a layer: the output of another layer as its input.
     pub(super) fn set_operand(&mut self, id: LayerId, role: Role, buffer: BufferId) {
         self.operands.insert((id, role), buffer);
     }
 
-    /// The optimiser's velocity for a layer that has parameters on this rank.
+    /// Returns the optimiser's velocity of a layer with parameters on this rank.
     pub(super) fn velocity(&self, id: LayerId) -> Option<BufferId> {
         self.velocities.get(&id).copied()
     }
 
-    /// Adds a step. It depends on the steps that last wrote what it reads or writes, and on all readers of what it
-    /// overwrites.
+    /// Adds a step. It depends on the last writers of what it reads or writes, and on all readers
+    /// of what it overwrites.
     pub(super) fn step(&mut self, op: Op, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
         let id = StepId(self.program.steps.len());
         let mut after: Vec<StepId> =

@@ -1,7 +1,7 @@
-//! Programs as JSON, for executors in other languages: `deeppool/program/v1`.
+//! Programs as JSON for executors in other languages: `deeppool/program/v1`.
 //!
-//! A document is the [`Program`] and no more: what a step does, what it waits for and what it reads and writes is written as it was
-//! lowered, with the names of layers instead of their ids. Whoever executes it has nothing left to decide.
+//! A document is the [`Program`] as it was lowered, with the names of layers instead of their ids.
+//! It leaves no decision to the executor.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct LayerDocument<'a> {
     parameters: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters_of: Option<&'a str>,
-    /// The ranks that run it, in the order of their samples; none for the input.
+    /// The ranks that run the layer, in the order of their samples; empty for the input.
     ranks: Vec<usize>,
 }
 
@@ -65,7 +65,7 @@ enum CollectiveOpDocument {
     },
 }
 
-/// The samples that a rank holds: from the first up to the last, which it does not hold, counted in the (micro-)batch.
+/// The samples that a rank holds, as a half-open range of the (micro-)batch.
 #[derive(Serialize)]
 struct HeldDocument {
     rank: usize,
@@ -150,27 +150,32 @@ struct PassDocument<'a> {
     layer: &'a str,
     pass: &'static str,
     samples: [usize; 2],
-    /// What each of the buffers is to the layer.
+    /// The layer's role of each buffer.
     read_roles: Vec<String>,
     write_roles: Vec<String>,
 }
 
 impl Program {
-    /// This program as a JSON document of the format `deeppool/program/v1`: of all ranks, or of one, with the collectives of all. It
-    /// has to be of this network.
+    /// Returns this program as a JSON document of the format `deeppool/program/v1`: with all ranks,
+    /// or with one, and all collectives.
     ///
-    /// - `layers`: by name what they are, what they take as input, the shape of a sample of their output, and their ranks in the order
-    ///   of their samples (`parameters_of` where they use those of another);
-    /// - `collectives`, in the one order in which all ranks issue them: an `all_reduce` and a `broadcast` (from the first of its ranks)
-    ///   of the buffers that a step writes; a `redistribute` with the samples that each rank holds before (`source`) and afterwards
-    ///   (`target`), and the `moves` that lead from the one to the other;
-    /// - `ranks`: the `buffers` of each, of which the first `state_buffers` outlive the iteration, and its `steps`, which name buffers,
-    ///   steps and collectives by their places in these lists. A step runs on its `lane`, in the order of the list, once the steps that
-    ///   it comes `after` are finished. A pass of a layer says what each buffer is to it (`read_roles`, `write_roles`), such as
-    ///   `input.0` or `output_gradient`. A `scale_gradient` multiplies what it writes, in place: so many samples by one of its `factors`, the
-    ///   next ones by another; with 0 the result is 0 whatever was there.
+    /// - `layers`: by name the kind, the inputs, the shape of one sample of the output, and the
+    ///   ranks in the order of their samples (`parameters_of` names the owner of shared
+    ///   parameters);
+    /// - `collectives`, in the one order in which all ranks issue them: an `all_reduce` or a
+    ///   `broadcast` (from the first rank) of the buffers that a step writes; a `redistribute` with
+    ///   the samples that each rank holds before (`source`) and after (`target`), and the `moves`
+    ///   between them;
+    /// - `ranks`: the `buffers` of each rank, of which the first `state_buffers` outlive the
+    ///   iteration, and its `steps`, which refer to buffers, steps and collectives by their
+    ///   indices. A step runs on its `lane`, in the order of the list, when the steps in `after`
+    ///   have finished. A pass of a layer gives the role of each buffer (`read_roles`,
+    ///   `write_roles`), such as `input.0` or `output_gradient`. A `scale_gradient` multiplies what
+    ///   it writes in place: each entry of `factors` is a number of samples and their factor; a
+    ///   factor of 0 gives 0 for any previous value.
     ///
-    /// Samples are ranges `[first, end]` without the end: of the global batch in steps, of the (micro-)batch in redistributions.
+    /// Samples are half-open ranges `[first, end]`: of the global batch in steps, of the
+    /// (micro-)batch in redistributions.
     ///
     /// ```
     /// use deeppool::program::{LowerOptions, Placement, lower_training};
@@ -185,8 +190,8 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// When there is no such rank, the program is of another network, or it was lowered
-    /// [for simulation](super::lower_for_simulation).
+    /// [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program is of another
+    /// network, or was lowered [for simulation](super::lower_for_simulation).
     pub fn to_json(&self, network: &LayerGraph, rank: Option<usize>) -> Result<String, Error> {
         let others =
             self.ranks.iter().flat_map(|one| one.stands_for.iter().filter(|&&rank| rank != one.rank));
@@ -215,7 +220,8 @@ impl Program {
         network: &'a LayerGraph,
         names: &Names<'a>,
     ) -> Result<Vec<LayerDocument<'a>>, Error> {
-        // The ranks of a layer, by the first sample of its forward passes; those without samples come where they belong by rank.
+        // The ranks of each layer, sorted by the first sample of their forward passes, and by rank
+        // if they have no samples.
         let mut runners: Vec<BTreeMap<(usize, usize), usize>> = vec![BTreeMap::new(); network.len()];
         for program in &self.ranks {
             for step in &program.steps {
@@ -247,7 +253,7 @@ impl Program {
     }
 }
 
-/// By layer: its name.
+/// Names of the layers, by layer id.
 struct Names<'a> {
     network: &'a LayerGraph,
     names: Vec<&'a str>,

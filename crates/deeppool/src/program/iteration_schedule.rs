@@ -1,38 +1,38 @@
-//! Which of the programs of a rotation an iteration executes.
+//! The order in which the programs of a rotation are executed.
 
 use layer_engine::random::{Purpose, RandomStream};
 
 /// The order in which the programs of [`lower_rotation`](super::lower_rotation) are executed.
 ///
-/// The same on every rank, and the same after a run has been resumed: it depends on the iteration alone, and on the seed of the run where it is
-/// drawn.
+/// It depends only on the iteration and, if it is random, on the seed of the run. So it is the same
+/// on every rank, and after a run is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IterationSchedule {
     count: usize,
-    /// Of the run, where turns are drawn.
+    /// Seed of the run, if the order is random.
     seed: Option<u64>,
 }
 
 impl IterationSchedule {
-    /// One after another.
+    /// The programs one after another.
     #[must_use]
     pub fn round_robin(count: usize) -> Self {
         Self { count, seed: None }
     }
 
-    /// Any of them in each iteration, with the same probability and independent of all others.
+    /// An independent uniform draw in each iteration.
     #[must_use]
     pub fn random(count: usize, seed: u64) -> Self {
         Self { count, seed: Some(seed) }
     }
 
-    /// How many programs there are.
+    /// Number of programs.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The index of the program that an iteration executes.
+    /// Returns the index of the program of an iteration.
     #[must_use]
     pub fn program_of(&self, iteration: u64) -> usize {
         match self.seed {
@@ -41,7 +41,8 @@ impl IterationSchedule {
         }
     }
 
-    /// How many iterations from one on it takes until each program has been executed so often.
+    /// Returns the number of iterations, from `first` on, until each program has been executed
+    /// `times` times.
     #[cfg(feature = "cuda")]
     pub(crate) fn iterations_until_each(&self, first: u64, times: u64) -> u64 {
         let mut left = vec![times; self.count];

@@ -1,30 +1,32 @@
-//! A rank's steps as a device with one queue a lane takes them.
+//! The order in which a device with one queue per lane runs a rank's steps.
 
 use super::{RankProgram, StepId};
 
-/// A step in the order in which it is launched.
+/// A step in launch order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
     /// The step.
     pub step: StepId,
-    /// The launch on the other lane, by its place in the list, whose end this one waits for: the last of all that the step
-    /// depends on there.
+    /// Index of the launch on the other lane that must end before this one starts: the last one
+    /// that the step depends on.
     pub after: Option<usize>,
 }
 
 impl RankProgram {
-    /// The steps that are launched on a device, in the order in which both lanes take them, each with the one other launch
-    /// that it waits for: since a lane keeps its order, to wait for the last of many dependencies is to wait for all of them.
+    /// Returns the steps that are launched on a device, in the order of both lanes, each with the
+    /// one launch on the other lane that it waits for. A lane runs in order, so waiting for the
+    /// last of several dependencies is waiting for all.
     ///
-    /// Of a step that is not launched, because it has no work for a device, what comes after it on its lane waits for what it
-    /// depends on.
+    /// If a step is not launched because it has no work, the next step on its lane waits for its
+    /// dependencies.
     #[must_use]
     pub fn launches(&self, is_launched: impl Fn(StepId) -> bool) -> Vec<Launch> {
         let mut launches: Vec<Launch> = Vec::new();
-        // By lane: its last launch, and what the steps since then wait for on the other lane.
+        // For each lane, its last launch, and the launch on the other lane that its later steps
+        // wait for.
         let mut last: [Option<usize>; 2] = [None; 2];
         let mut waits: [Option<usize>; 2] = [None; 2];
-        // By step: the last launch of its lane, up to and with it.
+        // For each step, the last launch on its lane up to and including it.
         let mut ends_with: Vec<Option<usize>> = Vec::with_capacity(self.steps.len());
         for (index, step) in self.steps.iter().enumerate() {
             let lane = step.lane() as usize;

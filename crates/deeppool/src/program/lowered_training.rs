@@ -1,4 +1,4 @@
-//! Training by a placement, lowered.
+//! The programs of a placement.
 
 use std::sync::OnceLock;
 
@@ -10,7 +10,8 @@ use super::{
 };
 use crate::Error;
 
-/// A placement with the programs that its training iterations are lowered to. Each form is lowered when it is asked for first, and kept.
+/// A placement with the programs that its training iterations are lowered to. Each form is lowered
+/// on first use, at most once.
 #[derive(Debug, Clone)]
 pub struct LoweredTraining<'n> {
     network: &'n LayerGraph,
@@ -22,7 +23,8 @@ pub struct LoweredTraining<'n> {
 }
 
 impl<'n> LoweredTraining<'n> {
-    /// Training of a network by this placement, with this global batch. Nothing is lowered yet.
+    /// Creates the training of a network by a placement with the given global batch. Nothing is
+    /// lowered yet.
     #[must_use]
     pub fn new(network: &'n LayerGraph, placement: Placement, batch: usize, options: LowerOptions) -> Self {
         let (programs, for_simulation) = (OnceLock::new(), OnceLock::new());
@@ -53,7 +55,8 @@ impl<'n> LoweredTraining<'n> {
         &self.options
     }
 
-    /// Returns the programs of the iterations, for execution, until they repeat: see [`lower_rotation`].
+    /// Returns the programs of the iterations, for execution, until they repeat: see
+    /// [`lower_rotation`].
     ///
     /// # Errors
     /// As [`lower_rotation`].
@@ -82,7 +85,8 @@ impl<'n> LoweredTraining<'n> {
         })
     }
 
-    /// Returns the memory that a rank allocates for the [programs](Self::programs), besides its kernels' workspaces.
+    /// Returns the memory that a rank allocates for the [programs](Self::programs), without its
+    /// kernels' workspaces.
     ///
     /// # Errors
     /// As [`lower_rotation`], and [`Error::NoSuchRank`].
@@ -100,7 +104,7 @@ impl<'n> LoweredTraining<'n> {
     }
 }
 
-/// Returns the content of a cell, which is filled first if it is empty.
+/// Returns the content of a cell, which is lowered first if it is empty.
 fn get_or_lower<T>(cell: &OnceLock<T>, lower: impl FnOnce() -> Result<T, Error>) -> Result<&T, Error> {
     if let Some(lowered) = cell.get() {
         return Ok(lowered);

@@ -1,4 +1,4 @@
-//! What a rank holds.
+//! The memory of a rank.
 
 use layer_engine::Role;
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::{Contents, ELEMENT_BYTES, Op, Program, RankProgram, Step};
 use crate::Error;
 
-/// What a rank holds while it trains, bytes in single precision, by kind.
+/// The memory of a rank during training, in bytes of single precision, by kind.
 ///
-/// Memory has fixed addresses and is held for the whole run, so that its sum is also the peak. What kernels allocate for themselves is
-/// not in it; it depends on the engine.
+/// Memory has fixed addresses and is allocated for the whole run, so the sum is also the peak. It
+/// does not include the workspaces of kernels, which depend on the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -20,15 +20,15 @@ pub struct RankMemory {
     pub gradients_bytes: u64,
     /// The optimiser's velocities.
     pub optimizer_bytes: u64,
-    /// Samples, labels, and what forward steps leave for the backward pass.
+    /// Samples, labels, and the values that forward steps save for the backward pass.
     pub activations_bytes: u64,
     /// Gradients of activations.
     pub activation_gradients_bytes: u64,
-    /// Copies of other ranks' activations and gradients, and buckets in which gradients travel together.
+    /// Copies of other ranks' activations and gradients, and buckets of gradients.
     pub communication_bytes: u64,
     /// Moments, metrics and the squared norm.
     pub workspace_bytes: u64,
-    /// Activations and their gradients that take turns in the same memory, because they are computed again.
+    /// Activations and their gradients that share memory because they are recomputed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recomputed_bytes: u64,
 }
@@ -45,7 +45,7 @@ impl RankMemory {
         self.by_kind().into_iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Each kind by its name.
+    /// Returns each kind with its name.
     #[must_use]
     pub fn by_kind(&self) -> [(&'static str, u64); 8] {
         [
@@ -77,7 +77,8 @@ impl RankMemory {
     }
 }
 
-/// What an executor allocates on a rank for the programs of [`lower_rotation`](super::lower_rotation), beside its kernels' own workspaces.
+/// Returns the memory that a rank allocates for the programs of
+/// [`lower_rotation`](super::lower_rotation), without its kernels' workspaces.
 ///
 /// # Errors
 /// [`Error::NoSuchRank`].
@@ -88,7 +89,8 @@ pub fn rotation_memory(programs: &[Program], rank: usize) -> Result<RankMemory, 
 }
 
 impl RankMemory {
-    /// What an executor allocates for programs with the same buffers that are executed in turns: these once, and the buckets of each.
+    /// Returns the memory for programs with the same buffers: these once, and the buckets of each
+    /// program.
     pub(crate) fn of_rotation<'p>(programs: impl IntoIterator<Item = &'p RankProgram>) -> Self {
         let mut programs = programs.into_iter();
         let mut memory = programs.next().map(RankProgram::memory).unwrap_or_default();
@@ -98,8 +100,8 @@ impl RankMemory {
 }
 
 impl RankProgram {
-    /// What an executor allocates for it beside its kernels' own workspaces: all buffers, and the buckets in which several of
-    /// them travel as one.
+    /// Returns the memory that an executor allocates, without its kernels' workspaces: all buffers,
+    /// and the buckets in which several of them are reduced together.
     #[must_use]
     pub fn memory(&self) -> RankMemory {
         let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
@@ -112,20 +114,21 @@ impl RankProgram {
         memory
     }
 
-    /// The buckets in which several buffers travel as one.
+    /// Returns the size of all buckets.
     fn bucket_bytes(&self) -> u64 {
         self.steps.iter().map(|step| self.bucket_bytes_of(step)).sum()
     }
 
-    /// That of a step, if it is one.
+    /// Returns the size of a step's bucket; 0 if it has none.
     fn bucket_bytes_of(&self, step: &Step) -> u64 {
         let writes = if step.is_bucket() { &step.writes[..] } else { &[] };
         writes.iter().map(|id| self.buffers[id.0].elements as u64).sum::<u64>() * ELEMENT_BYTES
     }
 
-    /// The most bytes that are needed at one time: if each buffer were held from the first step that uses it to the last one, in the order of
-    /// the steps. State, constants and shared memory are held all the time. It is less than what is [allocated](Self::memory), where
-    /// addresses are fixed; with partial backpropagation it says what the iteration by itself would have to keep, since activations that no
+    /// Returns the maximum memory in use at one time if each buffer were allocated from its first
+    /// to its last use, in the order of the steps. State, constants and shared memory are always in
+    /// use. It is less than what is [allocated](Self::memory), since addresses are fixed. With
+    /// partial backpropagation it is the memory of the iteration on its own: activations that no
     /// backward step reads are not needed after the forward pass.
     #[must_use]
     pub fn needed_bytes(&self) -> u64 {
@@ -138,7 +141,7 @@ impl RankProgram {
             }
         }
         let mut always: u64 = self.shared_elements.iter().map(|&elements| bytes(elements)).sum();
-        // By step: what is held from it on, and what until then.
+        // Memory that is in use from each step on, and up to each step.
         let (mut from, mut until) = (vec![0; self.steps.len()], vec![0; self.steps.len()]);
         for (index, (spec, used)) in self.buffers.iter().zip(uses).enumerate() {
             let is_kept = index < self.state_buffers || matches!(spec.contents, Contents::Constant(_));
@@ -161,7 +164,8 @@ impl RankProgram {
         most
     }
 
-    /// Of [`memory`](Self::memory) what this program does not share with others for the same network and placement.
+    /// Returns the part of [`memory`](Self::memory) that this program does not share with other
+    /// programs of the same network and placement.
     #[must_use]
     pub fn scratch_bytes(&self) -> u64 {
         let state = &self.buffers[..self.state_buffers];
@@ -171,14 +175,14 @@ impl RankProgram {
 }
 
 impl Step {
-    /// Whether it is a collective on several buffers, which travel as one.
+    /// Returns whether the step is a collective on several buffers, which are packed into one.
     pub(crate) fn is_bucket(&self) -> bool {
         matches!(self.op, Op::Collective(_)) && self.writes.len() > 1
     }
 }
 
 impl Program {
-    /// What the rank holds that holds most; the first of several.
+    /// Returns the memory of the fullest rank; of several, the first.
     #[must_use]
     pub fn memory_peak(&self) -> RankMemory {
         let all = self.ranks.iter().map(RankProgram::memory);

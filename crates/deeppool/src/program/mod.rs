@@ -1,4 +1,5 @@
-//! What every rank does in one iteration: the value that the runtime executes and the simulator executes.
+//! Programs: the steps of every rank in one iteration, which the runtime executes and the simulator
+//! times.
 
 mod builder;
 mod export;
@@ -19,7 +20,7 @@ use layer_graph::LayerId;
 
 use crate::Error;
 
-/// The two lanes of a rank: each runs one step at a time, in order, and the two run side by side.
+/// The two lanes of a rank. Each runs its steps in order, and the two run concurrently.
 pub use gpu_mux::Lane;
 pub use iteration_schedule::IterationSchedule;
 pub use launch_order::Launch;
@@ -31,33 +32,33 @@ pub use placement::Placement;
 pub use recompute::possible_checkpoints;
 pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
 
-/// The programs of all ranks, and the collectives that they take part in.
+/// The programs of all ranks and their collectives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// Samples of the global batch.
+    /// Number of samples of the global batch.
     pub batch: usize,
-    /// How many iterations it is: one where it is to be executed.
+    /// Number of iterations in the program: one if it is for execution.
     pub iterations: usize,
-    /// What the ranks do: a program each, by rank, where it is to be executed, and one for all ranks that do the same
-    /// where it is to be simulated.
+    /// The programs of the ranks: one per rank for execution, one per class of equal ranks for
+    /// simulation.
     pub ranks: Vec<RankProgram>,
-    /// All collectives in the one order in which every rank issues those that it takes part in, so that overlapping
+    /// All collectives, in the one order in which every rank issues its own, so that overlapping
     /// groups cannot deadlock. A [`CollectiveId`] is an index into this list.
     pub collectives: Vec<Collective>,
 }
 
 impl Program {
-    /// How many ranks there are, idle ones included.
+    /// Returns the number of ranks, idle ones included.
     #[must_use]
     pub fn world(&self) -> usize {
         self.ranks.iter().map(|program| program.stands_for.len()).sum()
     }
 
-    /// What a rank executes.
+    /// Returns the program of a rank.
     ///
     /// # Errors
-    /// When there is no such rank, or it was lowered [for simulation](lower_for_simulation) and another rank stands for
-    /// this one.
+    /// [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program was lowered
+    /// [for simulation](lower_for_simulation) and the rank shares that of another rank.
     pub fn of_rank(&self, rank: usize) -> Result<&RankProgram, Error> {
         if let Some(program) = self.ranks.iter().find(|program| program.rank == rank) {
             return Ok(program);
@@ -73,20 +74,22 @@ impl Program {
     }
 }
 
-/// What one rank does in one iteration.
+/// The steps and buffers of one rank in one iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankProgram {
     /// The rank.
     pub rank: usize,
-    /// The ranks that this program is simulated for, this one included, ascending: they run the same steps for the same numbers of samples,
-    /// with the same parts in the same collectives. Only this one where the program is to be executed.
+    /// The ranks that this program represents, itself included, in ascending order: they run the
+    /// same steps for the same numbers of samples, with the same parts in the same collectives.
+    /// Only this rank if the program is for execution.
     pub stands_for: Vec<usize>,
-    /// All buffers; a [`BufferId`] is an index into this list. State comes first, in an order that all programs for the
-    /// same network and placement share.
+    /// All buffers. A [`BufferId`] is an index into this list. State comes first, in an order that
+    /// all programs of the same network and placement share.
     pub buffers: Vec<BufferSpec>,
-    /// How many of the buffers are state: they outlive the iteration.
+    /// Number of state buffers, which outlive the iteration.
     pub state_buffers: usize,
-    /// Elements of each piece of memory that several buffers use one after another, where activations are computed again.
+    /// Number of elements of each piece of memory that several buffers share because activations
+    /// are recomputed.
     pub shared_elements: Vec<usize>,
     /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
     pub steps: Vec<Step>,
@@ -107,11 +110,11 @@ pub struct CollectiveId(pub usize);
 /// One step of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// What it is called in timelines and messages, such as `forward conv1`.
+    /// Name in timelines and messages, such as `forward conv1`.
     pub label: String,
-    /// Steps of the same rank that have to be finished before it starts.
+    /// Steps of the same rank that must finish before it starts.
     pub after: Vec<StepId>,
     /// Buffers that it reads.
     pub reads: Vec<BufferId>,
@@ -130,23 +133,23 @@ impl Step {
     }
 }
 
-/// What a step does.
+/// The operation of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// Fills `writes[0]` with the shard's samples, or their labels.
+    /// Loads the shard's samples, or their labels, into `writes[0]`.
     LoadBatch {
-        /// Which part of the samples.
+        /// The part of the samples.
         part: BatchPart,
-        /// Which samples.
+        /// The samples.
         shard: Shard,
     },
-    /// A pass of a layer's forward step (the loss is a layer, too).
+    /// A pass of a layer's forward step. The loss is also a layer.
     Forward {
         /// The layer.
         layer: LayerId,
         /// The pass.
         pass: Pass,
-        /// The rank's samples.
+        /// The samples of the rank.
         shard: Shard,
     },
     /// A pass of a layer's backward step.
@@ -155,67 +158,71 @@ pub enum Op {
         layer: LayerId,
         /// The pass.
         pass: Pass,
-        /// The rank's samples.
+        /// The samples of the rank.
         shard: Shard,
     },
-    /// `writes[0]` = the sum of `reads`: the gradient of a fork from those of its branches, or what micro-batches gave.
+    /// `writes[0]` = the sum of `reads`: the gradient at a fork from those of its branches, or the
+    /// sum over micro-batches.
     AccumulateGradient,
-    /// Multiplies `writes[0]`, such as the gradient of a layer's output or a part of it, in place: so many samples by one factor, the next ones
-    /// by another. Where a factor is zero, the result is, whatever was there before.
+    /// Multiplies `writes[0]` in place, such as the gradient of a layer's output or a part of it. A
+    /// factor of zero gives zero for any previous value.
     ScaleGradient {
         /// The layer.
         layer: LayerId,
-        /// Elements of one sample.
+        /// Number of elements of one sample.
         sample_elements: usize,
-        /// How many samples of the rank's shard, and by what.
+        /// Numbers of consecutive samples of the rank's shard, with their factor.
         factors: Vec<(usize, f64)>,
     },
-    /// This rank's part in a collective.
+    /// The rank's part of a collective.
     Collective(CollectiveId),
-    /// `writes[0]` = the sum of the squares of `reads`: this rank's share of the squared gradient norm.
+    /// `writes[0]` = the sum of the squares of `reads`: this rank's share of the squared gradient
+    /// norm.
     SquaredNorm,
-    /// Updates the parameters of a layer: reads the gradient (and the squared norm, when clipping), writes parameters
-    /// and velocity.
+    /// Updates the parameters of a layer: reads the gradient (and the squared norm, if clipping),
+    /// writes parameters and velocity.
     OptimizerStep {
         /// The layer.
         layer: LayerId,
-        /// The rule.
+        /// The update rule.
         rule: Sgd,
     },
 }
 
-/// Which part of the samples is loaded.
+/// A part of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BatchPart {
-    /// The samples' features.
+    /// The features of the samples.
     Features,
-    /// Their classes.
+    /// The classes of the samples.
     Labels,
 }
 
-/// What a buffer is.
+/// A buffer of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BufferSpec {
     /// Number of elements.
     pub elements: usize,
-    /// What it holds.
+    /// The contents.
     pub contents: Contents,
-    /// The piece of [shared memory](RankProgram::shared_elements) that it is in, which only steps of the compute lane use: a step that
-    /// writes it overwrites the buffer that was there before. `None` for memory of its own.
+    /// The piece of [shared memory](RankProgram::shared_elements) that it is in, which only compute
+    /// steps use. A step that writes it overwrites the previous buffer in the piece. `None` for its
+    /// own memory.
     pub shared: Option<usize>,
 }
 
-/// What a buffer holds.
+/// The contents of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Contents {
-    /// Something that a layer's passes read or write. Its parameters and statistics are state; after the last step the
-    /// metrics of the loss layer are those of the global batch.
+    /// An operand of a layer's passes. Parameters and statistics are state. After the last step,
+    /// the metrics of the loss layer are those of the global batch.
     Operand(LayerId, Role),
     /// The optimiser's velocity for a layer's parameters (state).
     Velocity(LayerId),
-    /// The same value in every element, set once: the gradient of the mean loss by each sample's loss.
+    /// The same value in every element, set once: the gradient of the mean loss with respect to
+    /// each sample's loss.
     Constant(f64),
-    /// A copy of a layer's output, or a part of its gradient, as another layer's partition needs it.
+    /// A copy of a layer's output, or of a part of its gradient, in another layer's partition.
     Moved(LayerId),
     /// The squared norm of all gradients.
     SquaredNorm,
@@ -224,17 +231,17 @@ pub enum Contents {
 /// A collective operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collective {
-    /// What it does.
+    /// The operation.
     pub op: CollectiveOp,
-    /// The ranks that take part, ascending; a rank's place in its group is its position here.
+    /// The ranks of the group, ascending. A rank's position here is its index in the group.
     pub ranks: Vec<usize>,
-    /// What it is called in timelines and messages.
+    /// Name in timelines and messages.
     pub label: String,
 }
 
 impl Collective {
-    /// What it is about: all buffers of one rank of an all-reduce or a broadcast, all samples that a redistribution moves between
-    /// ranks.
+    /// Returns the number of bytes: all buffers of one rank for an all-reduce or a broadcast, all
+    /// samples that move between ranks for a redistribution.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let elements = match &self.op {
@@ -248,27 +255,27 @@ impl Collective {
     }
 }
 
-/// What a collective does.
+/// The operation of a collective.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CollectiveOp {
-    /// Sums each of the step's `writes` over the ranks, in place. Several buffers travel together as one bucket.
+    /// Sums each of the step's `writes` over the ranks in place. Several buffers are one bucket.
     AllReduce {
-        /// Elements of all buffers together.
+        /// Number of elements of all buffers.
         elements: usize,
     },
     /// Copies the step's `writes` from the first rank of the group to the others.
     Broadcast {
-        /// Elements of all buffers together.
+        /// Number of elements of all buffers.
         elements: usize,
     },
-    /// Moves samples: from `reads[0]`, where the rank holds samples before, to `writes[0]`, where it does afterwards.
+    /// Moves samples from `reads[0]`, the rank's samples before, to `writes[0]`, its samples after.
     Redistribute {
-        /// Which samples move where.
+        /// The samples that move, with their ranks.
         redistribution: Arc<Redistribution>,
-        /// Elements of one sample.
+        /// Number of elements of one sample.
         sample_elements: usize,
     },
 }
 
-/// Bytes of an element in the programs' precision, for costs.
+/// Bytes of an element in the precision of programs, for costs.
 pub const ELEMENT_BYTES: u64 = 4;

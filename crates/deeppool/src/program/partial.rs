@@ -1,4 +1,4 @@
-//! Structured partial backpropagation: which parts of the batch reach which layers.
+//! Structured partial backpropagation: the parts of the batch that reach each layer.
 
 use std::ops::Range;
 
@@ -8,41 +8,50 @@ use serde::{Deserialize, Serialize};
 use super::IterationSchedule;
 use crate::Error;
 
-/// Each part of the global batch backpropagates through a part of the network only, in turn: structured partial backpropagation.
+/// Structured partial backpropagation: each part of the global batch backpropagates through a part
+/// of the network only, in turn.
 ///
-/// The batch is cut into `K` parts of consecutive samples, as even as it can be. In an iteration each part has another *role*, from 1 to `K`,
-/// and in `K` iterations every one. Role `r` backpropagates from the loss down to some layer and no further; role `K` goes all the
-/// way. So a layer has the gradients of `n` of the `K` parts, `n` falling towards the input. They are weighted by `K / n`, which makes the
-/// mean gradient of `K` iterations with the same parameters and samples that of the whole batch (without gradient clipping, and where batch
-/// normalisation does not mix samples of several parts).
+/// The batch is split into `K` parts of consecutive samples, as evenly as possible. In an iteration
+/// each part has another *role*, from 1 to `K`, and in `K` iterations every role once. Role `r`
+/// backpropagates from the loss down to some layer; role `K` goes through the whole network. So a
+/// layer has the gradients of `n` of the `K` parts, where `n` decreases towards the input. They are
+/// weighted by `K / n`: with the same parameters and samples, the mean gradient of `K` iterations
+/// is that of the whole batch (without gradient clipping, and if batch normalisation does not mix
+/// samples of several parts).
 ///
-/// - No rank computes longer with `m K` parts than with `K`, wherever layers are, if no prime factor of `m` is below the largest of `K`: from
-///   1 to any number, from 2 to 4 and 6, from 3 to 9, not from 2 to 3. For all numbers no roles can do that.
-/// - A rank without a contributing sample in its shard does no backward step of the layer. Elsewhere the step is that of the whole shard, with
-///   gradients of zero where samples do not contribute.
-/// - Only ranks with contributing samples reduce the parameters' gradient; the result is sent to the others that hold the parameters.
-/// - The optimiser updates all parameters in every iteration: momentum, weight decay and clipping are of the weighted gradients. (But where
-///   all parts have the [same role](Self::together), only those that it reaches.)
-/// - Parameters of several layers: the gradient of each use has the weight of the layer that uses them.
-/// - Batch normalisation by shard: through the statistics, gradients reach samples of the shard that do not contribute; there they go on
-///   until fewer parts do. [Synchronised](super::LowerOptions::sync_batch_norm), they end there, so that nothing depends on which samples lie
-///   on one rank; means of the backward step are over all samples. Running statistics are those of all samples.
+/// - No rank computes longer with `m K` parts than with `K`, for any placement, if no prime factor
+///   of `m` is below the largest of `K`: from 1 to any number, from 2 to 4 and 6, from 3 to 9, but
+///   not from 2 to 3. No choice of roles can guarantee it for all numbers.
+/// - A rank without a contributing sample in its shard skips the backward step of the layer.
+///   Otherwise the step is that of the whole shard, with zero gradients for samples that do not
+///   contribute.
+/// - Only ranks with contributing samples reduce the parameters' gradient. The result is broadcast
+///   to the other ranks that hold the parameters.
+/// - The optimiser updates all parameters in every iteration. Momentum, weight decay and clipping
+///   use the weighted gradients. (If all parts have the [same role](Self::together), it updates
+///   only the parameters that the role reaches.)
+/// - Shared parameters: the gradient of each use has the weight of the layer that uses them.
+/// - Batch normalisation by shard: through the statistics, gradients reach samples of the shard
+///   that do not contribute. They are propagated until fewer parts contribute.
+///   [Synchronised](super::LowerOptions::sync_batch_norm) normalisation drops them, so that the
+///   result does not depend on the placement; its backward means are over all samples. Running
+///   statistics are those of all samples.
+/// - Layers that no part reaches ([`frozen_below`](Self::frozen_below)) are not updated.
 ///
-/// - Layers that no part reaches ([`frozen_below`](Self::frozen_below)) stay as they are.
-///
-/// Of "Doing More by Doing Less: How Structured Partial Backpropagation Improves Deep Learning Clusters" (A. Kumar et al., 2021) only the
-/// abstract was at hand: the rule is ours.
+/// After "Doing More by Doing Less: How Structured Partial Backpropagation Improves Deep Learning
+/// Clusters" (A. Kumar et al., 2021). Only its abstract was available: the rule is our own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartialBackpropagation {
-    /// Into how many parts the batch is cut: `K`.
+    /// Number of parts of the batch: `K`.
     parts: usize,
-    /// By role, from 1 on: the first layer, in the network's order, that it reaches. The last one is left out where it reaches all.
+    /// The first layer, in the network's order, that each role reaches, from role 1 on. The last
+    /// role is omitted if it reaches all layers.
     lowest: Vec<String>,
-    /// Whether all parts have the same role, in turn.
+    /// Whether all parts have the same role in an iteration.
     #[serde(default, skip_serializing_if = "is_false")]
     together: bool,
-    /// Whether it is drawn which iteration of the rotation is executed.
+    /// Whether the iteration of the rotation is drawn at random.
     #[serde(default, skip_serializing_if = "is_false")]
     at_random: bool,
 }
@@ -52,20 +61,22 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// How deep the roles of a [`PartialBackpropagation`] go.
+/// The depth of the roles of a [`PartialBackpropagation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartialDepth<'t> {
     /// Role `r` reaches the last `ceil(r L / K)` of the `L` layers with parameters.
     Layers,
-    /// Role `r` goes on until it has done `r / K` of the backward time, which is given by layer, the input included, in any unit.
+    /// Role `r` goes down until it has done `r / K` of the backward time. The times are by layer,
+    /// the input included, in any unit.
     Time(&'t [u64]),
 }
 
 impl PartialBackpropagation {
-    /// A batch in so many parts.
+    /// Splits a batch into `parts` parts.
     ///
     /// # Errors
-    /// [`Error::Setting`] where there are less than two parts, the network has no parameters, or there is no time for each layer.
+    /// [`Error::Setting`] if there are fewer than two parts, the network has no parameters, or the
+    /// times are not one per layer.
     pub fn new(network: &LayerGraph, parts: usize, depth: PartialDepth<'_>) -> Result<Self, Error> {
         let with_parameters: Vec<LayerId> =
             network.layers().filter(|(_, layer)| layer.parameter_count() > 0).map(|(id, _)| id).collect();
@@ -105,32 +116,34 @@ impl PartialBackpropagation {
         Ok(Self { parts, lowest, together: false, at_random: false })
     }
 
-    /// A network whose layers below one are not learned: the whole batch backpropagates down to it. A baseline for comparisons.
+    /// Returns a baseline for comparisons: the whole batch backpropagates down to a layer, and the
+    /// layers below it are not trained.
     ///
     /// # Errors
-    /// [`Error::Setting`] where the network has no such layer.
+    /// [`Error::Setting`] if the network has no such layer.
     pub fn frozen_below(network: &LayerGraph, layer: &str) -> Result<Self, Error> {
         let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false, at_random: false };
         frozen.check(network)?;
         Ok(frozen)
     }
 
-    /// The same roles, all parts with the same one in an iteration: what is skipped is skipped for the whole batch. A baseline for
-    /// comparisons, of equal cost.
+    /// Returns the same roles, with the same role for all parts in an iteration. A baseline for
+    /// comparisons with equal cost.
     #[must_use]
     pub fn together(self) -> Self {
         Self { together: true, ..self }
     }
 
-    /// The same roles, but which iteration of the rotation is executed is drawn each time, by the seed of the run. With all parts
-    /// [together](Self::together) this is random skipping: how far the whole batch goes down is drawn in each iteration. The mean gradient is
-    /// that of the whole batch in expectation. Plans and simulations have the iterations in turn, which take as long on average.
+    /// Returns the same roles, with the iteration of the rotation drawn at random from the seed of
+    /// the run. With all parts [together](Self::together) this is random skipping: the depth of the
+    /// whole batch is drawn in each iteration. The expected gradient is that of the whole batch.
+    /// Plans and simulations execute the iterations in order, which take equally long on average.
     #[must_use]
     pub fn at_random(self) -> Self {
         Self { at_random: true, ..self }
     }
 
-    /// Which iterations of the rotation are executed in a run with this seed.
+    /// Returns the order of the iterations of the rotation in a run with this seed.
     #[must_use]
     pub fn schedule(&self, seed: u64) -> IterationSchedule {
         if self.at_random {
@@ -140,19 +153,20 @@ impl PartialBackpropagation {
         }
     }
 
-    /// Into how many parts the batch is cut; the roles come back after as many iterations.
+    /// Number of parts, and of iterations until the roles repeat.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.parts
     }
 
-    /// By role, from 1 on: the first layer that it reaches. The last role reaches all.
+    /// The first layer that each role reaches, from role 1 on. The last role reaches all layers if
+    /// it is omitted.
     #[must_use]
     pub fn lowest(&self) -> &[String] {
         &self.lowest
     }
 
-    /// Whether it is of this network.
+    /// Checks that the roles fit this network.
     ///
     /// # Errors
     /// As [`reach`](Self::reach).
@@ -160,10 +174,10 @@ impl PartialBackpropagation {
         self.reach(network).map(|_| ())
     }
 
-    /// By layer: how many parts reach it.
+    /// Returns the number of parts that reach each layer, by layer id.
     ///
     /// # Errors
-    /// [`Error::Setting`] where it is of another network, or a deeper role reaches less.
+    /// [`Error::Setting`] if a layer is unknown, or a deeper role reaches less.
     pub(crate) fn reach(&self, network: &LayerGraph) -> Result<Vec<usize>, Error> {
         let wrong = |expected, got: String| {
             Err(Error::Setting { setting: "the roles of partial backpropagation", expected, got })
@@ -181,7 +195,7 @@ impl PartialBackpropagation {
                 None => return wrong("layers of the network", format!("`{name}`")),
             }
         }
-        // Those that go as far down as the layer, and one that reaches all.
+        // The roles that go down to the layer, and one that reaches all.
         let all = self.parts - lowest.len();
         let reaches = |id: LayerId| all + lowest.iter().filter(|&&lowest| lowest <= id).count();
         Ok(network.layers().map(|(id, _)| reaches(id)).collect())
@@ -195,7 +209,7 @@ pub(super) struct Contributions {
     parts: usize,
     /// Whether all parts have the same role.
     together: bool,
-    /// The iteration, in the rotation of the roles.
+    /// Index of the iteration in the rotation.
     iteration: usize,
 }
 
@@ -204,7 +218,8 @@ impl Contributions {
         Self { batch, parts: partial.parts, together: partial.together, iteration }
     }
 
-    /// Of these samples of the batch those that are among the `reached` parts with the deepest roles: ascending, not adjacent.
+    /// Returns the samples in the given range that belong to the `reached` parts with the deepest
+    /// roles: ascending and not adjacent.
     pub(super) fn among(&self, samples: &Range<usize>, reached: usize) -> Vec<Range<usize>> {
         let border = |part: usize| part * self.batch / self.parts;
         let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -224,9 +239,10 @@ impl Contributions {
     }
 }
 
-/// The role, from 0, of a part in a turn. Parts and turns are numbers in a mixed radix, by the prime factors of how many there are, and are
-/// added digit by digit. So the parts with the deepest roles are neighbours that lie on as few ranks as they can: with twice as many parts
-/// they are always among those that they are with half as many.
+/// Returns the role, from 0, of a part in an iteration. Parts and iterations are numbers in a mixed
+/// radix, by the prime factors of their count, and are added digit by digit. So the parts with the
+/// deepest roles are neighbours, on the smallest possible number of ranks: with twice as many parts
+/// they are always among those with half as many.
 fn role(part: usize, iteration: usize, parts: usize) -> usize {
     let (mut role, mut block) = (0, parts);
     while block > 1 {
@@ -285,7 +301,7 @@ mod tests {
                     for sample in all.iter().cloned().flatten() {
                         times[sample] += 1;
                     }
-                    // Cut anywhere, it is the same.
+                    // The result does not depend on how the range is split.
                     let cut = [0..batch / 3, batch / 3..batch];
                     let of_cut = cut.iter().flat_map(|range| contributions.among(range, reached)).flatten();
                     assert!(of_cut.eq(all.into_iter().flatten()));

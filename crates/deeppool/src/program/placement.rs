@@ -2,22 +2,24 @@ use layer_graph::{LayerGraph, LayerId};
 
 use crate::Error;
 
-/// On which ranks each layer of a network runs, and in which order: the part of a plan that lowering needs.
+/// The ranks of each layer of a network, and the order of the layers: the part of a plan that
+/// lowering needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     world: usize,
-    /// By layer id; the input layer's entry is empty.
+    /// The ranks of each layer, by layer id; empty for the input layer.
     ranks: Vec<Vec<usize>>,
-    /// All layers but the input.
+    /// All layers except the input.
     order: Vec<LayerId>,
 }
 
 impl Placement {
-    /// Places each layer of a network; `ranks` holds the ranks of all layers but the input, in topological order. That
-    /// is also the order in which they run.
+    /// Places each layer of a network. `ranks` are those of all layers except the input, in
+    /// topological order, which is also the order in which they run.
     ///
     /// # Errors
-    /// When a layer has no ranks, an unknown one, or one twice, or when the number of layers differs.
+    /// [`Error::Placement`] if a layer has no ranks, an unknown one, or one twice, or if the number
+    /// of layers differs.
     pub fn new(network: &LayerGraph, world: usize, ranks: Vec<Vec<usize>>) -> Result<Self, Error> {
         let layers = network.len() - 1;
         if ranks.len() != layers {
@@ -39,14 +41,15 @@ impl Placement {
         Ok(Self { world, ranks, order })
     }
 
-    /// The same ranks, with another order of all layers but the input: each rank runs the forward steps of its layers in
-    /// this order and their backward steps in its reverse, and sends and receives in the order in which it computes.
+    /// Returns the same ranks with another order of all layers except the input. Each rank runs the
+    /// forward steps of its layers in this order, the backward steps in reverse, and communicates
+    /// in the order in which it computes.
     ///
-    /// The order decides which of several branches goes first, and changes nothing about what is learned.
+    /// The order decides which of several branches runs first. It does not change what is learned.
     ///
     /// # Errors
-    /// [`Error::Placement`] when a layer is missing or comes twice, comes before one that it takes its input from, or
-    /// before the layer whose parameters it uses.
+    /// [`Error::Placement`] if a layer is missing or repeated, or comes before one of its inputs or
+    /// before the owner of its parameters.
     pub fn with_order(mut self, network: &LayerGraph, order: Vec<LayerId>) -> Result<Self, Error> {
         let mut comes = vec![false; network.len()];
         comes[network.input().index()] = true;
@@ -79,7 +82,8 @@ impl Placement {
         Ok(self)
     }
 
-    /// Places each layer on the first ranks: `gpus` holds the GPU counts of all layers but the input.
+    /// Places each layer on the first ranks: `gpus` are the GPU counts of all layers except the
+    /// input.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -87,7 +91,7 @@ impl Placement {
         Self::new(network, world, gpus.iter().map(|&count| (0..count).collect()).collect())
     }
 
-    /// Everything on one rank.
+    /// Places all layers on one rank.
     ///
     /// # Errors
     /// Never for a network with layers.
@@ -95,13 +99,13 @@ impl Placement {
         Self::first_ranks(network, 1, &vec![1; network.len() - 1])
     }
 
-    /// How many ranks there are, idle ones included.
+    /// Number of ranks, idle ones included.
     #[must_use]
     pub fn world(&self) -> usize {
         self.world
     }
 
-    /// All layers but the input, in the order in which they run.
+    /// All layers except the input, in the order in which they run.
     #[must_use]
     pub fn order(&self) -> &[LayerId] {
         &self.order
@@ -113,9 +117,9 @@ impl Placement {
         &self.ranks[layer.index()]
     }
 
-    /// The ranks that hold a layer's own parameters: those of all layers that use them. They are the list of these layers where
-    /// all have the same, else ascending, so that the same ranks are the same list. None where it has no parameters of its
-    /// own.
+    /// Returns the ranks that hold a layer's own parameters: those of all layers that use them. The
+    /// list is that of these layers if they all have the same, and in ascending order otherwise, so
+    /// that equal sets are equal lists. Empty if the layer owns no parameters.
     #[must_use]
     pub fn parameter_ranks(&self, network: &LayerGraph, layer: LayerId) -> Vec<usize> {
         if network.own_parameter_count(layer) == 0 {

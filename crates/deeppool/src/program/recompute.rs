@@ -1,4 +1,4 @@
-//! Which activations are kept for the backward pass, and which are computed again in it.
+//! Recomputation: which activations are kept for the backward pass, and which are computed again.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use layer_graph::{LayerGraph, LayerId};
 use super::Placement;
 use crate::Error;
 
-/// The layers that can be checkpoints: every other layer but the input comes either before or after one of them, on the way from
-/// the input to the loss, and it is not the loss itself. In topological order.
+/// Returns the layers that can be checkpoints, in topological order: all other layers except the
+/// input come either before or after them on the way from the input to the loss. The loss is none.
 ///
 /// O(layers x (layers + connections)).
 #[must_use]
@@ -27,11 +27,11 @@ fn can_be_checkpoint(network: &LayerGraph, id: LayerId) -> bool {
     let before = reached(network, id, |id| network.producers(id));
     let after = reached(network, id, |id| network.consumers(id).into_iter().map(|(id, _)| id).collect());
     let others = before.union(&after).filter(|&&other| other != input && other != id).count();
-    // All but itself and the input.
+    // All layers but itself and the input.
     others + 2 == network.len()
 }
 
-/// The layers that are reached from one, itself among them.
+/// Returns the layers that are reachable from a layer, itself included.
 fn reached(network: &LayerGraph, from: LayerId, next: impl Fn(LayerId) -> Vec<LayerId>) -> HashSet<LayerId> {
     let mut reached = HashSet::with_capacity(network.len());
     let mut left = vec![from];
@@ -43,7 +43,8 @@ fn reached(network: &LayerGraph, from: LayerId, next: impl Fn(LayerId) -> Vec<La
     reached
 }
 
-/// The layers of these names, which have to be [possible checkpoints](possible_checkpoints), each once and in the network's order.
+/// Returns the layers with these names, which must be [possible checkpoints](possible_checkpoints),
+/// each once and in the network's order.
 pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<LayerId>, Error> {
     let of_name = |name: &String| {
         let refused = |expected| {
@@ -68,7 +69,7 @@ pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<
     }
 }
 
-/// What a layer's backward step reads of the activations; nothing where it has none.
+/// Returns which activations a layer's backward step reads; none if it has no backward step.
 pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: &[bool]) -> BackwardReads {
     if !needs_gradient[id.index()] {
         return BackwardReads { input: false, output: false };
@@ -84,7 +85,7 @@ pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: 
     }
 }
 
-/// Whether a layer's output can be left to be computed again: every consumer reads it once.
+/// Returns whether a layer's output may be recomputed: every consumer reads it once.
 pub(crate) fn is_read_once(network: &LayerGraph, id: LayerId) -> bool {
     let mut consumers = network.consumers(id);
     let reads = consumers.len();
@@ -93,14 +94,16 @@ pub(crate) fn is_read_once(network: &LayerGraph, id: LayerId) -> bool {
     reads > 0 && consumers.len() == reads
 }
 
-/// Which activations are kept, and which are computed again. The layers up to a checkpoint, after the one before it, are a segment; those after the last
-/// checkpoint are one, too.
+/// Which activations are kept and which are recomputed. A segment is the layers after one
+/// checkpoint up to and including the next one; the layers after the last checkpoint are also a
+/// segment.
 ///
-/// An output that is used within its segment alone, on the ranks that computed it, is *local*: its memory, and that of its gradient,
-/// is also that of other segments. Where the backward pass needs it, it is computed again when the backward pass comes to
-/// the segment's end. In the last segment it is still there.
+/// An output is *local* if it is used only within its segment, on the ranks that computed it. The
+/// memory of local outputs and of their gradients is shared with other segments. If the backward
+/// pass needs a local output, it is recomputed when the backward pass reaches the end of the
+/// segment. In the last segment it is still there.
 pub(super) struct Recomputation {
-    /// By layer.
+    /// Segment of each layer, by layer id.
     segment: Vec<usize>,
     is_local: Vec<bool>,
     is_again: Vec<bool>,
@@ -109,7 +112,8 @@ pub(super) struct Recomputation {
 }
 
 impl Recomputation {
-    /// Without checkpoints all activations are kept.
+    /// Creates the recomputation for these checkpoints. Without checkpoints all activations are
+    /// kept.
     pub(super) fn new(network: &LayerGraph, placement: &Placement, checkpoints: &[LayerId]) -> Self {
         let layers = network.len();
         let mut found = Self {
@@ -151,7 +155,8 @@ impl Recomputation {
         found
     }
 
-    /// Where the backward pass comes to a layer: the layers that are computed again first, in the plan's order.
+    /// Returns the layers that are recomputed before the backward step of a layer, in the plan's
+    /// order.
     pub(super) fn before_backward(&self, id: LayerId, order: &[LayerId]) -> Vec<LayerId> {
         if !self.is_checkpoint[id.index()] {
             return Vec::new();
@@ -162,7 +167,7 @@ impl Recomputation {
         order.iter().copied().filter(is_here).collect()
     }
 
-    /// By segment: the layers whose outputs are local.
+    /// Returns the layers with local outputs, by segment.
     pub(super) fn local(&self, network: &LayerGraph) -> Vec<Vec<LayerId>> {
         let mut local = vec![Vec::new(); self.segments];
         for (id, _) in network.layers().filter(|(id, _)| self.is_local[id.index()]) {

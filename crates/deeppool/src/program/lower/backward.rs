@@ -1,4 +1,4 @@
-//! The backward half: gradients, their all-reduce, and the optimiser.
+//! Lowering of the backward pass: gradients, their all-reduce, and the optimiser.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,8 @@ use crate::program::builder::Bucket;
 use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op};
 
 impl Lowering<'_> {
-    /// The backward half of a micro-batch; after the last, the gradients of all are reduced and used.
+    /// Adds the backward pass of a micro-batch. After the last one, the gradients of all
+    /// micro-batches are reduced and applied.
     pub(super) fn backward(&mut self, options: &LowerOptions) -> Result<(), Error> {
         let is_last = self.micro_batch.end == self.batch;
         let needs_gradient = self.network.needs_gradient();
@@ -25,7 +26,8 @@ impl Lowering<'_> {
         let mut missing: Vec<usize> = consumers.collect();
         for &id in self.placement.order().iter().rev() {
             for again in self.recomputation.before_backward(id, self.placement.order()) {
-                // Contributions are of samples, on whichever ranks these are, and no gradient reaches more of a segment than its last layer.
+                // Contributions are per sample, on any rank, and the last layer of a segment has
+                // the most.
                 let shards = self.shards_where(again, |shard| self.contributes(id, shard));
                 let op = |pass, layer, shard| Op::Forward { layer, pass, shard };
                 self.passes_on(again, &shards, Pass::Recompute, op);
@@ -40,8 +42,8 @@ impl Lowering<'_> {
             let mut producers = self.network.producers(id);
             producers.retain(|producer| needs_gradient[producer.index()]);
             self.backward_passes(id, &producers, options);
-            // A gradient moves as soon as its last part is there, before anything that the iteration waits for less: for
-            // all branches of a join at once, for the one that runs first before the others.
+            // A gradient moves as soon as its last part is computed: first all branches of a join,
+            // and of these the one that runs first.
             producers.sort_by_key(|producer| Reverse(self.place_in_order[producer.index()]));
             producers.dedup();
             for producer in producers {
@@ -82,7 +84,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The backward passes of a layer, on each of its ranks that they have samples on; `producers` are those whose gradient is needed.
+    /// Adds the backward passes of a layer on each rank with contributing samples. `producers` are
+    /// the inputs whose gradient is needed.
     fn backward_passes(&mut self, id: LayerId, producers: &[LayerId], options: &LowerOptions) {
         let layer = self.network.layer(id);
         let op = |pass, layer, shard| Op::Backward { layer, pass, shard };
@@ -97,15 +100,16 @@ impl Lowering<'_> {
         }
         for &pass in Pass::backward(layer, true) {
             self.passes_on(id, &with, pass, op);
-            // Without a gradient of the input nothing depends on the sums of other ranks.
+            // Without the gradient of the input nothing depends on the sums of other ranks.
             if options.sync_batch_norm && pass == Pass::BackwardMoments && !with.is_empty() {
                 self.reduce_moments(id);
             }
         }
     }
 
-    /// Records a consumer's part of the gradient of a layer's output. Where it reads that output more than once, its parts are
-    /// summed up at once, so that nothing which the consumer's ranks do afterwards holds the gradient up.
+    /// Records a consumer's part of the gradient of a layer's output. If the consumer reads the
+    /// output more than once, its parts are summed at once, so that later steps of its ranks do not
+    /// delay the gradient.
     fn add_part_of_gradient(&mut self, id: LayerId, consumer: LayerId) {
         let inputs = self.network.producers(consumer);
         let slots = (0..inputs.len()).filter(|&slot| inputs[slot] == id);
@@ -123,8 +127,8 @@ impl Lowering<'_> {
         self.gradients[id.index()].push((consumer, part));
     }
 
-    /// Brings the gradient of a layer's output to its ranks: the parts of the consumers that share a layout, and have the same weight, are
-    /// summed where they are, so that each layout sends one part.
+    /// Moves the gradient of a layer's output to its ranks. The parts of consumers with the same
+    /// layout and the same weight are summed first, so that each layout sends one part.
     fn gather_output_gradient(&mut self, id: LayerId, options: &LowerOptions) -> Result<(), Error> {
         let own = self.layout(id);
         if id == self.loss {
@@ -161,7 +165,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The sum of parts of a layer's gradient that lie in the same layout.
+    /// Returns the sum of parts of a layer's gradient in the same layout.
     fn sum(&mut self, id: LayerId, mut parts: Vec<Value>) -> Value {
         if parts.len() == 1 {
             return parts.remove(0);
@@ -170,7 +174,7 @@ impl Lowering<'_> {
         let label = format!("sum gradients of {}", layer.name());
         let layout = Rc::clone(&parts[0].layout);
         let shards: HashMap<usize, Shard> = layout.shards(self.micro_batch.start).collect();
-        // All have buffers on the same ranks: those that the layer's samples contribute on.
+        // All parts have buffers on the same ranks: those with contributing samples.
         let places = parts[0].buffers.iter().map(|&(place, _)| place).enumerate();
         let buffers = places
             .map(|(position, place)| {
@@ -185,8 +189,8 @@ impl Lowering<'_> {
         Value { layout, buffers }
     }
 
-    /// The gradient of parameters that several layers use is the sum of theirs: on each rank of those that are on it. The
-    /// layer that they belong to is the first, so all others have theirs by now.
+    /// Sums the gradients of shared parameters over the layers that use them, on each of their
+    /// ranks. The owner comes first in the network, so the others have theirs already.
     fn share_gradient(&mut self, id: LayerId) {
         let users = self.network.parameter_users(id);
         if users.len() < 2 {
@@ -217,7 +221,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Sums the parameter gradients of layers over their ranks, in one collective.
+    /// Sums the parameter gradients of layers over their ranks in one collective.
     fn reduce_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
         let mut bucket = Bucket::new(ranks, self.lowered.places(ranks));
         for &id in layers {
@@ -244,7 +248,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The squared norm of all gradients on every rank that has any, by place: each layer counts on its first rank.
+    /// Computes the squared norm of all gradients on every rank that has any, by place. Each layer
+    /// is counted on its first rank.
     fn squared_norm(&mut self, layers: &[LayerId]) -> HashMap<usize, BufferId> {
         let mut ranks: Vec<usize> =
             layers.iter().flat_map(|id| &self.holders[id.index()].ranks).copied().collect();

@@ -1,4 +1,5 @@
-//! Which ranks run the same steps for the same numbers of samples, found from the placement before anything is lowered.
+//! Classes of ranks that run the same steps for the same numbers of samples, found from the
+//! placement before lowering.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +10,15 @@ use super::LowerOptions;
 use crate::Error;
 use crate::program::Placement;
 
-/// The ranks in classes, each ascending, by their first ranks. The ranks of a class
-/// - are on the same layers, with the same numbers of samples in every micro-batch;
-/// - hold the same parameters, and are first among those that hold them alike;
-/// - send in the same redistributions, and receive in the same.
+/// Returns the classes of ranks, each in ascending order, sorted by their first ranks. The ranks of
+/// a class
+/// - run the same layers, with the same numbers of samples in every micro-batch;
+/// - hold the same parameters, and are first among their holders alike;
+/// - send and receive in the same redistributions.
 ///
-/// So they do the same steps for as long, whatever the costs, and every collective that one of them belongs to is all
-/// of theirs. Layers that lie the same are looked at once: O(d x ranks) for d different pairs of sets of ranks that an
-/// edge or shared parameters join.
+/// So they run the same steps for the same times under any costs, and a collective of one of them
+/// has all of them. Layers with the same ranks are examined once: O(d x ranks) for d different
+/// pairs of rank lists that an edge or shared parameters connect.
 pub(super) fn classes_of_ranks(
     network: &LayerGraph,
     placement: &Placement,
@@ -24,7 +26,7 @@ pub(super) fn classes_of_ranks(
     options: &LowerOptions,
 ) -> Result<Vec<Vec<usize>>, Error> {
     let mut classes = Classes { class: vec![0; placement.world()] };
-    // Of layers' ranks, and of those that hold parameters.
+    // The rank lists of layers, and of holders of parameters.
     let (mut layers, mut holders, mut edges) = (HashSet::new(), HashSet::new(), HashSet::new());
     for &id in placement.order() {
         let ranks = placement.ranks(id);
@@ -43,7 +45,7 @@ pub(super) fn classes_of_ranks(
     for ranks in &holders {
         classes.refine(ranks.iter().map(|&rank| (rank, 1)));
         if options.optimizer.clip_norm.is_some() {
-            // A layer's gradient counts on its first rank.
+            // A layer's gradient is counted on its first rank.
             classes.refine(ranks.first().map(|&rank| (rank, 1)).into_iter());
         }
     }
@@ -66,12 +68,12 @@ pub(super) fn classes_of_ranks(
 }
 
 struct Classes {
-    /// By rank.
+    /// The class of each rank.
     class: Vec<usize>,
 }
 
 impl Classes {
-    /// Tells ranks apart that differ in this respect: 0 for those that are not listed. O(ranks).
+    /// Separates ranks with different values; ranks that are not listed have the value 0. O(ranks).
     fn refine(&mut self, respects: impl Iterator<Item = (usize, usize)>) {
         let mut respect = vec![0; self.class.len()];
         for (rank, value) in respects {

@@ -1,4 +1,4 @@
-//! The forward half: every layer on its ranks, its inputs brought to it.
+//! Lowering of the forward pass: the layers on their ranks, and the movement of their inputs.
 
 use std::rc::Rc;
 
@@ -31,8 +31,9 @@ impl Lowering<'_> {
         self.spread(id)
     }
 
-    /// Sends a fork's output to all branches at once, to the one that runs first before the others. Ranks keep one
-    /// order of communication, so the branch that comes later would otherwise wait for what the earlier one sends.
+    /// Sends the output of a fork to all branches at once, first to the one that runs first. Ranks
+    /// communicate in one order, so a later branch would otherwise wait for what an earlier one
+    /// sends.
     fn spread(&mut self, id: LayerId) -> Result<(), Error> {
         let consumers = self.consumers(id);
         if consumers.len() > 1 {
@@ -43,7 +44,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The layers that use a layer's output, in the plan's order, each once.
+    /// Returns the layers that read a layer's output, in the plan's order, each once.
     pub(super) fn consumers(&self, id: LayerId) -> Vec<LayerId> {
         let consumers = self.network.consumers(id).into_iter();
         let mut consumers: Vec<LayerId> = consumers.map(|(consumer, _)| consumer).collect();
@@ -52,7 +53,7 @@ impl Lowering<'_> {
         consumers
     }
 
-    /// Brings a layer's inputs (and labels) to its ranks.
+    /// Moves a layer's inputs (and labels) to its ranks.
     fn place_inputs(&mut self, id: LayerId) -> Result<(), Error> {
         let layout = self.layout(id);
         let producers = self.network.producers(id);
@@ -78,7 +79,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A layer's output as a layout needs it: as it is, loaded (the input layer), or redistributed.
+    /// Returns a layer's output in a layout: the existing value, loaded (for the input layer), or
+    /// redistributed.
     fn output_in(&mut self, producer: LayerId, layout: &Rc<Layout>) -> Result<Value, Error> {
         let known = self.outputs[producer.index()].iter().find(|value| value.layout == *layout);
         if let Some(value) = known {
@@ -112,7 +114,8 @@ impl Lowering<'_> {
         self.outputs[id.index()].insert(0, value);
     }
 
-    /// Batch normalisation by shard keeps the running statistics of the layer's first rank.
+    /// Broadcasts running statistics: batch normalisation by shard keeps those of the layer's first
+    /// rank.
     pub(super) fn share_statistics(&mut self) {
         for (id, layer) in self.network.layers().filter(|(_, layer)| !layer.statistics().is_empty()) {
             let value = self.operand_value(id, Role::Statistics);

@@ -1,4 +1,4 @@
-//! How values lie on ranks, kept once for all layers that lie the same.
+//! Layouts of values on ranks, one for all layers with the same partition.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use layer_engine::Shard;
 
 use crate::Error;
 
-/// The ranks of which programs are made.
+/// The ranks that programs are made for.
 pub(super) struct Lowered {
-    /// By rank: its place among them.
+    /// Place of each lowered rank, by rank.
     places: Vec<Option<usize>>,
 }
 
@@ -25,7 +25,7 @@ impl Lowered {
         Self { places }
     }
 
-    /// The places of those of these ranks that are lowered.
+    /// Returns the places of those of the given ranks that are lowered.
     pub(super) fn places(&self, ranks: &[usize]) -> Vec<usize> {
         ranks.iter().filter_map(|&rank| self.places[rank]).collect()
     }
@@ -33,22 +33,23 @@ impl Lowered {
 
 /// A partition of a micro-batch.
 pub(super) struct Layout {
-    /// Differs from that of every other layout.
+    /// Unique number of the layout.
     id: usize,
     pub(super) partition: Partition,
-    /// The places of its ranks that are lowered, with their samples.
+    /// Places of its lowered ranks, with their samples.
     shards: Vec<(usize, Range<usize>)>,
 }
 
 impl Layout {
-    /// The places of its ranks that are lowered, with their shards in a micro-batch that begins at sample `first`.
+    /// The places of its lowered ranks, with their shards in a micro-batch that begins at sample
+    /// `first`.
     pub(super) fn shards(&self, first: usize) -> impl Iterator<Item = (usize, Shard)> + '_ {
         self.shards.iter().map(move |(place, samples)| {
             (*place, Shard { first: first + samples.start, samples: samples.len() })
         })
     }
 
-    /// The places of its ranks that are lowered.
+    /// The places of its lowered ranks.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
         self.shards.iter().map(|&(place, _)| place)
     }
@@ -60,18 +61,18 @@ impl PartialEq for Layout {
     }
 }
 
-/// All layouts so far, and how to get from one to another.
+/// All layouts so far, and the redistributions between them.
 #[derive(Default)]
 pub(super) struct Layouts {
-    /// By the number of samples, by their ranks.
+    /// Even layouts, by number of samples and ranks.
     even: HashMap<usize, HashMap<Vec<usize>, Rc<Layout>>>,
     count: usize,
-    /// By the two layouts' ids.
+    /// Redistributions, by the ids of the two layouts.
     redistributions: HashMap<(usize, usize), Arc<Redistribution>>,
 }
 
 impl Layouts {
-    /// So many samples on these ranks, as even as it can be.
+    /// Returns the even partition of the given number of samples over these ranks.
     pub(super) fn even(
         &mut self,
         samples: usize,

@@ -1,4 +1,4 @@
-//! From a network and a placement to the programs of all ranks.
+//! Lowering: from a network and a placement to the programs of all ranks.
 
 mod backward;
 mod classes;
@@ -27,13 +27,14 @@ use partial::Partial;
 
 /// Lowers one training iteration: forward, loss, backward, gradient all-reduce, optimiser.
 ///
-/// The loss is the mean over the global batch, and gradients are summed with that scale: what is computed does not
-/// depend on the placement, nor on the number of micro-batches. With [partial backpropagation](LowerOptions::partial) it is the first
-/// iteration of [`lower_rotation`].
+/// The loss is the mean over the global batch, and gradients are summed with that scale: the result
+/// does not depend on the placement or on the number of micro-batches. With [partial
+/// backpropagation](LowerOptions::partial) it is the first iteration of [`lower_rotation`].
 ///
 /// # Errors
-/// When the network does not end in exactly one loss, the batch is empty or has fewer samples than micro-batches or parts, a layer cannot
-/// be a checkpoint, or options do not go together.
+/// [`Error::NotOneLoss`] if the network does not end in exactly one loss. [`Error::EmptyBatch`] for
+/// an empty batch. [`Error::Setting`] if the batch has fewer samples than micro-batches or parts,
+/// or a layer cannot be a checkpoint.
 pub fn lower_training(
     network: &LayerGraph,
     placement: &Placement,
@@ -43,10 +44,11 @@ pub fn lower_training(
     Ok(lower_rotation(network, placement, batch, options)?.swap_remove(0))
 }
 
-/// Lowers the training iterations in which each part of the batch has each role of [partial backpropagation](LowerOptions::partial)
-/// once: iteration `i` of a run is the program `i` modulo their number. Without it there is one.
+/// Lowers the training iterations in which each part of the batch has each role of [partial
+/// backpropagation](LowerOptions::partial) once: iteration `i` of a run executes program `i` modulo
+/// their number. Without partial backpropagation there is one program.
 ///
-/// All have the same buffers, so that they can share memory.
+/// All programs have the same buffers, so that they can share memory.
 ///
 /// # Errors
 /// As [`lower_training`].
@@ -59,14 +61,15 @@ pub fn lower_rotation(
     training(network, placement, batch, options, every_rank(placement), Rotation::Apart)
 }
 
-/// Lowers one training iteration as [`lower_training`] does, with one program for all ranks that do the same steps for
-/// the same numbers of samples, and have the same parts in the same collectives.
+/// Lowers one training iteration as [`lower_training`] does, with one program per class of ranks
+/// that run the same steps for the same numbers of samples, with the same parts in the same
+/// collectives.
 ///
-/// It is simulated as the program of all ranks is, with the same results, in a time that depends on how many different
-/// things ranks do, not on how many ranks there are. It cannot be executed.
+/// Its simulation gives the same results as that of all ranks, in a time that depends on the number
+/// of classes instead of the number of ranks. It cannot be executed.
 ///
-/// With [partial backpropagation](LowerOptions::partial) it is all iterations of [`lower_rotation`] in one program, of every rank: each rank
-/// ends an iteration before it begins the next one.
+/// With [partial backpropagation](LowerOptions::partial) it is one program of all ranks with all
+/// iterations of [`lower_rotation`]. Each rank ends an iteration before it begins the next one.
 ///
 /// # Errors
 /// As [`lower_training`].
@@ -115,8 +118,8 @@ fn training(
     Ok(lowering.program.finish())
 }
 
-/// Lowers the evaluation of a batch with the same state: no dropout, running statistics, and the metrics of the whole
-/// batch at the end.
+/// Lowers the evaluation of a batch with the same state: without dropout, with running statistics,
+/// and with the metrics of the whole batch at the end.
 ///
 /// # Errors
 /// As [`lower_training`].
@@ -135,11 +138,12 @@ fn every_rank(placement: &Placement) -> Vec<Vec<usize>> {
     (0..placement.world()).map(|rank| vec![rank]).collect()
 }
 
-/// A value that lies on ranks as a layout says.
+/// A value that is distributed over ranks in a layout.
 #[derive(Clone)]
 struct Value {
     layout: Rc<Layout>,
-    /// The buffers of the layout's ranks that are lowered and have any of it, in its order, with the places of the ranks.
+    /// The buffers of the layout's lowered ranks that have a part of it, in the layout's order,
+    /// with their places.
     buffers: Vec<Placed>,
 }
 
@@ -149,7 +153,7 @@ type Placed = (usize, BufferId);
 /// The ranks that hold the parameters of a layer.
 struct Holders {
     ranks: Vec<usize>,
-    /// The places of those that are lowered.
+    /// Places of the lowered ranks.
     places: Vec<usize>,
 }
 
@@ -159,26 +163,26 @@ struct Lowering<'a> {
     batch: usize,
     loss: LayerId,
     recomputation: Recomputation,
-    /// By layer: its place in the order in which layers run.
+    /// Position of each layer in the order in which layers run, by layer id.
     place_in_order: Vec<usize>,
     lowered: Lowered,
     layouts: Layouts,
     /// The samples of the batch that are being lowered.
     micro_batch: Range<usize>,
-    /// By layer, of the micro-batch. That of the input layer is not used.
+    /// Layout of each layer in the micro-batch, by layer id. That of the input layer is not used.
     layout: Vec<Rc<Layout>>,
-    /// By layer: the ranks that hold its own parameters.
+    /// The ranks that hold each layer's own parameters, by layer id.
     holders: Vec<Holders>,
-    /// By layer: its output, in its own layout first, then wherever consumers needed it.
+    /// Outputs of each layer: first in its own layout, then in those of its consumers.
     outputs: Vec<Vec<Value>>,
-    /// By layer: the parts of its output's gradient that its consumers have computed, with the consumers.
+    /// Parts of the gradient of each layer's output, with the consumers that computed them.
     gradients: Vec<Vec<(LayerId, Value)>>,
     partial: Option<Partial>,
     program: ProgramBuilder,
 }
 
 impl<'a> Lowering<'a> {
-    /// Lowers the first rank of each class, for all of them.
+    /// Creates a lowering of the first rank of each class.
     fn new(
         network: &'a LayerGraph,
         placement: &'a Placement,
@@ -225,7 +229,7 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Goes on to a micro-batch, in the memory of the one before.
+    /// Begins a micro-batch, in the memory of the previous one.
     fn begin(&mut self, micro_batch: Range<usize>) -> Result<(), Error> {
         self.layout.clear();
         for (id, _) in self.network.layers() {
@@ -237,12 +241,13 @@ impl<'a> Lowering<'a> {
         self.micro_batch = micro_batch;
         self.program.reuse_buffers();
         self.share_memory();
-        // The buffers that communication writes may be in use until the end of the micro-batch before.
+        // The buffers that collectives write may be in use until the end of the previous
+        // micro-batch.
         self.program.collectives_wait();
         Ok(())
     }
 
-    /// Lets the outputs that are local to the segments between checkpoints share the same memory.
+    /// Assigns shared memory to the outputs that are local to a segment between checkpoints.
     fn share_memory(&mut self) {
         let segments = self.recomputation.local(self.network);
         let mut by_place = vec![vec![Vec::new(); segments.len()]; self.program.ranks()];
@@ -268,12 +273,13 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// How a layer's samples lie.
+    /// Returns the layout of a layer.
     fn layout(&self, id: LayerId) -> Rc<Layout> {
         Rc::clone(&self.layout[id.index()])
     }
 
-    /// Adds what the micro-batch gave in a role to what those before it gave, on every rank that has it.
+    /// Adds the micro-batch's value of an operand to the sum over previous ones, on every rank that
+    /// has it.
     fn accumulate(&mut self, id: LayerId, role: Role) {
         let places = match role {
             Role::ParameterGradient => self.lowered.places(&self.contributors(id)),
@@ -303,7 +309,7 @@ impl<'a> Lowering<'a> {
         Ok(target)
     }
 
-    /// Adds a redistribution from some buffers to others, each with the place of its rank.
+    /// Adds a redistribution between buffers, which are given with the places of their ranks.
     fn move_samples(
         &mut self,
         id: LayerId,
@@ -353,7 +359,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The buffers of a role of a layer on its ranks.
+    /// Returns an operand of a layer on its ranks.
     fn operand_value(&mut self, id: LayerId, role: Role) -> Value {
         let (layer, layout) = (self.network.layer(id), self.layout(id));
         let buffers = layout
@@ -363,7 +369,7 @@ impl<'a> Lowering<'a> {
         Value { layout, buffers }
     }
 
-    /// Sums a role's buffers over the layer's ranks.
+    /// Sums an operand over the layer's ranks.
     fn reduce_operand(&mut self, id: LayerId, role: Role, label: &str) {
         let layout = self.layout(id);
         let mut bucket = Bucket::new(layout.partition.ranks(), layout.places());
@@ -371,7 +377,7 @@ impl<'a> Lowering<'a> {
         self.program.all_reduce(bucket);
     }
 
-    /// Adds a buffer whose length does not depend on the number of samples.
+    /// Adds an operand whose length does not depend on the number of samples.
     fn add_to_bucket(&mut self, bucket: &mut Bucket, id: LayerId, role: Role, label: &str) {
         let layer = self.network.layer(id);
         for (place, buffers) in &mut bucket.buffers {
@@ -397,7 +403,7 @@ fn verb(pass: Pass) -> &'static str {
     }
 }
 
-/// The network's one loss layer, which has to be its only output.
+/// Returns the network's one loss layer, which must be its only output.
 fn loss_layer(network: &LayerGraph) -> Result<LayerId, Error> {
     let mut loss = None;
     for (id, layer) in network.layers().filter(|(id, _)| network.consumers(*id).is_empty()) {

@@ -1,4 +1,4 @@
-//! How iterations are lowered.
+//! Options of lowering.
 
 use layer_engine::Sgd;
 use layer_graph::LayerGraph;
@@ -12,34 +12,36 @@ use crate::Error;
 pub struct LowerOptions {
     /// The optimiser.
     pub optimizer: Sgd,
-    /// Whether gradients are all-reduced while the backward pass goes on, or after it.
+    /// Whether gradients are all-reduced during the backward pass, or after it.
     pub overlap_all_reduce: bool,
-    /// Gradients of layers with the same ranks travel together until they are this many bytes.
+    /// Minimum size of a bucket of gradients of layers with the same ranks.
     pub bucket_bytes: u64,
-    /// Whether batch normalisation normalises over the global batch instead of each rank's shard.
+    /// Whether batch normalisation uses the statistics of the global batch instead of each rank's
+    /// shard.
     pub sync_batch_norm: bool,
-    /// Into how many micro-batches the batch is cut, from 1 to its samples. They run one after another, their gradients
-    /// are added up, and the optimiser steps once, so that what is learned is the same to rounding, in steps that are
-    /// that much shorter. Batch normalisation is the exception: it normalises over a micro-batch, and its running
-    /// statistics move with each.
+    /// Number of micro-batches, from 1 to the samples of the batch. They run one after another,
+    /// their gradients are summed, and the optimiser steps once: the result is the same up to
+    /// rounding, with shorter steps. Batch normalisation is the exception: it normalises over a
+    /// micro-batch, and each one updates the running statistics.
     pub micro_batches: usize,
-    /// Activation checkpoints, by the names of their layers, in the network's order. Outputs between two of them that are read only
-    /// between them, on the ranks that computed them, and once by each layer that reads them, are dropped after the forward pass and
-    /// computed again in the backward pass; all others are kept. Dropped outputs and their gradients share memory, so that a rank
-    /// holds less and computes more; what is learned is the same to the last bit. After the last checkpoint nothing is
-    /// computed again; without checkpoints nothing is. Which layers can be one:
+    /// Names of the activation checkpoints, in the network's order. An output between two
+    /// checkpoints is dropped after the forward pass and recomputed in the backward pass if it is
+    /// read only between them, on the ranks that computed it, and once by each consumer. All other
+    /// outputs are kept. Dropped outputs and their gradients share memory: a rank needs less memory
+    /// and computes more, with bit-identical results. Nothing is recomputed after the last
+    /// checkpoint, or without checkpoints. See
     /// [`possible_checkpoints`](crate::program::possible_checkpoints).
     ///
-    /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies that came from other ranks are kept, so that
-    /// nothing is communicated again.
+    /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies from other ranks
+    /// are kept, so that nothing is communicated twice.
     pub checkpoints: Vec<String>,
-    /// Whether parts of the batch backpropagate through a part of the network only, in turn.
+    /// Partial backpropagation, if it is used.
     pub partial: Option<PartialBackpropagation>,
 }
 
 impl Default for LowerOptions {
-    /// SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's `DistributedDataParallel`), and batch
-    /// normalisation by shard; the batch is not cut, and all activations are kept.
+    /// SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's `DistributedDataParallel`),
+    /// and batch normalisation by shard; without micro-batches and recomputation.
     fn default() -> Self {
         Self {
             optimizer: Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None },
@@ -54,43 +56,43 @@ impl Default for LowerOptions {
 }
 
 impl LowerOptions {
-    /// This with another optimiser.
+    /// Sets the optimiser.
     #[must_use]
     pub fn with_optimizer(self, optimizer: Sgd) -> Self {
         Self { optimizer, ..self }
     }
 
-    /// This with gradients all-reduced while the backward pass goes on, or after it.
+    /// Sets whether gradients are all-reduced during the backward pass, or after it.
     #[must_use]
     pub fn with_overlap_all_reduce(self, overlap_all_reduce: bool) -> Self {
         Self { overlap_all_reduce, ..self }
     }
 
-    /// This with buckets of this size.
+    /// Sets the minimum size of a bucket.
     #[must_use]
     pub fn with_bucket_bytes(self, bucket_bytes: u64) -> Self {
         Self { bucket_bytes, ..self }
     }
 
-    /// This with batch normalisation over the global batch, or by shard.
+    /// Sets whether batch normalisation uses the statistics of the global batch.
     #[must_use]
     pub fn with_sync_batch_norm(self, sync_batch_norm: bool) -> Self {
         Self { sync_batch_norm, ..self }
     }
 
-    /// This with the batch cut into so many micro-batches.
+    /// Sets the number of micro-batches.
     #[must_use]
     pub fn with_micro_batches(self, micro_batches: usize) -> Self {
         Self { micro_batches, ..self }
     }
 
-    /// This with these activation checkpoints.
+    /// Sets the activation checkpoints.
     #[must_use]
     pub fn with_checkpoints(self, checkpoints: Vec<String>) -> Self {
         Self { checkpoints, ..self }
     }
 
-    /// This with partial backpropagation, or without.
+    /// Sets partial backpropagation.
     #[must_use]
     pub fn with_partial(self, partial: Option<PartialBackpropagation>) -> Self {
         Self { partial, ..self }
@@ -98,7 +100,7 @@ impl LowerOptions {
 }
 
 impl LowerOptions {
-    /// Whether they go together, and with a batch of a network.
+    /// Checks that the options fit together, and fit the network and the batch.
     pub(super) fn check(&self, network: &LayerGraph, batch: usize) -> Result<(), Error> {
         let count = self.micro_batches;
         if batch == 0 {

@@ -1,4 +1,5 @@
-//! Partial backpropagation: which ranks do which backward steps, and what becomes of gradients where fewer samples go on.
+//! Lowering of partial backpropagation: the ranks of each backward step, and gradients at layers
+//! where fewer samples contribute.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,12 +15,13 @@ use crate::program::builder::Bucket;
 use crate::program::partial::{Contributions, PartialBackpropagation};
 use crate::program::{Contents, Op};
 
-/// What is partial about an iteration.
+/// The state of partial backpropagation in an iteration.
 pub(super) struct Partial {
-    /// By layer: how many parts of the batch reach it.
+    /// Number of parts of the batch that reach each layer, by layer id.
     reach: Vec<usize>,
     contributions: Contributions,
-    /// By layer: the ranks that have had samples which contribute to the gradient of its own parameters, in any micro-batch so far.
+    /// The ranks with samples that contributed to the gradient of each layer's own parameters in
+    /// the micro-batches so far, by layer id.
     contributors: Vec<BTreeSet<usize>>,
 }
 
@@ -42,12 +44,13 @@ impl Partial {
 }
 
 impl Lowering<'_> {
-    /// How many parts of the batch reach a layer; the same for all layers where nothing is partial.
+    /// Returns the number of parts of the batch that reach a layer; the same for all layers without
+    /// partial backpropagation.
     pub(super) fn reach(&self, id: LayerId) -> usize {
         self.partial.as_ref().map_or(1, |partial| partial.reach[id.index()])
     }
 
-    /// The samples of a shard whose gradients reach as far as a layer: ascending, not adjacent.
+    /// Returns the samples of a shard whose gradients reach a layer: ascending and not adjacent.
     fn contributing(&self, id: LayerId, shard: Shard) -> Vec<Range<usize>> {
         let samples = shard.first..shard.first + shard.samples;
         match &self.partial {
@@ -56,17 +59,19 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether any sample's gradient reaches a layer; a shard without samples is treated as others where nothing is partial.
+    /// Returns whether the gradient of any sample reaches a layer. Without partial backpropagation
+    /// a shard without samples counts like any other.
     pub(super) fn contributes(&self, id: LayerId, shard: Shard) -> bool {
         !self.contributing(id, shard).is_empty()
     }
 
-    /// The shards of a layer of which something holds, with the places of their ranks.
+    /// Returns the shards of a layer that satisfy a condition, with the places of their ranks.
     pub(super) fn shards_where(&self, id: LayerId, holds: impl Fn(Shard) -> bool) -> Vec<(usize, Shard)> {
         self.layout[id.index()].shards(self.micro_batch.start).filter(|&(_, shard)| holds(shard)).collect()
     }
 
-    /// The ranks on which this micro-batch contributes to the gradient of a layer's own parameters.
+    /// Returns the ranks on which this micro-batch contributes to the gradient of a layer's own
+    /// parameters.
     pub(super) fn contributors(&self, id: LayerId) -> Vec<usize> {
         let holders = self.holders[id.index()].ranks.clone();
         if self.partial.is_none() {
@@ -84,7 +89,7 @@ impl Lowering<'_> {
         holders.into_iter().filter(|rank| ranks.contains(rank)).collect()
     }
 
-    /// Remembers them.
+    /// Records the contributors of this micro-batch.
     pub(super) fn note_contributors(&mut self, id: LayerId) {
         let ranks = self.contributors(id);
         if let Some(partial) = &mut self.partial {
@@ -92,7 +97,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The ranks that have contributed in any micro-batch, whose gradients are those of all micro-batches from now on.
+    /// Returns the ranks that contributed in any micro-batch. From now on their gradients are the
+    /// sums over all micro-batches.
     pub(super) fn all_contributors(&mut self, id: LayerId) -> Vec<usize> {
         let holders = self.holders[id.index()].ranks.clone();
         let Some(partial) = &self.partial else { return holders };
@@ -104,7 +110,7 @@ impl Lowering<'_> {
         ranks
     }
 
-    /// Moves the gradient of a layer's output to its layout, as far as samples contribute.
+    /// Moves the gradient of a layer's output to its layout, for the contributing samples.
     pub(super) fn redistribute_gradient(
         &mut self,
         id: LayerId,
@@ -130,7 +136,8 @@ impl Lowering<'_> {
                 let program = self.program.rank(place);
                 let takes_part = redistribution.ranks().contains(&program.rank());
                 match side {
-                    // A rank of both layouts that has nothing to send, or to receive, takes part with a shard that nobody looks at.
+                    // A rank of both layouts with nothing to send, or to receive, takes part with
+                    // an unused shard.
                     0 if takes_part && !contributes => {
                         sides[0].push((place, program.buffer(elements, Contents::Constant(0.0))));
                     }
@@ -150,8 +157,9 @@ impl Lowering<'_> {
         Ok(target)
     }
 
-    /// Scales a part of the gradient of a layer's output, which comes from a consumer, as those of fewer parts of the batch have to be; and
-    /// sets it to zero for samples that do not contribute any more. `is_here` says that it has not been moved.
+    /// Scales a part of the gradient of a layer's output, computed by a consumer, by the ratio of
+    /// the parts that reach the two layers, and sets it to zero for samples that no longer
+    /// contribute. `is_here` is whether it has not been moved.
     pub(super) fn scale_gradient(
         &mut self,
         id: LayerId,
@@ -163,7 +171,7 @@ impl Lowering<'_> {
             return;
         }
         let factor = self.reach(consumer) as f64 / self.reach(id) as f64;
-        // Otherwise what goes from sample to sample would depend on which samples lie on one rank.
+        // Otherwise the gradient between samples would depend on which of them share a rank.
         let is_normalisation = matches!(self.network.layer(consumer).kind(), LayerKind::BatchNorm(_));
         let mixes_samples = is_normalisation && sync_batch_norm;
         let label = format!("scale gradient of {}", self.network.layer(id).name());
@@ -171,7 +179,8 @@ impl Lowering<'_> {
         for ((place, shard), &(_, buffer)) in shards.into_iter().zip(&part.buffers) {
             let contributing = self.contributing(id, shard);
             let is_whole = contributing.iter().map(Range::len).sum::<usize>() == shard.samples;
-            // As many parts reach the consumer: what does not contribute here has not contributed there.
+            // The same parts reach the consumer: samples that do not contribute here did not
+            // contribute there.
             if factor.total_cmp(&1.0).is_eq() && (is_whole || is_here && !mixes_samples) {
                 continue;
             }
@@ -190,8 +199,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Sums the moments of a synchronised normalisation's backward step over the ranks that contribute to it. Their means are over all samples:
-    /// those of ranks without a contribution are zero, and only counted.
+    /// Sums the moments of a synchronised normalisation's backward step over the contributing
+    /// ranks. Their means are over all samples: those of the other ranks are zero and only counted.
     pub(super) fn reduce_moments(&mut self, id: LayerId) {
         let first = self.micro_batch.start;
         let layout = self.layout(id);
@@ -220,7 +229,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Sends the gradients of parameters, which `ranks` have reduced, to the others that hold the parameters.
+    /// Broadcasts parameter gradients, which `ranks` have reduced, to the other ranks that hold the
+    /// parameters.
     pub(super) fn send_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
         let mut by_others: Vec<(Vec<usize>, Vec<LayerId>)> = Vec::new();
         for &id in layers {
