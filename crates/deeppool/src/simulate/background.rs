@@ -9,22 +9,22 @@ use crate::costs::{Costs, LayerKernels};
 use crate::job::{Job, single_gpu_memory_bytes};
 use crate::program::LowerOptions;
 
-/// What one training iteration of a background job costs on a device of its own.
+/// The kernels of one training iteration of a background job on its own device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackgroundCosts {
     name: String,
     iteration: Iteration,
-    /// By step of the iteration: its layer.
+    /// Name of the layer of each step of the iteration.
     layers: Vec<String>,
     memory_bytes: u64,
 }
 
 impl BackgroundCosts {
-    /// The iteration of a network with this batch on one device: each layer's forward step, its backward step, and its
-    /// optimiser step.
+    /// Computes the iteration of a network with the given batch on one device: the forward steps of
+    /// its layers, their backward steps, and their optimiser steps.
     ///
     /// # Errors
-    /// When the batch is empty or the profile lacks a time.
+    /// [`Error::EmptyBatch`] for an empty batch. [`Error::Profile`] if the profile lacks a time.
     pub fn new(costs: &Costs<'_>, batch: usize) -> Result<Self, Error> {
         if batch == 0 {
             return Err(Error::EmptyBatch);
@@ -59,22 +59,23 @@ impl BackgroundCosts {
         })
     }
 
-    /// The name of its network.
+    /// Name of the network.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the job holds on its device.
+    /// Memory of the job on its device.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// What a limit on memory leaves a foreground job beside it on the same device.
+    /// Returns the memory limit that remains for a foreground job on the same device; `None` is no
+    /// limit.
     ///
     /// # Errors
-    /// When not even the background job alone has room.
+    /// [`Error::Setting`] if the background job alone does not fit.
     pub fn room_beside(&self, limit_bytes: Option<u64>) -> Result<Option<u64>, Error> {
         let Some(limit) = limit_bytes else { return Ok(None) };
         let room = limit.checked_sub(self.memory_bytes).ok_or_else(|| Error::Setting {
@@ -85,31 +86,31 @@ impl BackgroundCosts {
         Ok(Some(room))
     }
 
-    /// Samples of an iteration.
+    /// Number of samples of an iteration.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.iteration.samples
     }
 
-    /// How long an iteration takes on a device of its own.
+    /// Duration of an iteration on its own device.
     #[must_use]
     pub fn iteration_time(&self) -> Duration {
         self.iteration.compute_time()
     }
 
-    /// Samples by second on a device of its own.
+    /// Samples per second on its own device.
     #[must_use]
     pub fn samples_per_s(&self) -> f64 {
         self.batch() as f64 / self.iteration_time().as_secs_f64()
     }
 
-    /// By step of the [iteration](Self::iteration), the name of the layer that it is of.
+    /// Name of the layer of each step of the [iteration](Self::iteration).
     #[must_use]
     pub fn step_layers(&self) -> &[String] {
         &self.layers
     }
 
-    /// The iteration as a device sees it.
+    /// The steps of the iteration.
     #[must_use]
     pub fn iteration(&self) -> &Iteration {
         &self.iteration

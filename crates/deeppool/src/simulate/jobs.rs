@@ -1,4 +1,5 @@
-//! The two jobs of a rank: what they offer to its device, and what they have done there.
+//! The foreground and the background job of a rank: the tasklets that they offer to its device, and
+//! their progress.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,48 +15,50 @@ use crate::Error;
 use crate::program::{CollectiveId, Op, Program, RankProgram, StepId};
 use crate::timeline::{TimelineEvent, TimelineWork};
 
-/// A stretch of virtual time.
+/// An interval of virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
     pub(super) start: Duration,
     pub(super) end: Duration,
 }
 
-/// What a rank has done so far.
+/// Progress of a rank.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Figures {
-    /// Where the time of the device went.
+    /// Time of the device by state of the foreground.
     pub(super) occupancy: Occupancy,
-    /// Samples that the background has trained on.
+    /// Number of samples that the background job has processed.
     pub(super) background_samples: f64,
 }
 
-/// The hosts of the foreground and the background.
+/// The hosts of the foreground and the background job.
 pub(super) struct RankJobs<'a> {
     class: &'a RankClass<'a>,
     foreground: ForegroundHost<'a>,
     background: Option<BackgroundHost>,
-    /// Steps of all iterations that have not been handed to the driver yet.
+    /// Number of foreground steps, of all iterations, that were not handed to the driver yet.
     to_offer: u64,
     iterations: u64,
     warm_up: u64,
-    /// When the rank had ended the warm-up, and the last iteration.
+    /// Progress at the end of the warm-up, and at the end of the last iteration.
     figures: [Option<Figures>; 2],
-    /// When the last iteration that has begun did so.
+    /// Start of the latest iteration.
     begin: Duration,
-    /// When each iteration ended.
+    /// End of each iteration.
     ends: Vec<Duration>,
-    /// By step of the iteration: when it ran last.
+    /// Latest interval of each step of the iteration.
     spans: Vec<Span>,
-    /// When the last compute tasklet ended, of the foreground and of the background.
+    /// End of the latest compute tasklet, of the foreground and of the background.
     computed: [Duration; 2],
-    /// When the last communication ended.
+    /// End of the latest communication.
     communication_end: Duration,
-    /// By step of the iteration: how long after the communication before it the last of its partners arrived.
+    /// For each step of the iteration, the time from the end of the previous communication to the
+    /// arrival of the last partner.
     partners_after: Vec<Duration>,
-    /// Arrivals at collectives, and ends of their transfers, that nobody knows yet.
+    /// Arrivals at collectives, and ends of their transfers, that were not reported yet.
     exchanges: Vec<Exchange>,
-    /// What the background ran since the iteration began, by steps of its own, where a timeline is wanted.
+    /// Intervals of the background since the iteration began, with its steps, if a timeline is
+    /// requested.
     background_spans: Option<Vec<(Span, Range<usize>)>>,
 }
 
@@ -85,12 +88,12 @@ impl<'a> RankJobs<'a> {
         }
     }
 
-    /// Whether so many iterations have ended. Without steps there is nothing to wait for.
+    /// Returns whether the given number of iterations has ended. A rank without steps never waits.
     pub(super) fn has_ended(&self, iterations: u32) -> bool {
         self.spans.is_empty() || self.foreground.iterations_ended() >= u64::from(iterations)
     }
 
-    /// For a rank without steps its figures begin here.
+    /// Records the progress at the end of the warm-up of a rank without steps.
     pub(super) fn end_warm_up(&mut self, driver: &Driver<VirtualDevice>) {
         if self.spans.is_empty() {
             self.figures[0] = Some(self.figures_now(driver));
@@ -111,7 +114,7 @@ impl<'a> RankJobs<'a> {
         Figures { occupancy: *driver.device().occupancy(), background_samples }
     }
 
-    /// Communication that waits for its partners, with its collective, oldest first; each once.
+    /// Returns the arrivals and ends of collectives since the last call, oldest first.
     pub(super) fn exchanges(&mut self) -> impl Iterator<Item = (CollectiveId, Exchange)> {
         let (steps, origins) = (self.spans.len().max(1) as u64, &self.class.steps.origins);
         self.exchanges.drain(..).filter_map(move |exchange| {
@@ -120,30 +123,32 @@ impl<'a> RankJobs<'a> {
         })
     }
 
-    /// The step of the iteration that a tasklet is.
+    /// Returns the step of the iteration that a tasklet is.
     fn step(&self, tasklet: TaskletId) -> usize {
-        // Nothing is in flight on a device without steps.
+        // A device without steps has no tasklets.
         (tasklet.number % self.spans.len().max(1) as u64) as usize
     }
 
-    /// A collective begins; the last of the others arrived at `others_arrived`.
+    /// Begins a collective; the last of the other ranks arrived at `others_arrived`.
     pub(super) fn begin_collective(&mut self, tasklet: TaskletId, now: Duration, others_arrived: Duration) {
         let step = self.step(tasklet);
         self.spans[step].start = now;
         self.partners_after[step] = others_arrived.saturating_sub(self.communication_end);
     }
 
-    /// When each iteration so far ended; none on a rank without steps.
+    /// End of each iteration so far; empty on a rank without steps.
     pub(super) fn ends(&self) -> &[Duration] {
         &self.ends
     }
 
-    /// How long after the communication before it the partners of each step arrived, in the last iteration.
+    /// For each step of the last iteration, the time from the end of the previous communication to
+    /// the arrival of the last partner.
     pub(super) fn partners_after(&self) -> &[Duration] {
         &self.partners_after
     }
 
-    /// What the rank has done in its iterations after the warm-up, from the end of one to the end of another.
+    /// Returns the progress between the rank's end of the warm-up and its end of the last
+    /// iteration.
     pub(super) fn figures(&self, driver: &Driver<VirtualDevice>) -> Figures {
         let [before, after] = self.figures;
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_else(|| self.figures_now(driver)));
@@ -153,13 +158,13 @@ impl<'a> RankJobs<'a> {
         }
     }
 
-    /// When the last iteration began.
+    /// Start of the latest iteration.
     pub(super) fn begin(&self) -> Duration {
         self.begin
     }
 
-    /// By step of a program: when it ran in the last iteration. One that takes no time ran as soon as the steps before it
-    /// had ended.
+    /// Returns the latest interval of each step of a program. A step without duration runs as soon
+    /// as the steps before it have ended.
     fn program_spans(&self, program: &RankProgram) -> Vec<Span> {
         let nothing = Span { start: self.begin, end: self.begin };
         let mut spans = vec![nothing; program.steps.len()];
@@ -179,8 +184,8 @@ impl<'a> RankJobs<'a> {
         spans
     }
 
-    /// What ran in the last iteration on each rank that it stands for, by the time since `origin`: all its steps in the
-    /// program's order, then the background.
+    /// Returns the timeline of the last iteration of each rank of the class, relative to `origin`:
+    /// all steps in the program's order, then the background.
     pub(super) fn timelines(
         &self,
         program: &Program,
@@ -204,7 +209,7 @@ impl<'a> RankJobs<'a> {
         origin: Duration,
     ) -> Vec<TimelineEvent> {
         let event = |work, step, label, span: Span| {
-            // The device may begin before the host has seen the end of the iteration before.
+            // The device may begin before the host has observed the end of the previous iteration.
             let start = span.start.max(origin);
             TimelineEvent {
                 rank: of_rank.rank,
@@ -259,7 +264,7 @@ impl Host<VirtualDevice> for RankJobs<'_> {
         let now = driver.device().now();
         let of_foreground = finished.tasklet.job.is_foreground();
         let computed = &mut self.computed[usize::from(!of_foreground)];
-        // The host may see an end late, and the next one's in time.
+        // The host may observe one end late and the next one in time.
         let span = Span { start: now.saturating_sub(finished.took).max(*computed), end: now };
         if !of_foreground {
             *computed = now;
@@ -274,7 +279,8 @@ impl Host<VirtualDevice> for RankJobs<'_> {
         let ended = self.foreground.iterations_ended();
         self.foreground.finish();
         if self.class.steps.origins[step].1.is_some() {
-            // It began when its partners had arrived, but the host may have seen the end of the one before it only later.
+            // It began when its partners had arrived, but the host may have observed the end of the
+            // previous communication only later.
             let start = self.spans[step].start.max(self.communication_end);
             self.spans[step] = Span { start, end: now };
             self.communication_end = now;
@@ -298,7 +304,7 @@ impl Host<VirtualDevice> for RankJobs<'_> {
         Ok(())
     }
 
-    /// The machine says until when.
+    /// The machine decides when to stop.
     fn is_done(&self) -> bool {
         false
     }

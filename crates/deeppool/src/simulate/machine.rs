@@ -9,31 +9,32 @@ use super::steps::RankClass;
 use crate::Error;
 use crate::program::{CollectiveId, Program};
 
-/// All ranks in one virtual time; ranks that do the same are simulated as one. Each has a device of its own, and they depend on each
-/// other by collectives alone.
+/// All ranks in one virtual time. Equal ranks are simulated once. Each rank has its own device, and
+/// ranks depend on each other only by collectives.
 pub(super) struct Machine<'a> {
     program: &'a Program,
-    /// One of each class.
+    /// One rank per class.
     pub(super) ranks: Vec<Rank<'a>>,
-    /// By class: when something happens next on its device.
+    /// Time of the next event of each class's device.
     next: Vec<Option<Duration>>,
-    /// By collective.
+    /// State of each collective.
     collectives: Vec<CollectiveState>,
-    /// Arrivals at collectives, and ends of their transfers, that have not been processed yet.
+    /// Arrivals at collectives, and ends of their transfers, that were not processed yet.
     exchanges: VecDeque<(usize, CollectiveId, Exchange)>,
 }
 
-/// The ranks that have arrived at a collective, and those that have finished it. A rank does not arrive again before all have finished.
+/// The ranks that have arrived at a collective, and those that have finished it. A rank does not
+/// arrive again before all have finished.
 #[derive(Debug, Clone, Default)]
 struct CollectiveState {
-    /// The classes in the order in which they arrived.
+    /// The classes in the order of their arrival.
     arrived: Vec<(usize, Exchange)>,
-    /// Their ranks.
+    /// Number of their ranks.
     ranks_arrived: usize,
     ranks_done: usize,
 }
 
-/// The time that is measured: from the moment when all ranks have ended the warm-up to the moment when all have ended the last
+/// The measured time: from the end of the warm-up of the last rank to the end of its last
 /// iteration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
@@ -59,7 +60,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Runs all iterations, and gives the window of those after the warm-up. The background runs until then.
+    /// Runs all iterations and returns the window after the warm-up. The background runs until the
+    /// end.
     pub(super) fn run(&mut self, warm_up: u32, iterations: u32) -> Result<Window, Error> {
         for rank in 0..self.ranks.len() {
             self.advance(rank, Duration::ZERO)?;
@@ -71,10 +73,11 @@ impl<'a> Machine<'a> {
         Ok(Window { start, end, iterations: iterations - warm_up })
     }
 
-    /// Advances until all ranks have ended so many iterations, and returns that time, to which all ranks are advanced.
+    /// Advances until all ranks have ended the given number of iterations. Returns that time, to
+    /// which all ranks are advanced.
     ///
-    /// Events of all devices are processed in the order of time, so that no device is ahead of an event on another one that could
-    /// affect it.
+    /// Events of all devices are processed in the order of time, so that no device is ahead of an
+    /// event on another device that could affect it.
     fn run_to(&mut self, iterations: u32) -> Result<Duration, Error> {
         while !self.ranks.iter().all(|rank| rank.jobs.has_ended(iterations)) {
             let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
@@ -91,14 +94,15 @@ impl<'a> Machine<'a> {
         Ok(end)
     }
 
-    /// Advances a rank to this time; its arrivals at collectives are added to `exchanges`.
+    /// Advances a rank to this time. Its arrivals at collectives are appended to `exchanges`.
     fn advance(&mut self, rank: usize, now: Duration) -> Result<(), Error> {
         self.ranks[rank].advance(now, &mut self.exchanges)?;
         self.next[rank] = self.ranks[rank].next_event();
         Ok(())
     }
 
-    /// Begins and ends collectives as far as ranks have arrived at them. That may let ranks arrive at the next ones at once.
+    /// Begins and ends collectives for the ranks that have arrived. Ranks may then arrive at the
+    /// next collectives immediately.
     fn run_collectives(&mut self) -> Result<(), Error> {
         while let Some((rank, collective, exchange)) = self.exchanges.pop_front() {
             let all_ranks = self.program.collectives[collective.0].ranks.len();
@@ -124,7 +128,7 @@ impl<'a> Machine<'a> {
 
     fn begin(&mut self, collective: CollectiveId) -> Result<(), Error> {
         let arrived = self.collectives[collective.0].arrived.clone();
-        // When the last rank arrived, and when the last of the others did, which is what that rank had to wait for.
+        // The last arrival, and the last arrival of the other ranks.
         let mut latest = arrived.iter().rev().map(|(_, exchange)| exchange.at);
         let (now, mut before) = (latest.next().unwrap_or_default(), latest.next().unwrap_or_default());
         if arrived.last().is_some_and(|&(rank, _)| self.ranks[rank].ranks() > 1) {

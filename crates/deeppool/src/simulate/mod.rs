@@ -1,4 +1,4 @@
-//! Executes a program in virtual time: costs instead of work.
+//! The simulator: executes a program in virtual time, with costs instead of work.
 
 mod background;
 mod jobs;
@@ -27,20 +27,21 @@ use crate::program::Program;
 use machine::Machine;
 use steps::RankClass;
 
-/// How a simulation runs.
+/// Options of a simulation.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SimulateOptions {
-    /// Iterations to run, at least one; of a program of several iterations as many more as make it run a whole number of times, at least
-    /// twice.
+    /// Number of iterations, at least one. A program with several iterations runs a whole number of
+    /// times, at least twice, so the number is rounded up.
     pub iterations: usize,
-    /// A background job that every rank runs by itself.
+    /// A background job that every rank runs on its own.
     pub background: Option<BackgroundCosts>,
-    /// How foreground and background share a rank's device.
+    /// The policy by which foreground and background share a rank's device.
     pub policy: Policy,
-    /// What a rank's device is made of: [`undisturbed`] by default, or [`contended`].
+    /// Parameters of a rank's device: [`undisturbed`] by default, or [`contended`].
     pub device: DeviceParameters,
-    /// Whether the timeline of the last iteration is kept, or of the last rotation of roles with partial backpropagation.
+    /// Whether to record the timeline of the last iteration, or, with partial backpropagation, of
+    /// the last rotation.
     pub timeline: bool,
 }
 
@@ -58,37 +59,37 @@ impl Default for SimulateOptions {
 }
 
 impl SimulateOptions {
-    /// This with so many iterations.
+    /// Sets the number of iterations.
     #[must_use]
     pub fn with_iterations(self, iterations: usize) -> Self {
         Self { iterations, ..self }
     }
 
-    /// This with a background job on every rank, or without.
+    /// Sets the background job of every rank.
     #[must_use]
     pub fn with_background(self, background: Option<BackgroundCosts>) -> Self {
         Self { background, ..self }
     }
 
-    /// This with another policy of sharing.
+    /// Sets the sharing policy.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// This on devices of another kind.
+    /// Sets the parameters of the devices.
     #[must_use]
     pub fn with_device(self, device: DeviceParameters) -> Self {
         Self { device, ..self }
     }
 
-    /// This with the last iteration's timeline, or without.
+    /// Sets whether to record the timeline of the last iteration.
     #[must_use]
     pub fn with_timeline(self, timeline: bool) -> Self {
         Self { timeline, ..self }
     }
 
-    /// How often a program of so many iterations has to run.
+    /// Rounds the number of iterations to a number of runs of a program with several iterations.
     fn for_program(mut self, iterations: usize) -> Self {
         if iterations > 1 {
             self.iterations = self.iterations.div_ceil(iterations).max(2);
@@ -96,13 +97,13 @@ impl SimulateOptions {
         self
     }
 
-    /// How often the program runs, at least once.
+    /// Returns the number of times that the program runs, at least once.
     fn iterations(&self) -> u32 {
         u32::try_from(self.iterations).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Without a background nothing keeps the host from launching everything at once: a collective is then there as soon as
-    /// what it depends on is done, whatever is launched before it.
+    /// Lets the host launch ahead without limit if there is no background: a collective then starts
+    /// as soon as its dependencies are done, whatever was launched before it.
     fn alone_if_it_is(mut self) -> Self {
         if self.background.is_none() {
             self.policy.foreground_ahead = NonZeroUsize::MAX;
@@ -110,17 +111,18 @@ impl SimulateOptions {
         self
     }
 
-    /// Iterations before anything is measured: a quarter, at least one of two or more.
+    /// Returns the number of iterations of the warm-up: a quarter, at least one if there are two or
+    /// more.
     fn warm_up(&self) -> u32 {
         let iterations = self.iterations();
         (iterations / 4).max(1).min(iterations - 1)
     }
 }
 
-/// The policy of a name, a preset's or one of [`Policy::ladder`].
+/// Returns the policy with a name: a preset or one of [`Policy::ladder`].
 ///
 /// # Errors
-/// [`Error::Setting`], which lists the presets.
+/// [`Error::UnknownPolicy`], which lists the presets.
 pub fn policy_named(name: &str) -> Result<Policy, Error> {
     let unknown = || {
         let known = Policy::all().into_iter().map(|(known, _)| known).collect();
@@ -129,9 +131,11 @@ pub fn policy_named(name: &str) -> Result<Policy, Error> {
     Policy::named(name).ok_or_else(unknown)
 }
 
-/// A device as the planner's evaluation has it: launching takes no time, and communication takes nothing from computing.
+/// Returns the device of the planner's evaluation: launching takes no time, and communication does
+/// not slow down computing.
 ///
-/// The times of a profile contain the gaps between kernels, since layers are timed as captured graphs.
+/// The times of a profile include the gaps between kernels, since layers are timed as captured
+/// graphs.
 #[must_use]
 pub fn undisturbed() -> DeviceParameters {
     DeviceParameters {
@@ -141,10 +145,10 @@ pub fn undisturbed() -> DeviceParameters {
     }
 }
 
-/// A device on which launching takes an A100's host its time, and communication kernels hold multiprocessors and use
-/// memory bandwidth.
+/// Returns a device with the launch times of an A100's host, on which communication kernels occupy
+/// multiprocessors and memory bandwidth.
 ///
-/// The gaps between kernels stay out: the times of a profile contain them.
+/// It has no gaps between kernels, since the times of a profile include them.
 #[must_use]
 pub fn contended() -> DeviceParameters {
     DeviceParameters {
@@ -154,24 +158,27 @@ pub fn contended() -> DeviceParameters {
     }
 }
 
-/// Runs a program over and over in virtual time.
+/// Runs a program repeatedly in virtual time.
 ///
-/// Each rank's two lanes run their steps in the program's order, each step after those that it depends on, on a
-/// [virtual device](gpu_mux::VirtualDevice) that the foreground shares with the background by the policy, as a
-/// [`Driver`](gpu_mux::Driver) does on a GPU. A collective starts when the last of its ranks has come to it, takes as
-/// long as the link model says, or longer where a device is contended, and ends for all together; a rank starts its
-/// next iteration when all its steps are finished, whether or not others have finished theirs. Ranks that do the same for
-/// as long are simulated once.
+/// Each rank's two lanes run their steps in the program's order, each step after its dependencies,
+/// on a [virtual device](gpu_mux::VirtualDevice). The foreground shares it with the background by
+/// the policy, as a [`Driver`](gpu_mux::Driver) does on a GPU. A collective starts when its last
+/// rank has arrived, takes the time of the link model, or longer on a contended device, and ends
+/// for all ranks together. A rank starts its next iteration when all its steps have finished,
+/// independently of other ranks. Ranks that run the same steps for the same times are simulated
+/// once.
 ///
-/// The first quarter of the iterations (at least one of two or more) warms up, and everything is measured from the moment
-/// when the last rank has ended them to the moment when the last rank has ended the last iteration.
+/// The first quarter of the iterations (at least one of two or more) is the warm-up. The
+/// measurement is from the moment when the last rank has ended the warm-up to the moment when the
+/// last rank has ended the last iteration.
 ///
-/// The result is no better than the costs, and than the model of the device. With background the foreground is run by
-/// itself first, since a policy may ask how long its communication takes then. O((steps + background pieces) x c^2) an
-/// iteration for c classes of ranks that do the same.
+/// The result is as accurate as the costs and the device model. With a background job, the
+/// foreground is first simulated alone, since a policy may use the duration of its communication.
+/// O((steps + background pieces) x c^2) per iteration for c classes of equal ranks.
 ///
 /// # Errors
-/// When the profile lacks a time that is needed, a device is asked for that cannot be, or the program can never end.
+/// [`Error::Profile`] if the profile lacks a time. [`Error::Mux`] for invalid device parameters.
+/// [`Error::Program`] if the program can never end.
 pub fn simulate(
     program: &Program,
     costs: &Costs<'_>,
@@ -187,13 +194,13 @@ pub fn simulate(
     Ok(Simulation::new(program, options, &machine.ranks, window))
 }
 
-/// The steps with how long their communication waits when the foreground is by itself.
+/// Returns the classes with the time that their communication waits if the foreground runs alone.
 fn expected<'a>(
     program: &'a Program,
     classes: Vec<RankClass<'a>>,
     options: &SimulateOptions,
 ) -> Result<Vec<RankClass<'a>>, Error> {
-    // In the second iteration everything is as in the later ones.
+    // The second iteration is representative of the later ones.
     let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
     let alone = alone.alone_if_it_is();
     let mut machine = Machine::new(program, &classes, &alone)?;

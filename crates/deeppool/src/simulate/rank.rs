@@ -1,4 +1,4 @@
-//! A rank in virtual time.
+//! A simulated rank.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use super::steps::RankClass;
 use crate::Error;
 use crate::program::CollectiveId;
 
-/// A rank, simulated for all that do the same: its device, and the two jobs on it.
+/// A rank that is simulated for all ranks of its class: its device, and the two jobs on it.
 pub(super) struct Rank<'a> {
-    /// Its class's place among the classes.
+    /// Index of its class.
     index: usize,
     class: &'a RankClass<'a>,
     driver: Driver<VirtualDevice>,
@@ -31,28 +31,29 @@ impl<'a> Rank<'a> {
         Ok(Self { index, class, driver: Driver::new(policy, device), jobs: RankJobs::new(class, options) })
     }
 
-    /// The time of the next event on this device, unless another rank causes one before.
+    /// Returns the time of the next event on this device, unless another rank causes an earlier
+    /// one.
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.driver.device().next_event()
     }
 
-    /// How many ranks it stands for.
+    /// Returns the number of ranks of the class.
     pub(super) fn ranks(&self) -> usize {
         self.class.ranks
     }
 
-    /// Which ranks it stands for.
+    /// Returns the ranks of the class.
     pub(super) fn stands_for(&self) -> impl Iterator<Item = usize> {
         self.class.programs.iter().flat_map(|program| &program.stands_for).copied()
     }
 
-    /// All ranks have ended the warm-up now. For a rank without steps its figures begin here.
+    /// Records the end of the warm-up of all ranks.
     pub(super) fn end_warm_up(&mut self) {
         self.jobs.end_warm_up(&self.driver);
     }
 
-    /// Processes the events of this device up to a time. Communication that waits for its partners from then on is added to
-    /// `exchanges`, with its collective.
+    /// Processes the events of this device up to a time. The arrivals and ends of collectives are
+    /// appended to `exchanges`.
     pub(super) fn advance(
         &mut self,
         until: Duration,
@@ -64,7 +65,8 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// The last rank has arrived at a collective, which begins now; the last of the others arrived at `others_arrived`.
+    /// Begins a collective at which the last rank has arrived. The last of the other ranks arrived
+    /// at `others_arrived`.
     pub(super) fn begin_collective(
         &mut self,
         tasklet: TaskletId,
@@ -75,13 +77,14 @@ impl<'a> Rank<'a> {
         Ok(device.partners_arrive(tasklet, device.now())?)
     }
 
-    /// The last rank has done its part of a collective, which ends now.
+    /// Ends a collective that the last rank has completed.
     pub(super) fn end_collective(&mut self, tasklet: TaskletId) -> Result<(), Error> {
         let device = self.driver.device_mut();
         Ok(device.partners_finish(tasklet, device.now())?)
     }
 
-    /// What the rank has done in its iterations after the warm-up, from the end of one to the end of another.
+    /// Returns the progress between the rank's end of the warm-up and its end of the last
+    /// iteration.
     pub(super) fn figures(&self) -> Figures {
         self.jobs.figures(&self.driver)
     }

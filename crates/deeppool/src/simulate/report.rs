@@ -1,4 +1,4 @@
-//! A simulation as a report.
+//! The report of a simulated plan.
 
 use std::time::Duration;
 
@@ -12,92 +12,93 @@ use crate::job::{Job, LoweredPlan, single_gpu_us};
 use crate::plan::PlanMode;
 use crate::program::RankProgram;
 
-/// What a plan takes in virtual time, alone and with what shares its GPUs, as `deeppool simulate --json` prints it.
+/// Results of simulating a plan, alone and with a background job, as `deeppool simulate --json`
+/// prints them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SimulationReport {
     schema: &'static str,
     experiment: &'static str,
     simulated: bool,
-    /// The network.
+    /// Name of the network.
     pub model: String,
-    /// How many GPUs there are.
+    /// Number of GPUs.
     pub gpus: usize,
-    /// Samples of the global batch.
+    /// Number of samples of the global batch.
     pub batch: usize,
-    /// How they are used.
+    /// How the GPUs are used.
     pub mode: PlanMode,
-    /// What the layers' times are of.
+    /// Device of the layer times.
     pub device: String,
-    /// Measured, modelled or imported.
+    /// Measured, modelled or imported layer times.
     pub origin: Origin,
-    /// How far modelled times are from measured ones.
+    /// Error of modelled times against measured ones.
     pub accuracy: Option<ModelAccuracy>,
-    /// The link model.
+    /// Name of the link model.
     pub link: String,
-    /// Mean time of an iteration.
+    /// Mean iteration time.
     pub iteration_us: f64,
-    /// What the plan says.
+    /// Iteration time predicted by the plan.
     pub planned_iteration_us: f64,
-    /// Active GPU time over the time on one GPU.
+    /// Active GPU time divided by the iteration time on one GPU.
     pub amplification: f64,
-    /// The time in which ranks compute in an iteration, of all together.
+    /// Time per iteration in which ranks compute, summed over ranks.
     pub computing_us: f64,
-    /// The time in which they only communicate.
+    /// Time per iteration in which ranks only communicate, summed over ranks.
     pub communicating_us: f64,
-    /// The time in which they do neither.
+    /// Time per iteration in which ranks do neither, summed over ranks.
     pub idle_us: f64,
-    /// The same of each rank by itself, with what it does in each iteration of a rotation where backpropagation is partial.
+    /// The same times by rank; with partial backpropagation also by iteration of a rotation.
     pub by_rank: Vec<RankTime>,
-    /// Samples of the foreground by second.
+    /// Foreground samples per second.
     pub foreground_samples_per_s: f64,
-    /// Samples of the background by second, of all GPUs together.
+    /// Background samples per second, of all GPUs.
     pub background_samples_per_s: f64,
-    /// The same by what the foreground does meanwhile.
+    /// Background samples per second by activity of the foreground.
     pub background_samples_per_s_while: BackgroundWhile,
-    /// The iteration with the background over the iteration alone.
+    /// Iteration time with the background divided by the iteration time alone.
     pub foreground_slowdown: f64,
-    /// The part of all GPUs' time in which either job computes.
+    /// Fraction of all GPUs' time in which either job computes.
     pub gpu_busy_fraction: f64,
-    /// The part of all GPUs' time in which the foreground does.
+    /// Fraction of all GPUs' time in which the foreground computes.
     pub foreground_busy_fraction: f64,
-    /// The part that the background used of the time in which the foreground is idle.
+    /// Fraction of the foreground's idle time that the background used.
     pub background_share_of_idle: Option<f64>,
 }
 
-/// Where a rank's time goes in an iteration, as a mean. The three parts add up to the iteration.
+/// Mean times of a rank in an iteration. The three parts add up to the iteration time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RankTime {
     /// The rank.
     pub rank: usize,
-    /// The time in which it computes.
+    /// Time in which it computes.
     pub computing_us: f64,
-    /// The time in which it only communicates.
+    /// Time in which it only communicates.
     pub communicating_us: f64,
-    /// The time in which it does neither.
+    /// Time in which it does neither.
     pub idle_us: f64,
-    /// With partial backpropagation: the iterations of the rotation, one after another.
+    /// The iterations of the rotation, with partial backpropagation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_iteration: Vec<RankIteration>,
 }
 
-/// What a rank does in an iteration of a rotation.
+/// One iteration of a rotation on one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RankIteration {
-    /// The time of its kernels, undisturbed.
+    /// Time of its kernels on an undisturbed device.
     pub computing_us: f64,
-    /// The [memory that it needs](crate::program::RankProgram::needed_bytes) at one time, which is less than what is held: a rank has every
-    /// role in turn, and its memory has fixed addresses.
+    /// [Memory in use](crate::program::RankProgram::needed_bytes) at one time. It is less than the
+    /// allocated memory, since a rank has every role in turn and addresses are fixed.
     pub needed_bytes: u64,
 }
 
-/// Background samples by second, by what the foreground does.
+/// Background samples per second by activity of the foreground.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BackgroundWhile {
-    /// While it computes.
+    /// While the foreground computes.
     pub computing: f64,
     /// While it only communicates.
     pub communicating: f64,
@@ -106,7 +107,8 @@ pub struct BackgroundWhile {
 }
 
 impl SimulationReport {
-    /// Simulates a plan of a job with these options, and once more without background; the simulation itself comes with it.
+    /// Simulates a plan with these options, and, if they have a background job, once more without
+    /// it. Also returns the simulation.
     ///
     /// # Errors
     /// As [`simulate_plan`].
@@ -160,7 +162,7 @@ impl SimulationReport {
     }
 }
 
-/// Each rank's time, by iteration of the rotation where there is one.
+/// Returns each rank's times; with partial backpropagation also by iteration of the rotation.
 fn by_rank(job: &Job<'_>, plan: &LoweredPlan<'_>, result: &Simulation) -> Result<Vec<RankTime>, Error> {
     let programs = if plan.lowering.partial.is_some() { plan.training().programs()? } else { &[] };
     let of_iteration = |program: &RankProgram| {

@@ -1,4 +1,4 @@
-//! What a simulation found.
+//! The result of a simulation.
 
 use std::time::Duration;
 
@@ -11,79 +11,83 @@ use super::rank::Rank;
 use crate::program::Program;
 use crate::timeline::{Origin, Timeline};
 
-/// What a simulation found in the iterations after the warm-up. All times are virtual.
+/// The result of a simulation after the warm-up. All times are virtual.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Simulation {
-    /// Mean time of an iteration after the warm-up: from the moment when the last rank has ended the warm-up to the moment
-    /// when the last rank has ended the last iteration, by the number of iterations between. Ranks go on to their next
-    /// iteration without waiting for each other, so iterations may overlap.
+    /// Mean iteration time: the time from the moment when the last rank has ended the warm-up to
+    /// the moment when the last rank has ended the last iteration, divided by the number of
+    /// iterations. Ranks start their next iteration without waiting for each other, so iterations
+    /// may overlap.
     pub iteration: Duration,
-    /// The time of each of these iterations: from the moment when the last rank has ended the one before to the moment
-    /// when the last rank has ended it. They add up to [`iteration`](Self::iteration) times their number. Where a program is several
-    /// iterations, the mean of each time it ran.
+    /// Time of each iteration: from the end of the previous one on the last rank to its own end on
+    /// the last rank. Their mean is [`iteration`](Self::iteration). For a program with several
+    /// iterations, the mean of each run.
     pub iterations: Vec<Duration>,
-    /// Samples of the foreground's global batch by second: one batch an iteration.
+    /// Foreground samples per second: one global batch per iteration.
     pub foreground_samples_per_s: f64,
-    /// Background samples by second, of all ranks together; 0 without background.
+    /// Background samples per second, of all ranks; 0 without a background job.
     pub background_samples_per_s: f64,
-    /// Where the time of all ranks goes in an iteration.
+    /// Time of all ranks in an iteration, by activity.
     pub activity: SimulatedActivity,
-    /// The same by rank: where each one's time goes. The three add up to the iteration.
+    /// The same by rank. The three parts add up to the iteration time.
     pub by_rank: Vec<SimulatedActivity>,
-    /// In which of this time the background's samples are trained on.
+    /// Background samples per second by activity of the foreground.
     pub background_by_activity: BackgroundRates,
-    /// The part of all ranks' time in which they compute, for either job, or the foreground could.
+    /// Fraction of all ranks' time in which they compute for either job, or the foreground could
+    /// compute.
     pub gpu_busy_fraction: f64,
-    /// The part of all ranks' time in which the foreground computes, or could if its device were free.
+    /// Fraction of all ranks' time in which the foreground computes, or could if its device were
+    /// free.
     pub foreground_busy_fraction: f64,
-    /// The part that the background used of all time in which the foreground neither computes nor transfers: it waits
-    /// for other ranks, or has nothing to do. `None` without background, or when there is no such time.
+    /// Fraction that the background used of the time in which the foreground neither computes nor
+    /// transfers: it waits for other ranks, or has nothing to do. `None` without a background job,
+    /// or without such time.
     pub background_share_of_idle: Option<f64>,
-    /// The same of the time in which it [computes](SimulatedActivity::computing).
+    /// The same for the time in which the foreground [computes](SimulatedActivity::computing).
     pub background_share_of_computing: Option<f64>,
-    /// The same of the time in which it [only communicates](SimulatedActivity::communicating).
+    /// The same for the time in which it [only communicates](SimulatedActivity::communicating).
     pub background_share_of_communicating: Option<f64>,
-    /// The last iteration's timeline, if it was asked for.
+    /// Timeline of the last iteration, if it was requested.
     pub timeline: Option<Timeline>,
 }
 
-/// Where the time of ranks goes in an iteration, by what the foreground does on each. The three add up to the time of
-/// an iteration by the number of ranks.
+/// Times of ranks in an iteration, by activity of the foreground on each. The three parts add up to
+/// the iteration time multiplied by the number of ranks.
 ///
-/// What a rank does is taken from its own end of the warm-up to its own end of the last iteration, which is the work of whole
-/// iterations even where ranks are ahead of each other.
+/// The activity of a rank is measured from its own end of the warm-up to its own end of the last
+/// iteration, which is a whole number of iterations even if ranks are ahead of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SimulatedActivity {
-    /// Its kernels run, or could if the device were free, whether or not a collective transfers meanwhile.
+    /// Its kernels run, or could if the device were free, whether or not a collective transfers.
     pub computing: Duration,
-    /// Not that, but a collective that the rank belongs to transfers: all its ranks have come.
+    /// It does not compute, and one of its collectives transfers, after all ranks have arrived.
     pub communicating: Duration,
-    /// Not that either: it waits for other ranks, or has nothing to do.
+    /// It does neither: it waits for other ranks, or has nothing to do.
     pub idle: Duration,
 }
 
 impl SimulatedActivity {
-    /// That of a rank in an iteration of this time, as a mean over so many.
+    /// Returns the mean activity of a rank over the given iterations of this time.
     fn of(rank: &Rank<'_>, iteration: Duration, iterations: u32) -> Self {
         let occupancy = rank.figures().occupancy;
-        // A rank may begin its window earlier than the last one does by more than it ends it.
+        // The rank's window may be longer than that of the last rank.
         let computing = (occupancy.time(ForegroundState::Computing) / iterations).min(iteration);
         let rest = iteration.saturating_sub(computing);
         let communicating = (occupancy.time(ForegroundState::Transferring) / iterations).min(rest);
         Self { computing, communicating, idle: rest.saturating_sub(communicating) }
     }
 
-    /// The active GPU time: computing or communicating.
+    /// Returns the active GPU time: computing or communicating.
     #[must_use]
     pub fn active(&self) -> Duration {
         self.computing.saturating_add(self.communicating)
     }
 }
 
-/// Background samples by second, of all ranks together, by what the foreground does on a rank meanwhile: the samples of a
-/// rank are divided by the time that background is on its device. They add up to
-/// [`background_samples_per_s`](Simulation::background_samples_per_s), to rounding.
+/// Background samples per second of all ranks, by activity of the foreground on the rank: the
+/// samples of a rank are distributed over the time that the background is on its device. They add
+/// up to [`background_samples_per_s`](Simulation::background_samples_per_s), up to rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BackgroundRates {
     /// While it [computes](SimulatedActivity::computing).
@@ -94,7 +98,7 @@ pub struct BackgroundRates {
     pub idle: f64,
 }
 
-/// The states of a device in which its foreground is idle.
+/// The states of a device with an idle foreground.
 const IDLE: [ForegroundState; 2] = [ForegroundState::Waiting, ForegroundState::Idle];
 
 impl Simulation {
@@ -125,7 +129,7 @@ impl Simulation {
         Self {
             iteration,
             iterations: iteration_times(classes, &window, options.warm_up(), of_program),
-            // A program that takes no time at all has no rates.
+            // A program without duration has no rates.
             foreground_samples_per_s: if seconds > 0.0 {
                 program.batch as f64 * f64::from(iterations) / seconds
             } else {
@@ -154,7 +158,7 @@ impl Simulation {
     }
 }
 
-/// The time of each run of the program in the window, which begins after so many runs, by its iterations.
+/// Returns the time of each run of the program in the window, divided by its number of iterations.
 fn iteration_times(classes: &[Rank<'_>], window: &Window, warm_up: u32, of_program: u32) -> Vec<Duration> {
     let ends = (warm_up..warm_up + window.iterations).map(|iteration| {
         let ends = classes.iter().filter_map(|class| class.jobs.ends().get(iteration as usize));
@@ -164,10 +168,10 @@ fn iteration_times(classes: &[Rank<'_>], window: &Window, warm_up: u32, of_progr
     ends.map(|end| end.saturating_sub(std::mem::replace(&mut before, end)) / of_program).collect()
 }
 
-/// The time of all ranks together, each in its own iterations after the warm-up.
+/// Time of all ranks, each in its own iterations after the warm-up.
 struct Totals {
     ranks: usize,
-    /// By state of the foreground: all time, and that in which background is on the device.
+    /// By state of the foreground: the whole time, and the time with the background on the device.
     by_state: Vec<(ForegroundState, Duration, Duration)>,
 }
 
@@ -198,13 +202,14 @@ impl Totals {
         self.in_states(states).map(|(_, background)| background).sum()
     }
 
-    /// The part that this is of all time.
+    /// Returns this time as a fraction of the whole time.
     fn part(&self, time: Duration) -> f64 {
         let all = self.time(&ForegroundState::ALL).as_secs_f64();
         if all > 0.0 { time.as_secs_f64() / all } else { 0.0 }
     }
 
-    /// Background samples by second that all ranks train on in these states, each rank's divided by its background time.
+    /// Returns the background samples per second of all ranks in these states. Each rank's samples
+    /// are distributed over its background time.
     fn rate(&self, classes: &[Rank<'_>], states: &[ForegroundState]) -> f64 {
         let in_states = |class: &Rank<'_>| {
             let Figures { occupancy, background_samples } = class.figures();
@@ -227,7 +232,7 @@ fn timeline(program: &Program, options: &SimulateOptions, classes: &[Rank<'_>]) 
     Timeline::new(Origin::Simulated, events.into_iter().flatten().collect())
 }
 
-/// What comes rank by rank in any order, in the order of the ranks.
+/// Returns values by rank, in the order of the ranks.
 fn by_rank<T>(of_ranks: impl Iterator<Item = (usize, T)>) -> Vec<T> {
     let mut of_ranks: Vec<(usize, T)> = of_ranks.collect();
     of_ranks.sort_by_key(|&(rank, _)| rank);

@@ -6,31 +6,33 @@ use crate::Error;
 use crate::costs::{Costs, KernelCost};
 use crate::program::{Collective, CollectiveId, CollectiveOp, Op, Program, RankProgram, Step};
 
-/// A rank's program as its device sees it: the steps that take time, and what each of them waits for on the other lane.
+/// A rank's program on its device: the steps that take time, each with the step on the other lane
+/// that it waits for.
 ///
-/// Every collective takes time, if only that of waiting for its ranks.
+/// Every collective is a step, since it may wait for its ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RankSteps {
     pub(super) iteration: Iteration,
-    /// By step of the iteration: the step of the program, and the collective that it is.
+    /// For each step of the iteration, the step of the program, and its collective if it is one.
     pub(super) origins: Vec<(usize, Option<CollectiveId>)>,
 }
 
-/// Ranks that run the same steps for the same times: they are simulated once.
+/// Ranks that run the same steps for the same times, which are simulated once.
 #[derive(Debug, Clone)]
 pub(super) struct RankClass<'a> {
     pub(super) steps: RankSteps,
-    /// The programs of the ranks.
+    /// Programs of the ranks.
     pub(super) programs: Vec<&'a RankProgram>,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub(super) ranks: usize,
 }
 
 impl<'a> RankClass<'a> {
-    /// The classes of a program's ranks, by the first rank of each.
+    /// Returns the classes of a program's ranks, sorted by their first rank.
     ///
-    /// [`Error::Program`] for collectives that could not end, because a rank takes no part in one, or issues them in
-    /// another order than the program's.
+    /// # Errors
+    /// [`Error::Program`] for collectives that can never end, because a rank takes no part in one,
+    /// or issues them in another order than the program's.
     pub(super) fn of_ranks(program: &'a Program, costs: &Costs<'_>) -> Result<Vec<Self>, Error> {
         let transfers: Vec<Transfer> =
             program.collectives.iter().map(|collective| Transfer::new(collective, costs)).collect();
@@ -56,7 +58,8 @@ impl<'a> RankClass<'a> {
         Ok(classes)
     }
 
-    /// The same steps, with how long after the communication before it the partners of each communication arrive.
+    /// Sets the time from the end of the previous communication to the arrival of the partners, for
+    /// each communication.
     pub(super) fn expecting(mut self, partners: &[Duration]) -> Self {
         for (step, &expected) in self.steps.iteration.steps.iter_mut().zip(partners) {
             if let StepWork::Communication { partners_after, .. } = &mut step.work {
@@ -67,7 +70,7 @@ impl<'a> RankClass<'a> {
     }
 }
 
-/// By rank: the collectives that it takes part in, ascending.
+/// Returns the collectives of each rank, ascending.
 fn collectives_by_rank(program: &Program) -> Result<Vec<Vec<usize>>, Error> {
     let ranks = program.world();
     let stands_for = program.ranks.iter().flat_map(|rank| &rank.stands_for);
@@ -84,11 +87,11 @@ fn collectives_by_rank(program: &Program) -> Result<Vec<Vec<usize>>, Error> {
     Ok(by_rank)
 }
 
-/// A collective as the device model has it.
+/// A collective in the device model.
 struct Transfer {
     takes: Duration,
     all_reduces: bool,
-    /// The ranks that receive, ascending; none of an all-reduce.
+    /// The receiving ranks, ascending; empty for an all-reduce.
     receivers: Vec<usize>,
 }
 
@@ -107,7 +110,7 @@ impl Transfer {
         Self { takes: costs.collective(collective), all_reduces, receivers }
     }
 
-    /// What it is to one of its ranks.
+    /// Returns the role of a rank in the collective.
     fn of(&self, rank: usize) -> Communication {
         match self.receivers.binary_search(&rank) {
             _ if self.all_reduces => Communication::AllReduce,
@@ -154,7 +157,7 @@ fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Resu
     Ok(if costs.is_empty() { None } else { Some(StepWork::Compute(kernels(&costs)?)) })
 }
 
-/// Kernels as a device sees them.
+/// Returns kernels of the device model.
 pub(super) fn kernels(costs: &[KernelCost]) -> Result<Vec<Kernel>, Error> {
     costs
         .iter()

@@ -6,12 +6,14 @@ use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
 
-/// What one rank's device does in every iteration, for [`Workload::simulate`] and `mux-bench`: an iteration of the rank's
-/// program, whose communication waits for its partners for as long as it does when the foreground runs by itself on
-/// [undisturbed](super::undisturbed) devices, and an iteration of the background.
+/// Returns the work of one rank's device in every iteration, for [`Workload::simulate`] and
+/// `mux-bench`: an iteration of the rank's program and an iteration of the background.
+/// Communication waits for its partners as long as it does if the foreground runs alone on
+/// [undisturbed](super::undisturbed) devices.
 ///
 /// # Errors
-/// When there is no such rank, the profile lacks a time that is needed, or the program can never end.
+/// [`Error::NoSuchRank`] for an unknown rank. [`Error::Profile`] if the profile lacks a time.
+/// [`Error::Program`] if the program can never end.
 pub fn workload(
     program: &Program,
     costs: &Costs<'_>,
