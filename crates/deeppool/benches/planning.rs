@@ -1,6 +1,6 @@
-//! How long a user waits for plans of real networks: layer times modelled for an A100, links of a DGX A100.
+//! Time to plan real networks, with layer times modelled for an A100 and the links of a DGX A100.
 
-// What `criterion_group!` generates has no documentation.
+// `criterion_group!` generates items without documentation.
 #![allow(missing_docs)]
 
 use std::hint::black_box;

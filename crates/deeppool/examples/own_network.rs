@@ -1,4 +1,4 @@
-//! A network of one's own, built as one would in PyTorch, and trained on two ranks.
+//! Builds a network layer by layer, as in PyTorch, and trains it on two ranks.
 //!
 //!     cargo run --release -p deeppool --example own_network
 
@@ -9,7 +9,8 @@ use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Shape,
 };
 
-/// Convolution, batch normalisation, ReLU: what would be a `torch.nn.Module` is a function.
+/// Adds a convolution, batch normalisation and ReLU: a function where PyTorch has a
+/// `torch.nn.Module`.
 fn block(
     net: &mut LayerGraph,
     name: &str,
@@ -41,14 +42,14 @@ fn network() -> Result<LayerGraph, GraphError> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let network = network()?;
     let dataset = Dataset::digits()?;
-    // The convolutions on two ranks, what follows them on one.
+    // The convolutions run on two ranks, the layers after them on one.
     let gpus: Vec<usize> = network
         .layers()
         .skip(1)
         .map(|(_, layer)| if layer.output_shape().as_image().is_some() { 2 } else { 1 })
         .collect();
     let placement = Placement::first_ranks(&network, 2, &gpus)?;
-    // Normalise over the global batch, so that what is learned does not depend on the placement.
+    // Normalise over the global batch, so that the result does not depend on the placement.
     let lowering = LowerOptions::default().with_sync_batch_norm(true);
     let training = LoweredTraining::new(&network, placement, 32, lowering);
     let config = TrainConfig::new(&dataset, &training);

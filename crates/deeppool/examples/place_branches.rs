@@ -1,4 +1,4 @@
-//! A network's layers on one of a few GPUs each, side by side: how much faster that is at best.
+//! Places each layer of a network on one of a few GPUs, and prints the speed-up.
 //!
 //!     cargo run --release -p deeppool --example place_branches -- inception-v3 64
 
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let search = PlacementSearch::default().with_tolerance(0.001);
         let found = place(problem, &search)?;
         let took = begun.elapsed();
-        // What the program takes, with transfers that wait for each other, and the optimiser's steps.
+        // Time of the program, with transfers that wait for each other, and the optimiser's steps.
         let whole = plan_problem(&job, gpus, &[1])?;
         let arrangement = joined.expanded(&found).arrangement();
         let program_us = Evaluator::new(&whole, JobCosts::new(&job))?.evaluate(&arrangement)?.iteration_us;

@@ -1,37 +1,37 @@
 use layer_engine::EngineError;
 
-/// What can go wrong between a network and its results.
+/// Errors of planning, lowering, simulation and training.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A placement does not fit the network.
+    /// A placement is not valid for the network.
     #[error("the placement does not fit: {0}")]
     Placement(String),
-    /// A plan does not fit the network or the job that it is used for.
+    /// A plan does not fit the network or the job.
     #[error("the plan does not fit: {0}")]
     Plan(String),
-    /// A rank was given something else to train than others.
+    /// A rank has another configuration than the others.
     #[error("ranks {rank} and {other} do not agree on the {what}: give all ranks the same")]
     RankDiffers {
-        /// The rank that differs from most.
+        /// The rank that differs from the majority.
         rank: usize,
-        /// One of the others.
+        /// One of the other ranks.
         other: usize,
-        /// What differs.
+        /// The part of the configuration that differs.
         what: &'static str,
     },
-    /// A placement is for another number of ranks than there are.
+    /// A placement is for another number of ranks than were started.
     #[error("the plan is for {planned} ranks, and there are {ranks}: plan for {ranks}, or start {planned}")]
     OtherWorld {
-        /// Ranks of the placement.
+        /// Number of ranks of the placement.
         planned: usize,
-        /// Ranks that were started.
+        /// Number of ranks that were started.
         ranks: usize,
     },
-    /// A batch of no samples.
+    /// The batch has no samples.
     #[error("the batch is empty: it needs at least one sample")]
     EmptyBatch,
-    /// Training needs one loss, and nothing beside it.
+    /// The network does not end in exactly one loss layer.
     #[error("`{network}` must end in exactly one loss layer, but no layer uses the output of `{layer}`")]
     NotOneLoss {
         /// The network.
@@ -44,58 +44,58 @@ pub enum Error {
     NoSuchRank {
         /// The rank.
         rank: usize,
-        /// How many there are.
+        /// Number of ranks.
         ranks: usize,
     },
-    /// A program that would never end.
+    /// A program is invalid.
     #[error("the program cannot be run: {0}")]
     Program(String),
-    /// A program with collectives needs a communicator.
+    /// A program with collectives has no communicator.
     #[error("`{collective}` needs a communicator between the ranks")]
     NoCommunicator {
-        /// The collective.
+        /// Label of the collective.
         collective: String,
     },
-    /// Every rank needs a sample to work on.
+    /// There are more ranks than samples in a batch.
     #[error(
         "{ranks} ranks are more than the {batch} samples of a batch: give at most as many ranks as samples"
     )]
     MoreRanksThanSamples {
-        /// The ranks.
+        /// Number of ranks.
         ranks: usize,
-        /// The global batch.
+        /// Number of samples of the global batch.
         batch: usize,
     },
-    /// It is not known how devices of this name are linked.
+    /// The links of a device are not known.
     #[error(
         "it is not known how devices such as `{device}` are linked: name a link model, one of {}, or give the file of one",
         collectives::LinkModel::names().join(", ")
     )]
     UnknownLinks {
-        /// The device.
+        /// Name of the device.
         device: String,
     },
-    /// No policy of sharing has this name.
+    /// There is no sharing policy with this name.
     #[error(
         "there is no policy `{name}`; there are: {}", known.join(", ")
     )]
     UnknownPolicy {
-        /// The name that was asked for.
+        /// The name.
         name: String,
-        /// All names that exist.
+        /// All known names.
         known: Vec<&'static str>,
     },
-    /// A setting is out of its range.
+    /// A setting is out of range.
     #[error("{setting} must be {expected}, got {got}")]
     Setting {
-        /// Which setting.
+        /// The setting.
         setting: &'static str,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
-        /// What it was.
+        /// The given value.
         got: String,
     },
-    /// Training data are wrong.
+    /// The training data are invalid.
     #[error(transparent)]
     Data(#[from] crate::data::DataError),
     /// The loss is NaN or infinite.
@@ -104,72 +104,74 @@ pub enum Error {
         layer.as_ref().map(|layer| format!(", and the output of layer `{layer}` is the first that is not finite")).unwrap_or_default()
     )]
     NotFinite {
-        /// The iteration, from 1.
+        /// Number of the iteration, from 1.
         iteration: u64,
-        /// Its loss.
+        /// The loss.
         loss: f64,
-        /// The rank that found it.
+        /// The rank that computed it.
         rank: usize,
-        /// The first layer on that rank whose output is not finite, where that can be told.
+        /// The first layer on that rank with an output that is not finite, if it could be
+        /// determined.
         layer: Option<String>,
     },
-    /// A parameter or velocity is NaN or infinite: no checkpoint of it is written.
+    /// A parameter or velocity is NaN or infinite. It is not written to a checkpoint.
     #[error(
         "after iteration {iteration}: `{tensor}` on rank {rank} is not finite: try a smaller learning rate, or clip gradients"
     )]
     StateNotFinite {
-        /// The iteration, from 1.
+        /// Number of the iteration, from 1.
         iteration: u64,
         /// The rank.
         rank: usize,
-        /// The tensor.
+        /// Name of the tensor.
         tensor: String,
     },
-    /// No run with some batch reached the target accuracy, so that the batch has no point in an epoch curve.
+    /// No run with some batch reached the target accuracy, so the epoch curve has no point for this
+    /// batch.
     #[error(
         "none of {runs} runs with batch {batch} reaches accuracy {target}: the best one has {best:.4}{}; allow more epochs, try another \
          learning rate, or leave the batch out",
         if *diverged > 0 { format!(", and in {diverged} the loss was not finite") } else { String::new() }
     )]
     TargetMissed {
-        /// The global batch.
+        /// Number of samples of the global batch.
         batch: usize,
-        /// The accuracy that was to be reached.
+        /// The target accuracy.
         target: f64,
-        /// How many runs there were.
+        /// Number of runs.
         runs: usize,
-        /// The highest accuracy of any.
+        /// The highest accuracy of all runs.
         best: f64,
-        /// In how many the loss became infinite, or not a number.
+        /// Number of runs in which the loss became NaN or infinite.
         diverged: usize,
     },
-    /// An epoch curve, or a question about time to accuracy, is wrong.
+    /// An epoch curve, or a question about time to accuracy, is invalid.
     #[error(transparent)]
     Accuracy(#[from] time_to_accuracy::AccuracyError),
-    /// A run was told to stop before its end.
+    /// A run was stopped before its end.
     #[error("stopped after iteration {done} of {all}; {next}")]
     Stopped {
-        /// Iterations that are done.
+        /// Number of completed iterations.
         done: u64,
-        /// Iterations of the whole run.
+        /// Number of iterations of the whole run.
         all: u64,
-        /// How to go on.
+        /// How to continue.
         next: String,
     },
-    /// A checkpoint cannot be written or used.
+    /// A checkpoint cannot be read or used.
     #[error("checkpoint {}: {problem}", path.display())]
     Checkpoint {
         /// The file or folder.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A checkpoint cannot be written, though its folder can be made.
+    /// A checkpoint cannot be written, although its folder exists.
     #[error("checkpoint {}: {problem}", path.display())]
     CheckpointNotWritten {
         /// The file or folder.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// Weights are not a valid safetensors file, or those of another network.
@@ -177,55 +179,55 @@ pub enum Error {
     Weights {
         /// Name of the file, folder or network that the weights come from.
         source_name: String,
-        /// Reason.
+        /// The problem.
         problem: String,
     },
-    /// A JSON document is not what it should be.
+    /// A JSON document is invalid.
     #[error("at `{path}`: {problem}")]
     Document {
-        /// Where in the document.
+        /// Path inside the document.
         path: String,
-        /// What was found and what was expected.
+        /// The value found and the value expected.
         problem: String,
     },
-    /// A network is wrong.
+    /// A network is invalid.
     #[error(transparent)]
     Graph(#[from] layer_graph::GraphError),
     /// An engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A collective failed, or a partition is wrong.
+    /// A collective failed, or a partition is invalid.
     #[error(transparent)]
     Collectives(#[from] collectives::Error),
-    /// A profile does not have what is needed.
+    /// A profile lacks a time.
     #[error(transparent)]
     Profile(#[from] layer_profile::ProfileError),
-    /// A planning problem has no answer.
+    /// A planning problem has no solution.
     #[error(transparent)]
     Planner(#[from] burst_planner::Error),
-    /// A multiplexer was used wrongly.
+    /// A multiplexer was used incorrectly.
     #[error(transparent)]
     Mux(#[from] gpu_mux::Error),
-    /// A GPU, or its driver, failed.
+    /// A GPU or its driver failed.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Gpu(#[from] gpu_mux::cuda::Error),
-    /// A rank's GPU, or what drives it, has failed.
+    /// The GPU of a rank failed.
     #[cfg(feature = "cuda")]
     #[error("rank {rank}{}: {error}", while_on_gpu(.under_way.as_deref(), *.is_lost))]
     RankGpu {
         /// The rank.
         rank: usize,
-        /// The steps that the device had, in training: any of them may be at fault.
+        /// The steps on the device, in training: each of them may be the cause.
         under_way: Option<String>,
-        /// Whether a kernel has failed while it ran, after which CUDA refuses all further work.
+        /// Whether a kernel failed while it ran, after which CUDA refuses all further work.
         is_lost: bool,
-        /// What went wrong.
+        /// The cause.
         error: Box<Error>,
     },
 }
 
-/// What a GPU had to do when it failed.
+/// Describes the work of a GPU when it failed.
 #[cfg(feature = "cuda")]
 fn while_on_gpu(under_way: Option<&str>, is_lost: bool) -> String {
     let under_way =
@@ -244,7 +246,7 @@ impl From<gpu_mux::DriverError<gpu_mux::cuda::Error>> for Error {
 }
 
 impl Error {
-    /// With the rank whose GPU it is about, and what that had to do, unless it is about something else.
+    /// Adds the rank of a failed GPU and the work on it. Other errors are unchanged.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_gpu_of(self, rank: usize, under_way: Option<String>) -> Self {
         match self {
@@ -258,19 +260,20 @@ impl Error {
         }
     }
 
-    /// Whether it only says that another rank failed, whose own error says why.
+    /// Returns whether this error is the consequence of another rank's failure, whose own error has
+    /// the reason.
     #[must_use]
     pub fn is_consequence(&self) -> bool {
         matches!(self, Self::Collectives(_))
     }
 
-    /// Whether the run was told to stop.
+    /// Returns whether the run was stopped on request.
     #[must_use]
     pub fn is_stop(&self) -> bool {
         matches!(self, Self::Stopped { .. })
     }
 
-    /// Whether the input is at fault (a file, an option), rather than the work itself.
+    /// Returns whether the cause is the input (a file, an option) rather than the work itself.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
@@ -296,8 +299,8 @@ impl Error {
     }
 }
 
-/// Whether the work itself failed, rather than its input being wrong: by whichever error of this project is among an error and
-/// its sources. Commands exit with 1 then, and with 2 otherwise.
+/// Returns whether the work itself failed, rather than its input being invalid, by the first error
+/// of this project among an error and its sources. Commands exit with 1 then, and with 2 otherwise.
 #[must_use]
 pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_input = |error: &(dyn std::error::Error + 'static)| {

@@ -1,4 +1,4 @@
-//! What ran when, simulated or measured.
+//! Timelines of simulated and measured iterations.
 
 use std::time::Duration;
 
@@ -7,56 +7,56 @@ use serde_json::{Value, json};
 use crate::costs::micros;
 use crate::program::StepId;
 
-/// What ran when, for a timeline viewer.
+/// The work of all ranks over time, for a timeline viewer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
     origin: Origin,
     events: Vec<TimelineEvent>,
 }
 
-/// Where times are from.
+/// Origin of the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// From the simulator.
+    /// The simulator.
     Simulated,
-    /// From training.
+    /// A training run.
     Measured,
 }
 
-/// Something that ran on a rank.
+/// One piece of work on a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimelineEvent {
     /// The rank.
     pub rank: usize,
-    /// Whose work it was.
+    /// The work.
     pub work: TimelineWork,
-    /// Which step of the rank's program it was; `None` for a background job.
+    /// The step of the rank's program; `None` for a background job.
     pub step: Option<StepId>,
-    /// What it was: the label of a step such as `forward conv1`, or the first and the last of those of a background job whose
-    /// kernels were launched together.
+    /// Label of the step, such as `forward conv1`, or of the first and the last step of a
+    /// background job whose kernels were launched together.
     pub label: String,
-    /// When it started, since the first rank began the first iteration of the timeline.
+    /// Start, relative to the start of the first iteration of the timeline on the first rank.
     pub start: Duration,
-    /// How long it took.
+    /// Duration.
     pub duration: Duration,
 }
 
-/// Whose work ran, and what is known of it.
+/// The kind of work, with its details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimelineWork {
-    /// The foreground's computation.
+    /// Computation of the foreground.
     Compute,
     /// A collective of the foreground.
     Communication {
-        /// What all ranks together are about: see [`Collective::bytes`](crate::program::Collective::bytes).
+        /// Bytes of all ranks: see [`Collective::bytes`](crate::program::Collective::bytes).
         bytes: u64,
-        /// The ranks that take part, ascending.
+        /// The ranks of the collective, ascending.
         ranks: Vec<usize>,
     },
     /// Computation of a background job.
     Background {
-        /// The name of its network.
+        /// Name of its network.
         job: String,
         /// The layers whose kernels were launched together, in the order in which they ran.
         layers: Vec<String>,
@@ -64,7 +64,8 @@ pub enum TimelineWork {
 }
 
 impl TimelineWork {
-    /// `compute`, `communication` or `background`: a rank does one thing at a time on each.
+    /// The lane: `compute`, `communication` or `background`. A rank does one thing at a time on
+    /// each.
     #[must_use]
     pub fn lane(&self) -> &'static str {
         LANES[self.place()]
@@ -95,18 +96,21 @@ impl Timeline {
         Self { origin, events }
     }
 
-    /// The events, rank by rank: first the steps of the rank's program, with those that take no time, and then what ran in the
-    /// background. Simulated steps are in the program's order, measured ones in that in which they ended.
+    /// The events, rank by rank: first the steps of the rank's program, also those without
+    /// duration, then the background. Simulated steps are in the program's order, measured ones in
+    /// the order in which they ended.
     #[must_use]
     pub fn events(&self) -> &[TimelineEvent] {
         &self.events
     }
 
-    /// As Chrome trace events, which open in Perfetto: a process a rank, a thread a lane, times in microseconds. Steps that take no time
-    /// are left out. The events' arguments are the bytes and ranks of a collective, and the network and layers of a background job.
+    /// Returns Chrome trace events, which open in Perfetto: one process per rank, one thread per
+    /// lane, times in microseconds. Steps without duration are omitted. The arguments of the events
+    /// are the bytes and ranks of a collective, and the network and layers of a background job.
     ///
-    /// Processes are numbered from 1 and all threads differently, the first of a process like it, as in an operating system:
-    /// Perfetto takes a thread 0 for its process' first, and shows that one above the others.
+    /// Processes are numbered from 1, and all threads have different numbers, of which the first of
+    /// each process equals the process number, as in an operating system. Perfetto would take a
+    /// thread 0 for the first thread of its process and show it above the others.
     #[must_use]
     pub fn to_chrome_trace(&self) -> Value {
         let events = || self.events.iter().filter(|event| !event.duration.is_zero());
