@@ -68,7 +68,8 @@ pub enum Error {
     },
     /// The links of a device are not known.
     #[error(
-        "it is not known how devices such as `{device}` are linked: name a link model, one of {}, or give the file of one",
+        "it is not known how devices such as `{device}` are linked: name a link model, one of {}, \
+         or give the file of one",
         collectives::LinkModel::names().join(", ")
     )]
     UnknownLinks {
@@ -100,8 +101,12 @@ pub enum Error {
     Data(#[from] crate::data::DataError),
     /// The loss is NaN or infinite.
     #[error(
-        "iteration {iteration}: the loss is {loss} on rank {rank}{}: try a smaller learning rate, or clip gradients",
-        layer.as_ref().map(|layer| format!(", and the output of layer `{layer}` is the first that is not finite")).unwrap_or_default()
+        "iteration {iteration}: the loss is {loss} on rank {rank}{}: try a smaller learning \
+         rate, or clip gradients",
+        layer
+            .as_ref()
+            .map(|layer| format!(", and the output of layer `{layer}` is the first that is not finite"))
+            .unwrap_or_default()
     )]
     NotFinite {
         /// Number of the iteration, from 1.
@@ -116,7 +121,8 @@ pub enum Error {
     },
     /// A parameter or velocity is NaN or infinite. It is not written to a checkpoint.
     #[error(
-        "after iteration {iteration}: `{tensor}` on rank {rank} is not finite: try a smaller learning rate, or clip gradients"
+        "after iteration {iteration}: `{tensor}` on rank {rank} is not finite: try a smaller learning \
+         rate, or clip gradients"
     )]
     StateNotFinite {
         /// Number of the iteration, from 1.
@@ -129,8 +135,8 @@ pub enum Error {
     /// No run with some batch reached the target accuracy, so the epoch curve has no point for this
     /// batch.
     #[error(
-        "none of {runs} runs with batch {batch} reaches accuracy {target}: the best one has {best:.4}{}; allow more epochs, try another \
-         learning rate, or leave the batch out",
+        "none of {runs} runs with batch {batch} reaches accuracy {target}: the best one has {best:.4}{}; allow \
+         more epochs, try another learning rate, or leave the batch out",
         if *diverged > 0 { format!(", and in {diverged} the loss was not finite") } else { String::new() }
     )]
     TargetMissed {

@@ -135,8 +135,8 @@ impl Timeline {
         });
         let spans = events().map(|event| {
             let (tid, cat) = (tid(event.rank, event.work.place()), event.work.lane());
-            json!({"ph": "X", "pid": pid(event.rank), "tid": tid, "cat": cat, "name": event.label, "args": event.work.args(),
-                "ts": micros(event.start), "dur": micros(event.duration)})
+            json!({"ph": "X", "pid": pid(event.rank), "tid": tid, "cat": cat, "name": event.label,
+                "args": event.work.args(), "ts": micros(event.start), "dur": micros(event.duration)})
         });
         json!({"displayTimeUnit": "ms", "traceEvents": names.chain(spans).collect::<Vec<_>>()})
     }

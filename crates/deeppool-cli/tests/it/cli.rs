@@ -82,7 +82,7 @@ fn bad_options_are_refused_in_one_line() {
         ("simulate --model vgg16 --plan plan.json --no-overlap".into(), "cannot be used with '--no-overlap'"),
         ("simulate --model vgg16 --plan plan.json --gpu-counts all".into(), "cannot be used with"),
         (format!("{TRAIN} --plan plan.json --sync-batch-norm"), "cannot be used with '--sync-batch-norm'"),
-        (format!("{PLAN} --gpu-counts 5,6"), "none that is"),
+        (format!("{PLAN} --gpu-counts 5,6"), "none of them"),
         (format!("{PLAN} --deadline 1us"), "the smallest iteration time that can be reached is"),
         ("profile --model digits-cnn --device cpu-core -o no/such/profile.json".into(), "does not exist"),
         ("profile --model digits-cnn -o profile.json".into(), "--engine cpu"),

@@ -150,7 +150,7 @@ fn a_background_job_takes_its_part_of_the_memory() {
     refused(
         folder.path(),
         &format!("{simulate} --memory 5GB --gpus 8 --batch 32"),
-        "what a background job holds",
+        "the memory of a background job",
     );
     succeed(folder.path(), &format!("{VGG} -o plan.json"));
     let read = format!("{simulate} --plan plan.json");

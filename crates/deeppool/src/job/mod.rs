@@ -100,7 +100,7 @@ impl<'a> Job<'a> {
             )));
         }
         if plan.lowering != PlannedLowering::from(&self.lowering) {
-            return Err(Error::Plan("it lowers iterations in another way: make another one".into()));
+            return Err(Error::Plan("it has other lowering options than the job: make another plan".into()));
         }
         self.costs.link().check_ranks(plan.gpus)?;
         plan.placement(self.costs.network())

@@ -28,7 +28,7 @@ pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<
         return Err(Error::Setting {
             setting: "GPU counts",
             expected: "at most the number of GPUs and of samples",
-            got: "none that is".into(),
+            got: "none of them".into(),
         });
     }
     check_times(job, &counts)?;

@@ -45,7 +45,8 @@ impl ExecutionPlan {
             let roles = partial.lowest().len();
             ensure(roles > 0 && (roles..=roles + 1).contains(&parts), "lowering.partial.lowest", || {
                 format!(
-                    "expected the lowest layer of each of {parts} roles, but for one that reaches all, found {roles}"
+                    "expected the lowest layer of each of {parts} roles, but for one that reaches all, \
+                     found {roles}"
                 )
             })?;
         }

@@ -238,7 +238,7 @@ impl ExecutionPlan {
         let by_name = |name: &String| {
             let found = network.layers().skip(1).find(|(_, layer)| layer.name() == name);
             let missing =
-                || Error::Plan(format!("its order has `{name}`, which `{}` has not", network.name()));
+                || Error::Plan(format!("its order has `{name}`, which is no layer of `{}`", network.name()));
             found.map(|(id, _)| id).ok_or_else(missing)
         };
         let order: Result<Vec<LayerId>, Error> = order.iter().map(by_name).collect();

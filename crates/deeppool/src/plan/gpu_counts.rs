@@ -36,17 +36,17 @@ impl GpuCounts {
     /// ```
     #[must_use]
     pub fn for_batch(&self, batch: usize, gpus: usize) -> Vec<usize> {
-        let most = gpus.min(batch);
+        let max = gpus.min(batch);
         let mut counts = match self {
             Self::Auto => of_batch(batch),
-            Self::PowersOfTwo => gpu_counts::powers_of_two_and_max(most),
-            Self::All => return gpu_counts::all(most),
+            Self::PowersOfTwo => gpu_counts::powers_of_two_and_max(max),
+            Self::All => return gpu_counts::all(max),
             Self::List(counts) => counts.clone(),
         };
         if *self == Self::PowersOfTwo {
             counts.retain(|count| count.is_power_of_two());
         }
-        counts.retain(|count| (1..=most).contains(count));
+        counts.retain(|count| (1..=max).contains(count));
         counts.sort_unstable();
         counts.dedup();
         counts

@@ -193,9 +193,9 @@ pub(super) struct RankBuilder {
     program: RankProgram,
     /// The pending uses of each buffer with its own memory: the steps that must finish before it is
     /// read or written.
-    uses: Vec<Uses>,
+    uses: Vec<PendingUses>,
     /// The pending uses of each piece of shared memory.
-    uses_of_shared: Vec<Uses>,
+    uses_of_shared: Vec<PendingUses>,
     /// The operands in shared memory, with the index of their piece.
     shared: HashMap<(LayerId, Role), usize>,
     operands: HashMap<(LayerId, Role), BufferId>,
@@ -210,7 +210,7 @@ pub(super) struct RankBuilder {
 }
 
 #[derive(Default)]
-struct Uses {
+struct PendingUses {
     writer: Option<StepId>,
     readers_since: Vec<StepId>,
 }
@@ -245,7 +245,7 @@ impl RankBuilder {
     fn take_steps(&mut self) -> Vec<Step> {
         self.totals.clear();
         (self.collectives_wait_for, self.compute_waits_for) = (None, None);
-        self.uses.iter_mut().chain(&mut self.uses_of_shared).for_each(|uses| *uses = Uses::default());
+        self.uses.iter_mut().chain(&mut self.uses_of_shared).for_each(|uses| *uses = PendingUses::default());
         std::mem::take(&mut self.program.steps)
     }
 
@@ -274,7 +274,7 @@ impl RankBuilder {
             return self.free.remove(place);
         }
         self.program.buffers.push(spec);
-        self.uses.push(Uses::default());
+        self.uses.push(PendingUses::default());
         BufferId(self.uses.len() - 1)
     }
 
@@ -296,7 +296,7 @@ impl RankBuilder {
             segment.sort_by_key(|&(_, elements)| Reverse(elements));
             let pieces = &mut self.program.shared_elements;
             pieces.resize(pieces.len().max(segment.len()), 0);
-            self.uses_of_shared.resize_with(pieces.len(), Uses::default);
+            self.uses_of_shared.resize_with(pieces.len(), PendingUses::default);
             for (piece, (operand, elements)) in segment.into_iter().enumerate() {
                 pieces[piece] = pieces[piece].max(elements);
                 self.shared.insert(operand, piece);
@@ -304,7 +304,7 @@ impl RankBuilder {
         }
     }
 
-    fn uses(&mut self, buffer: BufferId) -> &mut Uses {
+    fn uses(&mut self, buffer: BufferId) -> &mut PendingUses {
         match self.program.buffers[buffer.0].shared {
             Some(piece) => &mut self.uses_of_shared[piece],
             None => &mut self.uses[buffer.0],
@@ -346,7 +346,7 @@ impl RankBuilder {
         buffer
     }
 
-    /// Uses an existing buffer as an operand of a layer: the output of another layer as its input.
+    /// PendingUses an existing buffer as an operand of a layer: the output of another layer as its input.
     pub(super) fn set_operand(&mut self, id: LayerId, role: Role, buffer: BufferId) {
         self.operands.insert((id, role), buffer);
     }
@@ -375,7 +375,7 @@ impl RankBuilder {
             self.uses(buffer).readers_since.push(id);
         }
         for &buffer in &writes {
-            *self.uses(buffer) = Uses { writer: Some(id), readers_since: Vec::new() };
+            *self.uses(buffer) = PendingUses { writer: Some(id), readers_since: Vec::new() };
         }
         self.program.steps.push(Step { op, label, after, reads, writes });
     }

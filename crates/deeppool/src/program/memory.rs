@@ -155,13 +155,13 @@ impl RankProgram {
                 None => {}
             }
         }
-        let (mut held, mut most) = (always, always);
+        let (mut held, mut peak) = (always, always);
         for (at, step) in self.steps.iter().enumerate() {
             held += from[at];
-            most = most.max(held + self.bucket_bytes_of(step));
+            peak = peak.max(held + self.bucket_bytes_of(step));
             held -= until[at];
         }
-        most
+        peak
     }
 
     /// Returns the part of [`memory`](Self::memory) that this program does not share with other
@@ -186,7 +186,7 @@ impl Program {
     #[must_use]
     pub fn memory_peak(&self) -> RankMemory {
         let all = self.ranks.iter().map(RankProgram::memory);
-        all.reduce(|most, next| if next.total_bytes() > most.total_bytes() { next } else { most })
+        all.reduce(|peak, next| if next.total_bytes() > peak.total_bytes() { next } else { peak })
             .unwrap_or_default()
     }
 }

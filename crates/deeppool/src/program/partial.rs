@@ -220,7 +220,7 @@ impl Contributions {
 
     /// Returns the samples in the given range that belong to the `reached` parts with the deepest
     /// roles: ascending and not adjacent.
-    pub(super) fn among(&self, samples: &Range<usize>, reached: usize) -> Vec<Range<usize>> {
+    pub(super) fn within(&self, samples: &Range<usize>, reached: usize) -> Vec<Range<usize>> {
         let border = |part: usize| part * self.batch / self.parts;
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for part in 0..self.parts {
@@ -297,13 +297,13 @@ mod tests {
                 let mut times = vec![0; batch];
                 for iteration in 0..parts {
                     let contributions = Contributions { batch, parts, together: false, iteration };
-                    let all = contributions.among(&(0..batch), reached);
+                    let all = contributions.within(&(0..batch), reached);
                     for sample in all.iter().cloned().flatten() {
                         times[sample] += 1;
                     }
                     // The result does not depend on how the range is split.
                     let cut = [0..batch / 3, batch / 3..batch];
-                    let of_cut = cut.iter().flat_map(|range| contributions.among(range, reached)).flatten();
+                    let of_cut = cut.iter().flat_map(|range| contributions.within(range, reached)).flatten();
                     assert!(of_cut.eq(all.into_iter().flatten()));
                 }
                 assert_eq!(times, vec![reached; batch]);

@@ -79,8 +79,8 @@ impl BackgroundCosts {
     pub fn room_beside(&self, limit_bytes: Option<u64>) -> Result<Option<u64>, Error> {
         let Some(limit) = limit_bytes else { return Ok(None) };
         let room = limit.checked_sub(self.memory_bytes).ok_or_else(|| Error::Setting {
-            setting: "what a background job holds",
-            expected: "no more than a GPU has room for: give it a smaller batch",
+            setting: "the memory of a background job",
+            expected: "at most the memory of a GPU: give the job a smaller batch",
             got: format!("{} of {limit} bytes", self.memory_bytes),
         })?;
         Ok(Some(room))

@@ -24,7 +24,7 @@ pub(super) struct Span {
 
 /// Progress of a rank.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Figures {
+pub(super) struct RankProgress {
     /// Time of the device by state of the foreground.
     pub(super) occupancy: Occupancy,
     /// Number of samples that the background job has processed.
@@ -41,7 +41,7 @@ pub(super) struct RankJobs<'a> {
     iterations: u64,
     warm_up: u64,
     /// Progress at the end of the warm-up, and at the end of the last iteration.
-    figures: [Option<Figures>; 2],
+    progress: [Option<RankProgress>; 2],
     /// Start of the latest iteration.
     begin: Duration,
     /// End of each iteration.
@@ -76,7 +76,7 @@ impl<'a> RankJobs<'a> {
             to_offer: iterations * count as u64,
             iterations,
             warm_up: u64::from(options.warm_up()),
-            figures: [None; 2],
+            progress: [None; 2],
             begin: Duration::ZERO,
             ends: Vec::new(),
             spans: vec![Span::default(); count],
@@ -96,22 +96,22 @@ impl<'a> RankJobs<'a> {
     /// Records the progress at the end of the warm-up of a rank without steps.
     pub(super) fn end_warm_up(&mut self, driver: &Driver<VirtualDevice>) {
         if self.spans.is_empty() {
-            self.figures[0] = Some(self.figures_now(driver));
+            self.progress[0] = Some(self.current_progress(driver));
         }
     }
 
-    fn take_figures(&mut self, driver: &Driver<VirtualDevice>) {
+    fn record_progress(&mut self, driver: &Driver<VirtualDevice>) {
         let ended = self.foreground.iterations_ended();
         for (at, iterations) in [self.warm_up, self.iterations].into_iter().enumerate() {
             if ended == iterations {
-                self.figures[at] = Some(self.figures_now(driver));
+                self.progress[at] = Some(self.current_progress(driver));
             }
         }
     }
 
-    fn figures_now(&self, driver: &Driver<VirtualDevice>) -> Figures {
+    fn current_progress(&self, driver: &Driver<VirtualDevice>) -> RankProgress {
         let background_samples = self.background.as_ref().map_or(0.0, BackgroundHost::samples);
-        Figures { occupancy: *driver.device().occupancy(), background_samples }
+        RankProgress { occupancy: *driver.device().occupancy(), background_samples }
     }
 
     /// Returns the arrivals and ends of collectives since the last call, oldest first.
@@ -149,10 +149,11 @@ impl<'a> RankJobs<'a> {
 
     /// Returns the progress between the rank's end of the warm-up and its end of the last
     /// iteration.
-    pub(super) fn figures(&self, driver: &Driver<VirtualDevice>) -> Figures {
-        let [before, after] = self.figures;
-        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_else(|| self.figures_now(driver)));
-        Figures {
+    pub(super) fn progress(&self, driver: &Driver<VirtualDevice>) -> RankProgress {
+        let [before, after] = self.progress;
+        let (before, after) =
+            (before.unwrap_or_default(), after.unwrap_or_else(|| self.current_progress(driver)));
+        RankProgress {
             occupancy: after.occupancy.since(&before.occupancy),
             background_samples: after.background_samples - before.background_samples,
         }
@@ -290,7 +291,7 @@ impl Host<VirtualDevice> for RankJobs<'_> {
         }
         if self.foreground.iterations_ended() > ended {
             self.ends.push(now);
-            self.take_figures(driver);
+            self.record_progress(driver);
             if self.foreground.iterations_ended() < self.iterations {
                 self.begin = now;
                 self.background_spans.iter_mut().for_each(Vec::clear);

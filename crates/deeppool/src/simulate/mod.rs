@@ -104,7 +104,7 @@ impl SimulateOptions {
 
     /// Lets the host launch ahead without limit if there is no background: a collective then starts
     /// as soon as its dependencies are done, whatever was launched before it.
-    fn alone_if_it_is(mut self) -> Self {
+    fn unlimited_if_alone(mut self) -> Self {
         if self.background.is_none() {
             self.policy.foreground_ahead = NonZeroUsize::MAX;
         }
@@ -186,27 +186,31 @@ pub fn simulate(
 ) -> Result<Simulation, Error> {
     let mut classes = RankClass::of_ranks(program, costs)?;
     if options.background.is_some() {
-        classes = expected(program, classes, options)?;
+        classes = with_partner_waits(program, classes, options)?;
     }
-    let options = &options.clone().for_program(program.iterations).alone_if_it_is();
+    let options = &options.clone().for_program(program.iterations).unlimited_if_alone();
     let mut machine = Machine::new(program, &classes, options)?;
     let window = machine.run(options.warm_up(), options.iterations())?;
     Ok(Simulation::new(program, options, &machine.ranks, window))
 }
 
 /// Returns the classes with the time that their communication waits if the foreground runs alone.
-fn expected<'a>(
+fn with_partner_waits<'a>(
     program: &'a Program,
     classes: Vec<RankClass<'a>>,
     options: &SimulateOptions,
 ) -> Result<Vec<RankClass<'a>>, Error> {
     // The second iteration is representative of the later ones.
     let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
-    let alone = alone.alone_if_it_is();
+    let alone = alone.unlimited_if_alone();
     let mut machine = Machine::new(program, &classes, &alone)?;
     machine.run(alone.warm_up(), alone.iterations())?;
     let partners: Vec<Vec<Duration>> =
         machine.ranks.iter().map(|rank| rank.jobs.partners_after().to_vec()).collect();
     drop(machine);
-    Ok(classes.into_iter().zip(&partners).map(|(class, partners)| class.expecting(partners)).collect())
+    Ok(classes
+        .into_iter()
+        .zip(&partners)
+        .map(|(class, partners)| class.with_partner_waits(partners))
+        .collect())
 }

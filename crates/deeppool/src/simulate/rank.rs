@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpu_mux::{Device, Driver, Exchange, RunOutcome, TaskletId, VirtualDevice};
 
 use super::SimulateOptions;
-use super::jobs::{Figures, RankJobs};
+use super::jobs::{RankJobs, RankProgress};
 use super::steps::RankClass;
 use crate::Error;
 use crate::program::CollectiveId;
@@ -85,7 +85,7 @@ impl<'a> Rank<'a> {
 
     /// Returns the progress between the rank's end of the warm-up and its end of the last
     /// iteration.
-    pub(super) fn figures(&self) -> Figures {
-        self.jobs.figures(&self.driver)
+    pub(super) fn progress(&self) -> RankProgress {
+        self.jobs.progress(&self.driver)
     }
 }

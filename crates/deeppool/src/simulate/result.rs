@@ -5,7 +5,7 @@ use std::time::Duration;
 use gpu_mux::{ForegroundState, Occupancy};
 
 use super::SimulateOptions;
-use super::jobs::Figures;
+use super::jobs::RankProgress;
 use super::machine::Window;
 use super::rank::Rank;
 use crate::program::Program;
@@ -70,7 +70,7 @@ pub struct SimulatedActivity {
 impl SimulatedActivity {
     /// Returns the mean activity of a rank over the given iterations of this time.
     fn of(rank: &Rank<'_>, iteration: Duration, iterations: u32) -> Self {
-        let occupancy = rank.figures().occupancy;
+        let occupancy = rank.progress().occupancy;
         // The rank's window may be longer than that of the last rank.
         let computing = (occupancy.time(ForegroundState::Computing) / iterations).min(iteration);
         let rest = iteration.saturating_sub(computing);
@@ -179,7 +179,7 @@ impl Totals {
     fn of(classes: &[Rank<'_>]) -> Self {
         let sum = |time: &dyn Fn(&Occupancy) -> Duration| -> Duration {
             let of_class = |class: &Rank<'_>| {
-                time(&class.figures().occupancy)
+                time(&class.progress().occupancy)
                     .saturating_mul(u32::try_from(class.ranks()).unwrap_or(u32::MAX))
             };
             classes.iter().map(of_class).sum()
@@ -212,7 +212,7 @@ impl Totals {
     /// are distributed over its background time.
     fn rate(&self, classes: &[Rank<'_>], states: &[ForegroundState]) -> f64 {
         let in_states = |class: &Rank<'_>| {
-            let Figures { occupancy, background_samples } = class.figures();
+            let RankProgress { occupancy, background_samples } = class.progress();
             let time = |states: &[ForegroundState]| -> f64 {
                 states.iter().map(|&state| occupancy.background(state).as_secs_f64()).sum()
             };

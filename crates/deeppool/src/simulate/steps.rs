@@ -60,7 +60,7 @@ impl<'a> RankClass<'a> {
 
     /// Sets the time from the end of the previous communication to the arrival of the partners, for
     /// each communication.
-    pub(super) fn expecting(mut self, partners: &[Duration]) -> Self {
+    pub(super) fn with_partner_waits(mut self, partners: &[Duration]) -> Self {
         for (step, &expected) in self.steps.iteration.steps.iter_mut().zip(partners) {
             if let StepWork::Communication { partners_after, .. } = &mut step.work {
                 *partners_after = expected;

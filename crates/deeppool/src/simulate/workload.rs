@@ -1,7 +1,7 @@
 use gpu_mux::Workload;
 
 use super::steps::RankClass;
-use super::{BackgroundCosts, SimulateOptions, expected};
+use super::{BackgroundCosts, SimulateOptions, with_partner_waits};
 use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
@@ -21,7 +21,8 @@ pub fn workload(
     background: &BackgroundCosts,
 ) -> Result<Workload, Error> {
     let ranks = program.world();
-    let classes = expected(program, RankClass::of_ranks(program, costs)?, &SimulateOptions::default())?;
+    let classes =
+        with_partner_waits(program, RankClass::of_ranks(program, costs)?, &SimulateOptions::default())?;
     let has_rank =
         |class: &RankClass<'_>| class.programs.iter().any(|program| program.stands_for.contains(&rank));
     let class = classes.into_iter().find(has_rank).ok_or(Error::NoSuchRank { rank, ranks })?;

@@ -8,7 +8,7 @@ use collectives::Bucketing;
 use layer_engine::{Pass, Role, Sgd, Shard};
 use layer_graph::LayerId;
 
-use super::{LowerOptions, Lowering, Value};
+use super::{DistributedValue, LowerOptions, Lowering};
 use crate::Error;
 use crate::program::builder::Bucket;
 use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op};
@@ -54,7 +54,7 @@ impl Lowering<'_> {
                 }
             }
             if self.network.own_parameter_count(id) > 0 {
-                self.note_contributors(id);
+                self.record_contributors(id);
                 self.share_gradient(id);
                 self.accumulate(id, Role::ParameterGradient);
                 if !is_last {
@@ -120,7 +120,7 @@ impl Lowering<'_> {
                 let program = self.program.rank(place);
                 (place, program.operand(consumer, layer, Role::InputGradient(slot), shard.samples))
             };
-            Value { layout: Rc::clone(&layout), buffers: shards.iter().map(operand).collect() }
+            DistributedValue { layout: Rc::clone(&layout), buffers: shards.iter().map(operand).collect() }
         };
         let parts = slots.map(part).collect();
         let part = self.sum(id, parts);
@@ -140,9 +140,9 @@ impl Lowering<'_> {
             }
             return Ok(());
         }
-        let mut groups: Vec<(LayerId, Vec<Value>)> = Vec::new();
+        let mut groups: Vec<(LayerId, Vec<DistributedValue>)> = Vec::new();
         for (consumer, part) in std::mem::take(&mut self.gradients[id.index()]) {
-            let goes_with = |(other, parts): &&mut (LayerId, Vec<Value>)| {
+            let goes_with = |(other, parts): &&mut (LayerId, Vec<DistributedValue>)| {
                 parts[0].layout == part.layout && self.reach(*other) == self.reach(consumer)
             };
             match groups.iter_mut().find(goes_with) {
@@ -166,7 +166,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the sum of parts of a layer's gradient in the same layout.
-    fn sum(&mut self, id: LayerId, mut parts: Vec<Value>) -> Value {
+    fn sum(&mut self, id: LayerId, mut parts: Vec<DistributedValue>) -> DistributedValue {
         if parts.len() == 1 {
             return parts.remove(0);
         }
@@ -186,7 +186,7 @@ impl Lowering<'_> {
                 (place, sum)
             })
             .collect();
-        Value { layout, buffers }
+        DistributedValue { layout, buffers }
     }
 
     /// Sums the gradients of shared parameters over the layers that use them, on each of their

@@ -6,7 +6,7 @@ use layer_engine::{Pass, Role};
 use layer_graph::{Layer, LayerId};
 
 use super::layout::Layout;
-use super::{Lowering, Value};
+use super::{DistributedValue, Lowering};
 use crate::Error;
 use crate::program::builder::Operands;
 use crate::program::{BatchPart, CollectiveOp, Contents, Op};
@@ -21,20 +21,20 @@ impl Lowering<'_> {
             }
         }
         self.record_output(id);
-        self.spread(id)
+        self.send_to_branches(id)
     }
 
     pub(super) fn infer(&mut self, id: LayerId) -> Result<(), Error> {
         self.place_inputs(id)?;
         self.passes(id, Pass::Infer, |pass, layer, shard| Op::Forward { layer, pass, shard });
         self.record_output(id);
-        self.spread(id)
+        self.send_to_branches(id)
     }
 
     /// Sends the output of a fork to all branches at once, first to the one that runs first. Ranks
     /// communicate in one order, so a later branch would otherwise wait for what an earlier one
     /// sends.
-    fn spread(&mut self, id: LayerId) -> Result<(), Error> {
+    fn send_to_branches(&mut self, id: LayerId) -> Result<(), Error> {
         let consumers = self.consumers(id);
         if consumers.len() > 1 {
             for consumer in consumers {
@@ -81,7 +81,7 @@ impl Lowering<'_> {
 
     /// Returns a layer's output in a layout: the existing value, loaded (for the input layer), or
     /// redistributed.
-    fn output_in(&mut self, producer: LayerId, layout: &Rc<Layout>) -> Result<Value, Error> {
+    fn output_in(&mut self, producer: LayerId, layout: &Rc<Layout>) -> Result<DistributedValue, Error> {
         let known = self.outputs[producer.index()].iter().find(|value| value.layout == *layout);
         if let Some(value) = known {
             return Ok(value.clone());
@@ -97,7 +97,7 @@ impl Lowering<'_> {
         Ok(value)
     }
 
-    fn load_features(&mut self, layout: &Rc<Layout>, input: &Layer) -> Value {
+    fn load_features(&mut self, layout: &Rc<Layout>, input: &Layer) -> DistributedValue {
         let buffers = layout.shards(self.micro_batch.start).map(|(place, shard)| {
             let elements = Role::Output.elements(input, shard.samples);
             let program = self.program.rank(place);
@@ -106,7 +106,7 @@ impl Lowering<'_> {
             program.step(load, "load samples".into(), Vec::new(), vec![buffer]);
             (place, buffer)
         });
-        Value { buffers: buffers.collect(), layout: Rc::clone(layout) }
+        DistributedValue { buffers: buffers.collect(), layout: Rc::clone(layout) }
     }
 
     fn record_output(&mut self, id: LayerId) {

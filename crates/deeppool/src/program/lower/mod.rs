@@ -140,15 +140,15 @@ fn every_rank(placement: &Placement) -> Vec<Vec<usize>> {
 
 /// A value that is distributed over ranks in a layout.
 #[derive(Clone)]
-struct Value {
+struct DistributedValue {
     layout: Rc<Layout>,
     /// The buffers of the layout's lowered ranks that have a part of it, in the layout's order,
     /// with their places.
-    buffers: Vec<Placed>,
+    buffers: Vec<PlacedBuffer>,
 }
 
 /// A buffer with the place of its rank.
-type Placed = (usize, BufferId);
+type PlacedBuffer = (usize, BufferId);
 
 /// The ranks that hold the parameters of a layer.
 struct Holders {
@@ -174,9 +174,9 @@ struct Lowering<'a> {
     /// The ranks that hold each layer's own parameters, by layer id.
     holders: Vec<Holders>,
     /// Outputs of each layer: first in its own layout, then in those of its consumers.
-    outputs: Vec<Vec<Value>>,
+    outputs: Vec<Vec<DistributedValue>>,
     /// Parts of the gradient of each layer's output, with the consumers that computed them.
-    gradients: Vec<Vec<(LayerId, Value)>>,
+    gradients: Vec<Vec<(LayerId, DistributedValue)>>,
     partial: Option<Partial>,
     program: ProgramBuilder,
 }
@@ -294,17 +294,17 @@ impl<'a> Lowering<'a> {
     fn redistribute(
         &mut self,
         id: LayerId,
-        source: &Value,
+        source: &DistributedValue,
         to: &Rc<Layout>,
         what: &str,
-    ) -> Result<Value, Error> {
+    ) -> Result<DistributedValue, Error> {
         let redistribution = self.layouts.redistribution(&source.layout, to)?;
         let layer = self.network.layer(id);
         let buffers = to.shards(self.micro_batch.start).map(|(place, shard)| {
             let elements = Role::Output.elements(layer, shard.samples);
             (place, self.program.rank(place).buffer(elements, Contents::Moved(id)))
         });
-        let target = Value { buffers: buffers.collect(), layout: Rc::clone(to) };
+        let target = DistributedValue { buffers: buffers.collect(), layout: Rc::clone(to) };
         self.move_samples(id, redistribution, (&source.buffers, &target.buffers), what);
         Ok(target)
     }
@@ -314,7 +314,7 @@ impl<'a> Lowering<'a> {
         &mut self,
         id: LayerId,
         redistribution: Arc<Redistribution>,
-        (from, to): (&[Placed], &[Placed]),
+        (from, to): (&[PlacedBuffer], &[PlacedBuffer]),
         what: &str,
     ) {
         let layer = self.network.layer(id);
@@ -360,13 +360,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// Returns an operand of a layer on its ranks.
-    fn operand_value(&mut self, id: LayerId, role: Role) -> Value {
+    fn operand_value(&mut self, id: LayerId, role: Role) -> DistributedValue {
         let (layer, layout) = (self.network.layer(id), self.layout(id));
         let buffers = layout
             .shards(self.micro_batch.start)
             .map(|(place, shard)| (place, self.program.rank(place).operand(id, layer, role, shard.samples)))
             .collect();
-        Value { layout, buffers }
+        DistributedValue { layout, buffers }
     }
 
     /// Sums an operand over the layer's ranks.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use layer_engine::{Role, Shard};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
-use super::{Layout, Lowering, Placed, Value};
+use super::{DistributedValue, Layout, Lowering, PlacedBuffer};
 use crate::Error;
 use crate::program::builder::Bucket;
 use crate::program::partial::{Contributions, PartialBackpropagation};
@@ -55,7 +55,7 @@ impl Lowering<'_> {
         let samples = shard.first..shard.first + shard.samples;
         match &self.partial {
             None => vec![samples],
-            Some(partial) => partial.contributions.among(&samples, partial.reach[id.index()]),
+            Some(partial) => partial.contributions.within(&samples, partial.reach[id.index()]),
         }
     }
 
@@ -90,7 +90,7 @@ impl Lowering<'_> {
     }
 
     /// Records the contributors of this micro-batch.
-    pub(super) fn note_contributors(&mut self, id: LayerId) {
+    pub(super) fn record_contributors(&mut self, id: LayerId) {
         let ranks = self.contributors(id);
         if let Some(partial) = &mut self.partial {
             partial.contributors[id.index()].extend(ranks);
@@ -114,9 +114,9 @@ impl Lowering<'_> {
     pub(super) fn redistribute_gradient(
         &mut self,
         id: LayerId,
-        source: &Value,
+        source: &DistributedValue,
         to: &Rc<Layout>,
-    ) -> Result<Value, Error> {
+    ) -> Result<DistributedValue, Error> {
         if self.partial.is_none() {
             return self.redistribute(id, source, to, "gradient");
         }
@@ -127,8 +127,8 @@ impl Lowering<'_> {
         let whole = self.layouts.redistribution(&source.layout, to)?;
         let redistribution = whole.restricted_to(&samples);
         let layer = self.network.layer(id);
-        let mut sides: [Vec<Placed>; 2] = [source.buffers.clone(), Vec::new()];
-        let mut target = Value { layout: Rc::clone(to), buffers: Vec::new() };
+        let mut sides: [Vec<PlacedBuffer>; 2] = [source.buffers.clone(), Vec::new()];
+        let mut target = DistributedValue { layout: Rc::clone(to), buffers: Vec::new() };
         for (side, layout) in [&source.layout, to].into_iter().enumerate() {
             for (place, shard) in layout.shards(first) {
                 let contributes = self.contributes(id, shard);
@@ -163,7 +163,7 @@ impl Lowering<'_> {
     pub(super) fn scale_gradient(
         &mut self,
         id: LayerId,
-        part: &Value,
+        part: &DistributedValue,
         (consumer, is_here): (LayerId, bool),
         sync_batch_norm: bool,
     ) {
