@@ -47,7 +47,7 @@ use crate::{
 /// use gpu_mux::{CpuDriver, Error, Policy, job_fn};
 /// use std::{num::NonZeroU32, task::Poll};
 ///
-/// let request = |n| if n % 2 == 0 { Poll::Pending } else { Poll::Ready(Some(n)) };
+/// let request = |n: i32| if n % 2 == 0 { Poll::Pending } else { Poll::Ready(Some(n)) };
 /// let mut requests = (0..100).map(request);
 /// let next = || requests.next().unwrap_or(Poll::Ready(None));
 /// let mut foreground = job_fn(next, |_request| Ok::<(), Error>(()));
