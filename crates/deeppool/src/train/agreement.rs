@@ -1,4 +1,5 @@
-//! Ranks that are processes were each given what to train: that it is the same is checked before the first step.
+//! Comparison of the ranks' configurations before the first step. Ranks that are processes each get
+//! their own.
 
 use sha2::{Digest, Sha256};
 
@@ -6,7 +7,7 @@ use super::{TrainConfig, Weights};
 use crate::Error;
 use crate::data::{Dataset, Samples};
 
-/// What all ranks have to agree on, by the words of the error.
+/// Parts of the configuration that must be equal on all ranks, as named in the error.
 const NAMES: [&str; 8] = [
     "version of deeppool",
     "network",
@@ -19,7 +20,8 @@ const NAMES: [&str; 8] = [
 ];
 const HASH_BYTES: usize = 32;
 
-/// What this rank was given, a hash for each of [`NAMES`]. `iteration` is where its checkpoint leaves off.
+/// Returns the fingerprint of this rank's configuration: a hash for each of [`NAMES`]. `iteration`
+/// is that of its checkpoint.
 pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     let options = (
         config.batch(),
@@ -52,19 +54,20 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     hashes.concat()
 }
 
-/// Compares what all ranks were given.
+/// Compares the fingerprints of all ranks.
 ///
 /// # Errors
-/// [`Error::RankDiffers`] with the first rank that has something else than most have, or than rank 0, where as many have either.
+/// [`Error::RankDiffers`] with the first rank that differs from the majority, or, if there is none,
+/// from rank 0.
 pub(super) fn check(fingerprints: &[Vec<u8>]) -> Result<(), Error> {
     for (index, what) in NAMES.into_iter().enumerate() {
-        // Another version may hash something else.
+        // Another version may have other hashes.
         let of = |fingerprint: &Vec<u8>| {
             fingerprint.get(index * HASH_BYTES..(index + 1) * HASH_BYTES).map(<[u8]>::to_vec)
         };
         let values: Vec<_> = fingerprints.iter().map(of).collect();
         let count = |value: &Option<Vec<u8>>| values.iter().filter(|&other| other == value).count();
-        // The last of the largest ones: the first rank's, where they are equal.
+        // The last of the maxima: the value of the first rank, if counts are equal.
         let Some(usual) = values.iter().rev().max_by_key(|&value| count(value)) else { continue };
         if let Some(rank) = values.iter().position(|value| value != usual) {
             let other = values.iter().position(|value| value == usual).unwrap_or(0);

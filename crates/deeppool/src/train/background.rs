@@ -1,4 +1,4 @@
-//! The background jobs of a rank: each trains a copy of its network, by itself.
+//! The background jobs of a rank. Each trains its own copy of a network on one device.
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::Error;
 use crate::program::StepId;
 use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevice, RankState};
 
-/// A background job of a rank, endless.
+/// A background job of a rank, without end.
 pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, BackgroundRecord>;
 
-/// What a background job runs on.
+/// The device, program and state of a background job.
 pub(super) struct BackgroundParts<'a, B: Backend> {
     config: &'a TrainConfig<'a>,
     index: usize,
@@ -29,7 +29,7 @@ pub(super) struct BackgroundParts<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> BackgroundParts<'a, B> {
-    /// Those of all jobs.
+    /// Creates the parts of all background jobs.
     pub(super) fn of_all(
         config: &'a TrainConfig<'a>,
         programs: &Programs<'_>,
@@ -50,12 +50,12 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
         .collect()
     }
 
-    /// What the job holds, by its program and as it was allocated.
+    /// Returns the memory of the job: by its program, and as it was allocated.
     pub(super) fn memory_bytes(&self) -> (u64, u64) {
         (self.loaded.program().memory().total_bytes(), self.device.allocated_bytes())
     }
 
-    /// Goes on from what a checkpoint has of the job, if it is of the same network.
+    /// Restores the job from a checkpoint, if the checkpoint has a job of the same network.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint, rank: usize) -> Result<(), Error> {
         let Self { index, job, device, loaded, state, .. } = self;
         if let Some(kept) = BackgroundState::find(checkpoint, *index, rank)? {
@@ -64,7 +64,7 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
         Ok(())
     }
 
-    /// The job; ranks draw their samples in orders of their own.
+    /// Starts the job. Each rank has its own order of samples.
     pub(super) fn start<'s>(&'s mut self, rank: usize) -> BackgroundIterations<'s, B>
     where
         'a: 's,
@@ -78,7 +78,7 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
     }
 }
 
-/// Writes down what a background job does.
+/// Records the progress of a background job.
 pub(super) struct BackgroundRecord {
     batch: usize,
     steps: StepTimes,
@@ -90,12 +90,12 @@ impl BackgroundRecord {
         Self { batch, steps: StepTimes::new(traced_iterations), loss: None }
     }
 
-    /// When its steps ran.
+    /// Times of its last steps.
     pub(super) fn steps(&self) -> &StepTimes {
         &self.steps
     }
 
-    /// The mean loss of the last batch, if one is done.
+    /// Mean loss of the last batch, if one has ended.
     pub(super) fn loss(&self) -> Option<f64> {
         self.loss
     }

@@ -1,4 +1,4 @@
-//! What a checkpoint has of the background jobs: a safetensors file for each job and rank.
+//! The state of the background jobs in a checkpoint: one safetensors file per job and rank.
 
 use std::fs;
 
@@ -22,7 +22,8 @@ pub(super) struct BackgroundState {
 }
 
 impl BackgroundState {
-    /// What a checkpoint has of a job for a rank: its own, or where there were fewer ranks, another one's.
+    /// Finds a job's state for a rank in a checkpoint: its own, or, if the checkpoint has fewer
+    /// ranks, that of another rank.
     pub(super) fn find(checkpoint: &Checkpoint, job: usize, rank: usize) -> Result<Option<Self>, Error> {
         let files = checkpoint.paths(&prefix(job));
         let own = checkpoint.paths(&file_name(job, rank)).into_iter().next();
@@ -41,7 +42,8 @@ impl BackgroundState {
         Ok(Some(Self { network: entry(NETWORK)?, iterations, tensors }))
     }
 
-    /// Puts it into the state of a job, and gives the job's first iteration. `None` where it is of another network.
+    /// Restores the state of a job and returns its first iteration; `None` if it is of another
+    /// network.
     pub(super) fn restore<B: Backend>(
         &self,
         network: &LayerGraph,
@@ -58,7 +60,8 @@ impl BackgroundState {
     }
 }
 
-/// The files of a rank's jobs, by name. Of a job that has ended, or whose numbers are not finite, there is none.
+/// Returns the files of a rank's jobs, by name. There is none for a job that has ended, or with a
+/// value that is not finite.
 pub(super) fn files<B: Backend, S: BatchSource, O: Observer>(
     config: &TrainConfig<'_>,
     jobs: Vec<Option<&mut Iterations<'_, B, S, O>>>,

@@ -7,28 +7,28 @@ use crate::data::Samples;
 use crate::program::BatchPart;
 use crate::runtime::BatchSource;
 
-/// Training samples, epoch by epoch: as they lie in the data set, or [shuffled](Self::shuffled). What does not fill a batch at the
-/// end of an epoch is left out of it.
+/// Training samples by epoch: in the order of the data set, or [shuffled](Self::shuffled). An
+/// incomplete batch at the end of an epoch is skipped.
 #[derive(Debug, Clone)]
 pub struct Epochs<'a> {
     samples: &'a Samples,
     batch: usize,
-    /// Of the order of each epoch, if they are shuffled.
+    /// Seed of the order of each epoch, if they are shuffled.
     seed: Option<u64>,
-    /// The epoch that `order` is for.
+    /// The epoch of `order`.
     epoch: Option<u64>,
     order: Vec<usize>,
 }
 
 impl<'a> Epochs<'a> {
-    /// Batches of this size, which must not be larger than the number of samples, nor 0.
+    /// Creates batches of this size, which is limited to 1 to the number of samples.
     #[must_use]
     pub fn new(samples: &'a Samples, batch: usize) -> Self {
         let batch = batch.clamp(1, samples.len().max(1));
         Self { samples, batch, seed: None, epoch: None, order: Vec::new() }
     }
 
-    /// In an order that is drawn anew each epoch, from the seed and the epoch alone.
+    /// Shuffles the samples in each epoch. The order depends only on the seed and the epoch.
     #[must_use]
     pub fn shuffled(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
@@ -64,7 +64,7 @@ impl BatchSource for Epochs<'_> {
     }
 }
 
-/// Samples in their own order: batch `i` begins at sample `i * batch`.
+/// Samples in the order of the data set: batch `i` begins at sample `i * batch`.
 #[derive(Debug, Clone)]
 pub struct InOrder<'a> {
     samples: &'a Samples,
@@ -72,7 +72,7 @@ pub struct InOrder<'a> {
 }
 
 impl<'a> InOrder<'a> {
-    /// Batches of this size.
+    /// Creates batches of this size.
     #[must_use]
     pub fn new(samples: &'a Samples, batch: usize) -> Self {
         Self { samples, batch }

@@ -1,9 +1,10 @@
 //! Saving a run's state as a checkpoint, and resuming from one.
 //!
-//! A checkpoint is a folder `iteration-0000000100` for each, with a safetensors file from each rank that is the first of
-//! some layer, and one for each background job of each rank. Tensors are named as in PyTorch (`conv1.weight`), their velocities `conv1.weight.velocity`, so that any
-//! placement can go on from them. `checkpoint.json` lists the files with their SHA-256: without it, or where a file is another
-//! one, it is no checkpoint.
+//! A checkpoint is a folder such as `iteration-0000000100`. It has one safetensors file for each
+//! rank that is the first rank of some layer, and one for each background job of each rank. Tensors
+//! are named as in PyTorch (`conv1.weight`), with their velocities (`conv1.weight.velocity`), so
+//! that any placement can resume from them. `checkpoint.json` lists the files with their SHA-256. A
+//! folder without it, or with a file that differs, is not a valid checkpoint.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,10 +18,11 @@ use super::{CheckpointConfig, TrainConfig, tensors};
 use crate::Error;
 use crate::runtime::TrainingBackend;
 
-/// The newest checkpoint to go on from, when that is wanted.
+/// Finds the newest checkpoint, if the run resumes from one.
 ///
 /// # Errors
-/// When there are checkpoints, but nobody asked to go on from them: they would be lost. When all of them are damaged.
+/// [`Error::Checkpoint`] if there are checkpoints but the run does not resume, which would
+/// overwrite them, or if all of them are damaged.
 pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(Found::default()) };
     if !checkpoint.resume {
@@ -35,8 +37,8 @@ pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
     newest_whole(&checkpoint.folder)
 }
 
-/// Writes a checkpoint, with the test accuracy if it is known, and these files of the rank's background jobs; all ranks take part. It
-/// appears in the folder when it is complete.
+/// Writes a checkpoint, with the test accuracy if it is known, and the files of the rank's
+/// background jobs. All ranks take part. The checkpoint appears in the folder when it is complete.
 pub(super) fn save<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
@@ -72,7 +74,7 @@ pub(super) fn save<B: TrainingBackend>(
     let files = rank.gather(&own)?;
     if number == 0 {
         write_manifest(&unfinished, (iteration, test_accuracy), &files)?;
-        // Newer ones than this are damaged: otherwise this run would have begun with them.
+        // Newer ones are damaged: otherwise this run would have resumed from them.
         remove(list(&checkpoint.folder)?.into_iter().filter(|one| one.iteration >= iteration))?;
         fs::rename(&unfinished, &path).map_err(|error| unwritten(&path, error))?;
         sync(&checkpoint.folder)?;
@@ -81,7 +83,7 @@ pub(super) fn save<B: TrainingBackend>(
     rank.barrier()
 }
 
-/// Removes all but the newest checkpoints, and the best one if that is wanted.
+/// Removes all but the newest checkpoints, and the best one if it is kept.
 fn remove_old(config: &CheckpointConfig) -> Result<(), Error> {
     let all = list(&config.folder)?;
     let best = if config.keep_best { best(&config.folder)? } else { None };
@@ -90,20 +92,20 @@ fn remove_old(config: &CheckpointConfig) -> Result<(), Error> {
     remove(all.into_iter().take(excess).filter(|one| Some(one.iteration) != best))
 }
 
-/// Removes what runs have left that were killed while they wrote. Before any rank of this run writes.
+/// Removes the incomplete checkpoints of runs that were killed. Called before any rank writes.
 pub(super) fn remove_unfinished(config: &TrainConfig<'_>) {
     let folder = config.checkpoint.as_ref().and_then(|checkpoint| fs::read_dir(&checkpoint.folder).ok());
     for entry in folder.into_iter().flatten().filter_map(Result::ok) {
         let path = entry.path();
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with("iteration-"));
         if is_ours && path.extension().is_some_and(|extension| extension == "unfinished") {
-            // What cannot be removed is written over.
+            // A folder that cannot be removed is overwritten.
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
-/// What a checkpoint must agree on with the run that goes on from it.
+/// Returns the identity of a run, which must be equal in a checkpoint that it resumes from.
 fn identity(config: &TrainConfig<'_>, iteration: u64) -> Identity {
     let entry = |name: &str, value: String| (name.to_owned(), value);
     [
@@ -115,7 +117,7 @@ fn identity(config: &TrainConfig<'_>, iteration: u64) -> Identity {
     ]
 }
 
-/// Puts the checkpoint's tensors into a rank's state.
+/// Copies the tensors of a checkpoint to a rank's state.
 pub(super) fn restore<B: TrainingBackend>(
     checkpoint: &Checkpoint,
     config: &TrainConfig<'_>,

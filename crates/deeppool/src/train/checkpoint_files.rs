@@ -1,4 +1,4 @@
-//! Checkpoint folders: their files, and the manifest that lists these with their SHA-256.
+//! Checkpoint folders: their files, and the manifest with the SHA-256 of each.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::tensors::{self, Tensors};
 use crate::Error;
 
-/// The file that makes a folder of files a checkpoint.
+/// The manifest, which makes a folder of files a checkpoint.
 const MANIFEST: &str = "checkpoint.json";
 pub(super) const SCHEMA: &str = "deeppool/checkpoint/v1";
 
@@ -20,19 +20,19 @@ pub(super) const SCHEMA: &str = "deeppool/checkpoint/v1";
 pub(super) struct Checkpoint {
     pub(super) path: PathBuf,
     pub(super) iteration: u64,
-    /// Their names, once they have been checked.
+    /// Names of the files, after they were checked.
     files: Vec<String>,
 }
 
-/// What is in a checkpoint's folder, beside this list.
+/// The manifest of a checkpoint.
 #[derive(Serialize, Deserialize)]
 struct Manifest {
     schema: String,
     iteration: u64,
-    /// The part of the held-out samples that are classified right, where that was found out.
+    /// Fraction of the held-out samples that are classified correctly, if it was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     test_accuracy: Option<f64>,
-    /// By name.
+    /// Files by name.
     files: BTreeMap<String, ListedFile>,
 }
 
@@ -42,29 +42,29 @@ pub(super) struct ListedFile {
     sha256: String,
 }
 
-/// The metadata on which a checkpoint and the run that resumes from it must agree: names and values.
+/// Names and values that must be equal in a checkpoint and the run that resumes from it.
 pub(super) type Identity = [(String, String); 5];
 
-/// What a run can go on from.
+/// The result of searching for a checkpoint.
 #[derive(Default)]
 pub(super) struct Found {
-    /// The newest checkpoint that is whole; `None` to begin anew.
+    /// The newest valid checkpoint; `None` starts from the beginning.
     pub(super) checkpoint: Option<Checkpoint>,
-    /// Newer ones that are damaged, and what is wrong with them.
+    /// The errors of newer, damaged checkpoints.
     pub(super) damaged: Vec<Error>,
 }
 
 impl Found {
-    /// How many iterations are done.
+    /// Number of completed iterations.
     pub(super) fn iteration(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.iteration)
     }
 }
 
-/// The newest checkpoint in a folder that is whole. Reads them, the newest first, until one is.
+/// Returns the newest valid checkpoint in a folder. Checks them from the newest on.
 ///
 /// # Errors
-/// When all of them are damaged.
+/// [`Error::Checkpoint`] if all of them are damaged.
 pub(super) fn newest_whole(folder: &Path) -> Result<Found, Error> {
     let mut found = Found::default();
     for mut checkpoint in list(folder)?.into_iter().rev() {
@@ -79,7 +79,8 @@ pub(super) fn newest_whole(folder: &Path) -> Result<Found, Error> {
     if found.damaged.is_empty() { Ok(found) } else { Err(found.damaged.swap_remove(0)) }
 }
 
-/// The checkpoint in a folder with the highest test accuracy, and that; of several, the oldest. It may be damaged.
+/// Returns the checkpoint with the highest test accuracy, and this accuracy; of equal ones, the
+/// oldest. It may be damaged.
 pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
     let known = list(folder)?.into_iter().filter_map(|checkpoint| {
         let accuracy = checkpoint.manifest().ok()?.test_accuracy?;
@@ -88,17 +89,17 @@ pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
     Ok(known.reduce(|best, other| if other.1 > best.1 { other } else { best }))
 }
 
-/// As [`best`], if it is whole.
+/// Returns [`best`] after checking its files.
 ///
 /// # Errors
-/// When it is damaged.
+/// [`Error::Checkpoint`] if it is damaged.
 pub(super) fn best_whole(folder: &Path) -> Result<Option<Checkpoint>, Error> {
     let Some((mut checkpoint, _)) = best(folder)? else { return Ok(None) };
     checkpoint.check_files()?;
     Ok(Some(checkpoint))
 }
 
-/// The complete checkpoints in a folder, oldest first.
+/// Returns the complete checkpoints in a folder, oldest first.
 pub(super) fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     if !folder.exists() {
         return Ok(Vec::new());
@@ -115,7 +116,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     Ok(found)
 }
 
-/// What the names of the ranks' own files begin with.
+/// Prefix of the names of the ranks' own files.
 const OF_RANKS: &str = "rank-";
 
 pub(super) fn file_name(rank: usize) -> String {
@@ -134,12 +135,12 @@ pub(super) fn remove(checkpoints: impl IntoIterator<Item = Checkpoint>) -> Resul
         .try_for_each(|one| fs::remove_dir_all(&one.path).map_err(|error| unwritten(&one.path, error)))
 }
 
-/// Waits until a file, or what a folder lists, is on the disk.
+/// Waits until a file, or the entries of a folder, are on disk.
 pub(super) fn sync(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| unwritten(path, error))
 }
 
-/// Writes the list of what each rank has written, as JSON.
+/// Writes the manifest of the files of all ranks as JSON.
 pub(super) fn write_manifest(
     folder: &Path,
     (iteration, test_accuracy): (u64, Option<f64>),
@@ -177,7 +178,7 @@ impl Checkpoint {
         Ok(manifest)
     }
 
-    /// Makes sure that every file is there as it was written.
+    /// Checks that every file has the size and hash of the manifest.
     fn check_files(&mut self) -> Result<(), Error> {
         let manifest = self.manifest()?;
         for (name, expected) in &manifest.files {
@@ -191,13 +192,14 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// The files whose names begin so.
+    /// Returns the files whose names begin with a prefix.
     pub(super) fn paths(&self, prefix: &str) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|name| name.starts_with(prefix));
         files.map(|name| self.path.join(name)).collect()
     }
 
-    /// Reads all tensors of the foreground by name, and checks the metadata of their files against a run's identity, if one is given.
+    /// Reads all tensors of the foreground by name, and compares the metadata of their files with a
+    /// run's identity, if one is given.
     pub(super) fn read(&self, identity: Option<&Identity>) -> Result<Tensors, Error> {
         let mut all = Tensors::new();
         for path in self.paths(OF_RANKS) {

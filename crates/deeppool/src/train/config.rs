@@ -12,143 +12,152 @@ use crate::Error;
 use crate::data::Dataset;
 use crate::program::{LowerOptions, LoweredTraining, Placement};
 
-/// What is trained, on what, and how.
+/// Configuration of a training run.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TrainConfig<'a> {
-    /// The network, the ranks of its layers, the batch, and the programs of the iterations; the optimiser's rule is in the options of these.
+    /// The network, its placement and batch, and the programs of the iterations. Their options
+    /// include the optimiser.
     pub training: &'a LoweredTraining<'a>,
-    /// The network's data.
+    /// The training data.
     pub dataset: &'a Dataset,
-    /// For how long.
+    /// Length of the run.
     pub length: Length,
     /// The learning rate.
     pub learning_rate: f64,
     /// Seed of the parameters, the order of the samples and dropout.
     pub seed: u64,
-    /// Whether the samples are put into another order for each epoch; else they are read as they lie in the data set.
+    /// Whether to shuffle the samples in each epoch; otherwise they keep the order of the data set.
     pub shuffle: bool,
-    /// What the network begins with, instead of parameters drawn by the seed.
+    /// The initial weights, instead of random ones.
     pub initial: Option<&'a Weights>,
-    /// Threads that a rank may compute with. With one, a rank computes on its own thread; with more, all ranks share a pool
-    /// of as many threads as they may use together, and no more than the machine has.
+    /// Number of threads per rank. With one, a rank computes on its own thread. With more, all
+    /// ranks share a pool with the sum of their threads, limited to the number of cores.
     pub threads_per_rank: usize,
-    /// Of how many iterations, the last ones, the report has a [timeline](super::TrainReport::timeline); of none, usually.
+    /// Number of last iterations in the [timeline](super::TrainReport::timeline) of the report; 0
+    /// for none.
     pub traced_iterations: usize,
-    /// Jobs that every rank trains by itself in its gaps.
+    /// Background jobs, which every rank trains while its foreground waits.
     pub background: Vec<BackgroundConfig<'a>>,
-    /// Where the foreground's state is kept.
+    /// Configuration of checkpoints of the foreground's state; `None` for none.
     pub checkpoint: Option<CheckpointConfig>,
-    /// How a rank's device is shared with its background jobs, and on GPUs how work is launched.
+    /// The policy by which a rank's device is shared with background jobs and, on GPUs, work is
+    /// launched.
     pub policy: Policy,
-    /// How long steps take on emulated GPUs: without it, what the emulated driver's settings say.
+    /// Modelled durations of steps on emulated GPUs; `None` uses the settings of the emulated
+    /// driver.
     pub emulated_times: Option<&'a EmulatedTimes>,
-    /// Once this is true, the run ends within about half a second, with a checkpoint where it keeps any.
+    /// When this becomes true, the run ends within about half a second, after writing a checkpoint
+    /// if it is configured.
     pub stop: Option<&'a AtomicBool>,
 }
 
-/// How long steps take by a model: what emulated GPUs take for them, in virtual time.
+/// Modelled step durations, which emulated GPUs take in virtual time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EmulatedTimes {
-    /// By iteration, until they come again, as [`Costs::step_times`](crate::costs::Costs::step_times) gives them for each training program:
-    /// by rank and step.
+    /// Durations by iteration of the rotation, rank and step: those of
+    /// [`Costs::step_times`](crate::costs::Costs::step_times) for each training program.
     pub training: Vec<Vec<Vec<Duration>>>,
-    /// By background job and step of its program.
+    /// Durations by background job and step of its program.
     pub background: Vec<Vec<Duration>>,
 }
 
-/// How long a run is.
+/// Length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// Rounds over the training samples; what does not fill a batch at the end of a round is left out of it.
+    /// Epochs of the training samples. An incomplete batch at the end of an epoch is skipped.
     Epochs(u64),
     /// Iterations.
     Iterations(u64),
 }
 
-/// A background job: each rank trains a copy of its own, on one device, with nobody else. It has no end.
+/// A background job. Each rank trains its own copy on one device, without end.
 ///
-/// Checkpoints have the state of each copy, at the end of the iteration that it was amid, and a rank goes on from its own: with more
-/// ranks than before, the others begin with copies of theirs. A job of another network than the one in the checkpoint begins anew.
+/// Checkpoints have the state of each copy at the end of its current iteration, and a rank resumes
+/// from its own copy. With more ranks than before, the new ranks resume from copies of the others.
+/// A job of another network than that of the checkpoint starts from the beginning.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BackgroundConfig<'a> {
     /// The network.
     pub network: &'a LayerGraph,
-    /// Its data.
+    /// The training data.
     pub dataset: &'a Dataset,
-    /// Samples of its batch.
+    /// Number of samples of its batch.
     pub batch: usize,
-    /// Into how many micro-batches its batch is cut, from 1 to its samples: the foreground waits for one step of
-    /// one layer at most, of one micro-batch or of the optimiser. See [`MicroBatches`](super::MicroBatches).
+    /// Number of micro-batches, from 1 to its samples. The foreground waits for at most one step of
+    /// one layer: of one micro-batch, or of the optimiser. See
+    /// [`MicroBatches`](super::MicroBatches).
     pub micro_batches: usize,
-    /// Its part of the time that the background gets: jobs share in proportion to their weights.
+    /// Weight of the job. Jobs share the background time in proportion to their weights.
     pub weight: NonZeroU32,
 }
 
 impl<'a> BackgroundConfig<'a> {
-    /// A job of weight 1 whose batch is not cut.
+    /// Creates a job of weight 1 without micro-batches.
     #[must_use]
     pub fn new(network: &'a LayerGraph, dataset: &'a Dataset, batch: usize) -> Self {
         Self { network, dataset, batch, micro_batches: 1, weight: NonZeroU32::MIN }
     }
 
-    /// This job with its batch cut into so many micro-batches.
+    /// Sets the number of micro-batches.
     #[must_use]
     pub fn with_micro_batches(self, micro_batches: usize) -> Self {
         Self { micro_batches, ..self }
     }
 
-    /// This job with another weight.
+    /// Sets the weight.
     #[must_use]
     pub fn with_weight(self, weight: NonZeroU32) -> Self {
         Self { weight, ..self }
     }
 }
 
-/// Where and when checkpoints are written.
+/// Configuration of checkpoints.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CheckpointConfig {
-    /// The folder; made when it does not exist.
+    /// The folder, which is created if it does not exist.
     pub folder: PathBuf,
-    /// When there is one, beside that at the end.
+    /// When a checkpoint is written, in addition to the end of the run.
     pub every: CheckpointEvery,
-    /// Whether to go on from the newest checkpoint in the folder that is whole, if there is one.
+    /// Whether to resume from the newest valid checkpoint in the folder, if there is one.
     pub resume: bool,
-    /// How many of the newest checkpoints are kept, at least one: a damaged one is made up for by the one before.
+    /// Number of newest checkpoints that are kept, at least one. If one is damaged, the previous
+    /// one is used.
     pub keep: usize,
-    /// Whether there is one after each epoch with a higher test accuracy than all before, and the best of them is kept, too.
+    /// Whether to write a checkpoint after each epoch with a new highest test accuracy, and to keep
+    /// the best one.
     pub keep_best: bool,
 }
 
 impl CheckpointConfig {
-    /// Checkpoints in this folder every half minute, of which the newest two are kept; a run begins anew.
+    /// Writes a checkpoint every 30 seconds, keeps the newest two, and does not resume.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let every = CheckpointEvery::Time(Duration::from_secs(30));
         Self { folder: folder.into(), every, resume: false, keep: 2, keep_best: false }
     }
 
-    /// This with checkpoints at other times.
+    /// Sets when checkpoints are written.
     #[must_use]
     pub fn with_every(self, every: CheckpointEvery) -> Self {
         Self { every, ..self }
     }
 
-    /// This going on from the newest checkpoint, or beginning anew.
+    /// Sets whether to resume from the newest checkpoint.
     #[must_use]
     pub fn with_resume(self, resume: bool) -> Self {
         Self { resume, ..self }
     }
 
-    /// This with so many of the newest checkpoints kept.
+    /// Sets the number of newest checkpoints that are kept.
     #[must_use]
     pub fn with_keep(self, keep: usize) -> Self {
         Self { keep, ..self }
     }
 
-    /// This with the best checkpoint kept, too, or not.
+    /// Sets whether the best checkpoint is written and kept.
     #[must_use]
     pub fn with_keep_best(self, keep_best: bool) -> Self {
         Self { keep_best, ..self }
@@ -158,14 +167,16 @@ impl CheckpointConfig {
 /// When checkpoints are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckpointEvery {
-    /// After so many iterations, at least one.
+    /// After the given number of iterations, at least one.
     Iterations(u64),
-    /// After so long, or twenty times what the last one took to write, whichever is longer.
+    /// After the given time, or twenty times the duration of writing the last one, whichever is
+    /// longer.
     Time(Duration),
 }
 
 impl<'a> TrainConfig<'a> {
-    /// Five epochs with learning rate 0.03 and seed 0, on one thread a rank, with plain SGD, and without background jobs or checkpoints.
+    /// Creates a configuration with five epochs, learning rate 0.03, seed 0 and one thread per
+    /// rank, without background jobs and checkpoints.
     #[must_use]
     pub fn new(dataset: &'a Dataset, training: &'a LoweredTraining<'a>) -> Self {
         Self {
@@ -186,7 +197,7 @@ impl<'a> TrainConfig<'a> {
         }
     }
 
-    /// Sets for how long to train.
+    /// Sets the length of the run.
     #[must_use]
     pub fn with_length(self, length: Length) -> Self {
         Self { length, ..self }
@@ -204,25 +215,25 @@ impl<'a> TrainConfig<'a> {
         Self { seed, ..self }
     }
 
-    /// Sets whether the samples are put into another order for each epoch.
+    /// Sets whether to shuffle the samples in each epoch.
     #[must_use]
     pub fn with_shuffle(self, shuffle: bool) -> Self {
         Self { shuffle, ..self }
     }
 
-    /// Sets what the network begins with.
+    /// Sets the initial weights.
     #[must_use]
     pub fn with_initial(self, initial: Option<&'a Weights>) -> Self {
         Self { initial, ..self }
     }
 
-    /// Sets the threads that a rank may compute with.
+    /// Sets the number of threads per rank.
     #[must_use]
     pub fn with_threads_per_rank(self, threads_per_rank: usize) -> Self {
         Self { threads_per_rank, ..self }
     }
 
-    /// Sets of how many iterations there is a timeline.
+    /// Sets the number of last iterations in the timeline.
     #[must_use]
     pub fn with_traced_iterations(self, traced_iterations: usize) -> Self {
         Self { traced_iterations, ..self }
@@ -234,25 +245,25 @@ impl<'a> TrainConfig<'a> {
         Self { background: background.into_iter().collect(), ..self }
     }
 
-    /// Sets where the state is kept.
+    /// Sets the configuration of checkpoints.
     #[must_use]
     pub fn with_checkpoint(self, checkpoint: Option<CheckpointConfig>) -> Self {
         Self { checkpoint, ..self }
     }
 
-    /// Sets how a rank's device is shared.
+    /// Sets the sharing policy.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Sets how long steps take on emulated GPUs.
+    /// Sets the durations of steps on emulated GPUs.
     #[must_use]
     pub fn with_emulated_times(self, times: Option<&'a EmulatedTimes>) -> Self {
         Self { emulated_times: times, ..self }
     }
 
-    /// Sets what ends the run early.
+    /// Sets the flag that ends the run early.
     #[must_use]
     pub fn with_stop(self, stop: &'a AtomicBool) -> Self {
         Self { stop: Some(stop), ..self }
@@ -282,13 +293,13 @@ impl<'a> TrainConfig<'a> {
         self.training.options()
     }
 
-    /// Iterations of an epoch.
+    /// Number of iterations of an epoch.
     #[must_use]
     pub fn iterations_per_epoch(&self) -> u64 {
         (self.dataset.train().len() / self.batch().max(1)) as u64
     }
 
-    /// Iterations of the whole run.
+    /// Number of iterations of the whole run.
     #[must_use]
     pub fn iterations(&self) -> u64 {
         match self.length {
@@ -297,7 +308,7 @@ impl<'a> TrainConfig<'a> {
         }
     }
 
-    /// The rank that knows the loss and reports it.
+    /// The rank that computes the loss and reports it.
     pub(super) fn reporter(&self) -> usize {
         let loss = self.network().layers().map(|(id, _)| id).next_back();
         loss.and_then(|id| self.placement().ranks(id).first().copied()).unwrap_or(0)

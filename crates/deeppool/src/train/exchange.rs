@@ -1,4 +1,4 @@
-//! What ranks tell each other beside gradients and samples: a few bytes each, by the collectives that carry these.
+//! Exchange of a few bytes between ranks by the collectives for gradients.
 
 use collectives::{Communicator, Group};
 use layer_engine::Engine;
@@ -6,16 +6,16 @@ use layer_engine::Engine;
 use crate::Error;
 use crate::runtime::{Backend, RankDevice};
 
-/// Digits of a length, in single precision, each below this.
+/// Number of digits of a length, each below [`BASE`], as elements in single precision.
 const DIGITS: usize = 4;
 const BASE: usize = 1 << 8;
 
-/// The bytes of every rank, in their order. All ranks call it.
+/// Returns the bytes of every rank, in their order. All ranks call it.
 ///
-/// Each byte is an element of its own: every engine can hold these, and no transfer changes them.
+/// Each byte is one element: every engine can represent these, and no transfer changes them.
 ///
 /// # Errors
-/// When the engine or the communicator fails.
+/// If the engine or the communicator fails.
 pub(super) fn gather<B: Backend>(
     device: &mut RankDevice<B>,
     communicator: &B::Communicator,
@@ -34,7 +34,7 @@ pub(super) fn gather<B: Backend>(
     Ok(all.chunks_exact(longest).zip(lengths).map(|(bytes, length)| bytes[..length].to_vec()).collect())
 }
 
-/// The bytes of all ranks one after another, as many of each.
+/// Returns the concatenated bytes of all ranks, which have equal lengths.
 fn gather_equal<B: Backend>(
     device: &mut RankDevice<B>,
     communicator: &B::Communicator,

@@ -1,4 +1,4 @@
-//! Ranks that have a GPU each: threads of this process, or processes.
+//! Ranks with one GPU each: threads of this process, or processes.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
@@ -16,13 +16,15 @@ use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{Gpu, GpuEngine};
 
-/// As [`train`](super::train), on this machine's GPUs: rank `r` is a thread with GPU `r`, and NCCL connects them.
+/// Trains as [`train`](super::train) does, on this machine's GPUs: rank `r` is a thread with GPU
+/// `r`, connected by NCCL.
 ///
-/// See [`GpuDriver`](crate::runtime::GpuDriver) for how. `timeout` is how long ranks wait for each other. Where the GPUs are emulated, all
-/// times are virtual: those of [`emulated_times`](TrainConfig::emulated_times), on a host that takes none.
+/// See [`GpuDriver`](crate::runtime::GpuDriver). `timeout` is the maximum time for which ranks wait
+/// for each other. On emulated GPUs all times are virtual: those of
+/// [`emulated_times`](TrainConfig::emulated_times), with a host that takes no time.
 ///
 /// # Errors
-/// As [`train`](super::train); when there is no CUDA, no NCCL, or not a GPU for each rank.
+/// As [`train`](super::train), and if there is no CUDA, no NCCL, or not one GPU per rank.
 pub fn train_on_gpus(
     config: &TrainConfig<'_>,
     timeout: Duration,
@@ -35,7 +37,7 @@ pub fn train_on_gpus(
     })?)
 }
 
-/// As [`evaluate`](super::evaluate), on this machine's GPUs as [`train_on_gpus`] has them.
+/// Evaluates as [`evaluate`](super::evaluate) does, on the GPUs of [`train_on_gpus`].
 ///
 /// # Errors
 /// As [`train_on_gpus`].
@@ -47,11 +49,12 @@ pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f
     })?)
 }
 
-/// As [`train_rank`], as one of the processes that `torchrun` started, or that have its variables: see [`NcclWorld::from_env`]. The rank's
-/// GPU is the one with its number on this host.
+/// Trains as [`train_rank`] does, in one of the processes started by `torchrun`, or with its
+/// environment variables: see [`NcclWorld::from_env`]. The rank uses the GPU with its local rank.
 ///
 /// # Errors
-/// As [`train_rank`]; when a variable is missing or wrong, or there is no CUDA, no NCCL or no such GPU.
+/// As [`train_rank`], and if a variable is missing or invalid, or there is no CUDA, no NCCL or no
+/// such GPU.
 pub fn train_rank_on_gpu(
     config: &TrainConfig<'_>,
     timeout: Duration,
@@ -64,13 +67,14 @@ pub fn train_rank_on_gpu(
     train_rank::<Gpu>(config, &engine, communicator, progress).map_err(|error| error.on_gpu_of(rank, None))
 }
 
-/// Does something on each of so many threads, which have the first GPUs and are connected. By rank: what came of it.
+/// Runs a function on one thread per rank, with the first GPUs, connected by NCCL. Returns the
+/// results by rank.
 fn on_gpus<T: Send>(
     ranks: usize,
     timeout: Duration,
     run: impl Fn(&GpuEngine, NcclCommunicator) -> Result<T, Error> + Sync,
 ) -> Result<Vec<Result<T, Error>>, Error> {
-    // Of a GPU that is lacking, no other rank waits to learn.
+    // Opened first: if a GPU is missing, no rank waits for it.
     let engines = GpuEngine::of_ranks(ranks)?;
     let (port, token) = meeting_place()?;
     let on_gpu = |(rank, engine): (usize, GpuEngine)| {
@@ -97,13 +101,13 @@ fn on_gpus<T: Send>(
     Ok(outcomes)
 }
 
-/// A port of this host that is free, and a token that other processes do not know.
+/// Returns a free port of this host, and a token that other processes do not know.
 fn meeting_place() -> Result<(u16, String), Error> {
     let failed =
         |error: std::io::Error| Error::Program(format!("the ranks have nowhere to meet: 127.0.0.1: {error}"));
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(failed)?.port();
-    // The hasher's keys are random, and another process's are others.
+    // The hasher's keys are random and differ between processes.
     let random = RandomState::new().hash_one(port);
     Ok((port, format!("{random:016x}")))
 }

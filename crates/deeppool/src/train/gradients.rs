@@ -1,4 +1,5 @@
-//! The loss and the gradients of one batch in double precision, on one processor: to compare with those of another framework.
+//! The loss and the gradients of one batch in double precision on one processor, for comparison
+//! with other frameworks.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +15,27 @@ use crate::runtime::kernel_spec;
 /// Dimensions, outermost first, and elements.
 type Tensor = (Vec<usize>, Vec<f64>);
 
-/// What [`gradients`] finds.
+/// The result of [`gradients`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gradients {
-    /// The mean over the batch.
+    /// Mean loss over the batch.
     pub loss: f64,
-    /// The gradient of that by each parameter, by the parameter's name.
+    /// Gradient of the mean loss with respect to each parameter, by the parameter's name.
     pub of_parameters: BTreeMap<String, Tensor>,
 }
 
-/// The loss of a batch and its gradients: what `train` computes in an iteration, in double precision. Dropouts drop what they do in the
-/// first iteration of a run with seed 0; batch normalisations are over the batch.
+/// Computes the loss of a batch and its gradients, as training does in an iteration, in double
+/// precision. Dropout is that of the first iteration of a run with seed 0. Batch normalisation is
+/// over the batch.
 ///
-/// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights); leading dimensions of one are of no matter.
-/// `features` are the samples one after another, tokens as numbers, and `labels` their classes.
+/// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights); leading
+/// dimensions of 1 are ignored. `features` are the concatenated samples, with tokens as numbers,
+/// and `labels` their classes.
 ///
 /// # Errors
-/// When a parameter is missing or of another shape, the numbers of features and labels do not fit, a label is no class, or the network has
-/// an opaque layer.
+/// [`Error::Setting`] if a parameter is missing or has another shape, or the numbers of features
+/// and labels do not fit. [`Error::Engine`] if a label is no class, or the network has an opaque
+/// layer.
 pub fn gradients(
     network: &LayerGraph,
     parameters: &BTreeMap<String, Tensor>,
@@ -84,7 +88,7 @@ pub fn gradients(
     Ok(found)
 }
 
-/// A buffer before the first step.
+/// Returns the initial content of a buffer.
 fn initial(
     network: &LayerGraph,
     spec: &BufferSpec,
@@ -109,7 +113,7 @@ fn initial(
         }
         Contents::Operand(id, Role::Statistics) => initial_statistics(network.layer(id)),
         Contents::Constant(value) => vec![value; spec.elements],
-        // There is no optimizer.
+        // There is no optimiser.
         Contents::Velocity(_) => Vec::new(),
         _ => vec![0.0; spec.elements],
     })
@@ -119,7 +123,7 @@ fn significant(dims: &[usize]) -> &[usize] {
     &dims[dims.iter().take_while(|&&dim| dim == 1).count()..]
 }
 
-/// Runs a step that has a kernel.
+/// Runs the kernel of a step, if it has one.
 fn launch(
     network: &LayerGraph,
     program: &RankProgram,

@@ -5,31 +5,32 @@ use layer_profile::ProfileError;
 use crate::Error;
 use crate::costs::Costs;
 
-/// By what part of its shortest time the longest step may be longer, where no cut brings it below the bound: one in
-/// so many.
+/// Tolerance of the longest step relative to its minimum, as a divisor: a tenth.
 const NEARLY: u32 = 10;
 
-/// Into how many micro-batches a job's batch is to be cut.
+/// A number of micro-batches of a background job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MicroBatches {
-    /// How many.
+    /// Number of micro-batches.
     pub count: usize,
-    /// How long the longest step of a layer then takes, by the costs: forward, backward, or the optimiser's, which no cut
-    /// makes shorter. It may still be above the bound.
+    /// Duration of the longest step of a layer by the costs: forward, backward, or the optimiser
+    /// step, which micro-batches do not shorten. It may exceed the bound.
     pub longest_step: Duration,
 }
 
 impl MicroBatches {
-    /// The fewest micro-batches of a batch for which every step of a layer (forward, backward, the optimiser's) takes at
-    /// most `bound`, by the costs. Where nothing brings that about, because a layer's optimiser takes longer or a single
-    /// sample does, the fewest for which the longest step is within 10% of as short as it gets: every micro-batch costs
-    /// the job something, and beyond that the foreground gains nothing.
+    /// Returns the minimum number of micro-batches for which every step of a layer (forward,
+    /// backward, optimiser) takes at most `bound`, by the costs. If that is impossible, because of
+    /// an optimiser step or a single sample, returns the minimum number for which the longest step
+    /// is within 10% of its minimum: each micro-batch has a cost, and more of them would not help
+    /// the foreground.
     ///
-    /// Sizes of micro-batches that the profile has no times for are passed over. O(layers x batch).
+    /// Sizes without times in the profile are skipped. O(layers x batch).
     ///
     /// # Errors
-    /// When the batch is empty, or the profile has times for none of the sizes: then what it says to the whole batch.
+    /// [`Error::EmptyBatch`] for an empty batch. [`Error::Profile`] for the whole batch if the
+    /// profile has times for none of the sizes.
     pub fn within(bound: Duration, costs: &Costs<'_>, batch: usize) -> Result<Self, Error> {
         if batch == 0 {
             return Err(Error::EmptyBatch);
@@ -38,7 +39,7 @@ impl MicroBatches {
         let mut unknown = None;
         for count in 1..=batch {
             let largest = batch.div_ceil(count);
-            // More micro-batches of the same size gain nothing.
+            // More micro-batches of the same size do not help.
             if count > 1 && batch.div_ceil(count - 1) == largest {
                 continue;
             }
@@ -113,7 +114,8 @@ mod tests {
             chosen.count
         };
         assert!(cut(&modelled) > 1);
-        // An optimiser that takes longer than anything else, which no cut makes shorter.
+        // An optimiser step that is longer than anything else, and that micro-batches do not
+        // shorten.
         let mut layers = modelled.layers().to_vec();
         for layer in &mut layers {
             layer.update = layer.update.map(|update| update + Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! Trains a network by a placement: ranks are threads of this process ([`train`]) or what a communicator connects
-//! ([`train_rank`]), and each of them may run background jobs in its gaps.
+//! Training runs. Ranks are threads of this process ([`train`]) or members of any communicator
+//! ([`train_rank`]). Each rank may train background jobs while its foreground waits.
 
 mod agreement;
 mod background;

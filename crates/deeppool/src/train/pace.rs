@@ -1,4 +1,4 @@
-//! When ranks look up from their work: at the same iterations, all of them.
+//! Synchronisation points of the ranks: when to stop, and when to save.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -8,29 +8,29 @@ use super::{CheckpointEvery, TrainConfig};
 use crate::Error;
 use crate::runtime::TrainingBackend;
 
-/// How long ranks train before they look whether to stop or to save, about.
+/// Approximate time between two synchronisation points.
 const STRETCH: Duration = Duration::from_millis(500);
-/// How many iterations that is at most: a whole number in single precision.
+/// Maximum number of iterations between them, which single precision represents exactly.
 const MOST_ITERATIONS: f64 = 1e6;
-/// By how much longer than a checkpoint takes ranks train until the next one.
+/// Minimum time between two checkpoints, as a multiple of the time to write one.
 const WRITING: u32 = 20;
 
-/// What rank 0 knows of the time.
+/// Timing of the synchronisation points, measured by rank 0.
 pub(super) struct Pace {
-    /// Iterations until ranks look up again.
+    /// Number of iterations until the next synchronisation point.
     pub(super) iterations: u64,
     saved: Instant,
-    /// How long writing took.
+    /// Duration of writing the last checkpoint.
     writing: Duration,
 }
 
-/// What all ranks know after a stretch: what to do before they go on, and how fast they were.
+/// Values that all ranks agreed on at a synchronisation point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     pub(super) stop: bool,
     pub(super) save: bool,
     pub(super) foreground_samples_per_s: f64,
-    /// Of all ranks together.
+    /// Background samples per second of all ranks.
     pub(super) background_samples_per_s: f64,
 }
 
@@ -39,13 +39,13 @@ impl Pace {
         Self { iterations: 1, saved: Instant::now(), writing: Duration::ZERO }
     }
 
-    /// A checkpoint was written, which took so long.
+    /// Records that a checkpoint was written, and the duration of writing it.
     pub(super) fn saved(&mut self, writing: Duration) {
         (self.saved, self.writing) = (Instant::now(), writing);
     }
 
-    /// Agrees with the other ranks, after a stretch of so many iterations, which took so long, beside so many background samples: rank 0
-    /// has the time, and any rank may be told to stop.
+    /// Agrees with the other ranks after a number of iterations, with their duration and the number
+    /// of background samples meanwhile. Rank 0 decides by its clock; any rank may request to stop.
     pub(super) fn agree<B: TrainingBackend>(
         &mut self,
         config: &TrainConfig<'_>,

@@ -8,14 +8,14 @@ use crate::program::{IterationSchedule, LowerOptions, Placement, Program, lower_
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs<'a> {
-    /// Iteration by iteration, until they come again.
+    /// Programs of the iterations, until they repeat.
     pub(super) training: &'a [Program],
-    /// Which of them an iteration is.
+    /// The order in which they are executed.
     schedule: IterationSchedule,
     pub(super) evaluation: Program,
-    /// For the test samples that are left after whole batches.
+    /// Program for the test samples after the last whole batch.
     pub(super) remainder: Option<Program>,
-    /// By background job.
+    /// Programs of the background jobs.
     pub(super) background: Vec<Program>,
 }
 
@@ -37,18 +37,18 @@ impl<'a> Programs<'a> {
         })
     }
 
-    /// Which of the training programs an iteration is.
+    /// The order in which the training programs are executed.
     pub(super) fn schedule(&self) -> IterationSchedule {
         self.schedule
     }
 
-    /// The training program of an iteration.
+    /// Returns the training program of an iteration.
     pub(super) fn of_iteration(&self, iteration: u64) -> &Program {
         &self.training[self.schedule.program_of(iteration)]
     }
 }
 
-/// The seed, iteration and learning rate of a run's kernels.
+/// Returns the launch context of an iteration: seed, iteration and learning rate.
 pub(super) fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
     LaunchContext { seed: config.seed, iteration, learning_rate: config.learning_rate }
 }

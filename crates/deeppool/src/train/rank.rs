@@ -1,4 +1,4 @@
-//! What one rank does in a training run.
+//! One rank of a training run.
 
 use std::time::{Duration, Instant};
 
@@ -17,28 +17,29 @@ use crate::runtime::{
     Iterations, LoadedProgram, Observer, Ran, RankDevice, RankDriver, RankState, TrainingBackend,
 };
 
-/// What a stretch of training gave on one rank.
+/// Results of the iterations between two synchronisation points on one rank.
 #[derive(Default)]
 pub(super) struct Stretch {
-    /// The mean loss of each iteration's global batch.
+    /// Mean loss of the global batch of each iteration.
     pub(super) losses: Vec<f64>,
-    /// How long it took.
+    /// Duration.
     pub(super) elapsed: Duration,
     /// Background samples of this rank, by job.
     pub(super) background_samples: Vec<f64>,
 }
 
-/// What a rank remembers of a whole run.
+/// Measurements of a rank over a whole run.
 #[derive(Default)]
 pub(super) struct RankRecord {
     pub(super) iteration_times: Vec<Duration>,
-    /// Of iterations that differ, those which are not among these times yet: how many, and how long they took together.
+    /// Number and total time of iterations whose rotation is not complete yet.
     rest: (u32, Duration),
     pub(super) usage: Usage,
 }
 
 impl RankRecord {
-    /// Adds the time of an iteration, of which so many one after another are different ones: their mean is one of the times.
+    /// Adds the time of an iteration. With `different` iterations in a rotation, their mean is
+    /// recorded.
     fn add(&mut self, took: Duration, different: u32) {
         let (count, sum) = (self.rest.0 + 1, self.rest.1 + took);
         self.rest = (count, sum);
@@ -49,7 +50,7 @@ impl RankRecord {
     }
 }
 
-/// A rank with everything loaded.
+/// A rank with its programs and state loaded.
 pub(super) struct Rank<'a, B: TrainingBackend> {
     config: &'a TrainConfig<'a>,
     communicator: B::Communicator,
@@ -92,12 +93,12 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         self.communicator.rank()
     }
 
-    /// The state with what is needed to read and write it.
+    /// The state, and the device and program that are needed to read and write it.
     pub(super) fn state(&mut self) -> (&mut RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>) {
         (&mut self.state, &mut self.device, &self.training)
     }
 
-    /// What the rank holds, beside background jobs.
+    /// The memory of the rank, without background jobs.
     pub(super) fn memory(&self) -> HeldMemory {
         let evaluation = std::iter::once(&self.evaluation).chain(&self.remainder);
         HeldMemory {
@@ -108,7 +109,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         }
     }
 
-    /// What it remembers of the run, at its end.
+    /// Takes the measurements at the end of the run.
     pub(super) fn take_record(&mut self) -> RankRecord {
         let mut record = std::mem::take(&mut self.record);
         if let (true, (count @ 1.., sum)) = (record.iteration_times.is_empty(), record.rest) {
@@ -117,7 +118,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         record
     }
 
-    /// When the steps of the last iterations ran, of the foreground and of the background; all ranks call it.
+    /// Returns the times of the last steps of the foreground and the background. All ranks call it.
     pub(super) fn trace(&mut self, driver: &TrainingDriver<'_, B>) -> Result<RankTrace, Error> {
         self.barrier()?;
         let background: Vec<&StepTimes> =
@@ -130,7 +131,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(self.communicator.barrier(self.device.communication_queue()?)?)
     }
 
-    /// The sums of some numbers over all ranks.
+    /// Replaces values by their sums over all ranks.
     pub(super) fn sum_over_ranks(&mut self, values: &mut [f32]) -> Result<(), Error> {
         let RankDevice { engine, queue, communication, .. } = &mut self.device;
         let mut buffer = engine.allocate(values.len())?;
@@ -139,12 +140,12 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(engine.download(&buffer, values, queue)?)
     }
 
-    /// The bytes of every rank.
+    /// Returns the bytes of every rank.
     pub(super) fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         exchange::gather(&mut self.device, &self.communicator, own)
     }
 
-    /// Trains the iterations from `begin` up to `end`, and the background in the gaps.
+    /// Trains the iterations from `begin` up to `end`, and the background jobs meanwhile.
     pub(super) fn train(
         &mut self,
         begin: u64,
@@ -186,7 +187,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(Stretch { losses, elapsed: usage.elapsed, background_samples })
     }
 
-    /// The error with the layer whose output is the first that is not finite, if that is what is wrong.
+    /// Adds the first layer with an output that is not finite to an error about the loss.
     fn with_layer(&mut self, error: Error) -> Error {
         let Error::NotFinite { iteration, loss, rank, layer: None } = error else { return error };
         match self.training.first_not_finite(&mut self.device) {
@@ -198,7 +199,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         }
     }
 
-    /// The part of the held-out samples that are classified right.
+    /// Returns the fraction of held-out samples that are classified correctly.
     pub(super) fn evaluate(&mut self) -> Result<f64, Error> {
         let test = self.config.dataset.test();
         let whole = (test.len() / self.config.batch()) as u64;
@@ -222,19 +223,20 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     }
 }
 
-/// What runs a rank's training, and its background jobs.
+/// The driver of a rank's foreground and background jobs.
 pub(super) type TrainingDriver<'a, B> = <B as TrainingBackend>::Driver<'a, Epochs<'a>, BackgroundRecord>;
 
-/// Writes down what the foreground does.
+/// Records the progress of the foreground.
 struct Recorder<'a> {
     record: &'a mut RankRecord,
     steps: &'a mut StepTimes,
-    /// By iteration from `first` on: the loss, summed over the global batch. Empty on ranks that do not report it.
+    /// Loss of each iteration from `first` on, summed over the global batch. Empty on ranks that do
+    /// not report it.
     losses: &'a mut [f32],
     first: u64,
     batch: usize,
     rank: usize,
-    /// How many iterations there are until they come again.
+    /// Number of iterations until the programs repeat.
     rotation: u32,
     began: Instant,
 }
@@ -264,7 +266,7 @@ impl Observer for Recorder<'_> {
     }
 }
 
-/// Counts what is classified right.
+/// Counter of correctly classified samples.
 struct Correct(f64);
 
 impl Observer for Correct {

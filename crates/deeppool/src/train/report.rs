@@ -6,143 +6,145 @@ use serde::{Deserialize, Serialize};
 use crate::program::RankMemory;
 use crate::timeline::Timeline;
 
-/// How a training run went. All times are measured on this machine.
+/// Results of a training run. All times are measured on this machine.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct TrainReport {
-    /// The iteration that the run began with: 0, or where a checkpoint left off.
+    /// First iteration of the run: 0, or that of the checkpoint.
     pub first_iteration: u64,
-    /// Whether it was stopped before its end.
+    /// Whether the run was stopped before its end.
     pub is_stopped: bool,
-    /// The mean loss of each iteration's global batch.
+    /// Mean loss of the global batch of each iteration.
     pub losses: Vec<f64>,
-    /// Each epoch that ended in this run.
+    /// The epochs that ended in this run.
     pub epochs: Vec<EpochReport>,
-    /// How long iterations took on this rank; on threads, on rank 0. With partial backpropagation, the means of as many as differ.
+    /// Iteration times of this rank, or, with threads, of rank 0. With partial backpropagation,
+    /// means over rotations.
     pub iteration_times: IterationTimes,
-    /// Foreground samples by second of training; evaluation and checkpoints are not counted.
+    /// Foreground samples per second of training, without evaluation and checkpoints.
     pub foreground_samples_per_s: f64,
-    /// Background samples by second of training, of all jobs and ranks together.
+    /// Background samples per second of training, of all jobs and ranks.
     pub background_samples_per_s: f64,
-    /// The background jobs, as they were configured.
+    /// The background jobs, in the order of the configuration.
     pub background: Vec<BackgroundReport>,
-    /// By rank: where its time went while training.
+    /// Usage of each rank's time during training.
     pub usage: Vec<Usage>,
-    /// When the steps of the last iterations ran, if that was asked for.
+    /// Timeline of the last iterations, if it was requested.
     pub timeline: Option<Timeline>,
-    /// By rank: what it held.
+    /// Memory of each rank.
     pub memory: Vec<HeldMemory>,
 }
 
 impl TrainReport {
-    /// What the rank held that held most.
+    /// Returns the memory of the fullest rank.
     #[must_use]
     pub fn fullest(&self) -> Option<&HeldMemory> {
         self.memory.iter().max_by_key(|held| held.allocated_bytes)
     }
 }
 
-/// How a background job went: each rank trained a copy of its own.
+/// Results of a background job, of which each rank trained its own copy.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct BackgroundReport {
-    /// Its network's name.
+    /// Name of its network.
     pub network: String,
-    /// Its samples by second of training, of all ranks together.
+    /// Samples per second of training, of all ranks.
     pub samples_per_s: f64,
-    /// By rank: iterations that its copy has done, those before a checkpoint included.
+    /// Number of completed iterations of each rank's copy, including those before a checkpoint.
     pub iterations: Vec<u64>,
-    /// By rank: the mean loss of its copy's last batch in this run, if one has ended.
+    /// Mean loss of the last batch of each rank's copy in this run, if one has ended.
     pub losses: Vec<Option<f64>>,
-    /// The ranks whose copy failed, and why. The foreground does not feel it.
+    /// The ranks whose copy failed, with the error. The foreground continues.
     pub errors: Vec<(usize, String)>,
 }
 
-/// What a rank held in a training run: all of it for the whole run. What kernels allocate for themselves is not in it.
+/// Memory of a rank during a training run, which is allocated for the whole run. Workspaces of
+/// kernels are not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HeldMemory {
-    /// For training, as its program says: what a plan predicts.
+    /// Memory for training, by its program, which is also predicted by a plan.
     pub training: RankMemory,
-    /// For evaluation, as its programs say, beside the state that they share with training.
+    /// Memory for evaluation, by its programs, besides the state shared with training.
     pub evaluation_bytes: u64,
-    /// For the background jobs, as their programs say.
+    /// Memory for background jobs, by their programs.
     pub background_bytes: u64,
-    /// The buffers that were allocated for all of these.
+    /// Size of all allocated buffers.
     pub allocated_bytes: u64,
 }
 
-/// What happens while training goes on, for whoever shows it.
+/// Events of a training run, for progress displays.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// Everything that was asked for is in order: training begins.
+    /// The configuration is valid, and training begins.
     Started,
-    /// A checkpoint is damaged, as this says, and the one before is taken.
+    /// A checkpoint is damaged, with the error. The previous one is used.
     DamagedCheckpoint(String),
-    /// Training goes on from a checkpoint, after this many iterations.
+    /// Training resumes from a checkpoint after the given number of iterations.
     Resumed(u64),
-    /// An iteration is over.
+    /// An iteration has ended.
     Iteration {
-        /// Its number, from 1.
+        /// Number of the iteration, from 1.
         iteration: u64,
-        /// The mean loss of its batch.
+        /// Mean loss of its batch.
         loss: f64,
     },
-    /// How fast training was lately; about every half second.
+    /// Recent speed, about every half second.
     Speed {
-        /// Up to this iteration, from 1.
+        /// Number of the last iteration, from 1.
         iteration: u64,
-        /// Foreground samples by second.
+        /// Foreground samples per second.
         foreground_samples_per_s: f64,
-        /// Background samples by second, of all ranks together.
+        /// Background samples per second, of all ranks.
         background_samples_per_s: f64,
     },
-    /// An epoch is over.
+    /// An epoch has ended.
     Epoch(EpochReport),
 }
 
-/// An epoch of training.
+/// Results of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct EpochReport {
-    /// Its number, from 1.
+    /// Number of the epoch, from 1.
     pub epoch: u64,
-    /// The mean loss over the epoch's iterations in this run.
+    /// Mean loss over the epoch's iterations in this run.
     pub train_loss: f64,
-    /// The part of the held-out samples that are classified right at its end.
+    /// Fraction of held-out samples that are classified correctly at its end.
     pub test_accuracy: f64,
-    /// Foreground samples by second.
+    /// Foreground samples per second.
     pub foreground_samples_per_s: f64,
-    /// Background samples by second, of all ranks together.
+    /// Background samples per second, of all ranks.
     pub background_samples_per_s: f64,
 }
 
-/// How long iterations took, one entry each.
+/// Iteration times, sorted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct IterationTimes(Vec<Duration>);
 
 impl IterationTimes {
-    /// Sorts the times of some iterations.
+    /// Sorts iteration times.
     #[must_use]
     pub fn new(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         Self(times)
     }
 
-    /// The time that half of the iterations stay below; zero when there are none.
+    /// Returns the median; zero without iterations.
     #[must_use]
     pub fn median(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// The time that 99% of the iterations stay below; zero when there are none.
+    /// Returns the 99th percentile; zero without iterations.
     #[must_use]
     pub fn p99(&self) -> Duration {
         self.quantile(0.99)
     }
 
-    /// The nearest-rank quantile.
+    /// Returns a quantile by the nearest-rank method.
     fn quantile(&self, fraction: f64) -> Duration {
         let rank = (fraction * self.0.len() as f64).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A training run, as one of its ranks does it.
+//! The course of a training run on one rank.
 
 use std::time::{Duration, Instant};
 
@@ -19,15 +19,17 @@ use super::{
 use crate::Error;
 use crate::runtime::{RankDevice, RankDriver, TrainingBackend};
 
-/// Trains as one rank; every rank of the communicator calls it with the same configuration.
+/// Trains as one rank. Every rank of the communicator calls it with the same configuration.
 ///
-/// Ranks compare what they were given before the first step. What is computed depends on the configuration and the seed, not on the
-/// backend, the placement or the background job, up to the rounding of sums. `progress` is called by rank 0. Every rank
-/// returns the report of the whole run; checkpoints are written by all ranks, into a folder that all of them reach.
+/// Ranks compare their configurations before the first step. The result depends only on the
+/// configuration and the seed, and not on the backend, the placement or the background jobs, up to
+/// the rounding of sums. Rank 0 calls `progress`. Every rank returns the report of the whole run.
+/// All ranks write checkpoints, into a folder that all of them share.
 ///
 /// # Errors
-/// When the configuration is wrong ([`Error::OtherWorld`] and [`Error::RankDiffers`] on every rank), a checkpoint cannot be used, or
-/// a rank fails: that one with its own error, the others with a collective's that names it.
+/// [`Error::OtherWorld`] and [`Error::RankDiffers`] on every rank if their configurations are
+/// invalid or differ. [`Error::Checkpoint`] if a checkpoint cannot be used. If a rank fails, it
+/// returns its own error, and the others that of a collective that names the rank.
 pub fn train_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     engine: &B::Engine,
@@ -40,7 +42,8 @@ pub fn train_rank<B: TrainingBackend>(
     run_rank::<B>(config, &Programs::new(config)?, &found?, engine, communicator, progress)
 }
 
-/// Makes sure that all ranks were given the same, and are as many as the placement is for.
+/// Checks that all ranks have the same configuration, and that there are as many as in the
+/// placement.
 fn agree<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     engine: &B::Engine,
@@ -54,7 +57,7 @@ fn agree<B: TrainingBackend>(
     if planned == ranks { Ok(()) } else { Err(Error::OtherWorld { planned, ranks }) }
 }
 
-/// As [`train_rank`], once all ranks are known to have the same.
+/// Trains as [`train_rank`] does, after all ranks have compared their configurations.
 pub(super) fn run_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     programs: &Programs<'_>,
@@ -115,8 +118,8 @@ pub(super) fn run_rank<B: TrainingBackend>(
     Ok(report)
 }
 
-/// Trains from where the report begins to the end of the run, or until it is told to stop. Returns how long this rank trained, and how many
-/// samples of each background job beside it.
+/// Trains from the first iteration of the report to the end of the run, or until it is stopped.
+/// Returns the training time of this rank, and the samples of each background job.
 fn train_to_end<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
@@ -183,7 +186,7 @@ fn train_to_end<B: TrainingBackend>(
     Ok((elapsed, background_samples))
 }
 
-/// Adds what all ranks know at the end. `elapsed` is for how long this rank trained.
+/// Adds the summaries of all ranks to the report. `elapsed` is the training time of this rank.
 fn summarise<B: TrainingBackend>(
     report: &mut TrainReport,
     rank: &mut Rank<'_, B>,
@@ -205,8 +208,8 @@ fn summarise<B: TrainingBackend>(
     Ok(())
 }
 
-/// The highest test accuracy of the checkpoints that there are, as rank 0 sees them; none is higher than what is returned where the
-/// best one is not to be kept.
+/// Returns the highest test accuracy of the existing checkpoints on rank 0, or infinity if the best
+/// one is not kept.
 fn best_so_far<B: TrainingBackend>(config: &TrainConfig<'_>, rank: &mut Rank<'_, B>) -> Result<f64, Error> {
     let Some(checkpoint) = config.checkpoint.as_ref().filter(|checkpoint| checkpoint.keep_best) else {
         return Ok(f64::INFINITY);
@@ -218,7 +221,7 @@ fn best_so_far<B: TrainingBackend>(config: &TrainConfig<'_>, rank: &mut Rank<'_,
     Ok(bytes.map_or(best, f64::from_le_bytes))
 }
 
-/// What every rank has to say, by rank.
+/// Exchanges values between all ranks. Returns them by rank.
 fn tell<B: TrainingBackend, T: Serialize + DeserializeOwned>(
     rank: &mut Rank<'_, B>,
     own: &T,
@@ -228,19 +231,19 @@ fn tell<B: TrainingBackend, T: Serialize + DeserializeOwned>(
     rank.gather(&own)?.iter().map(|bytes| serde_json::from_slice(bytes).map_err(failed)).collect()
 }
 
-/// What a rank tells the others at the end.
+/// Summary of a rank for the report.
 #[derive(Serialize, Deserialize)]
 struct RankSummary {
     memory: HeldMemory,
     #[serde(with = "UsageFigures")]
     usage: Usage,
-    /// By job.
+    /// Background jobs of the rank, in order.
     background: Vec<CopySummary>,
-    /// Of its training.
+    /// Training time.
     elapsed: Duration,
 }
 
-/// What a rank tells the others of its copy of a background job.
+/// Summary of a rank's copy of a background job.
 #[derive(Serialize, Deserialize)]
 struct CopySummary {
     samples: f64,
@@ -249,7 +252,7 @@ struct CopySummary {
     error: Option<String>,
 }
 
-/// A [`Usage`], for the way to other ranks.
+/// Serialisation of a [`Usage`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Usage")]
 struct UsageFigures {
@@ -280,7 +283,7 @@ impl RankSummary {
     }
 }
 
-/// The epoch that is under way.
+/// The current epoch.
 #[derive(Default)]
 struct EpochSoFar {
     iterations: u64,

@@ -1,4 +1,4 @@
-//! When the steps of a job's last iterations ran on one rank.
+//! Times of the steps of a job's last iterations on one rank.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -7,24 +7,24 @@ use crate::Error;
 use crate::program::StepId;
 use crate::runtime::{Observer, Ran};
 
-/// Steps that were launched as one, and when they ran.
+/// Steps that were launched together, with their time.
 pub(super) type Launched = (Vec<StepId>, Ran);
 
-/// Remembers the steps of the last iterations of one job.
+/// Recorder of the times of the steps of a job's last iterations.
 pub(super) struct StepTimes {
     iterations: usize,
-    /// With the iterations' numbers.
+    /// Completed iterations, with their numbers.
     done: VecDeque<(u64, Vec<Launched>)>,
     current: Vec<Launched>,
 }
 
 impl StepTimes {
-    /// Of so many iterations.
+    /// Creates a recorder of the given number of iterations.
     pub(super) fn new(iterations: usize) -> Self {
         Self { iterations, done: VecDeque::new(), current: Vec::new() }
     }
 
-    /// Each with its iteration's number.
+    /// Returns all launches, with the numbers of their iterations.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Launched)> {
         let next = self.done.back().map_or(0, |(iteration, _)| iteration + 1);
         let done =

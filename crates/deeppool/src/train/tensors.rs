@@ -1,4 +1,4 @@
-//! Parameters and what else is trained, as tensors with names: what checkpoints and files of weights have in them.
+//! Parameters, statistics and velocities as named tensors, as in checkpoints and files of weights.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,19 @@ use crate::Error;
 use crate::program::{BufferId, Contents, RankProgram};
 use crate::runtime::{Backend, RankDevice, RankState};
 
-/// What the name of a velocity ends in, after that of its parameter.
+/// Suffix of the name of a velocity, after that of its parameter.
 pub(super) const VELOCITY: &str = ".velocity";
 
-/// What PyTorch saves beside the running statistics of a batch normalisation, as integers, and nothing here needs.
+/// Suffix of the counters that PyTorch saves with the running statistics of batch normalisation.
+/// They are ignored.
 const COUNTER: &str = ".num_batches_tracked";
 
-/// A tensor's dimensions and elements.
+/// Dimensions and elements of a tensor.
 pub(super) type Tensor = (Vec<usize>, Vec<f32>);
-/// By name.
+/// Tensors by name.
 pub(super) type Tensors = BTreeMap<String, Tensor>;
 
-/// A state buffer: its layer, what its tensors' names end in, and the tensors in it, one after another.
+/// A state buffer: its layer, the suffix of its tensors' names, and its tensors in order.
 struct StateBuffer {
     id: BufferId,
     layer: LayerId,
@@ -46,14 +47,14 @@ fn state_buffers<'a>(
             Contents::Operand(layer, Role::Statistics) => (layer, "", network.layer(layer).statistics()),
             Contents::Operand(layer, _) => (layer, "", network.layer(layer).parameters()),
             Contents::Velocity(layer) => (layer, VELOCITY, network.layer(layer).parameters()),
-            // No program has other state.
+            // Programs have no other state.
             _ => (network.input(), "", Vec::new()),
         };
         StateBuffer { id: BufferId(index), layer, suffix, parts }
     })
 }
 
-/// The tensors of some layers that a rank has.
+/// Reads the tensors of some layers from a rank's state.
 pub(super) fn read<B: Backend>(
     network: &LayerGraph,
     program: &RankProgram,
@@ -74,13 +75,14 @@ pub(super) fn read<B: Backend>(
     Ok(tensors)
 }
 
-/// The name of the first tensor with a number that is not finite.
+/// Returns the name of the first tensor with a value that is not finite.
 pub(super) fn first_not_finite(tensors: &Tensors) -> Option<&str> {
     let is_finite = |(_, values): &Tensor| values.iter().all(|value| value.is_finite());
     tensors.iter().find(|(_, tensor)| !is_finite(tensor)).map(|(name, _)| name.as_str())
 }
 
-/// The first tensor of a rank's state that is missing or of another shape, and how. Velocities may be missing where they are not needed.
+/// Returns the first tensor of a rank's state that is missing or has another shape, with the
+/// problem. Velocities may be missing if they are not needed.
 pub(super) fn misfit(
     network: &LayerGraph,
     program: &RankProgram,
@@ -102,7 +104,7 @@ pub(super) fn misfit(
     })
 }
 
-/// Puts tensors into a rank's state, which all that are there fit; what is missing stays as it is.
+/// Copies tensors of the right shapes to a rank's state. State without a tensor is unchanged.
 pub(super) fn write<B: Backend>(
     network: &LayerGraph,
     program: &RankProgram,
@@ -120,10 +122,10 @@ pub(super) fn write<B: Backend>(
     Ok(())
 }
 
-/// The tensors of a safetensors file.
+/// Reads the tensors of a safetensors file.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the problem.
 pub(super) fn parse(bytes: &[u8]) -> Result<Tensors, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let tensor = |(name, view): (&str, TensorView<'_>)| {
@@ -136,10 +138,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tensors, String> {
     file.iter().filter(|(name, _)| !name.ends_with(COUNTER)).map(tensor).collect()
 }
 
-/// A safetensors file of these tensors.
+/// Returns a safetensors file with these tensors.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Returns the problem.
 pub(super) fn serialize(
     tensors: &Tensors,
     metadata: impl IntoIterator<Item = (String, String)>,

@@ -12,17 +12,18 @@ use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{CpuThreads, TrainingBackend};
 
-/// How long ranks wait for each other before they give up: longer than any layer computes.
+/// Maximum time for which ranks wait for each other, which is longer than any step of a layer.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Trains on threads of this process, one a rank, each of which computes on its own thread or on those that all share.
+/// Trains with one thread of this process per rank. A rank computes on its own thread or on a
+/// shared pool.
 ///
-/// What is computed depends on the configuration and the seed, not on the placement or the background job, up to the
-/// rounding of sums. `progress` is called by rank 0.
+/// The result depends only on the configuration and the seed, and not on the placement or the
+/// background jobs, up to the rounding of sums. Rank 0 calls `progress`.
 ///
 /// # Errors
-/// When the configuration is wrong, a checkpoint cannot be used, or a rank fails; then the error of the rank that
-/// failed first, not of those that missed it.
+/// If the configuration is invalid, a checkpoint cannot be used, or a rank fails. The error is that
+/// of the rank that failed first, and not of ranks that waited for it.
 pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<TrainReport, Error> {
     config.check()?;
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
@@ -34,10 +35,11 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     of_first(outcomes)
 }
 
-/// The part of the held-out samples that a network classifies right, with the parameters that the configuration begins with.
+/// Returns the fraction of held-out samples that a network with the configured initial weights
+/// classifies correctly.
 ///
 /// # Errors
-/// When the configuration is wrong, or a rank fails.
+/// If the configuration is invalid, or a rank fails.
 pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     config.check()?;
     let (programs, engine) = (Programs::new(config)?, engine(config)?);
@@ -47,7 +49,8 @@ pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     }))
 }
 
-/// The part of the held-out samples that a rank's network classifies right, with the parameters that the configuration begins with.
+/// Returns the fraction of held-out samples that a rank with the configured initial weights
+/// classifies correctly.
 pub(super) fn of_weights<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     mut rank: Rank<'_, B>,
@@ -58,19 +61,19 @@ pub(super) fn of_weights<B: TrainingBackend>(
     rank.evaluate()
 }
 
-/// The engine that all ranks use.
+/// Returns the engine of all ranks.
 fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
     if config.threads_per_rank == 1 {
         return Ok(CpuEngine::new());
     }
     let wanted = config.placement().world().saturating_mul(config.threads_per_rank);
-    // Where the system does not say how many cores there are, as many threads as one rank may use.
+    // If the number of cores is not known, it is assumed to be that of one rank's threads.
     let cores = std::thread::available_parallelism().map_or(config.threads_per_rank, std::num::NonZero::get);
     Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))
 }
 
-/// What the first rank returned, or the error of the rank that failed first: ranks that lost a peer fail with a collective's error, and the
-/// peer's own error says why.
+/// Returns the result of the first rank, or the error of the rank that failed first: ranks that
+/// lose a peer fail with the error of a collective, and the peer's own error has the reason.
 pub(super) fn of_first<T: Default>(outcomes: impl IntoIterator<Item = Result<T, Error>>) -> Result<T, Error> {
     let mut first = None;
     let mut errors = Vec::new();

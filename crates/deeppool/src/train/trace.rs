@@ -1,4 +1,4 @@
-//! When the steps of the last iterations ran, on all ranks.
+//! Times of the steps of the last iterations on all ranks.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,21 @@ use super::step_times::{Launched, StepTimes};
 use crate::program::{Op, Program, RankProgram, Step, StepId};
 use crate::timeline::{Origin, Timeline, TimelineEvent, TimelineWork};
 
-/// What a rank tells the others of its steps: those of a launch with their iteration, when they began before a moment that all ranks share,
-/// and for how long they ran.
+/// Launches of a rank's last iterations for the other ranks. Times are relative to a moment that
+/// all ranks share.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
     foreground: Vec<Told>,
-    /// By background job.
+    /// Launches of each background job.
     background: Vec<Vec<Told>>,
 }
 
-/// The iteration, the steps, how long before the moment they began, and for how long they ran.
+/// The iteration, the steps, the time from their start to the shared moment, and their duration.
 type Told = (u64, Vec<usize>, Duration, Duration);
 
 impl RankTrace {
-    /// `moment` is when this rank left a barrier of all ranks, after all that it ran: clocks differ by what a barrier takes at most.
+    /// `moment` is when this rank left a barrier of all ranks, after all its launches. Clocks
+    /// differ by at most the duration of the barrier.
     pub(super) fn new(foreground: &StepTimes, background: &[&StepTimes], moment: Instant) -> Self {
         let from = foreground.all().map(|(_, (_, ran))| ran.began).min();
         let told = |(iteration, (steps, ran)): (u64, &Launched)| {
@@ -42,7 +43,7 @@ impl RankTrace {
     }
 }
 
-/// The timeline of all ranks.
+/// Returns the timeline of all ranks.
 pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs<'_>, traces: &[RankTrace]) -> Timeline {
     let foreground = traces.iter().flat_map(|trace| &trace.foreground);
     let first = foreground.map(|&(_, _, before, _)| before).max().unwrap_or_default();
@@ -78,7 +79,7 @@ fn steps_of<'p>(program: Option<&'p RankProgram>, launched: &[usize]) -> Vec<&'p
     steps.collect()
 }
 
-/// The name of steps that were launched as one.
+/// Returns the label of steps that were launched together.
 fn label_of(steps: &[&Step]) -> String {
     match steps {
         [] => String::new(),

@@ -1,4 +1,4 @@
-//! The parameters and running statistics of a network, as a file.
+//! The parameters and running statistics of a network.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_training};
 use crate::runtime::{Backend, Cpu, LoadedProgram, RankDevice, RankState};
 
-/// The parameters and running statistics of a network, by layer and name, in PyTorch's layouts: `conv1.weight` of output x input x
-/// height x width, `bn1.running_mean`.
+/// The parameters and running statistics of a network, by layer and name, in PyTorch's layouts:
+/// `conv1.weight` is output x input x height x width, `bn1.running_mean`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     /// Name of the file, folder or network that they come from, for errors.
@@ -22,10 +22,11 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Those that a run with this seed begins with.
+    /// Returns the initial weights of a run with this seed.
     ///
     /// # Errors
-    /// When the network has no loss, or the engine refuses it.
+    /// [`Error::NotOneLoss`] if the network has no loss. [`Error::Engine`] if the engine does not
+    /// support it.
     pub fn initial(network: &LayerGraph, seed: u64) -> Result<Self, Error> {
         type OnThread = Cpu<ThreadCommunicator>;
         let program = one_rank(network)?;
@@ -48,10 +49,11 @@ impl Weights {
         }
     }
 
-    /// Those of the newest whole checkpoint in a folder. Newer ones that are damaged are told of.
+    /// Reads the weights of the newest valid checkpoint in a folder. `damaged` receives the errors
+    /// of newer ones.
     ///
     /// # Errors
-    /// When there is none.
+    /// [`Error::Checkpoint`] if there is none.
     pub fn of_checkpoint(folder: &Path, damaged: impl FnMut(&Error)) -> Result<Self, Error> {
         let none = || Error::Checkpoint { path: folder.into(), problem: "there is no checkpoint".into() };
         let found = newest_whole(folder)?;
@@ -63,10 +65,11 @@ impl Weights {
         })
     }
 
-    /// Those of the checkpoint in a folder with the highest test accuracy, of those that were written with one.
+    /// Reads the weights of the checkpoint with the highest test accuracy in a folder, among those
+    /// with a test accuracy.
     ///
     /// # Errors
-    /// When there is none, or it is damaged.
+    /// [`Error::Checkpoint`] if there is none, or if it is damaged.
     pub fn of_best_checkpoint(folder: &Path) -> Result<Self, Error> {
         let none = || Error::Checkpoint {
             path: folder.into(),
@@ -88,22 +91,23 @@ impl Weights {
             .map_err(|problem| Error::Weights { source_name: self.source_name.clone(), problem })
     }
 
-    /// The number of tensors.
+    /// Number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// Makes sure that they are those of this network.
+    /// Checks that the tensors are those of this network.
     ///
     /// # Errors
-    /// With the first tensor that is missing, has another shape, or is of no layer.
+    /// [`Error::Weights`] with the first tensor that is missing, has another shape, or belongs to
+    /// no layer.
     pub fn check(&self, network: &LayerGraph) -> Result<(), Error> {
         let program = one_rank(network)?;
         let misfit = tensors::misfit(network, program.of_rank(0)?, &self.tensors, false);
@@ -122,12 +126,12 @@ impl Weights {
         }
     }
 
-    /// What ranks compare: as a safetensors file has them.
+    /// Returns the bytes that ranks compare, in the safetensors format.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         tensors::serialize(&self.tensors, []).unwrap_or_default()
     }
 
-    /// Copies them to a rank's state.
+    /// Copies the weights to a rank's state.
     pub(super) fn write_to<B: Backend>(
         &self,
         network: &LayerGraph,
