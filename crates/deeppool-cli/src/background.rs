@@ -1,4 +1,4 @@
-//! The background jobs of `deeppool train`: how they are cut, and what came of that.
+//! Background jobs of `deeppool train`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::costs::{BackgroundSpec, CostArgs, CostTables};
 use super::output::{rate, say, time};
 
-/// A background job with its batch cut for the foreground's sake.
+/// Background job whose batch is cut into micro-batches.
 pub(crate) struct Background {
     network: LayerGraph,
     batch: usize,
@@ -30,8 +30,9 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Cuts the job's batch so that the foreground waits no longer than the policy says, by the costs that the plan was
-    /// made with, or, where they are of another network, by those of a core.
+    /// Cuts the batch of the job so that each piece is at most as long as the limit of the policy.
+    /// Layer times are those of the plan, or those of one core if the plan was made from a profile
+    /// of another network.
     pub(crate) fn new(
         (spec, weight): (&BackgroundSpec, NonZeroU32),
         dataset: &Dataset,
@@ -50,12 +51,13 @@ impl Background {
         Ok(Self { network, batch: spec.batch, weight, cut, costs, profile, link })
     }
 
-    /// What the simulator needs to know of it; nothing where a profile has no times of its whole batch.
+    /// Returns the costs for the simulator, or `None` if the profile does not cover the whole
+    /// batch.
     pub(crate) fn costs(&self) -> Option<&BackgroundCosts> {
         self.costs.as_ref()
     }
 
-    /// How long the steps of its program take.
+    /// Returns the durations of the steps of its program.
     pub(crate) fn step_times(&self, lowering: &LowerOptions) -> anyhow::Result<Vec<Duration>> {
         let lowering = lowering.clone().with_micro_batches(self.cut.count).with_partial(None);
         let placement = Placement::single(&self.network)?;
@@ -77,7 +79,7 @@ impl Background {
         args.background(spec, network, foreground)
     }
 
-    /// The job as it is trained.
+    /// Returns the configuration of the job.
     pub(crate) fn job<'a>(&'a self, dataset: &'a Dataset) -> BackgroundConfig<'a> {
         BackgroundConfig::new(&self.network, dataset, self.batch)
             .with_micro_batches(self.cut.count)
@@ -129,7 +131,7 @@ pub(crate) fn report(jobs: &[Background], policy: &Policy, report: &TrainReport)
     })
 }
 
-/// The background tasklets of all ranks.
+/// Statistics of the background tasklets of all ranks.
 struct Pieces {
     count: u64,
     longest: Duration,

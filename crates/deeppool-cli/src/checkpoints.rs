@@ -1,4 +1,4 @@
-//! What several commands say and ask of checkpoints.
+//! Options and messages about checkpoints.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -10,26 +10,27 @@ use deeppool::train::{CheckpointConfig, CheckpointEvery, Weights};
 
 use super::counts::within;
 
-/// Checkpoints that are kept.
+/// Valid numbers of kept checkpoints.
 const KEPT: RangeInclusive<usize> = 1..=1_000_000;
 
-/// Which checkpoints a run keeps.
+/// Options for the checkpoints of a run.
 #[derive(Args)]
 pub(crate) struct CheckpointArgs {
-    /// Keep checkpoints in this folder
+    /// Write checkpoints to this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) checkpoint: Option<PathBuf>,
-    /// Iterations between checkpoints, or the time, such as 10min [default: 30s, or longer where writing takes more than a twentieth of
-    /// the time]
+    /// Interval between checkpoints: a number of iterations, or a time such as 10min [default: 30s,
+    /// or longer so that writing takes at most 5% of the time]
     #[arg(long, value_name = "N|TIME", requires = "checkpoint", value_parser = parse_every)]
     checkpoint_every: Option<CheckpointEvery>,
-    /// How many of the newest checkpoints are kept
+    /// Number of newest checkpoints to keep
     #[arg(long, value_name = "N", requires = "checkpoint", value_parser = within(KEPT), default_value = "2")]
     checkpoint_keep: usize,
-    /// Write a checkpoint after each epoch with a higher test accuracy than all before, and keep the best, too
+    /// Write a checkpoint after each epoch with the highest test accuracy so far, and keep the best
+    /// one
     #[arg(long, requires = "checkpoint")]
     checkpoint_best: bool,
-    /// Go on from the newest checkpoint in the folder that is whole, if there is one
+    /// Resume from the newest complete checkpoint in the folder, if there is one
     #[arg(long, requires = "checkpoint")]
     pub(crate) resume: bool,
 }
@@ -47,12 +48,12 @@ impl CheckpointArgs {
     }
 }
 
-/// Says that a checkpoint is damaged, where the one before is taken.
+/// Prints a warning that a checkpoint is damaged and the previous one is used.
 pub(crate) fn warn_of_damaged(problem: impl std::fmt::Display) {
     eprintln!("warning: {problem}; going on from the one before");
 }
 
-/// The weights of the newest checkpoint in a folder that is whole, or of the best one.
+/// Reads the weights of the newest complete checkpoint in a folder, or of the best one.
 pub(crate) fn weights_of(folder: &Path, best: bool) -> Result<Weights, deeppool::Error> {
     if best {
         Weights::of_best_checkpoint(folder)
@@ -61,7 +62,8 @@ pub(crate) fn weights_of(folder: &Path, best: bool) -> Result<Weights, deeppool:
     }
 }
 
-/// When checkpoints are written: `100` iterations, or a time with its unit, such as `10min`.
+/// Parses the interval between checkpoints: a number of iterations, or a time with its unit, such
+/// as `10min`.
 pub(crate) fn parse_every(text: &str) -> Result<CheckpointEvery, String> {
     let wrong = || "expected a number of iterations above 0, or a time such as 30s, 10min or 1h".to_owned();
     let count = |number: &str| number.trim_end().parse().ok().filter(|&count: &u64| count > 0);
@@ -73,13 +75,13 @@ pub(crate) fn parse_every(text: &str) -> Result<CheckpointEvery, String> {
     time.or_else(|| count(text).map(CheckpointEvery::Iterations)).ok_or_else(wrong)
 }
 
-/// Whether a command for ranks keeps checkpoints.
-pub(crate) fn names_checkpoints(command: &[OsString]) -> bool {
-    names_option(command, "--checkpoint")
+/// Returns whether a `train` command has the option `--checkpoint`.
+pub(crate) fn has_checkpoint_option(command: &[OsString]) -> bool {
+    has_option(command, "--checkpoint")
 }
 
-/// Whether a command has this option.
-pub(crate) fn names_option(command: &[OsString], option: &str) -> bool {
+/// Returns whether a command has an option.
+pub(crate) fn has_option(command: &[OsString], option: &str) -> bool {
     let names =
         |word: &str| word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
     command.iter().any(|word| word.to_str().is_some_and(names))

@@ -1,4 +1,4 @@
-//! `plan --compare`: ways to share GPUs, side by side.
+//! `deeppool plan --compare`: comparison of ways to share GPUs.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use super::costs::BackgroundSpec;
 use super::output::{gpus, print_json, say, table};
 use super::progress::progress_of_parts;
 
-/// Speeds of the foreground in the table, as parts of the fastest.
+/// Foreground speeds in the table, as fractions of the maximum.
 const SPEEDS: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0];
 
-/// A background job, and what it takes.
+/// Background job with its costs.
 pub(crate) struct CostedBackground {
     pub(crate) spec: BackgroundSpec,
     pub(crate) costs: BackgroundCosts,
@@ -38,7 +38,7 @@ pub(crate) fn run(
     )?;
     let origin = origin(job, request, background);
     if let Some(path) = figure {
-        // The model's text is too long for the figure: what it is off by is drawn.
+        // The description of the device model does not fit into the figure. Its error is drawn.
         let header = [&origin[..2], &[off(&comparison)]].concat();
         command_line::files::write(path, svg(&comparison, &header)?)?;
     }
@@ -50,7 +50,8 @@ pub(crate) fn run(
         say!("{line}");
     }
     say!(
-        "\nForeground and background samples/s together, with at least so fast a foreground, to 1% (simulated; partitions may take\nturns with each other, and BP+Col with everything but them):"
+        "\nForeground and background samples/s together, with at least so fast a foreground, to 1% \
+         (simulated; partitions may take\nturns with each other, and BP+Col with everything but them):"
     );
     say!("{}", totals(&comparison));
     say!("\n{} (ranges by this are in --json and --svg)", off(&comparison));
@@ -82,7 +83,7 @@ fn origin(job: &Job<'_>, request: &PlanRequest, background: &CostedBackground) -
     lines
 }
 
-/// What the ways give at some speeds of the foreground.
+/// Returns a table of the total throughput of each way at several foreground speeds.
 fn totals(comparison: &Comparison) -> comfy_table::Table {
     let mut shown =
         table(&["foreground", "samples/s", "partition", "DP", "DP+Col", "BP", "BP+Col", "over partition"]);
@@ -109,7 +110,7 @@ fn totals(comparison: &Comparison) -> comfy_table::Table {
     shown
 }
 
-/// The most that one of the points of a way gives with so fast a foreground.
+/// Returns the maximum total throughput of a way with at least the given foreground throughput.
 fn best_of(comparison: &Comparison, way: SharingMode, foreground: f64) -> Option<f64> {
     let is_as_fast = |point: &&Point| point.mode == way && point.foreground_samples_per_s >= foreground;
     comparison.points.iter().filter(is_as_fast).map(Point::total_samples_per_s).reduce(f64::max)

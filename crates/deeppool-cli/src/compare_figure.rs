@@ -1,13 +1,15 @@
-//! The comparison as a figure: foreground speed against total throughput.
+//! Figure of a comparison: total throughput by foreground throughput.
 
 use deeppool::compare::{Comparison, Point, SharingMode};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Of M. Okabe and K. Ito, "Color Universal Design", 2008: told apart with any colour vision.
+/// Colours of M. Okabe and K. Ito, "Color Universal Design", 2008, which colour-blind readers can
+/// distinguish.
 const PARTITION: RGBColor = RGBColor(0, 0, 0);
 const SHARING: RGBColor = RGBColor(213, 94, 0);
-/// Points that are drawn later cover those before them: data parallelism is a burst plan, too.
+/// Ways in drawing order. Later points cover earlier ones, because data parallelism is also a burst
+/// plan.
 const WAYS: [(SharingMode, RGBColor); 6] = [
     (SharingMode::Burst, RGBColor(230, 159, 0)),
     (SharingMode::BurstCollocated, SHARING),
@@ -20,10 +22,10 @@ const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const SIZE: (u32, u32) = (900, 620);
 const HEADER: u32 = 96;
-/// Where the note below the chart ends, from the header down.
+/// Position of the end of the note below the chart, relative to the header.
 const NOTE_END: (i32, i32) = (876, 520);
 
-/// An SVG image of all points, with what they may be off by, and of what taking turns gives.
+/// Returns an SVG image of all points with their error ranges, and of the envelopes.
 pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<String> {
     let mut svg = String::new();
     {

@@ -1,7 +1,7 @@
 use clap::Args;
 use clap_complete::{Shell, generate};
 
-/// Print the completions of this command for a shell
+/// Print a completion script for a shell
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -9,7 +9,7 @@ Examples:
   deeppool completions zsh > ~/.zfunc/_deeppool
   deeppool completions fish > ~/.config/fish/completions/deeppool.fish")]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! What several commands ask: the network, its costs, and how GPUs are used.
+//! Options that several commands share: layer times, links, and the use of GPUs.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -20,34 +20,38 @@ use super::inputs;
 use super::network::import;
 use super::progress::while_showing;
 
+/// Options for layer times and links.
 #[derive(Args)]
 pub(crate) struct CostArgs {
-    /// A built-in device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb, cpu-core; or the FILE.json
-    /// of one (see `deeppool fit`)
+    /// Device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb, cpu-core, or the
+    /// FILE.json of one (see `deeppool fit`)
     #[arg(long, conflicts_with = "profile")]
     pub(crate) device: Option<String>,
-    /// A file of layer times (see `deeppool profile`), instead of a device model
+    /// File of layer times (see `deeppool profile`), instead of a device model
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
-    /// How the GPUs are linked. One host of eight: dgx-a100, dgx-h100, dgx-h200. Many of them: dgx-a100-pod, dgx-h100-pod (eight
-    /// adapters each), a100-100gbe (one). One GPU a host: ethernet-10g, ethernet-25g, ethernet-100g. Threads: shared-memory. Or the
-    /// FILE.json of a cluster (see `LinkModel::from_json`; `coll-bench fit -o` writes one) [default: the host or pod that goes
-    /// with the device, where that is a processor or a built-in GPU; for a v100, those of an a100]
+    /// Link model. One host of eight GPUs: dgx-a100, dgx-h100, dgx-h200. Several hosts:
+    /// dgx-a100-pod, dgx-h100-pod (eight adapters each), a100-100gbe (one). One GPU per host:
+    /// ethernet-10g, ethernet-25g, ethernet-100g. Threads: shared-memory. Or the FILE.json of a
+    /// cluster (see `LinkModel::from_json`; `coll-bench fit -o` writes one) [default: the host or
+    /// pod of the device if it is a processor or a built-in GPU; for a v100, those of an a100]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) link: Option<String>,
 }
 
-/// Layer times of a network, and links.
+/// Layer times of a network, and a link model.
 pub(crate) struct CostTables {
     pub(crate) profile: ProfileTable,
     pub(crate) link: LinkModel,
-    /// Whether they are those that a plan was made with, as far as there is one; otherwise others stand in for them.
+    /// Whether they equal those that the plan was made with. True without a plan, and false if
+    /// defaults replace them.
     pub(crate) are_of_plan: bool,
 }
 
 impl CostArgs {
-    /// The tables for a global batch on up to `gpus` GPUs. What is not given is taken from a plan, or is the default, which also stands
-    /// in for what a plan was made with and is not here.
+    /// Loads layer times and links for a global batch on up to `gpus` GPUs. Options that are not
+    /// given are taken from the plan, or from the default device, which also replaces the device of
+    /// a plan that is not available.
     pub(crate) fn load(
         &self,
         network: &LayerGraph,
@@ -101,7 +105,7 @@ impl CostArgs {
         Ok(CostTables { profile, link, are_of_plan })
     }
 
-    /// The layer times of a background job on the same device.
+    /// Returns the layer times of a background job on the same device.
     pub(crate) fn background(
         &self,
         job: &BackgroundSpec,
@@ -124,46 +128,49 @@ impl CostArgs {
     }
 }
 
+/// Options for the use of GPUs.
 #[derive(Args)]
 pub(crate) struct ModeArgs {
-    /// How GPUs are used
+    /// Kind of plan
     #[arg(long, value_enum, default_value = "burst")]
     pub(crate) mode: ModeName,
-    /// The largest amplification of a burst plan: the time in which its GPUs compute or transfer, all of them together, over the
-    /// iteration time on one GPU. A GPU that waits for others is idle
+    /// Maximum amplification of a burst plan: the sum over all GPUs of the time in which they
+    /// compute or transfer, divided by the iteration time on one GPU. A GPU that waits for others
+    /// is idle
     #[arg(long, default_value_t = 2.0, value_name = "LIMIT")]
     pub(crate) amplification: f64,
-    /// On how many GPUs a layer of a burst plan may run: auto (a rank has at most 1, 2, 3, 4, 6, 8, 12, ... samples),
-    /// powers-of-two, all, or a list such as 1,2,3,6
+    /// GPU counts that a layer of a burst plan may have: auto (a rank has at most 1, 2, 3, 4, 6, 8,
+    /// 12, ... samples), powers-of-two, all, or a list such as 1,2,3,6
     #[arg(long, value_name = "COUNTS", default_value_t)]
     pub(crate) gpu_counts: GpuCounts,
-    /// Hybrid parallelism: equal workers of M GPUs each, which divide the batch and reduce their gradients together; a worker runs a burst
-    /// plan, or with --gpu-counts 1 a placement of the layers. M divides the GPUs, their quotient the batch; layers run on counts that
-    /// divide a worker's samples
+    /// Hybrid parallelism: workers of M GPUs each, which divide the batch and all-reduce their
+    /// gradients. A worker runs a burst plan, or with --gpu-counts 1 a placement of the layers. The
+    /// GPUs must be a multiple of M, and the batch one of the number of workers
     #[arg(long, value_name = "M", value_parser = within(1..=MAX_GPUS))]
     pub(crate) worker_gpus: Option<usize>,
-    /// What each GPU can hold, such as 40GB, 24GiB or unlimited. Where no plan keeps it, activations are computed again in the
-    /// backward pass, or the batch is cut into 2, 4, 8 or more micro-batches, if they divide it and the network has no batch
-    /// normalisation: whichever is faster, or both where neither is enough
-    /// [default: what a built-in GPU has; unlimited for other devices]
+    /// Memory of each GPU, such as 40GB, 24GiB or unlimited. If no plan fits, activations are
+    /// recomputed in the backward pass, or the batch is cut into 2, 4, 8 or more micro-batches if
+    /// the network has no batch normalisation: the faster of the two, or both if neither suffices
+    /// [default: the memory of a built-in GPU; unlimited for other devices]
     #[arg(long, value_name = "BYTES")]
     pub(crate) memory: Option<Capacity>,
-    /// All-reduce gradients after the backward pass, not during it
+    /// All-reduce gradients after the backward pass instead of during it
     #[arg(long)]
     pub(crate) no_overlap: bool,
-    /// Normalise over the global batch instead of each rank's samples
+    /// Compute batch statistics over the global batch instead of the samples of each rank
     #[arg(long)]
     pub(crate) sync_batch_norm: bool,
-    /// Structured partial backpropagation: the batch is cut into K parts, each of which backpropagates through a part of the network
-    /// only, in turn
+    /// Structured partial backpropagation: the batch is cut into K parts, and each part
+    /// backpropagates through only part of the network, in rotation
     #[arg(long, value_name = "K", value_parser = within(PARTS), conflicts_with = "worker_gpus")]
     pub(crate) spb: Option<usize>,
-    /// How deep the parts of --spb go: through equal numbers of layers with parameters, or for equal parts of the backward time
+    /// Depths of the parts of --spb: equal numbers of layers with parameters, or equal fractions of
+    /// the backward time
     #[arg(long, value_enum, default_value = "layers", requires = "spb")]
     spb_depth: DepthName,
 }
 
-/// Into how many parts a batch is cut for partial backpropagation; 1 is none.
+/// Valid numbers of parts for partial backpropagation. 1 is full backpropagation.
 const PARTS: RangeInclusive<usize> = 1..=1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -172,8 +179,8 @@ enum DepthName {
     Time,
 }
 
-/// The options of [`ModeArgs`] that a plan has decided.
-pub(crate) const DECIDED: [&str; 9] = [
+/// Options of [`ModeArgs`] that conflict with a plan file.
+pub(crate) const PLANNED_OPTIONS: [&str; 9] = [
     "mode",
     "amplification",
     "gpu_counts",
@@ -189,7 +196,7 @@ pub(crate) const DECIDED: [&str; 9] = [
 pub(crate) enum ModeName {
     /// Every layer on all GPUs
     Dp,
-    /// Each layer on a GPU count of its own
+    /// Each layer on its own GPU count
     Burst,
 }
 
@@ -201,19 +208,19 @@ impl ModeArgs {
         }
     }
 
-    /// How much memory each device of this name has.
+    /// Returns the memory of each GPU: the option, or that of the device.
     pub(crate) fn capacity(&self, device: &str) -> Capacity {
         Capacity::of(self.memory, device)
     }
 
-    /// The question to the planner.
+    /// Returns the request for the planner.
     pub(crate) fn request(&self, gpus: usize) -> PlanRequest {
         PlanRequest::new(gpus, self.mode())
             .with_gpu_counts(self.gpu_counts.clone())
             .with_worker_gpus(self.worker_gpus)
     }
 
-    /// The job, where no plan has decided how its iterations are lowered.
+    /// Returns the job for a new plan, with lowering options from the command line.
     pub(crate) fn job<'a>(
         &self,
         costs: Costs<'a>,
@@ -232,7 +239,7 @@ impl ModeArgs {
     }
 }
 
-/// A plan that was read from a file, or one that is made now and keeps the limit on memory, with the job that it is of.
+/// Returns the job with the plan that was read, or with a new plan within the memory limit.
 pub(crate) fn job_and_plan<'a>(
     read: Option<ExecutionPlan>,
     costs: Costs<'a>,
@@ -251,7 +258,7 @@ pub(crate) fn job_and_plan<'a>(
     while_showing("searching for a plan", || plan_within_memory(&job, &request))
 }
 
-/// Names the plan's file in what was found wrong with it when it met the network.
+/// Prefixes an error about a plan with the path of its file.
 pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>) -> anyhow::Result<T> {
     match (path, result) {
         (
@@ -266,7 +273,8 @@ pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>
     }
 }
 
-/// The number of GPUs and the global batch: those of the options, which must agree with a plan's.
+/// Returns the number of GPUs and the global batch: those of the options or of the plan, which must
+/// agree.
 pub(crate) fn size(
     gpus: Option<usize>,
     batch: Option<usize>,
@@ -283,13 +291,13 @@ pub(crate) fn size(
     };
     let gpus = agree("GPUs", gpus, planned_gpus)?;
     if plan.is_none() {
-        // Before tables are made for them.
+        // Checked before tables are computed for this number of GPUs.
         PlanRequest::new(gpus, Mode::Knee).check()?;
     }
     Ok((gpus, agree("samples a batch", batch, planned_batch)?))
 }
 
-/// A background job as `MODEL:BATCH`, `FILE.onnx:BATCH` or, for a network as JSON, `FILE.json:BATCH`.
+/// Background job as `MODEL:BATCH`, `FILE.onnx:BATCH` or `FILE.json:BATCH`.
 #[derive(Clone, Debug)]
 pub(crate) struct BackgroundSpec {
     pub(crate) model: String,
@@ -313,7 +321,8 @@ impl std::str::FromStr for BackgroundSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
-                "expected MODEL:BATCH, FILE.onnx:BATCH or FILE.json:BATCH with a batch of at least 1, such as vgg16:8, got `{text}`"
+                "expected MODEL:BATCH, FILE.onnx:BATCH or FILE.json:BATCH with a batch of at least 1, such \
+                 as vgg16:8, got `{text}`"
             )
         };
         let (model, batch) = text.rsplit_once(':').ok_or_else(expected)?;

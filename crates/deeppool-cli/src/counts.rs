@@ -1,19 +1,19 @@
-//! Numbers on a command line, within what makes sense.
+//! Ranges of numeric options.
 
 use std::ops::RangeInclusive;
 
-/// Samples of a batch.
+/// Valid batch sizes.
 pub(crate) const BATCH: RangeInclusive<usize> = 1..=1 << 20;
-/// Threads, of this process.
+/// Valid numbers of threads of this process.
 pub(crate) const THREADS: RangeInclusive<usize> = 1..=1024;
 
-/// Reads a whole number from a range.
+/// Returns a parser of whole numbers in a range.
 pub(crate) fn within(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, String> + Clone {
     move |text| {
-        let (least, most) = (range.start(), range.end());
+        let (min, max) = (range.start(), range.end());
         match text.parse() {
             Ok(count) if range.contains(&count) => Ok(count),
-            _ => Err(format!("expected a whole number from {least} to {most}")),
+            _ => Err(format!("expected a whole number from {min} to {max}")),
         }
     }
 }

@@ -20,61 +20,67 @@ use super::output::{check_outputs, print_json, say, table};
 use super::progress::progress_bar_of;
 use super::signal::stop_signal;
 
-/// Measure how many epochs a network takes to a target accuracy, by global batch
+/// Measure the number of epochs to a target accuracy, by global batch
 ///
-/// Trains with each batch and each seed until the accuracy on the held-out samples, evaluated after each round over the training samples,
-/// is the target. The curve has the mean and the range over the seeds; a run that misses the target is counted in its point, and warned
-/// of. A measurement can be stopped at any time: finished runs are kept in FILE.partial, and the same command goes on from there.
+/// Trains with each batch and each seed until the accuracy on the held-out samples, evaluated after
+/// each epoch, reaches the target. The curve has the mean and the range over the seeds. Runs that
+/// miss the target are counted and reported as warnings. A measurement can be stopped at any time:
+/// finished runs are kept in FILE.partial, and the same command resumes from it.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  deeppool epochs --model digits-cnn --data digits --batches 16,32,64,128,256 --seeds 5 --target 0.97 -o curve.json
-  deeppool epochs --model digits-cnn --data digits --batches 16,64 --target 0.95 --lr 0.05 --lr-scaling linear --epochs 20 -o curve.json
-  deeppool epochs --onnx net.onnx --data cifar10:cifar-10 --batches 64,128 --seeds 3 --target 0.6 --threads 4 -o curve.json --json")]
+  deeppool epochs --model digits-cnn --data digits --batches 16,32,64,128,256 --seeds 5 --target 0.97 -o \
+  curve.json
+  deeppool epochs --model digits-cnn --data digits --batches 16,64 --target 0.95 --lr 0.05 --lr-scaling \
+  linear --epochs 20 -o curve.json
+  deeppool epochs --onnx net.onnx --data cifar10:cifar-10 --batches 64,128 --seeds 3 --target 0.6 --threads \
+  4 -o curve.json --json")]
 pub(crate) struct Epochs {
     #[command(flatten)]
     network: NetworkArgs,
-    /// The data: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
+    /// Data set: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
-    /// Global batches to measure at
+    /// Global batches to measure
     #[arg(long, value_delimiter = ',', value_parser = within(BATCH), required = true)]
     batches: Vec<usize>,
-    /// How many runs there are with each batch: seeds of parameters and sample order from 0 on
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    /// Number of runs with each batch; run i has seed i, from 0
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
-    /// The accuracy at which a run is done, the part of the held-out samples that are classified right
+    /// Target accuracy: fraction of the held-out samples that are classified correctly
     #[arg(long, value_name = "ACCURACY")]
     target: f64,
-    /// Rounds over the training samples after which a run has missed the target
-    #[arg(long = "epochs", value_name = "MOST", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
-    most: u64,
-    /// The learning rate with the smallest of the batches
+    /// Number of epochs after which a run has missed the target
+    #[arg(long = "epochs", value_name = "MAX", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    max_epochs: u64,
+    /// Learning rate for the smallest batch
     #[arg(long, default_value_t = 0.03)]
     lr: f64,
-    /// How the learning rate grows with the batch
+    /// Scaling of the learning rate with the batch
     #[arg(long, value_enum, default_value_t = LrScaling::Sqrt)]
     lr_scaling: LrScaling,
-    /// The momentum
+    /// Momentum
     #[arg(long, default_value_t = 0.9)]
     momentum: f64,
-    /// Threads that a run may compute with
+    /// Number of threads of a run
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = within(THREADS))]
     threads: usize,
-    /// Where the curve goes; - is standard output
+    /// File of the curve; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
-    /// Print one JSON object: the curve, and every run
+    /// Print the curve and all runs as one JSON object
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LrScaling {
-    /// In proportion to it
+    /// Proportional to the batch
     Linear,
-    /// With its square root
+    /// Proportional to the square root of the batch
     Sqrt,
-    /// Not at all
+    /// Constant
     None,
 }
 
@@ -88,7 +94,7 @@ impl LrScaling {
     }
 }
 
-/// What all runs have in common.
+/// Values that all runs share.
 struct Session<'a> {
     network: &'a LayerGraph,
     dataset: &'a Dataset,
@@ -134,7 +140,7 @@ impl Epochs {
                 session.bar.inc(1);
                 runs.push(run);
             }
-            // Where a batch has no point there is no curve: the other batches are not trained with.
+            // Fails early if a batch has no point, because there is no curve then.
             epoch_curve(&of, &runs[before..])?;
             session.bar.suspend(|| runs[before..].iter().for_each(|run| self.warn(run)));
         }
@@ -164,7 +170,7 @@ impl Epochs {
         let lowering = LowerOptions::default().with_optimizer(optimizer);
         let training = LoweredTraining::new(session.network, placement, batch, lowering);
         let config = TrainConfig::new(session.dataset, &training)
-            .with_length(Length::Epochs(self.most))
+            .with_length(Length::Epochs(self.max_epochs))
             .with_learning_rate(rate)
             .with_seed(seed)
             .with_threads_per_rank(self.threads)
@@ -201,7 +207,8 @@ impl Epochs {
         self.lr * factor
     }
 
-    /// Whether a run of an earlier command is what this batch, seed and learning rate give.
+    /// Returns whether a run of an earlier command has this batch, seed and learning rate, and is
+    /// complete.
     fn is_finished(
         &self,
         run: &TargetRun,
@@ -210,16 +217,16 @@ impl Epochs {
     ) -> bool {
         let of_epoch = (dataset.train().len() / batch.max(1)) as u64;
         let is_whole = match run.outcome {
-            Outcome::Reached { rounds } => rounds <= self.most,
-            Outcome::Missed { rounds } => rounds == self.most,
-            Outcome::Diverged { iteration } => iteration <= self.most.saturating_mul(of_epoch),
+            Outcome::Reached { rounds } => rounds <= self.max_epochs,
+            Outcome::Missed { rounds } => rounds == self.max_epochs,
+            Outcome::Diverged { iteration } => iteration <= self.max_epochs.saturating_mul(of_epoch),
         };
-        // The JSON reader may get the last digit wrong.
+        // The JSON reader may round the last digit differently.
         let is_rate = (run.learning_rate / rate - 1.0).abs() < 1e-12;
         (run.batch, run.seed) == (batch, seed) && is_rate && is_whole
     }
 
-    /// What is measured, whatever the batches, seeds and learning rates are.
+    /// Describes the measurement without batches, seeds and learning rates.
     fn subject(&self, network: &LayerGraph, dataset: &Dataset) -> String {
         let network = match self.network.graph.as_ref().or(self.network.onnx.as_ref()) {
             Some(file) => format!("{} ({})", network.name(), file.display()),
@@ -228,7 +235,7 @@ impl Epochs {
         format!("{network} on {} to {} with momentum {}", dataset.name(), self.target, self.momentum)
     }
 
-    /// What measures this curve again.
+    /// Returns the command that measures this curve.
     fn command(&self, network: &LayerGraph, dataset: &Dataset, batches: &[usize]) -> String {
         let network = match (&self.network.onnx, &self.network.graph) {
             (Some(file), _) => format!("--onnx {}", file.display()),
@@ -237,13 +244,14 @@ impl Epochs {
         };
         let batches: Vec<String> = batches.iter().map(usize::to_string).collect();
         format!(
-            "deeppool epochs {network} --data {} --batches {} --seeds {} --target {} --epochs {} --lr {} --lr-scaling {} --momentum {}, \
+            "deeppool epochs {network} --data {} --batches {} --seeds {} --target {} --epochs {} --lr {} \
+             --lr-scaling {} --momentum {}, \
              version {}",
             dataset.name(),
             batches.join(","),
             self.seeds,
             self.target,
-            self.most,
+            self.max_epochs,
             self.lr,
             self.lr_scaling.name(),
             self.momentum,
@@ -260,7 +268,8 @@ impl Epochs {
             LrScaling::None => " at every batch".into(),
         };
         format!(
-            "SGD with momentum {} and learning rate {}{scaling}; evaluated after each round over the training samples; epochs are samples \
+            "SGD with momentum {} and learning rate {}{scaling}; evaluated after each round over the \
+             training samples; epochs are samples \
              trained with over all training samples",
             self.momentum, self.lr
         )
@@ -271,11 +280,13 @@ impl Epochs {
         match run.outcome {
             Outcome::Reached { .. } => {}
             Outcome::Missed { rounds } => eprintln!(
-                "warning: batch {batch}, seed {seed}: accuracy {} is not reached in {rounds} epochs, the best is {best_accuracy:.4}",
+                "warning: batch {batch}, seed {seed}: accuracy {} is not reached in {rounds} epochs, the \
+                 best is {best_accuracy:.4}",
                 self.target
             ),
             Outcome::Diverged { iteration } => eprintln!(
-                "warning: batch {batch}, seed {seed}: the loss is not finite in iteration {iteration}, at learning rate {}",
+                "warning: batch {batch}, seed {seed}: the loss is not finite in iteration {iteration}, at \
+                 learning rate {}",
                 run.learning_rate
             ),
         }

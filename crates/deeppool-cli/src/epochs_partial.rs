@@ -1,4 +1,5 @@
-//! What an unfinished curve keeps on disk: a line of JSON that says what is being measured, and a line for every run that is finished.
+//! Journal of an unfinished epoch curve: one JSON line that describes the measurement, and one for
+//! each finished run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -7,22 +8,25 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use deeppool::accuracy::TargetRun;
 
-/// The finished runs of a curve whose measurement may be killed at any time: each is appended by one write, and a line that was not
-/// written to its end does not count. There is no file before the first run is finished.
+/// Journal of finished runs, which survives the death of the process at any time.
+///
+/// Each run is appended by one write. An incomplete last line is discarded. The file is created
+/// when the first run is finished.
 pub(crate) struct Partial {
     path: PathBuf,
-    what: String,
+    subject: String,
     runs: Vec<TargetRun>,
-    /// Bytes of the lines that were written to their ends.
+    /// Length of the complete lines, in bytes.
     whole: u64,
-    /// Whether there is more behind them.
+    /// Whether an incomplete line follows them.
     is_cut: bool,
     file: Option<File>,
 }
 
 impl Partial {
-    /// What there is beside the curve. `what` is measured, whatever the batches, seeds and learning rates.
-    pub(crate) fn open(curve: &Path, what: &str) -> anyhow::Result<Self> {
+    /// Reads the journal beside the file of a curve, if it exists. `subject` describes the
+    /// measurement.
+    pub(crate) fn open(curve: &Path, subject: &str) -> anyhow::Result<Self> {
         let mut path = curve.as_os_str().to_owned();
         path.push(".partial");
         let path = PathBuf::from(path);
@@ -38,9 +42,10 @@ impl Partial {
             |line: usize, error| anyhow!("{name}: damaged at line {line}: {error}: delete it to begin again");
         if let Some((number, line)) = lines.next() {
             let theirs: String = serde_json::from_slice(line).map_err(|error| damaged(number, error))?;
-            if theirs != what {
+            if theirs != subject {
                 bail!(
-                    "{name}: the unfinished curve of `{theirs}`: finish it as it was begun, or delete it to begin again"
+                    "{name}: the unfinished curve of `{theirs}`: finish it as it was begun, or delete it to \
+                     begin again"
                 );
             }
         }
@@ -48,7 +53,7 @@ impl Partial {
         let runs = lines.map(read).collect::<anyhow::Result<_>>()?;
         Ok(Self {
             path,
-            what: what.into(),
+            subject: subject.into(),
             runs,
             whole: whole as u64,
             is_cut: whole < bytes.len(),
@@ -56,16 +61,16 @@ impl Partial {
         })
     }
 
-    /// The newest run like one that has to be done, if there is one, for which `is_like` says whether it is.
-    pub(crate) fn find(&self, is_like: impl Fn(&&TargetRun) -> bool) -> Option<&TargetRun> {
-        self.runs.iter().rev().find(is_like)
+    /// Returns the newest run for which `is_match` is true.
+    pub(crate) fn find(&self, is_match: impl Fn(&&TargetRun) -> bool) -> Option<&TargetRun> {
+        self.runs.iter().rev().find(is_match)
     }
 
-    /// Adds a finished run.
+    /// Appends a finished run.
     pub(crate) fn add(&mut self, run: &TargetRun) -> anyhow::Result<()> {
         let run = serde_json::to_string(run)?;
         let lines = match (&self.file, self.whole) {
-            (None, 0) => format!("{}\n{run}\n", serde_json::to_string(&self.what)?),
+            (None, 0) => format!("{}\n{run}\n", serde_json::to_string(&self.subject)?),
             _ => format!("{run}\n"),
         };
         self.append(&lines).with_context(|| self.path.display().to_string())
@@ -83,12 +88,12 @@ impl Partial {
         Ok(())
     }
 
-    /// Where it is.
+    /// Path of the journal.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Deletes it, when the curve is on disk.
+    /// Deletes the journal after the curve was written.
     pub(crate) fn remove(self) -> anyhow::Result<()> {
         if self.file.is_none() && self.whole == 0 {
             return Ok(());

@@ -15,7 +15,7 @@ use super::network::NetworkArgs;
 use super::output::{print_json, say};
 use super::ranks::{EngineArgs, evaluate_on};
 
-/// Say what part of the held-out samples a trained network classifies right
+/// Compute the accuracy of a trained network on the held-out samples
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool eval --model digits-cnn --data digits --checkpoint run1
@@ -24,21 +24,22 @@ use super::ranks::{EngineArgs, evaluate_on};
 pub(crate) struct Eval {
     #[command(flatten)]
     network: NetworkArgs,
-    /// The data: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
+    /// Data set: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
-    /// A safetensors file (see `deeppool export`)
+    /// Weights: a safetensors file (see `deeppool export`)
     #[arg(long, value_name = "FILE", required_unless_present = "checkpoint", conflicts_with = "checkpoint")]
     weights: Option<PathBuf>,
-    /// The newest checkpoint in this folder
+    /// Weights: the newest checkpoint in this folder
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
-    /// Take the checkpoint with the highest test accuracy, not the newest (see `train --checkpoint-best`)
+    /// Use the checkpoint with the highest test accuracy instead of the newest one (see `train
+    /// --checkpoint-best`)
     #[arg(long, requires = "checkpoint")]
     best: bool,
     #[command(flatten)]
     on: EngineArgs,
-    /// Samples at once
+    /// Number of samples per batch
     #[arg(long, value_parser = within(BATCH), default_value = "32")]
     batch: usize,
     /// Print one JSON object
@@ -46,7 +47,7 @@ pub(crate) struct Eval {
     json: bool,
 }
 
-/// How long one rank waits for itself to begin.
+/// Timeout of the start of the one rank.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Eval {
@@ -66,9 +67,9 @@ impl Eval {
         let accuracy = evaluate_on(self.on.engine, &config, TIMEOUT)?;
         let samples = dataset.test().len();
         if self.json {
-            print_json(
-                &json!({ "model": network.name(), "data": dataset.name(), "samples": samples, "accuracy": accuracy }),
-            );
+            print_json(&json!({
+                "model": network.name(), "data": dataset.name(), "samples": samples, "accuracy": accuracy,
+            }));
         } else {
             say!(
                 "{} on {}: {:.2}% of {samples} held-out samples",

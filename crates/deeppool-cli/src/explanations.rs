@@ -1,4 +1,4 @@
-//! Why each layer has its GPU count, as a table.
+//! Table of the alternatives of each run of layers.
 
 use deeppool::planning::{RunAlternative, RunExplanation};
 
@@ -9,7 +9,7 @@ fn signed(delta_us: f64) -> String {
     format!("{sign}{}", micros(delta_us.abs()))
 }
 
-/// Shows what runs of layers could do instead.
+/// Prints the alternatives of runs of layers: a larger and a smaller GPU count.
 pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
     let header = [
         "layers",

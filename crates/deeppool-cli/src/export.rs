@@ -8,28 +8,30 @@ use super::checkpoints::weights_of;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say};
 
-/// Write the parameters of a network as one safetensors file, which PyTorch reads
+/// Write the parameters of a network to a safetensors file, which PyTorch reads
 ///
-/// Layouts are PyTorch's. Names are those of the layers, `conv1.weight`, `bn1.running_mean`: of VGG, ResNet, Inception and `ViT` they are
-/// torchvision's, whose models load the file with `load_state_dict`; of ONNX networks those of the exporter.
+/// Layouts are those of PyTorch. Names consist of layer and tensor, such as `conv1.weight` and
+/// `bn1.running_mean`. For VGG, ResNet, Inception and `ViT` they are those of torchvision, whose
+/// models load the file with `load_state_dict`.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  deeppool export --model digits-cnn --checkpoint run1 -o weights.safetensors     # what was learned
-  deeppool export --model resnet-18 --seed 0 -o initial.safetensors               # what a run with this seed begins with
+  deeppool export --model digits-cnn --checkpoint run1 -o weights.safetensors     # trained
+  deeppool export --model resnet-18 --seed 0 -o initial.safetensors               # initial, for this seed
   deeppool train --model resnet-18 --data synthetic --ranks 2 --batch 8 --init initial.safetensors")]
 pub(crate) struct Export {
     #[command(flatten)]
     network: NetworkArgs,
-    /// Of the newest checkpoint in this folder
+    /// Parameters of the newest checkpoint in this folder
     #[arg(long, value_name = "DIR", conflicts_with = "seed")]
     checkpoint: Option<PathBuf>,
-    /// Take the checkpoint with the highest test accuracy, not the newest (see `train --checkpoint-best`)
+    /// Use the checkpoint with the highest test accuracy instead of the newest one (see `train
+    /// --checkpoint-best`)
     #[arg(long, requires = "checkpoint")]
     best: bool,
-    /// As drawn by this seed, without a checkpoint
+    /// Without a checkpoint: seed of the initial parameters
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Where they go; - is standard output
+    /// Output file; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object

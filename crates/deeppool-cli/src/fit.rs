@@ -8,23 +8,24 @@ use serde_json::{Value, json};
 use super::inputs;
 use super::output::{check_outputs, print_json, say, table};
 
-/// Make a device model from measured layer times, and say how far it is off
+/// Fit a device model to measured layer times, and print its errors
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool fit --profile resnet-18.json --profile vgg11.json --name my-cpu -o my-cpu.json
   deeppool plan --model resnet-50 --device my-cpu.json --link shared-memory --gpus 4 --batch 32")]
 pub(crate) struct Fit {
-    /// A file of measured layer times (see `deeppool profile`); several of the same device
-    /// and engine make a better model
+    /// File of measured layer times (see `deeppool profile`); repeat the option for several
+    /// networks on the same device and engine
     #[arg(long = "profile", value_name = "FILE", required = true)]
     profiles: Vec<PathBuf>,
-    /// The model's name [default: the profiles' device]
+    /// Name of the model [default: the device of the profiles]
     #[arg(long)]
     name: Option<String>,
-    /// A GPU whose data sheet bounds what is possible: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb
+    /// GPU whose data sheet bounds the costs: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB),
+    /// v100-32gb
     #[arg(long, value_name = "GPU")]
     data_sheet: Option<String>,
-    /// Where the model goes; - is standard output
+    /// File of the model; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
@@ -56,11 +57,11 @@ impl Fit {
         Ok(())
     }
 
-    /// What was measured, and on what.
+    /// Returns the device and the observations of all profiles.
     fn observations(&self) -> anyhow::Result<(String, Observations)> {
         let tables: Vec<_> =
             self.profiles.iter().map(|path| inputs::profile(path)).collect::<Result<_, _>>()?;
-        // clap has made sure of one.
+        // clap requires at least one.
         let device = tables.first().map_or_else(String::new, |table| table.device().to_owned());
         let mut observations = Observations::new(format!("times measured on {device}"));
         for (table, path) in tables.iter().zip(&self.profiles) {

@@ -1,14 +1,15 @@
-//! Whether this machine has the memory that work takes.
+//! Check of the free memory of this machine.
 
 use anyhow::bail;
 
 use super::output::byte_size;
 
-/// An error where the work takes more than there is: it would be killed half-way, or bring the machine to a halt.
+/// Returns an error if the work needs more memory than is free.
 pub(crate) fn check_free_memory(needed_bytes: u64) -> anyhow::Result<()> {
     match free_bytes() {
         Some(free) if needed_bytes > free => bail!(
-            "this takes at least {} of memory, and {} is free: give fewer samples a batch, or a smaller network",
+            "this takes at least {} of memory, and {} is free: give fewer samples a batch, or a smaller \
+             network",
             byte_size(needed_bytes),
             byte_size(free)
         ),
@@ -16,8 +17,8 @@ pub(crate) fn check_free_memory(needed_bytes: u64) -> anyhow::Result<()> {
     }
 }
 
-/// What the system could give this process: less than all that is free where its address space is limited (`ulimit -v`). `None` where
-/// the system does not say, as systems other than Linux.
+/// Returns the memory that this process can allocate: the available memory, or less if its address
+/// space is limited (`ulimit -v`). `None` on systems other than Linux.
 fn free_bytes() -> Option<u64> {
     let kilobytes = |text: &str| Some(1024 * text.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?);
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;

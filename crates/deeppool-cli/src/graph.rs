@@ -1,4 +1,4 @@
-//! A plan as a graph for Graphviz.
+//! Plans as graphs for Graphviz.
 
 use std::fmt::Write;
 
@@ -8,7 +8,8 @@ use layer_graph::LayerGraph;
 
 use super::output::{micros, ranks};
 
-/// A plan in the DOT language: layers with their ranks, and edges that are bold where activations move.
+/// Returns a plan in the DOT language: layers with their ranks, and bold edges between different
+/// ranks.
 pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
     let mut text = String::from("digraph plan {\n");
     let amplification = plan.amplification;
@@ -25,7 +26,8 @@ pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
         let shade = 0.6 * layer.gpus as f64 / plan.gpus as f64;
         let _ = writeln!(
             text,
-            "  n{index} [label=\"{name}\\n{} GPU{plural}, rank{plural} {}\", fillcolor=\"0.58 {shade:.3} 1.0\"];",
+            "  n{index} [label=\"{name}\\n{} GPU{plural}, rank{plural} {}\", fillcolor=\"0.58 {shade:.3} \
+             1.0\"];",
             layer.gpus,
             ranks(&layer.ranks)
         );

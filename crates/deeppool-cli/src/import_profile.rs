@@ -8,9 +8,9 @@ use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say, table, time};
 
-/// Make a profile from layer times in the format of the original DeepPool
+/// Convert layer times in the format of the original DeepPool to a profile
 ///
-/// Rows and layers are matched by position; the first row that differs from the network is named.
+/// Rows are matched to layers by position. The first row that differs from the network is an error.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool import-profile --model vgg16 --from A100_vgg.prof --device a100 -o vgg16-a100.json
@@ -18,13 +18,14 @@ use super::output::{check_outputs, print_json, say, table, time};
 pub(crate) struct ImportProfile {
     #[command(flatten)]
     network: NetworkArgs,
-    /// The file to read
+    /// Input file
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
-    /// The device that the times are of: its model says what the file does not, and shares what it has of several layers together
+    /// Device of the times. Its model provides times that the file lacks, and divides rows of
+    /// several layers
     #[arg(long)]
     device: String,
-    /// Where the profile goes; - is standard output
+    /// File of the profile; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
@@ -71,12 +72,12 @@ impl ImportProfile {
     }
 }
 
-/// A few names, or how many there are.
+/// Lists up to 8 names, or the number of names with the first and the last one.
 fn listed(layers: &[String]) -> Option<String> {
-    const FEW: usize = 8;
+    const MAX_LISTED: usize = 8;
     match layers.len() {
         0 => None,
-        1..=FEW => Some(layers.join(", ")),
+        1..=MAX_LISTED => Some(layers.join(", ")),
         count => Some(format!("{count} layers, {} to {}", layers[0], layers[count - 1])),
     }
 }

@@ -1,9 +1,9 @@
-//! The text of a job script for Slurm.
+//! Job scripts for Slurm.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-/// What a job is to be.
+/// Parameters of a job script. Its `Display` is the script.
 pub(crate) struct JobScript<'a> {
     pub(crate) nodes: usize,
     pub(crate) ranks_per_node: usize,
@@ -13,16 +13,16 @@ pub(crate) struct JobScript<'a> {
     pub(crate) name: &'a str,
     pub(crate) warning_s: usize,
     pub(crate) restarts: usize,
-    /// Where relative paths begin.
+    /// Folder that relative paths refer to.
     pub(crate) folder: &'a str,
     pub(crate) program: &'a str,
-    /// What each rank is given.
+    /// Command line of each rank.
     pub(crate) command: &'a [String],
-    /// The folder of checkpoints that the command names. If it names none, the job has one of its own.
+    /// Folder of checkpoints in the command. If it has none, the job has its own folder.
     pub(crate) checkpoints: Option<&'a str>,
 }
 
-/// A time as `sbatch --time` takes it.
+/// Time in the format of `sbatch --time`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TimeLimit {
     text: String,
@@ -59,10 +59,14 @@ impl FromStr for TimeLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Slurm counts minutes, in 32 bits; none of them would be no limit.
+        // Slurm counts minutes in 32 bits, and 0 is no limit.
         match Self::parse(text) {
-            Some(seconds) if (1..=u64::from(u32::MAX / 2)).contains(&seconds) => Ok(Self { text: text.into(), seconds }),
-            _ => Err("expected a time above 0 such as 90 (minutes), 1:30:00 (hours, minutes, seconds) or 2-12 (days, hours)".into()),
+            Some(seconds) if (1..=u64::from(u32::MAX / 2)).contains(&seconds) => {
+                Ok(Self { text: text.into(), seconds })
+            }
+            _ => Err("expected a time above 0 such as 90 (minutes), 1:30:00 (hours, minutes, seconds) or \
+                2-12 (days, hours)"
+                .into()),
         }
     }
 }
@@ -73,7 +77,7 @@ impl Display for TimeLimit {
     }
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,+@%".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -89,8 +93,9 @@ impl Display for JobScript<'_> {
         writeln!(
             f,
             "#!/bin/bash
-# Nodes: {nodes}, ranks: {}; written by deeppool {}. Submit it with sbatch, whose own options come before those below.
-# The program has to be on all nodes, built with the feature mpi.
+# Nodes: {nodes}, ranks: {}; written by deeppool {}.
+# Submit it with sbatch. Options of sbatch override those below.
+# The program must be on all nodes, built with the feature mpi.
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node={ranks_per_node}
@@ -106,36 +111,36 @@ impl Display for JobScript<'_> {
         }
         let (checkpoints, option) = match self.checkpoints {
             Some(folder) => (quoted(folder), ""),
-            // A job has its number also after a requeue.
+            // A job keeps its number after a requeue.
             None => ("\"run-$SLURM_JOB_ID\"".into(), " --checkpoint \"$checkpoints\""),
         };
         let command: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
         write!(
             f,
-            r#"# After a requeue the job goes on from its checkpoint, and its output after what is there.
+            r#"# After a requeue the job resumes from its checkpoint and appends to its output.
 #SBATCH --output={name}-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue
-# So long before the time is up, the ranks are told to write a checkpoint and to end.
+# Seconds before the time limit at which ranks write a checkpoint and end.
 #SBATCH --signal=TERM@{warning_s}
 
 cd -- {folder} || exit 1
 checkpoints={checkpoints}
 
-# When a rank fails, the others end too.
+# If a rank fails, all ranks end.
 srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task={cpus_per_rank} \
     {program} {command}{option}
 code=$?
 
-# Wrong input does not become right.
+# Do not retry success or wrong input.
 if [ "$code" = 0 ] || [ "$code" = 2 ]; then exit "$code"; fi
 newest=$(ls -d -- "$checkpoints"/iteration-*[0-9] 2>/dev/null | tail -n 1)
 newest=${{newest##*/}}
 if [ -z "$newest" ]; then exit "$code"; fi
 
-# How often it has gone on from this checkpoint is kept in the job's comment.
+# The comment of the job holds the number of restarts from this checkpoint.
 read -r state restarts from < <(squeue --noheader --job "$SLURM_JOB_ID" --format '%T %k')
-# Who has cancelled the job does not want it back.
+# Do not requeue a cancelled job.
 if [ "$state" != RUNNING ]; then exit "$code"; fi
 if [ "$from" != "$newest" ]; then restarts=0; fi
 if [ "$restarts" -ge {restarts} ]; then
@@ -158,7 +163,7 @@ mod tests {
     use super::{TimeLimit, quoted};
 
     #[test]
-    fn times_are_those_of_slurm() {
+    fn time_limits_parse_as_in_slurm() {
         for (text, seconds) in [
             ("90", 5400),
             ("1:30", 90),
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_read_more_into_them() {
+    fn words_with_special_characters_are_quoted() {
         for (word, shown) in [
             ("--batch=32", "--batch=32"),
             ("mnist:a/b", "mnist:a/b"),

@@ -8,49 +8,52 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::checkpoints::{names_checkpoints, names_option};
+use super::checkpoints::{has_checkpoint_option, has_option};
 use super::counts::{THREADS, within};
 use super::launched::{Launched, WITHOUT_MPI};
-use super::mpirun_messages::pass_on;
+use super::mpirun_messages::forward;
 use super::segments::Segments;
 use super::signal::{is_stopped, stop_signal};
 
-/// Start the ranks of a command on this host, each a process, by Open MPI's mpirun
+/// Start a command as several processes on this host with Open MPI's mpirun, one per rank
 ///
-/// Rank 0 prints for all; errors name their rank. When a rank fails, all end. Ctrl-C, or SIGTERM, ends them by mpirun, which leaves them a
-/// second or two to write a checkpoint.
+/// Rank 0 prints the output, and errors name their rank. If a rank fails, all ranks end. Ctrl-C or
+/// SIGTERM ends the ranks through mpirun, which leaves them one or two seconds to write a
+/// checkpoint.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool launch --ranks 4 -- train --model digits-cnn --data digits --batch 32
-  deeppool launch --ranks 4 --restarts 3 -- train --plan plan.json --model digits-cnn --data digits --checkpoint run1
-  deeppool launch --ranks 4 --restarts 3 --elastic -- train --model digits-cnn --data digits --batch 32 --checkpoint run1
+  deeppool launch --ranks 4 --restarts 3 -- train --plan plan.json --model digits-cnn --data digits \
+  --checkpoint run1
+  deeppool launch --ranks 4 --restarts 3 --elastic -- train --model digits-cnn --data digits --batch 32 \
+  --checkpoint run1
 
 Several hosts: mpirun -n 4 -H host1:2,host2:2 deeppool train ...; Slurm: see deeppool slurm --help")]
 pub(crate) struct Launch {
-    /// How many ranks
+    /// Number of ranks
     #[arg(long, value_parser = within(THREADS))]
     ranks: usize,
-    /// How often to go on from the last checkpoint when a rank has failed
+    /// Maximum number of restarts from the last checkpoint after a rank has failed
     #[arg(long, value_name = "N", default_value = "0", value_parser = within(0..=1000))]
     restarts: usize,
-    /// Go on with one rank less after each failure, by a plan made anew
+    /// Continue with one rank less and a new plan after each failure
     #[arg(long, requires = "restarts")]
     elastic: bool,
-    /// The command of each rank, such as `train --model digits-cnn ...`
+    /// Command of each rank, such as `train --model digits-cnn ...`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// What mpirun needs to know on one host: there may be more ranks than cores, and then they share them.
+/// Settings of Open MPI on one host: ranks may share cores.
 const SETTINGS: [(&str, &str); 3] = [
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
     ("OMPI_MCA_mpi_yield_when_idle", "1"),
 ];
-/// What it asks of those who are root, as everybody is in many containers.
+/// Settings that Open MPI requires from root, the usual user in containers.
 const AS_ROOT: [&str; 2] = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
 
-/// How often the ranks are looked after.
+/// Interval at which mpirun is polled.
 const POLL: Duration = Duration::from_millis(20);
 
 impl Launch {
@@ -61,7 +64,7 @@ impl Launch {
         let (mut ranks, mut restarts_left) = (self.ranks, self.restarts);
         loop {
             let code = run_once(ranks, &command)?;
-            // Wrong input does not become right, and who stopped it does not want it back.
+            // Do not restart after success, wrong input or a stop signal.
             if code == 0 || code == 2 || is_stopped() || restarts_left == 0 {
                 return Ok(ExitCode::from(code));
             }
@@ -70,7 +73,8 @@ impl Launch {
                 ranks = (ranks - 1).max(1);
             }
             eprintln!(
-                "a rank failed: going on from the last checkpoint on {ranks} of {} ranks; {restarts_left} more restarts",
+                "a rank failed: going on from the last checkpoint on {ranks} of {} ranks; {restarts_left} \
+                 more restarts",
                 self.ranks
             );
             if !command.iter().any(|argument| argument == "--resume") {
@@ -82,7 +86,8 @@ impl Launch {
     fn check(&self) -> anyhow::Result<()> {
         if Launched::here().is_some() {
             bail!(
-                "mpirun or srun has started this already: start `deeppool train ...` by it, or use `deeppool launch` alone"
+                "mpirun or srun has started this already: start `deeppool train ...` by it, or use `deeppool \
+                 launch` alone"
             );
         }
         if !cfg!(feature = "mpi") {
@@ -91,21 +96,22 @@ impl Launch {
         if self.command.first().is_none_or(|command| command != "train") {
             bail!("only `train` runs on several ranks: deeppool launch --ranks {} -- train ...", self.ranks);
         }
-        if self.restarts > 0 && !names_checkpoints(&self.command) {
+        if self.restarts > 0 && !has_checkpoint_option(&self.command) {
             bail!("--restarts needs checkpoints to go on from: give the command --checkpoint DIR");
         }
-        // Both are for one number of ranks.
-        let fixed = ["--plan", "--ranks"].into_iter().find(|&option| names_option(&self.command, option));
+        // Both options fix the number of ranks.
+        let fixed = ["--plan", "--ranks"].into_iter().find(|&option| has_option(&self.command, option));
         if let Some(option) = fixed.filter(|_| self.elastic) {
             bail!(
-                "--elastic plans anew for the ranks that there are: leave {option} out, and say --mode or --amplification"
+                "--elastic plans anew for the ranks that there are: leave {option} out, and say --mode or \
+                 --amplification"
             );
         }
         Ok(())
     }
 }
 
-/// The exit code of all ranks together: 0, 1, or 2 for wrong input.
+/// Runs all ranks once and returns their exit code: 0, 1, or 2 for wrong input.
 fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("this program's own path")?;
     let segments = Segments::new();
@@ -114,7 +120,7 @@ fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
         .spawn()
         .context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
     let messages =
-        mpirun.stderr.take().map(|messages| thread::spawn(|| pass_on(BufReader::new(messages), stderr())));
+        mpirun.stderr.take().map(|messages| thread::spawn(|| forward(BufReader::new(messages), stderr())));
     let mut is_told = false;
     let status = loop {
         if let Some(status) = mpirun.try_wait().context("mpirun")? {
@@ -127,7 +133,7 @@ fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
         thread::sleep(POLL);
     };
     if let Some(messages) = messages {
-        // Nobody reads them, if they cannot be passed on.
+        // Errors of forwarding messages are ignored.
         let _ = messages.join();
     }
     Ok(match status.code() {
@@ -144,18 +150,19 @@ fn mpirun(ranks: usize, program: &Path, arguments: &[OsString]) -> Command {
     mpirun.envs(SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
     mpirun.envs(AS_ROOT.map(|name| (name, "1")));
     mpirun.stdin(Stdio::null()).stderr(Stdio::piped());
-    // Ctrl-C is for this process, which tells mpirun: told twice, that would not wait for its ranks.
+    // Ctrl-C reaches this process only, which forwards it once: mpirun does not wait for its ranks
+    // after a second signal.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut mpirun, 0);
     mpirun
 }
 
-/// Tells mpirun to end its ranks, which it then tells the same.
+/// Sends SIGTERM to mpirun, which forwards it to its ranks.
 fn terminate(mpirun: &Child) {
     #[cfg(unix)]
     if let Ok(process) = i32::try_from(mpirun.id()) {
         use nix::sys::signal::{Signal, kill};
-        // It may have ended by itself meanwhile.
+        // The process may have ended already.
         let _ = kill(nix::unistd::Pid::from_raw(process), Signal::SIGTERM);
     }
 }

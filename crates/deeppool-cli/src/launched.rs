@@ -1,45 +1,47 @@
-//! Ranks that are processes: what their launcher says of them.
+//! Detection of launchers such as mpirun, srun and torchrun.
 
 use std::time::Duration;
 
 use anyhow::bail;
 
-/// What started processes.
+/// Launcher of the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Launcher {
     /// `mpirun`, or `srun --mpi=pmix`.
     Mpi,
-    /// `torchrun`, or somebody who sets its variables.
+    /// `torchrun`, or anything that sets its environment variables.
     Torchrun,
 }
 
-/// This process among those that a launcher started.
+/// Rank of this process among those that a launcher started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launched {
     pub(crate) rank: usize,
     pub(crate) ranks: usize,
-    /// Of these on this host.
+    /// Number of ranks on this host.
     pub(crate) on_host: usize,
     pub(crate) launcher: Launcher,
 }
 
-/// How long a rank that only says what another one says better waits before it does: the launcher ends it when that one ends.
-const LATER: Duration = Duration::from_secs(3);
+/// Delay before a rank prints an error that is a consequence of the error of another rank. The
+/// launcher usually ends it before.
+const CONSEQUENCE_DELAY: Duration = Duration::from_secs(3);
 
-/// How long a rank stays after it has printed its error: launchers end the job when it ends, and srun then loses what it has not passed on.
-const PASSED_ON: Duration = Duration::from_millis(300);
+/// Delay between printing an error and the end of the rank, because srun loses output that it has
+/// not forwarded when a rank ends.
+const EXIT_DELAY: Duration = Duration::from_millis(300);
 
-/// What is wrong where ranks are to be processes and cannot be.
+/// Error message of builds without MPI.
 pub(crate) const WITHOUT_MPI: &str = "this deeppool was built without MPI: build with `--features mpi`";
 
 impl Launched {
-    /// What launchers say in the environment; `None` for a process that was started by itself.
+    /// Reads the environment variables of launchers. `None` for a process without a launcher.
     pub(crate) fn here() -> Option<Self> {
         Self::read(|name| std::env::var(name).ok())
     }
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        // `4` or, of several hosts, `4(x2),3`.
+        // `4` or, for several hosts, `4(x2),3`.
         let leading = |text: String| text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
         let number = |name: &str| variable(name).and_then(leading);
         let open_mpi = || Some((number("OMPI_COMM_WORLD_RANK")?, number("OMPI_COMM_WORLD_SIZE")?));
@@ -56,10 +58,10 @@ impl Launched {
     }
 }
 
-/// The ranks that this process is one of; `None` where ranks are threads of it.
+/// Returns the rank of this process, or `None` if ranks are threads of it.
 ///
 /// # Errors
-/// Where a launcher started several processes that cannot reach each other by MPI: each would train by itself.
+/// If a launcher started several processes that are not connected by MPI.
 pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
     let is_several = |name: &str| std::env::var(name).is_ok_and(|count| count != "1");
     match Launched::here() {
@@ -74,13 +76,15 @@ pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
     }
 }
 
-/// Whether this process speaks for all ranks: the first one does.
+/// Returns whether this is the first rank, which prints for all.
 pub(crate) fn is_first() -> bool {
     Launched::here().is_none_or(|launched| launched.rank == 0)
 }
 
-/// Prints an error, on several ranks so that it is read once: one that other ranks have too, or that only says that another one
-/// failed, is printed by the first rank at once and by others later, if they are still there.
+/// Prints an error once for all ranks.
+///
+/// An error that all ranks have is printed by the first rank at once. Other ranks, and errors that
+/// are a consequence of the failure of another rank, are delayed.
 pub(crate) fn print_error(error: &anyhow::Error, line: &str) {
     let of_ours = error.chain().find_map(|error| error.downcast_ref::<deeppool::Error>());
     let is_consequence = of_ours.is_some_and(deeppool::Error::is_consequence);
@@ -88,7 +92,7 @@ pub(crate) fn print_error(error: &anyhow::Error, line: &str) {
     print_once(line, is_own, is_consequence);
 }
 
-/// Prints that the command line is wrong, as it is on all ranks.
+/// Prints a usage error, which all ranks have.
 pub(crate) fn print_usage_error(line: &str) {
     print_once(line, false, false);
 }
@@ -99,16 +103,16 @@ fn print_once(line: &str, is_own: bool, is_consequence: bool) {
         None => String::new(),
         Some(Launched { rank, .. }) => {
             if !is_own && (rank > 0 || is_consequence) {
-                std::thread::sleep(LATER);
+                std::thread::sleep(CONSEQUENCE_DELAY);
             }
             format!("rank {rank}: ")
         }
     };
-    // In one piece: launchers mix the pieces of several ranks.
+    // One write, because launchers interleave the writes of several ranks.
     let line = format!("error: {of_rank}{line}\n");
     eprint!("{line}");
     if here.is_some() {
-        std::thread::sleep(PASSED_ON);
+        std::thread::sleep(EXIT_DELAY);
     }
 }
 
@@ -117,7 +121,7 @@ mod tests {
     use super::{Launched, Launcher};
 
     #[test]
-    fn launchers_are_known_by_their_variables() {
+    fn launchers_are_detected_by_their_variables() {
         let read = |all: &[(&str, &str)]| {
             Launched::read(|name| {
                 all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())

@@ -10,11 +10,12 @@ use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say};
 
-/// Write the program that a plan becomes: what every rank does in one iteration
+/// Write the program of a plan: the steps of every rank in one iteration
 ///
-/// It is what `train` executes and `simulate` runs in virtual time, as JSON of the format `deeppool/program/v1`: steps with what they
-/// wait for, read and write, and collectives in the one order in which all ranks issue them. It is for executors in other languages;
-/// `deeppool.torch.BurstParallel` of the Python package is one.
+/// The program is the one that `train` executes and `simulate` runs in virtual time, in the JSON
+/// format `deeppool/program/v1`: steps with their dependencies, inputs and outputs, and collectives
+/// in the order in which all ranks issue them. It is input for executors in other languages, such
+/// as `deeppool.torch.BurstParallel` of the Python package.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool plan --model digits-cnn --device cpu-core --gpus 4 --batch 32 -o plan.json
@@ -23,16 +24,17 @@ use super::output::{check_outputs, print_json, say};
 pub(crate) struct Lower {
     #[command(flatten)]
     network: NetworkArgs,
-    /// A plan that `deeppool plan -o` wrote
+    /// File of the plan (see `deeppool plan -o`)
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// Of this rank alone, with the collectives of all
+    /// Write the steps of this rank only, with the collectives of all ranks
     #[arg(long)]
     rank: Option<usize>,
-    /// Of this iteration, from 0: with partial backpropagation (`plan --spb K`) there are K programs, which are executed in turns
+    /// Iteration, from 0, for plans with partial backpropagation (`plan --spb K`), which have K
+    /// programs in rotation
     #[arg(long, value_name = "N")]
     iteration: Option<usize>,
-    /// Where the program goes; - is standard output
+    /// File of the program; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
     /// Print one JSON object
@@ -53,7 +55,8 @@ impl Lower {
             (Some(iteration), _) => &programs[iteration % programs.len()],
             (None, [only]) => only,
             (None, several) => bail!(
-                "the plan has partial backpropagation, so its iterations are {} different programs in turns: say which with --iteration N",
+                "the plan has partial backpropagation, so its iterations are {} different programs in turns: \
+                 say which with --iteration N",
                 several.len()
             ),
         };

@@ -48,7 +48,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use command_line::files::is_write_failure;
 
-/// Burst-parallel training: plan, simulate and train networks whose layers each have their own number of GPUs.
+/// Burst-parallel training: plan, simulate and train networks whose layers each have their own
+/// number of GPUs.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 110)]
 struct Cli {
@@ -75,7 +76,8 @@ enum Command {
     Man(man::Man),
 }
 
-/// Exits with 0, with 2 for bad usage or input, or with 1 for a failure. Errors are one line on stderr.
+/// Exits with 0, with 2 for bad usage or input, or with 1 for a failure. Errors are one line on
+/// stderr.
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -84,7 +86,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            launched::print_usage_error("say what to do, such as `plan`: `--help` lists all");
+            launched::print_usage_error("give a subcommand, such as `plan`: `--help` lists all");
             return ExitCode::from(2);
         }
         Err(error) => {
@@ -122,7 +124,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if is_failure { 1 } else { 2 })
 }
 
-/// A message without its line breaks, and without the usage that clap adds.
+/// Returns a message on one line, without the usage that clap appends.
 fn one_line(message: &str) -> String {
     let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")

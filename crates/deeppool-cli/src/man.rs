@@ -9,10 +9,10 @@ use super::output::say;
 /// Write the man pages of this command and of its subcommands
 #[derive(Args)]
 #[command(after_help = "\
-Example:
+Examples:
   deeppool man ~/.local/share/man/man1      # then: man deeppool-plan")]
 pub(crate) struct Man {
-    /// The folder for them; it is made if it is not there
+    /// Output folder; it is created if it does not exist
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Man {
 impl Man {
     pub(crate) fn run(self, mut command: clap::Command) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
-        // Pages of subcommands then have their full names and usage.
+        // Gives subcommands their full names and usage.
         command.build();
         let mut pages = 0;
         let mut commands = vec![command];

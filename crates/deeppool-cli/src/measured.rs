@@ -1,4 +1,4 @@
-//! Measured times with their spread, as tables.
+//! Tables of measured times.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use layer_profile::{MeasurementConditions, ProfileTable, Spread};
 
 use super::output::{say, table, time};
 
-/// Shows every time of a measured profile with its spread, and what the layers add up to beside the whole network.
+/// Prints all times of a measured profile with their spread, and the sum of the layers beside the
+/// whole network.
 pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
     say!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
     if let Some(measurement) = profile.measurement() {
@@ -30,7 +31,7 @@ fn conditions(measurement: &MeasurementConditions) -> String {
     parts.join("; ")
 }
 
-/// Counts the times that are shown, and those among them that were not stable.
+/// Counts of all printed times and of those that were not stable.
 #[derive(Default)]
 struct Marks {
     times: usize,
@@ -38,7 +39,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// A median, its deviation and its outliers.
+    /// Returns the cells for a median, its deviation and its outliers.
     fn cells(&mut self, median: Duration, spread: Option<Spread>) -> [String; 3] {
         let Some(Spread { deviation, outliers, unsteady }) = spread else {
             return [time(median), String::new(), String::new()];
@@ -112,7 +113,7 @@ fn whole(profile: &ProfileTable, marks: &mut Marks) -> anyhow::Result<comfy_tabl
     Ok(shown)
 }
 
-/// How much longer or shorter the first is than the second.
+/// Returns the relative difference of the first to the second, in percent.
 fn difference(first: Duration, second: Duration) -> String {
     if second.is_zero() {
         return String::new();

@@ -9,13 +9,18 @@ use super::inputs;
 use super::network::{import, opaque_line, opaque_names};
 use super::output::{print_json, say, table};
 
-/// List the built-in networks, or those of files
+/// List the built-in networks, or those in files
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  deeppool models
+  deeppool models --json
+  deeppool models --onnx resnet50.onnx mobilenet.onnx")]
 pub(crate) struct Models {
     /// ONNX files, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
     onnx: Vec<PathBuf>,
-    /// Files of the format deeppool/graph/v1, instead of the built-in networks
+    /// Files in the format deeppool/graph/v1, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
     graph: Vec<PathBuf>,
     /// Print one JSON object

@@ -1,10 +1,10 @@
-//! What mpirun itself says on standard error, between what its ranks do.
+//! Messages of mpirun on standard error.
 
 use std::io::{self, BufRead, Write};
 
-/// Passes all of it on, but for the blocks in which mpirun says how ranks ended: of a rank that a signal ended, which says nothing
-/// itself, there is one line, and one that failed has said why.
-pub(super) fn pass_on(mut from: impl BufRead, mut to: impl Write) -> io::Result<()> {
+/// Forwards standard error of mpirun, without its blocks about ranks that failed, which have
+/// printed their errors. A rank that was killed by a signal gets one line.
+pub(super) fn forward(mut from: impl BufRead, mut to: impl Write) -> io::Result<()> {
     let mut block: Vec<u8> = Vec::new();
     loop {
         let mut line = Vec::new();
@@ -17,12 +17,12 @@ pub(super) fn pass_on(mut from: impl BufRead, mut to: impl Write) -> io::Result<
             (true, false) => {
                 block.extend(line);
                 let text = String::from_utf8_lossy(&block).into_owned();
-                match said(&text) {
-                    Said::Ended { rank, signal } => {
+                match classify(&text) {
+                    Message::Ended { rank, signal } => {
                         writeln!(to, "error: rank {rank} was ended by signal {signal}")?;
                     }
-                    Said::Failed => {}
-                    Said::Else => to.write_all(&block)?,
+                    Message::Failed => {}
+                    Message::Other => to.write_all(&block)?,
                 }
                 block.clear();
             }
@@ -30,45 +30,47 @@ pub(super) fn pass_on(mut from: impl BufRead, mut to: impl Write) -> io::Result<
     }
 }
 
-/// The line before and after each of its messages.
+/// Returns whether a line is the ruler before and after a message of mpirun.
 fn is_ruler(line: &[u8]) -> bool {
     let line = line.trim_ascii_end();
     line.len() > 70 && line.iter().all(|&byte| byte == b'-')
 }
 
 #[derive(Debug, PartialEq)]
-enum Said<'t> {
+enum Message<'t> {
     Ended { rank: &'t str, signal: &'t str },
     Failed,
-    Else,
+    Other,
 }
 
-fn said(block: &str) -> Said<'_> {
+fn classify(block: &str) -> Message<'_> {
     let after = |what: &str| block.split_once(what).map(|(_, after)| after);
     let rank = after("noticed that process rank ").and_then(|after| after.split(' ').next());
     let signal = after("exited on signal ").and_then(|after| after.lines().next());
     match (rank, signal) {
-        (Some(rank), Some(signal)) => Said::Ended { rank, signal: signal.trim_end_matches('.') },
-        _ if block.contains("non-zero exit code") || block.contains("non-zero status") => Said::Failed,
-        _ => Said::Else,
+        (Some(rank), Some(signal)) => Message::Ended { rank, signal: signal.trim_end_matches('.') },
+        _ if block.contains("non-zero exit code") || block.contains("non-zero status") => Message::Failed,
+        _ => Message::Other,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pass_on;
+    use super::forward;
 
     #[test]
-    fn of_ranks_that_ended_there_is_one_line() {
+    fn killed_ranks_get_one_line() {
         let ruler = "-".repeat(74);
         let read = |text: &str| {
             let mut passed = Vec::new();
-            pass_on(text.as_bytes(), &mut passed).unwrap();
+            forward(text.as_bytes(), &mut passed).unwrap();
             String::from_utf8(passed).unwrap()
         };
         let killed = format!(
-            "stopping\n{ruler}\nPrimary job  terminated normally, but 1 process returned\na non-zero exit code.\n{ruler}\n\
-             {ruler}\nmpirun noticed that process rank 2 with PID 0 on node a exited on signal 9 (Killed).\n{ruler}\nlast\n"
+            "stopping\n{ruler}\nPrimary job  terminated normally, but 1 process returned\na non-zero exit \
+             code.\n{ruler}\n\
+             {ruler}\nmpirun noticed that process rank 2 with PID 0 on node a exited on signal 9 \
+             (Killed).\n{ruler}\nlast\n"
         );
         assert_eq!(read(&killed), "stopping\nerror: rank 2 was ended by signal 9 (Killed)\nlast\n");
         for other in

@@ -6,16 +6,17 @@ use layer_graph::LayerGraph;
 
 use super::inputs;
 
-/// Which network a command is about.
+/// Options for the network.
 #[derive(Args)]
 pub(crate) struct NetworkArgs {
-    /// A network of `deeppool models`
+    /// Built-in network (see `deeppool models`)
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// A network from an ONNX file, instead of a built-in one
+    /// Network in an ONNX file
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) onnx: Option<PathBuf>,
-    /// A network from a file of the format deeppool/graph/v1, such as the Python package makes of a PyTorch module
+    /// Network in a file of the format deeppool/graph/v1, as the Python package writes for PyTorch
+    /// modules
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx"])]
     pub(crate) graph: Option<PathBuf>,
 }
@@ -31,7 +32,7 @@ impl NetworkArgs {
     }
 }
 
-/// The network of an ONNX file, with a warning where it is another than was exported.
+/// Imports an ONNX file, and prints a warning if the network differs from the exported one.
 pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     let imported = inputs::onnx(path)?;
     if let Some(warning) = imported.warning() {
@@ -42,7 +43,7 @@ pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     Ok(imported.graph)
 }
 
-/// What there is to say about layers of which only the cost is known; nothing where there are none.
+/// Describes the opaque layers of a network. `None` if there are none.
 pub(crate) fn opaque_line(network: &LayerGraph) -> Option<String> {
     let mut counts = std::collections::BTreeMap::<&str, usize>::new();
     for (_, opaque) in network.opaque_layers() {
@@ -56,7 +57,7 @@ pub(crate) fn opaque_line(network: &LayerGraph) -> Option<String> {
     })
 }
 
-/// The names of the layers of which only the cost is known.
+/// Returns the names of the opaque layers.
 pub(crate) fn opaque_names(network: &LayerGraph) -> Vec<&str> {
     network.opaque_layers().map(|(layer, _)| layer.name()).collect()
 }

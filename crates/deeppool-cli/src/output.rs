@@ -1,4 +1,4 @@
-//! Where results go, and how figures are shown.
+//! Output of results, and formatting of figures.
 
 use std::fmt::Arguments;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use command_line::files::Printer;
 use serde_json::Value;
 
-/// A table whose first column is text and whose others are figures.
+/// Returns a table with a left-aligned first column and right-aligned others.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
@@ -19,7 +19,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// A time in a unit that suits it.
+/// Formats a time with a suitable unit.
 pub(crate) fn time(time: Duration) -> String {
     let us = time.as_secs_f64() * 1e6;
     match us {
@@ -33,9 +33,9 @@ pub(crate) fn micros(us: f64) -> String {
     time(Duration::from_secs_f64((us / 1e6).max(0.0)))
 }
 
-/// A time with its unit, such as `12ms`, in microseconds.
+/// Parses a time with its unit, such as `12ms`, as microseconds.
 pub(crate) fn parse_micros(text: &str) -> Result<f64, String> {
-    // The unit `s` ends the other two, and is therefore last.
+    // `s` is last, because it is a suffix of the other units.
     let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
     let parsed = units.iter().find_map(|(unit, us)| {
         let number = text.strip_suffix(unit)?.trim_end().parse::<f64>().ok()?;
@@ -47,7 +47,7 @@ pub(crate) fn parse_micros(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a time above 0 with its unit, such as 12ms, 800us or 1.5s".into())
 }
 
-/// Ranks as a range where they are one, such as `0 to 3`.
+/// Formats ranks as a range, such as `0 to 3`, or as a list.
 pub(crate) fn ranks(ranks: &[usize]) -> String {
     let listed = || ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
     match ranks {
@@ -58,7 +58,7 @@ pub(crate) fn ranks(ranks: &[usize]) -> String {
     }
 }
 
-/// Bytes in a unit that suits them.
+/// Formats a number of bytes with a suitable unit.
 pub(crate) fn byte_size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes < 1e3 => format!("{bytes} B"),
@@ -68,46 +68,47 @@ pub(crate) fn byte_size(bytes: u64) -> String {
     }
 }
 
-/// A number of GPUs, such as `1 GPU` or `8 GPUs`.
+/// Formats a number of GPUs: `1 GPU`, `8 GPUs`.
 pub(crate) fn gpus(count: usize) -> String {
     if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
 }
 
-/// A rate in samples by second.
+/// Formats a rate in samples per second.
 pub(crate) fn rate(samples_per_s: f64) -> String {
     format!("{samples_per_s:.0} samples/s")
 }
 
-/// As `println!`, but to a reader that may go away before the end, such as `head`.
+/// Prints a line like `println!`. A reader that closes the pipe early, such as `head`, is no error.
 macro_rules! say {
     () => { $crate::output::write_line(format_args!("")) };
     ($($text:tt)*) => { $crate::output::write_line(format_args!($($text)*)) };
 }
 pub(crate) use say;
 
-/// Whether a result goes to standard output.
-static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether a result goes to standard output, so that messages go to standard error.
+static RESULT_ON_STDOUT: AtomicBool = AtomicBool::new(false);
 
-/// Checks where results are to go, before any work. Where one goes to standard output, what is said to people goes to standard error.
+/// Checks the paths of results before any work. If one is standard output, messages go to standard
+/// error.
 pub(crate) fn check_outputs<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
     json: bool,
 ) -> anyhow::Result<()> {
-    let is_taken = command_line::files::check_all(paths, json)? == Printer::Stderr;
-    STDOUT_IS_TAKEN.fetch_or(is_taken, Ordering::Relaxed);
+    let is_stdout = command_line::files::check_all(paths, json)? == Printer::Stderr;
+    RESULT_ON_STDOUT.fetch_or(is_stdout, Ordering::Relaxed);
     Ok(())
 }
 
-/// Prints a line. Where standard output cannot be written to, the command ends: there is nobody to say anything to.
+/// Prints a line. Exits with code 1 if standard output cannot be written to.
 pub(crate) fn write_line(line: Arguments<'_>) {
-    let printer = if STDOUT_IS_TAKEN.load(Ordering::Relaxed) { Printer::Stderr } else { Printer::Stdout };
+    let printer = if RESULT_ON_STDOUT.load(Ordering::Relaxed) { Printer::Stderr } else { Printer::Stdout };
     if let Err(error) = printer.line(line) {
         eprintln!("error: {error}");
         std::process::exit(1);
     }
 }
 
-/// Prints one JSON object on stdout.
+/// Prints one JSON object to standard output.
 pub(crate) fn print_json(value: &Value) {
     say!("{value:#}");
 }

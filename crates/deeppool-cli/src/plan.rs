@@ -24,7 +24,7 @@ use super::problem::{ProblemFile, print_frontier};
 use super::progress::while_showing;
 use super::to_accuracy::{AccuracyArgs, Question};
 
-/// Find out how many GPUs each layer should run on
+/// Find the number of GPUs for each layer
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --amplification 1.5
@@ -34,8 +34,10 @@ use super::to_accuracy::{AccuracyArgs, Question};
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --knee --dot plan.dot --trace plan-trace.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --gpu-counts 1,2,3,6
-  deeppool plan --model vgg16 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 --compare --svg compare.svg
-  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --objective total --foreground 0.9 --background resnet-50:16
+  deeppool plan --model vgg16 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 --compare --svg \
+  compare.svg
+  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --objective total --foreground 0.9 \
+  --background resnet-50:16
   deeppool plan --model gpt2 --device a100-80gb --gpus 8 --batch 64 --memory 24GB
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --spb 4
   deeppool plan --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
@@ -49,10 +51,10 @@ pub(crate) struct Plan {
     network: NetworkArgs,
     #[command(flatten)]
     costs: CostArgs,
-    /// How many GPUs there are
+    /// Number of GPUs
     #[arg(long, value_parser = within(1..=MAX_GPUS), required_unless_present = "problem")]
     gpus: Option<usize>,
-    /// Samples of the global batch
+    /// Global batch, in samples
     #[arg(long, value_parser = within(BATCH), required_unless_present_any = ["problem", "to_accuracy"])]
     batch: Option<usize>,
     #[command(flatten)]
@@ -63,84 +65,91 @@ pub(crate) struct Plan {
     sharing: SharingArgs,
     #[command(flatten)]
     accuracy: AccuracyArgs,
-    /// What the limit on amplification applies to, for a problem file
+    /// Scope of the amplification limit, for a problem file
     #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
     limit_rule: Option<LimitRuleName>,
-    /// A problem of the format deeppool/plan-problem/v2 instead of a network; - is standard input
+    /// Problem in the format deeppool/plan-problem/v2, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "worker_gpus", "no_overlap",
-        "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective", "background", "explain", "dot", "trace"])]
+        "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "worker_gpus",
+        "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective", "background",
+        "explain", "dot", "trace"])]
     problem: Option<PathBuf>,
-    /// Also show all plans that no other plan beats in both iteration time and amplification
+    /// Also print the Pareto frontier of iteration time and amplification
     #[arg(long, conflicts_with = "spb")]
     pareto: bool,
-    /// Say what layers would gain or lose by a larger or smaller GPU count
+    /// Print the effect of a larger or smaller GPU count on the layers
     #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
     explain: bool,
-    /// Write the plan as a Graphviz graph
+    /// Write the plan as a Graphviz graph to this file
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     dot: Option<PathBuf>,
-    /// Write the timeline of an iteration as Chrome trace events, which open in Perfetto
+    /// Write the timeline of an iteration as Chrome trace events, which Perfetto opens
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
-    /// Where the plan goes; - is standard output, here and in the options above
+    /// File of the plan; - is standard output, here and in the options above
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: Option<PathBuf>,
-    /// Print one JSON object: the plan, with what else was asked for
+    /// Print the plan and the other results as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Points of the Pareto frontier that are asked for in another way than by a limit.
+/// Options that select a point of the Pareto frontier without an amplification limit.
 #[derive(Args)]
 struct PointArgs {
-    /// The plan with the least GPU time whose iteration takes no longer, such as 12ms, 800us or 1.5s
-    #[arg(long, value_name = "TIME", value_parser = parse_micros, conflicts_with_all = ["amplification", "mode"])]
+    /// Minimize GPU time subject to this iteration time, such as 12ms, 800us or 1.5s
+    #[arg(long, value_name = "TIME", value_parser = parse_micros)]
+    #[arg(conflicts_with_all = ["amplification", "mode"])]
     deadline: Option<f64>,
-    /// The plan at the knee of the Pareto frontier: beyond it, being faster costs much and being cheaper saves little
+    /// Select the knee of the Pareto frontier: faster plans cost much more, and cheaper plans save
+    /// little
     #[arg(long, conflicts_with_all = ["amplification", "mode", "deadline"])]
     knee: bool,
 }
 
-/// What background work on the same GPUs has to do with it.
+/// Options for background jobs on the same GPUs.
 #[derive(Args)]
 struct SharingArgs {
-    /// Compare data parallelism, burst plans, both with background work on the same GPUs, and every static partition (data
-    /// parallelism on some GPUs, background on the others), by simulation; and say which to use
-    #[arg(long, conflicts_with_all = ["mode", "spb", "worker_gpus", "pareto", "explain", "dot", "trace", "output"])]
+    /// Compare by simulation: data parallelism, burst plans, both with background jobs on the same
+    /// GPUs, and every static partition (data parallelism on some GPUs, background on the others)
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["mode", "spb", "worker_gpus", "pareto", "explain", "dot", "trace", "output"])]
     compare: bool,
-    /// Draw the comparison
+    /// Draw the comparison to this file
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument(), requires = "compare")]
     svg: Option<PathBuf>,
-    /// What the best plan is: the fastest, or that with the most throughput together with a background job on each GPU
+    /// Objective: the iteration time, or the total throughput with a background job on each GPU
     #[arg(long, value_enum, conflicts_with_all = ["compare", "mode", "spb", "deadline", "knee", "pareto"])]
     objective: Option<ObjectiveName>,
-    /// With --objective total: the foreground's speed by itself, as a part of the fastest plan's [default: 0.95]
+    /// With --objective total: minimum speed of the foreground alone, as a fraction of that of the
+    /// fastest plan [default: 0.95]
     #[arg(long, value_name = "PART", requires = "objective")]
     foreground: Option<f64>,
-    /// The background jobs, for --compare and --objective total [default: the same network with a batch of 8]
+    /// Background job, for --compare and --objective total [default: the same network with a batch
+    /// of 8]
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ObjectiveName {
-    /// The shortest iteration
+    /// Minimum iteration time
     Time,
-    /// The most samples by second, of the foreground and the background together
+    /// Maximum samples per second of foreground and background together
     Total,
 }
 
-/// How fast the foreground is at least where most is to be done in total, as a part of the fastest plan's speed.
+/// Default minimum speed of the foreground for `--objective total`, as a fraction of that of the
+/// fastest plan.
 const DEFAULT_FOREGROUND: f64 = 0.95;
-/// Samples of a background job's batch, where none is given.
+/// Default batch of background jobs.
 const BACKGROUND_BATCH: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LimitRuleName {
-    /// A budget for the whole plan
+    /// The whole plan
     Total,
-    /// Each layer, by the greedy planner of the original DeepPool: for comparison, and for chains only
+    /// Each layer, by the greedy planner of the original DeepPool, for chains only
     PerLayer,
 }
 
@@ -167,7 +176,7 @@ impl Plan {
         [&self.output, &self.dot, &self.trace, &self.sharing.svg].into_iter().flatten()
     }
 
-    /// Which plan is asked for.
+    /// Returns the kind of plan to find.
     fn mode(&self) -> Mode {
         match self.point {
             PointArgs { deadline: Some(iteration_us), .. } => Mode::Deadline { iteration_us },
@@ -195,12 +204,12 @@ impl Plan {
         if self.limit_rule.is_some() {
             bail!("--limit-rule is for a problem file: give --problem FILE, or leave it out");
         }
-        self.accuracy.check_left_out()?;
-        // clap has made sure of both.
+        self.accuracy.check_without_curve()?;
+        // clap requires both.
         let (gpus, batch) = (self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
         let mut request = self.mode.request(gpus);
         request.mode = self.mode();
-        // Before tables are made for so many GPUs.
+        // Checked before tables are computed for this number of GPUs.
         request.check()?;
         let network = self.network.load()?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
@@ -217,7 +226,8 @@ impl Plan {
         }
         if self.sharing.foreground.is_some() || self.sharing.background.is_some() {
             bail!(
-                "--foreground and --background are for --objective total (and --background for --compare): leave them out"
+                "--foreground and --background are for --objective total (and --background for --compare): \
+                 leave them out"
             );
         }
         let (job, plan) = while_showing("searching for a plan", || plan_within_memory(&job, &request))?;
@@ -235,7 +245,8 @@ impl Plan {
         if self.mode.memory.is_none() && capacity == Capacity::Unlimited {
             let device = &plan.profile.device;
             say!(
-                "\nhow much memory `{device}` has is not known, so nothing was left out for it: give --memory BYTES"
+                "\nhow much memory `{device}` has is not known, so nothing was left out for it: give \
+                 --memory BYTES"
             );
         }
         if let Some(runs) = &runs {
@@ -247,7 +258,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What a background job takes on a GPU of its own.
+    /// Returns the background job with its costs on one GPU.
     fn background(&self, network: &LayerGraph, tables: &CostTables) -> anyhow::Result<CostedBackground> {
         let asked = self.sharing.background.as_ref();
         let own = asked.map(BackgroundSpec::network).transpose()?;
@@ -292,11 +303,13 @@ impl Plan {
         }
         let (first, second) = (simulation.foreground_samples_per_s, simulation.background_samples_per_s);
         say!(
-            "\nmost in total of the plans within the limit that are at least {foreground} times as fast as the fastest ({}):",
+            "\nmost in total of the plans within the limit that are at least {foreground} times as fast as \
+             the fastest ({}):",
             micros(*fastest_us)
         );
         say!(
-            "simulated with {} of batch {} in the background of each GPU: foreground {}, background {}, together {}",
+            "simulated with {} of batch {} in the background of each GPU: foreground {}, background {}, \
+             together {}",
             spec.model,
             spec.batch,
             rate(first),
@@ -336,11 +349,15 @@ fn report(
         report["opaque_layers"] = json!(opaque);
     }
     if let Some(frontier) = frontier {
-        let point = |(iteration_us, amplification, gpus): (f64, f64, usize)| json!({"iteration_us": iteration_us, "amplification": amplification, "gpus": gpus});
         report["frontier"] = points(frontier.arrangements()).map(point).collect();
     }
     if let Some(runs) = runs {
         report["explanations"] = json!(runs);
     }
     Ok(report)
+}
+
+/// Returns a point of the Pareto frontier as JSON.
+fn point((iteration_us, amplification, gpus): (f64, f64, usize)) -> Value {
+    json!({"iteration_us": iteration_us, "amplification": amplification, "gpus": gpus})
 }

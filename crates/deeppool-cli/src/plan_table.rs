@@ -1,4 +1,4 @@
-//! A plan as text.
+//! Plans as text.
 
 use comfy_table::Table;
 use deeppool::job::Job;
@@ -11,7 +11,8 @@ use deeppool::program::PartialBackpropagation;
 use super::network::opaque_line;
 use super::output::{byte_size, gpus, micros, ranks, table};
 
-/// What there is to say about a plan: what it is made from, what it takes beside data parallelism, and where layers run.
+/// Describes a plan: its inputs, its times beside those of data parallelism, and the ranks of its
+/// layers.
 pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, deeppool::Error> {
     let mut lines = Vec::new();
     lines.push(format!("plan of {}, global batch {}, {}", plan.model, plan.batch, gpus(plan.gpus)));
@@ -83,7 +84,8 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
     if let Some(last) = plan.lowering.checkpoints.last() {
         let segments = plan.lowering.checkpoints.len();
         lines.push(format!(
-            "activations up to `{last}` are computed again in the backward pass, in {segments} {}: nothing has room \
+            "activations up to `{last}` are computed again in the backward pass, in {segments} {}: nothing \
+             has room \
              for all of them at once",
             if segments == 1 { "part" } else { "parts" }
         ));
@@ -101,7 +103,7 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
     Ok(lines.join("\n"))
 }
 
-/// What a worker is, how much faster than one GPU, and whether its links leave a host.
+/// Describes a worker: its size, its speed-up over one GPU, and whether it spans several hosts.
 fn worker_line(job: &Job<'_>, plan: &ExecutionPlan, worker: &PlannedWorker) -> String {
     let &PlannedWorker { gpus: gpus_each, replicas, iteration_us, single_gpu_us, .. } = worker;
     let across = job.costs().link().ranks_per_host().map_or(0, |host| worker.across_hosts(host));
@@ -128,12 +130,13 @@ fn partial_line(partial: &PartialBackpropagation) -> String {
     }
     let roles = roles.join(", ");
     format!(
-        "partial backpropagation: the batch is cut into {parts} parts, which backpropagate down to {roles}, in turn; times are means of \
+        "partial backpropagation: the batch is cut into {parts} parts, which backpropagate down to {roles}, \
+         in turn; times are means of \
          {parts} iterations in virtual time"
     )
 }
 
-/// Runs of layers on the same ranks.
+/// Returns a table of runs of layers on the same ranks.
 fn places(plan: &ExecutionPlan) -> Table {
     let mut shown = table(&["layers", "", "GPUs", "ranks"]);
     for run in order(plan).chunk_by(|&a, &b| plan.layers[a].ranks == plan.layers[b].ranks) {
@@ -142,14 +145,14 @@ fn places(plan: &ExecutionPlan) -> Table {
     shown
 }
 
-/// The names of the first and the last layer of a run, how many there are, on how many GPUs, and on which ranks.
+/// Returns the cells of a run of layers: names, number of layers, number of GPUs, ranks.
 fn run_cells(plan: &ExecutionPlan, run: &[usize]) -> [String; 4] {
     let (first, last) = (&plan.layers[run[0]], &plan.layers[run[run.len() - 1]]);
     let names = if run.len() == 1 { first.name.clone() } else { format!("{} .. {}", first.name, last.name) };
     [names, run.len().to_string(), first.gpus.to_string(), ranks(&first.ranks)]
 }
 
-/// What the fullest GPU holds, the largest kinds first.
+/// Describes the memory of the fullest GPU by kind, in descending order.
 fn memory_line(plan: &ExecutionPlan) -> Option<String> {
     let (peak, memory) = (plan.memory_peak_bytes?, plan.memory?);
     let mut kinds = memory.by_kind();
@@ -168,8 +171,8 @@ fn without_room(bytes: Option<u64>, fits: bool) -> String {
     }
 }
 
-/// Runs of layers on the same ranks, and what is between them: all that is on the critical path, which adds up to the
-/// iteration.
+/// Returns a table of the critical path: runs of layers on the same ranks, and communication
+/// between them. The times add up to the iteration.
 fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
     let mut shown = table(&["layers", "", "GPUs", "ranks", "forward", "backward", "update", "time"]);
     let mut place = vec![0; plan.layers.len()];
@@ -212,11 +215,11 @@ fn add_total(shown: &mut Table, what: &str, time: String) {
 }
 
 fn total<'a>(steps: impl Iterator<Item = &'a PathStep>) -> f64 {
-    // From +0: the empty sum of `Iterator::sum` is -0.
+    // Starts at +0, because the empty sum of `Iterator::sum` is -0.
     steps.fold(0.0, |sum, step| sum + step.time_us)
 }
 
-/// The layers by index, in the order in which ranks come to them.
+/// Returns the indices of the layers in execution order.
 fn order(plan: &ExecutionPlan) -> Vec<usize> {
     let Some(names) = &plan.order else { return (0..plan.layers.len()).collect() };
     let by_name: std::collections::HashMap<&str, usize> =

@@ -1,4 +1,4 @@
-//! Plans of problem files.
+//! Plans for problem files.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use deeppool::problem::{ProblemAnswer, ProblemQuestion, points};
 use super::output::{byte_size, gpus, micros, print_json, ranks, say, table};
 use super::progress::while_showing;
 
-/// The options of planning a problem file, and where the plan is written.
+/// Options for planning a problem file.
 pub(crate) struct ProblemFile<'a> {
     pub(crate) question: ProblemQuestion,
     pub(crate) output: Option<&'a Path>,
@@ -18,7 +18,7 @@ pub(crate) struct ProblemFile<'a> {
 }
 
 impl ProblemFile<'_> {
-    /// Plans a problem file; `-` is standard input.
+    /// Plans a problem file. `-` is standard input.
     pub(crate) fn answer(&self, path: &Path) -> anyhow::Result<()> {
         let is_stdin = path == Path::new("-");
         let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
@@ -46,7 +46,7 @@ impl ProblemFile<'_> {
     }
 }
 
-/// Shows a plan.
+/// Prints a plan.
 fn show(answer: &ProblemAnswer) {
     let ProblemAnswer {
         question,
@@ -86,7 +86,7 @@ fn show(answer: &ProblemAnswer) {
     if *memory_peak_bytes > 0 {
         say!("memory of the fullest GPU: {}", byte_size(*memory_peak_bytes));
     }
-    // In the order in which ranks come to them.
+    // In execution order.
     let mut shown = table(&["node", "GPUs", "ranks"]);
     for &node in &arrangement.order {
         let on = &arrangement.ranks[node];
@@ -98,7 +98,7 @@ fn show(answer: &ProblemAnswer) {
     }
 }
 
-/// Shows iteration times with amplifications and the largest GPU count of any layer.
+/// Prints iteration times with amplifications and maximum GPU counts of a layer.
 pub(crate) fn print_frontier(points: impl Iterator<Item = (f64, f64, usize)>) {
     let mut shown = table(&["iteration", "amplification", "GPUs"]);
     let mut count = 0;

@@ -19,10 +19,10 @@ use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, say, table, time};
 use super::ranks::EmulatedArgs;
 
-/// Measure, or model, how long the layers of a network take
+/// Measure or model the times of the layers of a network
 ///
-/// A measurement can be stopped at any time: what is finished is kept in FILE.partial, and the same command goes on from
-/// there.
+/// A measurement can be stopped at any time: finished measurements are kept in FILE.partial, and
+/// the same command resumes from it.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool profile --model digits-cnn --engine cpu --batches 1,2,4,8,16,32 -o profile.json
@@ -31,56 +31,58 @@ use super::ranks::EmulatedArgs;
   deeppool profile --model vgg16 --engine cuda --batches 1,8,32 -o vgg16-cuda.json
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
   deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
-  deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured profile")]
+  deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured \
+  profile")]
 pub(crate) struct Profile {
     #[command(flatten)]
     network: NetworkArgs,
     /// Measure on this machine, with this engine
     #[arg(long, value_enum, conflicts_with = "device")]
     engine: Option<EngineName>,
-    /// Threads of the processor that the engine works on [default: 1]
+    /// Number of threads of the engine [default: 1]
     #[arg(long, value_parser = within(THREADS), value_name = "COUNT", conflicts_with = "device")]
     threads: Option<usize>,
-    /// The NVIDIA GPU that the engine works on, by its index; without it, the engine torch works on the processor, and cuda on the first
+    /// Index of the NVIDIA GPU. Without it, the engine torch uses the processor, and cuda the first
+    /// GPU
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["device", "threads"])]
     cuda: Option<usize>,
     #[command(flatten)]
     emulated: EmulatedArgs,
-    /// Model with a built-in device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb, cpu-core; or the FILE.json
-    /// of one (see `deeppool fit`)
+    /// Compute times from a device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB),
+    /// v100-32gb, cpu-core; or the FILE.json of one (see `deeppool fit`)
     #[arg(long)]
     device: Option<String>,
     /// Batch sizes
     #[arg(long, value_delimiter = ',', value_parser = within(BATCH), default_value = "1,2,4,8,16,32")]
     batches: Vec<usize>,
-    /// How often each time is measured
+    /// Number of repeats of each measurement
     #[arg(long, value_parser = within(REPEATS), default_value = "10", conflicts_with = "device")]
     repeats: usize,
-    /// How often the profile is measured at most: again where something else kept the machine busy, so that the layers and the whole
-    /// network take unlike times
+    /// Maximum number of measurements of the profile. It is measured again if other work disturbed
+    /// it, so that the sum of the layers differs from the whole network
     #[arg(long, value_parser = within(ATTEMPTS), default_value = "3", conflicts_with = "device")]
     attempts: usize,
-    /// Where the profile goes; - is standard output
+    /// File of the profile; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = files::argument())]
     output: PathBuf,
-    /// Print one JSON object and nothing else
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// How often something is measured: the spread of fewer repeats says nothing.
+/// Valid numbers of repeats. Fewer do not determine the spread.
 const REPEATS: RangeInclusive<usize> = 10..=10_000;
 
-/// How often a whole profile is measured.
+/// Valid numbers of attempts.
 const ATTEMPTS: RangeInclusive<usize> = 1..=100;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum EngineName {
-    /// The processor of this machine
+    /// Processor of this machine
     Cpu,
-    /// libtorch, on the processor or a GPU of this machine, where the feature torch is built in
+    /// libtorch on the processor or a GPU of this machine; needs the feature torch
     Torch,
-    /// Kernels of our own on an NVIDIA GPU, where the feature cuda is built in
+    /// Kernels of layer-engine on an NVIDIA GPU; needs the feature cuda
     Cuda,
 }
 
@@ -109,9 +111,9 @@ impl Profile {
         let threads = self.threads.unwrap_or(1);
         let is_cuda = matches!(engine, EngineName::Cuda);
         if self.cuda.is_none() && !is_cuda {
-            let most = self.batches.iter().copied().max().unwrap_or(1);
+            let max_batch = self.batches.iter().copied().max().unwrap_or(1);
             let one = Placement::single(network)?;
-            let whole = lower_training(network, &one, most, &LowerOptions::default())?;
+            let whole = lower_training(network, &one, max_batch, &LowerOptions::default())?;
             check_free_memory(whole.of_rank(0)?.memory().total_bytes())?;
         }
         let once = || match (engine, self.cuda) {
@@ -193,10 +195,11 @@ impl Profile {
     }
 
     #[cfg(not(feature = "torch"))]
-    #[allow(clippy::unused_self, reason = "with the feature it has work to do")]
+    #[allow(clippy::unused_self, reason = "same signature as with the feature")]
     fn measure_with_torch(&self, _: Option<usize>, _: usize, _: &LayerGraph) -> anyhow::Result<ProfileRun> {
         bail!(
-            "this deeppool was built without libtorch: run `scripts/libtorch.sh`, export what it prints, and build \
+            "this deeppool was built without libtorch: run `scripts/libtorch.sh`, export what it prints, and \
+             build \
              with `--features torch`"
         )
     }
@@ -207,7 +210,7 @@ impl Profile {
     }
 
     #[cfg(not(feature = "cuda"))]
-    #[allow(clippy::unused_self, reason = "with the feature it has work to do")]
+    #[allow(clippy::unused_self, reason = "same signature as with the feature")]
     fn measure_with_cuda(&self, _: usize, _: &LayerGraph) -> anyhow::Result<ProfileRun> {
         bail!(super::ranks::WITHOUT_CUDA)
     }

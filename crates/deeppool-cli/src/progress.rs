@@ -1,4 +1,4 @@
-//! What shows on a terminal that work goes on.
+//! Progress bars.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Work that ends sooner shows nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Minimum duration of work before progress is shown.
+const MIN_DURATION: Duration = Duration::from_secs(1);
 
-/// On a terminal; elsewhere nothing is shown.
+/// Returns a progress bar of iterations, which is hidden if standard error is no terminal.
 pub(crate) fn progress_bar(iterations: u64) -> ProgressBar {
     progress_bar_of(iterations, "iterations")
 }
 
-/// The same of other things than iterations.
+/// Returns a progress bar of `things`, which is hidden if standard error is no terminal.
 pub(crate) fn progress_bar_of(count: u64, things: &str) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -24,7 +24,7 @@ pub(crate) fn progress_bar_of(count: u64, things: &str) -> ProgressBar {
     ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// For work that says what part of it is done; it shows once that takes longer than a second.
+/// Returns a callback that shows the finished fraction of the work after one second.
 pub(crate) fn progress_of_parts(what: &'static str) -> impl FnMut(f64) {
     const PARTS: f64 = 1000.0;
     let bar = if stderr().is_terminal() { ProgressBar::new(PARTS as u64) } else { ProgressBar::hidden() };
@@ -34,13 +34,13 @@ pub(crate) fn progress_of_parts(what: &'static str) -> impl FnMut(f64) {
     move |part| {
         if part >= 1.0 {
             bar.finish_and_clear();
-        } else if begin.elapsed() > PATIENCE {
+        } else if begin.elapsed() > MIN_DURATION {
             bar.set_position((PARTS * part) as u64);
         }
     }
 }
 
-/// Does work of unknown length, on a terminal beside a line that says what is done and for how long.
+/// Runs work of unknown duration, with a spinner and the elapsed time on a terminal.
 pub(crate) fn while_showing<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
     if !stderr().is_terminal() {
         return work();
@@ -48,9 +48,9 @@ pub(crate) fn while_showing<T>(what: &'static str, work: impl FnOnce() -> T) -> 
     let (done, is_done) = channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            if is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if is_done.recv_timeout(MIN_DURATION) == Err(RecvTimeoutError::Timeout) {
                 let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
-                let bar = ProgressBar::new_spinner().with_elapsed(PATIENCE).with_message(what);
+                let bar = ProgressBar::new_spinner().with_elapsed(MIN_DURATION).with_message(what);
                 bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
                 bar.enable_steady_tick(Duration::from_millis(100));
                 // Ends when the sender is dropped.
@@ -58,7 +58,7 @@ pub(crate) fn while_showing<T>(what: &'static str, work: impl FnOnce() -> T) -> 
                 bar.finish_and_clear();
             }
         });
-        // Dropped at the end of this block, also when the work panics: the other thread never waits for ever.
+        // Dropped at the end of this block, also on a panic, so that the other thread ends.
         let _done = done;
         work()
     })

@@ -1,11 +1,11 @@
-//! Where the time of each rank goes, as text.
+//! Table of the times of each rank.
 
 use comfy_table::Table;
 use deeppool::simulate::RankTime;
 
 use super::output::{byte_size, micros, ranks, table};
 
-/// Ranks with the same figures are a row.
+/// Returns a table of the times of ranks. Ranks with equal figures share a row.
 pub(super) fn rank_times(by_rank: &[RankTime]) -> Table {
     let mut shown = table(&[
         "ranks",
@@ -31,15 +31,15 @@ pub(super) fn rank_times(by_rank: &[RankTime]) -> Table {
 
 fn cells(time: &RankTime) -> [String; 5] {
     let computing = time.by_iteration.iter().map(|of| of.computing_us);
-    let (least, most) =
-        computing.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), us| (least.min(us), most.max(us)));
+    let (min, max) =
+        computing.fold((f64::INFINITY, 0.0), |(min, max): (f64, f64), us| (min.min(us), max.max(us)));
     let needed = || time.by_iteration.iter().map(|of| of.needed_bytes);
     let bytes = |bytes: Option<u64>| byte_size(bytes.unwrap_or_default());
     [
         micros(time.computing_us),
         micros(time.communicating_us),
         micros(time.idle_us),
-        format!("{} to {}", micros(least), micros(most)),
+        format!("{} to {}", micros(min), micros(max)),
         format!("{} to {}", bytes(needed().min()), bytes(needed().max())),
     ]
 }

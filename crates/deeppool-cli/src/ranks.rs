@@ -1,4 +1,4 @@
-//! Training on the ranks that there are: threads of this process, or processes.
+//! Training with ranks that are threads or processes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use emulated_gpus::NUMBER_VARIABLE;
 use super::counts::within;
 use super::launched::{Launched, Launcher};
 
-/// How many GPUs can be emulated.
+/// Valid numbers of emulated GPUs.
 const EMULATED: RangeInclusive<usize> = 1..=8;
 
-/// On what a network is run.
+/// Options for the engine.
 #[derive(Args)]
 pub(crate) struct EngineArgs {
-    /// What ranks compute with
+    /// Engine of the ranks
     #[arg(long, value_enum, default_value = "cpu")]
     pub(crate) engine: RankEngine,
     #[command(flatten)]
@@ -25,22 +25,24 @@ pub(crate) struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Begins this program anew where it is to have emulated GPUs, and has none.
+    /// Restarts this program with emulated GPUs if they are requested.
     pub(crate) fn emulate(&self) -> anyhow::Result<()> {
         self.emulated.emulate(self.engine == RankEngine::Cuda)
     }
 }
 
+/// Options for emulated GPUs.
 #[derive(Args)]
 pub(crate) struct EmulatedArgs {
-    /// Emulate this many NVIDIA GPUs, on which kernels are executed on the processor, far slower than it would by itself (see
-    /// emulator/cuda-emulator)
+    /// Emulate this number of NVIDIA GPUs. The processor executes their kernels, far more slowly
+    /// than the engine cpu (see emulator/cuda-emulator)
     #[arg(long, value_name = "COUNT", value_parser = within(EMULATED))]
     emulate_gpus: Option<usize>,
 }
 
 impl EmulatedArgs {
-    /// Begins this program anew with emulated GPUs, unless it has them: the emulator reads how many at its start.
+    /// Restarts this program with emulated GPUs unless it has them. The emulator reads their number
+    /// at its start.
     pub(crate) fn emulate(&self, is_cuda: bool) -> anyhow::Result<()> {
         let Some(gpus) = self.emulate_gpus else { return Ok(()) };
         if !is_cuda {
@@ -50,42 +52,45 @@ impl EmulatedArgs {
         if !cfg!(feature = "cuda") || std::env::var(NUMBER_VARIABLE).is_ok_and(|number| number == gpus) {
             return Ok(());
         }
-        begin_anew(&gpus)
+        restart(&gpus)
     }
 }
 
-/// What ranks compute with.
+/// Engine of the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RankEngine {
-    /// The processor of this machine
+    /// Processor of this machine
     Cpu,
-    /// NVIDIA GPUs of this machine, one for each rank, where the feature cuda is built in
+    /// NVIDIA GPUs of this machine, one per rank; needs the feature cuda
     Cuda,
 }
 
 impl RankEngine {
-    /// The processes that ranks are, of those that a launcher started; `None` where ranks are threads of this process.
+    /// Checks that the engine supports the launcher. Returns `None` if ranks are threads of this
+    /// process.
     ///
     /// # Errors
-    /// Where this program cannot have such ranks: before there is any work.
+    /// If this build does not support the engine, or the engine does not support the launcher.
     pub(crate) fn check(self, launched: Option<Launched>) -> anyhow::Result<Option<Launched>> {
         match (self, launched.map(|launched| launched.launcher)) {
             (Self::Cuda, _) if !cfg!(feature = "cuda") => bail!(WITHOUT_CUDA),
             (Self::Cuda, Some(Launcher::Mpi)) => bail!(
-                "processes on GPUs meet by NCCL: start them with torchrun, not by MPI, or leave out the launcher (ranks are threads then)"
+                "processes on GPUs meet by NCCL: start them with torchrun, not by MPI, or leave out the \
+                 launcher (ranks are threads then)"
             ),
             (Self::Cpu, Some(Launcher::Torchrun)) if launched.is_some_and(|launched| launched.ranks == 1) => {
                 Ok(None)
             }
             (Self::Cpu, Some(Launcher::Torchrun)) => bail!(
-                "torchrun started this, whose ranks would need NCCL: start ranks with `deeppool launch`, mpirun or \
+                "torchrun started this, whose ranks would need NCCL: start ranks with `deeppool launch`, \
+                 mpirun or \
                  `srun --mpi=pmix`, or give --engine cuda"
             ),
             _ => Ok(launched),
         }
     }
 
-    /// The device whose layer times plans are made with, where nothing else is said.
+    /// Returns the default device model for plans.
     pub(crate) fn device_model(self) -> &'static str {
         match self {
             Self::Cpu => "cpu-core",
@@ -93,7 +98,8 @@ impl RankEngine {
         }
     }
 
-    /// How many of the GPUs that it computes on are emulated, as the environment says; `None` where they are real, or none.
+    /// Returns the number of emulated GPUs from the environment. `None` if the engine does not use
+    /// emulated GPUs.
     pub(crate) fn emulated_gpus(self) -> Option<String> {
         let number = std::env::var(NUMBER_VARIABLE).ok()?;
         (self == Self::Cuda && !number.is_empty() && number != "0").then_some(number)
@@ -101,24 +107,24 @@ impl RankEngine {
 }
 
 #[cfg(unix)]
-fn begin_anew(emulated_gpus: &str) -> anyhow::Result<()> {
+fn restart(emulated_gpus: &str) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt;
 
     let program = std::env::current_exe().context("this program cannot be found, to begin it anew")?;
-    let mut again = std::process::Command::new(program);
-    Err(again.args(std::env::args_os().skip(1)).env(NUMBER_VARIABLE, emulated_gpus).exec())
+    let mut command = std::process::Command::new(program);
+    Err(command.args(std::env::args_os().skip(1)).env(NUMBER_VARIABLE, emulated_gpus).exec())
         .context("begin anew")
 }
 
 #[cfg(not(unix))]
-fn begin_anew(emulated_gpus: &str) -> anyhow::Result<()> {
+fn restart(emulated_gpus: &str) -> anyhow::Result<()> {
     bail!("set the variable {NUMBER_VARIABLE}={emulated_gpus} for this")
 }
 
-/// What is wrong where ranks are to be GPUs and cannot be.
+/// Error message of builds without CUDA.
 pub(crate) const WITHOUT_CUDA: &str = "this deeppool was built without CUDA: build with `--features cuda`";
 
-/// Trains on threads, or as one of the processes that a launcher started.
+/// Trains with ranks that are threads, or as one rank that a launcher started.
 pub(crate) fn train_on(
     engine: RankEngine,
     launched: Option<Launched>,
@@ -133,7 +139,7 @@ pub(crate) fn train_on(
     }
 }
 
-/// The part of the held-out samples that is classified right.
+/// Returns the fraction of the held-out samples that is classified correctly.
 pub(crate) fn evaluate_on(
     engine: RankEngine,
     config: &TrainConfig<'_>,
@@ -194,7 +200,8 @@ fn train_by_mpi(
     let world = communicator.clone();
     let report = train_rank::<Cpu<MpiCommunicator>>(config, &engine, communicator, &|at| progress(at));
     if report.is_err() {
-        // Finalising MPI would wait for the others, who wait for this rank: its end has to end them.
+        // Finalising MPI would deadlock, because the other ranks wait for this one. The end of this
+        // process ends them.
         std::mem::forget(world);
     }
     Ok(report?)

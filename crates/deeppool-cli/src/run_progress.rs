@@ -1,4 +1,4 @@
-//! What is told of a training run while it goes on: to people on the terminal, and to programs in a file.
+//! Progress of a training run, on the terminal and in a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,19 +15,19 @@ use super::checkpoints::warn_of_damaged;
 use super::output::{rate, say};
 use super::progress::progress_bar;
 
-/// Shows the progress of a run.
+/// Reports the progress of a run.
 pub(crate) struct RunProgress {
     plan: String,
     iterations: u64,
     per_epoch: u64,
     bar: ProgressBar,
-    /// Whether nothing but one JSON object is printed.
+    /// Whether only one JSON object is printed.
     json: bool,
     metrics: Option<Metrics>,
     latest: Mutex<Latest>,
 }
 
-/// What the bar says.
+/// Values in the message of the progress bar.
 #[derive(Default)]
 struct Latest {
     epoch: u64,
@@ -36,7 +36,7 @@ struct Latest {
 }
 
 impl RunProgress {
-    /// `plan` is printed at the start.
+    /// Creates a report for a run. `plan` is printed at the start.
     pub(crate) fn new(config: &TrainConfig<'_>, plan: String, json: bool, metrics: Option<Metrics>) -> Self {
         let (iterations, per_epoch) = (config.iterations(), config.iterations_per_epoch());
         let (bar, latest) = (progress_bar(iterations), Mutex::default());
@@ -90,14 +90,14 @@ impl RunProgress {
     }
 
     fn update(&self, change: impl FnOnce(&mut Latest)) {
-        // A rank that panicked ends the run anyway.
+        // The lock is poisoned only if a rank panicked, which ends the run.
         let Ok(mut latest) = self.latest.lock() else { return };
         change(&mut latest);
         let Latest { epoch, loss, speed } = &*latest;
         self.bar.set_message(format!("epoch {epoch}, loss {loss:.4}{speed}"));
     }
 
-    /// The epoch of an iteration; both are counted from 1.
+    /// Returns the epoch of an iteration, both counted from 1.
     fn epoch(&self, iteration: u64) -> u64 {
         iteration.saturating_sub(1) / self.per_epoch.max(1) + 1
     }
@@ -106,10 +106,12 @@ impl RunProgress {
         let line = match progress {
             Progress::Resumed(iteration) => json!({"event": "resumed", "iteration": iteration}),
             Progress::Iteration { iteration, loss } => {
-                json!({"event": "iteration", "iteration": iteration, "epoch": self.epoch(*iteration), "loss": loss})
+                let epoch = self.epoch(*iteration);
+                json!({"event": "iteration", "iteration": iteration, "epoch": epoch, "loss": loss})
             }
             Progress::Speed { iteration, foreground_samples_per_s, background_samples_per_s } => {
-                json!({"event": "speed", "iteration": iteration, "elapsed_s": metrics.began.elapsed().as_secs_f64(),
+                let elapsed_s = metrics.began.elapsed().as_secs_f64();
+                json!({"event": "speed", "iteration": iteration, "elapsed_s": elapsed_s,
                     "foreground_samples_per_s": foreground_samples_per_s,
                     "background_samples_per_s": background_samples_per_s})
             }
@@ -125,19 +127,19 @@ impl RunProgress {
     }
 }
 
-/// A file of JSON lines.
+/// File of metrics, as JSON lines.
 pub(crate) struct Metrics {
     path: PathBuf,
     began: Instant,
-    /// None once it could not be written to.
+    /// `None` after a write has failed.
     file: Mutex<Option<File>>,
 }
 
 impl Metrics {
-    /// Begins a file anew, or goes on with it.
-    pub(crate) fn open(path: &Path, go_on: bool) -> anyhow::Result<Self> {
-        // A device or a pipe has nothing that would have to go.
-        let is_new = command_line::files::is_file(path)? && !go_on;
+    /// Creates or truncates a file, or appends to it if `append` is set.
+    pub(crate) fn open(path: &Path, append: bool) -> anyhow::Result<Self> {
+        // Devices and pipes are not truncated.
+        let is_new = command_line::files::is_file(path)? && !append;
         let mut options = OpenOptions::new();
         options.create(true);
         if is_new {

@@ -1,13 +1,14 @@
 use std::path::PathBuf;
 
-/// A folder for the shared-memory segments of the ranks of one run, which those that are killed leave behind.
+/// Folder of the shared-memory segments of all ranks of a run. Ranks that are killed do not remove
+/// their segments.
 pub(super) struct Segments(Option<PathBuf>);
 
 impl Segments {
-    /// Open MPI's setting for where they are.
+    /// Setting of Open MPI for the folder.
     pub(super) const SETTING: &str = "OMPI_MCA_btl_vader_backing_directory";
 
-    /// Where somebody has said where, or there is no shared memory, nothing is made.
+    /// Creates the folder, unless the setting is given or there is no shared memory.
     pub(super) fn new() -> Self {
         let folder = PathBuf::from(format!("/dev/shm/deeppool.{}", std::process::id()));
         let is_made = std::env::var_os(Self::SETTING).is_none() && std::fs::create_dir(&folder).is_ok();
@@ -22,7 +23,7 @@ impl Segments {
 impl Drop for Segments {
     fn drop(&mut self) {
         if let Some(folder) = &self.0 {
-            // What cannot be removed does not change how the ranks ended.
+            // A failure does not change the result of the run.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C, and what else ends a process.
+//! Handling of signals that end the process.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +7,16 @@ use anyhow::Context;
 
 use super::launched::Launched;
 
-/// Set once the process is asked to end.
+/// Set by the first signal.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// What an interrupted process returns to a shell.
+/// Exit code of an interrupted process.
 const INTERRUPTED: i32 = 130;
 
-/// What becomes true when the process is interrupted (Ctrl-C) or told to terminate (SIGTERM, SIGHUP). The second time it ends at once,
-/// unless a launcher started it: Slurm tells ranks twice within milliseconds when it preempts them, and ends those itself that do not.
+/// Installs a handler for SIGINT (Ctrl-C), SIGTERM and SIGHUP, and returns the flag that it sets.
+///
+/// A second signal ends the process at once, unless a launcher started it: Slurm sends two signals
+/// within milliseconds when it preempts a job.
 pub(crate) fn stop_signal() -> anyhow::Result<&'static AtomicBool> {
     let stop = || {
         let is_again = STOP.swap(true, Ordering::Relaxed);
@@ -29,7 +31,7 @@ pub(crate) fn stop_signal() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Whether the process was asked to end.
+/// Returns whether a signal was received.
 pub(crate) fn is_stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }

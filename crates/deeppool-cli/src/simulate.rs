@@ -11,7 +11,7 @@ use deeppool::simulate::{
 };
 use serde_json::json;
 
-use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
+use super::costs::{BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, in_plan, job_and_plan, size};
 use super::counts::{BATCH, within};
 use super::inputs;
 use super::network::NetworkArgs;
@@ -20,13 +20,15 @@ use super::plan_table::plan_text;
 use super::progress::while_showing;
 use super::rank_times::rank_times;
 
-/// Run a plan in virtual time
+/// Simulate a plan in virtual time
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8
   deeppool simulate --model vgg16 --plan plan.json --trace timeline.json
-  deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --policy naive --contention
-  deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --rank 1 --workload rank-1.json
+  deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --policy naive \
+  --contention
+  deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --rank 1 --workload \
+  rank-1.json
   deeppool simulate --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
   deeppool simulate --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
   deeppool simulate --model vgg16 --device a100 --gpus 8 --batch 32 --mode dp --no-overlap --json")]
@@ -35,36 +37,40 @@ pub(crate) struct Simulate {
     network: NetworkArgs,
     #[command(flatten)]
     costs: CostArgs,
-    /// A plan that `deeppool plan -o` wrote, instead of a new one
-    #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED.into_iter().filter(|option| *option != "memory"))]
+    /// File of the plan (see `deeppool plan -o`), instead of a new plan
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = PLANNED_OPTIONS.into_iter().filter(|option| *option != "memory"))]
     plan: Option<PathBuf>,
-    /// How many GPUs there are
+    /// Number of GPUs
     #[arg(long, value_parser = within(1..=MAX_GPUS), required_unless_present = "plan")]
     gpus: Option<usize>,
-    /// Samples of the global batch
+    /// Global batch, in samples
     #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
     batch: Option<usize>,
     #[command(flatten)]
     mode: ModeArgs,
-    /// A background job on every GPU, such as vgg16:8
+    /// Background job on every GPU, such as vgg16:8
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Option<BackgroundSpec>,
-    /// How the background shares the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; or a technique that qos names, such as "+ gap fitting"
+    /// Policy of sharing GPUs: naive, priority, ungated, artifact, deeppool, feedback or default,
+    /// or a step of the ladder of `experiments qos`, such as "+ gap fitting"
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
-    /// Charge what an A100's host takes to launch, and what communication takes from computing beside it
+    /// Include launch overheads of the host of an A100, and contention between communication and
+    /// computation
     #[arg(long)]
     contention: bool,
-    /// How many iterations
+    /// Number of iterations
     #[arg(long, value_parser = within(1..=10_000), default_value = "20")]
     iterations: usize,
-    /// Where the last iteration's timeline goes, as Chrome trace events (they open in Perfetto)
+    /// Write the timeline of the last iteration as Chrome trace events, which Perfetto opens
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
-    /// Where one rank's iteration goes, with one of the background, as a workload for mux-bench
-    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument(), requires_all = ["rank", "background"])]
+    /// Write an iteration of one rank and one of the background as a workload for mux-bench
+    #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
+    #[arg(requires_all = ["rank", "background"])]
     workload: Option<PathBuf>,
-    /// Which rank's
+    /// Rank of --workload
     #[arg(long, requires = "workload")]
     rank: Option<usize>,
     /// Print one JSON object
@@ -72,7 +78,7 @@ pub(crate) struct Simulate {
     json: bool,
 }
 
-/// An error where GPUs have no room for both a plan that was read and a background job.
+/// Returns an error if a plan file and a background job do not fit into memory together.
 fn check_room(
     plan: &ExecutionPlan,
     background: Option<&BackgroundCosts>,
@@ -83,8 +89,10 @@ fn check_room(
     };
     if peak > room {
         bail!(
-            "the plan's fullest GPU holds {}, where the background job, which holds {}, leaves {}: give the background a \
-             smaller batch, make the plan with less --memory or with --objective total, or give --memory unlimited here",
+            "the plan's fullest GPU holds {}, where the background job, which holds {}, leaves {}: give the \
+             background a \
+             smaller batch, make the plan with less --memory or with --objective total, or give --memory \
+             unlimited here",
             byte_size(peak),
             byte_size(background.memory_bytes()),
             byte_size(room),
@@ -185,7 +193,7 @@ impl Simulate {
         Ok(())
     }
 
-    /// What the foreground does with the time of all GPUs, and what the background gets done meanwhile.
+    /// Prints the fractions of the time of all GPUs, and the background throughput in each.
     fn show_activity(&self, result: &Simulation) {
         let (activity, background) = (&result.activity, &result.background_by_activity);
         let all = activity.active() + activity.idle;

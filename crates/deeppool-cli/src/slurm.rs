@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Args};
 
-use super::checkpoints::names_checkpoints;
+use super::checkpoints::has_checkpoint_option;
 use super::counts::within;
 use super::inputs;
 use super::job_script::{JobScript, TimeLimit};
@@ -13,67 +13,72 @@ use super::launched::WITHOUT_MPI;
 use super::output::{check_outputs, say};
 use super::train::Train;
 
-/// Nodes, and ranks of one.
+/// Valid numbers of nodes, and of ranks per node.
 const PROCESSES: RangeInclusive<usize> = 1..=16_384;
-/// Seconds of warning, as Slurm takes them.
+/// Valid warning times in Slurm, in seconds.
 const WARNING_S: RangeInclusive<usize> = 1..=65_535;
-/// Restarts without a newer checkpoint.
+/// Valid numbers of restarts without a newer checkpoint.
 const RESTARTS: RangeInclusive<usize> = 0..=1000;
-/// Folders that each host has for itself.
-const OF_ONE_HOST: [&str; 6] = ["/tmp", "/var/tmp", "/dev", "/run", "/proc", "/sys"];
+/// Folders that hosts do not share.
+const UNSHARED_FOLDERS: [&str; 6] = ["/tmp", "/var/tmp", "/dev", "/run", "/proc", "/sys"];
 
-/// Write a job script for Slurm's sbatch, which trains on several nodes and goes on from its checkpoint after a requeue
+/// Write a job script for sbatch of Slurm, which trains on several nodes and resumes from its
+/// checkpoint after a requeue
 ///
-/// Slurm queues, starts, preempts and cancels the job; its ranks are started by `srun --mpi=pmix`, so that the program that runs must
-/// have been built with the feature mpi, and be at the same path on all nodes. Relative paths begin at the folder where this command is
-/// given. Before the time is up, ranks are told to write a checkpoint. A job that ends without being finished (its time is up, a rank
-/// was killed) requeues itself if there is a checkpoint to go on from; `scancel` ends it.
+/// Ranks are started by `srun --mpi=pmix`. The program must have been built with the feature mpi,
+/// and be at the same path on all nodes. Relative paths refer to the current folder. Before the
+/// time limit, ranks write a checkpoint. A job that ends unfinished (time limit, or a killed rank)
+/// requeues itself if there is a checkpoint; `scancel` ends it.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool plan --model digits-cnn --device cpu-core --gpus 4 --batch 32 -o plan.json
   deeppool slurm --plan plan.json --nodes 2 --time 1:00:00 -o job.sh -- train --model digits-cnn --data digits
-  sbatch job.sh                             # squeue, scancel JOB, scontrol requeue JOB: Slurm's own
-  sbatch --account mine --gres gpu:2 job.sh # what else the cluster asks for
+  sbatch job.sh                             # then squeue, scancel JOB, scontrol requeue JOB
+  sbatch --account mine --gres gpu:2 job.sh # options of the cluster
 
-  deeppool slurm --nodes 2 --ranks-per-node 2 -o - -- train --model digits-cnn --data digits --batch 32 --checkpoint run1")]
+  deeppool slurm --nodes 2 --ranks-per-node 2 -o - -- train --model digits-cnn --data digits --batch 32 \
+  --checkpoint run1")]
 pub(crate) struct Slurm {
-    /// A plan that `deeppool plan -o` wrote, for the command to train by; it says how many ranks there are
+    /// File of the plan (see `deeppool plan -o`), which determines the number of ranks
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// How many nodes the ranks are on [default: ranks / ranks per node, or 1]
+    /// Number of nodes [default: ranks / ranks per node, or 1]
     #[arg(long, value_name = "N", value_parser = within(PROCESSES))]
     nodes: Option<usize>,
-    /// How many ranks each node has [default: ranks / nodes]
+    /// Number of ranks per node [default: ranks / nodes]
     #[arg(long, value_name = "N", value_parser = within(PROCESSES))]
     ranks_per_node: Option<usize>,
-    /// How many cores each rank has [default: the threads that a rank computes with]
+    /// Number of cores per rank [default: the number of threads per rank]
     #[arg(long, value_name = "N", value_parser = within(PROCESSES))]
     cpus_per_rank: Option<usize>,
-    /// How long the job may take, as Slurm says it: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS, ... [default: the partition's]
+    /// Time limit in the format of Slurm: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS, ... [default:
+    /// that of the partition]
     #[arg(long, value_name = "TIME")]
     time: Option<TimeLimit>,
-    /// The partition that the job is for [default: the cluster's]
+    /// Partition [default: that of the cluster]
     #[arg(long, value_name = "NAME", value_parser = name)]
     partition: Option<String>,
-    /// The name of the job, and of the file JOB_NAME-JOB_ID.out that has its output
+    /// Name of the job. Its output goes to JOB_NAME-JOB_ID.out
     #[arg(long, value_name = "NAME", value_parser = name, default_value = "deeppool")]
     job_name: String,
-    /// Seconds before its end at which the job is told to write a checkpoint; Slurm may be up to a minute early
+    /// Seconds before the time limit at which ranks write a checkpoint; Slurm may be up to a minute
+    /// early
     #[arg(long, value_name = "SECONDS", value_parser = within(WARNING_S), default_value = "60")]
     warning: usize,
-    /// How often to go on from the same checkpoint; with a newer one, counting begins anew
+    /// Maximum number of restarts from the same checkpoint
     #[arg(long, value_name = "N", value_parser = within(RESTARTS), default_value = "3")]
     restarts: usize,
-    /// The program on the nodes [default: this one]
+    /// Program on the nodes [default: this one]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// The nodes share /tmp and other such folders, too: they are this machine
+    /// Allow paths in /tmp and similar folders, because the nodes share them
     #[arg(long)]
     shared_tmp: bool,
-    /// Where the script goes; - is standard output
+    /// File of the script; - is standard output
     #[arg(short, long, value_name = "FILE", value_parser = command_line::files::argument())]
     output: PathBuf,
-    /// The command of each rank, such as `train --model digits-cnn ...` [default for --checkpoint: a folder run-JOB_ID]
+    /// Command of each rank, such as `train --model digits-cnn ...` [default for --checkpoint: a
+    /// folder run-JOB_ID]
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -82,8 +87,8 @@ impl Slurm {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], false)?;
         let mut command = self.command()?;
-        let keeps = names_checkpoints(&self.command);
-        // What the script will add.
+        let keeps = has_checkpoint_option(&self.command);
+        // The script adds these words.
         let added = if keeps { &[][..] } else { &["--checkpoint", "run-JOB_ID"] };
         let train = parse(command.iter().map(String::as_str).chain(added.iter().copied()))?;
         let (nodes, ranks_per_node) = self.layout(ranks(&train)?)?;
@@ -133,7 +138,7 @@ impl Slurm {
         Ok(())
     }
 
-    /// The command of each rank, with the plan in it.
+    /// Returns the command of each rank, with the option `--plan`.
     fn command(&self) -> anyhow::Result<Vec<String>> {
         let words: anyhow::Result<Vec<&str>> = self.command.iter().map(|word| utf8(word)).collect();
         let mut words: Vec<String> = words?.into_iter().map(str::to_owned).collect();
@@ -146,7 +151,7 @@ impl Slurm {
         Ok(words)
     }
 
-    /// How many nodes, and ranks of each.
+    /// Returns the number of nodes and of ranks per node.
     fn layout(&self, ranks: Option<usize>) -> anyhow::Result<(usize, usize)> {
         let Some(ranks) = ranks else {
             let (Some(nodes), Some(of_node)) = (self.nodes, self.ranks_per_node) else {
@@ -175,7 +180,8 @@ impl Slurm {
         );
     }
 
-    /// Makes sure that nothing is in a folder that each node has for itself. Relative paths are below the current folder.
+    /// Checks that no path is in a folder that nodes do not share. Relative paths are below the
+    /// current folder.
     fn check_paths(&self, command: &[String], folder: &Path, program: &Path) -> anyhow::Result<()> {
         if !program.is_absolute() {
             bail!("--program {}: give its whole path, which is the same on all nodes", program.display());
@@ -183,13 +189,14 @@ impl Slurm {
         if self.shared_tmp {
             return Ok(());
         }
-        // The value of --option=VALUE, and the folder of mnist:FOLDER.
+        // Splits --option=VALUE and mnist:FOLDER.
         let parts = command.iter().flat_map(|word| word.split(['=', ':']));
         let named = parts.map(Path::new).filter(|part| part.is_absolute());
         for path in named.chain([program, folder]) {
-            if let Some(of_one) = OF_ONE_HOST.iter().find(|of_one| path.starts_with(of_one)) {
+            if let Some(of_one) = UNSHARED_FOLDERS.iter().find(|of_one| path.starts_with(of_one)) {
                 bail!(
-                    "{}: each node has a {of_one} of its own: use a folder that they share, or --shared-tmp if they share that",
+                    "{}: each node has a {of_one} of its own: use a folder that they share, or --shared-tmp \
+                     if they share that",
                     path.display()
                 );
             }
@@ -198,7 +205,7 @@ impl Slurm {
     }
 }
 
-/// What a command would train, had it been started here.
+/// Parses the command line of `train`.
 fn parse<'a>(command: impl Iterator<Item = &'a str>) -> anyhow::Result<ArgMatches> {
     let train = Train::augment_args(clap::Command::new("train").disable_help_flag(true));
     train.try_get_matches_from(command).map_err(|error| {
@@ -207,7 +214,7 @@ fn parse<'a>(command: impl Iterator<Item = &'a str>) -> anyhow::Result<ArgMatche
     })
 }
 
-/// How many ranks a command is for, where it says so.
+/// Returns the number of ranks of a command, if it is given.
 fn ranks(train: &ArgMatches) -> anyhow::Result<Option<usize>> {
     let plan = train.get_one::<PathBuf>("plan").map(|path| inputs::plan(path)).transpose()?;
     let (planned, given) = (plan.map(|plan| plan.gpus), train.get_one("ranks").copied());
@@ -224,7 +231,7 @@ fn utf8(text: &std::ffi::OsStr) -> anyhow::Result<&str> {
         .with_context(|| format!("{}: a job script can only name what is UTF-8", text.to_string_lossy()))
 }
 
-/// A name that Slurm, and a line of its directives, takes as it is.
+/// Parses a name that needs no quoting in directives of Slurm.
 fn name(text: &str) -> Result<String, String> {
     let is_fine = |letter: char| letter.is_ascii_alphanumeric() || "_-.,+@".contains(letter);
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(is_fine) {

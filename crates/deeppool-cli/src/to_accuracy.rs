@@ -1,4 +1,4 @@
-//! `deeppool plan --to-accuracy`: GPUs, batch and plan by the time to a target accuracy.
+//! `deeppool plan --to-accuracy`: plans by the time to a target accuracy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,15 +25,17 @@ use super::progress::progress_bar_of;
 /// Options of plans by time to accuracy.
 #[derive(Args)]
 pub(crate) struct AccuracyArgs {
-    /// Choose how many of the GPUs, the global batch and the plan by the time to an accuracy, not that of an iteration: a file of epochs
-    /// by global batch (see `deeppool epochs`), or a published curve: gnmt, resnet-50
+    /// Select the number of GPUs, the global batch and the plan by the time to a target accuracy
+    /// instead of the iteration time: a file of epochs by global batch (see `deeppool epochs`), or
+    /// a published curve: gnmt, resnet-50
     #[arg(long, value_name = "FILE|NAME", conflicts_with_all = [
-        "batch", "problem", "compare", "objective", "deadline", "knee", "pareto", "explain", "dot", "trace", "spb"])]
+        "batch", "problem", "compare", "objective", "deadline", "knee", "pareto", "explain", "dot", "trace",
+        "spb"])]
     pub(crate) to_accuracy: Option<String>,
-    /// With --to-accuracy: global batches to choose from [default: those of the curve]
+    /// With --to-accuracy: candidate global batches [default: those of the curve]
     #[arg(long, value_name = "SAMPLES,...", value_delimiter = ',', value_parser = within(BATCH))]
     batches: Vec<usize>,
-    /// With --to-accuracy: the plan with the fewest GPU hours that is there within so many hours, not the soonest one
+    /// With --to-accuracy: minimize GPU hours subject to this time, in hours, instead of the time
     #[arg(long, value_name = "HOURS", value_parser = hours)]
     within: Option<Duration>,
 }
@@ -44,7 +46,7 @@ fn hours(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "expected a number of hours above 0".into())
 }
 
-/// The rest of the question.
+/// Other options of the command.
 pub(crate) struct Question<'a> {
     pub(crate) costs: &'a CostArgs,
     pub(crate) mode: &'a ModeArgs,
@@ -54,15 +56,16 @@ pub(crate) struct Question<'a> {
 }
 
 impl AccuracyArgs {
-    /// That there are no options for a curve without one. clap would not find them beside --batch, with which there can be none.
-    pub(crate) fn check_left_out(&self) -> anyhow::Result<()> {
+    /// Returns an error if options for a curve are given without one. clap does not detect this
+    /// beside --batch.
+    pub(crate) fn check_without_curve(&self) -> anyhow::Result<()> {
         if self.batches.is_empty() && self.within.is_none() {
             return Ok(());
         }
         bail!("--batches and --within are for --to-accuracy: give a curve, or leave them out")
     }
 
-    /// What is to be chosen from.
+    /// Returns the candidate configurations.
     fn candidates(&self, curve: &EpochCurve, mode: &ModeArgs, gpus: usize) -> Candidates {
         let batches = match &self.batches[..] {
             [] => curve.points().iter().map(|point| point.batch).collect(),
@@ -187,10 +190,10 @@ impl AccuracyArgs {
     }
 }
 
-/// Of how many GPUs workers are tried, unless it is said.
+/// Default numbers of GPUs per worker.
 const WORKER_GPUS: [usize; 3] = [1, 2, 4];
 
-/// Powers of two up to all GPUs, and all of them.
+/// Returns the powers of two below the number of GPUs, and that number.
 fn gpu_counts(gpus: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(1_usize), |count| count.checked_mul(2));
     powers.take_while(|&count| count < gpus).chain([gpus]).collect()
@@ -219,7 +222,9 @@ fn row(one: &Estimate) -> Vec<String> {
 }
 
 fn configuration_json(of: &Configuration) -> Value {
-    json!({ "workers": of.workers, "gpus_per_worker": of.gpus_per_worker, "batch": of.batch, "limit": of.limit })
+    json!({
+        "workers": of.workers, "gpus_per_worker": of.gpus_per_worker, "batch": of.batch, "limit": of.limit,
+    })
 }
 
 fn estimate_json(of: &Estimate) -> Value {

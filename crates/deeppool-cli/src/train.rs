@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::background::{self, Background};
 use super::checkpoints::CheckpointArgs;
-use super::costs::{BackgroundSpec, CostArgs, DECIDED, ModeArgs, in_plan, job_and_plan, size};
+use super::costs::{BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, in_plan, job_and_plan, size};
 use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
 use super::inputs;
@@ -29,96 +29,105 @@ use super::ranks::{EngineArgs, RankEngine, train_on};
 use super::run_progress::{Metrics, RunProgress};
 use super::signal::stop_signal;
 
-/// Seconds that a rank may wait for others.
+/// Valid timeouts of ranks, in seconds.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
-/// Iterations that a trace shows.
+/// Number of traced iterations.
 const TRACED: usize = 3;
-/// Epochs, where nobody says how many.
+/// Default number of epochs.
 const EPOCHS: u64 = 5;
 
-/// Train a network: ranks are threads, or the processes that `deeppool launch`, mpirun or `srun --mpi=pmix` start
+/// Train a network. Ranks are threads, or processes started by `deeppool launch`, mpirun or `srun
+/// --mpi=pmix`
 ///
-/// Ctrl-C, or SIGTERM, ends the run within a second, with a checkpoint where it keeps any; given twice, at once.
+/// Ctrl-C or SIGTERM ends the run within a second, after a checkpoint if --checkpoint is given. A
+/// second signal ends it at once.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume
   deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8
-  deeppool train --model digits-cnn --data digits --engine cuda --gpus 4 --batch 32 --iterations 20 --emulate-gpus 4
+  deeppool train --model digits-cnn --data digits --engine cuda --gpus 4 --batch 32 --iterations 20 \
+  --emulate-gpus 4
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --spb 4
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5 --worker-gpus 2
-  mpirun -n 4 deeppool train --model digits-cnn --data digits --batch 32      # with the feature mpi: 4 processes")]
+  mpirun -n 4 deeppool train --model digits-cnn --data digits --batch 32      # with the feature mpi: 4 \
+  processes")]
 pub(crate) struct Train {
     #[command(flatten)]
     network: NetworkArgs,
-    /// The training data: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
+    /// Data set: digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED
     #[arg(long)]
     data: DataSource,
-    /// How many ranks, each a thread, on a GPU of its own with --engine cuda; processes are as many as were started
+    /// Number of ranks that are threads, each with its own GPU with --engine cuda [default: the
+    /// number of processes that a launcher started]
     #[arg(long, visible_alias = "gpus", value_parser = within(THREADS))]
     ranks: Option<usize>,
-    /// Threads that a rank may compute with; ranks that are threads share them, and use no more than there are cores
+    /// Number of threads of each rank; ranks that are threads share at most as many threads as
+    /// there are cores
     #[arg(long, value_name = "N", value_parser = within(THREADS), default_value = "1")]
     threads_per_rank: usize,
     #[command(flatten)]
     on: EngineArgs,
-    /// Samples of the global batch
+    /// Global batch, in samples
     #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
     batch: Option<usize>,
-    /// Rounds over the training samples [default: 5]
+    /// Number of epochs [default: 5]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// Iterations, instead of whole rounds
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "epochs")]
+    /// Number of iterations, instead of epochs
+    #[arg(long, value_name = "N", conflicts_with = "epochs")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     #[command(flatten)]
     mode: ModeArgs,
     #[command(flatten)]
     costs: CostArgs,
-    /// A plan that `deeppool plan -o` wrote, instead of a new one
-    #[arg(long, value_name = "FILE", conflicts_with_all = DECIDED)]
+    /// File of the plan (see `deeppool plan -o`), instead of a new plan
+    #[arg(long, value_name = "FILE", conflicts_with_all = PLANNED_OPTIONS)]
     plan: Option<PathBuf>,
-    /// A job that every rank trains by itself while it waits for others, such as digits-cnn:8 or net.onnx:8; may be given several times
+    /// Background job that every rank trains while it waits for others, such as digits-cnn:8 or
+    /// net.onnx:8; repeat the option for several jobs
     #[arg(long, value_name = "MODEL:BATCH")]
     background: Vec<BackgroundSpec>,
-    /// In which proportion background jobs share the time, such as 3,1 [default: equally]
+    /// Weights of the background jobs, such as 3,1 [default: equal]
     #[arg(long, value_name = "WEIGHT,...", value_delimiter = ',', requires = "background")]
     background_weights: Vec<NonZeroU32>,
-    /// The rules by which each rank's device is shared with its background jobs, and on GPUs how work is launched: the name of a preset,
-    /// as for `deeppool simulate`
+    /// Policy of sharing the device of each rank with its background jobs and, on GPUs, of
+    /// launching work: a preset as for `deeppool simulate`
     #[arg(long, value_name = "NAME", default_value = "default")]
     policy: String,
-    /// Begin with the parameters in this safetensors file (see `deeppool export`), instead of random ones
+    /// Initial parameters: a safetensors file (see `deeppool export`), instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
-    /// The learning rate
+    /// Learning rate
     #[arg(long, default_value_t = 0.03)]
     lr: f64,
-    /// The momentum
+    /// Momentum
     #[arg(long, default_value_t = 0.9)]
     momentum: f64,
-    /// The weight decay (L2 penalty)
+    /// Weight decay (L2 penalty)
     #[arg(long, default_value_t = 0.0)]
     weight_decay: f64,
-    /// Scale gradients down to this norm, all of them together
+    /// Maximum norm of all gradients together
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f64>,
-    /// Seconds that a process waits for the others before it gives up
+    /// Timeout of waiting for other processes, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = within(TIMEOUT_S), default_value = "300")]
     timeout: usize,
     /// Seed of parameters, sample order and dropout
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Read the samples in the order in which they lie in the data, in every epoch
+    /// Do not shuffle the samples
     #[arg(long)]
     no_shuffle: bool,
     #[command(flatten)]
     checkpoints: CheckpointArgs,
-    /// Write what happens, as it happens, to this file: one JSON object a line. A line comes again where a restart repeats its iteration
+    /// Append metrics to this file, one JSON object per line. Iterations that a restart repeats are
+    /// repeated
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     metrics: Option<PathBuf>,
-    /// Write when the steps of the last three iterations ran, as a trace that Perfetto and Chrome open
+    /// Write the steps of the last three iterations as Chrome trace events, which Perfetto opens
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
     /// Print one JSON object
@@ -126,10 +135,11 @@ pub(crate) struct Train {
     json: bool,
 }
 
-/// What was expected.
+/// Predictions for the run.
 struct Predictions {
     planned_us: f64,
-    /// With the background job, if there is one; nothing where the plan's layer times are not here.
+    /// Simulation with the background job, if any. `None` if the layer times of the plan are not
+    /// available.
     simulated: Option<Simulation>,
 }
 
@@ -143,7 +153,7 @@ impl Train {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         self.on.emulate()?;
         let engine = self.on.engine;
-        // One process alone may have threads for ranks.
+        // Ranks of a single process may be threads.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
         let launched = engine.check(launched)?;
@@ -169,7 +179,7 @@ impl Train {
         let beside = background.first().and_then(Background::costs).cloned();
         let is_known = tables.are_of_plan && (background.is_empty() || beside.is_some());
         let options = SimulateOptions::default().with_background(beside).with_policy(policy);
-        // The simulator has one background job a GPU.
+        // The simulator supports one background job per GPU.
         let is_simulated = is_known && background.len() <= 1;
         let simulated = is_simulated.then(|| simulate_plan(&job, &plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
@@ -231,7 +241,8 @@ impl Train {
             if emulated.is_some() {
                 let of = if times.is_some() { job.costs().profile().device() } else { "no device's" };
                 say!(
-                    "the GPUs are emulated on this processor: what is measured is virtual time, in which steps take what the layer times \
+                    "the GPUs are emulated on this processor: what is measured is virtual time, in which \
+                     steps take what the layer times \
                      ({of}) and links say, and launching nothing"
                 );
             } else if engine == RankEngine::Cpu && launched.is_none() {
@@ -241,7 +252,8 @@ impl Train {
         self.check_end(&config, &report)
     }
 
-    /// How many ranks there are to be, where a plan does not say it: as many as were asked for, or started.
+    /// Returns the number of ranks from the options or the launcher. `None` if the plan determines
+    /// it.
     fn ranks(
         &self,
         launched: Option<Launched>,
@@ -257,7 +269,7 @@ impl Train {
         }
     }
 
-    /// Of the background jobs.
+    /// Returns the weights of the background jobs.
     fn weights(&self) -> anyhow::Result<Vec<NonZeroU32>> {
         let (jobs, weights) = (self.background.len(), self.background_weights.len());
         if weights == 0 {
@@ -265,7 +277,8 @@ impl Train {
         }
         if weights != jobs {
             bail!(
-                "there are {weights} weights for {jobs} background jobs: give --background-weights one for each"
+                "there are {weights} weights for {jobs} background jobs: give --background-weights one for \
+                 each"
             );
         }
         Ok(self.background_weights.clone())
@@ -278,7 +291,8 @@ impl Train {
         }
     }
 
-    /// A run that was stopped is no success: whatever comes after it would work on half of it.
+    /// Returns an error if the run was stopped, because later commands would use an incomplete
+    /// result.
     fn check_end(&self, config: &TrainConfig<'_>, report: &TrainReport) -> anyhow::Result<()> {
         if !report.is_stopped {
             return Ok(());
@@ -302,7 +316,7 @@ impl Train {
         job: &Job<'_>,
         plan: &ExecutionPlan,
     ) -> anyhow::Result<TrainReport> {
-        // The first rank speaks for all.
+        // The first rank prints for all.
         let metrics = self.metrics.as_deref().filter(|_| is_first());
         let metrics = metrics.map(|path| Metrics::open(path, self.checkpoints.resume)).transpose()?;
         let progress = RunProgress::new(config, plan_text(job, plan)?, self.json, metrics);
@@ -333,7 +347,8 @@ impl Train {
             .epochs
             .iter()
             .map(|epoch| {
-                json!({"epoch": epoch.epoch, "train_loss": epoch.train_loss, "test_accuracy": epoch.test_accuracy,
+                json!({"epoch": epoch.epoch, "train_loss": epoch.train_loss,
+                    "test_accuracy": epoch.test_accuracy,
                     "foreground_samples_per_s": epoch.foreground_samples_per_s,
                     "background_samples_per_s": epoch.background_samples_per_s})
             })
@@ -341,8 +356,9 @@ impl Train {
         let times = &report.iteration_times;
         Ok(json!({
             "schema": "deeppool/report/v1", "experiment": "train", "simulated": false,
-            "model": config.network().name(), "data": config.dataset.name(), "ranks": config.placement().world(),
-            "batch": config.batch(), "seed": self.seed, "first_iteration": report.first_iteration,
+            "model": config.network().name(), "data": config.dataset.name(),
+            "ranks": config.placement().world(), "batch": config.batch(), "seed": self.seed,
+            "first_iteration": report.first_iteration,
             "losses": report.losses, "epochs": epochs, "stopped": report.is_stopped,
             "foreground_samples_per_s": report.foreground_samples_per_s,
             "background_samples_per_s": report.background_samples_per_s,
@@ -385,7 +401,8 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
     }
     if let Some(held) = report.fullest() {
         say!(
-            "memory of the fullest rank          {} planned for training; {} allocated, with {} for evaluation and {} for \
+            "memory of the fullest rank          {} planned for training; {} allocated, with {} for \
+             evaluation and {} for \
              background jobs",
             byte_size(held.training.total_bytes()),
             byte_size(held.allocated_bytes),

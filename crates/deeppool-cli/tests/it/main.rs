@@ -14,6 +14,7 @@ mod partial;
 mod perfetto;
 mod problem;
 mod profile;
+mod readme;
 mod simulate;
 mod to_accuracy;
 mod train_runs;
