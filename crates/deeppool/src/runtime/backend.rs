@@ -6,39 +6,41 @@ use layer_engine::{CpuEngine, Engine};
 use crate::Error;
 use crate::program::ELEMENT_BYTES;
 
-/// An engine and a communicator that share their buffers.
+/// An engine and a communicator with the same buffers.
 pub trait Backend: Sized {
-    /// Memory that kernels compute on and collectives send.
+    /// Memory that kernels use and collectives transfer.
     type Buffer: Default;
-    /// Runs layers. A rank has several, for its foreground and its background.
+    /// Engine that runs layers. A rank has several, for its foreground and its background jobs.
     type Engine: Engine<Scalar = f32, Buffer = Self::Buffer> + Clone;
-    /// Connects the ranks.
+    /// Communicator between the ranks.
     type Communicator: Communicator<f32, Buffer = Self::Buffer>;
 
-    /// A queue for collectives on the engine's device, beside which its kernels go on.
+    /// Returns a queue for collectives on the engine's device, which runs concurrently with its
+    /// kernels.
     ///
     /// # Errors
-    /// When the device refuses it.
+    /// If the device fails.
     fn communication_queue(engine: &Self::Engine) -> Result<CommunicationQueue<Self>, Error>;
 
-    /// Lets the collectives that are started from now on wait for the kernels that are enqueued by now. The other way round, the
-    /// host waits: steps are enqueued when the collectives that they need are complete.
+    /// Makes the collectives that are started from now on wait for the kernels enqueued so far. In
+    /// the other direction the host waits: a step is enqueued when the collectives that it depends
+    /// on are complete.
     ///
     /// # Errors
-    /// When the device refuses it.
+    /// If the device fails.
     fn communicate_after(
         compute: &mut ComputeQueue<Self>,
         communication: &mut CommunicationQueue<Self>,
     ) -> Result<(), Error>;
 }
 
-/// Where a backend's kernels are enqueued.
+/// Queue of a backend's kernels.
 pub type ComputeQueue<B> = <<B as Backend>::Engine as Engine>::Queue;
 
-/// Where a backend's collectives are enqueued.
+/// Queue of a backend's collectives.
 pub type CommunicationQueue<B> = <<B as Backend>::Communicator as Group>::Queue;
 
-/// What a rank computes on: an engine with a queue of its own, and one for collectives.
+/// The device of a rank: an engine with a queue for kernels and a queue for collectives.
 pub struct RankDevice<B: Backend> {
     /// The engine.
     pub engine: B::Engine,
@@ -50,36 +52,37 @@ pub struct RankDevice<B: Backend> {
 }
 
 impl<B: Backend> RankDevice<B> {
-    /// New queues of this engine.
+    /// Creates new queues of this engine.
     ///
     /// # Errors
-    /// When the device refuses them.
+    /// If the device fails.
     pub fn new(engine: B::Engine) -> Result<Self, Error> {
         let (queue, communication) = (engine.queue()?, B::communication_queue(&engine)?);
         Ok(Self { engine, queue, communication, allocated_bytes: 0 })
     }
 
-    /// The queue for a collective that is to be started: it waits for the kernels that are enqueued by now.
+    /// Returns the queue for a collective, which waits for the kernels enqueued so far.
     pub(crate) fn communication_queue(&mut self) -> Result<&mut CommunicationQueue<B>, Error> {
         B::communicate_after(&mut self.queue, &mut self.communication)?;
         Ok(&mut self.communication)
     }
 
-    /// A buffer of this many zeros that is kept.
+    /// Allocates a buffer of zeros for the whole run.
     pub(super) fn allocate(&mut self, elements: usize) -> Result<B::Buffer, Error> {
         let buffer = self.engine.allocate(elements)?;
         self.allocated_bytes += elements as u64 * ELEMENT_BYTES;
         Ok(buffer)
     }
 
-    /// Bytes of all buffers that programs and their state were given. What kernels allocate for themselves is not in it.
+    /// Size of all buffers that were allocated for programs and their state, without the workspaces
+    /// of kernels.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes
     }
 }
 
-/// Ranks that compute on the processor, whatever connects them.
+/// Ranks that compute on the processor, with any communicator.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu<C>(PhantomData<C>);
 
@@ -94,7 +97,7 @@ impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Backend for Cpu<C> {
         Ok(())
     }
 
-    /// Kernels are done when they are enqueued.
+    /// Kernels are complete when they are enqueued.
     fn communicate_after((): &mut (), (): &mut ()) -> Result<(), Error> {
         Ok(())
     }

@@ -5,9 +5,10 @@ use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{RankProgram, Step};
 
-/// Where the buffers of a collective are packed into one, so that a bucket of gradients is one operation, not one for each gradient.
+/// A buffer into which the buffers of a collective are packed, so that a bucket of gradients is one
+/// operation.
 ///
-/// They are copied on the device's queue, in memory that is allocated when the program is loaded.
+/// The copies run on the device's queue. The memory is allocated when the program is loaded.
 pub(super) struct Bucket<B: Backend> {
     pub(super) whole: B::Buffer,
     pub(super) pack: <B::Engine as Engine>::Kernel,
@@ -15,7 +16,7 @@ pub(super) struct Bucket<B: Backend> {
 }
 
 impl<B: Backend> Bucket<B> {
-    /// The bucket of a collective that writes several buffers; others need none.
+    /// Returns the bucket of a collective that writes several buffers; `None` for other steps.
     pub(super) fn of_step(
         device: &mut RankDevice<B>,
         program: &RankProgram,
@@ -31,7 +32,7 @@ impl<B: Backend> Bucket<B> {
         Ok(Some(Self { whole, pack, unpack }))
     }
 
-    /// Copies the step's buffers into the bucket and takes the bucket's buffer out.
+    /// Copies the step's buffers into the bucket and takes the bucket's buffer.
     pub(super) fn pack(
         &mut self,
         step: &Step,
@@ -45,7 +46,7 @@ impl<B: Backend> Bucket<B> {
         Ok(std::mem::take(&mut self.whole))
     }
 
-    /// Puts the bucket back into its place and copies its content into the step's buffers.
+    /// Restores the bucket's buffer and copies its content to the step's buffers.
     pub(super) fn unpack(
         &mut self,
         whole: B::Buffer,

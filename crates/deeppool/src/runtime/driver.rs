@@ -22,67 +22,69 @@ impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> TrainingBackend for Cp
         Self: 'a;
 }
 
-/// Runs a rank's iterations, and its background jobs in the time that they leave.
+/// Runs a rank's foreground iterations, and its background jobs in the remaining time.
 ///
-/// `S` is where a background job's samples come from, and `O` what is notified of its steps.
+/// `S` is the source of a background job's samples, and `O` the observer of its steps.
 pub trait RankDriver<'a, B: Backend, S, O>: Sized {
-    /// One that shares the engine's device by these rules, without background jobs.
+    /// Creates a driver of the engine's device with a sharing policy, without background jobs.
     ///
     /// # Errors
-    /// When the device does not have what it needs.
+    /// If the device lacks a capability.
     fn new(engine: &B::Engine, policy: Policy) -> Result<Self, Error>;
 
-    /// Adds a background job, which begins with the next run. Jobs share the time by their weights.
+    /// Adds a background job, which begins with the next run. Jobs share the background time by
+    /// their weights.
     ///
     /// # Errors
-    /// When the device refuses it.
+    /// If the device fails.
     fn add(&mut self, job: Iterations<'a, B, S, O>, weight: NonZeroU32) -> Result<(), Error>;
 
-    /// Runs the foreground's iterations to their end. A background job that fails ends, and no other.
+    /// Runs all iterations of the foreground. A background job that fails ends without effect on
+    /// the others.
     ///
     /// # Errors
-    /// The foreground's.
+    /// Those of the foreground.
     fn run<F: BatchSource, N: Observer>(
         &mut self,
         foreground: Iterations<'_, B, F, N>,
     ) -> Result<Usage, Error>;
 
-    /// An error that the rank met between runs, with what its device had to do: background jobs go on there.
+    /// Adds the work on the device to an error between runs, while background jobs continue.
     fn explain(&self, rank: usize, error: Error) -> Error {
         let _ = rank;
         error
     }
 
-    /// The time by which steps are timed.
+    /// The current time, on the clock of the steps' times.
     fn now(&self) -> Instant;
 
     /// The background jobs, in the order in which they were added.
     fn background(&self) -> Vec<BackgroundStatus<'_, O>>;
 
-    /// The background jobs with what they hold, each at the end of an iteration: runs those that are amid one until it ends. `None` for
-    /// a job that has ended.
+    /// Runs each background job to the end of its current iteration, and returns the jobs; `None`
+    /// for a job that has ended.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     fn background_between_iterations(&mut self) -> Result<JobsMut<'_, 'a, B, S, O>, Error>;
 }
 
-/// The background jobs of a rank, in the order in which they were added; `None` for one that has ended.
+/// The background jobs of a rank, in the order in which they were added; `None` for a job that has
+/// ended.
 pub type JobsMut<'s, 'a, B, S, O> = Vec<Option<&'s mut Iterations<'a, B, S, O>>>;
 
-/// What has come of a background job so far.
+/// The status of a background job.
 #[derive(Debug, Clone)]
 pub struct BackgroundStatus<'s, O> {
-    /// Iterations that it has done, with the part of the current one by steps.
+    /// Completed iterations, with the fraction of the current one by steps.
     pub iterations: f64,
-    /// Why it has ended, if it has.
+    /// The error that ended the job, if any.
     pub error: Option<String>,
-    /// What is notified of its steps.
+    /// The observer of its steps.
     pub observer: &'s O,
 }
 
-/// Tasklets run on the thread that calls it, which is also the device of an engine that runs asynchronously: that one is driven step by
-/// step.
+/// Tasklets run on the calling thread. An asynchronous engine is driven step by step.
 impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
     for CpuDriver<Iterations<'a, B, S, O>>
 {
@@ -122,7 +124,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> RankDriver<'a, B, S, O>
     }
 
     fn background_between_iterations(&mut self) -> Result<JobsMut<'_, 'a, B, S, O>, Error> {
-        // One that fails does so again when it is run next, and ends then.
+        // A job that fails here fails again in the next run, and ends there.
         let jobs = self.background_mut().map(|job| {
             let job = job?;
             job.finish_iteration().ok().map(|()| job)

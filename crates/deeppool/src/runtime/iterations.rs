@@ -10,12 +10,12 @@ use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
 use crate::program::{BatchPart, Op, StepId};
 
-/// Where the samples of an iteration come from.
+/// A source of the samples of iterations.
 pub trait BatchSource {
-    /// Appends a part of the samples in these places of an iteration's global batch, one after another.
+    /// Appends a part of the samples at these positions of an iteration's global batch.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     fn load(
         &mut self,
         iteration: u64,
@@ -25,35 +25,36 @@ pub trait BatchSource {
     ) -> Result<(), Error>;
 }
 
-/// When something ran: from one time to another.
+/// The time interval of some work.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
-    /// When it began.
+    /// Start.
     pub began: Instant,
-    /// When it was over.
+    /// End.
     pub ended: Instant,
 }
 
 impl Ran {
-    /// From then until now.
+    /// Returns the interval from `began` until now.
     fn since(began: Instant) -> Self {
         Self { began, ended: Instant::now() }
     }
 }
 
-/// Is notified while a program runs.
+/// Observer of the execution of a program.
 pub trait Observer {
-    /// A step of the compute lane has run, or one of the communication lane has started.
+    /// A compute step has run, or a communication step has started.
     fn started(&mut self, _step: StepId) {}
 
-    /// Steps that were launched as one are over: they have run, or their collective is complete. A part of a step, where that was cut.
+    /// Steps that were launched together have run, or their collective is complete. Called for each
+    /// piece of a divided step.
     fn ended(&mut self, _steps: &[StepId], _ran: Ran) {}
 
-    /// An iteration is over, at that time. On a rank that knows them, with the loss summed over the global batch and the number
-    /// of samples that were classified right.
+    /// An iteration has ended at the given time. `metrics` are the loss, summed over the global
+    /// batch, and the number of correctly classified samples, on a rank that has them.
     ///
     /// # Errors
-    /// Whatever should end the run.
+    /// Any error ends the run.
     fn finished_iteration(
         &mut self,
         _iteration: u64,
@@ -83,11 +84,11 @@ impl<O: Observer + ?Sized> Observer for &mut O {
     }
 }
 
-/// No notifications.
+/// Ignores all events.
 impl Observer for () {}
 
-/// Runs a loaded program for a number of iterations, tasklet by tasklet: a step of the compute lane is a tasklet, and
-/// collectives go on while the job is polled.
+/// Runs a loaded program for a number of iterations, tasklet by tasklet. A compute step is a
+/// tasklet. Collectives progress while the job is polled.
 pub struct Iterations<'a, B: Backend, S, O> {
     pub(super) loaded: &'a mut LoadedProgram<B>,
     pub(super) state: &'a mut RankState<B>,
@@ -95,20 +96,20 @@ pub struct Iterations<'a, B: Backend, S, O> {
     pub(super) source: S,
     pub(super) observer: O,
     pub(super) context: LaunchContext,
-    /// The first iteration that is not to run.
+    /// End of the iterations (exclusive).
     pub(super) end: u64,
-    /// By step of this iteration.
+    /// Whether each step of the current iteration has finished.
     finished: Vec<bool>,
-    /// How many steps of the compute lane have run, and of the communication lane are complete.
+    /// Number of finished compute steps, and of complete communication steps.
     pub(super) computed: usize,
     communicated: usize,
-    /// The collective under way, and when it began.
+    /// The current collective, and its start.
     pending: Option<(PendingCollective<B>, Instant)>,
     pub(super) staging: Vec<f32>,
 }
 
 impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
-    /// Runs the iterations from `context.iteration` up to `end`.
+    /// Creates a run of the iterations from `context.iteration` up to `end`.
     pub fn new(
         device: &'a mut RankDevice<B>,
         loaded: &'a mut LoadedProgram<B>,
@@ -135,20 +136,21 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         }
     }
 
-    /// Iterations done, with the part of the current one by steps.
+    /// Completed iterations, with the fraction of the current one by steps.
     #[must_use]
     pub fn progress(&self) -> f64 {
         let steps = self.current().compute.len().max(1);
         self.context.iteration as f64 + self.computed as f64 / steps as f64
     }
 
-    /// What is notified.
+    /// The observer.
     #[must_use]
     pub fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// Runs to the end of the iteration that is under way, if one is. Of a job of one rank: it waits for nobody else.
+    /// Runs to the end of the current iteration, if it has begun. For a job of one rank, which
+    /// waits for no other rank.
     pub(super) fn finish_iteration(&mut self) -> Result<(), Error> {
         let iteration = self.context.iteration;
         while self.computed > 0 && self.context.iteration == iteration {
@@ -161,17 +163,17 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         Ok(())
     }
 
-    /// What the job's program is, and what it holds, for it to be read.
+    /// The state, and the device and program that are needed to read it.
     pub(crate) fn state(&mut self) -> (&RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>) {
         (self.state, self.device, self.loaded)
     }
 
-    /// The first iteration that is not over.
+    /// The current iteration.
     pub(crate) fn iteration(&self) -> u64 {
         self.context.iteration
     }
 
-    /// What the iteration under way does.
+    /// The program of the current iteration.
     pub(super) fn current(&self) -> &LoadedIteration<B> {
         self.loaded.iteration(self.context.iteration)
     }
@@ -184,7 +186,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         self.current().program.steps[step].after.iter().all(|step| self.finished[step.0])
     }
 
-    /// Starts and completes collectives as far as that goes without waiting.
+    /// Starts and completes collectives without waiting.
     fn communicate(&mut self) -> Result<(), Error> {
         let (current, _, mut memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
         while let Some(&index) = current.communication.get(self.communicated) {
@@ -220,7 +222,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         Ok(())
     }
 
-    /// Steps wait for nothing but collectives.
+    /// The state of a job whose steps wait for collectives.
     fn communicating(&self) -> JobState {
         let step = self.current().communication.get(self.communicated);
         step.map_or(JobState::Waiting, |&step| JobState::Communicating(self.at(step)))

@@ -12,11 +12,12 @@ use crate::program::{BufferId, Op, RankProgram, Step};
 /// A kernel of a backend.
 pub(super) type Kernel<B> = <<B as Backend>::Engine as Engine>::Kernel;
 
-/// Prepares kernels. Steps that are the same in several iterations have one, with one workspace: of partial backpropagation all forward
-/// steps, and a layer's backward step in all iterations in which it has one. The compute lane runs one step at a time.
+/// Preparation of kernels. Equal steps of several iterations share one kernel with one workspace:
+/// with partial backpropagation all forward steps, and a layer's backward steps. The compute lane
+/// runs one step at a time.
 pub(super) struct Kernels<'p, B: Backend> {
     prepared: Vec<Kernel<B>>,
-    /// By label: the steps that there have been, with the indices of their kernels.
+    /// The steps so far by label, with the indices of their kernels.
     known: HashMap<&'p str, Vec<(&'p Step, usize)>>,
 }
 
@@ -25,7 +26,8 @@ impl<'p, B: Backend> Kernels<'p, B> {
         Self { prepared: Vec::new(), known: HashMap::new() }
     }
 
-    /// By step of an iteration: the index of its kernel. All iterations have the same buffers.
+    /// Returns the index of the kernel of each step of an iteration. All iterations have the same
+    /// buffers.
     pub(super) fn of_iteration(
         &mut self,
         device: &RankDevice<B>,
@@ -49,13 +51,13 @@ impl<'p, B: Backend> Kernels<'p, B> {
         program.steps.iter().map(&mut of_step).collect()
     }
 
-    /// All of them, by index.
+    /// Returns all kernels, by index.
     pub(super) fn into_prepared(self) -> Vec<Kernel<B>> {
         self.prepared
     }
 }
 
-/// What the kernel of a step is to compute, where it has one.
+/// Returns the specification of a step's kernel, if it has one.
 pub(crate) fn kernel_spec<'a>(
     network: &'a LayerGraph,
     program: &RankProgram,

@@ -14,50 +14,51 @@ use crate::program::{
     RankMemory, RankProgram,
 };
 
-/// A rank's program with everything that it needs to run: kernels, buffers and groups, all made once. Or the programs of several
-/// iterations, which are executed in turns.
+/// A rank's program, or the programs of a rotation, with all resources for execution: kernels,
+/// buffers and groups, which are created once.
 pub struct LoadedProgram<B: Backend> {
     network: String,
-    /// Iteration by iteration, until they come again. All have the same buffers.
+    /// The iterations of the rotation. All have the same buffers.
     pub(super) iterations: Vec<LoadedIteration<B>>,
-    /// Which of them an iteration is.
+    /// The order in which they are executed.
     pub(super) schedule: IterationSchedule,
     specs: Vec<BufferSpec>,
-    /// Those of all iterations: see [`LoadedIteration::kernels`].
+    /// Kernels of all iterations: see [`LoadedIteration::kernels`].
     pub(super) kernels: Vec<Kernel<B>>,
     /// The buffers that are not state; empty for those in shared memory.
     pub(super) scratch: Vec<B::Buffer>,
     pub(super) shared: Vec<Shared<B>>,
 }
 
-/// What a rank does in an iteration.
+/// The program of a rank in one iteration, loaded.
 pub(super) struct LoadedIteration<B: Backend> {
-    /// How many steps the iterations before it have together.
+    /// Number of steps of the previous iterations of the rotation.
     steps_before: usize,
     pub(super) program: RankProgram,
     pub(super) collectives: Vec<Collective>,
-    /// By step: the index of its kernel.
+    /// Index of each step's kernel.
     pub(super) kernels: Vec<Option<usize>>,
-    /// By step: where the buffers of a collective travel as one.
+    /// Bucket of each collective step with several buffers.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
-    /// By step: the group of a collective.
+    /// Group of each collective step.
     pub(super) groups: Vec<Option<B::Communicator>>,
     /// The steps of the compute lane, in order.
     pub(super) compute: Vec<usize>,
     /// The steps of the communication lane, in order.
     pub(super) communication: Vec<usize>,
-    /// Where the metrics of a batch are in the end.
+    /// Buffer with the metrics of the batch at the end.
     pub(super) metrics: Option<BufferId>,
-    /// By step: how long it takes on emulated devices.
+    /// Duration of each step on emulated devices.
     pub(super) step_times: Option<Vec<Duration>>,
 }
 
 impl<B: Backend> LoadedProgram<B> {
-    /// Loads the program of one rank. A program without collectives needs no communicator; otherwise it is the one of all
-    /// ranks.
+    /// Loads the program of one rank. A program without collectives needs no communicator.
+    /// Otherwise it is that of all ranks.
     ///
     /// # Errors
-    /// When the engine lacks a kernel or memory, or a communicator is needed.
+    /// [`Error::Engine`] if the engine lacks a kernel or memory. [`Error::NoCommunicator`] if a
+    /// communicator is needed.
     pub fn new(
         device: &mut RankDevice<B>,
         communicator: Option<&B::Communicator>,
@@ -68,11 +69,13 @@ impl<B: Backend> LoadedProgram<B> {
         Self::rotation(device, communicator, network, std::slice::from_ref(program), rank)
     }
 
-    /// Loads the programs of one rank that [`lower_rotation`](crate::program::lower_rotation) has made: iteration `i` is the program `i`
-    /// modulo their number, or as [`with_schedule`](Self::with_schedule) says.
+    /// Loads the programs of one rank from [`lower_rotation`](crate::program::lower_rotation).
+    /// Iteration `i` executes program `i` modulo their number, unless
+    /// [`with_schedule`](Self::with_schedule) sets another order.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and when there are no programs or they have not the same buffers.
+    /// As [`new`](Self::new), and [`Error::Program`] if there are no programs or their buffers
+    /// differ.
     pub fn rotation(
         device: &mut RankDevice<B>,
         communicator: Option<&B::Communicator>,
@@ -125,10 +128,10 @@ impl<B: Backend> LoadedProgram<B> {
         })
     }
 
-    /// The same programs in another order, which has to be the same on all ranks.
+    /// Sets the order of the programs, which must be the same on all ranks.
     ///
     /// # Errors
-    /// When it is of another number of programs.
+    /// [`Error::Program`] if it is for another number of programs.
     pub fn with_schedule(self, schedule: IterationSchedule) -> Result<Self, Error> {
         if schedule.count() != self.iterations.len() {
             let got = format!(
@@ -141,8 +144,9 @@ impl<B: Backend> LoadedProgram<B> {
         Ok(Self { schedule, ..self })
     }
 
-    /// The same program, whose steps take so long on emulated devices: by iteration, until they come again, and step; of a collective once all
-    /// ranks have come. Without that, a kernel takes what the emulated driver's settings say.
+    /// Sets modelled step durations for emulated GPUs, by iteration of the rotation and step. The
+    /// duration of a collective starts when all ranks have arrived. Without them, the settings of
+    /// the emulated driver apply.
     #[must_use]
     pub fn with_step_times(mut self, times: Option<Vec<Vec<Duration>>>) -> Self {
         let mut times = times.map(Vec::into_iter);
@@ -152,7 +156,7 @@ impl<B: Backend> LoadedProgram<B> {
         self
     }
 
-    /// What an iteration does, the kernels, and the buffers that it does it on.
+    /// Returns the program of an iteration, the kernels, and the buffers.
     pub(super) fn parts<'l>(
         &'l mut self,
         iteration: u64,
@@ -164,36 +168,37 @@ impl<B: Backend> LoadedProgram<B> {
         (loaded, &mut self.kernels, memory)
     }
 
-    /// What an iteration does.
+    /// Returns the program of an iteration.
     pub(super) fn iteration(&self, iteration: u64) -> &LoadedIteration<B> {
         &self.iterations[self.schedule.program_of(iteration)]
     }
 
-    /// The network's name.
+    /// Name of the network.
     #[must_use]
     pub fn network(&self) -> &str {
         &self.network
     }
 
-    /// The program; the first iteration's where there are several.
+    /// The program; of several, that of the first iteration.
     #[must_use]
     pub fn program(&self) -> &RankProgram {
         &self.iterations[0].program
     }
 
-    /// How many iterations there are until they come again.
+    /// Number of iterations until the programs repeat.
     #[must_use]
     pub fn iterations(&self) -> usize {
         self.iterations.len()
     }
 
-    /// What an executor allocates for it beside its kernels' own workspaces.
+    /// Returns the memory that an executor allocates, without its kernels' workspaces.
     #[must_use]
     pub fn memory(&self) -> RankMemory {
         RankMemory::of_rotation(self.iterations.iter().map(|loaded| &loaded.program))
     }
 
-    /// The loss summed over the batch, and how many samples were classified right; `None` on a rank that does not have them.
+    /// Returns the loss summed over the batch, and the number of correctly classified samples;
+    /// `None` on a rank without them.
     pub(super) fn metrics(
         &self,
         device: &mut RankDevice<B>,
@@ -206,11 +211,11 @@ impl<B: Backend> LoadedProgram<B> {
         Ok(Some(metrics))
     }
 
-    /// The layer whose output in the last iteration is the first, in the order of the steps, with NaN or infinity in it; of those whose
-    /// memory has no other use.
+    /// Returns the first layer, in the order of the steps, whose output in the last iteration has a
+    /// NaN or infinity. Outputs in shared memory are not examined.
     ///
     /// # Errors
-    /// When the engine fails.
+    /// [`Error::Engine`] if the engine fails.
     pub fn first_not_finite(&self, device: &mut RankDevice<B>) -> Result<Option<LayerId>, Error> {
         // Forward steps are the same in all iterations.
         let program = self.program();
@@ -232,7 +237,7 @@ impl<B: Backend> LoadedProgram<B> {
 }
 
 impl<B: Backend> LoadedIteration<B> {
-    /// A step's place in everything that is done over and over.
+    /// Returns the index of a step among the steps of all iterations of the rotation.
     pub(super) fn place(&self, step: usize) -> usize {
         self.steps_before + step
     }
@@ -273,7 +278,7 @@ impl<B: Backend> LoadedIteration<B> {
         })
     }
 
-    /// How long a step takes by the model.
+    /// Returns the modelled duration of a step.
     #[cfg(feature = "cuda")]
     pub(super) fn step_time(&self, step: usize) -> Duration {
         let known = self.step_times.as_ref().and_then(|times| times.get(step));

@@ -5,18 +5,18 @@ use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{BufferId, BufferSpec, Contents, RankProgram};
 
-/// What a rank keeps from iteration to iteration: parameters, velocities and running statistics.
+/// The state of a rank: parameters, velocities and running statistics.
 ///
-/// All programs that are lowered for the same network and placement share it.
+/// All programs of the same network and placement share it.
 pub struct RankState<B: Backend> {
     pub(super) buffers: Vec<B::Buffer>,
 }
 
 impl<B: Backend> RankState<B> {
-    /// The state of a rank before the first iteration. Parameters depend on the seed and their names alone.
+    /// Creates the initial state of a rank. Parameters depend only on the seed and their names.
     ///
     /// # Errors
-    /// When the engine has no room for it.
+    /// [`Error::Engine`] if the engine runs out of memory.
     pub fn new(
         device: &mut RankDevice<B>,
         network: &LayerGraph,
@@ -42,7 +42,7 @@ impl<B: Backend> RankState<B> {
     /// Copies a state buffer to the host.
     ///
     /// # Errors
-    /// When the engine fails.
+    /// [`Error::Engine`] if the engine fails.
     pub fn read(
         &self,
         device: &mut RankDevice<B>,
@@ -57,7 +57,7 @@ impl<B: Backend> RankState<B> {
     /// Copies values from the host to the start of a state buffer.
     ///
     /// # Errors
-    /// When the engine fails.
+    /// [`Error::Engine`] if the engine fails.
     pub fn write(
         &mut self,
         device: &mut RankDevice<B>,
@@ -71,7 +71,7 @@ impl<B: Backend> RankState<B> {
 /// Memory that several buffers of a program use one after another.
 pub(super) struct Shared<B: Backend> {
     pub(super) memory: B::Buffer,
-    /// What is in it.
+    /// The buffer that it contains.
     holds: Option<BufferId>,
 }
 
@@ -85,7 +85,7 @@ impl<B: Backend> Shared<B> {
 pub(super) struct Memory<'a, B: Backend> {
     pub(super) specs: &'a [BufferSpec],
     pub(super) state: &'a mut [B::Buffer],
-    /// Empty for those in shared memory.
+    /// Empty for buffers in shared memory.
     pub(super) scratch: &'a mut [B::Buffer],
     pub(super) shared: &'a mut [Shared<B>],
 }
@@ -111,7 +111,7 @@ impl<B: Backend> Memory<'_, B> {
         }
     }
 
-    /// Gives shared memory to those of the buffers that are in it and are about to be written.
+    /// Assigns shared memory to those of the buffers that are in it, before they are written.
     pub(super) fn claim(&mut self, ids: &[BufferId], device: &mut RankDevice<B>) -> Result<(), Error> {
         for &id in ids {
             let BufferSpec { elements, shared, .. } = self.specs[id.0];
@@ -123,12 +123,12 @@ impl<B: Backend> Memory<'_, B> {
         Ok(())
     }
 
-    /// Takes buffers out of their places, so that they can be written while others are read.
+    /// Takes buffers, so that they can be written while others are read.
     pub(super) fn take(&mut self, ids: &[BufferId]) -> Vec<B::Buffer> {
         ids.iter().map(|&id| std::mem::take(self.get_mut(id))).collect()
     }
 
-    /// Puts back what [`take`](Self::take) took out.
+    /// Restores the buffers of [`take`](Self::take).
     pub(super) fn restore(&mut self, ids: &[BufferId], buffers: Vec<B::Buffer>) {
         for (&id, buffer) in ids.iter().zip(buffers) {
             *self.get_mut(id) = buffer;

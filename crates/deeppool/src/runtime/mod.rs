@@ -1,5 +1,5 @@
-//! Executes a program for real: one [`LoadedProgram`] a rank, driven as a [`gpu_mux::PolledJob`] so that a background job
-//! can use the time in which the rank waits for others.
+//! Execution of programs. Each rank runs a [`LoadedProgram`] as a [`gpu_mux::PolledJob`], so that
+//! background jobs can use the time in which the rank waits for others.
 
 mod backend;
 mod bucket;

@@ -10,9 +10,10 @@ use crate::program::{CollectiveOp, Step};
 type BufferRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Request;
 type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::RedistributionRequest;
 
-/// A collective of this rank under way: one operation of the communicator, however many buffers it is about.
+/// A running collective on this rank: one operation of the communicator for all of the step's
+/// buffers.
 pub(super) enum PendingCollective<B: Backend> {
-    /// On the step's only buffer, or on the bucket of all.
+    /// On the step's only buffer, or on its bucket.
     InPlace(BufferRequest<B>),
     Moving(MovingRequest<B>),
 }
@@ -21,14 +22,14 @@ pub(super) enum PendingCollective<B: Backend> {
 pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     pub(super) step: &'a Step,
     pub(super) memory: &'a mut Memory<'m, B>,
-    /// Where the step writes several buffers.
+    /// The bucket of a step that writes several buffers.
     pub(super) bucket: Option<&'a mut Bucket<B>>,
     pub(super) context: &'a LaunchContext,
     pub(super) device: &'a mut RankDevice<B>,
 }
 
 impl<B: Backend> CollectiveBuffers<'_, '_, B> {
-    /// Takes out what is sent: the step's buffer, or all of them in their bucket.
+    /// Takes the buffer to transfer: the step's only one, or its packed bucket.
     fn take(&mut self) -> Result<B::Buffer, Error> {
         match &mut self.bucket {
             Some(bucket) => bucket.pack(self.step, self.memory, self.context, self.device),
@@ -41,7 +42,7 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
         }
     }
 
-    /// Puts back what [`take`](Self::take) took out.
+    /// Restores the buffer of [`take`](Self::take).
     fn restore(&mut self, buffer: B::Buffer) -> Result<(), Error> {
         match (&mut self.bucket, self.step.writes.first()) {
             (Some(bucket), _) => bucket.unpack(buffer, self.step, self.memory, self.context, self.device)?,
@@ -85,7 +86,7 @@ impl<B: Backend> PendingCollective<B> {
         }
     }
 
-    /// Whether it is complete. Never blocks.
+    /// Returns whether it is complete, without blocking.
     pub(super) fn test(&mut self) -> Result<bool, Error> {
         match self {
             Self::InPlace(request) => Ok(request.test()?),
@@ -93,7 +94,7 @@ impl<B: Backend> PendingCollective<B> {
         }
     }
 
-    /// Puts the results into the step's writes.
+    /// Stores the results in the step's writes.
     pub(super) fn finish(self, at: &mut CollectiveBuffers<'_, '_, B>) -> Result<(), Error> {
         match self {
             Self::InPlace(request) => at.restore(request.wait()?),

@@ -11,7 +11,7 @@ use crate::runtime::TrainingBackend;
 /// Approximate time between two synchronisation points.
 const STRETCH: Duration = Duration::from_millis(500);
 /// Maximum number of iterations between them, which single precision represents exactly.
-const MOST_ITERATIONS: f64 = 1e6;
+const MAX_ITERATIONS: f64 = 1e6;
 /// Minimum time between two checkpoints, as a multiple of the time to write one.
 const WRITING: u32 = 20;
 
@@ -55,7 +55,7 @@ impl Pace {
         let is_first = rank.rank() == 0;
         let stop = config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         let one_us = elapsed.as_secs_f64() * 1e6 / iterations.max(1) as f64;
-        let next = (STRETCH.as_secs_f64() * 1e6 / one_us.max(1e-3)).clamp(1.0, MOST_ITERATIONS).floor();
+        let next = (STRETCH.as_secs_f64() * 1e6 / one_us.max(1e-3)).clamp(1.0, MAX_ITERATIONS).floor();
         let is_due = match config.checkpoint.as_ref().map(|checkpoint| checkpoint.every) {
             Some(CheckpointEvery::Time(time)) => self.saved.elapsed() >= time.max(WRITING * self.writing),
             _ => false,

@@ -6,7 +6,7 @@ use super::engine::slice;
 use crate::program::BufferId;
 use crate::runtime::{LoadedProgram, RankState};
 
-/// Where the buffers of a loaded program are, which stay there as long as it is loaded: by buffer.
+/// Addresses of the buffers of a loaded program, by buffer. They are fixed while it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Addresses(Vec<DeviceSlice>);
 
@@ -14,7 +14,7 @@ impl Addresses {
     pub(super) fn new(loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> Self {
         let of_own = |index: usize, buffer: &NcclBuffer<f32>| {
             let spec = &loaded.program().buffers[state.buffers.len() + index];
-            // Memory that several buffers use one after another has room for the largest.
+            // Shared memory has the size of its largest buffer.
             let own = spec.shared.map_or(buffer, |piece| &loaded.shared[piece].memory);
             DeviceSlice { pointer: own.device_pointer(), elements: spec.elements }
         };
@@ -30,7 +30,7 @@ impl Addresses {
         buffers.iter().map(|&buffer| self.of(buffer)).collect()
     }
 
-    /// The first ones, which are the state.
+    /// Returns the first `count` addresses, which are the state.
     pub(super) fn state(&self, count: usize) -> &[DeviceSlice] {
         &self.0[..count]
     }

@@ -1,4 +1,4 @@
-//! What is enqueued for a unit, on memory that stays where it is.
+//! The operations of launch units, on memory with fixed addresses.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use super::clock::LaunchTimes;
 use super::engine::GpuEngine;
 use crate::Error;
 
-/// A stream of the device's, for kernels.
+/// A stream of the device for kernels.
 #[derive(Debug, Clone)]
 pub(super) struct KernelQueue {
     engine: CudaEngine,
@@ -24,37 +24,38 @@ pub(super) struct KernelQueue {
     times: LaunchTimes,
 }
 
-/// A kernel on its operands.
+/// A kernel with its operands.
 #[derive(Debug, Clone)]
 pub(super) struct KernelCall {
     pub(super) kernel: Arc<CudaKernel>,
     pub(super) reads: Vec<DeviceSlice>,
     pub(super) writes: Vec<DeviceSlice>,
-    /// How long it takes by a model, on emulated devices.
+    /// Modelled duration on emulated devices.
     pub(super) takes: Duration,
 }
 
 impl KernelQueue {
-    /// A queue on a stream of the driver's, which has to live longer.
+    /// Creates a queue on a stream of the driver, which must outlive it.
     pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
-        // SAFETY: the stream is one of the device's primary context, and lives as long as the driver, whose work has the queue.
+        // SAFETY: the stream is one of the device's primary context, and lives as long as the
+        // driver, whose work has the queue.
         let queue = unsafe { engine.cuda().queue_on(stream.as_raw()) }?;
         Ok(Self { engine: engine.cuda().clone(), queue: Arc::new(Mutex::new(queue)), times })
     }
 
-    /// Sets what the kernels that come after it find, also those of graphs.
+    /// Sets the launch context of the following kernels, including those of graphs.
     pub(super) fn begin(&self, context: &LaunchContext) -> Result<(), Error> {
         Ok(self.times.each(Duration::ZERO, || lock(&self.queue).set_context(context))?)
     }
 
-    /// Enqueues kernels for the iteration that has begun last.
+    /// Enqueues kernels for the iteration that began last.
     pub(super) fn launch(&self, calls: &[KernelCall]) -> Result<(), Error> {
         let mut queue = lock(&self.queue);
         let context = queue.context().unwrap_or(LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 });
         for KernelCall { kernel, reads, writes, takes } in calls {
             let launches = u32::try_from(kernel.launches()).unwrap_or(u32::MAX).max(1);
-            // SAFETY: the operands are buffers of a program that stays loaded as long as its works; the order of the queues keeps apart
-            // what would disturb each other.
+            // SAFETY: the operands are buffers of a program that stays loaded as long as its works;
+            // the order of the queues keeps apart what would disturb each other.
             let enqueue = || unsafe { self.engine.enqueue_raw(kernel, reads, writes, &context, &mut queue) };
             self.times.each(*takes / launches, enqueue)?;
         }
@@ -62,12 +63,14 @@ impl KernelQueue {
     }
 
     pub(super) fn upload(&self, from: &SharedHostBuffer, to: DeviceSlice) -> Result<(), Error> {
-        // SAFETY: the staging buffer is written again when this copy has finished, and both stay as long as the work.
+        // SAFETY: the staging buffer is written again when this copy has finished, and both stay as
+        // long as the work.
         Ok(unsafe { self.engine.enqueue_upload(&lock(&from.0), to, &mut lock(&self.queue)) }?)
     }
 
     pub(super) fn download(&self, from: DeviceSlice, to: &SharedHostBuffer) -> Result<(), Error> {
-        // SAFETY: the staging buffer is read when this copy has finished, and both stay as long as the work.
+        // SAFETY: the staging buffer is read when this copy has finished, and both stay as long as
+        // the work.
         Ok(unsafe { self.engine.enqueue_download(from, &mut lock(&to.0), &mut lock(&self.queue)) }?)
     }
 
@@ -76,7 +79,7 @@ impl KernelQueue {
     }
 }
 
-/// Page-locked memory that work and those who prepare or read it share.
+/// Page-locked memory shared between the work and the code that prepares or reads it.
 #[derive(Debug, Clone)]
 pub(super) struct SharedHostBuffer(Arc<Mutex<CudaHostBuffer>>);
 
@@ -86,7 +89,7 @@ impl SharedHostBuffer {
     }
 }
 
-/// The stream of collectives, with those that may not be complete.
+/// The stream of collectives, with those that may be incomplete.
 #[derive(Debug, Clone)]
 pub(super) struct CommunicationLane {
     kernels: KernelQueue,
@@ -105,7 +108,7 @@ enum PendingCollective {
     Exchange(NcclExchangeRequest<f32>),
 }
 
-/// A collective on its buffers.
+/// A collective with its buffers.
 #[derive(Debug, Clone)]
 pub(super) enum CollectiveCall {
     AllReduce(DeviceSlice),
@@ -128,7 +131,8 @@ impl CommunicationLane {
         Ok(Self { kernels, nccl })
     }
 
-    /// Enqueues a collective, between kernels that pack and unpack its buffers, if there are such. It takes so long by a model.
+    /// Enqueues a collective, between the kernels that pack and unpack its buffers, if any. `takes`
+    /// is its modelled duration.
     pub(super) fn start(
         &self,
         group: &NcclCommunicator,
@@ -166,10 +170,10 @@ impl CommunicationLane {
         self.kernels.launch(unpack)
     }
 
-    /// Forgets the collectives that are complete.
+    /// Removes the completed collectives.
     ///
     /// # Errors
-    /// That of one that has failed, or for which a rank is missing.
+    /// That of a collective that failed, or for which a rank is missing.
     pub(super) fn check(&self) -> Result<(), Error> {
         let mut lane = lock(&self.nccl);
         while let Some(oldest) = lane.pending.front_mut() {
@@ -185,22 +189,24 @@ impl CommunicationLane {
         Ok(())
     }
 
-    /// Waits until the device is done with all collectives. Those for which a rank is missing are aborted when their time is up.
+    /// Waits until the device has finished all collectives. Those for which a rank is missing are
+    /// aborted after the time-out.
     pub(super) fn finish(&self) -> Result<(), Error> {
         let pending = std::mem::take(&mut lock(&self.nccl).pending);
         let outcomes = pending.into_iter().map(|pending| match pending {
             PendingCollective::InPlace(request) => request.wait().map(drop),
             PendingCollective::Exchange(request) => request.wait().map(drop),
         });
-        // All of them are waited for.
+        // All of them are awaited.
         let outcomes: Vec<_> = outcomes.collect();
         Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
     }
 }
 
-/// Memory that stays where it is, for NCCL.
+/// Returns memory with a fixed address as a buffer of NCCL.
 fn buffer(slice: DeviceSlice) -> NcclBuffer<f32> {
-    // SAFETY: it is a buffer of a program that stays loaded as long as its works, and the order of the queues gives it to one at a time.
+    // SAFETY: it is a buffer of a program that stays loaded as long as its works, and the order of
+    // the queues gives it to one at a time.
     unsafe { NcclBuffer::from_raw(slice.pointer, slice.elements, ()) }
 }
 

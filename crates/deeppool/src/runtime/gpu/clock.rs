@@ -7,47 +7,48 @@ use std::time::Duration;
 use emulated_gpus::{EmulatedClock, OpenError};
 use gpu_mux::cuda::HostClock;
 
-/// How long a thread that yields to others lets time pass at most: until something ends, that is.
+/// Maximum virtual time that passes when a thread yields before something ends.
 const YIELDS_FOR: Duration = Duration::from_micros(100);
 
-/// How long ranks wait for each other, in real time, before those that came go on.
+/// Maximum real time for which ranks wait for each other before they continue.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The virtual time that the threads of all ranks share, each of which drives an emulated GPU.
+/// The virtual time that the threads of all ranks share. Each drives an emulated GPU.
 ///
-/// While all of them are in a run, time passes only when all of them wait for their devices, and then to the next end of a kernel or a
-/// collective. So what is measured does not depend on how fast the threads are, and a host takes no time.
+/// While all of them are in a run, time passes only when all of them wait for their devices, to the
+/// next end of a kernel or a collective. So measurements do not depend on the speed of the threads,
+/// and the host takes no time.
 struct SharedClock {
     clock: EmulatedClock,
     ranks: Mutex<Vec<Place>>,
     changed: Condvar,
 }
 
-/// Where a rank's thread is.
+/// The state of a rank's thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Place {
-    /// In no run.
+    /// Not in a run.
     #[default]
     Outside,
     /// Waits for the others to begin a run.
     Enters,
     Running,
-    /// In a run, and waits for its device: until then at most.
+    /// In a run, waiting for its device until the given time at most.
     WaitsUntil(Duration),
     /// Waits for the others to end the run.
     Leaves,
-    /// It has ended.
+    /// The thread has ended.
     Gone,
 }
 
-/// The virtual time, as one rank's thread has it.
+/// The virtual time of one rank's thread.
 pub(super) struct RankClock {
     shared: Arc<SharedClock>,
     rank: usize,
 }
 
 impl RankClock {
-    /// A clock for each of so many ranks, if emulated GPUs are asked for.
+    /// Returns a clock for each rank if GPUs are emulated.
     pub(super) fn of_ranks(ranks: usize) -> Result<Option<Vec<Self>>, OpenError> {
         let Some(clock) = EmulatedClock::open()? else { return Ok(None) };
         let shared = Arc::new(SharedClock {
@@ -58,34 +59,35 @@ impl RankClock {
         Ok(Some((0..ranks).map(|rank| Self { shared: Arc::clone(&shared), rank }).collect()))
     }
 
-    /// The emulated driver's clock.
+    /// The clock of the emulated driver.
     pub(super) fn emulated(&self) -> EmulatedClock {
         self.shared.clock
     }
 
-    /// Begins a run when all ranks do.
+    /// Begins a run, together with all ranks.
     pub(super) fn enter(&self) {
         self.go(Place::Enters, Place::Running);
     }
 
-    /// Ends a run when all ranks do.
+    /// Ends a run, together with all ranks.
     pub(super) fn leave(&self) {
         self.go(Place::Leaves, Place::Outside);
     }
 
-    /// Ends a run that has failed: the others go on without this rank.
+    /// Ends a failed run: the others continue without this rank.
     pub(super) fn give_up(&self) {
         let mut ranks = self.shared.lock();
         ranks[self.rank] = Place::Gone;
         self.shared.settle(&mut ranks);
     }
 
-    /// Lets time pass until something ends on a device, or so much has passed.
+    /// Lets time pass until something ends on a device, or the given time has passed.
     fn wait(&self, time: Duration) {
         self.go(Place::WaitsUntil(self.shared.clock.now() + time), Place::Running);
     }
 
-    /// Waits at a place until the others, or time, let it go; after too long, it goes by itself.
+    /// Enters a state and waits until the others, or time, change it. After a time-out it
+    /// continues.
     fn go(&self, place: Place, on: Place) {
         let mut ranks = self.shared.lock();
         ranks[self.rank] = place;
@@ -103,7 +105,7 @@ impl SharedClock {
         self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the ranks' places have come to: all begin a run, all end it, or time passes.
+    /// Advances the ranks' states: all begin a run, all end it, or time passes.
     fn settle(&self, ranks: &mut [Place]) {
         let in_run = |place: &Place| matches!(place, Place::Running | Place::WaitsUntil(_) | Place::Leaves);
         let present = || ranks.iter().filter(|place| **place != Place::Gone);
@@ -116,7 +118,7 @@ impl SharedClock {
                     .filter(|place| **place == Place::Enters)
                     .for_each(|place| *place = Place::Running);
             } else {
-                // Whoever polls then gets on.
+                // A query of time lets a polling thread continue.
                 self.clock.query_time(EmulatedClock::QUERY_TIME);
             }
         } else if running().all(|place| *place == Place::Leaves) {
@@ -135,12 +137,12 @@ impl SharedClock {
     }
 }
 
-/// How long launches take on an emulated GPU, where that is known; on others they take what they take.
+/// Durations of launches on an emulated GPU, if they are modelled.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LaunchTimes(pub(super) Option<EmulatedClock>);
 
 impl LaunchTimes {
-    /// Does something whose launches take so long each.
+    /// Runs launches that take the given time each.
     pub(super) fn each<T>(self, time: Duration, launch: impl FnOnce() -> T) -> T {
         let Some(clock) = self.0 else { return launch() };
         clock.launches_take(Some(time));

@@ -15,16 +15,18 @@ use crate::Error;
 use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{BackgroundStatus, BatchSource, Iterations, JobsMut, Observer, RankDriver};
 
-/// How long the device is waited for before collectives are looked after again, for which a rank may be missing.
+/// Maximum time of waiting for the device before collectives are checked for missing ranks.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 
-/// Runs a rank's iterations on its GPU: a foreground on streams of high priority, and background jobs on streams of low priority.
+/// Runs a rank's iterations on its GPU: the foreground on streams of high priority, and background
+/// jobs on streams of low priority.
 ///
-/// Steps are launched as soon as the [`Policy`] lets them be, and wait for each other on the device, not on the host; so do collectives, on a
-/// stream beside the kernels. After two iterations, steps between collectives are captured into graphs and merged, and background jobs are cut
-/// into pieces. The loss of an iteration is read while the next one runs.
+/// Steps are launched as soon as the [`Policy`] allows, and wait for each other on the device
+/// instead of the host. Collectives run on their own stream. After two iterations, steps between
+/// collectives are captured into graphs and merged, and background jobs are divided into pieces.
+/// The loss of an iteration is read while the next one runs.
 pub struct GpuDriver<'a, S, O> {
-    // Dropped first: it waits for what the others are used by.
+    // Dropped first: it waits for work that uses the other fields.
     driver: Driver<CudaDevice>,
     foreground: Option<Job>,
     background: Vec<BackgroundJob<'a, S, O>>,
@@ -34,7 +36,7 @@ pub struct GpuDriver<'a, S, O> {
 }
 
 impl<S, O> GpuDriver<'_, S, O> {
-    /// The works of a program's iterations on the streams of a job.
+    /// Creates the launch tables of a program's iterations on the streams of a job.
     fn launch_tables<F, N>(
         &mut self,
         id: JobId,
@@ -184,8 +186,8 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
     }
 }
 
-/// The error of a run, with its cause. The device is done with all collectives then, which those of other ranks that have failed would
-/// otherwise keep waiting.
+/// Returns the error of a run with its cause, after the device has finished all collectives, for
+/// which failed ranks may be missing.
 fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
     error: Error,
     jobs: &Jobs<'_, '_, '_, F, N, S, O>,
@@ -195,7 +197,7 @@ fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
     let rank = jobs.iterations.loaded.program().rank;
     let error = error.on_gpu_of(rank, Some(jobs.under_way()));
     if let Some(lane) = &table.communication {
-        // The first error is the one that tells.
+        // The first error is the most informative.
         let _ = lane.finish();
     }
     error

@@ -1,4 +1,4 @@
-//! The engine on memory that collectives send, too.
+//! The CUDA engine on memory that NCCL also uses.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use layer_engine::{
 use super::clock::RankClock;
 use crate::Error;
 
-/// The [`CudaEngine`] on memory that collectives send, too.
+/// The [`CudaEngine`] on memory that NCCL also uses.
 #[derive(Debug, Clone)]
 pub struct GpuEngine {
     engine: CudaEngine,
@@ -21,18 +21,18 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// An engine on the device of this number, counted from 0. Where devices are emulated, a rank that is alone in its process has their
-    /// virtual time.
+    /// Creates an engine on the device with this number, from 0. On emulated devices, a rank that
+    /// is alone in its process uses their virtual time.
     ///
     /// # Errors
-    /// When there is no driver or no such device.
+    /// If there is no driver or no such device.
     pub fn new(device: usize) -> Result<Self, EngineError> {
         let clock = clocks_of(1)?.pop();
         Ok(Self { engine: CudaEngine::new(device)?, device, clock })
     }
 
-    /// Engines on the first devices, one for each rank, whose ranks are threads of this process. Where the devices are emulated, these
-    /// threads share their virtual time.
+    /// Creates an engine on each of the first devices, for ranks that are threads of this process.
+    /// On emulated devices these threads share their virtual time.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -47,18 +47,19 @@ impl GpuEngine {
         self.clock.as_ref()
     }
 
-    /// The device's number.
+    /// Number of the device.
     pub(super) fn device(&self) -> usize {
         self.device
     }
 
-    /// The engine without NCCL's memory.
+    /// The engine on its own memory.
     pub(super) fn cuda(&self) -> &CudaEngine {
         &self.engine
     }
 }
 
-/// The virtual time of emulated devices, for each of so many ranks in this process; none where devices are real.
+/// Returns the virtual time of emulated devices for each rank of this process; empty for real
+/// devices.
 fn clocks_of(ranks: usize) -> Result<Vec<Arc<RankClock>>, EngineError> {
     let clocks = RankClock::of_ranks(ranks).map_err(|error| EngineError::Device {
         device: "emulated GPUs".to_owned(),
@@ -88,7 +89,7 @@ impl Engine for GpuEngine {
         elements: usize,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // What a redistribution has left there is memory of NCCL's backend, of just the length that it had.
+        // After a redistribution, the buffer is memory of the NCCL backend with exactly its length.
         let memory = std::mem::take(buffer).into_owner::<CudaBuffer>();
         *buffer = match memory {
             Ok(mut memory) => {
@@ -96,7 +97,8 @@ impl Engine for GpuEngine {
                 shared(memory)
             }
             Err(other) => {
-                // Kernels that read it may be under way, of which NCCL's backend knows nothing.
+                // Kernels that read the old memory may still run, which the NCCL backend does not
+                // know.
                 self.engine.synchronize(queue)?;
                 drop(other);
                 shared(self.engine.allocate(elements)?)
@@ -125,7 +127,8 @@ impl Engine for GpuEngine {
         host: &mut [f32],
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: the buffer is memory of the device; collectives that write to it own it until they are complete.
+        // SAFETY: the buffer is memory of the device; collectives that write to it own it until
+        // they are complete.
         unsafe { self.engine.download_raw(slice(buffer), host, queue) }
     }
 
@@ -143,8 +146,9 @@ impl Engine for GpuEngine {
     ) -> Result<(), EngineError> {
         let reads: Vec<DeviceSlice> = reads.iter().map(|buffer| slice(buffer)).collect();
         let writes: Vec<DeviceSlice> = writes.iter().map(|buffer| slice(buffer)).collect();
-        // SAFETY: buffers are memory of the device; those that are written are borrowed by nobody else. The engine's memory is freed
-        // when all work of the device is done, and NCCL's behind a collective that began after the kernels that use it.
+        // SAFETY: buffers are memory of the device; those that are written are borrowed by nobody
+        // else. The engine's memory is freed when all work of the device is done, and NCCL's behind
+        // a collective that began after the kernels that use it.
         unsafe { self.engine.enqueue_raw(kernel, &reads, &writes, context, queue) }
     }
 
@@ -153,7 +157,7 @@ impl Engine for GpuEngine {
     }
 }
 
-/// Lets the collectives that are started from now on wait for the kernels that are enqueued by now.
+/// Makes the collectives that are started from now on wait for the kernels enqueued so far.
 pub(super) fn order(compute: &CudaQueue, communication: &NcclStream) -> Result<(), Error> {
     // SAFETY: both are streams of the rank's device, in its primary context.
     Ok(unsafe { communication.wait_for(compute.as_raw()) }?)
@@ -163,9 +167,10 @@ pub(super) fn slice(buffer: &NcclBuffer<f32>) -> DeviceSlice {
     DeviceSlice { pointer: buffer.device_pointer(), elements: buffer.len() }
 }
 
-/// The engine's memory as collectives take it, and give it back.
+/// Converts memory of the engine to a buffer of NCCL, which owns it.
 fn shared(memory: CudaBuffer) -> NcclBuffer<f32> {
     let (pointer, elements) = (memory.device_pointer(), memory.len());
-    // SAFETY: the memory is the device's, and stays as long as its owner; nothing but the buffer has its address.
+    // SAFETY: the memory is the device's, and stays as long as its owner; nothing but the buffer
+    // has its address.
     unsafe { NcclBuffer::from_raw(pointer, elements, memory) }
 }

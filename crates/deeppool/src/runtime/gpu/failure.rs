@@ -5,12 +5,12 @@ use gpu_mux::cuda;
 
 use crate::Error;
 
-/// Why something could not be enqueued: the driver passes on no more than that it could not.
+/// The cause of a failed launch. The driver only reports that it failed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
 
 impl Failure {
-    /// Keeps the error of something that is enqueued, if it is the first.
+    /// Stores the first error of a launch.
     pub(super) fn keep<T>(&self, result: Result<T, impl Into<Error> + Display>) -> cuda::Result<T> {
         result.map_err(|error| {
             let message = error.to_string();

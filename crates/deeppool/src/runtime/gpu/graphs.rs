@@ -14,10 +14,11 @@ use super::units::{Unit, divide};
 use crate::Error;
 use crate::program::StepId;
 
-/// How often pieces of a cut step are executed to be timed.
+/// Number of timed executions of the pieces of a divided step.
 const TIMING_RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// A unit as it is launched in every iteration, and how long it takes; what differs from iteration to iteration is made for each.
+/// A unit as it is launched in every iteration, with its duration. The parts that change with the
+/// iteration are created for each.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) unit: Unit,
@@ -25,13 +26,14 @@ pub(super) struct Launch {
     pub(super) estimate: Option<Duration>,
 }
 
-/// A part of a unit's steps: its graph, and how long that takes.
+/// A part of a unit's steps, with its graph and duration.
 type Part = (Vec<StepId>, (Work, Duration));
 
-/// Captures the kernels of an iteration. Graphs of steps that follow each other are merged, as far as [`MergeLimits`] say for a foreground; a
-/// background's are as long as its [pieces](Policy::background_piece) may be, and what is longer alone is cut.
+/// Captures the kernels of an iteration into graphs. Consecutive graphs of a foreground are merged
+/// within [`MergeLimits`]. Those of a background job are as long as its
+/// [pieces](Policy::background_piece), and longer steps are divided.
 ///
-/// `took` is how long a step takes. Nothing else of the job may be under way.
+/// `took` are the durations of the steps. No other work of the job may be running.
 pub(super) fn capture(
     device: &mut CudaDevice,
     job: JobId,
@@ -85,7 +87,7 @@ pub(super) fn capture(
     Ok(divided.into_iter().map(launch).collect())
 }
 
-/// Cuts a step. To be timed it is executed, and what outlives an iteration is restored.
+/// Divides a step into pieces. It is executed to be timed, and state is restored afterwards.
 fn pieces(
     graph: &CapturedGraph,
     stream: &Stream,
@@ -102,7 +104,7 @@ fn pieces(
         .collect())
 }
 
-/// The kernels of an iteration one by one, each step alone.
+/// Returns the kernels of an iteration, with one launch per step.
 pub(super) fn uncaptured(units: &[Unit]) -> Vec<Launch> {
     let alone = |steps: &[StepId]| {
         Ok::<_, std::convert::Infallible>(steps.iter().map(|&step| (vec![step], ())).collect())

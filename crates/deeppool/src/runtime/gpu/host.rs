@@ -8,32 +8,32 @@ use super::job::Job;
 use crate::Error;
 use crate::runtime::{BatchSource, Iterations, Observer, Ran};
 
-/// A background job: endless, and with nobody else.
+/// A background job, which has one rank and no end.
 pub(super) struct BackgroundJob<'a, S, O> {
     pub(super) job: Job,
     pub(super) iterations: Iterations<'a, Gpu, S, O>,
-    /// Why it has ended.
+    /// The error that ended it.
     pub(super) error: Option<String>,
 }
 
 impl<S, O> BackgroundJob<'_, S, O> {
-    /// What is under way, in words.
+    /// Returns a description of the current work.
     pub(super) fn under_way(&self) -> Option<String> {
         let step = self.job.under_way(&self.iterations)?;
         Some(format!("`{step}` of the background job `{}`", self.iterations.loaded.network()))
     }
 }
 
-/// By what a device runs jobs, and what came of that.
+/// The device of a run, and its results.
 pub(super) struct Run<'h> {
     pub(super) policy: &'h Policy,
-    /// The device's beginning.
+    /// Start of the device's time.
     pub(super) epoch: Instant,
     pub(super) usage: Usage,
 }
 
 impl Run<'_> {
-    /// When the tasklet ran that has finished last.
+    /// Returns the time interval of the tasklet that finished last.
     fn ran(&self, driver: &mut Driver<CudaDevice>, took: Duration) -> Result<Ran, Error> {
         let device = driver.device_mut();
         let end = device.last_end()?.unwrap_or_else(|| gpu_mux::Device::now(device));
@@ -59,7 +59,7 @@ impl Run<'_> {
     }
 }
 
-/// The background jobs, by themselves: done when each is at its end.
+/// The background jobs without a foreground, until each is at the end of an iteration.
 pub(super) struct BackgroundJobs<'h, 'a, S, O> {
     pub(super) jobs: &'h mut [BackgroundJob<'a, S, O>],
     pub(super) run: Run<'h>,
@@ -119,12 +119,12 @@ pub(super) struct Jobs<'h, 'f, 'a, F, N, S, O> {
     pub(super) foreground: &'h mut Job,
     pub(super) iterations: Iterations<'f, Gpu, F, N>,
     pub(super) background: BackgroundJobs<'h, 'a, S, O>,
-    /// Why the foreground has nothing more to offer.
+    /// The error that ended the foreground.
     pub(super) error: Option<Error>,
 }
 
 impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, F, N, S, O> {
-    /// What is under way, in words.
+    /// Returns a description of the current work.
     pub(super) fn under_way(&self) -> String {
         let foreground = self.foreground.under_way(&self.iterations).map(|step| format!("`{step}`"));
         let background = self.background.jobs.iter().filter_map(BackgroundJob::under_way);

@@ -14,43 +14,44 @@ use crate::program::{CollectiveOp, IterationSchedule, Op, StepId};
 use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{BatchSource, Iterations, Observer, Ran};
 
-/// How often each program is launched kernel by kernel, before it is captured; the last time tells how long steps take.
+/// Number of iterations in which each program is launched kernel by kernel, before it is captured.
+/// The last one gives the durations of steps.
 const WARM_UP: u64 = 2;
 
-/// A program that is launched unit by unit, iteration after iteration.
+/// A program that is launched unit by unit, in all iterations.
 #[derive(Debug)]
 pub(super) struct Job {
     id: JobId,
-    /// Iteration by iteration, until they come again.
+    /// Programs of the rotation.
     iterations: Vec<JobIteration>,
-    /// Which of them an iteration is.
+    /// The order in which they are executed.
     schedule: IterationSchedule,
-    /// How many iterations are launched kernel by kernel, before all are captured.
+    /// Number of iterations that are launched kernel by kernel, before all programs are captured.
     warm_up: u64,
     is_captured: bool,
-    /// Iterations that have ended, of this job's.
+    /// Number of completed iterations of this job.
     done: u64,
     /// The iteration and the unit that are offered next.
     next: (u64, usize),
-    /// The first number that no tasklet has had.
+    /// Next unused tasklet number.
     number: u64,
-    /// What was offered and has not finished, oldest first.
+    /// Offered tasklets that have not finished, oldest first.
     under_way: VecDeque<Offered>,
-    /// The last tasklet of the iteration before on the lane of communication.
+    /// The last communication tasklet of the previous iteration.
     last_communication: Option<TaskletId>,
-    /// By launch: the tasklet that it is in the iteration that is being offered.
+    /// The tasklet of each launch of the iteration that is being offered.
     offered: Vec<TaskletId>,
-    /// Units of the oldest iteration under way that have finished.
+    /// Number of finished units of the oldest running iteration.
     finished: usize,
 }
 
-/// One of the iterations of a program.
+/// One of the programs of a rotation.
 #[derive(Debug)]
 struct JobIteration {
     table: LaunchTable,
     units: Vec<Unit>,
     launches: Vec<Launch>,
-    /// By step: how long it took when it was launched alone.
+    /// Durations of steps that were launched alone.
     took: HashMap<StepId, Duration>,
 }
 
@@ -62,7 +63,7 @@ struct Offered {
 }
 
 impl Job {
-    /// `table` are those of the program's iterations.
+    /// Creates a job with the launch tables of the program's iterations.
     pub(super) fn new<S, O>(
         id: JobId,
         tables: Vec<LaunchTable>,
@@ -97,17 +98,17 @@ impl Job {
         &self.iterations[self.program_of(iteration)]
     }
 
-    /// Whether it is made for this program.
+    /// Returns whether the job was created for this program.
     pub(super) fn is_of<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
         self.launch_table().belongs_to(iterations.loaded, iterations.state)
     }
 
-    /// Goes on with these iterations. All before have ended.
+    /// Continues with these iterations, after all previous ones have ended.
     pub(super) fn begin<S, O>(&mut self, iterations: &Iterations<'_, Gpu, S, O>) {
         self.next = (iterations.context.iteration, 0);
     }
 
-    /// The end of the last iteration of which something has been offered.
+    /// Returns the end of the last iteration of which a unit was offered.
     pub(super) fn end_of_offered(&self) -> u64 {
         let (iteration, place) = self.next;
         iteration + u64::from(place > 0)
@@ -117,7 +118,7 @@ impl Job {
         self.id
     }
 
-    /// The lane of a tasklet that has not been [finished](Self::finish) with.
+    /// Returns the lane of a tasklet that has not [finished](Self::finish).
     pub(super) fn lane(&self, number: u64) -> Lane {
         let offered = self.under_way.iter().find(|offered| offered.number == number);
         offered.map_or(Lane::Compute, |offered| {
@@ -125,17 +126,17 @@ impl Job {
         })
     }
 
-    /// Those of the first iteration.
+    /// The launch table of the first program.
     pub(super) fn launch_table(&self) -> &LaunchTable {
         &self.iterations[0].table
     }
 
-    /// Why something could not be enqueued.
+    /// The cause of a failed launch.
     pub(super) fn failure(&self) -> Option<Error> {
         self.iterations.iter().find_map(|program| program.table.failure.take())
     }
 
-    /// What is under way, in words.
+    /// Returns a description of the current work.
     pub(super) fn under_way<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
         let Offered { iteration, launch, .. } = *self.under_way.front()?;
         let step = self.iteration(iteration).launches.get(launch)?.unit.steps().first();
@@ -144,7 +145,7 @@ impl Job {
         }))
     }
 
-    /// The next tasklet, unless something has to end first.
+    /// Returns the next tasklet, unless another one must end first.
     pub(super) fn offer<S: BatchSource, O: Observer>(
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,
@@ -167,7 +168,7 @@ impl Job {
         let work = graph.clone().unwrap_or_else(|| table.of_unit(unit, context));
         let before = if place == 0 { self.last_communication.take() } else { None };
         let after = before.or(unit.after.map(|other| self.offered[other]));
-        // Its place in everything that is done over and over.
+        // Its index among the launches of all programs.
         let before: usize = self.iterations[..program].iter().map(|program| program.launches.len()).sum();
         let site = u32::try_from(before + place).ok().filter(|_| self.is_captured);
         let tasklet = Tasklet::new(self.id, self.number).estimated(*estimate).after(after).at_site(site);
@@ -194,7 +195,7 @@ impl Job {
         Ok(Some((tasklet, work)))
     }
 
-    /// One of its tasklets has finished.
+    /// Records that a tasklet has finished.
     pub(super) fn finish<S: BatchSource, O: Observer>(
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,
@@ -258,7 +259,7 @@ impl Job {
     }
 }
 
-/// Puts the samples of an iteration where they are copied from.
+/// Copies the samples of an iteration to the staging buffer.
 fn load<S: BatchSource, O>(
     table: &LaunchTable,
     iterations: &mut Iterations<'_, Gpu, S, O>,
@@ -284,7 +285,7 @@ fn load<S: BatchSource, O>(
     })
 }
 
-/// What a collective is to this rank.
+/// Returns the role of this rank in a collective.
 fn communication(loaded: &LoadedIteration<Gpu>, unit: &Unit) -> Communication {
     let UnitWork::Collective(step) = unit.work else { return Communication::Send };
     let Op::Collective(id) = loaded.program.steps[step.0].op else { return Communication::Send };

@@ -15,27 +15,28 @@ use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{LoadedProgram, RankState};
 use layer_engine::{DeviceSlice, LaunchContext};
 
-/// Iterations that may be under way at once: while one ends on the device, the next one is launched.
+/// Maximum number of running iterations: while one ends on the device, the next one is launched.
 pub(super) const AHEAD: u64 = 2;
 
-/// What a program's units enqueue.
+/// The work that each unit of a program launches.
 #[derive(Debug)]
 pub(super) struct LaunchTable {
     pub(super) queue: KernelQueue,
     pub(super) communication: Option<CommunicationLane>,
-    /// Why something could not be enqueued.
+    /// The cause of a failed launch.
     pub(super) failure: Failure,
     addresses: Addresses,
     state_buffers: usize,
     kernels: HashMap<StepId, KernelCall>,
     collectives: HashMap<StepId, Work>,
-    /// What is copied in turns, to or from the device: by buffer.
+    /// Staging buffers for copies to or from the device, which iterations use alternately.
     staged: HashMap<BufferId, [SharedHostBuffer; AHEAD as usize]>,
     metrics: Option<BufferId>,
 }
 
 impl LaunchTable {
-    /// The works of one of a program's iterations on the driver's streams; without collectives it needs no lane for them.
+    /// Creates the table of one iteration of a program on the driver's streams. A program without
+    /// collectives needs no communication lane.
     pub(super) fn new(
         loaded: &LoadedProgram<Gpu>,
         iteration: &LoadedIteration<Gpu>,
@@ -88,27 +89,27 @@ impl LaunchTable {
         })
     }
 
-    /// Whether they are those of this program.
+    /// Returns whether the table was created for this program.
     pub(super) fn belongs_to(&self, loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> bool {
         self.addresses == Addresses::new(loaded, state)
     }
 
-    /// The units of an iteration.
+    /// Returns the units of an iteration.
     pub(super) fn units(&self, iteration: &LoadedIteration<Gpu>) -> Vec<Unit> {
         units(&iteration.program, self.metrics, |step| self.kernels.contains_key(&step))
     }
 
-    /// The memory that outlives an iteration.
+    /// The addresses of the state.
     pub(super) fn state(&self) -> &[DeviceSlice] {
         self.addresses.state(self.state_buffers)
     }
 
-    /// The kernels of some steps.
+    /// Returns the kernels of some steps.
     pub(super) fn calls(&self, steps: &[StepId]) -> Vec<KernelCall> {
         steps.iter().filter_map(|step| self.kernels.get(step)).cloned().collect()
     }
 
-    /// What a unit enqueues in an iteration.
+    /// Returns the work of a unit in an iteration.
     pub(super) fn of_unit(&self, unit: &Unit, context: LaunchContext) -> Work {
         let (queue, failure) = (self.queue.clone(), self.failure.clone());
         match &unit.work {
@@ -136,7 +137,8 @@ impl LaunchTable {
         })
     }
 
-    /// The buffer that a unit copies to or from the device, and its place on the host in an iteration.
+    /// Returns the buffer that a unit copies to or from the device, with its staging buffer in an
+    /// iteration.
     pub(super) fn staged_buffer(&self, unit: &Unit, iteration: u64) -> Option<(BufferId, SharedHostBuffer)> {
         let (UnitWork::Load(_, buffer) | UnitWork::Metrics(buffer)) = unit.work else { return None };
         let places = self.staged.get(&buffer)?;
@@ -144,7 +146,7 @@ impl LaunchTable {
     }
 }
 
-/// What a collective enqueues. Several buffers are packed into one, on the lane of communication.
+/// Returns the work of a collective. Several buffers are packed into one on the communication lane.
 fn collective(
     iteration: &LoadedIteration<Gpu>,
     index: usize,

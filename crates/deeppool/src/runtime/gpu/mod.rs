@@ -1,4 +1,4 @@
-//! Ranks that compute on NVIDIA GPUs: steps are launched ahead, as captured graphs, by [`gpu_mux::Driver`].
+//! Ranks on NVIDIA GPUs. [`gpu_mux::Driver`] launches their steps ahead, as captured graphs.
 
 mod addresses;
 mod calls;
@@ -21,7 +21,7 @@ pub use engine::GpuEngine;
 use super::{Backend, BatchSource, Observer, TrainingBackend};
 use crate::Error;
 
-/// Ranks that each have an NVIDIA GPU, connected by NCCL.
+/// Ranks with one NVIDIA GPU each, connected by NCCL.
 #[derive(Debug, Clone, Copy)]
 pub struct Gpu;
 

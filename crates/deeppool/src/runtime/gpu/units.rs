@@ -2,21 +2,21 @@ use gpu_mux::Lane;
 
 use crate::program::{BufferId, Op, RankProgram, StepId};
 
-/// What is launched as one: a tasklet of every iteration.
+/// A launch unit: one tasklet of every iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) work: UnitWork,
-    /// The unit of the other lane, by its place in the iteration, that it waits for.
+    /// Index of the unit on the other lane that it waits for.
     pub(super) after: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UnitWork {
-    /// Tells the kernels which iteration it is.
+    /// Sets the launch context of the iteration.
     Begin,
-    /// A step that copies samples to the device, and where to.
+    /// A step that copies samples to the device, with its buffer.
     Load(StepId, BufferId),
-    /// Steps with kernels, which wait for nothing in between.
+    /// Steps with kernels, without a dependency in between.
     Compute(Vec<StepId>),
     Collective(StepId),
     /// Copies the metrics to the host.
@@ -31,7 +31,7 @@ impl Unit {
         }
     }
 
-    /// The program's steps that it is.
+    /// The steps of the program in the unit.
     pub(super) fn steps(&self) -> &[StepId] {
         match &self.work {
             UnitWork::Compute(steps) => steps,
@@ -41,11 +41,12 @@ impl Unit {
     }
 }
 
-/// The units of an iteration, in the order in which they are launched. `has_kernel` says which steps of the compute lane have something to
-/// launch.
+/// Returns the units of an iteration in launch order. `has_kernel` returns whether a compute step
+/// has a kernel.
 ///
-/// The first and the last are of the compute lane. What waits for nothing of its own iteration on the communication lane waits for the
-/// first unit, and that one has to wait for the communication of the iteration before: so iterations do not overlap on one rank.
+/// The first and the last unit are on the compute lane. Communication without a dependency in its
+/// own iteration waits for the first unit, which has to wait for the communication of the previous
+/// iteration: so iterations do not overlap on one rank.
 pub(super) fn units(
     program: &RankProgram,
     metrics: Option<BufferId>,
@@ -56,9 +57,9 @@ pub(super) fn units(
         |id: StepId| matches!(step(id).op, Op::LoadBatch { .. } | Op::Collective(_)) || has_kernel(id);
     let launches = program.launches(is_launched);
     let mut units = vec![Unit { work: UnitWork::Begin, after: None }];
-    // By launch: its unit.
+    // Unit of each launch.
     let mut unit_of = Vec::with_capacity(launches.len());
-    // The unit that takes further steps in: none of the communication lane waits for a part of it.
+    // The unit that can take further steps: no communication waits for a part of it.
     let mut open: Option<usize> = None;
     for launch in &launches {
         let after = launch.after.map(|other| unit_of[other]);
@@ -96,14 +97,14 @@ pub(super) fn units(
     units
 }
 
-/// The same iteration with each unit of kernels divided: `parts` gives the steps of each part, which is not empty, with what it is launched by.
-/// Other units have none of that.
+/// Divides each unit of kernels. `parts` returns the steps of each part, which are not empty, with
+/// a value for its launch. Other units have no such value.
 pub(super) fn divide<W, E>(
     units: &[Unit],
     mut parts: impl FnMut(&[StepId]) -> Result<Vec<(Vec<StepId>, W)>, E>,
 ) -> Result<Vec<(Unit, Option<W>)>, E> {
     let mut divided = Vec::with_capacity(units.len());
-    // By unit: where its last part is.
+    // Last part of each unit.
     let mut ends_at = Vec::with_capacity(units.len());
     for unit in units {
         let mut after = unit.after.map(|other: usize| ends_at[other]);
