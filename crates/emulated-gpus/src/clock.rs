@@ -1,4 +1,4 @@
-//! The virtual clock of the emulated driver.
+//! Virtual clock of the emulated driver.
 #![allow(unsafe_code)]
 
 use std::mem;
@@ -8,7 +8,7 @@ use libloading::Library;
 
 use crate::OpenError;
 
-/// The virtual time of the emulated GPUs, in which their kernels and collectives run.
+/// Virtual clock of the emulated GPUs, in which their kernels and collectives run.
 #[derive(Debug, Clone, Copy)]
 pub struct EmulatedClock {
     now: unsafe extern "C" fn() -> u64,
@@ -18,19 +18,20 @@ pub struct EmulatedClock {
 }
 
 impl EmulatedClock {
-    /// How much time a query takes.
+    /// Default duration of a query.
     pub const QUERY_TIME: Duration = Duration::from_micros(1);
 
-    /// The clock, if emulated GPUs are asked for.
+    /// Opens the clock. Returns `None` if no emulated GPUs are requested.
     ///
     /// # Errors
-    /// In one line, where they are asked for and the library is not there, or is another one.
+    /// [`OpenError`] if the library does not exist, or lacks the functions of the clock.
     pub fn open() -> Result<Option<Self>, OpenError> {
         let Some(path) = crate::library()? else { return Ok(None) };
         let failed = |source| OpenError::Library { path: path.clone(), source };
-        // SAFETY: loading the emulated driver runs no code but that of Rust's standard library; it is never closed.
+        // SAFETY: loading the emulated driver runs only initialisers of the Rust standard library.
+        // It is never closed.
         let library = unsafe { Library::new(&path) }.map_err(failed)?;
-        // SAFETY: the signatures are those of the library's functions.
+        // SAFETY: the signatures equal those of the functions in the library.
         let clock = unsafe {
             Self {
                 now: *library.get(b"cuda_emulator_now\0").map_err(failed)?,
@@ -43,31 +44,32 @@ impl EmulatedClock {
         Ok(Some(clock))
     }
 
-    /// The time since the driver was opened.
+    /// Returns the virtual time since the driver was opened.
     #[must_use]
     pub fn now(&self) -> Duration {
-        // SAFETY: it may be called at any time.
+        // SAFETY: the function has no preconditions.
         Duration::from_nanos(unsafe { (self.now)() })
     }
 
-    /// Lets time pass until a kernel or a collective ends, but not more than this.
+    /// Advances the clock to the end of the next kernel or collective, at most by `limit`.
     pub fn advance_to_end(&self, limit: Duration) {
-        // SAFETY: as above.
+        // SAFETY: the function has no preconditions.
         unsafe { (self.advance_to_end)(nanoseconds(limit)) }
     }
 
-    /// Sets how long each kernel and each group of collectives takes that the calling thread launches or captures from now on; `None` for
-    /// what the driver's settings say.
+    /// Sets the duration of each kernel and each group of collectives that the calling thread
+    /// launches or captures from now on. `None` restores the durations of the settings of the
+    /// driver.
     pub fn launches_take(&self, time: Option<Duration>) {
-        // SAFETY: as above.
+        // SAFETY: the function has no preconditions.
         unsafe { (self.launches_take)(time.map_or(u64::MAX, nanoseconds)) }
     }
 
-    /// Sets how much time a query of a stream or an event takes: [`QUERY_TIME`](Self::QUERY_TIME) by default, so that a host that polls
-    /// gets on.
+    /// Sets the duration of a query of a stream or an event, [`QUERY_TIME`](Self::QUERY_TIME) by
+    /// default. Virtual time advances by it when a host polls.
     pub fn query_time(&self, time: Duration) {
         let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        // SAFETY: as above; the name ends with a zero.
+        // SAFETY: the name is a valid C string.
         unsafe { (self.set)(c"query_ns".as_ptr(), nanoseconds) };
     }
 }

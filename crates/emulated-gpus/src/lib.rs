@@ -14,45 +14,49 @@ pub use clock::EmulatedClock;
 pub use open::{OpenError, open};
 use thiserror::Error;
 
-/// The variable that says how many emulated GPUs there are: 1 to 8, or 0 for those of the machine.
+/// Environment variable with the number of emulated GPUs: 1 to 8, or 0 for the GPUs of the machine.
 pub const NUMBER_VARIABLE: &str = "DEEPPOOL_EMULATED_GPUS";
 
-/// The variable that says which file the library is.
+/// Environment variable with the path of the library.
 pub const LIBRARY_VARIABLE: &str = "CUDA_EMULATOR_LIBRARY";
 
-/// There is no library where it is looked for.
+/// The library was not found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{}: {why}; build `{PACKAGE}`, or set {LIBRARY_VARIABLE} to the library's file", path.display())]
+#[error("{}: {reason}; build `{PACKAGE}`, or set {LIBRARY_VARIABLE} to the library's file", path.display())]
 pub struct NotFound {
-    /// The file that is lacking.
+    /// Path of the missing file.
     pub path: PathBuf,
-    why: String,
+    reason: String,
 }
 
-/// The package that the library comes from, and the library's name as Cargo makes it.
+/// Package of the library.
 const PACKAGE: &str = "cuda-emulator";
+/// File name of the library, without prefix and extension.
 const LIBRARY: &str = "cuda_emulator";
 
-/// The library to open in place of CUDA's driver and of NCCL, if `DEEPPOOL_EMULATED_GPUS` asks for emulated GPUs.
+/// Returns the path of the library, or `None` if `DEEPPOOL_EMULATED_GPUS` requests no emulated
+/// GPUs.
 ///
 /// # Errors
-/// [`NotFound`], in one line: what was looked for, and what to do.
+/// [`NotFound`] if emulated GPUs are requested and the library does not exist.
 pub fn library() -> Result<Option<PathBuf>, NotFound> {
     match env::var_os(NUMBER_VARIABLE) {
-        Some(number) if asks(&number) => find().map(Some),
+        Some(number) if requests_gpus(&number) => find().map(Some),
         _ => Ok(None),
     }
 }
 
-/// Where the library is, whether or not it is asked for: in the variable `CUDA_EMULATOR_LIBRARY`; or else beside the running program or in
-/// the folder `deps` beside it, or in the folder above.
+/// Returns the path of the library, whether or not emulated GPUs are requested.
+///
+/// It is the path in `CUDA_EMULATOR_LIBRARY`, or else a file in the folder of the running program,
+/// in the folder `deps` beside it, or in the folder above.
 ///
 /// # Errors
-/// [`NotFound`], in one line: what was looked for, and what to do.
+/// [`NotFound`] if the library does not exist.
 pub fn find() -> Result<PathBuf, NotFound> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE).map(PathBuf::from) {
-        let why = format!("{LIBRARY_VARIABLE} names this file, and it is not there");
-        return if path.is_file() { Ok(path) } else { Err(NotFound { path, why }) };
+        let reason = format!("{LIBRARY_VARIABLE} names this file, and it is not there");
+        return if path.is_file() { Ok(path) } else { Err(NotFound { path, reason }) };
     }
     let name = format!("{}{LIBRARY}{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
     let program = env::current_exe().unwrap_or_default();
@@ -61,12 +65,13 @@ pub fn find() -> Result<PathBuf, NotFound> {
     let places = [folder.join(&name), folder.join("deps").join(&name), above.join(&name)];
     places.into_iter().find(|path| path.is_file()).ok_or_else(|| NotFound {
         path: folder.join(&name),
-        why: "the library of the emulated GPUs is neither here nor in the folder above".to_owned(),
+        reason: "the library of the emulated GPUs is neither here nor in the folder above".to_owned(),
     })
 }
 
-/// Whether a value of the variable asks for emulated GPUs: what is no number is for the library to refuse.
-fn asks(number: &OsStr) -> bool {
+/// Returns whether a value of the variable requests emulated GPUs. The library rejects values that
+/// are no numbers.
+fn requests_gpus(number: &OsStr) -> bool {
     !number.is_empty() && number != "0"
 }
 
@@ -75,16 +80,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_and_zero_are_the_machines_own() {
+    fn empty_and_zero_request_no_emulated_gpus() {
         assert_eq!(
-            ["", "0", "1", "8", "many"].map(|number| asks(OsStr::new(number))),
+            ["", "0", "1", "8", "many"].map(|number| requests_gpus(OsStr::new(number))),
             [false, false, true, true, true]
         );
     }
 
     #[test]
-    fn what_is_lacking_is_one_line_with_a_way_out() {
-        // This crate's tests do not build the library.
+    fn not_found_is_one_line_that_names_the_variable() {
+        // The library may or may not have been built.
         let message =
             find().map_or_else(|error| error.to_string(), |path| format!("found {}", path.display()));
         assert_eq!(message.lines().count(), 1, "{message}");

@@ -1,4 +1,4 @@
-//! Opening the emulated driver for what asks for a driver by its name.
+//! Opening of the emulated driver for libraries that open CUDA by its name.
 #![allow(unsafe_code)]
 
 use std::mem;
@@ -9,52 +9,55 @@ use thiserror::Error;
 
 use crate::{NUMBER_VARIABLE, NotFound};
 
-/// A function that the emulated driver has and no other.
+/// Function that only the emulated driver has.
 const EMULATED_ONLY: &[u8] = b"cuda_emulator_reset\0";
 
-/// The emulated driver is asked for and cannot be opened.
+/// Errors of opening the emulated driver.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// It is not there.
+    /// The library was not found.
     #[error(transparent)]
     NotFound(#[from] NotFound),
-    /// It is no library.
+    /// The file cannot be loaded, or lacks a function.
     #[error("{}: {source}", path.display())]
     Library {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the loader says.
+        /// Error of the loader.
         source: libloading::Error,
     },
-    /// This machine has a driver of its own, whose name is asked for first.
+    /// The loader finds the CUDA driver of this machine before the emulated one.
     #[error(
-        "{NUMBER_VARIABLE} asks for emulated GPUs, and this machine's own libcuda.so would be opened: put links to {} called libcuda.so and \
+        "{NUMBER_VARIABLE} asks for emulated GPUs, and this machine's own libcuda.so would be opened: put \
+         links to {} called libcuda.so and \
          libcuda.so.1 into a folder of their own, and that first in LD_LIBRARY_PATH",
         path.display()
     )]
     OtherDriver {
-        /// The emulated driver.
+        /// Path of the emulated driver.
         path: PathBuf,
     },
 }
 
-/// Opens the emulated driver, if it is asked for, and keeps it open: the loader then gives it to what asks for a driver by its names,
-/// as cudarc does.
+/// Opens the emulated driver if emulated GPUs are requested, and keeps it open, so that the loader
+/// returns it to libraries that open CUDA by its name, such as cudarc.
 ///
 /// # Errors
-/// In one line, where it is asked for and would not be what is opened.
+/// [`OpenError`] if the emulated driver cannot be opened, or another driver would be opened in its
+/// place.
 pub fn open() -> Result<(), OpenError> {
     let Some(path) = crate::library()? else { return Ok(()) };
-    // SAFETY: loading the emulated driver runs no code but that of Rust's standard library; it is never closed.
+    // SAFETY: loading the emulated driver runs only initialisers of the Rust standard library. It
+    // is never closed.
     let library = match unsafe { Library::new(&path) } {
         Ok(library) => library,
         Err(source) => return Err(OpenError::Library { path, source }),
     };
     mem::forget(library);
-    // cudarc asks for this name before the one that the emulated driver has.
-    // SAFETY: a driver's initialisers call nothing.
+    // cudarc tries this name before the one of the emulated driver.
+    // SAFETY: the initialisers of a CUDA driver have no preconditions.
     match unsafe { Library::new("libcuda.so") } {
-        // SAFETY: nothing is called.
+        // SAFETY: the symbol is looked up and not called.
         Ok(driver) if unsafe { driver.get::<unsafe extern "C" fn()>(EMULATED_ONLY) }.is_err() => {
             Err(OpenError::OtherDriver { path })
         }

@@ -1,4 +1,4 @@
-//! Says which library would be opened.
+//! Prints the path of the library of emulated GPUs.
 
 fn main() -> Result<(), emulated_gpus::NotFound> {
     match emulated_gpus::library()? {
