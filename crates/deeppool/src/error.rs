@@ -135,8 +135,8 @@ pub enum Error {
     /// No run with some batch reached the target accuracy, so the epoch curve has no point for this
     /// batch.
     #[error(
-        "none of {runs} runs with batch {batch} reaches accuracy {target}: the best one has {best:.4}{}; allow \
-         more epochs, try another learning rate, or leave the batch out",
+        "none of {runs} runs with batch {batch} reaches accuracy {target}: the best one has {best:.4}{}; \
+         allow more epochs, try another learning rate, or leave the batch out",
         if *diverged > 0 { format!(", and in {diverged} the loss was not finite") } else { String::new() }
     )]
     TargetMissed {

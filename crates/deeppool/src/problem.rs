@@ -182,6 +182,9 @@ pub fn points(found: &Frontier) -> impl Iterator<Item = (f64, f64, usize)> + '_ 
 }
 
 fn frontier_json(frontier: &Frontier) -> Value {
-    let point = |(iteration_us, amplification, gpus): (f64, f64, usize)| json!({"iteration_us": iteration_us, "amplification": amplification, "gpus": gpus});
+    let point = |(iteration_us, amplification, gpus): (f64, f64, usize)| {
+        json!({
+            "iteration_us": iteration_us, "amplification": amplification, "gpus": gpus})
+    };
     points(frontier).map(point).collect()
 }

@@ -1,4 +1,4 @@
-//! An epoch curve of training runs.
+//! Epoch curves from training runs.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,27 @@ use super::{Outcome, TargetRun};
 use crate::Error;
 use crate::data::Dataset;
 
-/// What an epoch curve is measured of.
+/// Description of a measured epoch curve.
 #[derive(Debug, Clone)]
 pub struct MeasuredCurve<'a> {
-    /// The network's name.
+    /// Name of the network.
     pub network: &'a str,
-    /// Its data.
+    /// The training data.
     pub dataset: &'a Dataset,
-    /// The accuracy on the held-out samples at which runs were done.
+    /// Target accuracy on the held-out samples.
     pub target: f64,
-    /// How to measure it again, such as a command.
+    /// How to repeat the measurement, such as a command.
     pub source: String,
-    /// The optimizer, and what else a reader should know.
+    /// The optimiser, and other notes for readers.
     pub note: String,
 }
 
-/// The curve of runs to a target: for each batch the mean and the range of those that reached it. Those that did not are counted in the
-/// point.
+/// Returns the epoch curve of runs to a target: for each batch the mean and the range of the runs
+/// that reached it, and the number of runs that did not.
 ///
 /// # Errors
-/// [`Error::TargetMissed`] when no run with some batch reached the target, and [`Error::Accuracy`] when there is no run.
+/// [`Error::TargetMissed`] if no run with some batch reached the target. [`Error::Accuracy`] if
+/// there are no runs.
 pub fn epoch_curve(of: &MeasuredCurve<'_>, runs: &[TargetRun]) -> Result<EpochCurve, Error> {
     check_target(of.target)?;
     let mut by_batch = BTreeMap::<usize, Vec<&TargetRun>>::new();
@@ -64,7 +65,7 @@ fn point(of: &MeasuredCurve<'_>, batch: usize, runs: &[&TargetRun]) -> Result<Ep
     let mean = reached.iter().sum::<f64>() / reached.len() as f64;
     Ok(EpochPoint {
         batch,
-        // A sum may be rounded to beyond its parts.
+        // The sum may be rounded beyond its terms.
         epochs: mean.clamp(min, max),
         epochs_min: Some(min),
         epochs_max: Some(max),

@@ -1,6 +1,7 @@
-//! Time to accuracy: how many epochs a network takes to a target, measured here by global batch, and what iterations take by plans.
+//! Time to accuracy: measured epochs to a target accuracy by global batch, and iteration times by
+//! plans.
 //!
-//! What is done with both, and with curves that others have published, is the crate [`time_to_accuracy`]'s:
+//! The crate [`time_to_accuracy`] combines both, also with published epoch curves:
 //!
 //! ```
 //! use deeppool::accuracy::{LayerTimes, PlannedSteps};
@@ -8,7 +9,8 @@
 //! use layer_graph::zoo;
 //! use layer_profile::DeviceModel;
 //!
-//! // ResNet-50 to 75.9% on up to 64 A100s, in data parallelism: soonest, and cheapest within ten hours.
+//! // ResNet-50 to 75.9% on up to 64 A100s with data parallelism: fastest, and cheapest within
+//! // ten hours.
 //! let (network, device) = (zoo::model("resnet-50")?, DeviceModel::named("a100")?);
 //! let steps = PlannedSteps::new(&network, LayerTimes::Device(&device));
 //! let candidates = Candidates::new([16, 32, 64], Batches::Global(vec![1632, 4096]));

@@ -1,4 +1,4 @@
-//! One training run to a target accuracy.
+//! A training run to a target accuracy.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,47 +9,48 @@ use crate::Error;
 use crate::data::Dataset;
 use crate::train::{EpochReport, Progress, TrainConfig, train};
 
-/// What came of a training run that was to reach a target accuracy.
+/// Result of a training run to a target accuracy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetRun {
-    /// The global batch.
+    /// Number of samples of the global batch.
     pub batch: usize,
-    /// The seed of parameters and of the order of samples.
+    /// Seed of the parameters and of the order of samples.
     pub seed: u64,
     /// The learning rate.
     pub learning_rate: f64,
-    /// The highest accuracy on the held-out samples at the end of a round; 0 before the first one.
+    /// Maximum accuracy on the held-out samples at the end of an epoch; 0 before the first one.
     pub best_accuracy: f64,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a run to a target accuracy ended.
+/// Outcome of a run to a target accuracy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The target was reached.
     Reached {
-        /// Rounds over the training samples, each followed by an evaluation.
+        /// Number of epochs, each followed by an evaluation.
         rounds: u64,
     },
-    /// It was not reached in as many rounds as the run was to have.
+    /// The target was not reached within the configured number of epochs.
     Missed {
-        /// How many these were.
+        /// Number of epochs.
         rounds: u64,
     },
-    /// The loss became infinite, or not a number.
+    /// The loss became NaN or infinite.
     Diverged {
-        /// In this iteration, from 1.
+        /// Number of the iteration, from 1.
         iteration: u64,
     },
 }
 
 impl TargetRun {
-    /// The epochs to the target, where it was reached: samples that were trained with, over all training samples. A round leaves out what
-    /// does not fill a batch, and so is up to an epoch. Times the iterations of an epoch, samples over batch, these are exactly the
-    /// iterations of the run.
+    /// Returns the epochs to the target, if it was reached: the number of training samples used,
+    /// divided by the size of the training part. An epoch skips an incomplete batch, so it counts
+    /// as at most one. Multiplied by samples / batch this is exactly the number of iterations of
+    /// the run.
     #[must_use]
     pub fn epochs(&self, dataset: &Dataset) -> Option<f64> {
         let samples = dataset.train().len();
@@ -59,11 +60,12 @@ impl TargetRun {
     }
 }
 
-/// Trains until the accuracy on the held-out samples is `target` at the end of a round, or for as long as the configuration says.
+/// Trains until the accuracy on the held-out samples is `target` at the end of an epoch, or to the
+/// end of the configured length.
 ///
 /// # Errors
-/// [`Error::Setting`] for a target that is not above 0 and at most 1, [`Error::Stopped`] when the run was told to stop, and those of
-/// [`train`], but for a loss that is not finite, which is an [`Outcome`].
+/// [`Error::Setting`] if the target is not above 0 and at most 1. [`Error::Stopped`] if the run was
+/// stopped. Those of [`train`], except for a loss that is not finite, which is an [`Outcome`].
 pub fn train_to_target(
     config: &TrainConfig<'_>,
     target: f64,
@@ -103,19 +105,19 @@ pub fn train_to_target(
     })
 }
 
-/// What the evaluations of a run have shown.
+/// Results of the evaluations of a run.
 #[derive(Default)]
 struct Seen {
     rounds: u64,
     best: f64,
-    /// After so many rounds.
+    /// Number of epochs to the target.
     reached: Option<u64>,
 }
 
 impl Seen {
     fn add(&mut self, epoch: &EpochReport, target: f64) {
         if self.reached.is_some() {
-            // A round that was over before the run ended.
+            // An epoch that ended before the run stopped.
             return;
         }
         self.rounds = epoch.epoch;
@@ -126,10 +128,10 @@ impl Seen {
     }
 }
 
-/// Whether an accuracy can be a target.
+/// Checks that an accuracy can be a target.
 ///
 /// # Errors
-/// [`Error::Setting`] when it is not above 0 and at most 1.
+/// [`Error::Setting`] if it is not above 0 and at most 1.
 pub fn check_target(target: f64) -> Result<(), Error> {
     if target > 0.0 && target <= 1.0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! How long iterations take by plans, for the planner of time to accuracy.
+//! Iteration times by plans, for the planner of time to accuracy.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,18 +16,19 @@ use crate::plan::{ExecutionPlan, Mode, PlanRequest};
 use crate::planning::plan_within_memory;
 use crate::program::LowerOptions;
 
-/// Where the times of layers come from.
+/// Source of layer times.
 #[derive(Debug, Clone, Copy)]
 pub enum LayerTimes<'a> {
-    /// A device model, which is asked for the samples that ranks have.
+    /// A device model, evaluated for the required batch sizes.
     Device(&'a DeviceModel),
-    /// A profile, which has to cover them.
+    /// A profile, which must have the required batch sizes.
     Profile(&'a ProfileTable),
 }
 
-/// Times of iterations by plans, each made for its configuration: data parallelism without an amplification limit, and the fastest burst
-/// plan with one. Workers of several GPUs are as [`PlanRequest::with_worker_gpus`] has them: a burst plan each, without a limit the
-/// fastest. A plan's time is that of its program, alone.
+/// Iteration times of plans, one plan per configuration: data parallelism without an amplification
+/// limit, and the fastest burst plan with one. Workers of several GPUs are those of
+/// [`PlanRequest::with_worker_gpus`], each with a burst plan, or the fastest one without a limit.
+/// The time of a plan is that of its program alone.
 #[derive(Debug)]
 pub struct PlannedSteps<'a> {
     network: &'a LayerGraph,
@@ -39,7 +40,7 @@ pub struct PlannedSteps<'a> {
 }
 
 impl<'a> PlannedSteps<'a> {
-    /// Plans of a network by these layer times, with the links that go with the device and the number of GPUs.
+    /// Creates plans of a network with these layer times, and the default links of the device.
     #[must_use]
     pub fn new(network: &'a LayerGraph, times: LayerTimes<'a>) -> Self {
         Self {
@@ -52,25 +53,26 @@ impl<'a> PlannedSteps<'a> {
         }
     }
 
-    /// With these links, whatever the number of GPUs.
+    /// Sets the links for all numbers of GPUs.
     #[must_use]
     pub fn with_link(self, link: Option<&'a LinkModel>) -> Self {
         Self { link, ..self }
     }
 
-    /// With iterations that are lowered like this, as far as memory does not decide it.
+    /// Sets the lowering options, except those that a memory limit decides.
     #[must_use]
     pub fn with_lowering(self, lowering: LowerOptions) -> Self {
         Self { lowering, ..self }
     }
 
-    /// With the limits of this request: GPU counts, memory, effort, and when to stop. Its GPUs and mode are those of each configuration.
+    /// Sets GPU counts, memory limit, effort and stop signal. The GPUs and the mode of the request
+    /// are ignored.
     #[must_use]
     pub fn with_request(self, request: PlanRequest) -> Self {
         Self { request, ..self }
     }
 
-    /// The plan of a configuration.
+    /// Returns the plan of a configuration.
     ///
     /// # Errors
     /// Those of [`plan_within_memory`].
@@ -93,7 +95,7 @@ impl<'a> PlannedSteps<'a> {
         Ok(plan_within_memory(&job, &request)?.1.into_plan())
     }
 
-    /// What the planner is asked for a configuration.
+    /// Returns the plan request of a configuration.
     fn request_of(&self, configuration: &Configuration) -> PlanRequest {
         let is_data_parallel = configuration.gpus_per_worker == 1 && configuration.limit.is_none();
         let amplification = configuration.limit.unwrap_or(f64::INFINITY);
@@ -102,7 +104,7 @@ impl<'a> PlannedSteps<'a> {
         PlanRequest { gpus: configuration.gpus(), mode, ..self.request.clone() }.with_worker_gpus(workers)
     }
 
-    /// The configurations that had no plan so far, each with the reason.
+    /// Returns the configurations without a plan so far, with their errors.
     #[must_use]
     pub fn into_problems(self) -> Vec<(Configuration, Error)> {
         self.problems.into_inner()
@@ -121,7 +123,7 @@ impl StepTimes for PlannedSteps<'_> {
     }
 }
 
-/// What an iteration of a plan takes.
+/// Returns the iteration time of a plan.
 fn step_of(plan: &ExecutionPlan) -> StepTime {
     let time = |us: f64| Duration::try_from_secs_f64(us / 1e6).unwrap_or(Duration::MAX);
     StepTime {

@@ -1,4 +1,4 @@
-//! Advice in words: which way to share the GPUs.
+//! Advice on the way to share the GPUs.
 
 use super::comparison::TOLERANCE;
 use super::{Comparison, Envelope, Point, SharingMode};
@@ -87,13 +87,15 @@ impl Comparison {
             Better::Partition => {
                 let by = parted();
                 format!(
-                    "{speeds} a partition is better: up to {factor:.2} times the total of BP+Col, at {at:.2} ({by})."
+                    "{speeds} a partition is better: up to {factor:.2} times the total of BP+Col, at \
+                     {at:.2} ({by})."
                 )
             }
             Better::Sharing => {
                 let by = shared();
                 format!(
-                    "{speeds} BP+Col is better: up to {factor:.2} times the best partition's total, at {at:.2} ({by})."
+                    "{speeds} BP+Col is better: up to {factor:.2} times the best partition's total, at \
+                     {at:.2} ({by})."
                 )
             }
             Better::OnlyPartition => {
@@ -105,8 +107,8 @@ impl Comparison {
                 let total = self.sharing().total_at(foreground).unwrap_or_default();
                 let by = shared();
                 format!(
-                    "{speeds} only BP+Col is as fast: at {at:.2} it gives {total:.0} samples/s in total ({by}), where {ceiling:.0} would \
-                     need no GPU time for the foreground."
+                    "{speeds} only BP+Col is as fast: at {at:.2} it gives {total:.0} samples/s in total \
+                     ({by}), where {ceiling:.0} would need no GPU time for the foreground."
                 )
             }
         }

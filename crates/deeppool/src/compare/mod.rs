@@ -2,16 +2,22 @@
 //!
 //! ```
 //! use deeppool::compare::{Comparison, SharingMode};
-//! use deeppool::{collectives::LinkModel, costs::{Costs, shard_sizes}, job::Job, plan::{Mode, PlanRequest}};
-//! use deeppool::{program::LowerOptions, simulate::{BackgroundCosts, SimulateOptions}};
+//! use deeppool::collectives::LinkModel;
+//! use deeppool::costs::{Costs, shard_sizes};
+//! use deeppool::job::Job;
+//! use deeppool::plan::{Mode, PlanRequest};
+//! use deeppool::program::LowerOptions;
+//! use deeppool::simulate::{BackgroundCosts, SimulateOptions};
 //!
 //! let network = deeppool::layer_graph::zoo::model("digits-cnn")?;
-//! let profile = deeppool::layer_profile::DeviceModel::named("a100")?.profile(&network, &shard_sizes(32, 4))?;
+//! let device = deeppool::layer_profile::DeviceModel::named("a100")?;
+//! let profile = device.profile(&network, &shard_sizes(32, 4))?;
 //! let link = LinkModel::dgx_a100();
 //! let job = Job::new(Costs::new(&network, &profile, &link), 32, LowerOptions::default());
 //! let background = BackgroundCosts::new(job.costs(), 8)?;
 //! let request = PlanRequest::new(4, Mode::Burst { amplification: f64::INFINITY });
-//! let compared = Comparison::new(&job, &request, &background, &SimulateOptions::default(), |_| {})?;
+//! let options = SimulateOptions::default();
+//! let compared = Comparison::new(&job, &request, &background, &options, |_| {})?;
 //! assert!(compared.points.iter().any(|point| point.mode == SharingMode::Partition));
 //! println!("{}", compared.advice());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,5 +1,5 @@
-//! CIFAR-10's binary version (<https://www.cs.toronto.edu/~kriz/cifar.html>): records of one byte for the label and
-//! 32x32 pixels of red, of green and of blue, row by row.
+//! CIFAR-10's binary version (<https://www.cs.toronto.edu/~kriz/cifar.html>): records of one byte
+//! for the label and 32x32 pixels of red, of green and of blue, row by row.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ const TRAINING_FILES: [&str; 5] =
     ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"];
 const TEST_FILE: &str = "test_batch.bin";
 
-/// Mean and standard deviation of each channel of the training part, divided by 255: red, green, blue.
+/// Mean and standard deviation of each channel of the training part, divided by 255: red, green,
+/// blue.
 const TRAINING_PIXELS: [(f32, f32); 3] = [(0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616)];
 
 pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {

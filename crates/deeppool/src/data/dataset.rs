@@ -2,9 +2,10 @@ use layer_graph::Shape;
 
 use super::{DataError, Samples};
 
-/// Labelled samples of one shape, split into a part to train on and a part that is held out to test with.
+/// Labelled samples of one shape, split into a training part and a held-out test part.
 ///
-/// Both parts hold samples, all of the data set's shape, and every label is below the number of classes.
+/// Both parts have samples, all of the data set's shape, and every label is below the number of
+/// classes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     name: String,
@@ -15,10 +16,11 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// A data set of one's own.
+    /// Creates a data set from samples in memory.
     ///
     /// # Errors
-    /// When a part is empty, has samples of another size than `shape`, or a label that is not below `classes`.
+    /// [`DataError`] if a part is empty, has samples of another size than `shape`, or a label that
+    /// is not below `classes`.
     pub fn new(
         name: impl Into<String>,
         shape: Shape,
@@ -43,10 +45,10 @@ impl Dataset {
         Ok(Self { name, shape, classes, train, test })
     }
 
-    /// Checks that there is a whole batch of this size to train on.
+    /// Checks that the training part has a whole batch of this size.
     ///
     /// # Errors
-    /// [`DataError::BatchTooLarge`] when there is not.
+    /// [`DataError::BatchTooLarge`].
     pub fn check_batch(&self, batch: usize) -> Result<(), DataError> {
         let samples = self.train.len();
         if batch > samples {
@@ -55,13 +57,13 @@ impl Dataset {
         Ok(())
     }
 
-    /// What the data set is called, such as `digits`.
+    /// Name of the data set, such as `digits`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The shape of one sample: `channels x height x width` for images.
+    /// Shape of one sample: `channels x height x width` for images.
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.shape
@@ -73,31 +75,31 @@ impl Dataset {
         self.classes
     }
 
-    /// The samples to train on.
+    /// The training samples.
     #[must_use]
     pub fn train(&self) -> &Samples {
         &self.train
     }
 
-    /// The samples that are held out.
+    /// The held-out samples.
     #[must_use]
     pub fn test(&self) -> &Samples {
         &self.test
     }
 }
 
-/// Whether the sample at this position belongs to the test part, where the source itself has no such part.
+/// Returns whether the sample at this position is held out, if the source has no test part.
 pub(super) fn is_held_out(index: usize) -> bool {
     index % 5 == 0
 }
 
-/// Elements of a shape; nothing when there are none, or more than can be counted.
+/// Returns the number of elements of a shape; `None` for 0, or if it overflows.
 pub(super) fn elements(shape: &Shape) -> Option<usize> {
     let product = shape.dims().iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
     product.filter(|&count| count > 0 && !shape.dims().is_empty())
 }
 
-/// Checks that every label is below the number of classes; samples have `label_count` labels each.
+/// Checks that every label is below the number of classes. Each sample has `label_count` labels.
 pub(super) fn check_labels(
     labels: &[u32],
     label_count: usize,

@@ -1,4 +1,4 @@
-//! The shipped handwritten digits; `data/README.md` of the crate gives their source and licence.
+//! The included handwritten digits. `data/README.md` of the crate has their source and licence.
 
 use std::io::Read;
 
@@ -40,7 +40,7 @@ fn parse(text: &str) -> Result<Dataset, DataError> {
     Dataset::new("digits", Shape::image(1, 8, 8), usize::from(CLASSES), train, test)
 }
 
-/// The pixels and the label of a line.
+/// Returns the pixels and the label of a line.
 fn parse_row(line: &str) -> Option<(Vec<u8>, u8)> {
     let mut row = line.split(',').map(|field| field.parse().ok()).collect::<Option<Vec<u8>>>()?;
     let label = row.pop().filter(|&label| label < CLASSES)?;

@@ -6,28 +6,28 @@ use layer_graph::Shape;
 /// The notations of all data sources, for error messages.
 const KNOWN_SOURCES: &str = "digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED";
 
-/// What can be wrong with training data. Every message is one line that names the file or the data set.
+/// Errors of training data. Every message is one line with the name of the file or the data set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// There is no data set of this name.
+    /// There is no data set with this name.
     #[error("unknown data set `{spec}`; known data sets: {}", KNOWN_SOURCES)]
     UnknownSource {
-        /// What was asked for.
+        /// The given notation.
         spec: String,
     },
-    /// The data set exists, but not with this argument.
+    /// The argument of the data set is invalid.
     #[error("data set `{spec}`: {problem}")]
     Argument {
-        /// What was asked for.
+        /// The given notation.
         spec: String,
-        /// What is wrong with the part after the colon.
+        /// The problem with the part after the colon.
         problem: &'static str,
     },
     /// The folder of a data set does not exist or is not a folder.
     #[error("{}: not a folder", path.display())]
     NotAFolder {
-        /// The folder that was named.
+        /// The given folder.
         path: PathBuf,
     },
     /// A file of a data set is missing, plain and gzipped.
@@ -36,15 +36,15 @@ pub enum DataError {
         /// The plain file.
         path: PathBuf,
     },
-    /// The operating system, or the gzip decoder, could not read a file.
+    /// A file cannot be read or decompressed.
     #[error("{}: cannot be read: {error}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         error: io::Error,
     },
-    /// An IDX file does not begin as one of its kind does.
+    /// An IDX file has another magic number.
     #[error(
         "{}: wrong magic number {found:#010x}, an IDX file of {content} begins with {expected:#010x}",
         path.display()
@@ -52,34 +52,35 @@ pub enum DataError {
     Magic {
         /// The file.
         path: PathBuf,
-        /// What the file should hold: `images` or `labels`.
+        /// Expected content: `images` or `labels`.
         content: &'static str,
-        /// The magic number of such a file.
+        /// Magic number of this content.
         expected: u32,
-        /// The magic number of this file.
+        /// Magic number of the file.
         found: u32,
     },
-    /// A file ends too early. Bytes are counted after decompression.
+    /// A file is too short. Sizes are those after decompression.
     #[error("{}: truncated: expected {expected_bytes} bytes, found {found_bytes}", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Its size according to its header, or the size of the header when not even that is whole.
+        /// Size by its header, or the size of the header if that is incomplete.
         expected_bytes: u64,
         /// Its size.
         found_bytes: u64,
     },
-    /// A file goes on where its header says that it ends. Bytes are counted after decompression.
+    /// A file is longer than its header says. Sizes are those after decompression.
     #[error("{}: goes on after the {expected_bytes} bytes that its header announces", path.display())]
     Trailing {
         /// The file.
         path: PathBuf,
-        /// Its size according to its header.
+        /// Size by its header.
         expected_bytes: u64,
     },
-    /// A file does not consist of whole records. Bytes are counted after decompression.
+    /// A file does not consist of whole records. Sizes are those after decompression.
     #[error(
-        "{}: truncated or of another format: expected a multiple of {record_bytes} bytes, found {found_bytes}",
+        "{}: truncated or of another format: expected a multiple of {record_bytes} bytes, found \
+         {found_bytes}",
         path.display()
     )]
     PartialRecord {
@@ -93,18 +94,18 @@ pub enum DataError {
     /// A line of the digits is not an image and its label.
     #[error("digits, line {line}: expected 64 pixels from 0 to 16 and a label from 0 to 9")]
     Row {
-        /// The line, counted from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
-    /// A safetensors file does not hold samples and their labels.
+    /// A safetensors file does not have samples and labels.
     #[error("{}: {problem}", path.display())]
     Tensors {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// There is nothing to train on, or nothing to test with.
+    /// The training part or the test part is empty.
     #[error("{origin}: holds no samples")]
     Empty {
         /// The file, or the part of a data set.
@@ -115,26 +116,30 @@ pub enum DataError {
     Label {
         /// The file, or the part of a data set.
         origin: String,
-        /// Which sample, counted from 0.
+        /// Index of the sample, from 0.
         index: usize,
-        /// Its label.
+        /// The label.
         label: u32,
         /// Number of classes.
         classes: usize,
     },
-    /// A file of images and the file of their labels do not belong together.
-    #[error("{} holds {image_count} images, but {} holds {label_count} labels", images.display(), labels.display())]
+    /// The numbers of images and labels of a data set differ.
+    #[error(
+        "{} holds {image_count} images, but {} holds {label_count} labels",
+        images.display(),
+        labels.display()
+    )]
     CountMismatch {
         /// The file of images.
         images: PathBuf,
-        /// How many it holds.
+        /// Number of images.
         image_count: usize,
         /// The file of labels.
         labels: PathBuf,
-        /// How many it holds.
+        /// Number of labels.
         label_count: usize,
     },
-    /// The test images of a data set have another shape than its training images.
+    /// The test images have another shape than the training images.
     #[error("{}: has images of {found}, but those of the training part are {expected}", path.display())]
     ImageShape {
         /// The file of test images.
@@ -144,19 +149,19 @@ pub enum DataError {
         /// Shape of the training images.
         expected: Shape,
     },
-    /// Samples have another size than the data set's shape says.
+    /// Samples have another size than the shape of the data set.
     #[error("{origin}: has samples of {found} features, but shape {shape} needs {expected}")]
     SampleSize {
         /// The part of a data set.
         origin: String,
-        /// Features of its samples.
+        /// Number of features of a sample.
         found: usize,
-        /// Features of a sample of the shape.
+        /// Number of features by the shape.
         expected: usize,
         /// Shape of the data set's samples.
         shape: Shape,
     },
-    /// Features and labels are not those of the same number of whole samples.
+    /// The numbers of features and labels are not those of the same whole samples.
     #[error(
         "{features} features and {labels} labels are not those of samples of {sample_elements} features and \
          {label_count} labels each"
@@ -166,12 +171,12 @@ pub enum DataError {
         features: usize,
         /// Number of labels.
         labels: usize,
-        /// Features of one sample.
+        /// Number of features of a sample.
         sample_elements: usize,
-        /// Labels of one sample.
+        /// Number of labels of a sample.
         label_count: usize,
     },
-    /// A data set of this size cannot be held in memory, or has no elements at all.
+    /// A data set does not fit into memory, or has no elements.
     #[error("{samples} samples of shape {shape} are empty or too large for the memory")]
     Size {
         /// Shape of a sample.
@@ -179,7 +184,7 @@ pub enum DataError {
         /// Number of samples.
         samples: usize,
     },
-    /// The network takes samples of another shape.
+    /// The input of the network has another shape.
     #[error("data set `{dataset}` has samples of shape {found}, but network `{network}` takes {expected}")]
     InputShape {
         /// The data set.
@@ -191,42 +196,44 @@ pub enum DataError {
         /// Shape of its input.
         expected: Shape,
     },
-    /// The network tells another number of classes apart.
+    /// The network has another number of classes.
     #[error(
-        "data set `{dataset}` has {found} classes, but layer `{layer}` of network `{network}` tells {expected} apart"
+        "data set `{dataset}` has {found} classes, but layer `{layer}` of network `{network}` \
+         tells {expected} apart"
     )]
     Classes {
         /// The data set.
         dataset: String,
-        /// Its number of classes.
+        /// Number of classes of the data set.
         found: usize,
         /// The network.
         network: String,
         /// The loss layer.
         layer: String,
-        /// Number of class scores that the loss layer takes.
+        /// Number of classes of the loss layer.
         expected: usize,
     },
     /// The network classifies another number of positions.
     #[error(
-        "data set `{dataset}` has {found} labels a sample, but layer `{layer}` of network `{network}` takes {expected}"
+        "data set `{dataset}` has {found} labels a sample, but layer `{layer}` of network \
+         `{network}` takes {expected}"
     )]
     LabelCount {
         /// The data set.
         dataset: String,
-        /// Labels of its samples.
+        /// Number of labels per sample.
         found: usize,
         /// The network.
         network: String,
         /// The loss layer.
         layer: String,
-        /// Labels that the loss layer takes.
+        /// Number of labels of the loss layer.
         expected: usize,
     },
     /// A feature is not the number of a token.
     #[error(
-        "data set `{dataset}` has a feature {feature}, which is none of the {vocabulary} tokens of layer `{layer}` of \
-         network `{network}`"
+        "data set `{dataset}` has a feature {feature}, which is none of the {vocabulary} tokens of \
+         layer `{layer}` of network `{network}`"
     )]
     Token {
         /// The data set.
@@ -235,12 +242,12 @@ pub enum DataError {
         feature: f32,
         /// The network.
         network: String,
-        /// The embedding.
+        /// Name of the embedding.
         layer: String,
         /// Number of tokens.
         vocabulary: usize,
     },
-    /// The network has no loss, so it cannot be trained on labels.
+    /// The network has no loss layer.
     #[error(
         "network `{network}` has no softmax_cross_entropy layer, so it cannot be trained on labelled data"
     )]
@@ -257,7 +264,7 @@ pub enum DataError {
         dataset: String,
         /// Number of its training samples.
         samples: usize,
-        /// The batch.
+        /// Number of samples of the batch.
         batch: usize,
     },
 }

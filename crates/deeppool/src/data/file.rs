@@ -1,4 +1,4 @@
-//! A file of a data set, unpacked on the way when it is gzipped.
+//! Files of data sets, decompressed if they are gzipped.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,12 +14,12 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Maximum number of bytes that are read of anything but a regular file.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Reads a file whole. Of anything but a regular file, such as a device without end, at most 256 MiB are
-/// read.
+/// Reads a file whole. Of anything but a regular file, such as a device without end, at most 256
+/// MiB are read.
 ///
 /// # Errors
-/// Those of [`std::fs::read`], and [`io::ErrorKind::InvalidData`] if something that is no regular file has
-/// more than 256 MiB.
+/// Those of [`std::fs::read`], and [`io::ErrorKind::InvalidData`] if something that is no regular
+/// file has more than 256 MiB.
 pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         return std::fs::read(path);
@@ -40,7 +40,7 @@ pub(super) struct DataFile {
 }
 
 impl DataFile {
-    /// Opens `name`, or else `name.gz`, in a folder.
+    /// Opens `name`, or `name.gz` if that does not exist, in a folder.
     pub(super) fn open(folder: &Path, name: &str) -> Result<Self, DataError> {
         if !folder.is_dir() {
             return Err(DataError::NotAFolder { path: folder.into() });
@@ -56,18 +56,18 @@ impl DataFile {
         Err(DataError::MissingFile { path: plain })
     }
 
-    /// The path under which the file was found.
+    /// Path of the file that was found.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Closes the file and keeps the path under which it was found.
+    /// Closes the file and returns its path.
     pub(super) fn into_path(self) -> PathBuf {
         self.path
     }
 
-    /// Reads on, to the end of the file or up to so many bytes. Memory is taken for what is there, not for what was
-    /// asked for.
+    /// Reads up to the given number of bytes, or to the end of the file. Memory is allocated only
+    /// for the bytes that are read.
     pub(super) fn read_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, DataError> {
         let mut read = Vec::new();
         match self.content.by_ref().take(bytes).read_to_end(&mut read) {
@@ -77,7 +77,8 @@ impl DataFile {
     }
 }
 
-/// Tells gzip by the content, because browsers unpack a download without renaming it.
+/// Decompresses a gzip file. It is recognised by its content, since browsers decompress downloads
+/// without renaming them.
 fn unpack(file: File) -> io::Result<Box<dyn Read>> {
     let mut file = BufReader::new(file);
     Ok(if file.fill_buf()?.starts_with(&GZIP_MAGIC) {

@@ -1,16 +1,17 @@
-//! Whether a network can be trained on a data set.
+//! Checks that a network can be trained on a data set.
 
 use layer_graph::{Layer, LayerGraph, LayerKind};
 
 use super::{DataError, Dataset};
 
 impl Dataset {
-    /// Checks that a network can be trained on this data set: it takes samples of this shape, every loss layer tells this
-    /// number of classes apart at as many positions as a sample has labels, and what an embedding reads are tokens.
+    /// Checks that a network can be trained on this data set: its input has the shape of the
+    /// samples, every loss layer has the same number of classes and of labels per sample, and the
+    /// input of embeddings is tokens.
     ///
     /// # Errors
-    /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`], [`DataError::Token`] or
-    /// [`DataError::NoLoss`].
+    /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`],
+    /// [`DataError::Token`] or [`DataError::NoLoss`].
     pub fn fits(&self, network: &LayerGraph) -> Result<(), DataError> {
         let expected = network.layer(network.input()).output_shape();
         if self.shape() != expected {
@@ -51,7 +52,7 @@ impl Dataset {
     }
 }
 
-/// Checks that every feature is a token where the network's input is what an embedding reads.
+/// Checks that every feature is a token, if an embedding reads the network's input.
 fn check_tokens(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError> {
     let Some((layer, vocabulary)) = vocabulary(network) else { return Ok(()) };
     let is_token = |feature: f32| feature.fract() == 0.0 && (0.0..vocabulary as f32).contains(&feature);
@@ -69,7 +70,7 @@ fn check_tokens(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError
     }
 }
 
-/// The smallest embedding that reads the network's input, with its number of tokens.
+/// Returns the smallest embedding that reads the network's input, with its number of tokens.
 pub(super) fn vocabulary(network: &LayerGraph) -> Option<(&Layer, usize)> {
     let readers = network.consumers(network.input()).into_iter().map(|(reader, _)| network.layer(reader));
     let embeddings = readers.filter_map(|layer| match layer.kind() {
@@ -79,7 +80,7 @@ pub(super) fn vocabulary(network: &LayerGraph) -> Option<(&Layer, usize)> {
     embeddings.min_by_key(|&(_, vocabulary)| vocabulary)
 }
 
-/// The network's loss layers, each with the number of classes that it tells apart.
+/// Returns the network's loss layers with their numbers of classes.
 pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, usize)> {
     network.layers().filter_map(|(_, layer)| match (layer.kind(), layer.input_shapes()) {
         (LayerKind::SoftmaxCrossEntropy, [scores]) => Some((layer, scores.innermost())),

@@ -1,5 +1,6 @@
-//! MNIST in the IDX format (<http://yann.lecun.com/exdb/mnist/>): a magic number that gives the element type and the
-//! number of dimensions, the dimensions, then the elements; integers of 32 bits with the high byte first.
+//! MNIST in the IDX format (<http://yann.lecun.com/exdb/mnist/>): a magic number with the element
+//! type and the number of dimensions, the dimensions, then the elements. Integers are big-endian
+//! with 32 bits.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     Dataset::new("mnist", shape, CLASSES, train, test)
 }
 
-/// The shape of the images of a part, its samples, and the file of its images.
+/// Returns the shape of the images of a part, its samples, and the path of the images.
 fn load_part(folder: &Path, part: &str) -> Result<(Shape, Samples, PathBuf), DataError> {
     let mut images = DataFile::open(folder, &format!("{part}-images-idx3-ubyte"))?;
     let mut labels = DataFile::open(folder, &format!("{part}-labels-idx1-ubyte"))?;
@@ -43,7 +44,7 @@ fn load_part(folder: &Path, part: &str) -> Result<(Shape, Samples, PathBuf), Dat
     Ok((Shape::image(1, height, width), samples, images))
 }
 
-/// Reads an IDX file of bytes with so many dimensions, none of which is 0.
+/// Reads an IDX file of bytes with `DIMS` dimensions, none of which is 0.
 fn read_idx<const DIMS: usize>(
     file: &mut DataFile,
     content: &'static str,
@@ -68,10 +69,10 @@ fn read_idx<const DIMS: usize>(
         return Err(DataError::Empty { origin: file.path().display().to_string() });
     }
 
-    // A damaged header can announce more than 2^64 bytes.
+    // The header of a damaged file may have more than 2^64 bytes.
     let announced = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim as u64));
     let expected_bytes = announced.unwrap_or(u64::MAX).saturating_add(header_bytes);
-    // One byte more than announced tells whether the file ends there.
+    // One more byte shows whether the file ends there.
     let elements = file.read_up_to((expected_bytes - header_bytes).saturating_add(1))?;
     let found_bytes = header_bytes + elements.len() as u64;
     if found_bytes > expected_bytes {

@@ -1,15 +1,17 @@
-//! What a network is trained on: labelled samples, split into a part to train on and a part that is held out.
+//! Training data: labelled samples, split into a training part and a held-out test part.
 //!
-//! | on the command line | what it is | held out | pixels |
+//! | on the command line | data | held out | pixels |
 //! |---|---|---|---|
-//! | `digits` | 1,797 handwritten digits of 1x8x8, shipped with the crate | every fifth | / 16, standardised |
-//! | `mnist:DIR` | the four IDX files of MNIST (or of Fashion-MNIST), plain or gzipped | `t10k-*` | / 255, standardised |
-//! | `cifar10:DIR` | the six files of CIFAR-10's binary version | `test_batch.bin` | / 255, standardised by channel |
-//! | `safetensors:FILE` | `train.inputs` (samples x shape) and `train.labels` of any data | `test.inputs`, `test.labels`; else every fifth | as they are |
-//! | `synthetic`, `synthetic:SEED` | made up to fit any network, and learnable | every fifth | standardised |
+//! | `digits` | 1,797 digits of 1x8x8, included in the crate | every fifth | / 16 |
+//! | `mnist:DIR` | the IDX files of MNIST or Fashion-MNIST, or `.gz` | `t10k-*` | / 255 |
+//! | `cifar10:DIR` | the binary version of CIFAR-10 | `test_batch.bin` | / 255, by channel |
+//! | `safetensors:FILE` | `train.inputs`, `train.labels` | `test.*`, or every fifth | unchanged |
+//! | `synthetic[:SEED]` | generated for the network | every fifth | |
 //!
-//! *Every fifth* are the samples whose position, counted from 0, is a multiple of five. *Standardised* is less the mean
-//! and divided by the standard deviation of the training part.
+//! *Every fifth* are the samples whose position, from 0, is a multiple of five. Pixels, and
+//! synthetic data, are standardised: the mean of the training part is subtracted, and the result is
+//! divided by its standard deviation. Inputs of safetensors files have the shape samples x shape of
+//! a sample.
 //!
 //! ```
 //! use deeppool::data::{DataSource, Dataset};

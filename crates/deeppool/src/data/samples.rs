@@ -1,6 +1,6 @@
 use super::DataError;
 
-/// Labelled samples in memory, one after another. A sample has one label, or one at each position of a sequence.
+/// Labelled samples in memory. A sample has one label, or one per position of a sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     sample_elements: usize,
@@ -10,18 +10,21 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Samples of `sample_elements` features each, lying one after another in `features`, and the class of each.
+    /// Creates samples of `sample_elements` features each, concatenated in `features`, with one
+    /// class each.
     ///
     /// # Errors
-    /// [`DataError::FeatureCount`] when the number of features is not the number of labels times `sample_elements`.
+    /// [`DataError::FeatureCount`] if the number of features is not the number of labels times
+    /// `sample_elements`.
     pub fn new(sample_elements: usize, features: Vec<f32>, labels: Vec<u32>) -> Result<Self, DataError> {
         Self::of_sequences(sample_elements, features, 1, labels)
     }
 
-    /// Samples with `label_count` labels each, at least one, lying one after another in `labels`.
+    /// Creates samples with `label_count` labels each, at least one, concatenated in `labels`.
     ///
     /// # Errors
-    /// [`DataError::FeatureCount`] when the features and the labels are not of the same number of samples, all whole.
+    /// [`DataError::FeatureCount`] if features and labels are not those of the same number of whole
+    /// samples.
     pub fn of_sequences(
         sample_elements: usize,
         features: Vec<f32>,
@@ -44,28 +47,29 @@ impl Samples {
         self.labels.len() / self.label_count
     }
 
-    /// Whether there are no samples.
+    /// Returns whether there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// Features of one sample.
+    /// Number of features of one sample.
     #[must_use]
     pub fn sample_elements(&self) -> usize {
         self.sample_elements
     }
 
-    /// The features of a sample, in the order of the data set's shape (`channels x height x width`).
+    /// The features of a sample, in the order of the data set's shape (`channels x height x
+    /// width`).
     ///
     /// # Panics
-    /// When `index` is not below [`len`](Self::len), as indexing a slice does.
+    /// If `index` is not below [`len`](Self::len).
     #[must_use]
     pub fn features(&self, index: usize) -> &[f32] {
         &self.features[index * self.sample_elements..][..self.sample_elements]
     }
 
-    /// Labels of one sample.
+    /// Number of labels of one sample.
     #[must_use]
     pub fn label_count(&self) -> usize {
         self.label_count
@@ -74,7 +78,7 @@ impl Samples {
     /// The class of a sample, or of each of its positions.
     ///
     /// # Panics
-    /// When `index` is not below [`len`](Self::len), as indexing a slice does.
+    /// If `index` is not below [`len`](Self::len).
     #[must_use]
     pub fn labels_of(&self, index: usize) -> &[u32] {
         &self.labels[index * self.label_count..][..self.label_count]

@@ -4,11 +4,11 @@ use std::str::FromStr;
 
 use super::DataError;
 
-/// Where training data come from. Written, and read with [`str::parse`], as `digits`, `mnist:DIR`, `cifar10:DIR`,
-/// `safetensors:FILE`, `synthetic` (seed 0) or `synthetic:SEED`.
+/// A source of training data. As text: `digits`, `mnist:DIR`, `cifar10:DIR`, `safetensors:FILE`,
+/// `synthetic` (seed 0) or `synthetic:SEED`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
-    /// The shipped handwritten digits.
+    /// The included handwritten digits.
     Digits,
     /// The IDX files of MNIST in this folder.
     Mnist(PathBuf),
@@ -16,9 +16,9 @@ pub enum DataSource {
     Cifar10(PathBuf),
     /// The tensors `train.inputs`, `train.labels`, `test.inputs` and `test.labels` of this file.
     Tensors(PathBuf),
-    /// Synthetic data that fit the network.
+    /// Synthetic data for the network.
     Synthetic {
-        /// Seed of the data; it is independent of the seed of the training.
+        /// Seed of the data, independent of the seed of the training.
         seed: u64,
     },
 }

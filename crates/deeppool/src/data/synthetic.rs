@@ -1,4 +1,4 @@
-//! Synthetic data: a mean for each class, and noise around it; or sequences of tokens.
+//! Synthetic data: class means with noise, or sequences of tokens.
 
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, Shape};
@@ -6,15 +6,16 @@ use layer_graph::{LayerGraph, Shape};
 use super::dataset::{elements, is_held_out};
 use super::{DataError, Dataset, Samples, fit};
 
-/// Samples made for a network: at most so many, within this memory, but so many in any case.
-const MOST_SAMPLES: usize = 2048;
-const MOST_BYTES: usize = 128 << 20;
-const LEAST_SAMPLES: usize = 320;
+/// Limits on the number of samples for a network: the maximum, the maximum memory, and the minimum,
+/// which takes precedence.
+const MAX_SAMPLES: usize = 2048;
+const MAX_BYTES: usize = 128 << 20;
+const MIN_SAMPLES: usize = 320;
 
-/// The default number of samples that are made for a network.
+/// Returns the default number of samples for a network.
 pub(super) fn usual_samples(network: &LayerGraph) -> usize {
     let elements = network.layer(network.input()).output_shape().elements();
-    (MOST_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(LEAST_SAMPLES, MOST_SAMPLES)
+    (MAX_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
@@ -26,11 +27,12 @@ pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Re
     }
 }
 
-/// How often the next token is any token, instead of the one that the token before says.
+/// Probability that a token is random instead of determined by the previous one.
 const SURPRISE: f64 = 0.25;
 
-/// Sequences of tokens, the labels of each being the tokens that come next (or those of its last positions, where it has
-/// fewer labels). Where there are fewer classes than tokens, a label is the token's remainder.
+/// Creates sequences of tokens. Their labels are the next tokens (of the last positions, if there
+/// are fewer labels). With fewer classes than tokens, a label is the token modulo the number of
+/// classes.
 fn sequences(
     shape: Shape,
     vocabulary: usize,
@@ -46,7 +48,7 @@ fn sequences(
         let mut tokens = vec![stream.below(vocabulary)];
         while tokens.len() <= count {
             let surprise = stream.uniform() < SURPRISE;
-            // Any function of the token before would do; this one goes through much of the vocabulary.
+            // Any function of the previous token would do; this one visits much of the vocabulary.
             let follower = tokens.last().map_or(0, |token| (token + vocabulary / 3 + 1) % vocabulary);
             tokens.push(if surprise { stream.below(vocabulary) } else { follower });
         }
@@ -81,10 +83,10 @@ pub(super) fn generate(
 
     let stream = |name, index| RandomStream::new(seed, Purpose::Synthetic, 0, name, index);
     for index in 0..samples {
-        // Labels are drawn: taking them in turn, every fifth sample would be of few classes only.
+        // Labels are random: assigned in order, every fifth sample would have few classes only.
         let label = stream("label", index as u64).below(classes);
-        // The mean is drawn anew for each sample: keeping a thousand means of large images takes more memory than
-        // the samples do.
+        // The mean is recomputed for each sample: a thousand means of large images need more memory
+        // than the samples.
         let (mut mean, mut noise) = (stream("mean", label as u64), stream("noise", index as u64));
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
         features.extend((0..count).map(|_| standard_sum(mean.uniform(), noise.uniform())));
@@ -95,7 +97,7 @@ pub(super) fn generate(
     Dataset::new("synthetic", shape, classes, train, test)
 }
 
-/// The sum of two numbers that are uniform on `0.0..1.0`, shifted and scaled to mean 0 and variance 1.
+/// Returns the sum of two numbers that are uniform on `0.0..1.0`, scaled to mean 0 and variance 1.
 fn standard_sum(first: f64, second: f64) -> f32 {
     // Each has mean 1/2 and variance 1/12.
     ((first + second - 1.0) * 6f64.sqrt()) as f32

@@ -1,4 +1,5 @@
-//! Data of one's own, as a safetensors file of `train.inputs`, `train.labels` and, if they are kept apart, `test.inputs` and `test.labels`.
+//! Data from a safetensors file with `train.inputs`, `train.labels` and, if there is a test part,
+//! `test.inputs` and `test.labels`.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
     let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
     let (shape, samples) = part(&file, "train").map_err(problem)?;
-    // Splitting would give samples other numbers.
+    // Before splitting, which changes the numbers of the samples.
     check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
     let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
     let (train, test) = if has_test_part {
@@ -32,7 +33,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     Dataset::new(path.display().to_string(), shape, classes, train, test)
 }
 
-/// The samples of a part, and the shape of each.
+/// Returns the samples of a part, and the shape of each.
 fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> {
     let tensor = |kind: &str| {
         let name = format!("{name}.{kind}");
@@ -46,7 +47,8 @@ fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> 
     };
     if labels.shape().first() != Some(samples) {
         return Err(format!(
-            "tensor `{inputs_name}` is {:?} and `{labels_name}` is {:?}: the first dimension of both is the samples",
+            "tensor `{inputs_name}` is {:?} and `{labels_name}` is {:?}: the first dimension of both is \
+                 the samples",
             inputs.shape(),
             labels.shape()
         ));
@@ -63,7 +65,7 @@ fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> 
     Ok((Shape::new(dims), samples))
 }
 
-/// Every fifth sample is held out, as of data that have no test part of their own.
+/// Holds out every fifth sample, as for all data without a test part.
 fn split(samples: &Samples) -> Result<(Samples, Samples), DataError> {
     let part = |held_out| {
         let indices = (0..samples.len()).filter(|&index| is_held_out(index) == held_out);

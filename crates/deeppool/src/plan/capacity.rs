@@ -52,8 +52,8 @@ impl Capacity {
             Self::Bytes { memory, reserved } => match memory.checked_sub(reserved) {
                 None | Some(0) => Err(Error::Setting {
                     setting: "the memory of each GPU",
-                    expected: "more than the 1 GB that is reserved for the CUDA context and the workspaces of its \
-                               libraries, or `unlimited`",
+                    expected: "more than the 1 GB that is reserved for the CUDA context and the \
+                               workspaces of its libraries, or `unlimited`",
                     got: format!("{memory} bytes"),
                 }),
                 usable => Ok(usable),

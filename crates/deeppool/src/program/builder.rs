@@ -288,7 +288,7 @@ impl RankBuilder {
     }
 
     /// Places operands of the given numbers of elements in shared memory from now on: each operand
-    /// of a segment in a piece of its own, and all segments in the same pieces. Operands are sorted
+    /// of a segment in a separate piece, and all segments in the same pieces. Operands are sorted
     /// by size, so that the largest ones share a piece.
     pub(super) fn share(&mut self, segments: Vec<Vec<((LayerId, Role), usize)>>) {
         self.shared.clear();
@@ -346,7 +346,8 @@ impl RankBuilder {
         buffer
     }
 
-    /// PendingUses an existing buffer as an operand of a layer: the output of another layer as its input.
+    /// Uses an existing buffer as an operand of a layer: the output of another layer as its
+    /// input.
     pub(super) fn set_operand(&mut self, id: LayerId, role: Role, buffer: BufferId) {
         self.operands.insert((id, role), buffer);
     }

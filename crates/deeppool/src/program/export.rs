@@ -185,7 +185,7 @@ impl Program {
     /// let placement = Placement::single(&network)?;
     /// let program = lower_training(&network, &placement, 8, &LowerOptions::default())?;
     /// let document = program.to_json(&network, Some(0))?;
-    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v1","model":"digits-cnn","batch":8,"world":1,"#));
+    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v1","model":"digits-cnn","#));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

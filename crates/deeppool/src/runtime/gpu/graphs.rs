@@ -17,7 +17,7 @@ use crate::program::StepId;
 /// Number of timed executions of the pieces of a divided step.
 const TIMING_RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// A unit as it is launched in every iteration, with its duration. The parts that change with the
+/// The launch of a unit in every iteration, with its duration. The parts that change with the
 /// iteration are created for each.
 #[derive(Debug)]
 pub(super) struct Launch {
