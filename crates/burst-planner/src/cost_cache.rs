@@ -63,14 +63,14 @@ impl<'c> CostCache<'c> {
     }
 
     pub(crate) fn group(&mut self, problem: &PlanProblem, ranks: &[usize]) -> GroupId {
-        let group = self.groups.number(ranks);
+        let group = self.groups.id_of(ranks);
         self.query_costs(problem, group);
         group
     }
 
     /// Returns the group of `count` ranks from `start` on.
     pub(crate) fn range(&mut self, problem: &PlanProblem, start: usize, count: usize) -> GroupId {
-        let group = self.groups.number_of_range(start, count);
+        let group = self.groups.id_of_range(start, count);
         self.query_costs(problem, group);
         group
     }

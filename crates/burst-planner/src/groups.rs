@@ -48,7 +48,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    pub(crate) fn number(&mut self, ranks: &[usize]) -> GroupId {
+    pub(crate) fn id_of(&mut self, ranks: &[usize]) -> GroupId {
         if let Some(&known) = self.numbers.get(ranks) {
             return known;
         }
@@ -60,11 +60,11 @@ impl Groups {
     }
 
     /// Returns the id of `count` ranks from `start` on.
-    pub(crate) fn number_of_range(&mut self, start: usize, count: usize) -> GroupId {
+    pub(crate) fn id_of_range(&mut self, start: usize, count: usize) -> GroupId {
         if let Some(&known) = self.of_range.get(&(start, count)) {
             return known;
         }
-        let number = self.number(&(start..start + count).collect::<Vec<_>>());
+        let number = self.id_of(&(start..start + count).collect::<Vec<_>>());
         self.of_range.insert((start, count), number);
         number
     }

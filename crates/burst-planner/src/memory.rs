@@ -39,7 +39,7 @@ impl Evaluator<'_> {
         let fullest = (0..held.len()).rev().max_by_key(|&class| held[class]);
         let Some(fullest) = fullest.filter(|&class| held[class] > limit_bytes) else { return Ok(()) };
         let mut by_node = vec![0_u64; numbered.groups.len()];
-        self.memory_model(&classes, &numbered.order).each(|class, node, bytes| {
+        self.memory_model(&classes, &numbered.order).for_each_buffer(|class, node, bytes| {
             if usize::from(class) == fullest {
                 by_node[node] = by_node[node].saturating_add(bytes);
             }
@@ -71,7 +71,7 @@ impl Evaluator<'_> {
     /// Returns the memory of each class.
     fn held(&self, classes: &Classes, order: &[u32]) -> Vec<u64> {
         let mut held = vec![0_u64; classes.len()];
-        self.memory_model(classes, order).each(|class, _, bytes| {
+        self.memory_model(classes, order).for_each_buffer(|class, _, bytes| {
             let held = &mut held[usize::from(class)];
             *held = held.saturating_add(bytes);
         });

@@ -60,7 +60,7 @@ pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, mo
 impl MemoryModel<'_> {
     /// Calls `add` for every buffer with its rank class, the node that it is for, and its size in
     /// bytes. O((nodes + edges) x classes).
-    pub(crate) fn each(&self, mut add: impl FnMut(Class, usize, u64)) {
+    pub(crate) fn for_each_buffer(&self, mut add: impl FnMut(Class, usize, u64)) {
         let mut loaded: Vec<Slot> = Vec::new();
         for (node, &group) in self.groups.iter().enumerate() {
             let loads = !loaded.contains(&group) && self.loads(node, group);
@@ -71,16 +71,16 @@ impl MemoryModel<'_> {
                 add(member.class, node, self.own(node, member.share));
             }
             if loads {
-                self.on(group, node, &mut add, |memory| memory.samples_bytes);
+                self.add_part(group, node, &mut add, |memory| memory.samples_bytes);
             }
-            self.state(node, &mut add);
+            self.add_state(node, &mut add);
             if !self.recomputation.is_local(node) {
-                self.copies(node, &mut add);
+                self.add_copies(node, &mut add);
             }
         }
-        self.shared(&mut add);
-        self.buckets(&mut add);
-        self.totals(&mut add);
+        self.add_shared(&mut add);
+        self.add_buckets(&mut add);
+        self.add_sums(&mut add);
         if let (Some(group), Some(&last)) = (self.all_parameters, self.order.last()) {
             self.everywhere(group, last as usize, NORM_BYTES, &mut add);
         }
@@ -91,7 +91,7 @@ impl MemoryModel<'_> {
     }
 
     /// Adds a part of a node's memory on a group.
-    fn on(
+    fn add_part(
         &self,
         group: Slot,
         node: usize,
@@ -125,7 +125,7 @@ impl MemoryModel<'_> {
 
     /// Adds the memory that the segments between checkpoints share: as many buffers as any segment
     /// needs, each of the maximum size over the segments by descending size.
-    fn shared(&self, add: &mut impl FnMut(Class, usize, u64)) {
+    fn add_shared(&self, add: &mut impl FnMut(Class, usize, u64)) {
         // By class and segment: its buffers and their nodes.
         let mut segments: BTreeMap<(Class, usize), Vec<(u64, usize)>> = BTreeMap::new();
         for node in (0..self.groups.len()).filter(|&node| self.recomputation.is_local(node)) {
@@ -168,7 +168,7 @@ impl MemoryModel<'_> {
 
     /// Adds parameters and optimizer state, and the sum of gradients if several nodes use the
     /// parameters on a rank.
-    fn state(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
+    fn add_state(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
         let of_node = &self.problem.nodes[node];
         self.everywhere(self.parameter_groups[node], node, of_node.state_bytes, add);
         let users = &self.structure.users[node];
@@ -186,7 +186,7 @@ impl MemoryModel<'_> {
     }
 
     /// Adds copies of the output on the ranks of consumers, and the gradients that come from them.
-    fn copies(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
+    fn add_copies(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
         let own = self.groups[node];
         let consumers = &self.structure.consumers[node];
         let group_of = |consumer: &usize| self.groups[*consumer];
@@ -199,26 +199,26 @@ impl MemoryModel<'_> {
             }
             parts += 1;
             if group != own {
-                self.on(group, node, add, output);
+                self.add_part(group, node, add, output);
             }
             if !self.structure.needs_gradient[node] {
                 continue;
             }
             let is_sum = consumers[place + 1..].iter().any(|later| group_of(later) == group);
             if is_sum {
-                self.on(group, node, add, output);
+                self.add_part(group, node, add, output);
             }
             if group != own {
-                self.on(own, node, add, output);
+                self.add_part(own, node, add, output);
             }
         }
         if parts > 1 && self.structure.needs_gradient[node] {
-            self.on(own, node, add, output);
+            self.add_part(own, node, add, output);
         }
     }
 
     /// Adds the sums of gradients over micro-batches: the previous sum, a summand and the next sum.
-    fn totals(&self, add: &mut impl FnMut(Class, usize, u64)) {
+    fn add_sums(&self, add: &mut impl FnMut(Class, usize, u64)) {
         let micro_batches = self.problem.micro_batches.get();
         if micro_batches == 1 {
             return;
@@ -244,7 +244,7 @@ impl MemoryModel<'_> {
     }
 
     /// Adds the buffers into which gradients are copied to be reduced together.
-    fn buckets(&self, add: &mut impl FnMut(Class, usize, u64)) {
+    fn add_buckets(&self, add: &mut impl FnMut(Class, usize, u64)) {
         let gradients = &self.problem.gradients;
         let mut filling: Vec<(Slot, u64, Vec<usize>)> = Vec::new();
         let mut reduce = |group: Slot, nodes: &[usize]| {

@@ -12,7 +12,7 @@ pub(crate) struct Recomputation {
     /// By node: whether all its consumers are in its segment and on its own ranks.
     is_local: Vec<bool>,
     /// By node: whether its forward step is repeated in the backward pass.
-    is_again: Vec<bool>,
+    is_recomputed: Vec<bool>,
     is_checkpoint: Vec<bool>,
 }
 
@@ -30,7 +30,7 @@ impl Recomputation {
         }
         let nodes = problem.nodes.len();
         self.segment.resize(nodes, 0);
-        for flags in [&mut self.is_local, &mut self.is_again, &mut self.is_checkpoint] {
+        for flags in [&mut self.is_local, &mut self.is_recomputed, &mut self.is_checkpoint] {
             flags.clear();
             flags.resize(nodes, false);
         }
@@ -54,10 +54,10 @@ impl Recomputation {
                 |node: usize| structure.needs_gradient[node].then_some(problem.nodes[node].backward_reads);
             let is_needed = reads(node).is_some_and(|reads| reads.output)
                 || consumers.iter().any(|&consumer| {
-                    self.is_again[consumer] || reads(consumer).is_some_and(|reads| reads.input)
+                    self.is_recomputed[consumer] || reads(consumer).is_some_and(|reads| reads.input)
                 });
             self.is_local[node] = is_local;
-            self.is_again[node] = is_local && is_needed && self.segment[node] < last;
+            self.is_recomputed[node] = is_local && is_needed && self.segment[node] < last;
         }
     }
 
@@ -84,7 +84,7 @@ impl Recomputation {
         let count =
             if is_end { order[..=place].iter().rev().take_while(|node| is_here(node)).count() } else { 0 };
         let here = order[place + 1 - count..=place].iter().map(|&node| node as usize);
-        here.filter(|&node| self.is_again[node])
+        here.filter(|&node| self.is_recomputed[node])
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::prices::{Priced, Solved};
-use super::search::MANY_LABELS;
+use super::search::FINE_LABELS;
 use super::{Bound, BoundOption};
 
 /// Number of rounds in which the weights of all-reduces move to the largest term.
@@ -24,7 +24,7 @@ pub(super) struct Anchor {
 
 impl Anchor {
     /// Returns whether a node necessarily shares a rank with the anchor.
-    pub(super) fn meets(&self, bound: &Bound, place: usize, option: &BoundOption) -> bool {
+    pub(super) fn shares_rank_with_anchor(&self, bound: &Bound, place: usize, option: &BoundOption) -> bool {
         place == bound.anchor || option.gpus + self.gpus > bound.gpus
     }
 }
@@ -146,7 +146,7 @@ impl Weighing<'_> {
         for (place, node) in nodes[..self.bound.anchor].iter().enumerate() {
             let mut least = Vec::with_capacity(node.options.len());
             for (index, option) in node.options.iter().enumerate() {
-                if place >= learns_from && self.anchor.meets(self.bound, place, option) {
+                if place >= learns_from && self.anchor.shares_rank_with_anchor(self.bound, place, option) {
                     least.push((f64::INFINITY, 0));
                     continue;
                 }
@@ -166,7 +166,7 @@ impl Weighing<'_> {
 
     /// Returns the continuations from the first node that shares a rank with the anchor, by the
     /// stretch with one count.
-    fn rests(&self, tables: &Tables, place: usize, option: usize) -> Vec<Rest> {
+    fn continuations(&self, tables: &Tables, place: usize, option: usize) -> Vec<Rest> {
         let nodes = &self.bound.nodes;
         let gpus = nodes[place].options[option].gpus;
         let uneven = |option: &BoundOption| option.ranks < option.gpus;
@@ -199,13 +199,15 @@ impl Weighing<'_> {
         let mut found = None;
         for place in bound.learns_from()..=bound.anchor {
             for (index, option) in bound.nodes[place].options.iter().enumerate() {
-                if !self.anchor.meets(self.bound, place, option) || !self.is_allowed(place, index) {
+                if !self.anchor.shares_rank_with_anchor(self.bound, place, option)
+                    || !self.is_allowed(place, index)
+                {
                     continue;
                 }
                 if self.min_before(&tables, place, index) + tables.after[place][index].0 >= best {
                     continue;
                 }
-                for rest in self.rests(&tables, place, index) {
+                for rest in self.continuations(&tables, place, index) {
                     let befores = if place == 0 { 0..1 } else { 0..bound.nodes[place - 1].options.len() };
                     for from in befores {
                         let (value, share) = self.joined(&tables, (place, index), from, &rest);
@@ -370,7 +372,7 @@ impl Bound {
             reduces[place] += step;
         }
         // Without a price, labels are compared by time only. Few of them give no more than the sum.
-        if best >= enough || (price <= 0.0 && most < MANY_LABELS) {
+        if best >= enough || (price <= 0.0 && most < FINE_LABELS) {
             best
         } else {
             best.max(self.labels_within(case, (budget_us, enough), price, most))

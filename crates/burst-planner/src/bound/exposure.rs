@@ -122,7 +122,7 @@ impl Exposure {
 
     /// Returns whether it is at least as large as the other one, whatever follows. False if the
     /// first nodes are on different ranks.
-    pub(super) fn is_no_less(&self, other: &Self) -> bool {
+    pub(super) fn is_at_least(&self, other: &Self) -> bool {
         let first = |of: &Self| {
             let Family { max_larger, ranks, larger, .. } = of.family;
             [of.each_us, of.ranks, of.smaller, of.sooner_us, max_larger, ranks, larger]
@@ -136,9 +136,9 @@ impl Exposure {
 
     /// Lowers it to at most the other one, whatever follows.
     pub(super) fn merge(&mut self, other: &Self) {
-        if self.is_no_less(other) {
+        if self.is_at_least(other) {
             *self = *other;
-        } else if !other.is_no_less(self) {
+        } else if !other.is_at_least(self) {
             let (each_us, us) = (self.each_us.max(other.each_us), self.us().min(other.us()));
             *self = if us > 0.0 { Self::new(each_us, us / each_us, 0.0, 0.0) } else { Self::default() };
         }

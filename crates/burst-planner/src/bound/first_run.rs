@@ -48,13 +48,13 @@ impl Buckets<'_> {
         // Time at which the communication lane is free, relative to the last backward step; and
         // updates that need not wait for it.
         let (mut free_us, mut waiting_us) = (f64::NEG_INFINITY, 0.0);
-        let (mut meanwhile_us, mut most_waiting_us) = (0.0, 0.0);
+        let (mut meanwhile_us, mut max_waiting_us) = (0.0, 0.0);
         let mut bytes: u64 = 0;
         for place in places.clone().rev() {
             let Some(option) = option(place) else { continue };
             to_come -= option.backward_us;
             waiting_us += option.update_us;
-            most_waiting_us += option.max_update_us;
+            max_waiting_us += option.max_update_us;
             bytes = bytes.saturating_add(self.gradient_bytes[place]);
             let is_full = bytes > 0 && self.bucket_bytes.is_some_and(|most| bytes >= most);
             if bytes > 0 && (is_full || place == places.start) {
@@ -63,8 +63,8 @@ impl Buckets<'_> {
                 // Updates run one after another, each after its all-reduce.
                 run.tail_us = f64::max(run.tail_us, free_us) + waiting_us;
                 run.exposed_us = if place == places.start { (takes_us - meanwhile_us).max(0.0) } else { 0.0 };
-                meanwhile_us += most_waiting_us;
-                (bytes, waiting_us, most_waiting_us) = (0, 0.0, 0.0);
+                meanwhile_us += max_waiting_us;
+                (bytes, waiting_us, max_waiting_us) = (0, 0.0, 0.0);
             }
         }
         run

@@ -41,7 +41,7 @@ pub(super) struct RegionGame(Vec<RegionState>);
 
 impl Bound {
     pub(super) fn game(&self) -> RegionGame {
-        RegionGame(self.regions().into_iter().map(|region| self.first_known(region)).collect())
+        RegionGame(self.regions().into_iter().map(|region| self.initial_state(region)).collect())
     }
 
     /// Returns a lower bound of arrangements whose widest early node has a count in this case. The
@@ -76,9 +76,9 @@ impl Bound {
             let step = 2.0 / (round as f64 + 3.0);
             for one in &mut game.0 {
                 self.trace_region(&one.region, &one.flow, &terms, &one.solution, &mut choice);
-                self.meet(one, &choice, step);
+                self.add_choice(one, &choice, step);
                 let part = one.region.part;
-                self.answer(one, (factors.forward[part], factors.backward[part]), step);
+                self.best_response(one, (factors.forward[part], factors.backward[part]), step);
                 one.solution = self.solve_region(&one.region, &one.flow, &terms);
                 one.least.iter_mut().zip(&one.solution.least).for_each(|(most, &now)| *most = most.max(now));
             }
@@ -88,7 +88,7 @@ impl Bound {
     }
 
     /// Starts with the longest path by the fastest steps of all nodes.
-    fn first_known(&self, region: Region) -> RegionState {
+    fn initial_state(&self, region: Region) -> RegionState {
         let fastest = |place: usize| {
             let options = self.nodes[place].options.iter();
             options.fold((f64::INFINITY, f64::INFINITY), |least, option| {
@@ -100,12 +100,12 @@ impl Bound {
         let flow = Flow { nodes: vec![(0.0, 0.0); nodes.len()], edges: edges.clone(), work: (0.0, 0.0) };
         let met = MeanChoice { nodes, edges, work: (0.0, 0.0) };
         let mut known = RegionState { region, flow, met, least: Vec::new(), solution: Solution::default() };
-        self.answer(&mut known, (1.0, 1.0), 1.0);
+        self.best_response(&mut known, (1.0, 1.0), 1.0);
         known
     }
 
     /// Adds a choice of counts to the mean.
-    fn meet(&self, known: &mut RegionState, choice: &[usize], step: f64) {
+    fn add_choice(&self, known: &mut RegionState, choice: &[usize], step: f64) {
         let RegionState { region, met, .. } = known;
         let mut work = (0.0, 0.0);
         for (place, mean) in (region.begin..region.end).zip(&mut met.nodes) {
@@ -122,7 +122,7 @@ impl Bound {
 
     /// Moves the flow to the longest path or the work, forward and backward, for the mean of
     /// choices.
-    fn answer(&self, known: &mut RegionState, factors: (f64, f64), step: f64) {
+    fn best_response(&self, known: &mut RegionState, factors: (f64, f64), step: f64) {
         let RegionState { region, flow, met, .. } = known;
         let (forward, backward) = factors;
         let is_window = self.is_window(region.part);

@@ -102,11 +102,11 @@ impl Label {
     }
 
     /// Returns whether no component is smaller than the other one's, whatever follows.
-    fn is_no_better(&self, other: &Self) -> bool {
+    fn is_dominated(&self, other: &Self) -> bool {
         self.longest_us >= other.longest_us
             && self.gpu_us >= other.gpu_us
             && self.holds == other.holds
-            && (self.exposure.is_no_less(&other.exposure)
+            && (self.exposure.is_at_least(&other.exposure)
                 || self.gpu_us >= other.gpu_us + other.exposure.max_us())
             && self.anchor_us >= other.anchor_us
             && self.first_us >= other.first_us
@@ -118,7 +118,7 @@ impl Label {
     }
 
     /// Returns whether no component is smaller than the other one's so far.
-    fn seems_no_better(&self, other: &Self) -> bool {
+    fn is_dominated_so_far(&self, other: &Self) -> bool {
         self.time_us() >= other.time_us() && self.gpu_us >= other.gpu_us
     }
 
@@ -142,7 +142,7 @@ impl Label {
     }
 
     /// Returns the label at the first node that is not on the first node's list.
-    pub(super) fn left(mut self, to: Lists, run: &FirstRun) -> Self {
+    pub(super) fn leaving_first_list(mut self, to: Lists, run: &FirstRun) -> Self {
         if to == Lists::Others {
             // `shared_us` has no updates before that.
             self.longest_us = self.longest_us.max(self.shared_us + run.tail_us);
@@ -179,10 +179,10 @@ pub(super) enum Pruning {
 }
 
 /// Prunes labels, and merges neighbours if there are too many.
-pub(super) fn thin(front: &mut Vec<Label>, most: usize, dropped: Pruning) {
+pub(super) fn prune(front: &mut Vec<Label>, most: usize, dropped: Pruning) {
     let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
-        Pruning::Certainly => (Label::is_no_better, COMPARED_LABELS),
-        Pruning::Mostly => (Label::seems_no_better, 1),
+        Pruning::Certainly => (Label::is_dominated, COMPARED_LABELS),
+        Pruning::Mostly => (Label::is_dominated_so_far, 1),
     };
     // Labels are large, so their indices are sorted.
     let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));

@@ -6,13 +6,13 @@ use std::ops::Range;
 use super::chain::{Anchor, moving_gpu_us};
 use super::exposure::FirstNodeRanks;
 use super::first_run::FirstRun;
-use super::label::{Label, Lists, Phase, Pruning, STATES, thin};
-use super::search::MANY_LABELS;
+use super::label::{Label, Lists, Phase, Pruning, STATES, prune};
+use super::search::FINE_LABELS;
 use super::step::{Ranks, Step};
 use super::{Bound, BoundOption};
 
 /// Total number of labels up to which twice as many are kept per option.
-const FEW_LABELS: usize = 100_000;
+const MAX_LABELS_FOR_DOUBLING: usize = 100_000;
 
 /// By label: its option, and the index of the label before.
 type Trails = Vec<(u32, u32)>;
@@ -72,7 +72,7 @@ impl Bound {
             budget_us,
             enough,
             is_limited: price > 0.0,
-            is_fine: most >= MANY_LABELS,
+            is_fine: most >= FINE_LABELS,
             dropped: Pruning::Certainly,
         };
         let (labels, _) = self.labels(case, &worth, most);
@@ -96,7 +96,7 @@ impl Bound {
             dropped: Pruning::Mostly,
         };
         let (mut labels, trails) = self.labels(&all, &whatever, most);
-        thin(&mut labels, most, Pruning::Mostly);
+        prune(&mut labels, most, Pruning::Mostly);
         let counts = |label: &Label| {
             let mut trail = label.trail;
             let mut counts = vec![0; self.nodes.len()];
@@ -113,7 +113,7 @@ impl Bound {
     /// Returns the labels of the last node, and the predecessors of all labels.
     fn labels(&self, case: &Range<usize>, worth: &LabelLimits, most: usize) -> (Vec<Label>, Trails) {
         let anchor = self.anchor_of(case);
-        let rests = self.rests_of_chain(case, &anchor, worth.price);
+        let rests = self.remaining_bounds(case, &anchor, worth.price);
         let mut trails = Trails::new();
         let mut last: Vec<Fronts> = Vec::new();
         for (place, rests) in rests.iter().enumerate() {
@@ -124,9 +124,10 @@ impl Bound {
                     fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
                 }
                 // With few labels in total, more per option cost little.
-                let most = if worth.is_fine && trails.len() < FEW_LABELS { 2 * most } else { most };
+                let most =
+                    if worth.is_fine && trails.len() < MAX_LABELS_FOR_DOUBLING { 2 * most } else { most };
                 for front in &mut fronts {
-                    thin(front, most, worth.dropped);
+                    prune(front, most, worth.dropped);
                     for label in front {
                         trails.push((option as u32, label.trail));
                         label.trail = trails.len() as u32 - 1;
@@ -141,7 +142,11 @@ impl Bound {
             for (&(_, lists), labels) in STATES.iter().zip(fronts) {
                 match lists {
                     Lists::First => {
-                        ends.extend(labels.into_iter().map(|label| label.left(Lists::Others, first_run)));
+                        ends.extend(
+                            labels
+                                .into_iter()
+                                .map(|label| label.leaving_first_list(Lists::Others, first_run)),
+                        );
                     }
                     Lists::Others | Lists::Back => ends.extend(labels),
                     Lists::Leaving => {}
@@ -163,7 +168,7 @@ impl Bound {
         let option = &self.nodes[place].options[index];
         let is_everywhere = option.gpus >= self.gpus;
         let own_us = option.forward_us + option.backward_us;
-        let meets = place >= self.learns_from() && anchor.meets(self, place, option);
+        let meets = place >= self.learns_from() && anchor.shares_rank_with_anchor(self, place, option);
         let mut step = Step {
             bound: self,
             option,
@@ -186,7 +191,7 @@ impl Bound {
         let mut fronts = Fronts::default();
         let mut add = |step: &Step<'_>, label: Label, (phase, before): (Phase, Lists)| {
             for &after in step.lists(before, &label) {
-                let (phase, mut label) = step.taken(label, phase, (before, after));
+                let (phase, mut label) = step.extended(label, phase, (before, after));
                 if after == Lists::Back {
                     label.first_gpus = 0.0;
                 }
@@ -219,7 +224,7 @@ impl Bound {
             let can_part = is_proof && !is_everywhere && gpus < self.gpus;
             let ways = [
                 Some((nested, node.transfers[from][index], None)),
-                can_turn.then_some((Ranks::Among, node.turned[from], None)),
+                can_turn.then_some((Ranks::Among, node.reordered[from], None)),
                 can_part.then_some((Ranks::Apart, node.apart[from][index], None)),
             ];
             let chosen = if worth.is_fine && worth.is_limited { &node.chosen[from][index][..] } else { &[] };
@@ -230,10 +235,10 @@ impl Bound {
                 let other_us = if ranks == Ranks::Apart { there } else { 0.0 };
                 let moving_gpu_us = moving_gpu_us(gpus, option.gpus, (there, back)) + other_us;
                 step.gpu_us = if worth.is_limited { option.computing_us + moving_gpu_us } else { 0.0 };
-                let is_turned = ranks == Ranks::Among && narrowing.is_eq();
+                let is_reordered = ranks == Ranks::Among && narrowing.is_eq();
                 for (&state, labels) in STATES.iter().zip(before) {
                     // Reordered ranks only serve to leave the first list.
-                    if is_turned && state.1 != Lists::First {
+                    if is_reordered && state.1 != Lists::First {
                         continue;
                     }
                     // From the first list, the number of chosen ranks is known.
@@ -243,7 +248,7 @@ impl Bound {
                     }
                     for &label in labels {
                         if worth.is_fine {
-                            for holds in step.can_hold(&label) {
+                            for holds in step.possible_holds(&label) {
                                 step.holds = holds;
                                 add(&step, label, state);
                             }
@@ -266,7 +271,7 @@ impl Bound {
     }
 
     /// Returns lower bounds for the nodes after each node.
-    fn rests_of_chain(&self, case: &Range<usize>, anchor: &Anchor, price: f64) -> Vec<Vec<Remaining>> {
+    fn remaining_bounds(&self, case: &Range<usize>, anchor: &Anchor, price: f64) -> Vec<Vec<Remaining>> {
         let mut rests: Vec<Vec<Remaining>> = Vec::with_capacity(self.nodes.len());
         for place in (0..self.nodes.len()).rev() {
             let of_option = |index: usize| {

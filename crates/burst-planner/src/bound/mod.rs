@@ -156,7 +156,7 @@ struct BoundNode {
     /// The same for a chain, if neither list of ranks contains the other.
     apart: Transfers,
     /// By option of the last producer, for a chain: transfers to the same ranks in another order.
-    turned: Vec<(f64, f64)>,
+    reordered: Vec<(f64, f64)>,
     /// By option of the last producer and own option, for a chain: transfers to a subset of the
     /// producer's ranks.
     chosen: Vec<Vec<Vec<Subset>>>,
@@ -209,7 +209,7 @@ impl Bound {
             counts.filter(is_known).collect::<Vec<_>>()
         };
         let moves = TransferBounds { structure, costs, counts: &counts };
-        let transfers = |producer: usize, node: usize| moves.least(producer, node);
+        let transfers = |producer: usize, node: usize| moves.any_ranks(producer, node);
         let of_node = |&node: &usize| {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
             let updates = if structure.users[node].is_empty() { 0.0 } else { 1.0 };
@@ -254,7 +254,7 @@ impl Bound {
                 options,
                 transfers,
                 apart: Vec::new(),
-                turned: Vec::new(),
+                reordered: Vec::new(),
                 chosen: Vec::new(),
                 other_transfers: Vec::new(),
             }
@@ -271,11 +271,11 @@ impl Bound {
         if is_chain {
             for (node, ends) in nodes.iter_mut().skip(1).zip(structure.order.windows(2)) {
                 node.apart = moves.apart(ends[0], ends[1]);
-                node.turned = moves.turned(ends[0], ends[1]);
-                node.chosen = moves.among(ends[0], ends[1]);
+                node.reordered = moves.reordered(ends[0], ends[1]);
+                node.chosen = moves.subsets(ends[0], ends[1]);
             }
         } else {
-            nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::take_mean);
+            nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::use_mean_steps);
         }
         let cut = early_cut(&nodes, &parts);
         let anchor = if is_chain { longest_update(&nodes) } else { cut.unwrap_or(0) };
@@ -305,7 +305,7 @@ impl BoundOption {
     }
 
     /// Replaces the maximum of steps over ranks by the mean.
-    fn take_mean(&mut self) {
+    fn use_mean_steps(&mut self) {
         let smaller = (self.gpus - self.ranks) / self.gpus;
         self.forward_us -= smaller * self.less_us.0;
         self.backward_us -= smaller * self.less_us.1;

@@ -141,7 +141,7 @@ impl Bound {
                             *sum += factors.0 * there + factors.1 * back;
                         }
                     }
-                    Some(hanging) => add_least(sums, row, factors, hanging),
+                    Some(hanging) => add_min(sums, row, factors, hanging),
                 }
             }
             if let Some(hanging) = hanging {
@@ -152,7 +152,7 @@ impl Bound {
         for place in region.begin..region.end {
             if self.nodes[place].producers.is_empty() {
                 for sums in least.chunks_mut(exits) {
-                    add_least(sums, &[], (0.0, 0.0), &below[place - region.begin]);
+                    add_min(sums, &[], (0.0, 0.0), &below[place - region.begin]);
                 }
             }
         }
@@ -215,7 +215,7 @@ impl Bound {
 
 /// Adds to each sum the minimum of a subtree over the options of its root. `row` has the transfers
 /// to them; there are none if it is empty.
-fn add_least(sums: &mut [f64], row: &[(f64, f64)], factors: (f64, f64), hanging: &[f64]) {
+fn add_min(sums: &mut [f64], row: &[(f64, f64)], factors: (f64, f64), hanging: &[f64]) {
     let mut least = vec![f64::INFINITY; sums.len()];
     for (option, values) in hanging.chunks(sums.len()).enumerate() {
         let (there, back) = row.get(option).copied().unwrap_or_default();

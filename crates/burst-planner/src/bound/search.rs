@@ -29,7 +29,7 @@ const WORK: usize = 40_000_000;
 /// Approximate maximum number of labels of a chain's bound.
 const LABELS: usize = 20_000_000;
 /// Number of labels per option from which on they distinguish more.
-pub(super) const MANY_LABELS: usize = 400;
+pub(super) const FINE_LABELS: usize = 400;
 /// Maximum number of labels per option. Mostly there are far fewer.
 const MAX_LABELS: usize = 5_000;
 
@@ -133,7 +133,7 @@ impl Bound {
     fn max_labels(&self, cases: usize) -> usize {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let affordable = LABELS / (self.nodes.len() * options * options * cases);
-        if affordable < MANY_LABELS { affordable.max(16) } else { MAX_LABELS }
+        if affordable < FINE_LABELS { affordable.max(16) } else { MAX_LABELS }
     }
 
     /// Returns the place of the node with the longest update.

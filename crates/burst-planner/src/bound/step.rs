@@ -55,7 +55,7 @@ pub(super) enum Ranks {
 
 impl Step<'_> {
     /// Returns the extended label, and its phase.
-    pub(super) fn taken(
+    pub(super) fn extended(
         &self,
         mut label: Label,
         phase: Phase,
@@ -82,7 +82,7 @@ impl Step<'_> {
             label.beyond = (0.0, gpus - ranks);
         } else {
             if before == Lists::First {
-                label = label.left(after, &self.first_run);
+                label = label.leaving_first_list(after, &self.first_run);
                 if let Some(Subset { min_larger, max_larger, .. }) = self.chosen {
                     let least =
                         if self.holds == FirstNodeRanks::Larger { min_larger.max(1.0) } else { min_larger };
@@ -156,7 +156,7 @@ impl Step<'_> {
     }
 
     /// Returns the possible subsets of the first node's ranks in this node's list.
-    pub(super) fn can_hold(&self, before: &Label) -> impl Iterator<Item = FirstNodeRanks> + use<> {
+    pub(super) fn possible_holds(&self, before: &Label) -> impl Iterator<Item = FirstNodeRanks> + use<> {
         use FirstNodeRanks::{Larger, Nothing, Smaller, Unknown};
         let (ranks, held, gpus, chosen) = (self.ranks, before.holds, self.option.gpus, self.chosen);
         let (outside, not_larger) = if ranks == Ranks::Among { before.beyond } else { before.apart };

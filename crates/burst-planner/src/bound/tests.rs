@@ -230,10 +230,10 @@ fn no_arrangement_is_faster_than_the_bound() {
         let mut met = arrangements(&problem, &costs, &mut draws, 12);
         met.sort_by(|a, b| a.1.iteration_us.total_cmp(&b.1.iteration_us));
         // The fastest for each GPU time.
-        let mut least_gpu_us = f64::INFINITY;
+        let mut min_gpu_us = f64::INFINITY;
         met.retain(|(_, time)| {
-            let is_cheaper = time.gpu_time_us < least_gpu_us;
-            least_gpu_us = least_gpu_us.min(time.gpu_time_us);
+            let is_cheaper = time.gpu_time_us < min_gpu_us;
+            min_gpu_us = min_gpu_us.min(time.gpu_time_us);
             is_cheaper
         });
         gaps.push(met[0].1.iteration_us / bound.within(f64::INFINITY, f64::INFINITY) - 1.0);

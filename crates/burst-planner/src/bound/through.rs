@@ -77,7 +77,7 @@ impl PartStep<'_> {
         self.previous.map_or(1.0, |previous| self.weight(&self.bound.nodes[previous].options[from]))
     }
 
-    fn taken(&self, sums: &Sums) -> (Sums, [Origins; 2]) {
+    fn extended(&self, sums: &Sums) -> (Sums, [Origins; 2]) {
         let options = &self.bound.nodes[self.node].options;
         let early = &self.bound.early;
         let is_early = early.contains(&self.node);
@@ -134,7 +134,7 @@ impl Bound {
                 let before = index.checked_sub(1).map(|before| &self.parts[before][..]);
                 let previous = before.and_then(|part| if let &[node] = part { Some(node) } else { None });
                 let step = PartStep { bound: self, terms, case, part: index, node: part[0], previous };
-                let (next, origins) = step.taken(&sums);
+                let (next, origins) = step.extended(&sums);
                 (next, origins, Some(part[0]))
             };
             sums = next;

@@ -27,7 +27,7 @@ pub(super) struct TransferBounds<'m> {
 
 impl TransferBounds<'_> {
     /// Transfers between nodes without gradients can run for the next iteration meanwhile.
-    fn both(&self, producer: usize, node: usize, least: impl Fn(usize, usize) -> f64) -> Transfers {
+    fn both_ways(&self, producer: usize, node: usize, least: impl Fn(usize, usize) -> f64) -> Transfers {
         let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
         let back = if self.structure.needs_gradient[producer] { learns } else { 0.0 };
         let both = |from: usize, to: usize| (learns * least(from, to), back * least(to, from));
@@ -35,24 +35,24 @@ impl TransferBounds<'_> {
         (self.counts)(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
     }
 
-    fn least_us(&self, producer: usize, from: usize, to: usize) -> f64 {
+    fn min_us(&self, producer: usize, from: usize, to: usize) -> f64 {
         if from == to { 0.0 } else { bounds_of(self.costs).min_transfer(NodeId(producer), from, to) }
     }
 
     /// Returns the bounds for any ranks.
-    pub(super) fn least(&self, producer: usize, node: usize) -> Transfers {
-        self.both(producer, node, |from, to| self.least_us(producer, from, to))
+    pub(super) fn any_ranks(&self, producer: usize, node: usize) -> Transfers {
+        self.both_ways(producer, node, |from, to| self.min_us(producer, from, to))
     }
 
     /// Returns the bounds if neither list of ranks contains the other.
     pub(super) fn apart(&self, producer: usize, node: usize) -> Transfers {
         let apart = |from, to| bounds_of(self.costs).min_transfer_unnested(NodeId(producer), from, to);
-        self.both(producer, node, |from, to| apart(from, to).max(self.least_us(producer, from, to)))
+        self.both_ways(producer, node, |from, to| apart(from, to).max(self.min_us(producer, from, to)))
     }
 
     /// Returns the bounds if the shorter list is a subset of the longer one, the producer's, by the
     /// number of its ranks with the larger shard there.
-    pub(super) fn among(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Subset>>> {
+    pub(super) fn subsets(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Subset>>> {
         let (before, own) = ((self.counts)(producer), (self.counts)(node));
         let of_pair = |from: usize, to: usize| {
             let larger = self.costs.ranks_with_larger_shard(from).min(from);
@@ -76,9 +76,10 @@ impl TransferBounds<'_> {
     }
 
     /// Returns the bounds by the producer's count, for the same ranks in another order.
-    pub(super) fn turned(&self, producer: usize, node: usize) -> Vec<(f64, f64)> {
-        let any = self
-            .both(producer, node, |from, to| bounds_of(self.costs).min_transfer(NodeId(producer), from, to));
+    pub(super) fn reordered(&self, producer: usize, node: usize) -> Vec<(f64, f64)> {
+        let any = self.both_ways(producer, node, |from, to| {
+            bounds_of(self.costs).min_transfer(NodeId(producer), from, to)
+        });
         let own = (self.counts)(node);
         let same = |count: &usize| own.iter().position(|other| other == count);
         let before = (self.counts)(producer);

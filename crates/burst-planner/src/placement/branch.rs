@@ -41,7 +41,7 @@ pub(super) struct BranchAndBound<'s> {
     /// Minimum bound of the branches that were pruned by the work limit.
     pruned_bound_us: f64,
     nodes: u64,
-    most_nodes: u64,
+    max_branches: u64,
     stop: &'s Stop,
 }
 
@@ -82,7 +82,7 @@ impl<'s> BranchAndBound<'s> {
         devices: usize,
         memory: Option<&'s MemoryLimit>,
         known: DevicePlacement,
-        most_nodes: u64,
+        max_branches: u64,
         stop: &'s Stop,
     ) -> Self {
         let count = structure.len();
@@ -110,7 +110,7 @@ impl<'s> BranchAndBound<'s> {
             best: known,
             pruned_bound_us,
             nodes,
-            most_nodes,
+            max_branches,
             stop,
         }
     }
@@ -120,14 +120,14 @@ impl<'s> BranchAndBound<'s> {
         let sources = (0..self.structure.len()).filter(|&one| self.structure.producers[one].is_empty());
         self.state.ready = sources.collect();
         // Depth first; the depth is the number of operations.
-        let mut levels = vec![Level { children: self.enter()?, placed: None }];
+        let mut levels = vec![Level { children: self.expand()?, placed: None }];
         while let Some(level) = levels.last_mut() {
             if let Some((child, undo)) = level.placed.take() {
-                self.take_back(&child, &undo);
+                self.undo(&child, &undo);
             }
             if let Some(child) = level.children.next().filter(|child| self.can_improve(child)) {
                 level.placed = Some((child, self.place(&child)));
-                levels.push(Level { children: self.enter()?, placed: None });
+                levels.push(Level { children: self.expand()?, placed: None });
             } else {
                 levels.pop();
             }
@@ -138,7 +138,7 @@ impl<'s> BranchAndBound<'s> {
 
     /// Returns the children of the current placement, most promising first. A complete placement
     /// has none and becomes the best one if it is shorter.
-    fn enter(&mut self) -> Result<std::vec::IntoIter<Child>> {
+    fn expand(&mut self) -> Result<std::vec::IntoIter<Child>> {
         if self.nodes % STOP_EVERY == 0 {
             self.stop.check()?;
         }
@@ -165,7 +165,7 @@ impl<'s> BranchAndBound<'s> {
         if child.bound_us >= self.best.makespan_us * (1.0 - SAME) {
             return false;
         }
-        let is_left = self.nodes < self.most_nodes;
+        let is_left = self.nodes < self.max_branches;
         if !is_left {
             self.pruned_bound_us = self.pruned_bound_us.min(child.bound_us);
         }
@@ -213,8 +213,8 @@ impl<'s> BranchAndBound<'s> {
         let state = &self.state;
         let mut begin = state.free[device];
         for producer in &self.structure.producers[operation] {
-            let arrives =
-                producer.arrives(state.ends[producer.operation], state.placed[producer.operation] != device);
+            let arrives = producer
+                .available(state.ends[producer.operation], state.placed[producer.operation] != device);
             begin = later(begin, arrives);
         }
         begin
@@ -268,7 +268,7 @@ impl<'s> BranchAndBound<'s> {
         undo
     }
 
-    fn take_back(&mut self, child: &Child, undo: &SavedState) {
+    fn undo(&mut self, child: &Child, undo: &SavedState) {
         let Child { operation, device, .. } = *child;
         let state = &mut self.state;
         for consumer in &self.structure.consumers[operation] {

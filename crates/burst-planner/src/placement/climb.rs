@@ -62,7 +62,7 @@ pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<Dev
     let structure = problem.structure()?;
     let mut climb = DeviceSearch::new(problem, &structure, search);
     for devices in 1..=climb.max_devices() {
-        climb.step(devices)?;
+        climb.search_next(devices)?;
     }
     let DeviceSearch { best, closest, memory, .. } = climb;
     best.ok_or_else(|| Error::MemoryExceeded {
@@ -82,7 +82,7 @@ pub(crate) fn place_on_each(
     let mut climb = DeviceSearch::new(problem, &structure, search);
     let mut found = Vec::new();
     for devices in 1..=climb.max_devices() {
-        climb.step(devices)?;
+        climb.search_next(devices)?;
         found.push(climb.best.clone());
     }
     Ok(found)
@@ -117,7 +117,7 @@ impl<'p> DeviceSearch<'p> {
     }
 
     /// Searches with one device more than before.
-    fn step(&mut self, devices: usize) -> Result<()> {
+    fn search_next(&mut self, devices: usize) -> Result<()> {
         let found = place_on(self.structure, devices, self.memory.as_ref(), self.best.as_ref(), self.search)?;
         if let Some(memory) = &self.memory {
             let (fullest, bytes) = memory.fullest(&found.devices, devices);

@@ -37,7 +37,7 @@ pub(super) fn schedule(structure: &PlacementGraph, devices: usize) -> (Vec<usize
         let end_on = |device: usize| {
             let begin = structure.producers[operation].iter().fold(free[device], |begin, producer| {
                 let is_moved = placed[producer.operation] != device;
-                later(begin, producer.arrives(ends[producer.operation], is_moved))
+                later(begin, producer.available(ends[producer.operation], is_moved))
             });
             sum(begin, structure.times[operation])
         };

@@ -178,7 +178,7 @@ pub(super) struct Neighbour {
 impl Neighbour {
     /// Returns the time when the output is available in each pass, given its ends and whether it is
     /// moved.
-    pub(super) fn arrives(&self, ends: Pair, is_moved: bool) -> Pair {
+    pub(super) fn available(&self, ends: Pair, is_moved: bool) -> Pair {
         if is_moved { sum(ends, self.moved) } else { ends }
     }
 }
@@ -257,7 +257,7 @@ impl PlacementGraph {
             let device = devices[operation];
             let begin = self.producers[operation].iter().fold(free[device], |begin, producer| {
                 let is_moved = devices[producer.operation] != device;
-                later(begin, producer.arrives(ends[producer.operation], is_moved))
+                later(begin, producer.available(ends[producer.operation], is_moved))
             });
             let end = sum(begin, self.times[operation]);
             (free[device], ends[operation]) = (end, end);

@@ -22,9 +22,9 @@ pub(super) struct CoarseProblem {
 impl CoarseProblem {
     /// Joins nodes by their times on one GPU. O(nodes + edges).
     pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph, times_us: &[f64]) -> Self {
-        let most_us = PART * times_us.iter().sum::<f64>();
+        let max_us = PART * times_us.iter().sum::<f64>();
         let bytes = |node: usize| problem.nodes[node].gradient_bytes as f64;
-        let most_bytes = GRADIENT_PART * (0..problem.nodes.len()).map(bytes).sum::<f64>();
+        let max_bytes = GRADIENT_PART * (0..problem.nodes.len()).map(bytes).sum::<f64>();
         let mut blocks: Vec<Vec<usize>> = Vec::new();
         let mut block_of = vec![0; problem.nodes.len()];
         let mut block_us: Vec<f64> = Vec::new();
@@ -36,7 +36,7 @@ impl CoarseProblem {
             let joined = before.map(|before| block_of[before]);
             let joined = joined.filter(|&block| {
                 let gradient: f64 = blocks[block].iter().map(|&before| bytes(before)).sum();
-                block_us[block] + times_us[node] <= most_us && gradient + bytes(node) <= most_bytes
+                block_us[block] + times_us[node] <= max_us && gradient + bytes(node) <= max_bytes
             });
             block_of[node] = joined.unwrap_or(blocks.len());
             if let Some(block) = joined {

@@ -167,7 +167,7 @@ impl SearchStage<'_> {
                 let place = below(random, from.order.len());
                 let pair = [from, &entries[other].arrangement];
                 let [first, second] = if below(random, 2) == 0 { pair } else { [pair[1], pair[0]] };
-                Some(joined(first, second, place)).filter(|joined| joined != from)
+                Some(combined(first, second, place)).filter(|combined| combined != from)
             } else {
                 self.changed(from.clone(), gpus, random)
             };
@@ -224,7 +224,7 @@ fn score_of(trial: Trial, budget_us: f64) -> f64 {
 
 /// Combines two arrangements: nodes up to a place in the order are as in the first one, all others
 /// as in the second one.
-fn joined(first: &NumberedArrangement, second: &NumberedArrangement, place: usize) -> NumberedArrangement {
+fn combined(first: &NumberedArrangement, second: &NumberedArrangement, place: usize) -> NumberedArrangement {
     let mut groups = second.groups.clone();
     for &node in &first.order[..place] {
         groups[node as usize] = first.groups[node as usize];

@@ -42,10 +42,10 @@ const EVALUATIONS: f64 = 900.0;
 const MORE_EVALUATIONS: f64 = 1_000_000.0;
 /// Number of blocks for which 1/e of the additional moves are made; with half as many again, nearly
 /// none are.
-const FEW_BLOCKS: f64 = 22.0;
+const BLOCK_SCALE: f64 = 22.0;
 
 /// With more GPUs than this, the lower bound of a chain also proposes arrangements.
-const FEW_GPUS: usize = 8;
+const MAX_GPUS_OF_CHAIN_MODEL: usize = 8;
 
 /// Relative tolerance in comparisons of times with limits.
 const LIMIT_TOLERANCE: f64 = 1e-9;
@@ -278,7 +278,7 @@ impl Search<'_> {
             self.blocks.evaluate(&seed)?;
         }
         // With few GPUs, the model of chains finds the same arrangements and more, in less time.
-        if gpus > FEW_GPUS {
+        if gpus > MAX_GPUS_OF_CHAIN_MODEL {
             for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
                 self.blocks.evaluate(&seed)?;
             }
@@ -307,7 +307,7 @@ impl Search<'_> {
     fn steps(&self, gpus: usize) -> (usize, usize) {
         let blocks = self.coarse.blocks.len() as f64;
         let share = if gpus < 8 { gpus as f64 / 8.0 } else { (8.0 / gpus as f64).powf(0.7) };
-        let few = (-(blocks / FEW_BLOCKS).powi(6)).exp();
+        let few = (-(blocks / BLOCK_SCALE).powi(6)).exp();
         let tried = |all: f64| (self.effort * all).ceil() as usize;
         (tried(share * EVALUATIONS), tried(share * few * MORE_EVALUATIONS))
     }

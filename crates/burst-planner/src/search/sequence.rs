@@ -22,7 +22,7 @@ const BUSY_SHARES: [f64; 2] = [0.5, 1.0];
 const PRICES: [f64; 16] =
     [0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.7, 3.0, 5.0, 9.0, 15.0, 25.0, 45.0, 80.0, 150.0];
 /// Prices of GPU time if other parameters are varied too.
-const FEW_PRICES: [f64; 5] = [0.0, 0.3, 1.5, 6.0, 25.0];
+const COARSE_PRICES: [f64; 5] = [0.0, 0.3, 1.5, 6.0, 25.0];
 
 /// A sequence of items: nodes, or all branches between a fork and a join. The cost of an item
 /// depends only on its option and on that of the item before.
@@ -110,9 +110,9 @@ impl Sequence {
                 Some(index) if is_placed[index] => continue,
                 Some(index) => {
                     is_placed[index] = true;
-                    side_by_side(evaluator, parallels[index], counts, &order)
+                    branch_options(evaluator, parallels[index], counts, &order)
                 }
-                None => alone(evaluator, node as usize, counts),
+                None => node_options(evaluator, node as usize, counts),
             };
             items.push(Item { place, options, moves: Vec::new() });
         }
@@ -163,7 +163,7 @@ impl Sequence {
             let until = (part * self.order.len() as f64) as usize;
             BUSY_SHARES.map(|share| Exposure { until, reduces: share, backward: share })
         };
-        self.best(gpus, &FEW_PRICES, &BUSY_FROM.iter().flat_map(from).collect::<Vec<_>>())
+        self.best(gpus, &COARSE_PRICES, &BUSY_FROM.iter().flat_map(from).collect::<Vec<_>>())
     }
 
     fn best(&self, gpus: usize, prices: &[f64], exposures: &[Exposure]) -> Vec<NumberedArrangement> {
@@ -239,7 +239,7 @@ fn moved_us(evaluator: &Evaluator<'_>, node: usize, from: &ItemOption, to: &Item
 }
 
 /// Returns the options of a node on the first ranks, for each of the counts that it can run on.
-fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<ItemOption> {
+fn node_options(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<ItemOption> {
     let mut options = Vec::new();
     for &count in counts {
         let group = evaluator.range(0, count);
@@ -253,7 +253,7 @@ fn alone(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) -> Vec<It
 }
 
 /// Returns the options of branches in each number of lanes on each number of ranks.
-fn side_by_side(
+fn branch_options(
     evaluator: &mut Evaluator<'_>,
     parallel: &ParallelRegion,
     counts: &[usize],

@@ -63,11 +63,11 @@ impl Reduction {
             reduction.producers[to].insert(from);
             reduction.consumers[from].insert(to);
         }
-        (0..nodes).for_each(|node| reduction.look_at(node));
+        (0..nodes).for_each(|node| reduction.check_contractible(node));
         reduction
     }
 
-    fn look_at(&mut self, node: usize) {
+    fn check_contractible(&mut self, node: usize) {
         if self.producers[node].len() == 1 && self.consumers[node].len() == 1 {
             self.open.insert(node);
         }
@@ -93,8 +93,8 @@ impl Reduction {
         self.links.insert((from, to), merged);
         self.consumers[from].insert(to);
         self.producers[to].insert(from);
-        self.look_at(from);
-        self.look_at(to);
+        self.check_contractible(from);
+        self.check_contractible(to);
     }
 
     fn in_parallel(&mut self, old: Series, new: Series) -> Series {

@@ -57,7 +57,7 @@ impl<'p> SearchStage<'p> {
     /// Evaluates an arrangement and offers it to the archive.
     pub(super) fn evaluate(&mut self, numbered: &NumberedArrangement) -> Result<Trial> {
         let (time, classes) = self.evaluator.time(numbered)?;
-        Ok(self.take(numbered, time, &classes))
+        Ok(self.record(numbered, time, &classes))
     }
 
     /// As [`evaluate`](Self::evaluate), but stops once the archive dominates a lower bound of the
@@ -70,7 +70,7 @@ impl<'p> SearchStage<'p> {
         let archive = &self.archive;
         let is_enough = |least: PlanTime| archive.dominates(least) && is_useless(least);
         let (time, classes) = self.evaluator.time_with_cutoff(numbered, is_enough)?;
-        Ok(self.take(numbered, time, &classes))
+        Ok(self.record(numbered, time, &classes))
     }
 
     /// As [`evaluate`](Self::evaluate), but returns `None` if the iteration takes longer than
@@ -83,10 +83,10 @@ impl<'p> SearchStage<'p> {
     ) -> Result<Option<Trial>> {
         let is_too_slow = |least: PlanTime| least.iteration_us > slowest_us;
         let (time, classes) = self.evaluator.time_with_cutoff(numbered, is_too_slow)?;
-        Ok((!is_too_slow(time)).then(|| self.take(numbered, time, &classes)))
+        Ok((!is_too_slow(time)).then(|| self.record(numbered, time, &classes)))
     }
 
-    fn take(&mut self, numbered: &NumberedArrangement, time: PlanTime, classes: &Classes) -> Trial {
+    fn record(&mut self, numbered: &NumberedArrangement, time: PlanTime, classes: &Classes) -> Trial {
         let memory_excess = self.evaluator.memory_excess(classes, &numbered.order);
         let is_archived = if memory_excess > 1.0 {
             self.is_short_of_memory = true;

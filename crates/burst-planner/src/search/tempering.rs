@@ -13,7 +13,7 @@ use crate::evaluator::NumberedArrangement;
 const STEPS: f64 = 1_200_000.0;
 /// Number of blocks for which 1/e of these moves are drawn; with half as many again, nearly none
 /// are.
-const FEW_BLOCKS: f64 = 25.0;
+const BLOCK_SCALE: f64 = 25.0;
 /// Number of GPUs that [`STEPS`] is for. Fewer GPUs need fewer moves.
 const GPUS: f64 = 4.0;
 /// A move that lengthens an iteration by this, relatively, is accepted with probability 1/e.
@@ -39,7 +39,7 @@ impl SearchStage<'_> {
     /// is faster, or at random if it is hardly slower. It ends early if nothing faster is found for
     /// long. It does nothing with many blocks or GPUs.
     pub(super) fn parallel_tempering(&mut self, gpus: usize, effort: f64) -> Result<()> {
-        let few = (-(self.node_count() as f64 / FEW_BLOCKS).powi(8)).exp();
+        let few = (-(self.node_count() as f64 / BLOCK_SCALE).powi(8)).exp();
         let times = gpus as f64 / GPUS;
         let steps = (effort * times.powi(2).min(times.powi(-3)) * few * STEPS) as usize;
         if steps < ROUND {

@@ -26,12 +26,12 @@ fn placements_match_enumeration() {
         let problem = random_placement_problem(seed, 2 + seed as usize % (most - 1), 1 + seed as usize % 3);
         let found = place(&problem, &PlacementSearch::default());
         match (found, placement_by_enumeration(&problem)) {
-            (Ok(found), Some(least_us)) => {
+            (Ok(found), Some(min_us)) => {
                 assert!(
-                    is_same(found.makespan_us, least_us),
-                    "seed {seed}: {found:?}, and {least_us} us is the least"
+                    is_same(found.makespan_us, min_us),
+                    "seed {seed}: {found:?}, and {min_us} us is the least"
                 );
-                assert!(is_same(found.lower_bound_us, least_us), "seed {seed}: {found:?} is not proved");
+                assert!(is_same(found.lower_bound_us, min_us), "seed {seed}: {found:?} is not proved");
                 let again_us = problem.makespan_us(&found.devices, &found.order).expect("a valid placement");
                 assert!(is_same(again_us, found.makespan_us), "seed {seed}");
             }
@@ -39,7 +39,7 @@ fn placements_match_enumeration() {
                 assert!(needed_bytes > limit_bytes);
                 without += 1;
             }
-            (found, least_us) => panic!("seed {seed}: {found:?}, and {least_us:?}"),
+            (found, min_us) => panic!("seed {seed}: {found:?}, and {min_us:?}"),
         }
     }
     println!("{without} problems have no answer");
@@ -116,13 +116,13 @@ fn program_time_is_at_least_the_lower_bound() {
         }
         let found = place(&placement, &PlacementSearch::default()).expect("a valid problem");
         let time = Evaluator::new(&problem, &costs).unwrap().evaluate(&found.arrangement()).unwrap();
-        let least_us = problem.micro_batches.get() as f64 * found.lower_bound_us;
+        let min_us = problem.micro_batches.get() as f64 * found.lower_bound_us;
         assert!(
-            time.iteration_us >= least_us * (1.0 - SAME),
-            "seed {seed}: {} us, {least_us} at least",
+            time.iteration_us >= min_us * (1.0 - SAME),
+            "seed {seed}: {} us, {min_us} at least",
             time.iteration_us
         );
-        closest = closest.min(time.iteration_us / least_us);
+        closest = closest.min(time.iteration_us / min_us);
     }
     assert!(closest < 1.05, "no program comes closer to the bound than {closest} times");
 }

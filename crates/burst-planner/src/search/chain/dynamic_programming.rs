@@ -18,11 +18,11 @@ impl Chain {
         let mut trails: Vec<(ListId, u32)> = Vec::new();
         let mut front = LabelFront::default();
         for stretch in &self.stretches {
-            let least = [0, stretch.start, stretch.end].map(|place| self.steps.least_after(place));
+            let least = [0, stretch.start, stretch.end].map(|place| self.steps.min_after(place));
             let mut next = LabelFront::new(ways.counts, ways.lists.segments(), [least[0], least[2]]);
             if stretch.start == 0 {
                 for (count, list) in ways.first(evaluator).into_iter().enumerate() {
-                    let Some(step) = self.steps.on(count, stretch) else { continue };
+                    let Some(step) = self.steps.cost_on(count, stretch) else { continue };
                     let taken = PrefixCost::first(ways.lists.get(list), &step);
                     let iteration_us = taken.iteration_us();
                     let trail = u32::MAX;
@@ -45,7 +45,7 @@ impl Chain {
                     Places { nodes: label.start..stretch.start, list: label.list, before: label.before };
                 let ended = run.ended(evaluator, &self.steps, ways.lists, label.taken);
                 for way in ways.from(evaluator, label) {
-                    let Some(step) = self.steps.on(way.count, stretch) else { continue };
+                    let Some(step) = self.steps.cost_on(way.count, stretch) else { continue };
                     let (taken, start, before) = match &way.moving {
                         None => (label.taken.with(way.mask, &step), label.start, label.before),
                         Some(moving) => {

@@ -69,11 +69,11 @@ impl LabelFront {
     /// faster than one with less GPU time.
     pub(super) fn labels(&self) -> impl Iterator<Item = &Label> {
         self.fastest.chunks(GPU_TIME_BINS).flat_map(|amounts| {
-            let mut least_us = f64::INFINITY;
+            let mut min_us = f64::INFINITY;
             let labels = amounts.iter().map(|&fastest| (fastest as usize).wrapping_sub(1));
             labels.filter_map(|place| self.labels.get(place)).filter(move |label| {
-                let is_faster = label.iteration_us < least_us;
-                least_us = least_us.min(label.iteration_us);
+                let is_faster = label.iteration_us < min_us;
+                min_us = min_us.min(label.iteration_us);
                 is_faster
             })
         })

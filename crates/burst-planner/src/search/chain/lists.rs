@@ -146,7 +146,7 @@ impl RankLists {
     }
 
     /// Returns the first node whose output takes as long to move.
-    pub(super) fn alike(&self, node: u32) -> u32 {
+    pub(super) fn same_transfer_as(&self, node: u32) -> u32 {
         self.alike.get(node as usize).copied().unwrap_or(node)
     }
 
@@ -158,7 +158,7 @@ impl RankLists {
         from: ListId,
         to: ListId,
     ) -> TransferCost {
-        let producer = self.alike(producer);
+        let producer = self.same_transfer_as(producer);
         if let Some(&known) = self.moving.get(&(producer, from, to)) {
             return known;
         }
@@ -197,7 +197,7 @@ impl RankLists {
     ) -> Option<AllReduceCost> {
         let RankList { group, ref ranks, count, .. } = *self.get(list);
         let count = count.filter(|_| ranks.len() > 1)?;
-        let backward_us = |from: usize| steps.on(count, &(from..nodes.end)).map(|step| step.backward_us);
+        let backward_us = |from: usize| steps.cost_on(count, &(from..nodes.end)).map(|step| step.backward_us);
         let all_us = backward_us(nodes.start)?;
         let (mut busy_us, mut last, mut reduces_us) = (0.0, (0.0, 0.0), 0.0);
         for (bucket, bytes, is_full) in steps.buckets(nodes) {
@@ -208,7 +208,7 @@ impl RankLists {
             if is_full && bucket.start > nodes.start {
                 busy_us = f64::max(busy_us, backward_us(bucket.start)?) + reduce_us;
             } else {
-                last = (reduce_us, steps.on(count, &bucket)?.update_us);
+                last = (reduce_us, steps.cost_on(count, &bucket)?.update_us);
             }
         }
         let delay_us = (busy_us - all_us).max(0.0);
@@ -219,7 +219,7 @@ impl RankLists {
 
     /// Returns sublists of a list: the ranks to which samples move in minimum time, and ranks later
     /// in the list, which may have the smaller shards.
-    pub(super) fn chosen(
+    pub(super) fn sublists(
         &mut self,
         evaluator: &mut Evaluator<'_>,
         producer: u32,
@@ -228,7 +228,7 @@ impl RankLists {
     ) -> &[ListId] {
         if !self.chosen.contains_key(&(list, count)) {
             let from = self.get(list);
-            let (group, choices) = (from.group, choices(&from.ranks, count));
+            let (group, choices) = (from.group, combinations(&from.ranks, count));
             let mut timed: Vec<(f64, Vec<usize>)> = choices
                 .into_iter()
                 .map(|choice| {
@@ -278,7 +278,7 @@ impl RankLists {
             let others: Vec<usize> =
                 (0..self.gpus).filter(|rank| ranks.binary_search(rank).is_err()).collect();
             let most = if self.gpus > SEGMENTS { MAX_EXCHANGED_SEGMENTS } else { MAX_EXCHANGED };
-            let others = some(&others, most);
+            let others = evenly_spaced(&others, most);
             let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);
             let with = |ranks: &mut dyn Iterator<Item = usize>, rank| {
                 let mut ranks: Vec<usize> = ranks.chain([rank]).collect();
@@ -286,7 +286,7 @@ impl RankLists {
                 ranks
             };
             let mut neighbours: Vec<Vec<usize>> = Vec::new();
-            for &rank in &some(&ranks, most) {
+            for &rank in &evenly_spaced(&ranks, most) {
                 neighbours.extend(others.iter().map(|&other| with(&mut without(rank), other)));
                 neighbours.extend((ranks.len() > 1).then(|| without(rank).collect()));
             }
@@ -310,13 +310,13 @@ fn mask(ranks: &[usize], segments: usize, gpus: usize) -> u16 {
 }
 
 /// Returns at most `most` ranks, evenly spaced.
-fn some(ranks: &[usize], most: usize) -> Vec<usize> {
+fn evenly_spaced(ranks: &[usize], most: usize) -> Vec<usize> {
     let many = ranks.len().min(most);
     (0..many).map(|index| ranks[index * ranks.len() / many]).collect()
 }
 
 /// Returns sublists of `count` ranks: all of them, or a selection if there are many.
-fn choices(ranks: &[usize], count: usize) -> Vec<Vec<usize>> {
+fn combinations(ranks: &[usize], count: usize) -> Vec<Vec<usize>> {
     let number =
         (0..count).fold(1_usize, |number, index| number.saturating_mul(ranks.len() - index) / (index + 1));
     if number <= MAX_CHOICES && ranks.len() <= SEGMENTS {

@@ -140,8 +140,8 @@ impl PrefixCost {
     /// Returns whether a rank in the first segments can have this additional update without
     /// becoming the last one.
     pub(super) fn could_hide(&self, segments: usize, update_us: f64) -> bool {
-        let most_us = self.longest_us() - update_us;
-        self.extra_us[..segments].iter().any(|&extra_us| extra_us <= most_us)
+        let max_us = self.longest_us() - update_us;
+        self.extra_us[..segments].iter().any(|&extra_us| extra_us <= max_us)
     }
 }
 

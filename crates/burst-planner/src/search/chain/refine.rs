@@ -102,7 +102,7 @@ impl Chain {
     /// Returns whether nodes with this cost, with the minimum for all others, are dominated by a
     /// known arrangement.
     fn is_dominated(&self, taken: &PrefixCost, end: usize) -> bool {
-        let to_come = self.steps.least_after(end);
+        let to_come = self.steps.min_after(end);
         self.candidates.dominates(PlanTime {
             iteration_us: taken.iteration_us() + to_come.time_us,
             gpu_time_us: taken.gpu_us() + to_come.gpu_us,

@@ -57,7 +57,7 @@ impl Chain {
         let run = runs[index];
         let last = index.checked_sub(1).map(|last| runs[last]);
         let start = last.map_or(0, |last| last.end);
-        let step = self.steps.on(self.lists.get(run.list).count?, &(start..run.end))?;
+        let step = self.steps.cost_on(self.lists.get(run.list).count?, &(start..run.end))?;
         let taken = match (before, last) {
             (Some(before), Some(last)) => {
                 let moving = self.lists.moving(evaluator, self.order[start - 1], last.list, run.list);

@@ -58,13 +58,13 @@ impl MinRemaining {
     /// time.
     pub(super) fn is_dominated(&self, taken: PlanTime, times: &[PlanTime]) -> bool {
         let PlanTime { iteration_us: time_us, gpu_time_us: gpu_us } = taken;
-        let (least_us, least_gpu_us) = (time_us + self.time_us, gpu_us + self.gpu_us);
-        let slower = times.partition_point(|time| time.iteration_us <= least_us);
+        let (min_us, min_gpu_us) = (time_us + self.time_us, gpu_us + self.gpu_us);
+        let slower = times.partition_point(|time| time.iteration_us <= min_us);
         let Some(faster) = slower.checked_sub(1) else { return false };
         // Between two entries: more GPU time than the first one, and slower than the second one.
         for pair in times[faster..].windows(2) {
             let (corner_us, corner_gpu_us) = (pair[1].iteration_us, pair[0].gpu_time_us);
-            if corner_gpu_us <= least_gpu_us {
+            if corner_gpu_us <= min_gpu_us {
                 return true;
             }
             let is_possible = PRICES.iter().zip(&self.priced_us).all(|(price, priced_us)| {
@@ -74,7 +74,7 @@ impl MinRemaining {
                 return false;
             }
         }
-        times.last().is_some_and(|last| last.gpu_time_us <= least_gpu_us)
+        times.last().is_some_and(|last| last.gpu_time_us <= min_gpu_us)
     }
 }
 
@@ -129,7 +129,7 @@ impl ChainSteps {
 
     /// Restricts the minima to the first `counts` counts.
     pub(super) fn use_first(&mut self, counts: usize) {
-        let least_of = |place: usize, figure: &dyn Fn(&StepCost) -> f64| {
+        let min_over = |place: usize, figure: &dyn Fn(&StepCost) -> f64| {
             let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
             steps.map(figure).fold(f64::INFINITY, f64::min)
         };
@@ -137,12 +137,12 @@ impl ChainSteps {
         for place in (0..self.bytes_before.len() - 1).rev() {
             let after: MinRemaining = least[least.len() - 1];
             least.push(MinRemaining {
-                time_us: after.time_us + least_of(place, &|step| step.time_us),
-                gpu_us: after.gpu_us + least_of(place, &|step| step.gpu_us),
-                update_us: after.update_us.max(least_of(place, &|step| step.update_us)),
+                time_us: after.time_us + min_over(place, &|step| step.time_us),
+                gpu_us: after.gpu_us + min_over(place, &|step| step.gpu_us),
+                update_us: after.update_us.max(min_over(place, &|step| step.update_us)),
                 priced_us: std::array::from_fn(|index| {
                     let priced_us = |step: &StepCost| step.time_us + PRICES[index] * step.gpu_us;
-                    after.priced_us[index] + least_of(place, &priced_us)
+                    after.priced_us[index] + min_over(place, &priced_us)
                 }),
             });
         }
@@ -152,7 +152,7 @@ impl ChainSteps {
 
     /// Returns the cost of nodes with a count, by its index, or `None` if one of them cannot run on
     /// it.
-    pub(super) fn on(&self, count: usize, places: &Range<usize>) -> Option<StepCost> {
+    pub(super) fn cost_on(&self, count: usize, places: &Range<usize>) -> Option<StepCost> {
         let PrefixSums { before, usable } = &self.by_count[count];
         let is_usable = usable[places.start] >= places.len();
         is_usable.then(|| before[places.end].combined(&before[places.start], |to, from| to - from))
@@ -172,7 +172,7 @@ impl ChainSteps {
     }
 
     /// Returns the minimum cost of the nodes from a place on.
-    pub(super) fn least_after(&self, place: usize) -> MinRemaining {
+    pub(super) fn min_after(&self, place: usize) -> MinRemaining {
         self.least[place]
     }
 }

@@ -58,7 +58,7 @@ impl<'l> Transitions<'l> {
 
     /// Sets the node whose output is moved.
     pub(super) fn set_producer(&mut self, producer: u32) {
-        self.producer = self.lists.alike(producer);
+        self.producer = self.lists.same_transfer_as(producer);
     }
 
     /// Returns the transitions from a label.
@@ -124,7 +124,7 @@ impl<'l> Transitions<'l> {
             if count == here.len() {
                 targets.push((label.list, label.above, index));
             } else if count < here.len() {
-                let chosen = self.lists.chosen(evaluator, self.producer, label.list, count);
+                let chosen = self.lists.sublists(evaluator, self.producer, label.list, count);
                 targets.extend(chosen.iter().map(|&to| (to, label.list, index)));
             } else if count == above {
                 targets.push((label.above, label.above, index));
