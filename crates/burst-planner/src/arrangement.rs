@@ -1,8 +1,7 @@
 //! Assignment of nodes to ranks, and their order.
 
-use crate::PlanProblem;
 use crate::problem::ProblemGraph;
-use crate::{Error, Result};
+use crate::{Error, PlanProblem, Result};
 
 /// The ranks of each node, and the order in which every rank runs its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -2,11 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::NodeId;
-use crate::PlanProblem;
 use crate::costs::{CostModel, NodeMemory, ShardSize, StepTimes};
 use crate::groups::{GroupId, Groups, Slot};
 use crate::iteration::ProgramCosts;
+use crate::{NodeId, PlanProblem};
 
 /// A cost model with a cache of its values.
 pub(crate) struct CostCache<'c> {
@@ -79,8 +78,8 @@ impl<'c> CostCache<'c> {
     fn query_costs(&mut self, problem: &PlanProblem, group: GroupId) {
         if self.tables.len() == group as usize {
             let count = self.groups.len(group);
-            let (costs, steps, most) = (&self.costs, &mut self.steps, &mut self.max_memory);
-            most.resize(problem.nodes.len(), NodeMemory::default());
+            let (costs, steps, maximum) = (&self.costs, &mut self.steps, &mut self.max_memory);
+            maximum.resize(problem.nodes.len(), NodeMemory::default());
             let table = *self.numbers.entry(count).or_insert_with(|| {
                 let of_node = |node| {
                     let node = NodeId(node);
@@ -92,8 +91,8 @@ impl<'c> CostCache<'c> {
                     NodeCosts { times: steps.map(Option::unwrap_or_default), are_known, memory }
                 };
                 let table: Vec<NodeCosts> = (0..problem.nodes.len()).map(of_node).collect();
-                for (most, of_node) in most.iter_mut().zip(&table) {
-                    *most = of_node.memory.into_iter().fold(*most, NodeMemory::max);
+                for (maximum, of_node) in maximum.iter_mut().zip(&table) {
+                    *maximum = of_node.memory.into_iter().fold(*maximum, NodeMemory::max);
                 }
                 steps.push(table);
                 steps.len() as u32 - 1

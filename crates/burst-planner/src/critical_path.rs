@@ -1,10 +1,9 @@
 //! The critical path of an iteration.
 
-use crate::Arrangement;
 use crate::evaluator::Evaluator;
 use crate::groups::Class;
 use crate::iteration::{Event, Recorder};
-use crate::{NodeId, Result};
+use crate::{Arrangement, NodeId, Result};
 
 /// Times that differ by less, relatively, are equal.
 const SAME: f64 = 1e-12;

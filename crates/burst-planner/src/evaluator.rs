@@ -14,8 +14,7 @@ use crate::node_order::NodeOrder;
 use crate::problem::ProblemGraph;
 use crate::recompute::Recomputation;
 use crate::steady_state::{IterationEnds, STEADY_TOLERANCE};
-use crate::{Arrangement, PlanProblem};
-use crate::{Error, NodeId, Result, Stop};
+use crate::{Arrangement, Error, NodeId, PlanProblem, Result, Stop};
 
 /// Capacity of the rank-class cache, in sets of groups (about 10 MB).
 const MAX_CACHED_CLASSES: usize = 1 << 14;
@@ -289,9 +288,9 @@ impl<'p> Evaluator<'p> {
             if let Some(iteration_us) = self.ends.period() {
                 break iteration_us;
             }
-            let least = self.min_time(&classes);
-            if is_enough(least) {
-                return Ok((least, classes));
+            let minimum = self.min_time(&classes);
+            if is_enough(minimum) {
+                return Ok((minimum, classes));
             }
         };
         let active = |class: usize| self.activity_of(class, iteration_us).active_us();

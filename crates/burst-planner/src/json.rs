@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::{
-    AllReduceTime, BackwardReads, GradientOptions, Node, PlanProblem, StepTimes, SynchronizedBytes,
-    TableCosts, TransferTimes,
+    AllReduceTime, BackwardReads, Error, GradientOptions, Node, NodeId, PlanProblem, Result, StepTimes,
+    SynchronizedBytes, TableCosts, TransferTimes,
 };
-use crate::{Error, NodeId, Result};
 
 const SCHEMA: &str = "deeppool/plan-problem/v2";
 /// The format of earlier versions, whose times were added up.

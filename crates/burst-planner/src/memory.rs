@@ -2,8 +2,7 @@
 
 use crate::groups::Classes;
 use crate::memory_model;
-use crate::{Arrangement, Evaluator};
-use crate::{Error, Result};
+use crate::{Arrangement, Error, Evaluator, Result};
 
 /// Maximum number of nodes listed in an error message.
 const MAX_NAMED_NODES: usize = 3;
@@ -59,8 +58,8 @@ impl Evaluator<'_> {
         if self.max_held_bytes() <= limit_bytes {
             return 1.0;
         }
-        let most = self.held(classes, order).into_iter().max().unwrap_or(0);
-        if most <= limit_bytes { 1.0 } else { most as f64 / limit_bytes.max(1) as f64 }
+        let maximum = self.held(classes, order).into_iter().max().unwrap_or(0);
+        if maximum <= limit_bytes { 1.0 } else { maximum as f64 / limit_bytes.max(1) as f64 }
     }
 
     /// Returns an upper bound of the memory of any rank in any arrangement.

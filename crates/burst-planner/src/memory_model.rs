@@ -29,16 +29,16 @@ pub(crate) struct MemoryModel<'a> {
     pub(crate) order: &'a [u32],
 }
 
-/// Returns an upper bound of the memory of a rank, if no node needs more than `most`: the memory of
-/// a rank that has all nodes, with all copies. O(nodes).
-pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, most: &[NodeMemory]) -> u64 {
-    let takes_turns = !problem.checkpoints.is_empty();
+/// Returns an upper bound of the memory of a rank, if no node needs more than `maximum`: the memory
+/// of a rank that has all nodes, with all copies. O(nodes).
+pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, maximum: &[NodeMemory]) -> u64 {
+    let shares_memory = !problem.checkpoints.is_empty();
     let of_node = |(node, memory): (usize, &NodeMemory)| {
         let consumers = structure.consumers[node].len() as u64;
         // For each list of consumers: a copy, the sum of their gradients there, and that gradient
         // here; and the sum of all.
-        let copies = if takes_turns { 4 * consumers + 3 } else { 3 * consumers + 1 };
-        let saved_bytes = if takes_turns { memory.saved_bytes } else { 0 };
+        let copies = if shares_memory { 4 * consumers + 3 } else { 3 * consumers + 1 };
+        let saved_bytes = if shares_memory { memory.saved_bytes } else { 0 };
         let Node { state_bytes, gradient_bytes, .. } = problem.nodes[node];
         // The sum of several users' gradients, a bucket, and the sums over micro-batches.
         let gradients = if problem.micro_batches.get() > 1 { 5 } else { 2 };
@@ -54,7 +54,7 @@ pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, mo
         .fold(0, u64::saturating_add)
     };
     let others = NORM_BYTES.saturating_add(problem.gradients.metrics_bytes.saturating_mul(2));
-    most.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
+    maximum.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
 }
 
 impl MemoryModel<'_> {

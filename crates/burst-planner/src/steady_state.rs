@@ -45,15 +45,15 @@ impl IterationEnds {
     /// Returns the time from one iteration to the next if it is known, or `None` if more iterations
     /// are needed.
     pub(crate) fn period(&self) -> Option<f64> {
-        let (least, most) =
-            self.last_durations().fold((f64::INFINITY, 0.0_f64), |(least, most), last_durations| {
-                (least.min(last_durations), most.max(last_durations))
+        let (minimum, maximum) =
+            self.last_durations().fold((f64::INFINITY, 0.0_f64), |(minimum, maximum), last_durations| {
+                (minimum.min(last_durations), maximum.max(last_durations))
             });
         let iterations = self.iterations();
         let latest = |iteration: usize| self.line(iteration).iter().copied().fold(0.0, f64::max);
         let since = |first: usize| (latest(iterations) - latest(first)) / (iterations - first) as f64;
         // All classes start together, or as far apart as they ended: the steady state.
-        if most - least <= STEADY_TOLERANCE * most {
+        if maximum - minimum <= STEADY_TOLERANCE * maximum {
             Some(since(iterations - 1))
         } else if iterations >= MAX_ITERATIONS {
             // The mean of the latter half.
@@ -92,25 +92,26 @@ mod tests {
                 let numbered = evaluator.numbered(&arrangement).expect("a valid arrangement");
                 let (exact, _) = evaluator.time(&numbered).expect("times for all counts");
                 let told = RefCell::new(Vec::new());
-                let tell = |least| {
-                    told.borrow_mut().push(least);
+                let tell = |minimum| {
+                    told.borrow_mut().push(minimum);
                     false
                 };
                 let (same, _) = evaluator.time_with_cutoff(&numbered, tell).expect("times for all counts");
                 assert_eq!(same, exact, "seed {seed}, draw {draw}");
-                for least in told.into_inner() {
+                for minimum in told.into_inner() {
                     assert!(
-                        least.iteration_us <= exact.iteration_us && least.gpu_time_us <= exact.gpu_time_us,
-                        "seed {seed}, draw {draw}: {least:?} is known, and it takes {exact:?}"
+                        minimum.iteration_us <= exact.iteration_us
+                            && minimum.gpu_time_us <= exact.gpu_time_us,
+                        "seed {seed}, draw {draw}: {minimum:?} is known, and it takes {exact:?}"
                     );
                     assert!(
-                        least.iteration_us > 0.1 * exact.iteration_us,
-                        "seed {seed}, draw {draw}: {least:?}"
+                        minimum.iteration_us > 0.1 * exact.iteration_us,
+                        "seed {seed}, draw {draw}: {minimum:?}"
                     );
                 }
-                let (least, _) =
+                let (minimum, _) =
                     evaluator.time_with_cutoff(&numbered, |_| true).expect("times for all counts");
-                cut_short += usize::from(least.iteration_us < exact.iteration_us);
+                cut_short += usize::from(minimum.iteration_us < exact.iteration_us);
                 all += 1;
             }
         }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes};
 use crate::error::check_time;
-use crate::{Error, NodeId, Result};
-use crate::{Node, PlanProblem};
+use crate::{Error, Node, NodeId, PlanProblem, Result};
 
 /// Maximum number of GPUs of a problem with cost tables.
 const MAX_GPUS: usize = 65_536;
@@ -188,13 +187,13 @@ impl TableCosts {
             check_time(time.us_per_byte, "us_per_byte", place)?;
         }
         let counts = problem.nodes.iter().flat_map(|node| &node.gpu_counts);
-        let most = counts.copied().max().unwrap_or(1);
+        let maximum = counts.copied().max().unwrap_or(1);
         // Shared parameters and the norm are reduced between the ranks of several nodes.
         let joins =
             problem.gradients.clip_norm || problem.nodes.iter().any(|node| node.parameters_of.is_some());
-        let most = if joins { problem.gpus } else { most };
+        let maximum = if joins { problem.gpus } else { maximum };
         let largest = self.all_reduce.last_key_value().map_or(1, |(&gpus, _)| gpus);
-        if largest < most { Err(Error::NoAllReduce { gpus: most }) } else { Ok(()) }
+        if largest < maximum { Err(Error::NoAllReduce { gpus: maximum }) } else { Ok(()) }
     }
 
     /// Checks that an upper bound of all sums of times is finite.

@@ -144,10 +144,10 @@ impl Weighing<'_> {
         let share = share * self.others + 1.0 - self.others;
         let mut before: Vec<Vec<(f64, usize)>> = Vec::with_capacity(self.bound.anchor);
         for (place, node) in nodes[..self.bound.anchor].iter().enumerate() {
-            let mut least = Vec::with_capacity(node.options.len());
+            let mut minimum = Vec::with_capacity(node.options.len());
             for (index, option) in node.options.iter().enumerate() {
                 if place >= learns_from && self.anchor.shares_rank_with_anchor(self.bound, place, option) {
-                    least.push((f64::INFINITY, 0));
+                    minimum.push((f64::INFINITY, 0));
                     continue;
                 }
                 let mut best = (if place == 0 { 0.0 } else { f64::INFINITY }, 0);
@@ -157,9 +157,9 @@ impl Weighing<'_> {
                         best = (value, from);
                     }
                 }
-                least.push((best.0 + self.own(place, option, share), best.1));
+                minimum.push((best.0 + self.own(place, option, share), best.1));
             }
-            before.push(least);
+            before.push(minimum);
         }
         before
     }
@@ -352,7 +352,7 @@ impl Bound {
         case: &Range<usize>,
         budget_us: f64,
         enough: f64,
-        most: usize,
+        maximum: usize,
     ) -> f64 {
         let mut reduces = vec![0.0; self.nodes.len()];
         let (mut best, mut price): (f64, f64) = (0.0, 0.0);
@@ -372,10 +372,10 @@ impl Bound {
             reduces[place] += step;
         }
         // Without a price, labels are compared by time only. Few of them give no more than the sum.
-        if best >= enough || (price <= 0.0 && most < FINE_LABELS) {
+        if best >= enough || (price <= 0.0 && maximum < FINE_LABELS) {
             best
         } else {
-            best.max(self.labels_within(case, (budget_us, enough), price, most))
+            best.max(self.labels_within(case, (budget_us, enough), price, maximum))
         }
     }
 }

@@ -70,8 +70,8 @@ impl Exposure {
     }
 
     /// Limits the number of ranks with the larger shard in the first list of the family.
-    pub(super) fn limit_larger(&mut self, most: f64) {
-        self.family.max_larger = self.family.max_larger.min(most);
+    pub(super) fn limit_larger(&mut self, maximum: f64) {
+        self.family.max_larger = self.family.max_larger.min(maximum);
     }
 
     /// Adds a node on a list of `gpus` ranks.

@@ -56,7 +56,7 @@ impl Buckets<'_> {
             waiting_us += option.update_us;
             max_waiting_us += option.max_update_us;
             bytes = bytes.saturating_add(self.gradient_bytes[place]);
-            let is_full = bytes > 0 && self.bucket_bytes.is_some_and(|most| bytes >= most);
+            let is_full = bytes > 0 && self.bucket_bytes.is_some_and(|maximum| bytes >= maximum);
             if bytes > 0 && (is_full || place == places.start) {
                 let takes_us = bounds_of(costs).min_all_reduce(bytes, gpus as usize);
                 free_us = f64::max(free_us, -to_come) + takes_us;

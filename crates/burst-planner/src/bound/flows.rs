@@ -24,7 +24,7 @@ struct RegionState {
     flow: Flow,
     met: MeanChoice,
     /// By option of its entry and exit: the maximum over all flows so far of their minimum.
-    least: Vec<f64>,
+    minimum: Vec<f64>,
     solution: Solution,
 }
 
@@ -57,17 +57,17 @@ impl Bound {
     ) -> f64 {
         let mut factors = self.factors(sum.weights, 0.0);
         factors.updates = case.tail * (1.0 - sum.weights.reduces.iter().sum::<f64>());
-        let anchor = BoundOption { gpus: case.least, ranks: case.least, ..BoundOption::default() };
+        let anchor = BoundOption { gpus: case.minimum, ranks: case.minimum, ..BoundOption::default() };
         let terms = Terms { factors: &factors, anchor, price: sum.price };
         for known in &mut game.0 {
             known.solution = self.solve_region(&known.region, &known.flow, &terms);
-            known.least.clone_from(&known.solution.least);
+            known.minimum.clone_from(&known.solution.minimum);
         }
         let mut best: f64 = 0.0;
         let mut choice = vec![0; self.nodes.len()];
         let end = rounds.end;
         for round in rounds {
-            let minima = game.0.iter().map(|one| (one.region.part, &one.least[..]));
+            let minima = game.0.iter().map(|one| (one.region.part, &one.minimum[..]));
             let value = self.through_regions(minima, &terms, case, &mut choice);
             best = best.max(value - sum.price * sum.budget_us);
             if best >= enough || game.0.is_empty() || round + 1 == end {
@@ -80,7 +80,10 @@ impl Bound {
                 let part = one.region.part;
                 self.best_response(one, (factors.forward[part], factors.backward[part]), step);
                 one.solution = self.solve_region(&one.region, &one.flow, &terms);
-                one.least.iter_mut().zip(&one.solution.least).for_each(|(most, &now)| *most = most.max(now));
+                one.minimum
+                    .iter_mut()
+                    .zip(&one.solution.minimum)
+                    .for_each(|(maximum, &now)| *maximum = maximum.max(now));
             }
         }
 
@@ -91,15 +94,15 @@ impl Bound {
     fn initial_state(&self, region: Region) -> RegionState {
         let fastest = |place: usize| {
             let options = self.nodes[place].options.iter();
-            options.fold((f64::INFINITY, f64::INFINITY), |least, option| {
-                (least.0.min(option.forward_us), least.1.min(option.backward_us))
+            options.fold((f64::INFINITY, f64::INFINITY), |minimum, option| {
+                (minimum.0.min(option.forward_us), minimum.1.min(option.backward_us))
             })
         };
         let nodes: Vec<(f64, f64)> = (region.begin..region.end).map(fastest).collect();
         let edges = vec![(0.0, 0.0); region.edges.len()];
         let flow = Flow { nodes: vec![(0.0, 0.0); nodes.len()], edges: edges.clone(), work: (0.0, 0.0) };
         let met = MeanChoice { nodes, edges, work: (0.0, 0.0) };
-        let mut known = RegionState { region, flow, met, least: Vec::new(), solution: Solution::default() };
+        let mut known = RegionState { region, flow, met, minimum: Vec::new(), solution: Solution::default() };
         self.best_response(&mut known, (1.0, 1.0), 1.0);
         known
     }

@@ -179,7 +179,7 @@ pub(super) enum Pruning {
 }
 
 /// Prunes labels, and merges neighbours if there are too many.
-pub(super) fn prune(front: &mut Vec<Label>, most: usize, dropped: Pruning) {
+pub(super) fn prune(front: &mut Vec<Label>, maximum: usize, dropped: Pruning) {
     let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
         Pruning::Certainly => (Label::is_dominated, COMPARED_LABELS),
         Pruning::Mostly => (Label::is_dominated_so_far, 1),
@@ -188,7 +188,7 @@ pub(super) fn prune(front: &mut Vec<Label>, most: usize, dropped: Pruning) {
     let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));
     let mut order: Vec<(f64, f64, u32)> = keys.collect();
     order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-    let mut kept: Vec<Label> = Vec::with_capacity(front.len().min(most));
+    let mut kept: Vec<Label> = Vec::with_capacity(front.len().min(maximum));
     for (_, _, place) in order {
         let label = front[place as usize];
         // If one time follows from the other, the last label is the one that can dominate.
@@ -196,7 +196,7 @@ pub(super) fn prune(front: &mut Vec<Label>, most: usize, dropped: Pruning) {
             kept.push(label);
         }
     }
-    while kept.len() > most {
+    while kept.len() > maximum {
         let mut merged: Vec<Label> = Vec::with_capacity(kept.len().div_ceil(2));
         for pair in kept.chunks(2) {
             let mut both = pair[0];

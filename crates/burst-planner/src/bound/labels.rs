@@ -58,30 +58,30 @@ impl LabelLimits {
 impl Bound {
     /// Returns a lower bound of the iteration time within the budget, if the anchor uses an option
     /// in the case. Labels are pruned if another one dominates them, if they exceed the budget, or
-    /// if they reach `enough`. With more than `most` labels per option and state, neighbours are
+    /// if they reach `enough`. With more than `maximum` labels per option and state, neighbours are
     /// merged into one that is at least as good as both. O(nodes x counts^2 x most).
     pub(super) fn labels_within(
         &self,
         case: &Range<usize>,
         (budget_us, enough): (f64, f64),
         price: f64,
-        most: usize,
+        maximum: usize,
     ) -> f64 {
         let worth = LabelLimits {
             price,
             budget_us,
             enough,
             is_limited: price > 0.0,
-            is_fine: most >= FINE_LABELS,
+            is_fine: maximum >= FINE_LABELS,
             dropped: Pruning::Certainly,
         };
-        let (labels, _) = self.labels(case, &worth, most);
+        let (labels, _) = self.labels(case, &worth, maximum);
         labels.iter().map(Label::time_us).fold(enough, f64::min)
     }
 
-    /// Returns about `most` choices of GPU counts, by place, with small times and GPU times by this
-    /// bound.
-    pub(crate) fn chain_choices(&self, most: usize) -> Vec<Vec<usize>> {
+    /// Returns about `maximum` choices of GPU counts, by place, with small times and GPU times by
+    /// this bound.
+    pub(crate) fn chain_choices(&self, maximum: usize) -> Vec<Vec<usize>> {
         if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
             return Vec::new();
         }
@@ -95,8 +95,8 @@ impl Bound {
             is_fine: false,
             dropped: Pruning::Mostly,
         };
-        let (mut labels, trails) = self.labels(&all, &whatever, most);
-        prune(&mut labels, most, Pruning::Mostly);
+        let (mut labels, trails) = self.labels(&all, &whatever, maximum);
+        prune(&mut labels, maximum, Pruning::Mostly);
         let counts = |label: &Label| {
             let mut trail = label.trail;
             let mut counts = vec![0; self.nodes.len()];
@@ -111,7 +111,7 @@ impl Bound {
     }
 
     /// Returns the labels of the last node, and the predecessors of all labels.
-    fn labels(&self, case: &Range<usize>, worth: &LabelLimits, most: usize) -> (Vec<Label>, Trails) {
+    fn labels(&self, case: &Range<usize>, worth: &LabelLimits, maximum: usize) -> (Vec<Label>, Trails) {
         let anchor = self.anchor_of(case);
         let rests = self.remaining_bounds(case, &anchor, worth.price);
         let mut trails = Trails::new();
@@ -124,10 +124,13 @@ impl Bound {
                     fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
                 }
                 // With few labels in total, more per option cost little.
-                let most =
-                    if worth.is_fine && trails.len() < MAX_LABELS_FOR_DOUBLING { 2 * most } else { most };
+                let maximum = if worth.is_fine && trails.len() < MAX_LABELS_FOR_DOUBLING {
+                    2 * maximum
+                } else {
+                    maximum
+                };
                 for front in &mut fronts {
-                    prune(front, most, worth.dropped);
+                    prune(front, maximum, worth.dropped);
                     for label in front {
                         trails.push((option as u32, label.trail));
                         label.trail = trails.len() as u32 - 1;
@@ -276,7 +279,7 @@ impl Bound {
         for place in (0..self.nodes.len()).rev() {
             let of_option = |index: usize| {
                 let never = f64::INFINITY;
-                let mut least = Remaining { steps: never, time: never, priced: never, gpu_time: never };
+                let mut minimum = Remaining { steps: never, time: never, priced: never, gpu_time: never };
                 let (Some(next), Some(after)) = (self.nodes.get(place + 1), rests.last()) else {
                     return Remaining { steps: 0.0, time: 0.0, priced: 0.0, gpu_time: 0.0 };
                 };
@@ -288,12 +291,12 @@ impl Bound {
                     let us = there + back + self.cycle_us(place + 1, option, anchor);
                     let gpu_us = self.transfer_gpu_us(place + 1, (index, to)) + option.computing_us;
                     let steps_us = there + back + option.forward_us + option.backward_us;
-                    least.steps = least.steps.min(steps_us + after[to].steps);
-                    least.time = least.time.min(us + after[to].time);
-                    least.priced = least.priced.min(us + price * gpu_us + after[to].priced);
-                    least.gpu_time = least.gpu_time.min(gpu_us + after[to].gpu_time);
+                    minimum.steps = minimum.steps.min(steps_us + after[to].steps);
+                    minimum.time = minimum.time.min(us + after[to].time);
+                    minimum.priced = minimum.priced.min(us + price * gpu_us + after[to].priced);
+                    minimum.gpu_time = minimum.gpu_time.min(gpu_us + after[to].gpu_time);
                 }
-                least
+                minimum
             };
             let of_node = (0..self.nodes[place].options.len()).map(of_option).collect();
             rests.push(of_node);

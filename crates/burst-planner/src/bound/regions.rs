@@ -59,7 +59,7 @@ pub(super) struct Terms<'t> {
 pub(super) struct Solution {
     exits: usize,
     /// By option of the entry and of the exit.
-    pub(super) least: Vec<f64>,
+    pub(super) minimum: Vec<f64>,
     /// By node, its option and that of the exit: the minimum of it and its subtree.
     below: Vec<Vec<f64>>,
 }
@@ -123,7 +123,7 @@ impl Bound {
             }
             below.push(values);
         }
-        let mut least = vec![0.0; entries * exits];
+        let mut minimum = vec![0.0; entries * exits];
         // From the last edge to the first, the subtree of a node is complete before it is added to
         // its producer.
         for (edge, &weight) in region.edges.iter().zip(&flow.edges).rev() {
@@ -133,7 +133,7 @@ impl Bound {
             let at_exit = edge.to >= region.end;
             let hanging =
                 if at_exit { None } else { Some(std::mem::take(&mut below[edge.to - region.begin])) };
-            let target = if from_entry { &mut least } else { &mut below[edge.from - region.begin] };
+            let target = if from_entry { &mut minimum } else { &mut below[edge.from - region.begin] };
             for (row, sums) in transfers.iter().zip(target.chunks_mut(exits)) {
                 match &hanging {
                     None => {
@@ -151,12 +151,12 @@ impl Bound {
         // A node without a counted edge starts its own tree.
         for place in region.begin..region.end {
             if self.nodes[place].producers.is_empty() {
-                for sums in least.chunks_mut(exits) {
+                for sums in minimum.chunks_mut(exits) {
                     add_min(sums, &[], (0.0, 0.0), &below[place - region.begin]);
                 }
             }
         }
-        Solution { exits, least, below }
+        Solution { exits, minimum, below }
     }
 
     /// Sets the options of a region's nodes that attain the minimum for the options of its ends in
@@ -216,17 +216,17 @@ impl Bound {
 /// Adds to each sum the minimum of a subtree over the options of its root. `row` has the transfers
 /// to them; there are none if it is empty.
 fn add_min(sums: &mut [f64], row: &[(f64, f64)], factors: (f64, f64), hanging: &[f64]) {
-    let mut least = vec![f64::INFINITY; sums.len()];
+    let mut minimum = vec![f64::INFINITY; sums.len()];
     for (option, values) in hanging.chunks(sums.len()).enumerate() {
         let (there, back) = row.get(option).copied().unwrap_or_default();
         let moved = factors.0 * there + factors.1 * back;
-        for (least, value) in least.iter_mut().zip(values) {
+        for (minimum, value) in minimum.iter_mut().zip(values) {
             let value = moved + value;
             // Without a branch, the compiler vectorizes the comparison.
-            *least = if value < *least { value } else { *least };
+            *minimum = if value < *minimum { value } else { *minimum };
         }
     }
-    for (sum, least) in sums.iter_mut().zip(least) {
-        *sum += least;
+    for (sum, minimum) in sums.iter_mut().zip(minimum) {
+        *sum += minimum;
     }
 }

@@ -100,10 +100,10 @@ impl Bound {
                 taken[place][choice[producer]]
             } else {
                 let options = values[place].iter().enumerate();
-                let least = options
+                let minimum = options
                     .fold((f64::INFINITY, 0), |a, (b, &value)| if value < a.0 { (value, b) } else { a });
-                value += least.0;
-                least.1
+                value += minimum.0;
+                minimum.1
             };
             gpu_us += node.options[choice[place]].computing_us;
         }

@@ -49,36 +49,36 @@ impl Bound {
         }
         let Effort { cases, tails, rounds } = self.effort();
         // Each count of the anchor is a case.
-        let (mut least, mut binding) = (enough, None);
+        let (mut minimum, mut binding) = (enough, None);
         for case in self.cases(cases) {
-            let (mut bound, mut of_least): (f64, _) = (0.0, None);
+            let (mut bound, mut of_minimum): (f64, _) = (0.0, None);
             if self.is_chain {
-                bound = self.chain_within_case(&case, budget_us, least, self.max_labels(cases));
+                bound = self.chain_within_case(&case, budget_us, minimum, self.max_labels(cases));
             } else {
                 for &tail in self.tails(tails) {
                     // A case above another one does not matter.
-                    if bound < least {
-                        let of_case = self.within_case(&case, tail, budget_us, least, rounds);
+                    if bound < minimum {
+                        let of_case = self.within_case(&case, tail, budget_us, minimum, rounds);
                         if of_case.0 > bound {
                             bound = of_case.0;
-                            of_least = Some((of_case.1, of_case.2));
+                            of_minimum = Some((of_case.1, of_case.2));
                         }
                     }
                 }
             }
-            if bound < least {
-                least = bound;
-                binding = of_least;
+            if bound < minimum {
+                minimum = bound;
+                binding = of_minimum;
             }
         }
-        if let Some((mut weights, price)) = binding.filter(|_| least < enough) {
+        if let Some((mut weights, price)) = binding.filter(|_| minimum < enough) {
             // All-reduces count from the anchor on, which can be any of the early nodes here.
             let last = self.early.last().map_or(0, |&last| self.nodes[last].part);
             weights.reduces[..last].fill(0.0);
-            least =
-                least.max(self.within_regions(&Sum { weights: &weights, price, budget_us }, enough, cases));
+            minimum =
+                minimum.max(self.within_regions(&Sum { weights: &weights, price, budget_us }, enough, cases));
         }
-        least.max(self.mean_computing_us())
+        minimum.max(self.mean_computing_us())
     }
 
     /// Returns the bound by regions, over all counts of the widest early node.
@@ -89,34 +89,34 @@ impl Bound {
         let first = (all_rounds / 4).clamp(1, REGION_ROUNDS);
         let more = (all_rounds * 3 / 4 / (cases * REGION_TAILS.len())).clamp(1, MORE_ROUNDS);
         let mut game = self.game();
-        let mut least = enough;
+        let mut minimum = enough;
         let mut rounds = 0..first;
         // Widest first: the minimum is often among them, and the other cases end early then.
         for (narrow, wide) in self.widest(cases).into_iter().rev() {
             let mut bound: f64 = 0.0;
             for &tail in if self.early.is_empty() { &[0.0][..] } else { &REGION_TAILS } {
-                if bound < least {
-                    let case = Case { least: narrow, most: wide, tail };
-                    bound = bound.max(self.by_regions(&mut game, sum, case, least, rounds.clone()));
+                if bound < minimum {
+                    let case = Case { minimum: narrow, maximum: wide, tail };
+                    bound = bound.max(self.by_regions(&mut game, sum, case, minimum, rounds.clone()));
                 }
                 rounds = LATER_ROUND..LATER_ROUND + more;
             }
-            least = least.min(bound);
+            minimum = minimum.min(bound);
         }
-        least
+        minimum
     }
 
     /// Returns the minimum of the mean computing time over ranks. It also holds if no node has
     /// gradients.
     fn mean_computing_us(&self) -> f64 {
-        let least = |node: &BoundNode| {
+        let minimum = |node: &BoundNode| {
             node.options.iter().map(|option| option.computing_us).fold(f64::INFINITY, f64::min)
         };
-        self.nodes.iter().map(least).sum::<f64>() / self.gpus
+        self.nodes.iter().map(minimum).sum::<f64>() / self.gpus
     }
 
-    fn tails(&self, most: usize) -> &'static [f64] {
-        if self.has_anchor { &TAILS[..most] } else { &[0.0] }
+    fn tails(&self, maximum: usize) -> &'static [f64] {
+        if self.has_anchor { &TAILS[..maximum] } else { &[0.0] }
     }
 
     /// Returns effort limits: a step is a sum over all nodes and pairs of their options, so larger
@@ -172,24 +172,24 @@ impl Bound {
         (best, of_best.0, of_best.1)
     }
 
-    /// Returns the counts of the widest early node in at most `most` ranges, by their ends; one
+    /// Returns the counts of the widest early node in at most `maximum` ranges, by their ends; one
     /// range of all counts if there is none.
-    fn widest(&self, most: usize) -> Vec<(f64, f64)> {
+    fn widest(&self, maximum: usize) -> Vec<(f64, f64)> {
         let options = self.early.iter().flat_map(|&place| &self.nodes[place].options);
         let mut counts: Vec<f64> = options.map(|option| option.gpus).collect();
         counts.sort_unstable_by(f64::total_cmp);
         counts.dedup();
-        let ranges = counts.len().min(most);
+        let ranges = counts.len().min(maximum);
         let range = |index: usize| {
             (counts[index * counts.len() / ranges], counts[(index + 1) * counts.len() / ranges - 1])
         };
         if ranges == 0 { vec![(1.0, f64::INFINITY)] } else { (0..ranges).map(range).collect() }
     }
 
-    /// Returns the options of the anchor in at most `most` ranges.
-    fn cases(&self, most: usize) -> Vec<Range<usize>> {
+    /// Returns the options of the anchor in at most `maximum` ranges.
+    fn cases(&self, maximum: usize) -> Vec<Range<usize>> {
         let options = self.nodes[self.anchor].options.len();
-        let ranges = options.min(most);
+        let ranges = options.min(maximum);
         (0..ranges).map(|index| index * options / ranges..(index + 1) * options / ranges).collect()
     }
 }

@@ -84,11 +84,11 @@ impl Step<'_> {
             if before == Lists::First {
                 label = label.leaving_first_list(after, &self.first_run);
                 if let Some(Subset { min_larger, max_larger, .. }) = self.chosen {
-                    let least =
+                    let minimum =
                         if self.holds == FirstNodeRanks::Larger { min_larger.max(1.0) } else { min_larger };
-                    let most = if self.holds == FirstNodeRanks::Smaller { 0.0 } else { max_larger };
-                    label.beyond = (0.0, self.option.gpus - least);
-                    label.exposure.limit_larger(most);
+                    let maximum = if self.holds == FirstNodeRanks::Smaller { 0.0 } else { max_larger };
+                    label.beyond = (0.0, self.option.gpus - minimum);
+                    label.exposure.limit_larger(maximum);
                 }
             }
             if self.ranks == Ranks::Around || self.ranks == Ranks::Apart {

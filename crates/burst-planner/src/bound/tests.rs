@@ -5,10 +5,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::Bound;
-use crate::NodeId;
 use crate::costs::{CostBounds, CostModel, ShardSize, StepTimes};
 use crate::evaluator::{Evaluator, PlanTime};
-use crate::{Arrangement, Node, PlanProblem};
+use crate::{Arrangement, Node, NodeId, PlanProblem};
 
 /// A switch, and layers with a constant time plus a time per sample, on uneven shards of a batch.
 struct Costs {
@@ -88,8 +87,8 @@ impl CostBounds for Costs {
 
     fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
         // A rank keeps at most the samples that it has.
-        let most = if larger > 0 { self.batch.div_ceil(wide) } else { self.batch / wide };
-        let moved_us = self.message(producer, self.batch.div_ceil(narrow) - most);
+        let maximum = if larger > 0 { self.batch.div_ceil(wide) } else { self.batch / wide };
+        let moved_us = self.message(producer, self.batch.div_ceil(narrow) - maximum);
         moved_us.max(self.min_transfer(producer, wide, narrow))
     }
 

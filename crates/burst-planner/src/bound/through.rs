@@ -8,8 +8,8 @@ use super::{Bound, BoundOption};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
     /// Range of the count of the widest early node.
-    pub(super) least: f64,
-    pub(super) most: f64,
+    pub(super) minimum: f64,
+    pub(super) maximum: f64,
     /// Weight of the cycles of the anchor's ranks, relative to that of the first node's ranks; 0
     /// without early nodes.
     pub(super) tail: f64,
@@ -89,8 +89,8 @@ impl PartStep<'_> {
         };
         let (mut next, mut origins) = (Sums::default(), <[Origins; 2]>::default());
         for (to, option) in options.iter().enumerate() {
-            let is_anchor = is_early && option.gpus >= self.case.least;
-            let is_too_wide = is_early && option.gpus > self.case.most;
+            let is_anchor = is_early && option.gpus >= self.case.minimum;
+            let is_too_wide = is_early && option.gpus > self.case.maximum;
             let staying = |from: usize| self.leaving(from).min(self.weight(option));
             let mut stays = arrive(&sums[0], to, &staying);
             if is_anchor || !has_early_after {
@@ -126,23 +126,23 @@ impl Bound {
         let mut sums: Sums = if self.early.is_empty() { [closed, open] } else { [open, closed] };
         let mut taken: Vec<TracedPart> = Vec::with_capacity(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
-            let (next, origins, node) = if let Some((_, least)) = regions.next_if(|&(part, _)| part == index)
-            {
-                let (next, origins) = through_region(&sums, least, 1.0 - case.tail);
-                (next, origins, None)
-            } else {
-                let before = index.checked_sub(1).map(|before| &self.parts[before][..]);
-                let previous = before.and_then(|part| if let &[node] = part { Some(node) } else { None });
-                let step = PartStep { bound: self, terms, case, part: index, node: part[0], previous };
-                let (next, origins) = step.extended(&sums);
-                (next, origins, Some(part[0]))
-            };
+            let (next, origins, node) =
+                if let Some((_, minimum)) = regions.next_if(|&(part, _)| part == index) {
+                    let (next, origins) = through_region(&sums, minimum, 1.0 - case.tail);
+                    (next, origins, None)
+                } else {
+                    let before = index.checked_sub(1).map(|before| &self.parts[before][..]);
+                    let previous = before.and_then(|part| if let &[node] = part { Some(node) } else { None });
+                    let step = PartStep { bound: self, terms, case, part: index, node: part[0], previous };
+                    let (next, origins) = step.extended(&sums);
+                    (next, origins, Some(part[0]))
+                };
             sums = next;
             taken.push(TracedPart { node, origins });
         }
         let ends = sums[1].iter().enumerate();
-        let least = ends.fold((f64::INFINITY, 0), |a, (end, &sum)| if sum < a.0 { (sum, end) } else { a });
-        let (value, mut end) = least;
+        let minimum = ends.fold((f64::INFINITY, 0), |a, (end, &sum)| if sum < a.0 { (sum, end) } else { a });
+        let (value, mut end) = minimum;
         let mut state = 1;
         for TracedPart { node, origins } in taken.iter().rev() {
             if let Some(node) = node {
@@ -155,13 +155,13 @@ impl Bound {
 }
 
 /// Extends the sums by a region. `before` is its weight before the anchor.
-fn through_region(sums: &Sums, least: &[f64], before: f64) -> (Sums, [Origins; 2]) {
-    let exits = least.len() / sums[0].len();
+fn through_region(sums: &Sums, minimum: &[f64], before: f64) -> (Sums, [Origins; 2]) {
+    let exits = minimum.len() / sums[0].len();
     let (mut next, mut origins) = (Sums::default(), <[Origins; 2]>::default());
     for (state, weight) in [before, 1.0].into_iter().enumerate() {
         for to in 0..exits {
             let values = sums[state].iter().enumerate().filter(|(_, sum)| sum.is_finite());
-            let values = values.map(|(from, sum)| (sum + weight * least[from * exits + to], (from, state)));
+            let values = values.map(|(from, sum)| (sum + weight * minimum[from * exits + to], (from, state)));
             let (sum, origin) =
                 values.fold((f64::INFINITY, (0, state)), |a, b| if b.0 < a.0 { b } else { a });
             next[state].push(sum);

@@ -27,10 +27,10 @@ pub(super) struct TransferBounds<'m> {
 
 impl TransferBounds<'_> {
     /// Transfers between nodes without gradients can run for the next iteration meanwhile.
-    fn both_ways(&self, producer: usize, node: usize, least: impl Fn(usize, usize) -> f64) -> Transfers {
+    fn both_ways(&self, producer: usize, node: usize, minimum: impl Fn(usize, usize) -> f64) -> Transfers {
         let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
         let back = if self.structure.needs_gradient[producer] { learns } else { 0.0 };
-        let both = |from: usize, to: usize| (learns * least(from, to), back * least(to, from));
+        let both = |from: usize, to: usize| (learns * minimum(from, to), back * minimum(to, from));
         let own = (self.counts)(node);
         (self.counts)(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
     }

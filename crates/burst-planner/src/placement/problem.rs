@@ -249,8 +249,8 @@ impl PlacementGraph {
 
     /// Returns the duration of both passes for valid devices and a valid order.
     pub(super) fn makespan_us(&self, devices: &[usize], order: &[usize]) -> f64 {
-        let most = devices.iter().max().map_or(0, |&device| device + 1);
-        let mut free: Vec<Pair> = vec![[0.0; 2]; most];
+        let maximum = devices.iter().max().map_or(0, |&device| device + 1);
+        let mut free: Vec<Pair> = vec![[0.0; 2]; maximum];
         let mut ends: Vec<Pair> = vec![[0.0; 2]; self.len()];
         let mut last = [0.0; 2];
         for &operation in order {

@@ -67,8 +67,8 @@ pub(super) fn repaired(
         held[device] = held[device].saturating_add(bytes);
     }
     for _ in 0..structure.len() {
-        let (full, most) = memory.fullest(&placed, devices);
-        if most <= memory.limit {
+        let (full, maximum) = memory.fullest(&placed, devices);
+        if maximum <= memory.limit {
             break;
         }
         let now_us = structure.makespan_us(&placed, &from.order);
@@ -84,8 +84,8 @@ pub(super) fn repaired(
                 placed[operation] = device;
                 let longer_us = structure.makespan_us(&placed, &from.order) - now_us;
                 placed[operation] = full;
-                let cost = longer_us.max(0.0) / memory.bytes[operation].min(most - memory.limit) as f64;
-                if best.is_none_or(|(least, ..)| cost < least) {
+                let cost = longer_us.max(0.0) / memory.bytes[operation].min(maximum - memory.limit) as f64;
+                if best.is_none_or(|(minimum, ..)| cost < minimum) {
                     best = Some((cost, operation, device));
                 }
             }

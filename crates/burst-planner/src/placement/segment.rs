@@ -113,9 +113,10 @@ impl Segment {
         self.solved.makespan_us - self.solved.lower_bound_us
     }
 
-    /// Searches with four times as many branches as before, at most `most`. Returns their number.
-    pub(super) fn refine(&mut self, devices: usize, first: u64, most: u64, stop: &Stop) -> Result<u64> {
-        self.nodes = (4 * self.nodes).max(first).min(most);
+    /// Searches with four times as many branches as before, at most `maximum`. Returns their
+    /// number.
+    pub(super) fn refine(&mut self, devices: usize, first: u64, maximum: u64, stop: &Stop) -> Result<u64> {
+        self.nodes = (4 * self.nodes).max(first).min(maximum);
         let before = self.solved.clone();
         let branch = BranchAndBound::new(&self.structure, devices, None, before.clone(), self.nodes, stop);
         self.solved = branch.solve()?;

@@ -1,10 +1,9 @@
 //! A coarser problem that is searched first: neighbouring nodes with little work are placed as one.
 
 use super::stage::SearchStage;
-use crate::Arrangement;
 use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes, bounds_of};
 use crate::problem::{Node, PlanProblem, ProblemGraph};
-use crate::{NodeId, Result};
+use crate::{Arrangement, NodeId, Result};
 
 /// Neighbours are joined up to this fraction of the time on one GPU.
 const PART: f64 = 0.01;

@@ -5,8 +5,7 @@ use super::{Frontier, found};
 use crate::bound::Bound;
 use crate::costs::CostModel;
 use crate::evaluator::Evaluator;
-use crate::{Arrangement, PlanProblem};
-use crate::{Error, Result, Stop};
+use crate::{Arrangement, Error, PlanProblem, Result, Stop};
 
 /// Evaluates arrangements, such as [replicas](Arrangement::replicated) of one for fewer GPUs, and
 /// keeps the Pareto-optimal ones within the memory limit. Of arrangements with equal times, the

@@ -62,22 +62,22 @@ impl SearchStage<'_> {
         let Some(best) = self.archive.within(budget_us) else { return Ok(()) };
         let mut now = best.arrangement.clone();
         let mut now_score = score(best.time, best.memory_excess, budget_us);
-        let (mut least, mut in_vain) = (now_score, 0);
+        let (mut minimum, mut failures) = (now_score, 0);
         for step in 0..steps {
-            if in_vain >= BUDGET_PATIENCE * self.node_count() {
+            if failures >= BUDGET_PATIENCE * self.node_count() {
                 break;
             }
-            in_vain += 1;
+            failures += 1;
             let Some(changed) = self.draw(&now, gpus, USUAL, random) else { continue };
             let left = 1.0 - step as f64 / steps as f64;
             let accepted_below = now_score * (1.0 + threshold * left * left);
-            let is_too_slow = |least| score(least, 1.0, budget_us) >= accepted_below;
+            let is_too_slow = |minimum| score(minimum, 1.0, budget_us) >= accepted_below;
             let changed_score = score_of(self.evaluate_with_cutoff(&changed, is_too_slow)?, budget_us);
             if changed_score < accepted_below {
                 (now, now_score) = (changed, changed_score);
             }
-            if changed_score < least {
-                (least, in_vain) = (changed_score, 0);
+            if changed_score < minimum {
+                (minimum, failures) = (changed_score, 0);
             }
         }
         Ok(())
@@ -97,10 +97,10 @@ impl SearchStage<'_> {
         effort: f64,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
-        let (mut left, mut in_vain) = (steps, 0);
+        let (mut left, mut failures) = (steps, 0);
         let neighbours = (self.node_count().pow(2) * gpus) as f64;
         let patience = (effort * DESCENTS_PATIENCE * neighbours) as usize;
-        while left > 0 && in_vain < patience {
+        while left > 0 && failures < patience {
             let entries = self.archive.starting_points();
             if entries.is_empty() {
                 return Ok(());
@@ -121,13 +121,13 @@ impl SearchStage<'_> {
             left -= 1;
             let mut since_better = 0;
             while left > 0 && since_better < DESCENT_PATIENCE * self.node_count() {
-                (since_better, in_vain) = (since_better + 1, in_vain + 1);
+                (since_better, failures) = (since_better + 1, failures + 1);
                 let Some(changed) = self.draw(&now, gpus, REVERSING, random) else { continue };
                 left -= 1;
-                let is_too_slow = |least| score(least, 1.0, budget_us) > now_score;
+                let is_too_slow = |minimum| score(minimum, 1.0, budget_us) > now_score;
                 let trial = self.evaluate_with_cutoff(&changed, is_too_slow)?;
                 if trial.is_archived {
-                    in_vain = 0;
+                    failures = 0;
                 }
                 let changed_score = score_of(trial, budget_us);
                 // A different arrangement with the same time can lead to faster ones.
@@ -149,12 +149,12 @@ impl SearchStage<'_> {
     /// Science and Operations Research, 1997). Pareto-optimal results enter the archive. It ends
     /// early if the archive does not change for long.
     pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
-        let mut in_vain = 0;
+        let mut failures = 0;
         for _ in 0..steps {
-            if in_vain >= ARCHIVE_PATIENCE {
+            if failures >= ARCHIVE_PATIENCE {
                 break;
             }
-            in_vain += 1;
+            failures += 1;
             let entries = self.archive.starting_points();
             if entries.is_empty() {
                 return Ok(());
@@ -173,7 +173,7 @@ impl SearchStage<'_> {
             };
             let Some(changed) = changed else { continue };
             if self.evaluate_with_cutoff(&changed, |_| true)?.is_archived {
-                in_vain = 0;
+                failures = 0;
             }
         }
         Ok(())

@@ -200,8 +200,8 @@ impl Sequence {
                 };
                 let arrivals = (0..values.len()).map(|from| (arrive(from), from));
                 let first = if index == 0 { (0.0, 0) } else { (f64::INFINITY, 0) };
-                let (least, from) = arrivals.fold(first, |a, b| if b.0 < a.0 { b } else { a });
-                next.push(least + cost(item, placing));
+                let (minimum, from) = arrivals.fold(first, |a, b| if b.0 < a.0 { b } else { a });
+                next.push(minimum + cost(item, placing));
                 choice.push(from as u32);
             }
             values = next;

@@ -68,7 +68,7 @@ impl<'p> SearchStage<'p> {
         is_useless: impl Fn(PlanTime) -> bool,
     ) -> Result<Trial> {
         let archive = &self.archive;
-        let is_enough = |least: PlanTime| archive.dominates(least) && is_useless(least);
+        let is_enough = |minimum: PlanTime| archive.dominates(minimum) && is_useless(minimum);
         let (time, classes) = self.evaluator.time_with_cutoff(numbered, is_enough)?;
         Ok(self.record(numbered, time, &classes))
     }
@@ -81,7 +81,7 @@ impl<'p> SearchStage<'p> {
         numbered: &NumberedArrangement,
         slowest_us: f64,
     ) -> Result<Option<Trial>> {
-        let is_too_slow = |least: PlanTime| least.iteration_us > slowest_us;
+        let is_too_slow = |minimum: PlanTime| minimum.iteration_us > slowest_us;
         let (time, classes) = self.evaluator.time_with_cutoff(numbered, is_too_slow)?;
         Ok((!is_too_slow(time)).then(|| self.record(numbered, time, &classes)))
     }

@@ -30,9 +30,9 @@ impl Staircase {
         // The largest counts; smaller ones were tried with fewer GPUs.
         let narrow: Vec<usize> = powers.clone().skip(powers.count().saturating_sub(3)).collect();
         let mut all = Vec::new();
-        for (index, &least) in narrow.iter().enumerate() {
+        for (index, &minimum) in narrow.iter().enumerate() {
             for &middle in &narrow[index + 1..] {
-                let groups = [gpus, middle, least].map(|count| evaluator.range(0, count));
+                let groups = [gpus, middle, minimum].map(|count| evaluator.range(0, count));
                 let is_option =
                     |&group: &GroupId| (0..order.len()).all(|node| evaluator.is_option(node, group));
                 if groups.iter().all(is_option) {
@@ -55,11 +55,11 @@ impl Staircase {
         NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
-    /// Returns staircases with the first border at each place up to the second one, or at `most` of
-    /// them.
-    pub(super) fn with_first_border_anywhere(&self, most: usize) -> impl Iterator<Item = Self> + use<> {
+    /// Returns staircases with the first border at each place up to the second one, or at `maximum`
+    /// of them.
+    pub(super) fn with_first_border_anywhere(&self, maximum: usize) -> impl Iterator<Item = Self> + use<> {
         let (staircase, end) = (self.clone(), self.borders[1]);
-        let places = (0..end).step_by(end.div_ceil(most).max(1));
+        let places = (0..end).step_by(end.div_ceil(maximum).max(1));
         places.map(move |first| Self { borders: [first, end], ..staircase.clone() })
     }
 

@@ -24,19 +24,19 @@ impl SearchStage<'_> {
     pub(super) fn systematic_descent(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
         let mut polished: Vec<NumberedArrangement> = Vec::new();
         for budget in BUDGETS {
-            let mut in_vain = FxHashSet::default();
+            let mut failures = FxHashSet::default();
             while let Some(fastest) = self.archive.within(budget * self.single_gpu_us) {
                 let fastest = fastest.arrangement.clone();
                 if polished.contains(&fastest) {
                     break;
                 }
                 for change in self.systematic_changes(&fastest, gpus, counts) {
-                    if in_vain.contains(&change) {
+                    if failures.contains(&change) {
                         continue;
                     }
                     let Some(changed) = self.moved(&fastest, &change) else { continue };
                     if !self.evaluate_with_cutoff(&changed, |_| true)?.is_archived {
-                        in_vain.insert(change);
+                        failures.insert(change);
                     }
                 }
                 polished.push(fastest);

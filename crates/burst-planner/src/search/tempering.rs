@@ -55,19 +55,19 @@ impl SearchStage<'_> {
             let iteration_us = self.evaluate(&at)?.iteration_us();
             walkers.push(Walker { at, iteration_us });
         }
-        let least = |walkers: &[Walker]| {
+        let minimum = |walkers: &[Walker]| {
             walkers.iter().map(|walker| walker.iteration_us).fold(f64::INFINITY, f64::min)
         };
-        let (mut fastest_us, mut in_vain) = (least(&walkers), 0);
+        let (mut fastest_us, mut failures) = (minimum(&walkers), 0);
         for _ in 0..steps / ROUND {
             for (walker, temperature) in walkers.iter_mut().zip(TEMPERATURES) {
                 self.walk(walker, gpus, temperature, random)?;
             }
             exchange(&mut walkers, random);
-            let now_us = least(&walkers);
-            in_vain = if now_us < fastest_us { 0 } else { in_vain + ROUND };
+            let now_us = minimum(&walkers);
+            failures = if now_us < fastest_us { 0 } else { failures + ROUND };
             fastest_us = fastest_us.min(now_us);
-            if in_vain >= patience {
+            if failures >= patience {
                 break;
             }
         }

@@ -42,9 +42,9 @@ pub fn random_placement_problem(seed: u64, operations: usize, devices: usize) ->
 pub fn placement_by_enumeration(problem: &PlacementProblem) -> Option<f64> {
     let mut orders = Vec::new();
     add_orders(problem, &mut Vec::new(), &mut orders);
-    let mut least = None;
-    place_rest(problem, &mut Vec::new(), 0, &orders, &mut least);
-    least
+    let mut minimum = None;
+    place_rest(problem, &mut Vec::new(), 0, &orders, &mut minimum);
+    minimum
 }
 
 fn add_orders(problem: &PlacementProblem, begun: &mut Vec<usize>, orders: &mut Vec<Vec<usize>>) {
@@ -68,12 +68,12 @@ fn place_rest(
     placed: &mut Vec<usize>,
     used: usize,
     orders: &[Vec<usize>],
-    least: &mut Option<f64>,
+    minimum: &mut Option<f64>,
 ) {
     if placed.len() < problem.operations.len() {
         for device in 0..problem.devices.min(used + 1) {
             placed.push(device);
-            place_rest(problem, placed, used.max(device + 1), orders, least);
+            place_rest(problem, placed, used.max(device + 1), orders, minimum);
             placed.pop();
         }
         return;
@@ -88,8 +88,8 @@ fn place_rest(
     }
     for order in orders {
         let makespan_us = forward_us(problem, placed, order) + backward_us(problem, placed, order);
-        if least.is_none_or(|least| makespan_us < least) {
-            *least = Some(makespan_us);
+        if minimum.is_none_or(|minimum| makespan_us < minimum) {
+            *minimum = Some(makespan_us);
         }
     }
 }

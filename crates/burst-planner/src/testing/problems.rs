@@ -64,8 +64,8 @@ pub fn random_problem(seed: u64) -> RandomProblem {
     let mut draws = Draws::new(seed);
     let graph = [Graph::Chain, Graph::Branches, Graph::Dag][draws.below(3)];
     let gpus = 2 + draws.below(3);
-    let most = if gpus == 4 { 5 } else { 6 };
-    random_problem_on(seed, graph, 2 + draws.below(most - 1), gpus)
+    let maximum = if gpus == 4 { 5 } else { 6 };
+    random_problem_on(seed, graph, 2 + draws.below(maximum - 1), gpus)
 }
 
 /// Returns a random problem with the given numbers of nodes and GPUs, at least one of each.

@@ -58,8 +58,8 @@ pub fn random_restarts(
         let mut vain = 0;
         while vain < patience {
             let is_over = match budget {
-                Budget::Evaluations(most) => evaluations >= most,
-                Budget::Time(most) => begun.elapsed() >= most,
+                Budget::Evaluations(maximum) => evaluations >= maximum,
+                Budget::Time(maximum) => begun.elapsed() >= maximum,
             };
             if is_over {
                 return Ok(best);

@@ -20,10 +20,12 @@ fn is_same(a: f64, b: f64) -> bool {
 /// Up to 7 operations by default; `BURST_PLANNER_OPERATIONS=10` for the full test.
 #[test]
 fn placements_match_enumeration() {
-    let most = std::env::var("BURST_PLANNER_OPERATIONS").ok().and_then(|most| most.parse().ok()).unwrap_or(7);
+    let maximum =
+        std::env::var("BURST_PLANNER_OPERATIONS").ok().and_then(|maximum| maximum.parse().ok()).unwrap_or(7);
     let mut without = 0;
     for seed in 0..cases(150) {
-        let problem = random_placement_problem(seed, 2 + seed as usize % (most - 1), 1 + seed as usize % 3);
+        let problem =
+            random_placement_problem(seed, 2 + seed as usize % (maximum - 1), 1 + seed as usize % 3);
         let found = place(&problem, &PlacementSearch::default());
         match (found, placement_by_enumeration(&problem)) {
             (Ok(found), Some(min_us)) => {

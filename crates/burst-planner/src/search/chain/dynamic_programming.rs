@@ -18,8 +18,8 @@ impl Chain {
         let mut trails: Vec<(ListId, u32)> = Vec::new();
         let mut front = LabelFront::default();
         for stretch in &self.stretches {
-            let least = [0, stretch.start, stretch.end].map(|place| self.steps.min_after(place));
-            let mut next = LabelFront::new(ways.counts, ways.lists.segments(), [least[0], least[2]]);
+            let minimum = [0, stretch.start, stretch.end].map(|place| self.steps.min_after(place));
+            let mut next = LabelFront::new(ways.counts, ways.lists.segments(), [minimum[0], minimum[2]]);
             if stretch.start == 0 {
                 for (count, list) in ways.first(evaluator).into_iter().enumerate() {
                     let Some(step) = self.steps.cost_on(count, stretch) else { continue };
@@ -36,7 +36,7 @@ impl Chain {
             }
             for label in front.labels() {
                 let so_far = PlanTime { iteration_us: label.iteration_us, gpu_time_us: label.taken.gpu_us() };
-                if least[1].is_dominated(so_far, &known) {
+                if minimum[1].is_dominated(so_far, &known) {
                     continue;
                 }
                 trails.push((label.list, label.trail));

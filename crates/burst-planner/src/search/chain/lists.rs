@@ -7,11 +7,11 @@ use rustc_hash::FxHashMap;
 
 use super::steps::ChainSteps;
 use crate::NodeId;
+use crate::evaluator::Evaluator;
+use crate::groups::GroupId;
 
 /// Maximum number of segments in which ranks are distinguished.
 pub(super) const SEGMENTS: usize = 16;
-use crate::evaluator::Evaluator;
-use crate::groups::GroupId;
 
 /// Id of a rank list.
 pub(super) type ListId = u32;
@@ -277,8 +277,8 @@ impl RankLists {
             let ranks = Rc::clone(&self.get(list).ranks);
             let others: Vec<usize> =
                 (0..self.gpus).filter(|rank| ranks.binary_search(rank).is_err()).collect();
-            let most = if self.gpus > SEGMENTS { MAX_EXCHANGED_SEGMENTS } else { MAX_EXCHANGED };
-            let others = evenly_spaced(&others, most);
+            let maximum = if self.gpus > SEGMENTS { MAX_EXCHANGED_SEGMENTS } else { MAX_EXCHANGED };
+            let others = evenly_spaced(&others, maximum);
             let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);
             let with = |ranks: &mut dyn Iterator<Item = usize>, rank| {
                 let mut ranks: Vec<usize> = ranks.chain([rank]).collect();
@@ -286,7 +286,7 @@ impl RankLists {
                 ranks
             };
             let mut neighbours: Vec<Vec<usize>> = Vec::new();
-            for &rank in &evenly_spaced(&ranks, most) {
+            for &rank in &evenly_spaced(&ranks, maximum) {
                 neighbours.extend(others.iter().map(|&other| with(&mut without(rank), other)));
                 neighbours.extend((ranks.len() > 1).then(|| without(rank).collect()));
             }
@@ -309,9 +309,9 @@ fn mask(ranks: &[usize], segments: usize, gpus: usize) -> u16 {
     ranks.iter().fold(0, |mask, &rank| mask | 1 << segment_of(rank, segments, gpus))
 }
 
-/// Returns at most `most` ranks, evenly spaced.
-fn evenly_spaced(ranks: &[usize], most: usize) -> Vec<usize> {
-    let many = ranks.len().min(most);
+/// Returns at most `maximum` ranks, evenly spaced.
+fn evenly_spaced(ranks: &[usize], maximum: usize) -> Vec<usize> {
+    let many = ranks.len().min(maximum);
     (0..many).map(|index| ranks[index * ranks.len() / many]).collect()
 }
 

@@ -92,7 +92,7 @@ pub(super) struct ChainSteps {
     nodes: Vec<Vec<Option<StepCost>>>,
     by_count: Vec<PrefixSums>,
     /// By place; the last entry is for the end.
-    least: Vec<MinRemaining>,
+    minimum: Vec<MinRemaining>,
     /// By place: bytes of all gradients before.
     bytes_before: Vec<u64>,
     /// By place: the start of a bucket that is full with the gradients before it.
@@ -121,7 +121,7 @@ impl ChainSteps {
         Self {
             by_count: nodes.iter().map(|steps| PrefixSums::of(steps)).collect(),
             nodes,
-            least: Vec::new(),
+            minimum: Vec::new(),
             bytes_before,
             bucket_begins,
         }
@@ -133,10 +133,10 @@ impl ChainSteps {
             let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
             steps.map(figure).fold(f64::INFINITY, f64::min)
         };
-        let mut least = vec![MinRemaining::default()];
+        let mut minimum = vec![MinRemaining::default()];
         for place in (0..self.bytes_before.len() - 1).rev() {
-            let after: MinRemaining = least[least.len() - 1];
-            least.push(MinRemaining {
+            let after: MinRemaining = minimum[minimum.len() - 1];
+            minimum.push(MinRemaining {
                 time_us: after.time_us + min_over(place, &|step| step.time_us),
                 gpu_us: after.gpu_us + min_over(place, &|step| step.gpu_us),
                 update_us: after.update_us.max(min_over(place, &|step| step.update_us)),
@@ -146,8 +146,8 @@ impl ChainSteps {
                 }),
             });
         }
-        least.reverse();
-        self.least = least;
+        minimum.reverse();
+        self.minimum = minimum;
     }
 
     /// Returns the cost of nodes with a count, by its index, or `None` if one of them cannot run on
@@ -173,7 +173,7 @@ impl ChainSteps {
 
     /// Returns the minimum cost of the nodes from a place on.
     pub(super) fn min_after(&self, place: usize) -> MinRemaining {
-        self.least[place]
+        self.minimum[place]
     }
 }
 
