@@ -1,4 +1,4 @@
-"""Plans of training programs other than networks: nodes with step times, and collectives between their ranks."""
+"""Plans of training programs other than networks: nodes with step times, and collectives."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Node:
     name: str
     options: Sequence[Option]
     output: Sequence[Transfer] = ()
-    """Durations of moving its output. Required for a node with consumers, for all pairs of their GPU counts."""
+    """Durations of moving its output. Required if it has consumers, for all pairs of GPU counts."""
     gradient_bytes: int = 0
     """Size of the gradient of its parameters."""
     state_bytes: int = 0
@@ -176,7 +176,7 @@ class PlanProblem:
 
         Args:
             mode, amplification, deadline_us: As in :func:`deeppool.plan`.
-            limit_per_layer: Whether the limit applies to each layer, as in the original DeepPool; for chains only.
+            limit_per_layer: Whether the limit applies to each layer, as in the original DeepPool; chains only.
             frontier: Whether the result also lists all Pareto-optimal plans.
 
         Raises:

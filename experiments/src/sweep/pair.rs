@@ -62,7 +62,7 @@ impl Pair {
     }
 }
 
-/// Searches for plans within all limits and simulates them. The pairs are in the order of the limits.
+/// Searches for plans within all limits and simulates them. Pairs are in the order of limits.
 pub(super) fn pairs(grid: &Grid, workload: &Workload, link: &Link, gpus: usize) -> Result<Vec<Pair>, Error> {
     let &Workload { model, batch, ref network, ref profile } = workload;
     let job = Job::new(Costs::new(network, profile, &link.model), batch, LowerOptions::default());
@@ -117,8 +117,8 @@ pub(super) fn pairs(grid: &Grid, workload: &Workload, link: &Link, gpus: usize) 
     Ok(pairs)
 }
 
-/// Returns the GPU counts of layers in topological order in runs of equal counts, such as `8x30 1x3`: 30 layers on 8
-/// GPUs, then 3 on 1.
+/// Returns the GPU counts of layers in topological order, in runs of equal counts: `8x30 1x3` is 30
+/// layers on 8 GPUs, then 3 on 1.
 pub(crate) fn gpu_counts(counts: impl Iterator<Item = usize>) -> String {
     let counts: Vec<usize> = counts.collect();
     let runs = counts.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run[0], run.len()));

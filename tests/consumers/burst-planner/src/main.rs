@@ -16,7 +16,8 @@ fn main() -> Result<(), Error> {
         let node = problem.add_node(Node::new(name, COUNTS).with_gradient_bytes(1_000_000));
         for gpus in COUNTS {
             let forward_us = (fixed + (time - fixed) / gpus as f64) / 3.0;
-            costs.set_steps(node, gpus, StepTimes { forward_us, backward_us: 2.0 * forward_us, update_us: 0.0 });
+            let backward_us = 2.0 * forward_us;
+            costs.set_steps(node, gpus, StepTimes { forward_us, backward_us, update_us: 0.0 });
         }
         for (from, to) in COUNTS.into_iter().flat_map(|from| COUNTS.map(|to| (from, to))) {
             costs.set_transfer(node, from, to, TransferTimes { nested_us: 5.0, disjoint_us: 10.0 });
