@@ -1,4 +1,4 @@
-//! Gives the library the name that programs ask the loader for.
+//! Sets the soname of the library to the name that programs ask the loader for.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! The library found, opened and controlled from a test.
+//! Interface for tests: finding, opening and controlling the library.
 
 mod library;
 mod reports;

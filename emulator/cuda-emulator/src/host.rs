@@ -1,4 +1,4 @@
-//! The host's memory, as copies and memory operations use it.
+//! Host memory used by copies and memory operations.
 #![allow(unsafe_code)]
 
 use std::{
@@ -6,7 +6,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// One end of a copy in the host's memory.
+/// A range of host memory that is the source or destination of a copy.
 #[derive(Clone)]
 pub(crate) struct HostSpan {
     address: usize,
@@ -15,7 +15,8 @@ pub(crate) struct HostSpan {
 
 impl HostSpan {
     /// # Safety
-    /// The memory is valid until the copy has ended: for reads if it copies from here, for writes if it copies to here.
+    /// The memory is valid until the copy has ended: for reads if it is the source, for writes if
+    /// it is the destination.
     pub(crate) unsafe fn new(address: usize, bytes: usize) -> Self {
         Self { address, bytes }
     }
@@ -26,50 +27,52 @@ impl HostSpan {
 
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
-        // SAFETY: valid for reads by the promise made to `new`.
+        // SAFETY: valid for reads by the contract of `new`.
         unsafe { bytes.as_mut_ptr().copy_from(self.address as *const u8, self.bytes) }
         bytes
     }
 
     pub(crate) fn write(&self, bytes: &[u8]) {
         let bytes = &bytes[..self.bytes.min(bytes.len())];
-        // SAFETY: valid for writes by the promise made to `new`.
+        // SAFETY: valid for writes by the contract of `new`.
         unsafe { (self.address as *mut u8).copy_from(bytes.as_ptr(), bytes.len()) }
     }
 }
 
-/// Where a handle is written to after the call that asks for it has returned.
+/// A pointer to which a handle is written after the call that asks for it has returned.
 #[derive(Clone, Copy)]
 pub(crate) struct HandleSlot(usize);
 
 impl HandleSlot {
     /// # Safety
-    /// The place is valid for writes until the handle has been written, or what writes it has ended.
+    /// `place` is valid for writes until the handle has been written or its creation has been
+    /// abandoned.
     pub(crate) unsafe fn new(place: NonNull<usize>) -> Self {
         Self(place.as_ptr() as usize)
     }
 
-    /// The reader may be another thread.
+    /// Writes the handle. Another thread may read it at the same time.
     pub(crate) fn set(self, handle: usize) {
-        // SAFETY: valid for writes by the promise made to `new`.
+        // SAFETY: valid for writes by the contract of `new`.
         unsafe { (self.0 as *mut usize).write_volatile(handle) }
     }
 }
 
-/// Page-locked memory, which the host and the device share.
+/// Page-locked memory, shared by the host and the devices.
 pub(crate) struct HostBlock {
     start: NonNull<u32>,
     layout: Layout,
 }
 
-// SAFETY: the block owns its memory, and is reached by volatile reads and writes only.
+// SAFETY: the block owns its memory and accesses it by volatile reads and writes only.
 unsafe impl Send for HostBlock {}
 
 impl HostBlock {
-    /// Zeros, aligned to a page. None where there is no memory, or for no bytes.
+    /// Allocates page-aligned, zeroed memory. Returns `None` for 0 bytes or if there is not enough
+    /// memory.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, 4096).ok().filter(|layout| layout.size() > 0)?;
-        // SAFETY: the layout is not of size zero.
+        // SAFETY: the size of the layout is not 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?.cast();
         Some(Self { start, layout })
     }
@@ -82,12 +85,13 @@ impl HostBlock {
         self.layout.size()
     }
 
-    /// The part of `bytes` bytes from `offset` on that is inside.
+    /// Returns the length of the part of `offset..offset + bytes` inside the block.
     fn inside(&self, offset: usize, bytes: usize) -> usize {
         bytes.min(self.bytes().saturating_sub(offset))
     }
 
-    /// The host may write at the same time, hence word by word where that is possible.
+    /// Copies bytes out of the block. Reads whole words where possible, because the host may write
+    /// at the same time.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let bytes = self.inside(offset, into.len());
         if bytes == 4 && offset % 4 == 0 {
@@ -101,7 +105,8 @@ impl HostBlock {
         }
     }
 
-    /// The host may read at the same time, hence word by word where that is possible.
+    /// Copies bytes into the block. Writes whole words where possible, because the host may read at
+    /// the same time.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         let bytes = self.inside(offset, from.len());
         if let (0, Ok(word)) = (offset % 4, <[u8; 4]>::try_from(&from[..bytes])) {
@@ -118,7 +123,7 @@ impl HostBlock {
 
 impl Drop for HostBlock {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and freed once.
+        // SAFETY: allocated with this layout and freed once.
         unsafe { dealloc(self.start.as_ptr().cast(), self.layout) }
     }
 }

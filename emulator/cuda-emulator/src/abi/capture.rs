@@ -1,4 +1,4 @@
-//! Captures.
+//! Stream captures.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::places::{Out, value};
@@ -9,7 +9,7 @@ pub(super) unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: u3
     Call::on("cuStreamBeginCapture_v2").run(|driver| driver.begin_capture(stream, mode))
 }
 
-/// Made to fail, it ends the capture all the same, as the real one does, and gives no graph.
+/// An injected failure still ends the capture, as in the real driver, and returns no graph.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> u32 {
     Call::on("cuStreamEndCapture").destroying().run(|driver| {

@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn cuCtxCreate_v2(context: *mut Handle, _flags: u32
     unsafe { create(Call::initialised("cuCtxCreate_v2"), context, device) }
 }
 
-/// Contexts with parameters, for a share of the device or for a video encoder, are not emulated.
+/// Contexts with parameters (a share of the device, a video encoder) are not emulated.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxCreate_v4(
     context: *mut Handle,
@@ -75,7 +75,7 @@ pub(super) unsafe extern "C" fn cuCtxCreate_v4(
 }
 
 /// # Safety
-/// The place is null, or valid for a write.
+/// The pointer is null or valid for a write.
 unsafe fn create(call: Call, context: *mut Handle, device: i32) -> u32 {
     call.run(|driver| {
         // SAFETY: the caller's promise.
@@ -95,7 +95,7 @@ pub(super) unsafe extern "C" fn cuCtxPushCurrent_v2(context: Handle) -> u32 {
     Call::initialised("cuCtxPushCurrent_v2").run(|driver| driver.push_context(context))
 }
 
-/// The place may be null.
+/// `context` may be null.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32 {
     Call::initialised("cuCtxPopCurrent_v2").run(|driver| {
@@ -108,7 +108,8 @@ pub(super) unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32 
     })
 }
 
-/// Kernels of one device do not use the memory of another one: peers are copied between.
+/// Reports no peer access: kernels cannot use the memory of another device. Copies between devices
+/// work.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) -> u32 {
     Call::initialised("cuDeviceCanAccessPeer").run(|driver| {
@@ -139,7 +140,7 @@ pub(super) unsafe extern "C" fn cuCtxGetDevice(device: *mut i32) -> u32 {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> u32 {
     Call::on("cuCtxGetStreamPriorityRange").run(|driver| {
-        // SAFETY: the caller's promise. Null is for a number that is not asked for.
+        // SAFETY: the caller's promise. A null pointer means that the value is not wanted.
         let (least, greatest) = unsafe { (Out::new(least, ""), Out::new(greatest, "")) };
         if let Ok(least) = least {
             least.set(0);

@@ -1,4 +1,4 @@
-//! The functions by which a test controls and reads the driver. None of them is counted as a call.
+//! Functions by which a test controls and inspects the driver. They are not counted as calls.
 #![allow(unsafe_code)]
 
 use super::places::{give_text, string};
@@ -8,31 +8,33 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// `fallback` where the driver itself panics: nothing unwinds into the caller.
+/// Runs `work` on the driver. Returns `fallback` if it panics, so that nothing unwinds into the
+/// caller.
 fn control<T>(fallback: T, work: impl FnOnce(&mut Driver) -> T) -> T {
     catch_unwind(AssertUnwindSafe(|| with_driver(work))).unwrap_or(fallback)
 }
 
-/// Resets everything: handles, settings, reports, errors to inject. Page-locked memory is freed.
+/// Resets handles, settings, reports and injected errors, and frees page-locked memory.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_reset() {
     control((), Driver::reset);
 }
 
-/// How many calls that can fail there were since the last reset.
+/// Returns the number of counted calls since the last reset.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_calls() -> u64 {
     control(0, |driver| driver.report.calls())
 }
 
-/// Makes the call number `call`, counted from 1 since the last reset, fail with `code`; 0 for none.
+/// Makes call number `call`, counted from 1 since the last reset, fail with `code`. 0 removes the
+/// injection.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_fail_call(call: u64, code: u32) {
     control((), |driver| driver.report.fail_call(call, Code(code)));
 }
 
-/// Makes the kernel number `number` of a name, counted from 1 from now on, fail as one that accesses memory that is none: 1, or 0 for no
-/// name.
+/// Makes the `number`-th launch of the named kernel, counted from 1 from this call on, fail with an
+/// illegal address. Returns 1, or 0 if `name` is not valid text.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_fail_kernel(name: *const c_char, number: u64) -> i32 {
     // SAFETY: the caller's promise.
@@ -43,7 +45,8 @@ unsafe extern "C" fn cuda_emulator_fail_kernel(name: *const c_char, number: u64)
     })
 }
 
-/// Sets a number of `Settings` by its name: 1, or 0 for a name or a value that will not do.
+/// Sets the field of `Settings` called `name`. Returns 1, or 0 if the name is unknown or the value
+/// out of range.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_set(name: *const c_char, value: i64) -> i32 {
     // SAFETY: the caller's promise.
@@ -51,7 +54,8 @@ unsafe extern "C" fn cuda_emulator_set(name: *const c_char, value: i64) -> i32 {
     control(0, |driver| i32::from(driver.settings.set(name, value)))
 }
 
-/// Puts a kernel's virtual time in ns into the table: 1, or 0 for no name.
+/// Sets the virtual duration of the named kernel, in ns. Returns 1, or 0 if `name` is not valid
+/// text.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_set_kernel_time(name: *const c_char, nanoseconds: u64) -> i32 {
     // SAFETY: the caller's promise.
@@ -62,7 +66,7 @@ unsafe extern "C" fn cuda_emulator_set_kernel_time(name: *const c_char, nanoseco
     })
 }
 
-/// Removes a function, by its whole name: 1, or 0 for no name.
+/// Removes the function with the given full name. Returns 1, or 0 if `name` is not valid text.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_lack(name: *const c_char) -> i32 {
     // SAFETY: the caller's promise.
@@ -73,38 +77,40 @@ unsafe extern "C" fn cuda_emulator_lack(name: *const c_char) -> i32 {
     })
 }
 
-/// The virtual time in ns since the last reset.
+/// Returns the virtual time since the last reset, in ns.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_now() -> u64 {
     control(0, |driver| driver.now())
 }
 
-/// Advances the clock.
+/// Advances the virtual clock.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_advance(nanoseconds: u64) {
     control((), |driver| driver.advance(nanoseconds));
 }
 
-/// Advances the clock to the next end of a kernel or a collective, but not by more than this.
+/// Advances the virtual clock to the next end of a kernel or collective, by at most `nanoseconds`.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_advance_to_end(nanoseconds: u64) {
     control((), |driver| driver.advance_to_end(nanoseconds));
 }
 
-/// Sets how long the kernels and collectives take that the calling thread launches or captures from now on, in ns each, whatever their
-/// names; the largest number for what the settings say.
+/// Sets the duration in ns of each kernel and collective that the calling thread launches or
+/// captures from now on, whatever its name. `u64::MAX` restores the durations of the settings.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_launches_take(nanoseconds: u64) {
     set_launch_time(Some(nanoseconds).filter(|time| *time != u64::MAX));
 }
 
-/// Whether the wait that was left out would have ordered anything that nothing else does: 1 or 0, or -1 where that is not known.
+/// Returns 1 if the dropped wait would have ordered work that nothing else orders, 0 if not, and -1
+/// if that is not known.
 #[unsafe(no_mangle)]
 extern "C" fn cuda_emulator_dropped_wait_orders() -> i32 {
     control(-1, |driver| driver.dropped_wait_orders().map_or(-1, i32::from))
 }
 
-/// Gives a text, cut to the room there is and ended with a zero; the room that all of it needs.
+/// Defines functions that write a text, truncated to `room` bytes with its terminating zero, and
+/// return the room that the whole text needs.
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {$(
         $(#[$doc])*
@@ -119,17 +125,17 @@ macro_rules! texts {
 }
 
 texts! {
-    /// A line for each misuse: what a correct program would not have done.
+    /// Writes one line for each misuse.
     cuda_emulator_misuse = |driver| driver.report.misuse_text();
-    /// A line for each kernel that has failed.
+    /// Writes one line for each kernel that failed.
     cuda_emulator_faults = |driver| driver.report.faults_text();
-    /// A line for each two pieces of work that use the same memory and are not ordered.
+    /// Writes one line for each pair of unordered tasks that use the same memory.
     cuda_emulator_conflicts = |driver| driver.conflicts_text();
-    /// A line for everything that is still alive.
+    /// Writes one line for each object that is still alive.
     cuda_emulator_leaks = |driver| driver.leaks();
-    /// A line for each call: its number, its name, its result.
+    /// Writes one line for each call: its number, name and result.
     cuda_emulator_log = |driver| driver.report.log_text();
-    /// A line for each kernel that has ended: when it began, ended and was enqueued, in ns, its device, its priority, whether it is a graph's, 1 or 0,
-    /// its stream and its name.
+    /// Writes one line for each kernel that ended: start, end and time of enqueueing in ns, device,
+    /// priority, 1 for a node of a graph or else 0, stream and name.
     cuda_emulator_timeline = |driver| driver.timeline();
 }

@@ -4,7 +4,7 @@
 use crate::host::HostSpan;
 use crate::state::{Call, Driver, Fault, Handle, Outcome, Pattern, Place};
 
-/// The stream of calls that have none.
+/// Stream of the calls that have no stream argument.
 const DEFAULT_STREAM: Handle = 0;
 
 /// # Safety
@@ -63,7 +63,7 @@ pub(super) unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     })
 }
 
-/// The host does not wait for copies within devices, nor between them.
+/// The host does not wait for copies within or between devices.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> u32 {
     Call::on("cuMemcpyDtoD_v2")
@@ -98,7 +98,7 @@ pub(super) unsafe extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, 
 }
 
 /// # Safety
-/// What is not memory of a device is as for [`HostSpan::new`].
+/// As for [`HostSpan::new`], for each address that is not device memory.
 unsafe fn anywhere(
     driver: &mut Driver,
     to: u64,
@@ -153,7 +153,7 @@ fn peer(
     driver.copy(Place::Device(to.0), Place::Device(from.0), bytes, stream, false)
 }
 
-/// Fills of memory of a device. The host does not wait for them.
+/// Defines fills of device memory. The host does not wait for them.
 macro_rules! fills {
     ($($name:ident, $in_stream:ident: $number:ty;)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! `cuInit`, and properties of devices.
+//! `cuInit` and properties of devices.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::places::{Out, give_text};

@@ -1,4 +1,4 @@
-//! Names of errors. These calls never fail on purpose and are not counted.
+//! Names of errors. These calls are not counted and have no injected failures.
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::state::Code;
@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c
 }
 
 /// # Safety
-/// The place is null, or valid for a write.
+/// The pointer is null or valid for a write.
 unsafe fn give(found: Option<&'static CStr>, place: *mut *const c_char) -> u32 {
     if place.is_null() {
         return Code::INVALID_VALUE.0;

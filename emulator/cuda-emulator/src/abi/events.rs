@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn cuEventElapsedTime_v2(
 }
 
 /// # Safety
-/// The place is null, or valid for a write.
+/// The pointer is null or valid for a write.
 unsafe fn elapsed(call: Call, milliseconds: *mut f32, start: Handle, end: Handle) -> u32 {
     call.run(|driver| {
         // SAFETY: the caller's promise.

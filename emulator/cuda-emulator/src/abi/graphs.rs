@@ -4,7 +4,7 @@
 use super::places::{Out, array, give_list};
 use crate::state::{Call, Handle, Outcome, only_zero};
 
-/// `CUgraphEdgeData`: all zero for a plain dependency, the only kind here.
+/// `CUgraphEdgeData`. It is all zero for a plain dependency, the only kind that is supported.
 pub(super) type EdgeData = [u8; 8];
 
 #[unsafe(no_mangle)]
@@ -80,7 +80,7 @@ pub(super) unsafe extern "C" fn cuGraphGetEdges_v2(
 ) -> u32 {
     Call::initialised("cuGraphGetEdges_v2").run(|driver| {
         let edges: Vec<_> = driver.graph_edges(graph)?.into_iter().map(|(from, to)| [from, to, 0]).collect();
-        // SAFETY: the caller's promise. An edge's data is as long as a handle, and all zero.
+        // SAFETY: the caller's promise. An edge's data has the size of a handle and is all zero.
         unsafe { give_list(&edges, [from, to, data.cast()], count) }
     })
 }
@@ -108,7 +108,7 @@ pub(super) unsafe extern "C" fn cuGraphAddDependencies_v2(
     count: usize,
 ) -> u32 {
     Call::initialised("cuGraphAddDependencies_v2").run(|driver| {
-        // SAFETY: the caller's promise. Null is for plain dependencies.
+        // SAFETY: the caller's promise. Null stands for plain dependencies.
         let (edges, data) = unsafe {
             (pairs(from, to, count)?, array(data, if data.is_null() { 0 } else { count }, "edgeData")?)
         };
@@ -118,7 +118,7 @@ pub(super) unsafe extern "C" fn cuGraphAddDependencies_v2(
 }
 
 /// # Safety
-/// Both places are null, or hold `count` handles.
+/// Both pointers are null or hold `count` handles.
 unsafe fn pairs(from: *const Handle, to: *const Handle, count: usize) -> Outcome<Vec<(Handle, Handle)>> {
     // SAFETY: the caller's promise.
     let (from, to) = unsafe { (array(from, count, "from")?, array(to, count, "to")?) };

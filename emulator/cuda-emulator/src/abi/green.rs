@@ -18,7 +18,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetDevResource(
     })
 }
 
-/// `result` may be null, to ask for the number of groups, and `remainder` too.
+/// A null `result` asks for the number of groups. `remainder` may be null.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevSmResourceSplitByCount(
     result: *mut Resource,
@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn cuDevSmResourceSplitByCount(
         let (parts, rest) = input.split(wanted, least)?;
         groups.set(parts.len() as u32);
         if !result.is_null() {
-            // SAFETY: the caller's promise: there is room for as many groups as are wanted.
+            // SAFETY: the caller's promise: there is room for the number of groups asked for.
             unsafe { result.copy_from(parts.as_ptr(), parts.len()) }
         }
         if !remainder.is_null() {

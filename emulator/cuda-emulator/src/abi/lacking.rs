@@ -1,10 +1,11 @@
-//! The functions of `cuda.h` (13.0) that are not emulated: each is there, and says so by its name.
+//! The functions of `cuda.h` (13.0) that are not emulated. Each returns `CUDA_ERROR_NOT_SUPPORTED`
+//! and is reported by name.
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::state::{Call, Code, Fault};
 
-/// Defines functions without looking at their arguments, which the caller has put where the platform's C has them and takes away
-/// again.
+/// Defines functions that ignore their arguments. In the C calling conventions of the supported
+/// platforms the caller removes them.
 macro_rules! lacking {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]

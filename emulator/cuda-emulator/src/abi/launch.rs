@@ -1,10 +1,11 @@
-//! Launches of kernels.
+//! Kernel launches.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::places::{array, value};
 use crate::state::{Arguments, Call, Code, Dimensions, Driver, Fault, Handle, Outcome};
 
-/// What is in an array of `extra` before a pointer to all arguments, before a pointer to their size, and at the end.
+/// Keys of the `extra` array: end of the array, pointer to the buffer of arguments, and pointer to
+/// its size.
 const END: usize = 0;
 const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
@@ -80,11 +81,11 @@ pub(super) unsafe extern "C" fn cuLaunchKernelEx(
     })
 }
 
-/// Copies a launch's arguments, as far as the function's module declares them.
+/// Copies the arguments of a launch according to the parameters that the module declares.
 ///
 /// # Safety
-/// `parameters` is null, or holds the address of each of the function's arguments; `extra` is null, or pairs as `cuda.h` has
-/// them that name memory with all arguments.
+/// `parameters` is null or holds the address of each argument. `extra` is null or holds the
+/// key-value pairs of `cuda.h` for a buffer with all arguments.
 pub(super) unsafe fn arguments(
     driver: &Driver,
     function: Handle,
@@ -112,10 +113,10 @@ pub(super) unsafe fn arguments(
     Ok(Arguments::new(values.collect::<Outcome<_>>()?))
 }
 
-/// The addresses of arguments that are in one piece of memory.
+/// Returns the addresses of arguments that are packed in one buffer.
 ///
 /// # Safety
-/// `extra` holds pairs of a number and a pointer, up to the number for the end, and they are what they say.
+/// `extra` holds pairs of a key and a pointer of the key's type, terminated by the end key.
 unsafe fn buffer(extra: *const *const u8, declared: &[(usize, usize)]) -> Outcome<Vec<*const u8>> {
     let (mut start, mut bytes, mut place) = (std::ptr::null::<u8>(), 0_usize, extra);
     loop {

@@ -76,11 +76,11 @@ pub(super) unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     })
 }
 
-/// Which memory an address is in: attributes of `cuPointerGetAttribute`, of which the most used ones are there.
+/// Supports the attributes of an address that programs use most.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuPointerGetAttribute(place: *mut u8, attribute: u32, address: u64) -> u32 {
     Call::initialised("cuPointerGetAttribute").run(|driver| {
-        // SAFETY: the caller's promise: the place is as large as the attribute is.
+        // SAFETY: the caller's promise: `place` has the size of the attribute.
         unsafe {
             Out::new(place, "data")?;
             let (start, bytes) = driver.allocation(address)?;
@@ -112,7 +112,7 @@ pub(super) unsafe extern "C" fn cuMemGetAddressRange_v2(
     address: u64,
 ) -> u32 {
     Call::on("cuMemGetAddressRange_v2").run(|driver| {
-        // SAFETY: the caller's promise. Null is for what is not asked for.
+        // SAFETY: the caller's promise. A null pointer means that the value is not wanted.
         let (start, bytes) = unsafe { (Out::new(start, ""), Out::new(bytes, "")) };
         let found = driver.allocation(address)?;
         if let Ok(start) = start {

@@ -1,7 +1,8 @@
-//! The functions that the library exports, under their names in `cuda.h` and `nccl.h`.
+//! The exported functions, under their names in `cuda.h` and `nccl.h`.
 //!
-//! Handles are passed as integers of a pointer's size: nothing here ever looks behind one. What is a pointer to the
-//! caller's memory is checked for null, and is otherwise the caller's promise, as with the real driver.
+//! Handles are pointer-sized integers that are never dereferenced. Pointers to the caller's memory
+//! are checked for null; beyond that their validity is the caller's promise, as with the real
+//! driver.
 
 mod capture;
 mod context;

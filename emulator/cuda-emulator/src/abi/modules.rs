@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-/// Options of `cuModuleLoadDataEx` that have a meaning here: where logs go, and how much room there is.
+/// Options of `cuModuleLoadDataEx` that are supported: buffers for logs and their sizes.
 const INFO_LOG_BUFFER: u32 = 3;
 const INFO_LOG_BUFFER_BYTES: u32 = 4;
 const ERROR_LOG_BUFFER: u32 = 5;
@@ -24,7 +24,7 @@ pub(super) unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *co
     })
 }
 
-/// A file with an image.
+/// Loads an image from a file.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoad(module: *mut Handle, path: *const c_char) -> u32 {
     Call::on("cuModuleLoad").run(|driver| {
@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn cuModuleLoad(module: *mut Handle, path: *const c
     })
 }
 
-/// Of the options, those for logs are used; all others change nothing here.
+/// Uses the options for logs and ignores all others.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
     module: *mut Handle,
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
             let place = |wanted| options.iter().position(|option| *option == wanted);
             let write_log = |buffer, bytes, text: &str| {
                 let (Some(buffer), Some(bytes)) = (place(buffer), place(bytes)) else { return };
-                // A size is in the value itself, in its lower half.
+                // A size is stored in the value itself, in its lower half.
                 let room = given[bytes] as usize & u32::MAX as usize;
                 let needed = give_text(text, given[buffer].cast(), room);
                 values.add(bytes).write(ptr::without_provenance_mut(needed.min(room)));
@@ -71,13 +71,15 @@ pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
     })
 }
 
-/// The text of an image, or None for a binary one.
+/// Returns the text of an image, or `None` for a binary image.
 ///
 /// # Safety
-/// The image is null, begins as an ELF file or a fat binary does, or ends with a zero.
+/// `image` is null, begins with the magic number of an ELF file or fat binary, or is a string that
+/// ends with a zero.
 unsafe fn text<'a>(image: *const c_char) -> Outcome<Option<&'a str>> {
     for magic in [*b"\x7fELF", 0xba55_ed50_u32.to_le_bytes()] {
-        // SAFETY: the caller's promise. No byte is read after one that differs, and so none after a zero.
+        // SAFETY: the caller's promise. Reading stops at the first byte that differs, hence at a
+        // zero.
         let same = |(index, byte): (usize, u8)| unsafe { image.add(index).cast::<u8>().read() == byte };
         if !image.is_null() && magic.into_iter().enumerate().all(same) {
             return Ok(None);
@@ -95,7 +97,7 @@ pub(super) unsafe extern "C" fn cuModuleUnload(module: Handle) -> u32 {
     Call::initialised("cuModuleUnload").destroying().run(|driver| driver.unload_module(module))
 }
 
-/// Null is for what is not asked for.
+/// `address` and `bytes` may be null.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleGetGlobal_v2(
     address: *mut u64,
@@ -166,10 +168,10 @@ pub(super) unsafe extern "C" fn cuFuncGetParamInfo(
     bytes: *mut usize,
 ) -> u32 {
     Call::initialised("cuFuncGetParamInfo").run(|driver| {
-        // SAFETY: the caller's promise. The size need not be asked for.
+        // SAFETY: the caller's promise. The size is optional.
         let (offset, bytes) = unsafe { (Out::new(offset, "paramOffset")?, Out::new(bytes, "")) };
         let parameter = driver.parameters(function)?.get(index).copied();
-        // What asks for one parameter after the other ends so.
+        // Callers that enumerate the parameters stop at this error.
         let (place, size) = parameter.ok_or_else(|| Fault::plain(Code::INVALID_VALUE))?;
         offset.set(place);
         if let Ok(bytes) = bytes {

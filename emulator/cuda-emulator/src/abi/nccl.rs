@@ -1,4 +1,4 @@
-//! NCCL, under its names in `nccl.h` (2.28): the same library opens in place of `libnccl.so.2`.
+//! NCCL, under its names in `nccl.h` (2.28). The library also replaces `libnccl.so.2`.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::places::Out;
@@ -15,7 +15,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// 2.28.9, as `ncclGetVersion` writes it.
+/// Version 2.28.9 in the encoding of `ncclGetVersion`.
 const VERSION: i32 = 22_809;
 
 /// `ncclUniqueId`.
@@ -23,7 +23,7 @@ const VERSION: i32 = 22_809;
 #[derive(Clone, Copy)]
 pub(super) struct UniqueId([u8; 128]);
 
-/// How `ncclConfig_t` begins.
+/// The first fields of `ncclConfig_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Configuration {
@@ -35,23 +35,23 @@ pub(super) struct Configuration {
 
 const MAGIC: u32 = 0xcafe_beef;
 
-/// What a thread has called since it started a group.
+/// Calls of a thread since it started a group.
 #[derive(Default)]
 struct Calls {
-    /// Groups within groups.
+    /// Nesting depth of groups.
     depth: usize,
     operations: Vec<(Handle, Handle, Operation)>,
-    /// Communicators whose other ranks may be in the same group.
+    /// Communicators initialised in the group, whose other ranks may be in the same group.
     begun: Vec<Handle>,
 }
 
 thread_local! {
     static CALLS: RefCell<Calls> = RefCell::default();
-    /// What was wrong with the thread's last call that failed.
+    /// Text of the thread's last error.
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Runs one of NCCL's functions, and keeps what is wrong for `ncclGetLastError`.
+/// Runs an NCCL function and records its error for `ncclGetLastError`.
 fn run(name: &'static str, work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>) -> u32 {
     Call::always(name).run_nccl(|driver| keeping_errors(driver, work))
 }
@@ -86,7 +86,7 @@ extern "C" fn ncclGetErrorString(code: u32) -> *const c_char {
     NcclCode(code).known().map_or(c"unknown result code", |(_, text)| text).as_ptr()
 }
 
-/// What was wrong with the thread's last call that failed, until its next one.
+/// Returns the text of the thread's last error. It is valid until the thread's next call.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetLastError(_comm: Handle) -> *const c_char {
     LAST_ERROR.with_borrow(|text| text.as_ptr())
@@ -129,7 +129,7 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     })
 }
 
-/// One communicator for each of the devices, all of this thread.
+/// Creates one communicator for each device, all in the calling thread.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommInitAll(comms: *mut Handle, count: i32, devices: *const i32) -> u32 {
     run("ncclCommInitAll", |driver| {
@@ -145,7 +145,7 @@ unsafe extern "C" fn ncclCommInitAll(comms: *mut Handle, count: i32, devices: *c
         for (rank, device) in (0..count).zip(devices) {
             driver.check_device(device)?;
             let handle = driver.nccl_init(&InitRank { id, ranks: count, rank, device, blocking: true })?;
-            // SAFETY: the caller's promise: there is room for as many handles.
+            // SAFETY: the caller's promise: there is room for `count` handles.
             unsafe { Out::new(comms.wrapping_add(rank as usize), "comm")? }.set(handle);
         }
         Ok(NcclCode::SUCCESS)
@@ -153,7 +153,7 @@ unsafe extern "C" fn ncclCommInitAll(comms: *mut Handle, count: i32, devices: *c
 }
 
 /// # Safety
-/// The place is null, or valid for a write.
+/// The pointer is null or valid for a write.
 unsafe fn init(
     driver: &mut Driver,
     comm: *mut Handle,
@@ -178,10 +178,10 @@ unsafe fn init(
     if grouped { Ok(NcclCode::SUCCESS) } else { driver.comm_begun(handle) }
 }
 
-/// Whether calls block, if a configuration says so.
+/// Returns whether calls block, if the configuration sets it.
 ///
 /// # Safety
-/// It is null, or begins as NCCL's do.
+/// `configuration` is null or begins with the fields of [`Configuration`].
 unsafe fn blocks(configuration: *const Configuration) -> Outcome<Option<bool>> {
     if configuration.is_null() {
         return Ok(None);
@@ -243,7 +243,7 @@ fn counted(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// A number that a communicator's place gives.
+/// Defines functions that return one number about a communicator.
 macro_rules! places {
     ($($name:ident: $place:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -273,7 +273,7 @@ extern "C" fn ncclGroupStart() -> u32 {
     })
 }
 
-/// Whatever it returns, the group has ended.
+/// The group ends whatever the call returns.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupEnd() -> u32 {
     let ended = CALLS.with_borrow_mut(|calls| match calls.depth {
@@ -305,7 +305,7 @@ extern "C" fn ncclGroupEnd() -> u32 {
     })
 }
 
-/// The operations of each communicator and stream together, in the order of their calls.
+/// Groups operations by communicator and stream, in the order of their calls.
 fn grouped(operations: Vec<(Handle, Handle, Operation)>) -> Vec<(Handle, Group)> {
     let mut groups: Vec<(Handle, Group)> = Vec::new();
     for (comm, stream, operation) in operations {
@@ -320,7 +320,8 @@ fn grouped(operations: Vec<(Handle, Handle, Operation)>) -> Vec<(Handle, Group)>
     groups
 }
 
-/// One operation, in the thread's group if there is one. Nothing is done for no elements, on any rank.
+/// Submits an operation, or adds it to the thread's open group. An operation on no elements does
+/// nothing on any rank.
 fn operate(name: &'static str, comm: Handle, stream: Handle, operation: Operation) -> u32 {
     run(name, |driver| {
         driver.check_operation(comm, stream, &operation)?;
@@ -440,7 +441,7 @@ unsafe extern "C" fn ncclRecv(
     operate("ncclRecv", comm, stream, Operation { kind, send: 0, receive, count, element })
 }
 
-/// No communicator has a rank of a negative number, which is refused as one too large.
+/// Converts a rank. Negative ranks become one that is too large, and are refused as such.
 fn rank(number: i32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

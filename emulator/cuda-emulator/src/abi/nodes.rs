@@ -56,7 +56,7 @@ pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
 ) -> u32 {
     Call::initialised("cuGraphNodeGetDependencies_v2").run(|driver| {
         let found: Vec<_> = driver.node_dependencies(node)?.into_iter().map(|before| [before, 0]).collect();
-        // SAFETY: the caller's promise. An edge's data is as long as a handle, and all zero.
+        // SAFETY: the caller's promise. An edge's data has the size of a handle and is all zero.
         unsafe { give_list(&found, [dependencies, data.cast()], count) }
     })
 }
@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn cuGraphAddKernelNode_v2(
 }
 
 /// # Safety
-/// The arguments are those of the function.
+/// The arguments match the parameters of the function.
 unsafe fn kernel(driver: &Driver, parameters: &KernelNodeParameters) -> Outcome<KernelNode> {
     let &KernelNodeParameters { function, grid, block, shared_bytes, arguments, extra, kernel, .. } =
         parameters;
@@ -175,7 +175,7 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
     into: *mut i32,
 ) -> u32 {
     Call::initialised("cuGraphKernelNodeGetAttribute").run(|driver| {
-        // SAFETY: the caller's promise. The priority is the first thing in the union.
+        // SAFETY: the caller's promise. The priority is the first member of the union.
         let into = unsafe { Out::new(into, "value_out")? };
         check_attribute(attribute)?;
         into.set(driver.kernel_node(node)?.priority);
@@ -190,7 +190,7 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
     from: *const i32,
 ) -> u32 {
     Call::initialised("cuGraphKernelNodeSetAttribute").run(|driver| {
-        // SAFETY: the caller's promise. The priority is the first thing in the union.
+        // SAFETY: the caller's promise. The priority is the first member of the union.
         let priority = unsafe { value(from, "value")? };
         check_attribute(attribute)?;
         driver.set_node_priority(node, priority)

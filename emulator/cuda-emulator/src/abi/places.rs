@@ -1,10 +1,10 @@
-//! The caller's memory, as the arguments of a call name it.
+//! Access to the caller's memory through pointer arguments.
 #![allow(unsafe_code)]
 
 use crate::state::{Fault, Outcome};
 use std::{ffi::CStr, marker::PhantomData, ptr::NonNull, slice};
 
-/// A place for a result, which is not null.
+/// A pointer for a result that is not null.
 pub(super) struct Out<'a, T> {
     place: NonNull<T>,
     caller: PhantomData<&'a mut T>,
@@ -12,7 +12,7 @@ pub(super) struct Out<'a, T> {
 
 impl<T> Out<'_, T> {
     /// # Safety
-    /// The place is null, or valid for writes until the call returns.
+    /// `place` is null or valid for writes until the call returns.
     pub(super) unsafe fn new(place: *mut T, name: &str) -> Outcome<Self> {
         match NonNull::new(place) {
             Some(place) => Ok(Self { place, caller: PhantomData }),
@@ -21,24 +21,24 @@ impl<T> Out<'_, T> {
     }
 
     pub(super) fn set(&self, value: T) {
-        // SAFETY: not null, and valid for writes by the promise made to `new`.
+        // SAFETY: not null, and valid for writes by the contract of `new`.
         unsafe { self.place.as_ptr().write(value) }
     }
 }
 
-/// What a caller's pointer holds.
+/// Returns the value behind a pointer.
 ///
 /// # Safety
-/// The place is null, or holds an initialised value.
+/// `place` is null or holds an initialised value.
 pub(super) unsafe fn value<T: Copy>(place: *const T, name: &str) -> Outcome<T> {
     // SAFETY: the caller's promise; null is refused.
     unsafe { place.as_ref() }.copied().ok_or_else(|| Fault::value(format!("{name} is null")))
 }
 
-/// What a caller's array holds. Null is for an array of nothing.
+/// Returns the values of an array. Null is accepted for a length of 0.
 ///
 /// # Safety
-/// The place is null, or holds `length` initialised values.
+/// `place` is null or holds `length` initialised values.
 pub(super) unsafe fn array<T: Copy>(place: *const T, length: usize, name: &str) -> Outcome<Vec<T>> {
     match (place.is_null(), length) {
         (_, 0) => Ok(Vec::new()),
@@ -48,11 +48,13 @@ pub(super) unsafe fn array<T: Copy>(place: *const T, length: usize, name: &str) 
     }
 }
 
-/// A list given out the CUDA way: how many there are where `places` are null; otherwise as many as there is room for,
-/// then zeros, and how many were given.
+/// Writes a list as CUDA does. If all `places` are null, writes the number of items to `count`.
+/// Otherwise writes as many items as there is room for, fills the rest with zeros, and writes the
+/// number of items written to `count`.
 ///
 /// # Safety
-/// `count` is null or valid for reads and writes; every place is null, or valid for as many writes as `count` says.
+/// `count` is null or valid for reads and writes. Each of `places` is null or valid for `*count`
+/// writes.
 pub(super) unsafe fn give_list<const N: usize>(
     items: &[[usize; N]],
     places: [*mut usize; N],
@@ -75,10 +77,11 @@ pub(super) unsafe fn give_list<const N: usize>(
     Ok(())
 }
 
-/// A caller's string.
+/// Returns a string argument.
 ///
 /// # Safety
-/// The place is null, or holds a string that ends with a zero and stays as it is until the call returns.
+/// `place` is null or holds a string that ends with a zero and does not change until the call
+/// returns.
 pub(super) unsafe fn string<'a>(place: *const std::ffi::c_char, name: &str) -> Outcome<&'a CStr> {
     if place.is_null() {
         return Err(Fault::value(format!("{name} is null")));
@@ -87,10 +90,11 @@ pub(super) unsafe fn string<'a>(place: *const std::ffi::c_char, name: &str) -> O
     Ok(unsafe { CStr::from_ptr(place) })
 }
 
-/// Writes as much of a text as there is room for, with a zero at its end; the room that all of it needs.
+/// Writes a text, truncated to the room, with a terminating zero. Returns the room that the whole
+/// text needs.
 ///
 /// # Safety
-/// The place is null, or has room for `room` bytes.
+/// `place` is null or has room for `room` bytes.
 pub(super) unsafe fn give_text(text: &str, place: *mut u8, room: usize) -> usize {
     if !place.is_null() && room > 0 {
         let length = text.len().min(room - 1);

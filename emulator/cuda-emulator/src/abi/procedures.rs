@@ -1,4 +1,4 @@
-//! The driver's functions by name, for programs that ask the driver rather than the loader.
+//! Look-up of the driver's functions by name, for programs that use `cuGetProcAddress`.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::{
@@ -13,7 +13,7 @@ use std::ffi::c_char;
 const NO_SYMBOL: u32 = 1;
 const NO_VERSION: u32 = 2;
 
-/// Finds a function's address by its name.
+/// Finds the address of a function by its name.
 macro_rules! find {
     ($wanted:expr; $($module:ident::$name:ident,)*) => {
         match $wanted {
@@ -147,7 +147,7 @@ fn find(name: &str) -> Option<(&'static str, usize)> {
     }
 }
 
-/// Takes names with their version (`cuMemAlloc_v2`) or without it.
+/// Accepts names with a version suffix (`cuMemAlloc_v2`) or without.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const c_char,
@@ -157,7 +157,7 @@ pub(super) unsafe extern "C" fn cuGetProcAddress_v2(
     status: *mut u32,
 ) -> u32 {
     Call::always("cuGetProcAddress_v2").run(|driver| {
-        // SAFETY: the caller's promise. The status need not be asked for.
+        // SAFETY: the caller's promise. The status is optional.
         let (symbol, function, status) =
             unsafe { (string(symbol, "symbol")?, Out::new(function, "pfn")?, Out::new(status, "").ok()) };
         let symbol = symbol.to_str().map_err(|_| Fault::value("symbol is no text"))?;

@@ -1,4 +1,4 @@
-//! The open library.
+//! The opened library.
 #![allow(unsafe_code)]
 
 use super::{KernelRun, Setting};
@@ -11,20 +11,20 @@ use std::{
     time::Duration,
 };
 
-/// One test at a time.
+/// Lock held by the test that uses the library.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The emulated driver of this process, for one test: it is reset when this is made, and no other test has one meanwhile.
+/// The emulated driver of this process, held by one test at a time. Creating it resets the driver.
 ///
-/// Code under test opens the same library, by [`Emulator::library`].
+/// The code under test opens the same library, by its path [`Emulator::library`] or its name.
 #[derive(Debug)]
 pub struct Emulator {
-    /// Never closed: the code under test holds handles of it.
+    /// Never closed, because the code under test keeps pointers into it.
     library: ManuallyDrop<Library>,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// The virtual time of the emulated driver, from any thread.
+/// The virtual clock of the emulated driver. It can be used from any thread.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualClock {
     now: unsafe extern "C" fn() -> u64,
@@ -32,52 +32,53 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// The time since the driver was reset.
+    /// Returns the virtual time since the driver was reset.
     #[must_use]
     pub fn now(&self) -> Duration {
         // SAFETY: it may be called at any time.
         Duration::from_nanos(unsafe { (self.now)() })
     }
 
-    /// Advances the time, and with it the work in flight.
+    /// Advances the clock and completes the work that ends meanwhile.
     pub fn advance(&self, time: Duration) {
         // SAFETY: it may be called at any time.
         unsafe { (self.advance)(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) }
     }
 }
 
-/// Why there is no [`Emulator`].
+/// Errors of opening the library.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Cargo has put the library elsewhere, or has not built it.
+    /// The library is not where Cargo puts it, or was not built.
     #[error(transparent)]
     NotFound(#[from] emulated_gpus::NotFound),
-    /// A link cannot be made.
+    /// A link cannot be created.
     #[error("{}: {source}", path.display())]
     Link {
-        /// The link.
+        /// Path of the link.
         path: PathBuf,
-        /// The system's error.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The library cannot be opened, or is another one.
+    /// The library cannot be loaded, or is another library.
     #[error("{}: {source}", path.display())]
     Open {
-        /// The library.
+        /// Path of the library.
         path: PathBuf,
-        /// The loader's error.
+        /// Error of the loader.
         source: libloading::Error,
     },
 }
 
 impl Emulator {
-    /// Where the library is: as [`emulated_gpus::find`] finds it, for programs that Cargo has built beside the running one.
+    /// Returns the path of the library, as found by [`emulated_gpus::find`] beside the running
+    /// program.
     pub fn library() -> Result<PathBuf, Error> {
         Ok(emulated_gpus::find()?)
     }
 
-    /// Puts links to the library into a folder, under the names by which programs ask for CUDA's driver and for NCCL. With
-    /// the folder in `LD_LIBRARY_PATH`, a program finds both there.
+    /// Creates links to the library in `folder`, under the names of CUDA's driver and of NCCL. A
+    /// program with the folder in `LD_LIBRARY_PATH` uses the library as both.
     #[cfg(unix)]
     pub fn install(folder: &Path) -> Result<(), Error> {
         let library = Self::library()?;
@@ -88,11 +89,11 @@ impl Emulator {
         Ok(())
     }
 
-    /// Waits for other tests in this process, opens the library and resets it.
+    /// Waits until no other test of this process holds the library, then opens and resets it.
     pub fn new() -> Result<Self, Error> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let path = Self::library()?;
-        // SAFETY: loading runs no code but that of Rust's standard library.
+        // SAFETY: loading runs no code except that of Rust's standard library.
         let library =
             unsafe { Library::new(&path) }.map_err(|source| Error::Open { path: path.clone(), source })?;
         let emulator = Self { library: ManuallyDrop::new(library), _turn: turn };
@@ -105,31 +106,31 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// Forgets everything, and is as at the test's beginning.
+    /// Resets handles, settings, reports and injected errors.
     pub fn reset(&self) {
         // SAFETY: the signature is that of the function, which may be called at any time.
         unsafe { self.function::<unsafe extern "C" fn()>("cuda_emulator_reset")() }
     }
 
-    /// How many calls that can fail there were.
+    /// Returns the number of calls so far that can fail.
     #[must_use]
     pub fn calls(&self) -> u64 {
         // SAFETY: the signature is that of the function.
         unsafe { self.function::<unsafe extern "C" fn() -> u64>("cuda_emulator_calls")() }
     }
 
-    /// Makes the call number `call`, counted from 1, fail with a `CUresult`, without doing its work; what destroys still
-    /// destroys.
+    /// Makes call number `call`, counted from 1, fail with `result`, a `CUresult`. The call has no
+    /// effect, except that calls that destroy an object still destroy it.
     pub fn fail_call(&self, call: u64, result: u32) {
         // SAFETY: the signature is that of the function.
         unsafe { self.function::<unsafe extern "C" fn(u64, u32)>("cuda_emulator_fail_call")(call, result) }
     }
 
-    /// Makes the kernel number `number` of this name, counted from 1 from now on, fail as one that accesses memory that is none: its
-    /// device's contexts are lost.
+    /// Makes the `number`-th launch of the named kernel, counted from 1 from this call on, fail
+    /// with an illegal address. The contexts of its device are lost.
     ///
     /// # Panics
-    /// For a name with a zero in it.
+    /// If the name contains a zero byte.
     pub fn fail_kernel(&self, kernel: &str, number: u64) {
         let name = CString::new(kernel).expect("a kernel's name");
         // SAFETY: the signature is that of the function, and the name ends with a zero.
@@ -141,10 +142,11 @@ impl Emulator {
         };
     }
 
-    /// Sets a property of the driver or the device. Call it before the code under test queries it.
+    /// Sets a property of the driver or the device. Call it before the code under test reads the
+    /// property.
     ///
     /// # Panics
-    /// For a value that it cannot have.
+    /// If the value is out of range.
     pub fn set(&self, setting: Setting, value: i64) {
         // SAFETY: the signature is that of the function, and the name ends with a zero.
         let done = unsafe {
@@ -156,11 +158,11 @@ impl Emulator {
         assert_eq!(done, 1, "{setting:?} cannot be {value}");
     }
 
-    /// Removes a function, such as `cuGreenCtxCreate`: calls return `CUDA_ERROR_NOT_SUPPORTED`, and `cuGetProcAddress`
-    /// does not find it. (The loader still does.)
+    /// Removes a function, such as `cuGreenCtxCreate`. Calls of it return
+    /// `CUDA_ERROR_NOT_SUPPORTED`, and `cuGetProcAddress` does not find it. The loader still does.
     ///
     /// # Panics
-    /// For a name with a zero in it.
+    /// If the name contains a zero byte.
     pub fn lack(&self, function: &str) {
         let name = CString::new(function).expect("a function's name");
         // SAFETY: the signature is that of the function, and the name ends with a zero.
@@ -169,19 +171,20 @@ impl Emulator {
         };
     }
 
-    /// The virtual time since the test began.
+    /// Returns the virtual time since the driver was reset.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.clock().now()
     }
 
-    /// Advances the virtual time, and with it the work in flight.
+    /// Advances the virtual clock and completes the work that ends meanwhile.
     pub fn advance(&self, time: Duration) {
         self.clock().advance(time);
     }
 
-    /// Sets how long each kernel and each group of collectives takes that this thread launches or captures from now on, whatever its
-    /// name; `None` for what names and settings say.
+    /// Sets the duration of each kernel and each group of collectives that this thread launches or
+    /// captures from now on, whatever its name. `None` restores the durations given by names and
+    /// settings.
     pub fn launches_take(&self, time: Option<Duration>) {
         let nanoseconds =
             time.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1));
@@ -189,10 +192,11 @@ impl Emulator {
         unsafe { self.function::<unsafe extern "C" fn(u64)>("cuda_emulator_launches_take")(nanoseconds) }
     }
 
-    /// The virtual clock, for code that has to have one of its own.
+    /// Returns the virtual clock, for code that needs a clock object.
     #[must_use]
     pub fn clock(&self) -> VirtualClock {
-        // SAFETY: the signatures are those of the functions, which stay, since the library is never closed.
+        // SAFETY: the signatures are those of the functions. They stay loaded because the library
+        // is never closed.
         unsafe {
             VirtualClock {
                 now: *self.function("cuda_emulator_now"),
@@ -201,17 +205,17 @@ impl Emulator {
         }
     }
 
-    /// A line for each misuse: what a correct program would not have done.
+    /// Returns one line for each misuse of the API, which a correct program would not commit.
     #[must_use]
     pub fn misuse(&self) -> Vec<String> {
         self.lines("cuda_emulator_misuse")
     }
 
-    /// Puts a kernel into the table of virtual times. Without it, a kernel takes the time that its name ends with
-    /// (`gemm_20us`), or else that of [`Setting::KernelNs`].
+    /// Sets the virtual duration of the named kernel. Without it, a kernel takes the time in its
+    /// name (`gemm_20us`), or else that of [`Setting::KernelNs`].
     ///
     /// # Panics
-    /// For a name with a zero in it.
+    /// If the name contains a zero byte.
     pub fn set_kernel_time(&self, kernel: &str, time: Duration) {
         let name = CString::new(kernel).expect("a kernel's name");
         // SAFETY: the signature is that of the function, and the name ends with a zero.
@@ -223,29 +227,34 @@ impl Emulator {
         };
     }
 
-    /// A line for each kernel that has failed: the device, what it did, by which thread, at which line.
+    /// Returns one line for each kernel that failed: the device, the access, the thread and the
+    /// line.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         self.lines("cuda_emulator_faults")
     }
 
-    /// A line for each two pieces of work that use the same bytes, of which one at least writes, allocates or frees them, and that nothing puts
-    /// in an order, with [`Setting::OrderCheck`]: kernels, copies, fills and collectives with their streams and devices, whichever of
-    /// them was done first here.
+    /// Returns one line for each pair of unordered tasks that use the same bytes, at least one of
+    /// which writes, allocates or frees them. Tasks are kernels, copies, fills and collectives. The
+    /// result does not depend on which of the two ran first. Requires [`Setting::OrderCheck`].
     ///
-    /// Work comes after what was before it in its stream, or in its graph; after the events that its stream waits for, and the writes of
-    /// values that it waits for; after what the host had waited for, or was told is done, when it enqueued it; by the rules of the default
-    /// stream; after earlier launches of the same executable graph; and after a collective comes what is after the ranks that it has got data from.
+    /// A task is ordered after the earlier work of its stream or graph; the events and values in
+    /// memory that its stream waited for; the work that the host had waited for when it enqueued
+    /// the task; work ordered by the rules of the default stream; and earlier launches of the same
+    /// executable graph. A collective also orders the work after it on a rank behind the work
+    /// before it on the ranks that sent data to that rank.
     ///
-    /// Atomic operations need no order among themselves. What the host itself does with page-locked memory is not seen. What a thread of
-    /// the host has waited for on a device is taken to be known by all that enqueue work there.
+    /// Atomic operations need no order among themselves. Accesses of the host to page-locked memory
+    /// are not checked. Once a host thread has waited for work on a device, all threads that
+    /// enqueue work there are assumed to know.
     #[must_use]
     pub fn conflicts(&self) -> Vec<String> {
         self.lines("cuda_emulator_conflicts")
     }
 
-    /// Whether the wait that [`Setting::DropWait`] has left out would have put work into an order in which nothing else puts it; with
-    /// [`Setting::OrderCheck`]. None where its stream, or the event, has not come so far.
+    /// Returns whether the wait dropped by [`Setting::DropWait`] would have ordered work that
+    /// nothing else orders. Returns `None` until its stream has reached the wait and the event has
+    /// completed. Requires [`Setting::OrderCheck`].
     #[must_use]
     pub fn dropped_wait_orders(&self) -> Option<bool> {
         // SAFETY: the signature is that of the function.
@@ -254,19 +263,19 @@ impl Emulator {
         (orders >= 0).then_some(orders != 0)
     }
 
-    /// A line for everything that is still alive.
+    /// Returns one line for each object that is still alive.
     #[must_use]
     pub fn leaks(&self) -> Vec<String> {
         self.lines("cuda_emulator_leaks")
     }
 
-    /// A line for each call: its number, its name, its result.
+    /// Returns one line for each call: its number, name and result.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         self.lines("cuda_emulator_log")
     }
 
-    /// The kernels that have ended, in the order in which they did.
+    /// Returns the kernels that have ended, in the order of their ends.
     #[must_use]
     pub fn kernels(&self) -> Vec<KernelRun> {
         self.lines("cuda_emulator_timeline").iter().filter_map(|line| KernelRun::parse(line)).collect()
@@ -277,7 +286,8 @@ impl Emulator {
         let text = unsafe { self.function::<unsafe extern "C" fn(*mut u8, usize) -> usize>(name) };
         let mut bytes = Vec::new();
         loop {
-            // SAFETY: there is room for as many bytes as it says. Other threads may make the text longer meanwhile.
+            // SAFETY: `bytes` has room for `bytes.len()` bytes. Other threads may make the text
+            // longer meanwhile.
             let needed = unsafe { text(bytes.as_mut_ptr(), bytes.len()) };
             if needed <= bytes.len() {
                 bytes.truncate(needed.saturating_sub(1));
@@ -287,7 +297,7 @@ impl Emulator {
         }
     }
 
-    /// One of the library's control functions, which has all of them or is not this library.
+    /// Returns a control function of the library. `new` has checked that this is the right library.
     ///
     /// # Safety
     /// `T` is the function's signature.

@@ -1,57 +1,66 @@
-//! Settings of the library, and what it reports.
+//! Settings and reports of the library.
 
 use std::{ffi::CStr, time::Duration};
 
-/// Properties of the driver and its device. In brackets, the defaults.
+/// Properties of the driver and its devices. Defaults are in brackets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Setting {
-    /// How many devices there are, at most 8; with none, `cuInit` returns `CUDA_ERROR_NO_DEVICE` (1).
+    /// Number of devices, at most 8. With 0, `cuInit` returns `CUDA_ERROR_NO_DEVICE` (1).
     Devices,
-    /// As `cuDriverGetVersion` gives it. Functions that a version does not have return `CUDA_ERROR_NOT_SUPPORTED` (13000).
+    /// Version returned by `cuDriverGetVersion` (13000). Functions added by a later version return
+    /// `CUDA_ERROR_NOT_SUPPORTED`.
     DriverVersion,
-    /// By how many ns a query of a stream or an event advances the clock (1000).
+    /// Virtual duration of a query of a stream or event, in ns (1000).
     QueryNs,
-    /// How many ns a launch takes on the host (0).
+    /// Virtual duration of a launch on the host, in ns (0).
     LaunchNs,
-    /// How many ns a kernel takes that is not in the table of times and has no time in its name (10000).
+    /// Virtual duration of a kernel, in ns (10000), unless one is set by
+    /// [`Emulator::set_kernel_time`](super::Emulator::set_kernel_time) or given by its name.
     KernelNs,
-    /// Memory of the device, in bytes (80 GiB).
+    /// Memory of a device, in bytes (80 GiB).
     MemoryBytes,
-    /// Multiprocessors of the device (132).
+    /// Number of multiprocessors of a device (132).
     Multiprocessors,
-    /// The highest priority, which is the lowest number (-5).
+    /// Greatest stream priority, which is the lowest number (-5).
     GreatestPriority,
-    /// Whether streams can wait for values in memory and write them, 0 or 1 (1).
+    /// Whether streams can wait for and write values in memory, 0 or 1 (1).
     StreamMemoryOperations,
-    /// Whether memory can be allocated in the order of a stream, 0 or 1 (1).
+    /// Whether memory can be allocated in stream order, 0 or 1 (1).
     MemoryPools,
-    /// Whether the streams of green contexts take events of the primary context, 0 or 1 (1): the manual asks for events of
-    /// the stream's own context, and does not specify whether these are.
+    /// Whether streams of green contexts accept events of the primary context, 0 or 1 (1). The
+    /// manual asks for events of the stream's own context and does not specify whether these count.
     EventsOfOtherContexts,
-    /// Whether graphs list their nodes with the last one first, 0 or 1 (0): the manual promises no order.
+    /// Whether graphs list their nodes in reverse order of creation, 0 or 1 (0). The manual
+    /// specifies no order.
     NodesFromTheLast,
-    /// Whether binary images are taken, 0 or 1 (0): every name is found in them, and their kernels take time and do nothing.
+    /// Whether binary images are accepted, 0 or 1 (0). Every function name is found in them, and
+    /// their kernels take time but do nothing.
     BinaryImages,
-    /// Shuffles the order of the blocks and warps of kernels; 0 for the order of their numbers (0).
+    /// Seed for shuffling the blocks and warps of kernels. 0 keeps their order (0).
     OrderSeed,
-    /// Whether races on shared memory are errors, 0 or 1 (0).
+    /// Whether data races on shared memory are errors, 0 or 1 (0).
     RaceCheck,
-    /// Whether reads of shared and device memory that was not written are errors, 0 or 1 (0). To be set before memory is allocated.
+    /// Whether reads of uninitialised shared and device memory are errors, 0 or 1 (0). Set it
+    /// before memory is allocated.
     UninitialisedCheck,
-    /// Whether work of different streams that uses the same memory has to be ordered by events, or whatever else orders streams, 0 or 1 (0):
-    /// see [`Emulator::conflicts`](super::Emulator::conflicts). To be set before memory is allocated.
+    /// Whether work of different streams that uses the same memory must be ordered, 0 or 1 (0). See
+    /// [`Emulator::conflicts`](super::Emulator::conflicts). Set it before memory is allocated.
     OrderCheck,
-    /// Which call of `cuStreamWaitEvent` puts no wait into its stream, counted from 1, as if it were forgotten; 0 for none (0). Calls in captures
-    /// do not count. See [`Emulator::dropped_wait_orders`](super::Emulator::dropped_wait_orders).
+    /// Number of the `cuStreamWaitEvent` call, counted from 1, that has no effect, to simulate a
+    /// forgotten wait. 0 drops none (0). Calls in captures are not counted. See
+    /// [`Emulator::dropped_wait_is_needed`](super::Emulator::dropped_wait_is_needed).
     DropWait,
-    /// The most instructions of the warps of a block together, after which a kernel counts as hanging (2^36).
+    /// Maximum number of instructions of all warps of a block, after which the kernel counts as
+    /// hanging (2^36).
     WatchdogInstructions,
-    /// What every NCCL communicator's state is, an `ncclResult_t`; 0 for what it really is (0).
+    /// State reported for every NCCL communicator, an `ncclResult_t`. 0 reports the actual state
+    /// (0).
     NcclAsyncError,
-    /// How many ms of real time an abort of a communicator takes once its operations have left their streams (0).
+    /// Real time that the abort of a communicator takes after its operations have left their
+    /// streams, in ms (0).
     NcclAbortMs,
-    /// How many ms of real time a wait lasts for NCCL's ranks in other threads, before it is an error (60000).
+    /// Maximum real time to wait for NCCL ranks of other threads, in ms (60000).
     PatienceMs,
 }
 
@@ -87,22 +96,22 @@ impl Setting {
 /// A kernel that has run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelRun {
-    /// When it began, since the test began.
+    /// Start, since the driver was reset.
     pub started: Duration,
-    /// When it ended.
+    /// End, since the driver was reset.
     pub ended: Duration,
-    /// When it, or its graph, was put into its stream, since the test began.
+    /// Time at which the kernel or its graph was enqueued, since the driver was reset.
     pub enqueued: Duration,
-    /// The device, from 0.
+    /// Device, from 0.
     pub device: usize,
-    /// The priority with which it was chosen: its stream's, or that of its node in a graph that has such. The lowest number is the highest
-    /// priority.
+    /// Priority with which the kernel was scheduled: that of its stream, or of its node if the
+    /// graph was instantiated with node priorities. The lowest number is the highest priority.
     pub priority: i32,
-    /// Whether it is a node of a graph.
+    /// Whether the kernel is a node of a graph.
     pub in_graph: bool,
-    /// The stream, such as `stream-2`: streams are counted from 1 in the order of their creation.
+    /// Stream, such as `stream-2`. Streams are numbered from 1 in the order of their creation.
     pub stream: String,
-    /// The kernel's name.
+    /// Name of the kernel.
     pub name: String,
 }
 

@@ -1,4 +1,4 @@
-//! What every call goes through before it does its work.
+//! Checks, failure injection and logging common to all calls.
 
 use super::{Code, Driver, Fault, NcclCode, Outcome, lending::with_driver};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// One of the driver's functions.
+/// An exported function: its name and its requirements.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     name: &'static str,
@@ -22,27 +22,28 @@ enum Needs {
 }
 
 impl Call {
-    /// A function that works before `cuInit`.
+    /// A function that may be called before `cuInit`.
     pub(crate) const fn always(name: &'static str) -> Self {
         Self { name, needs: Needs::Nothing, destroys: false }
     }
 
-    /// A function that works after `cuInit`.
+    /// A function that requires `cuInit`.
     pub(crate) const fn initialised(name: &'static str) -> Self {
         Self { needs: Needs::Initialised, ..Self::always(name) }
     }
 
-    /// A function that works on the thread's current context.
+    /// A function that requires a current context.
     pub(crate) const fn on(name: &'static str) -> Self {
         Self { needs: Needs::Context, ..Self::always(name) }
     }
 
-    /// It destroys something, also where it is made to fail.
+    /// Marks a function that destroys an object, which it also does if its failure is injected.
     pub(crate) const fn destroying(self) -> Self {
         Self { destroys: true, ..self }
     }
 
-    /// Counts, checks, does and logs a call, and gives its `CUresult`. It never unwinds.
+    /// Runs a call: counts it, checks its requirements, does its work and logs it. Returns a
+    /// `CUresult` and never unwinds.
     pub(crate) fn run(self, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> u32 {
         self.guarded(Code::UNKNOWN, |driver| {
             self.run_on(driver, work, |outcome| outcome.map_or_else(|code| code, |()| Code::SUCCESS))
@@ -50,7 +51,7 @@ impl Call {
         .0
     }
 
-    /// As [`run`](Self::run), for one of NCCL's functions, which gives an `ncclResult_t`.
+    /// Runs an NCCL call like [`run`](Self::run). Returns an `ncclResult_t`.
     pub(crate) fn run_nccl(self, work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>) -> u32 {
         self.guarded(NcclCode::INTERNAL_ERROR, |driver| {
             self.run_on(driver, work, |outcome| outcome.unwrap_or_else(NcclCode::from))
@@ -76,7 +77,7 @@ impl Call {
         let outcome = match injected {
             Some(code) => {
                 if self.destroys {
-                    // The code that was asked for hides what the destruction itself would return.
+                    // The injected code replaces the result of the destruction.
                     _ = self.checked(driver, work).map_err(|fault| driver.note(self.name, fault));
                 }
                 Err(Fault::plain(code))

@@ -1,4 +1,4 @@
-//! Captures: work put into a graph instead of a stream.
+//! Stream captures, which turn work into nodes of a graph.
 
 use super::Handle;
 use std::{collections::BTreeMap, thread::ThreadId};
@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, thread::ThreadId};
 pub(super) const GLOBAL: u32 = 0;
 pub(super) const RELAXED: u32 = 2;
 
-/// The captures that have not ended.
+/// The captures in progress.
 #[derive(Default)]
 pub(crate) struct Captures {
     pub(super) alive: BTreeMap<u64, Capture>,
@@ -14,7 +14,7 @@ pub(crate) struct Captures {
 }
 
 pub(super) struct Capture {
-    /// The stream in which it has to end.
+    /// The stream in which the capture began and must end.
     pub(super) origin: Handle,
     pub(super) graph: Handle,
     pub(super) mode: u32,
@@ -22,14 +22,14 @@ pub(super) struct Capture {
     pub(super) invalid: bool,
 }
 
-/// A stream's part in a capture.
+/// Membership of a stream in a capture.
 pub(crate) struct Membership {
     pub(super) capture: u64,
-    /// What the stream's next node depends on.
+    /// Dependencies of the stream's next node.
     pub(super) tips: Vec<Handle>,
 }
 
-/// What an event stands for that was recorded in a capture.
+/// A record of an event in a capture. It stands for nodes of the graph.
 #[derive(Clone)]
 pub(crate) struct CapturedRecord {
     pub(super) capture: u64,
@@ -43,7 +43,7 @@ impl Captures {
         }
     }
 
-    /// The streams whose captures have not ended.
+    /// Returns the origin streams of the captures in progress.
     pub(super) fn origins(&self) -> impl Iterator<Item = Handle> {
         self.alive.values().map(|capture| capture.origin)
     }

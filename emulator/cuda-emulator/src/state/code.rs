@@ -1,4 +1,4 @@
-//! The `CUresult`s that this driver gives, and their names.
+//! The `CUresult` codes that are returned, and their names.
 
 use std::{ffi::CStr, fmt};
 
@@ -6,13 +6,13 @@ use std::{ffi::CStr, fmt};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) u32);
 
-/// Declares the codes once, for their constants and for the table of their names.
+/// Declares the codes, as constants and in the table of their names.
 macro_rules! codes {
     ($($name:ident = $value:literal, $symbol:literal, $text:literal;)*) => {
         impl Code {
             $(pub(crate) const $name: Code = Code($value);)*
 
-            /// The name in `cuda.h` and a sentence, if this driver knows the code.
+            /// Returns the name in `cuda.h` and a description, or `None` for an unknown code.
             pub(crate) fn known(self) -> Option<(&'static CStr, &'static CStr)> {
                 match self.0 {
                     $($value => Some(($symbol, $text)),)*

@@ -1,4 +1,4 @@
-//! Primary contexts, and the context that is current on a thread.
+//! The contexts of all devices.
 
 use super::Handle;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(crate) struct Contexts {
     pub(super) primary: BTreeMap<i32, Primary>,
-    /// Those of green contexts too, with their devices.
+    /// Live contexts, including those of green contexts, and their devices.
     pub(super) alive: BTreeMap<Handle, i32>,
-    /// Those that are neither primary nor green.
+    /// Contexts made by `cuCtxCreate`.
     pub(super) created: BTreeSet<Handle>,
 }
 
@@ -19,12 +19,12 @@ pub(super) struct Primary {
 }
 
 impl Contexts {
-    /// Contexts that the caller has to destroy.
+    /// Returns the contexts that the caller has to destroy.
     pub(super) fn created(&self) -> impl Iterator<Item = Handle> {
         self.created.iter().copied()
     }
 
-    /// Devices whose primary context is retained, and how often.
+    /// Returns the devices whose primary context is retained, with the reference counts.
     pub(super) fn retained(&self) -> impl Iterator<Item = (i32, usize)> {
         self.primary.iter().map(|(device, primary)| (*device, primary.retained))
     }

@@ -3,20 +3,20 @@
 use super::{Code, Handle, nodes::KernelNode};
 use std::collections::{BTreeMap, HashSet};
 
-/// The clock, and what runs in it.
+/// The virtual clock and the running kernels.
 #[derive(Default)]
 pub(crate) struct Engine {
-    /// In ns since the last reset.
+    /// Virtual time since the last reset, in ns.
     pub(super) now: u64,
-    /// By their devices.
+    /// Running kernel of each device.
     pub(super) running: BTreeMap<i32, Running>,
-    /// Devices on which a kernel has failed, and how: they execute nothing any more.
+    /// Devices on which a kernel has failed, with its error. They execute nothing any more.
     pub(super) lost: BTreeMap<i32, Code>,
     pub(super) launches: u64,
     records: u64,
-    /// Calls of `cuStreamWaitEvent` that were to put a wait into a stream.
+    /// Number of `cuStreamWaitEvent` calls outside captures.
     pub(super) waits: u64,
-    /// Event records that are not complete.
+    /// Records that are not complete.
     pub(super) unpassed: HashSet<u64>,
     pub(super) idle_queries: u32,
     pub(super) default_streams: BTreeMap<Handle, Handle>,
@@ -35,10 +35,10 @@ impl Engine {
     }
 }
 
-/// The kernel that a device runs.
+/// A kernel that runs on a device.
 pub(crate) struct Running {
     pub(super) stream: Handle,
-    /// The node of the graph at the stream's head, for a graph's kernel.
+    /// Node of the graph at the stream's head, for a kernel of a graph.
     pub(super) node: Option<usize>,
     pub(super) kernel: KernelNode,
     pub(super) priority: i32,

@@ -1,4 +1,4 @@
-//! Events: markers in a stream.
+//! Events.
 
 use super::{Handle, capture::CapturedRecord};
 
@@ -9,14 +9,14 @@ pub(crate) struct Event {
     pub(super) last: Record,
 }
 
-/// An event's last record.
+/// The last record of an event.
 pub(super) enum Record {
     Never,
-    /// In a stream, under this number. The time in ns, once it is complete.
+    /// A record in a stream: its number, and the time in ns once it is complete.
     Stream {
         number: u64,
         passed: Option<u64>,
     },
-    /// In a capture: it stands for nodes, not for work in a stream.
+    /// A record in a capture, which stands for nodes.
     Captured(CapturedRecord),
 }

@@ -3,16 +3,16 @@
 use super::{Handle, nodes::NodeWork};
 use std::collections::HashMap;
 
-/// Nodes with their dependencies.
+/// A graph.
 #[derive(Default)]
 pub(crate) struct Graph {
-    /// In the order of their creation.
+    /// Nodes in the order of their creation.
     pub(super) nodes: Vec<Handle>,
-    /// The node whose child graph this is.
+    /// Node that contains this child graph.
     pub(super) parent: Option<Handle>,
-    /// It is being captured: its handle has not been given out yet.
+    /// Whether the graph is being captured. Its handle has not been returned yet.
     pub(super) capturing: bool,
-    /// For a clone: the nodes that its nodes are clones of.
+    /// Nodes of the original and their clones, if this graph is a clone.
     pub(super) clones: HashMap<Handle, Handle>,
 }
 
@@ -21,7 +21,7 @@ impl Graph {
         Self { capturing: true, ..Self::default() }
     }
 
-    /// Whether the caller has to destroy it.
+    /// Whether the caller has to destroy the graph.
     pub(super) fn is_the_callers(&self) -> bool {
         self.parent.is_none() && !self.capturing
     }

@@ -1,14 +1,15 @@
-//! Green contexts: some of the device's multiprocessors for themselves. They make no difference to times here.
+//! Green contexts: contexts on a part of a device's multiprocessors. They have no effect on virtual
+//! times.
 
 use super::{Code, Fault, Handle, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Sizes and alignments of what is split off, as on compute capability 9.0.
+/// Granularity of partitions, as on compute capability 9.0.
 const STEP: u32 = 8;
-/// Marks a resource that came from this driver.
+/// Mark of resources that come from this driver.
 const ORIGIN: [u8; 8] = *b"fakecuda";
 
-/// `CUdevResource`, of which the multiprocessors are the only kind.
+/// `CUdevResource`. Multiprocessors are the only kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Resource {
@@ -34,7 +35,8 @@ impl Resource {
         }
     }
 
-    /// `cuDevSmResourceSplitByCount`: equal groups of at least `least` multiprocessors, and the rest.
+    /// `cuDevSmResourceSplitByCount`. Returns equal groups of at least `min_count` multiprocessors,
+    /// and the remainder.
     pub(crate) fn split(self, wanted: usize, least: u32) -> Outcome<(Vec<Resource>, Resource)> {
         self.check()?;
         let size = least.max(1).next_multiple_of(STEP);
@@ -60,12 +62,12 @@ impl Resource {
     }
 }
 
-/// What is alive.
+/// Live green contexts.
 #[derive(Default)]
 pub(crate) struct GreenContexts {
-    /// The context that stands for each green context.
+    /// Context of each green context.
     pub(super) alive: BTreeMap<Handle, Handle>,
-    /// Of these, the contexts that were asked for.
+    /// Contexts that were returned by `cuCtxFromGreenCtx`.
     pub(super) converted: BTreeSet<Handle>,
 }
 
@@ -74,8 +76,9 @@ impl GreenContexts {
         self.alive.keys().copied()
     }
 
-    /// Whether this is a green context's context that nobody has asked for yet. CUDA then takes no changes of kernels that were captured
-    /// in its streams, as was seen on an H200 with driver 580.
+    /// Whether this is the context of a green context for which `cuCtxFromGreenCtx` was not called.
+    /// CUDA refuses to change kernels captured in its streams (observed on an H200 with driver
+    /// 580).
     pub(super) fn is_unconverted(&self, context: Handle) -> bool {
         self.alive.values().any(|&own| own == context) && !self.converted.contains(&context)
     }

@@ -1,12 +1,12 @@
-//! The handles given out so far. None is given out twice, so that a late use of one is noticed.
+//! Handles of all objects. They are never reused, so that use after destruction is detected.
 
 use super::{Code, Fault, Outcome};
 use std::{collections::HashMap, fmt};
 
-/// What the caller holds: an opaque pointer.
+/// An opaque pointer that stands for an object.
 pub(crate) type Handle = usize;
 
-/// What a handle stands for.
+/// Kind of object that a handle stands for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Context,
@@ -42,19 +42,19 @@ impl fmt::Display for Kind {
 
 struct Entry {
     kind: Kind,
-    /// Counts the handles of its kind, from 1.
+    /// Number of the handle among those of its kind, from 1.
     number: usize,
     alive: bool,
 }
 
-/// Every handle since the last reset.
+/// All handles since the last reset.
 #[derive(Default)]
 pub(crate) struct Handles {
     entries: HashMap<Handle, Entry>,
     counts: HashMap<u8, usize>,
 }
 
-/// Far from zero, from each other and from any memory of the process.
+/// The first handle and the distance of handles, chosen far from the memory of the process.
 const FIRST: Handle = 0x0faf_0000_0000_0000;
 const STEP: Handle = 0x40;
 
@@ -67,7 +67,7 @@ impl Handles {
         handle
     }
 
-    /// Refuses a handle that is not one of a living `kind`.
+    /// Checks that a handle is a live one of the given kind.
     pub(crate) fn check(&self, kind: Kind, handle: Handle) -> Outcome<()> {
         if handle == 0 {
             let code = match kind {
@@ -95,7 +95,7 @@ impl Handles {
         }
     }
 
-    /// Such as `stream 3`.
+    /// Returns a name such as `stream 3`.
     pub(crate) fn name(&self, handle: Handle) -> String {
         match self.entries.get(&handle) {
             Some(entry) => format!("{} {}", entry.kind, entry.number),

@@ -1,18 +1,18 @@
-//! How long what a thread launches takes, where the thread says so.
+//! Duration of the launches of a thread.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// In ns; none for what the settings say.
+    /// Duration in ns, or `None` for that of the settings.
     static LAUNCH_TIME: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// How long the calling thread's launches take, in ns, if it has said so.
+/// Returns the duration of the calling thread's launches in ns, if it is set.
 pub(crate) fn launch_time() -> Option<u64> {
     LAUNCH_TIME.get()
 }
 
-/// Sets it.
+/// Sets the duration of the calling thread's launches.
 pub(crate) fn set_launch_time(nanoseconds: Option<u64>) {
     LAUNCH_TIME.set(nanoseconds);
 }

@@ -1,4 +1,4 @@
-//! The process's driver, which one call after the other has, in the order in which they ask.
+//! Exclusive access to the driver of the process, in the order of requests.
 
 use super::Driver;
 use std::{
@@ -8,21 +8,21 @@ use std::{
     time::Instant,
 };
 
-/// Where the driver is.
+/// State of the process's driver.
 enum Place {
-    /// Nobody has asked for it yet.
+    /// Not created yet.
     Nowhere,
     Here(Box<Driver>),
-    /// A call has it.
+    /// Used by a call.
     Lent,
 }
 
 struct Shared {
     place: Place,
-    /// How to wake the threads that ask for it, which get it in this order: threads that poll would otherwise keep a thread
-    /// that has to be woken from it for as long as they poll.
+    /// Threads that wait for the driver, in order. Without an order, polling threads could starve a
+    /// thread that has to be woken.
     asking: VecDeque<Arc<Condvar>>,
-    /// How often it was given back by somebody who may have changed something.
+    /// Number of times that the driver was released after a possible change.
     uses: u64,
 }
 
@@ -33,7 +33,7 @@ fn lock() -> MutexGuard<'static, Shared> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the driver once it is there and all have had it who asked before.
+/// Takes the driver after all earlier waiters.
 fn take(mut shared: MutexGuard<'static, Shared>) -> Box<Driver> {
     if matches!(shared.place, Place::Lent) || !shared.asking.is_empty() {
         let turn = Arc::new(Condvar::new());
@@ -51,7 +51,7 @@ fn take(mut shared: MutexGuard<'static, Shared>) -> Box<Driver> {
     }
 }
 
-/// Gives the driver back, for the first of those who ask.
+/// Releases the driver and wakes the first waiter.
 fn give_back(driver: Box<Driver>, changed: bool) -> MutexGuard<'static, Shared> {
     let mut shared = lock();
     shared.place = Place::Here(driver);
@@ -65,7 +65,7 @@ fn give_back(driver: Box<Driver>, changed: bool) -> MutexGuard<'static, Shared> 
     shared
 }
 
-/// The driver while a call has it, which also gives it back if it panics.
+/// Exclusive access of a call. Dropping it, also by a panic, releases the driver.
 struct Lent(Option<Box<Driver>>);
 
 impl Drop for Lent {
@@ -74,15 +74,16 @@ impl Drop for Lent {
     }
 }
 
-/// Runs `work` on the process's driver, which starts as after a reset.
+/// Runs `work` on the driver of the process.
 pub(crate) fn with_driver<T>(work: impl FnOnce(&mut Driver) -> T) -> T {
     let mut lent = Lent(Some(take(lock())));
     work(lent.0.get_or_insert_default())
 }
 
 impl Driver {
-    /// Lets calls of other threads have the driver, until one may have changed something or the time is up; whether it is not.
-    /// `changed` says whether this thread may have, since it got the driver.
+    /// Lets other threads use the driver until one of them may have changed it, or until the
+    /// deadline. Returns whether the deadline has not passed. `changed` says whether the calling
+    /// thread may have changed the driver.
     pub(super) fn let_others(&mut self, until: Instant, changed: bool) -> bool {
         let shared = give_back(Box::new(mem::take(self)), changed);
         let uses = shared.uses;

@@ -4,17 +4,17 @@ use crate::host::HostBlock;
 use ptx_emulator::Memory as DeviceMemory;
 use std::collections::{BTreeMap, HashSet};
 
-/// Addresses of the first device begin here, and those of each other one so much behind: no two devices have an address in
-/// common, as with unified addressing.
+/// First address of device 0, and the distance to the first address of the next device. Address
+/// ranges of devices are disjoint, as with unified addressing.
 const FIRST_ADDRESS: u64 = 0x0d00_0000_0000;
 const DEVICE_STEP: u64 = 1 << 40;
 
-/// Every allocation, by its address. Addresses are not given out twice.
+/// All allocations by address. Addresses are not reused.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Those whose memory has been used.
+    /// Memory of the devices that have been used.
     pub(super) devices: BTreeMap<i32, DeviceMemory>,
-    /// What the caller has allocated on devices; variables of modules are not among them.
+    /// Allocations of the caller on devices, without variables of modules.
     pub(super) allocations: BTreeMap<u64, Allocation>,
     pub(super) host: BTreeMap<u64, HostBlock>,
     pub(super) freed: HashSet<u64>,
@@ -22,28 +22,28 @@ pub(crate) struct Memory {
 
 pub(super) struct Allocation {
     pub(super) bytes: usize,
-    /// A stream has still to free it.
+    /// Whether a stream will free it.
     pub(super) freeing: bool,
-    /// A node of a graph allocates it.
+    /// Whether a graph node allocates it.
     pub(super) of_graph: bool,
 }
 
-/// What a device's memory remembers.
+/// Accesses that a device's memory tracks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tracked {
-    /// Which bytes were written.
+    /// Whether writes are tracked, to detect uninitialised reads.
     pub(super) writes: bool,
-    /// Which bytes kernels have used.
+    /// Whether accesses of kernels are tracked, for the order check.
     pub(super) accesses: bool,
 }
 
-/// The device that an address belongs to, if it is a device's.
+/// Returns the device whose address range contains an address.
 pub(super) fn device_of(address: u64) -> Option<i32> {
     i32::try_from(address.checked_sub(FIRST_ADDRESS)? / DEVICE_STEP).ok()
 }
 
 impl Memory {
-    /// A line for each allocation that the caller has to free.
+    /// Returns one line for each allocation that the caller has to free.
     pub(super) fn leaks(&self) -> Vec<String> {
         let callers = self.allocations.iter().filter(|(_, block)| !block.freeing && !block.of_graph);
         let device =
@@ -53,7 +53,7 @@ impl Memory {
         device.chain(host).collect()
     }
 
-    /// The memory of a device, which remembers what is asked for before its first use.
+    /// Returns the memory of a device. `tracking` applies at its first use.
     pub(super) fn of_device(&mut self, device: i32, tracked: Tracked) -> &mut DeviceMemory {
         self.devices.entry(device).or_insert_with(|| {
             let mut memory = DeviceMemory::with_first_address(FIRST_ADDRESS + DEVICE_STEP * device as u64);
@@ -67,7 +67,7 @@ impl Memory {
         })
     }
 
-    /// The device whose memory an address is in.
+    /// Returns the device that has an allocation at an address.
     pub(super) fn device_at(&self, address: u64) -> Option<i32> {
         let device = device_of(address)?;
         self.devices.get(&device)?.allocation(address).map(|_| device)
@@ -82,7 +82,7 @@ impl Memory {
         (address - start < block.bytes() as u64).then_some((*start, block))
     }
 
-    /// First address and length of what `address` is in.
+    /// Returns the first address and length of the allocation that contains an address.
     pub(super) fn block(&self, address: u64) -> Option<(u64, u64)> {
         if let Some((start, block)) = self.host_block(address) {
             return Some((start, block.bytes() as u64));
@@ -90,7 +90,9 @@ impl Memory {
         self.devices.get(&device_of(address)?)?.allocation(address)
     }
 
-    /// Fills `into` from an address of a device or of page-locked memory; what is wrong with that, otherwise.
+    /// Reads from an address of a device or of page-locked memory.
+    ///
+    /// On failure, returns a description.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
             block.read((address - start) as usize, into);
@@ -102,7 +104,9 @@ impl Memory {
         }
     }
 
-    /// Writes to an address of a device or of page-locked memory; what is wrong with that, otherwise.
+    /// Writes to an address of a device or of page-locked memory.
+    ///
+    /// On failure, returns a description.
     pub(super) fn write(&mut self, address: u64, from: &[u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
             block.write((address - start) as usize, from);

@@ -1,4 +1,7 @@
-//! What the driver knows: safe code, one kind of object a module.
+//! The state of the emulated driver, in safe code.
+//!
+//! The modules hold plain tables of one kind of object each, which do not know the driver. `driver`
+//! owns the tables, and its child modules implement the calls.
 
 mod call;
 mod capture;

@@ -1,13 +1,11 @@
-//! Modules and their kernels.
+//! Modules and their functions.
 //!
-//! A module's image is PTX text, whose kernels are executed. Something binary, in which every name is found and no kernel
-//! does anything, is taken where the settings say so.
 
 use super::Handle;
 use ptx_emulator::{KernelAttributes, Module as Program};
 use std::{collections::BTreeMap, ffi::CString, sync::Arc};
 
-/// What is loaded.
+/// The loaded modules.
 #[derive(Default)]
 pub(crate) struct Modules {
     pub(super) alive: BTreeMap<Handle, Module>,
@@ -16,53 +14,54 @@ pub(crate) struct Modules {
 
 pub(super) struct Module {
     pub(super) device: i32,
-    /// None for a binary image.
+    /// `None` for a binary image.
     pub(super) program: Option<Program>,
     pub(super) given: BTreeMap<String, Handle>,
 }
 
-/// Where the code of a kernel is.
+/// Code of a kernel.
 pub(super) enum Source<'m> {
-    /// Nowhere any more.
+    /// The module has been unloaded.
     Unloaded,
-    /// In a binary image, which is not read.
+    /// A binary image, which is not executed.
     Binary,
     Ptx(&'m Program),
 }
 
-/// A kernel that was asked for.
+/// A function of a module.
 pub(crate) struct Function {
     pub(super) name: CString,
     pub(super) short: Arc<str>,
     pub(super) module: Handle,
     pub(super) device: i32,
-    /// None for one of a binary image.
+    /// `None` for a function of a binary image.
     pub(super) attributes: Option<KernelAttributes>,
-    /// The most dynamic shared memory of a block.
+    /// Maximum dynamic shared memory of a block, in bytes.
     pub(super) dynamic_limit: u64,
 }
 
-/// A launch's arguments, copied.
+/// A copy of the arguments of a launch.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    /// In words, so that every argument is aligned, with its size in bytes.
+    /// Values in whole words, so that every argument is aligned, with their sizes in bytes.
     values: Vec<(Box<[u64]>, usize)>,
     addresses: Vec<usize>,
 }
 
 impl Arguments {
-    /// Keeps values, each in whole words, with its size in bytes.
+    /// Stores values, given in whole words with their sizes in bytes.
     pub(crate) fn new(values: Vec<(Box<[u64]>, usize)>) -> Self {
         let addresses = values.iter().map(|(value, _)| value.as_ptr() as usize).collect();
         Self { values, addresses }
     }
 
-    /// The address of an array of the arguments' addresses, which live as long as this does; 0 for no arguments.
+    /// Returns the address of an array of pointers to the arguments, or 0 without arguments. It is
+    /// valid as long as `self`.
     pub(crate) fn address(&self) -> usize {
         if self.values.is_empty() { 0 } else { self.addresses.as_ptr() as usize }
     }
 
-    /// The bytes of each argument.
+    /// Returns the bytes of each argument.
     pub(super) fn bytes(&self) -> Vec<Vec<u8>> {
         let values = self.values.iter();
         values
@@ -76,7 +75,7 @@ impl Modules {
         self.alive.keys().copied()
     }
 
-    /// Where the code of a function is.
+    /// Returns the code of a function.
     pub(super) fn code_of(&self, function: Handle) -> Source<'_> {
         let module = self.functions.get(&function).and_then(|function| self.alive.get(&function.module));
         match module.map(|module| &module.program) {

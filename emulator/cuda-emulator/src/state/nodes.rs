@@ -1,15 +1,15 @@
-//! The nodes of graphs, and the work that streams and nodes have in common.
+//! Work common to streams and nodes of graphs.
 
 use super::{Handle, modules::Arguments, nccl::Group};
 use crate::host::HostSpan;
 use std::sync::Arc;
 
-/// One thing to do, in a stream or as a node.
+/// Work of a stream or of a node.
 #[derive(Clone)]
 pub(crate) enum NodeWork {
     Kernel(KernelNode),
     Copy(CopyNode),
-    /// Writes a pattern of 1, 2 or 4 bytes, so many times.
+    /// Writes a pattern of 1, 2 or 4 bytes `times` times.
     Fill {
         address: u64,
         pattern: Pattern,
@@ -30,11 +30,11 @@ pub(crate) enum NodeWork {
     },
     Child(Handle),
     Empty,
-    /// Operations of NCCL, of which a real graph has the kernels.
+    /// NCCL operations. A real graph contains their kernels.
     Collectives(Group),
 }
 
-/// Grid and block, and the block's dynamic shared memory.
+/// Dimensions of grid and block, and dynamic shared memory of a block.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Dimensions {
     pub(crate) grid: [u32; 3],
@@ -48,7 +48,7 @@ impl From<Dimensions> for ptx_emulator::Dimensions {
     }
 }
 
-/// A launch of a kernel.
+/// A kernel launch.
 #[derive(Clone)]
 pub(crate) struct KernelNode {
     pub(crate) function: Handle,
@@ -57,18 +57,18 @@ pub(crate) struct KernelNode {
     pub(crate) dimensions: Dimensions,
     pub(crate) arguments: Arc<Arguments>,
     pub(crate) priority: i32,
-    /// The context of the stream that it was launched or captured in.
+    /// Context of the stream that it was launched or captured in.
     pub(crate) context: Option<Handle>,
 }
 
-/// What memory is filled with: the lowest bytes of a number.
+/// Pattern of a fill: the lowest `bytes` bytes of `value`.
 #[derive(Clone, Copy)]
 pub(crate) struct Pattern {
     pub(crate) value: u32,
     pub(crate) bytes: usize,
 }
 
-/// A copy between places.
+/// A copy.
 #[derive(Clone)]
 pub(crate) struct CopyNode {
     pub(crate) to: Spot,
@@ -76,17 +76,17 @@ pub(crate) struct CopyNode {
     pub(crate) bytes: usize,
 }
 
-/// One end of a copy.
+/// Source or destination of a copy.
 #[derive(Clone)]
 pub(crate) enum Spot {
     Device(u64),
     Host(HostSpan),
-    /// What the host's memory held at the call.
+    /// Contents of host memory at the time of the call.
     Snapshot(Arc<[u8]>),
 }
 
 impl NodeWork {
-    /// The `CUgraphNodeType`.
+    /// Returns the `CUgraphNodeType`.
     pub(crate) fn kind(&self) -> u32 {
         match self {
             NodeWork::Kernel(_) | NodeWork::Collectives(_) => 0,

@@ -1,4 +1,4 @@
-//! Graphs as they run: their nodes, child graphs opened up, by dependencies.
+//! Executable graphs, as steps with dependencies. Child graphs are expanded.
 
 use super::{
     Handle,
@@ -9,17 +9,17 @@ use std::{
     sync::Arc,
 };
 
-/// A graph that was instantiated.
+/// The steps of an executable graph.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(super) nodes: Vec<PlanNode>,
-    /// Which step stands for each node.
+    /// Index of the step of each node.
     pub(super) places: HashMap<Handle, usize>,
-    /// Kernels have the priorities of their nodes, rather than their stream's.
+    /// Whether kernels have the priorities of their nodes instead of their stream's.
     pub(super) own_priorities: bool,
 }
 
-/// One step of a plan.
+/// A step of a plan.
 #[derive(Clone)]
 pub(crate) struct PlanNode {
     pub(super) work: NodeWork,
@@ -38,9 +38,9 @@ impl Plan {
     }
 }
 
-/// How far a launch of a plan has come.
+/// Progress of a launch.
 pub(crate) struct PlanRun {
-    /// How many of each node's dependencies have not ended.
+    /// Number of incomplete dependencies of each step.
     waiting: Vec<usize>,
     pub(super) ready: BTreeSet<usize>,
     pub(super) left: usize,
@@ -53,12 +53,12 @@ impl PlanRun {
         Self { left: waiting.len(), waiting, ready }
     }
 
-    /// The nodes whose turn it is.
+    /// Returns the ready steps.
     pub(super) fn ready(&self) -> impl Iterator<Item = usize> {
         self.ready.iter().copied()
     }
 
-    /// Kernels whose turn it is: node, priority, kernel.
+    /// Returns the ready kernels, with their steps and priorities.
     pub(super) fn kernels<'a>(
         &'a self,
         plan: &'a Plan,
@@ -86,10 +86,10 @@ impl PlanRun {
     }
 }
 
-/// A graph that can be launched.
+/// An executable graph.
 pub(crate) struct Exec {
     pub(super) graph: Handle,
     pub(super) plan: Arc<Plan>,
-    /// The record behind its last launch.
+    /// Record after its last launch.
     pub(super) last: Option<u64>,
 }

@@ -1,14 +1,14 @@
-//! Calls counted and logged, errors injected, misuse taken down.
+//! Log of calls, injected errors and reports of misuse.
 
 use super::Code;
 use std::fmt::{Display, Write};
 
-/// What happened since the last reset.
+/// Log and reports since the last reset.
 #[derive(Default)]
 pub(crate) struct Report {
     calls: u64,
     failing: Option<(u64, Code)>,
-    /// The kernel that is to fail, and after how many others of its name.
+    /// Name of the kernel that is to fail, and the number of its launches before the failing one.
     failing_kernel: Option<(String, u64)>,
     injecting: bool,
     misuse: Vec<String>,
@@ -17,22 +17,24 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// How many calls that can fail there were.
+    /// Returns the number of calls that can fail.
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Makes the call number `call`, counted from 1 since the last reset, fail with `code`. None for 0.
+    /// Makes call number `call`, counted from 1 since the last reset, fail with `code`. 0 removes
+    /// the injection.
     pub(crate) fn fail_call(&mut self, call: u64, code: Code) {
         self.failing = (call != 0).then_some((call, code));
     }
 
-    /// Makes the kernel number `number` of this name, counted from 1 from now on, access memory that is none. None for 0.
+    /// Makes the `number`-th launch of the named kernel, counted from 1 from now on, fail. 0
+    /// removes the injection.
     pub(crate) fn fail_kernel(&mut self, name: &str, number: u64) {
         self.failing_kernel = number.checked_sub(1).map(|others| (name.to_owned(), others));
     }
 
-    /// Counts a kernel; whether it is the one that is to fail.
+    /// Counts a launch of a kernel. Returns whether it is to fail.
     pub(super) fn fails_kernel(&mut self, kernel: &str) -> bool {
         let Some((name, others)) = &mut self.failing_kernel else { return false };
         if name != kernel {
@@ -46,7 +48,7 @@ impl Report {
         is_it
     }
 
-    /// Counts a call; the code with which it is to fail, if it is to.
+    /// Counts a call. Returns the code with which it is to fail, if any.
     pub(super) fn count_call(&mut self) -> Option<Code> {
         self.calls += 1;
         let code = self.failing.filter(|(call, _)| *call == self.calls).map(|(_, code)| code);
@@ -54,7 +56,7 @@ impl Report {
         code
     }
 
-    /// Whether the call that is being done was made to fail.
+    /// Returns whether the failure of the current call is injected.
     pub(crate) fn is_injecting(&self) -> bool {
         self.injecting
     }
@@ -67,7 +69,7 @@ impl Report {
         self.faults.push(text);
     }
 
-    /// A line for each kernel that has failed: what it did, by which thread, at which line.
+    /// Returns one line for each kernel that failed: the access, the thread and the line.
     pub(crate) fn faults_text(&self) -> String {
         lines(&self.faults)
     }
@@ -77,12 +79,12 @@ impl Report {
         self.log.push(format!("{} {call}: {code}{mark}", self.calls));
     }
 
-    /// A line for everything that a right caller would not have done.
+    /// Returns one line for each misuse.
     pub(crate) fn misuse_text(&self) -> String {
         lines(&self.misuse)
     }
 
-    /// A line for each call: its number, its name, its result.
+    /// Returns one line for each call: its number, name and result.
     pub(crate) fn log_text(&self) -> String {
         lines(&self.log)
     }

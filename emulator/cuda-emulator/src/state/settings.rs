@@ -1,65 +1,67 @@
-//! What kind of driver and device this is, what is checked, and how long kernels take.
+//! Settings of the driver, its devices and its checks.
 
 use ptx_emulator::Options;
 use std::{collections::BTreeMap, env};
 
-/// The variable that says how many devices there are.
+/// Variable with the number of devices.
 const DEVICES_VARIABLE: &str = "DEEPPOOL_EMULATED_GPUS";
 
-/// How the variables begin that set a number by its name, as `CUDA_EMULATOR_RACE_CHECK=1`.
+/// Prefix of the variables with a setting's name, as in `CUDA_EMULATOR_RACE_CHECK=1`.
 const PREFIX: &str = "CUDA_EMULATOR_";
 
-/// The most devices.
+/// Maximum number of devices.
 const MOST_DEVICES: i64 = 8;
 
-/// Named numbers, as `cuda_emulator_set` takes them.
+/// Named numbers that `cuda_emulator_set` accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// How many devices there are, each like the others.
+    /// Number of devices. They are identical.
     pub(crate) devices: i64,
-    /// As `cuDriverGetVersion` gives it: 1000 x major + 10 x minor.
+    /// Version as returned by `cuDriverGetVersion`: 1000 x major + 10 x minor.
     pub(crate) driver_version: i64,
-    /// By how much a query lets time pass, in ns.
+    /// Duration of a query, in ns.
     pub(crate) query_ns: i64,
-    /// How long the host needs for a launch, in ns.
+    /// Duration of a launch on the host, in ns.
     pub(crate) launch_ns: i64,
-    /// How long a kernel takes whose name gives no time, in ns.
+    /// Duration of a kernel whose name gives none, in ns.
     pub(crate) kernel_ns: i64,
-    /// Memory of the device.
+    /// Memory of a device, in bytes.
     pub(crate) memory_bytes: i64,
     pub(crate) multiprocessors: i64,
-    /// The lowest number is the highest priority.
+    /// Greatest priority, which is the lowest number.
     pub(crate) greatest_priority: i64,
-    /// Whether streams can wait for values in memory and write them.
+    /// Whether streams can wait for and write values in memory.
     pub(crate) stream_memory_operations: i64,
     pub(crate) memory_pools: i64,
-    /// Whether streams of green contexts take events of the primary context.
+    /// Whether streams of green contexts accept events of the primary context.
     pub(crate) events_of_other_contexts: i64,
-    /// Whether graphs list their nodes with the last one first.
+    /// Whether graphs list their nodes in reverse order of creation.
     pub(crate) nodes_from_the_last: i64,
-    /// Whether binary images are taken, of which nothing is executed.
+    /// Whether binary images are accepted, which are not executed.
     pub(crate) binary_images: i64,
-    /// Shuffles the order of a kernel's blocks and warps; 0 for the order of their numbers.
+    /// Seed for shuffling the blocks and warps of kernels. 0 keeps their order.
     pub(crate) order_seed: i64,
-    /// Whether races on shared memory are looked for.
+    /// Whether data races on shared memory are errors.
     pub(crate) race_check: i64,
-    /// Whether reads of memory that was not written are errors. Memory that a device has had before is not checked.
+    /// Whether reads of uninitialised memory are errors. Does not apply to devices whose memory is
+    /// already in use.
     pub(crate) uninitialised_check: i64,
-    /// Whether it is checked that work which uses the same memory is ordered. Memory that a device has had before is not checked.
+    /// Whether conflicting uses of memory must be ordered. Does not apply to devices whose memory
+    /// is already in use.
     pub(crate) order_check: i64,
-    /// The call of `cuStreamWaitEvent` that puts no wait into its stream, counted from 1; 0 for none.
+    /// Number of the `cuStreamWaitEvent` call that has no effect, counted from 1. 0 drops none.
     pub(crate) drop_wait: i64,
-    /// The most instructions of all warps of a block together; 0 for the emulator's own limit.
+    /// Maximum number of instructions of all warps of a block. 0 is the limit of the PTX emulator.
     pub(crate) watchdog_instructions: i64,
-    /// What every NCCL communicator's state is, an `ncclResult_t`; 0 for what it really is.
+    /// State reported for every NCCL communicator, an `ncclResult_t`. 0 reports the actual state.
     pub(crate) nccl_async_error: i64,
-    /// How long an abort of a communicator takes once its operations have left, in ms of real time.
+    /// Real time of the abort of a communicator after its operations have left, in ms.
     pub(crate) nccl_abort_ms: i64,
-    /// How long a wait lasts for ranks of other threads that do not come, in ms of real time.
+    /// Maximum real time to wait for ranks of other threads, in ms.
     pub(crate) patience_ms: i64,
-    /// How long kernels take, by their names, in ns.
+    /// Durations of kernels by name, in ns.
     kernel_times: BTreeMap<String, u64>,
-    /// Variables of the environment that are no settings.
+    /// Variables of the environment that are no valid settings.
     pub(crate) wrong_variables: Vec<String>,
 }
 
@@ -95,13 +97,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As the variables of the environment say: `DEEPPOOL_EMULATED_GPUS`, and `CUDA_EMULATOR_` with a setting's name.
+    /// Reads the settings from the environment: `DEEPPOOL_EMULATED_GPUS`, and `CUDA_EMULATOR_` with
+    /// a setting's name.
     pub(crate) fn from_environment() -> Self {
         let mut settings = Self::default();
         for (variable, value) in env::vars_os() {
             let (Some(variable), value) = (variable.to_str(), value.to_string_lossy()) else { continue };
             let name = match variable.strip_prefix(PREFIX) {
-                // Where the library is, which is for those who open it.
+                // The path of the library, used by programs that open it.
                 Some("LIBRARY") => continue,
                 Some(name) => name.to_ascii_lowercase(),
                 None if variable == DEVICES_VARIABLE => "devices".to_owned(),
@@ -114,18 +117,19 @@ impl Settings {
         settings
     }
 
-    /// How long a kernel takes: as the table says, or else its name, or else the default.
+    /// Returns the duration of a kernel in ns: from the table, else from its name, else the
+    /// default.
     pub(super) fn kernel_time(&self, name: &str) -> u64 {
         let known = self.kernel_times.get(name).copied();
         known.or_else(|| time_in_name(name)).unwrap_or(self.kernel_ns as u64)
     }
 
-    /// Puts a kernel's time into the table.
+    /// Sets the duration of a kernel.
     pub(crate) fn set_kernel_time(&mut self, name: &str, nanoseconds: u64) {
         self.kernel_times.insert(name.to_owned(), nanoseconds);
     }
 
-    /// How kernels are executed.
+    /// Returns the options for the execution of kernels.
     pub(super) fn launch_options(&self) -> Options {
         let mut options = Options::default();
         options.seed = u64::try_from(self.order_seed).ok().filter(|seed| *seed != 0);
@@ -137,7 +141,7 @@ impl Settings {
         options
     }
 
-    /// Sets the number called `name`; false if there is none, or for a number out of its range.
+    /// Sets the number called `name`. Returns false for an unknown name or a value out of range.
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let least = if name == "greatest_priority" { -100 } else { 0 };
         let most = if name == "devices" { MOST_DEVICES } else { i64::MAX };
@@ -174,7 +178,8 @@ impl Settings {
     }
 }
 
-/// The time in a kernel's name: the last of its parts between underscores that is a number and `ns`, `us` or `ms`.
+/// Returns the duration in a kernel's name: its last part between underscores that is a number
+/// followed by `ns`, `us` or `ms`.
 fn time_in_name(name: &str) -> Option<u64> {
     name.rsplit('_').find_map(|part| {
         let digits = part.find(|character: char| !character.is_ascii_digit())?;

@@ -1,21 +1,21 @@
-//! Streams: queues of work in order.
+//! Streams.
 
 use super::{Handle, capture::Membership, plan::PlanRun, work::Queued};
 use std::collections::VecDeque;
 
-/// A queue of work.
+/// A stream.
 pub(crate) struct Stream {
     pub(super) context: Handle,
-    /// The context's.
+    /// Device of the context.
     pub(super) device: i32,
     pub(super) priority: i32,
-    /// Does without the legacy default stream.
+    /// Whether the stream does not synchronise with the legacy default stream.
     pub(super) non_blocking: bool,
-    /// Destroyed by the caller; it goes when its work has ended.
+    /// Whether the caller has destroyed the stream. It is removed when its work has completed.
     pub(super) destroyed: bool,
-    /// The first one is under way.
+    /// Queue of work. The first entry is in progress.
     pub(super) queue: VecDeque<Queued>,
-    /// How far the graph at the queue's head has come.
+    /// Progress of the graph at the head of the queue.
     pub(super) graph: Option<PlanRun>,
     pub(super) capture: Option<Membership>,
 }

@@ -1,6 +1,7 @@
-//! Which version of the driver brought a function.
+//! Driver versions in which functions were added.
 
-/// The first version that has it, as `cuDriverGetVersion` counts; 0 for what every version has that matters.
+/// Returns the first version that has a function, as counted by `cuDriverGetVersion`. 0 stands for
+/// all supported versions.
 pub(crate) fn since(function: &str) -> i64 {
     match function {
         "cuMemAllocAsync" | "cuMemFreeAsync" => 11020,

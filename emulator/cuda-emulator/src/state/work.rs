@@ -1,22 +1,23 @@
-//! The work of streams.
+//! Work of streams.
 
 use super::{Handle, nccl::BatchId, nodes::NodeWork, order::VectorClock, plan::Plan};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What is in a stream's queue.
+/// An entry of a stream's queue.
 pub(crate) struct Queued {
-    /// Counts everything that was launched: the order among equals.
+    /// Number of the launch, which breaks ties between kernels of equal priority.
     pub(super) launch: u64,
-    /// When it was put in, in ns.
+    /// Time of enqueueing, in ns.
     pub(super) enqueued: u64,
-    /// What comes before it besides the work before it in its stream, where order is checked and until it is at the queue's head.
+    /// Predecessors other than the earlier work of the stream, if order is checked, until the work
+    /// reaches the head.
     pub(super) known: Option<VectorClock>,
     pub(super) work: Work,
 }
 
 /// Work of a stream.
 pub(crate) enum Work {
-    /// What a node of a graph may be, too.
+    /// Work that may also be a node of a graph.
     Single(NodeWork),
     Record {
         event: Handle,
@@ -25,18 +26,19 @@ pub(crate) enum Work {
     Wait {
         number: u64,
     },
-    /// A test has asked for a wait to be left out.
+    /// A wait that the test has dropped.
     DroppedWait {
         number: u64,
     },
     Graph {
         plan: Arc<Plan>,
-        /// The batches of NCCL operations that nodes stand for in this launch.
+        /// Batches of the NCCL nodes in this launch, by step.
         batches: BTreeMap<usize, BatchId>,
     },
-    /// Operations of NCCL.
+    /// A batch of NCCL operations.
     Collectives(BatchId),
-    /// From here on there is memory at an address that was given out already. Only where order is checked: it is there at once.
+    /// Start of an allocation whose address has already been returned. Used by the order check
+    /// only.
     Allocated {
         address: u64,
     },

@@ -1,4 +1,5 @@
-//! Unmodified cudarc on the emulated driver, which it finds by its name since it is open already.
+//! Unmodified cudarc on the emulated driver. The loader finds the library by its soname, because it
+//! is already open.
 #![allow(unsafe_code)]
 
 use cuda_emulator::Emulator;
@@ -10,13 +11,13 @@ const PTX: &str = ".visible .entry spin_250us(\n .param .u64 place,\n .param .u3
 
 #[test]
 fn cudarc_captures_clones_instantiates_and_times() {
-    // SAFETY: loading a driver does nothing yet.
+    // SAFETY: loading a driver runs no code that matters.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");
         return;
     }
     let emulator = Emulator::new().unwrap();
-    // SAFETY: the calls are in the order that CUDA asks for, and what they are given lives long enough.
+    // SAFETY: the calls are in the order that CUDA requires, and their arguments live long enough.
     unsafe {
         assert!(sys::is_culib_present());
         result::init().unwrap();
@@ -96,7 +97,7 @@ fn cudarc_captures_clones_instantiates_and_times() {
 
 #[test]
 fn the_safe_layer_of_cudarc_copies_and_times() {
-    // SAFETY: loading a driver does nothing yet.
+    // SAFETY: loading a driver runs no code that matters.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");
         return;
@@ -104,7 +105,7 @@ fn the_safe_layer_of_cudarc_copies_and_times() {
     let emulator = Emulator::new().unwrap();
     {
         let context = CudaContext::new(0).unwrap();
-        // It waits for events that it has never recorded otherwise, which is reported.
+        // Event tracking waits for events that were never recorded, which would be reported.
         // SAFETY: there is one stream.
         unsafe { context.disable_event_tracking() };
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The emulated driver, as programs see it: tests take turns with the one that the process has.
+//! Tests of the emulated driver through its public interfaces. They run one after the other.
 
 mod cudarc;
 mod execution;

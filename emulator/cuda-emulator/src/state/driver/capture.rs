@@ -1,4 +1,4 @@
-//! Captures: work put into a graph instead of a stream.
+//! Stream captures, which turn work into nodes of a graph.
 
 use super::Driver;
 use crate::state::{
@@ -43,7 +43,7 @@ impl Driver {
         }
     }
 
-    /// `cuStreamEndCapture`. Whatever it returns, the capture has ended.
+    /// `cuStreamEndCapture`. The capture ends whatever the call returns.
     pub(crate) fn end_capture(&mut self, stream: Handle) -> Outcome<Handle> {
         let stream = self.stream(stream)?;
         let name = self.handles.name(stream);
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Whether everything that a capture's streams did comes before the end of its origin.
+    /// Returns whether all captured nodes precede the end of the origin stream.
     fn is_joined(&self, origin: Handle, id: u64) -> bool {
         let mut reached = HashSet::new();
         let mut open = self.membership(origin).map_or(Vec::new(), |membership| membership.tips.clone());
@@ -107,7 +107,7 @@ impl Driver {
             .all(|tip| reached.contains(tip))
     }
 
-    /// `cuStreamIsCapturing`: none, active or invalidated.
+    /// `cuStreamIsCapturing`. Returns 0 for none, 1 for active and 2 for invalidated.
     pub(crate) fn capture_status(&mut self, stream: Handle) -> Outcome<u32> {
         let stream = self.stream(stream)?;
         Ok(match self.membership(stream) {
@@ -116,7 +116,9 @@ impl Driver {
         })
     }
 
-    /// Whether a stream captures; refuses one whose capture is invalid.
+    /// Returns whether a stream captures.
+    ///
+    /// Fails if its capture is invalidated.
     pub(super) fn refuse_invalid_capture(&self, stream: Handle) -> Outcome<bool> {
         match self.membership(stream) {
             Some(membership) if self.captures.is_invalid(membership.capture) => {
@@ -126,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// Puts work into a stream, or into the graph that it captures.
+    /// Enqueues work in a stream, or adds it to the graph that the stream captures.
     pub(super) fn submit(&mut self, stream: Handle, mut work: NodeWork) -> Outcome<()> {
         if !self.refuse_invalid_capture(stream)? {
             let work = match work {
@@ -150,7 +152,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What an event stands for that is recorded in this stream now, if the stream captures.
+    /// Returns the record that an event gets in this stream now, if the stream captures.
     pub(super) fn captured_record(&self, stream: Handle) -> Outcome<Option<CapturedRecord>> {
         self.refuse_invalid_capture(stream)?;
         Ok(self
@@ -158,7 +160,7 @@ impl Driver {
             .map(|member| CapturedRecord { capture: member.capture, tips: member.tips.clone() }))
     }
 
-    /// A stream waits for an event that was recorded in a capture: it joins that, if it may.
+    /// Joins a stream that waits for a captured event to the capture.
     pub(super) fn join_capture(
         &mut self,
         stream: Handle,
@@ -198,7 +200,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A stream that captured was destroyed.
+    /// Invalidates the capture of a destroyed stream, and ends it if the stream was its origin.
     pub(super) fn lose_capturing_stream(&mut self, stream: Handle, id: u64) {
         self.captures.invalidate(id);
         let lost = self.captures.alive.get(&id).filter(|capture| capture.origin == stream);

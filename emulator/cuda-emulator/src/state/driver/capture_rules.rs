@@ -1,4 +1,5 @@
-//! What is forbidden during a capture. A call that breaks a rule invalidates the capture that it is about.
+//! Operations that are forbidden during a capture. A call that breaks a rule invalidates the
+//! capture.
 
 use super::Driver;
 use crate::state::{
@@ -8,18 +9,19 @@ use crate::state::{
 use std::{cell::Cell, thread};
 
 thread_local! {
-    /// The driver's generation and what `cuThreadExchangeStreamCaptureMode` has set; global where it has not.
+    /// The driver's generation and the mode set by `cuThreadExchangeStreamCaptureMode`. Global by
+    /// default.
     static MODE: Cell<(u64, u32)> = const { Cell::new((0, GLOBAL)) };
 }
 
 impl Driver {
-    /// How this thread takes captures of others.
+    /// Returns the capture mode of the calling thread.
     fn capture_mode(&self) -> u32 {
         let (generation, mode) = MODE.get();
         if generation == self.generation { mode } else { GLOBAL }
     }
 
-    /// `cuThreadExchangeStreamCaptureMode`: what was in force.
+    /// `cuThreadExchangeStreamCaptureMode`. Returns the previous mode.
     pub(crate) fn exchange_capture_mode(&self, mode: u32) -> Outcome<u32> {
         if mode > RELAXED {
             return Err(Fault::value(format!("there is no capture mode {mode}")));
@@ -29,7 +31,7 @@ impl Driver {
         Ok(before)
     }
 
-    /// A capturing stream waits for work outside its capture.
+    /// Refuses a wait of a capturing stream for work outside its capture.
     pub(super) fn isolated(&mut self, stream: Handle, event: Handle) -> Outcome<()> {
         let text = format!(
             "{} was recorded outside the capture of {}",
@@ -39,7 +41,7 @@ impl Driver {
         self.break_capture(stream, Code::CAPTURE_ISOLATION, text)
     }
 
-    /// Refuses something that a capturing stream cannot do.
+    /// Refuses an operation in a capturing stream.
     pub(super) fn not_captured(&mut self, stream: Handle, what: &str) -> Outcome<()> {
         if !self.refuse_invalid_capture(stream)? {
             return Ok(());
@@ -56,13 +58,14 @@ impl Driver {
         Err(Fault::misuse(code, text))
     }
 
-    /// Refuses to wait for, or to ask about, a stream that captures.
+    /// Refuses to wait for or query a capturing stream.
     pub(super) fn no_wait_while_capturing(&mut self, stream: Handle) -> Outcome<()> {
         self.not_captured(stream, "the host waits or asks")?;
         self.unsafe_while_capturing("waits for, or asks about, a stream")
     }
 
-    /// Refuses what no thread may do during a global capture, nor a thread during its own unless that is relaxed.
+    /// Refuses an operation that is unsafe during a capture. Global captures forbid it on all
+    /// threads, thread-local ones on their own thread, relaxed ones nowhere.
     pub(super) fn unsafe_while_capturing(&mut self, what: &str) -> Outcome<()> {
         let here = thread::current().id();
         let mode = self.capture_mode();
@@ -83,7 +86,7 @@ impl Driver {
         Err(Fault::misuse(Code::CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Refuses the legacy default stream while a stream captures that waits for it.
+    /// Refuses a use of the legacy default stream while a blocking stream captures.
     pub(super) fn legacy_stream_use(&mut self) -> Outcome<()> {
         let blocking = |member: &Handle| self.streams.get(member).is_some_and(|stream| !stream.non_blocking);
         let captures = self.captures.alive.iter().filter(|(_, capture)| !capture.invalid);

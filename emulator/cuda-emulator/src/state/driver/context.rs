@@ -1,16 +1,17 @@
-//! Primary contexts, and the context that is current on a thread.
+//! Contexts, and the stack of contexts of each thread.
 
 use super::Driver;
 use crate::state::{Code, Fault, Handle, Outcome, contexts::Primary, handles::Kind};
 use std::cell::RefCell;
 
 thread_local! {
-    /// The driver's generation and this thread's stack of contexts, the current one last; 0 stands for none.
+    /// The driver's generation and this thread's stack of contexts, with the current one last. 0
+    /// stands for no context.
     static STACK: RefCell<(u64, Vec<Handle>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 impl Driver {
-    /// Uses this thread's stack of contexts, which is empty after a reset.
+    /// Runs `work` on this thread's stack of contexts, which a reset empties.
     fn with_stack<T>(&self, work: impl FnOnce(&mut Vec<Handle>) -> T) -> T {
         STACK.with_borrow_mut(|(generation, stack)| {
             if *generation != self.generation {
@@ -34,7 +35,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuDevicePrimaryCtxRelease`. The last one destroys the context: what is left in it is lost.
+    /// `cuDevicePrimaryCtxRelease`. Destroys the context when the last reference is released.
     pub(crate) fn release_primary(&mut self, device: i32) -> Outcome<()> {
         self.check_device(device)?;
         let primary = self.contexts.primary.get_mut(&device).ok_or_else(|| {
@@ -58,7 +59,8 @@ impl Driver {
         handle
     }
 
-    /// What is left in a context stays in the list of leaks, and is refused from now on.
+    /// Destroys a context. Objects left in it are reported as leaks and refused in calls from then
+    /// on.
     pub(super) fn end_context(&mut self, context: Handle) {
         self.contexts.alive.remove(&context);
         self.handles.end(context);
@@ -74,7 +76,7 @@ impl Driver {
         }
     }
 
-    /// Refuses objects of a context that was destroyed.
+    /// Refuses an object of a destroyed context.
     pub(super) fn check_owner(&self, context: Handle, object: Handle) -> Outcome<()> {
         if self.contexts.alive.contains_key(&context) {
             return Ok(());
@@ -83,7 +85,7 @@ impl Driver {
         Err(Fault::misuse(Code::CONTEXT_IS_DESTROYED, text))
     }
 
-    /// `cuCtxSetCurrent`; null leaves the thread without one.
+    /// `cuCtxSetCurrent`. Null removes the current context.
     pub(crate) fn set_current_context(&self, context: Handle) -> Outcome<()> {
         if context != 0 {
             let wrong = |fault: Fault| Fault { code: Code::INVALID_CONTEXT, ..fault };
@@ -106,14 +108,14 @@ impl Driver {
         set
     }
 
-    /// `cuCtxPopCurrent`: the context that was current.
+    /// `cuCtxPopCurrent`. Returns the context that was current.
     pub(crate) fn pop_context(&self) -> Outcome<Handle> {
         let context = self.current_context()?;
         self.with_stack(Vec::pop);
         Ok(context)
     }
 
-    /// `cuCtxCreate`: a context that is no primary one, current on the thread from now on.
+    /// `cuCtxCreate`. Creates a context and makes it current on the calling thread.
     pub(crate) fn create_context(&mut self, device: i32) -> Outcome<Handle> {
         self.check_device(device)?;
         let context = self.new_context(device);
@@ -137,7 +139,7 @@ impl Driver {
         ended
     }
 
-    /// `cuDevicePrimaryCtxGetState`: whether it is retained.
+    /// `cuDevicePrimaryCtxGetState`. Returns whether the primary context is retained.
     pub(crate) fn primary_is_active(&self, device: i32) -> Outcome<bool> {
         self.check_device(device)?;
         Ok(self.contexts.primary.contains_key(&device))
@@ -149,12 +151,14 @@ impl Driver {
         Ok(self.streams.get(&stream).map_or(0, |stream| stream.context))
     }
 
-    /// `cuCtxGetCurrent`: null where there is none.
+    /// `cuCtxGetCurrent`. Returns 0 if there is none.
     pub(crate) fn get_current_context(&self) -> Handle {
         self.with_stack(|stack| stack.last().copied().unwrap_or(0))
     }
 
-    /// The thread's context, which has to be there.
+    /// Returns the current context.
+    ///
+    /// Fails if there is none or if it is destroyed.
     pub(crate) fn current_context(&self) -> Outcome<Handle> {
         let context = self.get_current_context();
         if context == 0 {
@@ -166,7 +170,7 @@ impl Driver {
         Ok(context)
     }
 
-    /// The device of the thread's context.
+    /// Returns the device of the current context.
     pub(crate) fn current_device(&self) -> Outcome<i32> {
         Ok(self.device_of_context(self.current_context()?))
     }

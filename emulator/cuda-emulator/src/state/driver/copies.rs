@@ -1,4 +1,5 @@
-//! Work of streams on memory: copies, fills, values written and waited for, memory in the order of a stream.
+//! Memory operations of streams: copies, fills, waits for values, writes of values, and
+//! stream-ordered allocation.
 
 use super::Driver;
 use crate::{
@@ -12,19 +13,19 @@ use crate::{
 };
 use ptx_emulator::AccessKind;
 
-/// `CU_STREAM_WAIT_VALUE_FLUSH`, which makes no difference here.
+/// `CU_STREAM_WAIT_VALUE_FLUSH`, which has no effect here.
 const FLUSH: u32 = 1 << 30;
 
-/// One end of a copy, as a call names it.
+/// A source or destination of a copy, as named by a call.
 pub(crate) enum Place {
-    /// Memory of a device, or page-locked memory by its device pointer.
+    /// Memory of a device, or page-locked memory named by its device pointer.
     Device(u64),
     Host(HostSpan),
 }
 
 impl Driver {
-    /// A copy in the order of a stream. From pageable memory of the host, the bytes are taken at the call; to it, the host
-    /// waits for the copy, as it does where `waits` says so.
+    /// Copies in stream order. Bytes from pageable host memory are read at the call. The host waits
+    /// for the copy if `waits` is set or if the destination is pageable host memory.
     pub(crate) fn copy(
         &mut self,
         to: Place,
@@ -65,14 +66,14 @@ impl Driver {
         Ok(())
     }
 
-    /// An end of a copy whose kind its address tells.
+    /// Returns the operand for an address, which is of a device or of the host.
     ///
-    /// `host` makes one of the host's memory.
+    /// `host` creates the span if the address is in host memory.
     pub(crate) fn place_of(&self, address: u64, host: impl FnOnce() -> HostSpan) -> Place {
         if self.memory.block(address).is_some() { Place::Device(address) } else { Place::Host(host()) }
     }
 
-    /// `cuMemcpyPeer`: each address is in the memory of its context's device.
+    /// Checks an address of `cuMemcpyPeer`, which must be in the memory of the context's device.
     pub(crate) fn check_peer(&self, address: u64, context: Handle) -> Outcome<()> {
         self.handles.check(Kind::Context, context)?;
         let device = self.device_of_context(context);
@@ -82,7 +83,7 @@ impl Driver {
         Err(Fault::value(format!("{address:#x} is not memory of device {device}, whose context is given")))
     }
 
-    /// `cuMemsetD8Async` and those like it.
+    /// `cuMemsetD8Async` and similar functions.
     pub(crate) fn fill(
         &mut self,
         address: u64,
@@ -130,7 +131,7 @@ impl Driver {
         Ok(stream)
     }
 
-    /// `cuMemAllocAsync`; in a capture, a node that allocates.
+    /// `cuMemAllocAsync`. In a capture, adds an allocation node.
     pub(crate) fn allocate_async(&mut self, bytes: usize, stream: Handle) -> Outcome<u64> {
         let stream = self.pool_operation(stream)?;
         let captures = self.refuse_invalid_capture(stream)?;
@@ -145,7 +146,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemFreeAsync`; in a capture, a node that frees what the graph has allocated.
+    /// `cuMemFreeAsync`. In a capture, adds a node that frees memory allocated by the graph.
     pub(crate) fn free_async(&mut self, address: u64, stream: Handle) -> Outcome<()> {
         let stream = self.pool_operation(stream)?;
         if self.refuse_invalid_capture(stream)? != self.is_of_graph(address) {
@@ -169,7 +170,8 @@ impl Driver {
         self.stream(stream)
     }
 
-    /// Does work of a stream, or of a node of the graph at its head, that takes no time, if its turn has come; false if not.
+    /// Executes work that takes no time, of a stream or of a node of the graph at its head. Returns
+    /// whether it is done.
     pub(super) fn do_now(&mut self, stream: Handle, node: Option<usize>, work: &NodeWork) -> bool {
         let done = match work {
             NodeWork::WaitValue { address, value, flags } => {
@@ -191,14 +193,15 @@ impl Driver {
             }
             NodeWork::WriteValue { address, value } => {
                 let task = self.begin_task(stream, node, |_| "a write of a value".to_owned());
-                // Who waits for values that several streams write is right whichever comes first.
+                // Atomic, because several streams may write a value that others wait for in any
+                // order.
                 self.use_memory(task.as_ref(), AccessKind::Atomic, *address, 4);
                 self.memory.write(*address, &value.to_ne_bytes())
             }
             NodeWork::Free { address } => {
                 let task = self.begin_task(stream, node, |_| "cuMemFreeAsync".to_owned());
                 self.freed_by_task(task.as_ref(), *address);
-                // What a graph allocates keeps its address from launch to launch.
+                // Memory allocated by a graph keeps its address between launches.
                 if !self.is_of_graph(*address) {
                     self.end_free(*address);
                 }

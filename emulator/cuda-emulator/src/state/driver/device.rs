@@ -1,4 +1,4 @@
-//! The devices and their attributes.
+//! Devices and their attributes.
 
 use super::Driver;
 use crate::state::{Code, Fault, Outcome, only_zero};
@@ -22,7 +22,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Refuses the number of a device that is not there.
+    /// Checks a device number.
     pub(crate) fn check_device(&self, device: i32) -> Outcome<()> {
         if (0..self.settings.devices).contains(&i64::from(device)) {
             Ok(())
@@ -31,7 +31,7 @@ impl Driver {
         }
     }
 
-    /// `cuDeviceGetAttribute`: 0 for an attribute that this device is not asked for.
+    /// `cuDeviceGetAttribute`. Returns 0 for attributes that are not emulated.
     pub(crate) fn attribute(&self, attribute: u32, device: i32) -> Outcome<i32> {
         self.check_device(device)?;
         let settings = &self.settings;

@@ -1,9 +1,9 @@
-//! The virtual devices: a clock, and the work of all streams in it.
+//! Execution of the work of all streams in virtual time.
 //!
-//! A device runs one kernel at a time. When it is free it takes, of the kernels at the heads of streams and
-//! graphs, the one with the highest priority, and of those the one that was launched first. A kernel that runs is not
-//! interrupted, and one that takes no time needs no free device. Collectives take what their calls say. Everything else (records, waits,
-//! copies, memory operations) takes no time.
+//! A device runs one kernel at a time. When it is free, it starts the ready kernel with the highest
+//! priority, and among equals the one launched first. Running kernels are not preempted. Kernels of
+//! duration 0 need no free device. Collectives take the duration given by their calls. All other
+//! work (records, waits, copies, memory operations) takes no time.
 
 use super::Driver;
 use crate::state::{
@@ -19,35 +19,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many queries in a row that find nothing in flight are an endless loop.
+/// Maximum number of consecutive queries while nothing runs. More are considered an endless loop.
 const PATIENCE: u32 = 10_000;
 
-/// What ends.
+/// Work whose end advances the clock.
 enum Ending {
-    /// The kernel of a device.
+    /// The kernel that runs on the given device.
     Kernel(i32),
-    /// A batch of NCCL's operations, which settles then.
+    /// A batch of NCCL operations.
     Transfer,
 }
 
 impl Driver {
-    /// The time in ns since the last reset.
+    /// Returns the virtual time since the last reset, in ns.
     pub(crate) fn now(&self) -> u64 {
         self.engine.now
     }
 
-    /// Refuses work on a device on which a kernel has failed: every call in its contexts returns how, as with the real driver.
+    /// Refuses work on a device on which a kernel has failed. Every call in its contexts returns
+    /// the error of the kernel, as with the real driver.
     pub(in crate::state) fn check_device_lives(&self, device: i32) -> Outcome<()> {
         self.engine.lost.get(&device).map_or(Ok(()), |code| Err(Fault::plain(*code)))
     }
 
-    /// A line for each kernel that has ended: when it began, ended and was enqueued, in ns, its device, its priority, whether it is a graph's, 1 or 0, its
-    /// stream and its name.
+    /// Returns one line for each kernel that ended: start, end and time of enqueueing in ns,
+    /// device, priority, 1 for a node of a graph or else 0, stream and name.
     pub(crate) fn timeline(&self) -> String {
         self.engine.finished.concat()
     }
 
-    /// Puts work at the end of a stream's queue. The host's time for it passes first.
+    /// Appends work to the queue of a stream, after the time that the launch takes on the host.
     pub(super) fn enqueue(&mut self, stream: Handle, work: Work) {
         if matches!(work, Work::Graph { .. } | Work::Single(NodeWork::Kernel(_))) {
             self.advance(self.settings.launch_ns as u64);
@@ -66,8 +67,9 @@ impl Driver {
         }
     }
 
-    /// What comes into a context's default stream waits for all that is in its blocking streams, and the other way round.
-    /// What they have done already is added to what is `known` to come before.
+    /// Makes work in a context's default stream wait for its blocking streams, and work in a
+    /// blocking stream wait for the default stream. Adds finished work of these streams to
+    /// `predecessors`.
     fn order_with_default_stream(&mut self, handle: Handle, known: Option<&mut VectorClock>) {
         let Some(stream) = self.streams.get(&handle).filter(|stream| !stream.non_blocking) else { return };
         let Some(&default) = self.engine.default_streams.get(&stream.context) else { return };
@@ -86,13 +88,13 @@ impl Driver {
         }
         for other in busy {
             let number = self.engine.new_record();
-            // A record of no event.
+            // A record without an event.
             self.push(other, Work::Record { event: 0, number }, None);
             self.push(handle, Work::Wait { number }, None);
         }
     }
 
-    /// Advances the clock.
+    /// Advances the clock and completes the work that ends meanwhile.
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
         let until = self.engine.now + nanoseconds;
         self.settle();
@@ -103,7 +105,7 @@ impl Driver {
         self.engine.now = until;
     }
 
-    /// Advances the clock to the next end of a kernel or a collective, but not by more than this.
+    /// Advances the clock to the next end of a kernel or collective, by at most `nanoseconds`.
     pub(crate) fn advance_to_end(&mut self, nanoseconds: u64) {
         self.settle();
         let until = self.engine.now + nanoseconds;
@@ -111,14 +113,14 @@ impl Driver {
         self.advance(next.saturating_sub(self.engine.now));
     }
 
-    /// What ends next of all that takes time, and when.
+    /// Returns the time of the next end of work that takes time.
     fn next_end(&self) -> Option<(u64, Ending)> {
         let kernel = self.next_kernel_end().map(|(device, ends)| (ends, Ending::Kernel(device)));
         let transfer = self.nccl.next_end().map(|ends| (ends, Ending::Transfer));
         [kernel, transfer].into_iter().flatten().min_by_key(|(ends, _)| *ends)
     }
 
-    /// Goes to the end of what ends next.
+    /// Advances the clock to the next end.
     fn end_next(&mut self) {
         match self.next_end() {
             Some((_, Ending::Kernel(device))) => self.end_kernel(device),
@@ -127,17 +129,20 @@ impl Driver {
         }
     }
 
-    /// Advances the clock until `done`, or fails if it never will be, or if the device has failed that is waited for.
+    /// Advances the clock until `done`.
+    ///
+    /// Fails if `done` cannot become true or if a kernel has failed on the device.
     pub(super) fn run_until(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         self.wait(Some(device), done)
     }
 
-    /// Waits for ranks of NCCL, on whatever device.
+    /// Waits until `done` for NCCL ranks, independently of a device.
     pub(super) fn wait_for_ranks(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         self.wait(None, done)
     }
 
-    /// While nothing can be done here, but other threads of the host may bring what is waited for, they have the driver.
+    /// Advances the clock until `done`. While no work can progress and ranks of other threads are
+    /// awaited, other threads may use the driver.
     fn wait(&mut self, device: Option<i32>, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         let mut patience = None;
         let mut changed = true;
@@ -166,7 +171,9 @@ impl Driver {
         }
     }
 
-    /// Whether it is `done`, after the time of a query.
+    /// Advances the clock by the duration of a query and checks `done`.
+    ///
+    /// Fails with `NOT_READY` if it is false.
     pub(super) fn query(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
         self.advance(self.settings.query_ns as u64);
         self.settle();
@@ -176,7 +183,7 @@ impl Driver {
             return Ok(());
         }
         if self.nccl.waits_for_ranks() {
-            // Other threads may bring them, however long that takes.
+            // Ranks of other threads may come at any time.
             if let Some(deadlock) = self.find_deadlock(Some(device)) {
                 self.tell(deadlock);
             }
@@ -200,8 +207,8 @@ impl Driver {
         format!("nothing runs, and work is left in {}", stuck.join(", "))
     }
 
-    /// Executes everything that can be executed now and takes no time, and starts kernels where devices are free; whether
-    /// there was anything.
+    /// Executes all ready work that takes no time, and starts kernels on free devices. Returns
+    /// whether there was any.
     pub(in crate::state) fn settle(&mut self) -> bool {
         let mut any = false;
         loop {
@@ -229,7 +236,8 @@ impl Driver {
         any
     }
 
-    /// Executes the head of a stream's queue if it takes no time and is ready; whether anything was executed.
+    /// Executes the head of a stream's queue if it is ready and takes no time. Returns whether
+    /// anything was executed.
     fn step(&mut self, handle: Handle) -> bool {
         self.reach(handle);
         let Some(head) = self.streams.get(&handle).and_then(|stream| stream.queue.front()) else {
@@ -284,7 +292,7 @@ impl Driver {
     fn pass_record(&mut self, event: Handle, number: u64) {
         self.engine.unpassed.remove(&number);
         let now = self.engine.now;
-        // The event may have been destroyed, or recorded again since.
+        // The event may have been destroyed or recorded again.
         if let Some(Record::Stream { number: last, passed }) =
             self.events.get_mut(&event).map(|event| &mut event.last)
         {

@@ -1,4 +1,4 @@
-//! Events: markers in a stream.
+//! Events.
 
 use super::Driver;
 use crate::state::{
@@ -25,7 +25,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuEventDestroy`: also of an event that is not complete.
+    /// `cuEventDestroy`. The event need not be complete.
     pub(crate) fn destroy_event(&mut self, handle: Handle) -> Outcome<()> {
         self.handles.check(Kind::Event, handle)?;
         self.handles.end(handle);
@@ -42,14 +42,14 @@ impl Driver {
         Ok(event)
     }
 
-    /// Refuses an event of another context than the stream's, where this driver does.
+    /// Refuses an event of another context than the stream's, if the settings say so.
     fn same_context(&self, handle: Handle, stream: Handle) -> Outcome<()> {
         let context = self.event(handle)?.context;
         let streams = self.streams.get(&stream).map_or(context, |stream| stream.context);
         if context == streams || self.settings.events_of_other_contexts != 0 {
             return Ok(());
         }
-        // What a correct program tries, to see whether the driver supports it, is no misuse.
+        // Not a misuse: a correct program may try whether the driver supports this.
         Err(Fault::plain(Code::INVALID_HANDLE))
     }
 
@@ -129,7 +129,8 @@ impl Driver {
         }
     }
 
-    /// The number of the record that a query or a synchronise is about. None for an event that was never recorded.
+    /// Returns the number of the record to wait for or query, or `None` for an event that was never
+    /// recorded.
     fn awaited(&mut self, call: &str, handle: Handle) -> Outcome<Option<u64>> {
         match self.event(handle)?.last {
             Record::Captured(ref record) => {
@@ -149,7 +150,7 @@ impl Driver {
         }
     }
 
-    /// `cuEventElapsedTime`, in ns.
+    /// `cuEventElapsedTime`. Returns nanoseconds.
     pub(crate) fn elapsed(&mut self, start: Handle, end: Handle) -> Outcome<f64> {
         self.settle();
         let times = [self.passed(start)?, self.passed(end)?];

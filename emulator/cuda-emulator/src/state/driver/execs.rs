@@ -43,7 +43,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Adds a graph's nodes to a plan, all after `before`; the nodes that end it.
+    /// Adds a graph's nodes to a plan, after the steps `before`. Returns the last steps.
     fn lay_out(&self, graph: Handle, before: &[usize], plan: &mut Plan) -> Outcome<Vec<usize>> {
         let mut places: HashMap<Handle, usize> = HashMap::new();
         for node in self.topological(graph)? {
@@ -73,7 +73,7 @@ impl Driver {
         Ok(ends)
     }
 
-    /// The nodes of a graph, each after those that it depends on, otherwise in the order of their creation.
+    /// Returns the nodes in a topological order, with ready nodes in the order of their creation.
     fn topological(&self, graph: Handle) -> Outcome<Vec<Handle>> {
         let nodes = self.graph_nodes(graph)?;
         let mut left: HashMap<Handle, usize> = nodes
@@ -109,7 +109,7 @@ impl Driver {
         self.execs.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuGraphExecDestroy`: launches in flight still complete.
+    /// `cuGraphExecDestroy`. Launches in flight still complete.
     pub(crate) fn destroy_exec(&mut self, handle: Handle) -> Outcome<()> {
         self.exec(handle)?;
         self.handles.end(handle);
@@ -117,7 +117,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphExecKernelNodeSetParams`: launches in flight keep what they were launched with.
+    /// `cuGraphExecKernelNodeSetParams`. Launches in flight keep their parameters.
     pub(crate) fn set_exec_kernel(
         &mut self,
         handle: Handle,
@@ -138,14 +138,15 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphUpload`, which takes no time here.
+    /// `cuGraphUpload`, which takes no time.
     pub(crate) fn upload(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
         self.exec(handle)?;
         let stream = self.stream(stream)?;
         self.not_captured(stream, "a graph is uploaded")
     }
 
-    /// `cuGraphLaunch`: after the stream's work, and after the launches of the same graph before, whatever their streams.
+    /// `cuGraphLaunch`. The launch runs after the earlier work of its stream and after earlier
+    /// launches of the same executable graph in any stream.
     pub(crate) fn launch_graph(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
         let plan = Arc::clone(&self.exec(handle)?.plan);
         let stream = self.stream(stream)?;
@@ -166,7 +167,7 @@ impl Driver {
         }
         self.enqueue(stream, Work::Graph { plan, batches });
         let number = self.engine.new_record();
-        // A record of no event.
+        // A record without an event.
         self.push(stream, Work::Record { event: 0, number }, None);
         if let Some(exec) = self.execs.get_mut(&handle) {
             exec.last = Some(number);

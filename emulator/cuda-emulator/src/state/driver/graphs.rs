@@ -1,4 +1,4 @@
-//! Graphs: made, cloned, linked, read and destroyed.
+//! Graphs: creation, cloning, dependencies and destruction.
 
 use super::Driver;
 use crate::state::{
@@ -44,7 +44,7 @@ impl Driver {
         graph.nodes.into_iter().for_each(|node| self.drop_node(node));
     }
 
-    /// `cuGraphClone`, child graphs included.
+    /// `cuGraphClone`, including child graphs.
     pub(crate) fn clone_graph(&mut self, original: Handle) -> Outcome<Handle> {
         self.graph(original)?;
         self.without_memory_nodes(original, "be cloned")?;
@@ -96,7 +96,7 @@ impl Driver {
         Ok(nodes)
     }
 
-    /// `cuGraphGetEdges`: pairs of a node and one that depends on it.
+    /// `cuGraphGetEdges`. Returns pairs of a node and a dependent of it.
     pub(crate) fn graph_edges(&self, handle: Handle) -> Outcome<Vec<(Handle, Handle)>> {
         let nodes = self.graph(handle)?.nodes.iter();
         let with_dependencies = nodes.filter_map(|node| Some((*node, self.nodes.get(node)?)));
@@ -105,7 +105,7 @@ impl Driver {
             .collect())
     }
 
-    /// `cuGraphAddDependencies`. A cycle is found when the graph is instantiated.
+    /// `cuGraphAddDependencies`. Cycles are detected when the graph is instantiated.
     pub(crate) fn add_dependencies(&mut self, graph: Handle, edges: &[(Handle, Handle)]) -> Outcome<()> {
         self.graph(graph)?;
         for &(from, to) in edges {
@@ -125,7 +125,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphAddChildGraphNode`: the child is cloned into the node.
+    /// `cuGraphAddChildGraphNode`. The child is cloned into the node.
     pub(crate) fn add_child(
         &mut self,
         graph: Handle,
@@ -150,7 +150,8 @@ impl Driver {
         }
     }
 
-    /// Refuses graphs in which memory is allocated or freed. (The manual specifies that it is an error, not which.)
+    /// Refuses graphs with nodes that allocate or free memory. The manual does not specify the
+    /// error code.
     pub(super) fn without_memory_nodes(&self, graph: Handle, what: &str) -> Outcome<()> {
         if self.has_memory_nodes(graph) {
             let text = format!("{} has memory nodes: it cannot {what}", self.handles.name(graph));

@@ -1,4 +1,5 @@
-//! Green contexts: some of the device's multiprocessors for themselves. They make no difference to times here.
+//! Green contexts: contexts on a part of a device's multiprocessors. They have no effect on virtual
+//! times.
 
 use super::Driver;
 use crate::state::{Code, Fault, Handle, Outcome, green::Resource, handles::Kind};
@@ -16,7 +17,7 @@ impl Driver {
         Ok(Resource::new(self.settings.multiprocessors as u32))
     }
 
-    /// `cuDevResourceGenerateDesc`. Descriptions are never destroyed.
+    /// `cuDevResourceGenerateDesc`. Descriptors are never destroyed.
     pub(crate) fn describe(&mut self, resources: &[Resource]) -> Outcome<Handle> {
         resources.iter().try_for_each(Resource::check)?;
         if resources.is_empty() {
@@ -25,7 +26,7 @@ impl Driver {
         Ok(self.handles.give(Kind::ResourceDescription))
     }
 
-    /// `cuGreenCtxCreate`, with `CU_GREEN_CTX_DEFAULT_STREAM`, as it has to be.
+    /// `cuGreenCtxCreate`, with the mandatory flag `CU_GREEN_CTX_DEFAULT_STREAM`.
     pub(crate) fn create_green(&mut self, description: Handle, device: i32, flags: u32) -> Outcome<Handle> {
         self.check_device(device)?;
         self.handles.check(Kind::ResourceDescription, description)?;

@@ -1,4 +1,4 @@
-//! Which kernel each device runs, from its start to its end, at which it is executed.
+//! Scheduling of kernels on devices. A kernel is executed at the end of its virtual duration.
 
 use super::Driver;
 use crate::state::{
@@ -12,8 +12,8 @@ use crate::state::{
 use ptx_emulator::{FaultKind, LaunchError};
 
 impl Driver {
-    /// Starts the kernel whose turn it is on each device that is free, and does all whose turn it is that take no time: these need no
-    /// device that is free. Whether there was one.
+    /// Starts the next kernel on each free device, and executes all ready kernels of duration 0,
+    /// which need no free device. Returns whether there was any.
     pub(super) fn start_kernels(&mut self) -> bool {
         let mut best: Vec<(i32, (i32, u64, usize), Running)> = Vec::new();
         let mut timeless = Vec::new();
@@ -60,7 +60,7 @@ impl Driver {
         let any = !best.is_empty() || !timeless.is_empty();
         self.engine.running.extend(best.into_iter().map(|(device, _, running)| (device, running)));
         for (device, kernel) in timeless {
-            // Unless one before it has failed.
+            // Skipped if an earlier kernel has failed.
             if !self.engine.lost.contains_key(&device) {
                 self.finish_kernel(device, &kernel);
             }
@@ -68,13 +68,13 @@ impl Driver {
         any
     }
 
-    /// The device whose kernel ends first, and when.
+    /// Returns the device whose kernel ends first, and the time of the end.
     pub(super) fn next_kernel_end(&self) -> Option<(i32, u64)> {
         let ends = self.engine.running.iter().map(|(device, running)| (*device, running.ends));
         ends.min_by_key(|(_, ends)| *ends)
     }
 
-    /// Goes to the end of the kernel that a device runs, and does what it does.
+    /// Advances the clock to the end of the kernel on a device, and executes it.
     pub(super) fn end_kernel(&mut self, device: i32) {
         if let Some(kernel) = self.engine.running.remove(&device) {
             self.finish_kernel(device, &kernel);
@@ -103,7 +103,9 @@ impl Driver {
         }
     }
 
-    /// Executes a kernel on a device's memory; how it fails, otherwise.
+    /// Executes a kernel on the memory of a device.
+    ///
+    /// On failure, returns the error code and its description.
     fn execute(&mut self, device: i32, kernel: &KernelNode) -> Result<(), (Code, String)> {
         if self.report.fails_kernel(&kernel.name) {
             let text = format!("illegal address (injected), in kernel {}", kernel.name);
@@ -128,7 +130,8 @@ impl Driver {
         }
     }
 
-    /// A device executes nothing any more, and its contexts are lost: every call in them returns `code` from now on.
+    /// Ends all work on a device and marks its contexts as lost: every call in them returns `code`
+    /// from now on.
     pub(super) fn lose_device(&mut self, device: i32, code: Code, text: &str) {
         let line = format!("device {device}: {text}");
         eprintln!("emulated CUDA {line}: {code}, and the context is lost");
@@ -143,7 +146,7 @@ impl Driver {
     }
 }
 
-/// How CUDA ends a kernel that has failed so.
+/// Returns the error code with which CUDA reports a failed kernel.
 fn fault_code(error: &LaunchError) -> Code {
     let LaunchError::Fault(fault) = error else { return Code::LAUNCH_FAILED };
     match fault.kind {

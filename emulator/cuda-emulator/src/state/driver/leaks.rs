@@ -1,10 +1,10 @@
-//! Objects that the caller has not destroyed.
+//! Report of objects that the caller has not destroyed.
 
 use super::Driver;
 use crate::state::report::lines;
 
 impl Driver {
-    /// A line for everything that is still alive.
+    /// Returns one line for each object that is still alive.
     pub(crate) fn leaks(&self) -> String {
         let mut leaks = Vec::new();
         let mut name = |handle: &usize| leaks.push(self.handles.name(*handle));

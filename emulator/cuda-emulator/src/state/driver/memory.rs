@@ -1,4 +1,4 @@
-//! Memory of the devices, and page-locked memory of the host.
+//! Allocation of device memory and of page-locked host memory.
 
 use super::Driver;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use ptx_emulator::Memory as DeviceMemory;
 
 impl Driver {
-    /// Free and total bytes of a device.
+    /// Returns the free and total bytes of a device.
     pub(crate) fn memory_info(&self, device: i32) -> (usize, usize) {
         let total = self.settings.memory_bytes as u64;
         let used = self.memory.devices.get(&device).map_or(0, DeviceMemory::allocated_bytes);
@@ -44,7 +44,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemFree`: after everything that the device has to do.
+    /// `cuMemFree`. Waits for all work of the device.
     pub(crate) fn free(&mut self, address: u64) -> Outcome<()> {
         self.unsafe_while_capturing("frees memory")?;
         self.check_free(address)?;
@@ -57,7 +57,7 @@ impl Driver {
         ended
     }
 
-    /// Refuses what cannot be freed.
+    /// Checks that an address can be freed.
     fn check_free(&self, address: u64) -> Outcome<()> {
         match self.memory.allocations.get(&address) {
             Some(block) if !block.freeing => Ok(()),
@@ -68,7 +68,7 @@ impl Driver {
         }
     }
 
-    /// From here on, the caller may not use it, though a stream has still to free it.
+    /// Marks an allocation that a stream will free. The caller may not use it from now on.
     pub(super) fn begin_free(&mut self, address: u64) -> Outcome<()> {
         self.check_free(address)?;
         if let Some(block) = self.memory.allocations.get_mut(&address) {
@@ -91,7 +91,7 @@ impl Driver {
         self.memory.allocations.get(&address).is_some_and(|block| block.of_graph)
     }
 
-    /// `cuMemHostAlloc`: the address, which is the device's too.
+    /// `cuMemHostAlloc`. Returns the address, which is valid on the host and the devices.
     pub(crate) fn allocate_host(&mut self, bytes: usize, flags: u32) -> Outcome<usize> {
         self.unsafe_while_capturing("allocates host memory")?;
         if bytes == 0 || flags & !7 != 0 {
@@ -104,7 +104,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemFreeHost`: after everything that the devices have to do.
+    /// `cuMemFreeHost`. Waits for all work of the device.
     pub(crate) fn free_host(&mut self, address: usize) -> Outcome<()> {
         self.unsafe_while_capturing("frees host memory")?;
         let address = address as u64;
@@ -131,18 +131,19 @@ impl Driver {
         }
     }
 
-    /// First address and length of the allocation on a device, or in page-locked memory, that an address is in.
+    /// Returns the first address and length of the allocation that contains an address, in device
+    /// memory or page-locked memory.
     pub(crate) fn allocation(&self, address: u64) -> Outcome<(u64, u64)> {
         self.check_memory(address, 1)?;
         self.memory.block(address).ok_or_else(|| Fault::value(format!("{address:#x} is in no allocation")))
     }
 
-    /// The device that an address belongs to; None for the host's.
+    /// Returns the device that an address belongs to, or `None` for host memory.
     pub(crate) fn device_at(&self, address: u64) -> Option<i32> {
         self.memory.device_at(address)
     }
 
-    /// Refuses memory that no device can use.
+    /// Checks that a range is accessible to devices.
     pub(super) fn check_memory(&self, address: u64, bytes: usize) -> Outcome<()> {
         if self.memory.allocations.get(&address).is_some_and(|block| block.freeing)
             || self.memory.freed.contains(&address)

@@ -1,4 +1,4 @@
-//! The driver's whole state.
+//! The state of the driver.
 
 mod capture;
 mod capture_rules;
@@ -44,15 +44,15 @@ use super::{
 };
 use std::collections::{BTreeMap, HashSet};
 
-/// All objects, settings and reports.
+/// All objects, settings and reports of the driver.
 #[derive(Default)]
 pub(crate) struct Driver {
     pub(crate) settings: Settings,
     pub(crate) report: Report,
     pub(crate) initialised: bool,
-    /// Functions that fail as if this driver did not have them.
+    /// Functions removed by the test.
     pub(crate) lacking: HashSet<String>,
-    /// Counts resets, so that a thread's current context does not outlive one.
+    /// Number of resets. Per-thread state of an earlier generation is discarded.
     pub(crate) generation: u64,
     pub(super) handles: Handles,
     pub(super) contexts: Contexts,
@@ -71,22 +71,23 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver as the variables of the environment say.
+    /// Creates a driver with the settings of the environment.
     pub(super) fn new() -> Self {
         Self { settings: Settings::from_environment(), ..Self::default() }
     }
 
-    /// Resets everything, handles, settings and injected errors included.
+    /// Resets handles, settings, reports and injected errors.
     pub(crate) fn reset(&mut self) {
         *self = Self { generation: self.generation + 1, ..Self::new() };
     }
 
-    /// Whether this driver lacks a function: it is too old for it, or the test has removed it.
+    /// Returns whether a function is missing, because the driver version is too old or because the
+    /// test has removed it.
     pub(crate) fn lacks(&self, name: &str) -> bool {
         self.settings.driver_version < versions::since(name) || self.lacking.contains(name)
     }
 
-    /// Reports what a failed call did wrong.
+    /// Reports the misuse behind an error and returns its code.
     pub(super) fn note(&mut self, call: &str, fault: Fault) -> Code {
         if let Some(misuse) = fault.misuse {
             self.report.misuse(format!("{call}: {misuse}: {}", fault.code));
@@ -94,7 +95,7 @@ impl Driver {
         fault.code
     }
 
-    /// Reports something that a correct program would not do, though the call succeeds.
+    /// Reports a misuse for which the call still succeeds.
     pub(super) fn warn(&mut self, text: impl Into<String>) {
         self.report.misuse(text.into());
     }

@@ -1,7 +1,7 @@
-//! Modules and their kernels.
+//! Modules and their functions.
 //!
-//! A module's image is PTX text, whose kernels are executed. Something binary, in which every name is found and no kernel
-//! does anything, is taken where the settings say so.
+//! Images are PTX text, whose kernels are executed. Binary images are accepted if the settings say
+//! so. Every function name is found in them, and their kernels do nothing.
 
 use super::Driver;
 use crate::state::{
@@ -14,12 +14,14 @@ use crate::state::{
 use ptx_emulator::{KernelAttributes, LoadError, Module as Program};
 use std::{collections::BTreeMap, ffi::CStr, sync::Arc};
 
-/// Shared memory that a block may have without being asked for by an attribute, and with it (compute capability 9.0).
+/// Maximum shared memory of a block, by default and if requested by a function attribute (compute
+/// capability 9.0).
 const SHARED_LIMIT: u64 = 48 << 10;
 const SHARED_OPT_IN_LIMIT: u64 = 227 << 10;
 
 impl Driver {
-    /// `cuModuleLoadData`, of PTX or, with None, of something binary. `log` is told what is wrong with a text.
+    /// `cuModuleLoadData`. `ptx` is `None` for a binary image. Errors in the text are passed to
+    /// `log`.
     pub(crate) fn load_module(&mut self, ptx: Option<&str>, log: impl Fn(&str)) -> Outcome<Handle> {
         self.unsafe_while_capturing("loads a module")?;
         let device = self.current_device()?;
@@ -46,7 +48,8 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuModuleUnload`, after everything that the device has to do: its functions go with it.
+    /// `cuModuleUnload`. Waits for all work of the device. The functions of the module are
+    /// destroyed.
     pub(crate) fn unload_module(&mut self, handle: Handle) -> Outcome<()> {
         self.handles.check(Kind::Module, handle)?;
         self.unsafe_while_capturing("unloads a module")?;
@@ -64,7 +67,7 @@ impl Driver {
         ended
     }
 
-    /// `cuModuleGetGlobal`: address and size of a variable.
+    /// `cuModuleGetGlobal`. Returns the address and size of a variable.
     pub(crate) fn module_global(&self, handle: Handle, name: &CStr) -> Outcome<(u64, usize)> {
         self.handles.check(Kind::Module, handle)?;
         let program = self.modules.alive.get(&handle).and_then(|module| module.program.as_ref());
@@ -106,12 +109,12 @@ impl Driver {
         self.modules.functions.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuFuncGetName`: it lives as long as the module.
+    /// `cuFuncGetName`. The name lives as long as the module.
     pub(crate) fn function_name(&self, handle: Handle) -> Outcome<&CStr> {
         Ok(&self.function(handle)?.name)
     }
 
-    /// Offset and size of each of a kernel's parameters, where its module declares them.
+    /// Returns the offset and size of each declared parameter of a kernel.
     pub(crate) fn parameters(&self, handle: Handle) -> Outcome<&[(usize, usize)]> {
         let attributes = self.function(handle)?.attributes.as_ref();
         Ok(attributes.map_or(&[], |attributes| &attributes.parameters))
@@ -153,7 +156,7 @@ impl Driver {
             (8, _) => {
                 Err(Fault::value(format!("{value} bytes of dynamic shared memory, and {limit} are the most")))
             }
-            // A hint, which part of the cache is shared memory.
+            // The preferred shared memory carveout is a hint.
             (9, _) => Ok(()),
             (other, _) => Err(Fault::misuse(
                 Code::NOT_SUPPORTED,
@@ -162,7 +165,7 @@ impl Driver {
         }
     }
 
-    /// A launch of a kernel.
+    /// Checks the parameters of a launch.
     pub(crate) fn kernel(
         &self,
         handle: Handle,

@@ -1,4 +1,4 @@
-//! Nodes of graphs: added, read, changed and destroyed.
+//! Nodes of graphs: creation, parameters and destruction.
 
 use super::Driver;
 use crate::state::{
@@ -14,7 +14,7 @@ impl Driver {
         self.nodes.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
     }
 
-    /// Adds a node.
+    /// Adds a node to a graph.
     pub(crate) fn add_node(
         &mut self,
         graph: Handle,
@@ -25,7 +25,7 @@ impl Driver {
         Ok(self.append_node(graph, dependencies.to_vec(), work))
     }
 
-    /// Dependencies have to be nodes of the same graph, each named once.
+    /// Checks that dependencies are distinct nodes of the graph.
     pub(super) fn check_dependencies(&self, graph: Handle, dependencies: &[Handle]) -> Outcome<()> {
         self.graph(graph)?;
         for (index, &dependency) in dependencies.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Driver {
         Ok(self.node(handle)?.dependencies.clone())
     }
 
-    /// The kernel of a kernel node.
+    /// Returns the kernel of a kernel node.
     pub(crate) fn kernel_node(&self, handle: Handle) -> Outcome<&KernelNode> {
         match &self.node(handle)?.work {
             NodeWork::Kernel(kernel) => Ok(kernel),
@@ -86,7 +86,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sets a kernel node's priority, as near as the device can.
+    /// Sets the priority of a kernel node, clamped to the range of the device.
     pub(crate) fn set_node_priority(&mut self, handle: Handle, priority: i32) -> Outcome<()> {
         if matches!(self.node(handle)?.work, NodeWork::Collectives(_)) {
             return Ok(());
@@ -103,7 +103,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphDestroyNode`: its edges go with it.
+    /// `cuGraphDestroyNode`. Its edges are removed.
     pub(crate) fn destroy_node(&mut self, handle: Handle) -> Outcome<()> {
         let graph = self.node(handle)?.graph;
         self.without_memory_nodes(graph, "lose a node")?;

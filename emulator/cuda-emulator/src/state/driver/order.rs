@@ -1,4 +1,4 @@
-//! What the driver tells the check.
+//! Notifications of the driver to the order check.
 
 use super::Driver;
 use crate::state::{
@@ -20,13 +20,13 @@ impl Driver {
         self.settings.order_check != 0
     }
 
-    /// What the calling thread knows that enqueues work.
+    /// Returns the work that is known to the calling thread to be complete.
     pub(in crate::state) fn known_by_host(&self, stream: Handle) -> Option<VectorClock> {
         self.checks_order().then(|| self.order.known(self.device_of_stream(stream)))
     }
 
-    /// What a stream has done that has no work, and those that were destroyed which the default stream waits for, comes before work as
-    /// well.
+    /// Adds the work of idle streams, and of destroyed streams that the default stream waits for,
+    /// to `predecessors`.
     pub(in crate::state) fn after_idle_streams(
         &self,
         idle: &[Handle],
@@ -37,7 +37,8 @@ impl Driver {
         idle.chain(self.order.destroyed_blocking.get(&context)).for_each(|clock| known.join(clock));
     }
 
-    /// The work at the head of a stream's queue has come there.
+    /// Adds the predecessors recorded at enqueueing to the stream, when work reaches the head of
+    /// its queue.
     pub(in crate::state) fn reach(&mut self, stream: Handle) {
         if !self.checks_order() {
             return;
@@ -50,7 +51,8 @@ impl Driver {
         }
     }
 
-    /// Begins what uses memory at the head of a stream, or as a node of the graph that is there.
+    /// Starts a task at the head of a stream, or at a node of the graph there. Returns `None` if
+    /// order is not checked.
     pub(in crate::state) fn begin_task(
         &mut self,
         stream: Handle,
@@ -76,7 +78,7 @@ impl Driver {
         }
     }
 
-    /// What comes after this work of a stream comes after what somebody knows as well.
+    /// Orders the successors of a stream's work, or of a node, after `clock`.
     pub(in crate::state) fn teach(&mut self, stream: Handle, node: Option<usize>, clock: &VectorClock) {
         if !self.checks_order() {
             return;
@@ -86,12 +88,12 @@ impl Driver {
         self.order.chains.teach(stream, node, clock);
     }
 
-    /// Does a node of a graph, if it is one, that uses no memory.
+    /// Passes a node that uses no memory.
     pub(in crate::state) fn pass(&mut self, stream: Handle, node: Option<usize>) {
         self.teach(stream, node, &VectorClock::default());
     }
 
-    /// Notes that a task uses memory, of the host only what is page-locked.
+    /// Records a memory access of a task. Pageable host memory is ignored.
     pub(in crate::state) fn use_memory(
         &mut self,
         task: Option<&Arc<Task>>,
@@ -116,7 +118,7 @@ impl Driver {
         }
     }
 
-    /// What kernels have used since this was called last. That of a kernel without a task is forgotten.
+    /// Records the accesses of the last kernel. They are discarded if it has no task.
     pub(in crate::state) fn use_by_kernel(&mut self, task: Option<&Arc<Task>>, device: i32) {
         if !self.checks_order() {
             return;
@@ -126,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// A stream has waited for a value in memory: it comes after whoever has written that.
+    /// Orders a stream that has waited for a value after the tasks that wrote it.
     pub(in crate::state) fn after_value(&mut self, stream: Handle, node: Option<usize>, address: u64) {
         if !self.checks_order() {
             return;
@@ -147,7 +149,7 @@ impl Driver {
         }
     }
 
-    /// A stream has waited for a record.
+    /// Orders a stream after a record that it has waited for.
     pub(in crate::state) fn note_wait(&mut self, stream: Handle, number: u64) {
         let Some(order) = self.order() else { return };
         if let Some(known) = order.records.get(&number) {
@@ -155,7 +157,7 @@ impl Driver {
         }
     }
 
-    /// A stream has come to a wait that a test has dropped.
+    /// Records that a stream has reached the dropped wait.
     pub(in crate::state) fn note_dropped_wait(&mut self, stream: Handle, record: u64) {
         if let Some(order) = self.order() {
             let known = order.chains.of_stream(stream).cloned().unwrap_or_default();
@@ -163,8 +165,8 @@ impl Driver {
         }
     }
 
-    /// Whether the wait that a test has dropped puts work into an order in which nothing else does, once its stream and the record have come
-    /// to it.
+    /// Returns whether the dropped wait would have ordered work that nothing else orders. `None`
+    /// until its stream has reached it and the record is complete.
     pub(crate) fn dropped_wait_orders(&self) -> Option<bool> {
         let DroppedWait { record, known } = self.order.dropped_wait.as_ref()?;
         Some(!known.covers(self.order.records.get(record)?))
@@ -182,7 +184,7 @@ impl Driver {
         }
     }
 
-    /// A stream that was destroyed has no more work.
+    /// Keeps the clock of a destroyed stream.
     pub(in crate::state) fn note_stream_end(&mut self, handle: Handle, stream: &Stream) {
         let Some(order) = self.order() else { return };
         let known = order.chains.remove(handle);
@@ -192,7 +194,7 @@ impl Driver {
         }
     }
 
-    /// The calling thread knows that a stream has done its work.
+    /// Orders later work of the calling thread after the work of a stream.
     pub(in crate::state) fn host_knows_stream(&mut self, stream: Handle) {
         let device = self.device_of_stream(stream);
         let Some(order) = self.order() else { return };
@@ -201,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// The calling thread knows that all streams of a device have done their work.
+    /// Orders later work of the calling thread after the work of all streams of a device.
     pub(in crate::state) fn host_knows_device(&mut self, device: i32) {
         if !self.checks_order() {
             return;
@@ -214,7 +216,7 @@ impl Driver {
         self.order.tell_host(device, &known);
     }
 
-    /// The calling thread knows that a record is done, of an event of this device.
+    /// Orders later work of the calling thread after a record of an event of this device.
     pub(in crate::state) fn host_knows_record(&mut self, number: u64, device: i32) {
         let Some(order) = self.order() else { return };
         if let Some(known) = order.records.get(&number).cloned() {
@@ -222,21 +224,21 @@ impl Driver {
         }
     }
 
-    /// A stream has come to where it allocates memory: whoever uses that comes after it.
+    /// Records a stream-ordered allocation, which later uses must follow.
     pub(in crate::state) fn note_allocation(&mut self, stream: Handle, address: u64) {
         let task = self.begin_task(stream, None, |_| "cuMemAllocAsync".to_owned());
         let bytes = self.memory.block(address).map_or(0, |(_, bytes)| bytes);
         self.use_memory(task.as_ref(), AccessKind::Write, address, bytes);
     }
 
-    /// A stream frees an allocation.
+    /// Records that a stream frees an allocation.
     pub(in crate::state) fn freed_by_task(&mut self, task: Option<&Arc<Task>>, address: u64) {
         if let Some(task) = task {
             self.order.end_memory(address, &task.label, &task.clock);
         }
     }
 
-    /// The host frees an allocation, by a call that was about this device.
+    /// Records that the host frees an allocation in a call that concerns this device.
     pub(in crate::state) fn freed_by_host(&mut self, call: &str, device: i32, address: u64) {
         if let Some(order) = self.order() {
             let known = order.known(device);
@@ -244,7 +246,7 @@ impl Driver {
         }
     }
 
-    /// A line for each pair of tasks that use the same memory and are not ordered.
+    /// Returns one line for each pair of unordered tasks that use the same memory.
     pub(crate) fn conflicts_text(&self) -> String {
         self.order.conflicts.to_string()
     }

@@ -1,4 +1,4 @@
-//! Graphs as they run: their nodes, child graphs opened up, by dependencies.
+//! Execution of graph launches.
 
 use super::Driver;
 use crate::state::{
@@ -11,7 +11,8 @@ use crate::state::{
 use std::{collections::BTreeMap, sync::Arc};
 
 impl Driver {
-    /// Does what a graph's launch can do now: whether anything was done, and whether the launch has ended.
+    /// Executes the ready nodes of a graph launch that take no time. Returns whether there was any,
+    /// and whether the launch has ended.
     pub(super) fn step_graph(
         &mut self,
         stream: Handle,
@@ -49,7 +50,7 @@ impl Driver {
         (moved, ended)
     }
 
-    /// The kernel of this node has ended.
+    /// Completes a kernel node of the graph at the head of a stream.
     pub(super) fn end_node(&mut self, stream: Handle, node: usize) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         let Some(plan) = stream.queue.front().and_then(|head| match &head.work {

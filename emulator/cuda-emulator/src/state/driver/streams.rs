@@ -1,4 +1,4 @@
-//! Streams: queues of work in order.
+//! Streams: creation, destruction and waits.
 
 use super::Driver;
 use crate::state::{Code, Fault, Handle, Outcome, handles::Kind, streams::Stream};
@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 
 const NON_BLOCKING: u32 = 1;
 
-/// The streams that a program has without creating them: null, legacy and per thread. They are one here.
+/// Handles of the default streams: null, legacy and per thread. They denote the same stream here.
 const DEFAULT_STREAMS: [Handle; 3] = [0, 1, 2];
 
 impl Driver {
-    /// `cuStreamCreateWithPriority`. A priority out of range is taken as the nearest one.
+    /// `cuStreamCreateWithPriority`. The priority is clamped to the range of the device.
     pub(crate) fn create_stream(&mut self, flags: u32, priority: i32) -> Outcome<Handle> {
         if flags & !NON_BLOCKING != 0 {
             return Err(Fault::value(format!("a stream cannot have the flags {flags:#x}")));
@@ -39,7 +39,7 @@ impl Driver {
         priority.clamp(self.settings.greatest_priority as i32, 0)
     }
 
-    /// The stream that a caller means. The default streams appear at their first use.
+    /// Resolves a stream argument. Default streams are created at their first use.
     pub(super) fn stream(&mut self, handle: Handle) -> Outcome<Handle> {
         if DEFAULT_STREAMS.contains(&handle) {
             let context = self.current_context()?;
@@ -64,7 +64,7 @@ impl Driver {
         Ok(self.streams.get(&handle).map_or(0, |stream| stream.priority))
     }
 
-    /// `cuStreamDestroy`: at once for the caller, though its work still ends.
+    /// `cuStreamDestroy`. The handle is invalid at once. The work of the stream still completes.
     pub(crate) fn destroy_stream(&mut self, handle: Handle) -> Outcome<()> {
         if DEFAULT_STREAMS.contains(&handle) {
             return Err(Fault::misuse(Code::INVALID_HANDLE, "a default stream cannot be destroyed"));
@@ -106,7 +106,7 @@ impl Driver {
         self.drain(device)
     }
 
-    /// Lets time pass until no stream of a device has work.
+    /// Advances the clock until the streams of a device are idle.
     pub(super) fn drain(&mut self, device: i32) -> Outcome<()> {
         let has_work = |stream: &Stream| stream.device == device && !stream.queue.is_empty();
         self.run_until(device, |driver| !driver.streams.values().any(has_work))?;
@@ -114,7 +114,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets time pass until a stream has no work.
+    /// Advances the clock until a stream is idle.
     pub(super) fn drain_stream(&mut self, handle: Handle) -> Outcome<()> {
         let device = self.device_of_stream(handle);
         self.run_until(device, |driver| driver.is_drained(handle))?;
@@ -130,14 +130,14 @@ impl Driver {
         self.streams.get(&handle).is_none_or(|stream| stream.queue.is_empty())
     }
 
-    /// The streams that the caller has to destroy.
+    /// Returns the streams that the caller has to destroy.
     pub(super) fn callers_streams(&self) -> impl Iterator<Item = Handle> {
         let mine = |handle: &Handle| self.engine.default_streams.values().any(|stream| stream == handle);
         let alive = self.streams.iter().filter(|(_, stream)| !stream.destroyed);
         alive.map(|(handle, _)| *handle).filter(move |handle| !mine(handle))
     }
 
-    /// Removes streams that were destroyed and have no work left.
+    /// Removes destroyed streams whose work has completed.
     pub(super) fn bury_streams(&mut self) {
         let is_over = |stream: &Stream| stream.destroyed && stream.queue.is_empty();
         let over: Vec<_> =

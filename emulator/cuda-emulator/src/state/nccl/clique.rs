@@ -1,22 +1,23 @@
-//! What all ends of a communicator share.
+//! State shared by the ranks of a communicator.
 
 use super::{BatchId, Meeting};
 use crate::{host::HandleSlot, state::Handle};
 use std::collections::BTreeMap;
 
-/// All ends of a communicator.
+/// A communicator, shared by its ranks.
 #[derive(Default)]
 pub(in crate::state) struct Clique {
-    /// What its ranks have in common before they have met; none for that of a split.
+    /// Unique id, or `None` for a communicator that was created by a split.
     pub(in crate::state) id: Option<u64>,
     pub(in crate::state) size: usize,
-    /// The ends by their ranks; those that have gone stay as null.
+    /// Handles of the ranks. A destroyed rank stays as null.
     pub(in crate::state) members: BTreeMap<usize, Handle>,
-    /// Of operations that are not done, the batch and the place in it of each of those who meet, by their seats.
+    /// For operations that are not done, the batch of each participant that has called and the
+    /// operation's index in the batch.
     pub(in crate::state) meetings: BTreeMap<Meeting, BTreeMap<usize, (BatchId, usize)>>,
-    /// For each split who has called it.
+    /// Calls of each split, by rank.
     pub(in crate::state) splits: Vec<BTreeMap<usize, SplitCall>>,
-    /// Ranks that disagree never get on.
+    /// Description of a disagreement of the ranks, after which their operations never complete.
     pub(in crate::state) disagreement: Option<String>,
 }
 
@@ -34,7 +35,8 @@ impl Clique {
         self.members.len() == self.size
     }
 
-    /// How many a meeting needs: all ranks, each with its number for a seat, or a sender in seat 0 and a receiver in seat 1.
+    /// Returns the number of participants: all ranks for a collective, numbered by rank, or the
+    /// sender (0) and the receiver (1) of a message.
     pub(in crate::state) fn seats(&self, meeting: Meeting) -> usize {
         match meeting {
             Meeting::Collective(_) => self.size,

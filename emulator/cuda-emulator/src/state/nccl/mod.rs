@@ -1,8 +1,10 @@
-//! NCCL's communicators, and their operations in the streams of the devices.
+//! Communicators of NCCL, and their operations.
 //!
-//! An operation is enqueued in a stream as one of a batch, a group of calls. A batch has started once it is at the head of its
-//! stream and all earlier batches of its communicator are done; an operation is done when the batches of all its ranks have
-//! started, and a batch ends when it has taken its time since then. All ends of a communicator are in this process: ranks are threads, or one thread has several.
+//! The operations that a group enqueues in a stream form a batch. A batch starts when it is at the
+//! head of its stream and all earlier batches of its communicator are done. An operation is
+//! executed when the batches of all its ranks have started. A batch ends when its duration has
+//! passed since its last operation. All ranks of a communicator are in this process, on one or
+//! several threads.
 
 mod clique;
 mod operation;
@@ -29,48 +31,48 @@ pub(crate) struct Nccl {
     pub(super) comms: BTreeMap<Handle, Comm>,
     pub(super) batches: BTreeMap<BatchId, Batch>,
     pub(super) begun: BatchId,
-    /// Why communicators cannot go on, each told once.
+    /// Deadlocks already reported.
     pub(super) told: Vec<String>,
 }
 
-/// Counts batches, from 1.
+/// Number of a batch, from 1.
 pub(crate) type BatchId = u64;
 
-/// A rank's end of a communicator.
+/// A rank of a communicator.
 pub(super) struct Comm {
-    /// The index of what all its ends share.
+    /// Index of the shared state.
     pub(super) clique: usize,
     pub(super) rank: usize,
     pub(super) device: i32,
-    /// Calls return when they are through, rather than at once.
+    /// Whether calls return only when all ranks have called.
     pub(super) blocking: bool,
-    /// Counts collectives, from 0.
+    /// Number of collectives called so far.
     pub(super) collectives: u64,
-    /// Counts messages to and from each peer.
+    /// Number of messages sent to and received from each peer.
     pub(super) sent: BTreeMap<usize, u64>,
     pub(super) received: BTreeMap<usize, u64>,
     pub(super) splits: usize,
-    /// Those that are not done, in the order of their calls.
+    /// Batches that are not done, in the order of their calls.
     pub(super) batches: VecDeque<BatchId>,
     pub(super) finalized: bool,
-    /// Polls until a call is through, for one that does not block.
+    /// Number of polls until a call of a non-blocking communicator is reported as complete.
     pub(super) polls: u32,
 }
 
-/// What one rank has called in a group for one stream.
+/// Operations called by one rank in a group for one stream.
 pub(super) struct Batch {
     pub(super) comm: Handle,
     pub(super) stream: Handle,
     pub(super) entries: Vec<Entry>,
-    /// It is at the head of its stream, and the first of its communicator.
+    /// Whether the batch has been at the head of its stream and first of its communicator.
     pub(super) started: bool,
-    /// How long it takes once all ranks have come, in ns.
+    /// Duration after all ranks have come, in ns.
     pub(super) takes_ns: u64,
-    /// When it ends, once all ranks have come.
+    /// End in virtual time, once all ranks have come.
     pub(super) ends: Option<u64>,
-    /// It, where order is checked, since it has started.
+    /// The batch as a task, once started, if order is checked.
     pub(super) task: Option<Arc<Task>>,
-    /// What the ranks knew that it has got data from.
+    /// Predecessors of the ranks that sent data to this one.
     pub(super) learnt: VectorClock,
 }
 
@@ -80,17 +82,17 @@ pub(super) struct Entry {
     pub(super) done: bool,
 }
 
-/// Where the ranks of an operation meet.
+/// Key by which the ranks of an operation find each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Meeting {
-    /// The collective of this number.
+    /// The collective with this number.
     Collective(u64),
-    /// The message of this number from one rank to another.
+    /// The message with this number from one rank to another.
     Message { from: usize, to: usize, number: u64 },
 }
 
 impl Nccl {
-    /// A line for each communicator that was neither destroyed nor aborted.
+    /// Returns one line for each communicator that was neither destroyed nor aborted.
     pub(super) fn leaks(&self) -> Vec<String> {
         let name = |comm: &Comm| format!("rank {} of NCCL communicator {}", comm.rank, comm.clique + 1);
         self.comms.values().map(name).collect()
@@ -101,13 +103,13 @@ impl Nccl {
         self.batches.values().any(|batch| batch.started && batch.ends.is_none())
     }
 
-    /// When the first of the batches ends whose ranks have all come.
+    /// Returns the first end of a batch whose ranks have all come.
     pub(super) fn next_end(&self) -> Option<u64> {
         self.batches.values().filter_map(|batch| batch.ends).min()
     }
 }
 
-/// What NCCL returns: `ncclResult_t`.
+/// An `ncclResult_t`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NcclCode(pub(crate) u32);
 
@@ -116,7 +118,7 @@ impl NcclCode {
     pub(crate) const INTERNAL_ERROR: Self = Self(3);
     pub(crate) const IN_PROGRESS: Self = Self(7);
 
-    /// The name in `nccl.h` and a sentence, for the codes that there are.
+    /// Returns the name in `nccl.h` and a description, or `None` for an unknown code.
     pub(crate) fn known(self) -> Option<(&'static str, &'static std::ffi::CStr)> {
         Some(match self.0 {
             0 => ("ncclSuccess", c"no error"),
@@ -142,7 +144,7 @@ impl std::fmt::Display for NcclCode {
 }
 
 impl From<Code> for NcclCode {
-    /// What NCCL makes of an error of the driver, or of a refusal that has the driver's name.
+    /// Returns the NCCL code for an error of the driver or of an argument.
     fn from(code: Code) -> Self {
         Self(match code {
             Code::SUCCESS => 0,

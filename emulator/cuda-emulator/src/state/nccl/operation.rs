@@ -1,22 +1,22 @@
-//! What is asked of NCCL.
+//! Operations of NCCL.
 
 use crate::state::Handle;
 use std::fmt;
 
-/// One call between the start and the end of a group.
+/// An operation as called by one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
-    /// Addresses; 0 where an operation has none.
+    /// Address of the input, or 0 if the operation has none.
     pub(crate) send: u64,
     pub(crate) receive: u64,
-    /// In elements.
+    /// Number of elements.
     pub(crate) count: usize,
-    /// An `ncclDataType_t`.
+    /// Element type, an `ncclDataType_t`.
     pub(crate) element: u32,
 }
 
-/// Which operation. Reductions are `ncclRedOp_t`s.
+/// Kind of an operation. Reductions are `ncclRedOp_t`s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     AllReduce { reduction: u32 },
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// The other rank of a message, or the root of a collective.
+    /// Returns the other rank of a message, or the root of a collective.
     pub(in crate::state) fn peer(self) -> Option<usize> {
         match self {
             Self::Broadcast { root } | Self::Reduce { root, .. } => Some(root),
@@ -62,7 +62,7 @@ impl Kind {
 }
 
 impl Operation {
-    /// How many bytes a rank gives and gets, among `ranks`.
+    /// Returns the bytes that a rank sends and receives, among `ranks`.
     pub(in crate::state) fn bytes(&self, ranks: usize, element_bytes: usize) -> (usize, usize) {
         let one = self.count * element_bytes;
         match self.kind {
@@ -74,7 +74,7 @@ impl Operation {
         }
     }
 
-    /// Whether two ranks' calls belong together.
+    /// Returns whether the calls of two ranks match.
     pub(in crate::state) fn agrees_with(&self, other: &Self) -> bool {
         let message = |kind: Kind| matches!(kind, Kind::Send { .. } | Kind::Receive { .. });
         let same_kind = self.kind == other.kind || message(self.kind) && message(other.kind);
@@ -97,11 +97,11 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Operations of one communicator that a stream or a graph has as one piece of work.
+/// Operations of one communicator that form one piece of work of a stream or graph.
 #[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) comm: Handle,
     pub(crate) operations: Vec<Operation>,
-    /// How long they take once all ranks have come, in ns.
+    /// Duration after all ranks have come, in ns.
     pub(crate) takes_ns: u64,
 }

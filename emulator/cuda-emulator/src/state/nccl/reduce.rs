@@ -1,9 +1,9 @@
-//! Elements and their reductions.
+//! Element types and reductions.
 
 use half::{bf16, f16};
 
-/// The size of an `ncclDataType_t`, if there is one here: the integers of 8, 32 and 64 bits and the floating-point numbers of 16, 32
-/// and 64 bits.
+/// Returns the size of an `ncclDataType_t`, or `None` if it is not supported. Integers of 8, 32 and
+/// 64 bits and floating-point numbers of 16, 32 and 64 bits are supported.
 pub(in crate::state) fn element_bytes(element: u32) -> Option<usize> {
     Some(match element {
         0 | 1 => 1,
@@ -14,12 +14,12 @@ pub(in crate::state) fn element_bytes(element: u32) -> Option<usize> {
     })
 }
 
-/// Whether there is an `ncclRedOp_t`: the sum, the product, the greatest, the least and the mean.
+/// Returns whether an `ncclRedOp_t` is supported: sum, product, maximum, minimum or average.
 pub(in crate::state) fn is_reduction(reduction: u32) -> bool {
     reduction < 5
 }
 
-/// The reduction of what the ranks give, all of one length, in the order of the ranks. Numbers of 16 bits are reduced as `f32`
+/// Reduces inputs of equal length in rank order. 16-bit floating-point numbers are reduced as `f32`
 /// and rounded once.
 pub(in crate::state) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! integers {

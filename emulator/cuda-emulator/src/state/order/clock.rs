@@ -1,6 +1,6 @@
-//! What is known to be done.
+//! Vector clocks.
 
-/// How far each chain of work is known to have come: by the chain's number, how many of its tasks.
+/// Number of tasks of each chain that are known to be complete, by the chain's index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VectorClock(Vec<u64>);
 
@@ -16,7 +16,7 @@ impl VectorClock {
         self.0[chain] = count;
     }
 
-    /// Learns what another one knows.
+    /// Takes the maximum of both clocks for each chain.
     pub(in crate::state) fn join(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -26,7 +26,7 @@ impl VectorClock {
         }
     }
 
-    /// Whether it knows all that another one does.
+    /// Returns whether this clock is at least `other` for each chain.
     pub(in crate::state) fn covers(&self, other: &Self) -> bool {
         other.0.iter().enumerate().all(|(chain, count)| self.of(chain) >= *count)
     }

@@ -1,4 +1,4 @@
-//! Uses of memory that nothing orders, in words.
+//! Descriptions of unordered uses of memory.
 
 use super::{Shadow, shadow::Conflict, tasks::Task};
 use ptx_emulator::AccessKind;
@@ -7,16 +7,16 @@ use std::{
     fmt::{self, Display, Write},
 };
 
-/// What was found, each pair of tasks once for each allocation.
+/// The conflicts found, one for each pair of tasks and allocation.
 #[derive(Default)]
 pub(in crate::state) struct Conflicts {
     places: HashMap<(String, String, u64), usize>,
-    /// Each with how often it was found.
+    /// Lines of the report, each with its number of occurrences.
     lines: Vec<(String, u64)>,
 }
 
 impl Conflicts {
-    /// A task uses memory that another one has used.
+    /// Adds a conflict between an earlier and a later use.
     pub(in crate::state) fn add(
         &mut self,
         (start, shadow): (u64, &Shadow),
@@ -27,7 +27,7 @@ impl Conflicts {
         self.add_line(start, shadow, found, (&later.label, verb(kind)));
     }
 
-    /// Memory is freed that a task uses.
+    /// Adds a conflict between an earlier use and the end of the allocation.
     pub(in crate::state) fn add_free(
         &mut self,
         (start, shadow): (u64, &Shadow),

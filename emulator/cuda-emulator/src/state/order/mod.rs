@@ -1,18 +1,21 @@
-//! Whether something orders the work that uses the same memory, or it has only happened to be done one after the other.
+//! The order check: whether all conflicting uses of memory are ordered by the program.
 //!
-//! It is what race detectors do for threads, here for streams: each chain of work has a vector clock (Flanagan and Freund, *`FastTrack`*,
-//! PLDI 2009, whose reads of different chains are kept as those that are not ordered among themselves). Work comes after
+//! It is a happens-before race detector with streams in the place of threads. Each chain of tasks
+//! has a vector clock (Flanagan and Freund, *`FastTrack`*, PLDI 2009). Of the reads of different
+//! chains, all that are unordered among themselves are kept. A task is ordered after
 //!
-//! - what was before it in its stream, and for a node of a graph after the nodes that it depends on;
-//! - the records of the events that its stream has waited for, and writes to values in memory that it has waited for;
-//! - what the default stream's rules put before it;
-//! - what the host knew to be done when it was enqueued: by what it waited for, or asked for and was told that it is done;
-//! - for collectives, what the ranks knew that its rank has got data from;
+//! - the earlier work of its stream, or the dependencies of its graph node;
+//! - the events that its stream has waited for, and the writes of values in memory that it has
+//!   waited for;
+//! - work ordered by the rules of the default stream;
+//! - the work that the host knew to be complete when it enqueued the task, by a wait or a query;
+//! - for work after a collective, the predecessors of the ranks that sent data to its rank;
 //! - earlier launches of the same executable graph.
 //!
-//! The driver does not see how threads of the host tell each other what is done. What a thread has come to know of a device is therefore taken
-//! to be known by whoever enqueues work there, and what it knows of other devices by itself alone. It does not see either what the host
-//! reads and writes in page-locked memory.
+//! Synchronisation between host threads is not visible to the driver. Therefore, the completion of
+//! work on a device that one thread has observed is assumed to be known to all threads that enqueue
+//! work there. For other devices it is known to that thread only. Accesses of the host to
+//! page-locked memory are not visible either.
 
 mod clock;
 mod conflicts;
@@ -33,45 +36,47 @@ use std::{
 use tasks::Chains;
 pub(crate) use tasks::Task;
 
-/// What is known of the order of everything since the last reset.
+/// State of the order check since the last reset.
 #[derive(Default)]
 pub(crate) struct OrderCheck {
     pub(super) chains: Chains,
-    /// What the streams knew at the records of events, by their numbers.
+    /// Clocks of the streams at the records of events, by record number.
     pub(super) records: HashMap<u64, VectorClock>,
     threads: HashMap<ThreadId, VectorClock>,
-    /// What threads know by calls that were about a device.
+    /// Work known to host threads through calls that concern a device.
     devices: HashMap<i32, VectorClock>,
-    /// What the destroyed streams of a device have done, and of a context those that the default stream waits for.
+    /// Clocks of destroyed streams, for each device, and for each context those of blocking
+    /// streams.
     pub(super) destroyed: HashMap<i32, VectorClock>,
     pub(super) destroyed_blocking: HashMap<Handle, VectorClock>,
-    /// By the first addresses of allocations.
+    /// Uses of each allocation, by its first address.
     pub(super) memory: BTreeMap<u64, Shadow>,
     pub(super) conflicts: Conflicts,
     pub(super) dropped_wait: Option<DroppedWait>,
 }
 
-/// A wait for an event that a test has dropped: the record, and what its stream knew without it.
+/// The dropped wait: its record, and the clock of its stream without it.
 pub(super) struct DroppedWait {
     pub(super) record: u64,
     pub(super) known: VectorClock,
 }
 
 impl OrderCheck {
-    /// What the calling thread knows when it enqueues work of a device.
+    /// Returns the work known to the calling thread when it enqueues work on a device.
     pub(super) fn known(&self, device: i32) -> VectorClock {
         let mut known = self.devices.get(&device).cloned().unwrap_or_default();
         self.threads.get(&thread::current().id()).into_iter().for_each(|own| known.join(own));
         known
     }
 
-    /// The calling thread knows more, by a call that was about a device.
+    /// Adds work that the calling thread knows to be complete through a call that concerns a
+    /// device.
     pub(super) fn tell_host(&mut self, device: i32, clock: &VectorClock) {
         self.devices.entry(device).or_default().join(clock);
         self.threads.entry(thread::current().id()).or_default().join(clock);
     }
 
-    /// A task uses bytes of the allocation that begins at `start` and is so long.
+    /// Records that a task uses bytes of the allocation `(start, length)`.
     pub(super) fn add_use(
         &mut self,
         (start, length): (u64, u64),
@@ -85,7 +90,7 @@ impl OrderCheck {
         }
     }
 
-    /// The allocation that begins at `start` ends, as somebody says who knows so much.
+    /// Records the end of the allocation at `start`, which must be ordered after all its uses.
     pub(super) fn end_memory(&mut self, start: u64, freed_by: &str, known: &VectorClock) {
         let Some(shadow) = self.memory.remove(&start) else { return };
         if let Some(found) = shadow.conflict(None, 0..shadow.length(), known) {

@@ -1,20 +1,22 @@
-//! Who has used an allocation last.
+//! Last uses of the bytes of an allocation.
 
 use super::{clock::VectorClock, tasks::Task};
 use ptx_emulator::AccessKind;
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-/// Who has used contiguous bytes, as far as a later use may be in conflict with it.
+/// Uses of contiguous bytes with which a later use may conflict.
 #[derive(Clone, Default)]
 struct Uses {
-    /// The last write, and what has changed them by atomic operations since, without what comes before another one of those.
+    /// The last write and the atomic operations since, without those that precede another atomic
+    /// operation.
     writes: Vec<(Arc<Task>, AccessKind)>,
-    /// The reads since the last write, likewise.
+    /// The reads since the last write, without those that precede another read.
     reads: Vec<Arc<Task>>,
 }
 
 impl Uses {
-    /// A use that is not ordered with one of these. `kind` is none for the end of the memory.
+    /// Returns a use that is unordered with a new one and conflicts with it. `kind` is `None` for
+    /// the end of the allocation.
     fn conflict(&self, kind: Option<AccessKind>, clock: &VectorClock) -> Option<(&Arc<Task>, AccessKind)> {
         let both_atomic = |other| kind == Some(AccessKind::Atomic) && other == AccessKind::Atomic;
         let mut writes = self.writes.iter().map(|(task, other)| (task, *other));
@@ -29,7 +31,8 @@ impl Uses {
         match kind {
             AccessKind::Read => self.reads.retain(|read| !read.is_before(&task.clock)),
             AccessKind::Write => *self = Self::default(),
-            // It hides neither writes nor reads from other atomic operations: those may be beside it.
+            // Earlier writes and reads are kept, because other atomic operations may be unordered
+            // with them.
             AccessKind::Atomic => {
                 let is_over = |write: &Task, kind| kind == AccessKind::Atomic && write.is_before(&task.clock);
                 self.writes.retain(|(write, kind)| !is_over(write, *kind));
@@ -51,23 +54,23 @@ impl Uses {
     }
 }
 
-/// An earlier use of bytes that nothing orders with a later one.
+/// An earlier use that is unordered with a later one.
 pub(in crate::state) struct Conflict {
     pub(in crate::state) earlier: Arc<Task>,
     pub(in crate::state) kind: AccessKind,
-    /// Where in the allocation the two meet first.
+    /// First conflicting bytes, as offsets in the allocation.
     pub(in crate::state) bytes: Range<u64>,
 }
 
 /// The uses of an allocation.
 pub(in crate::state) struct Shadow {
     length: u64,
-    /// By its first byte, each up to the next one.
+    /// Uses by their first byte. Each region extends to the next one.
     regions: BTreeMap<u64, Uses>,
 }
 
 impl Shadow {
-    /// Of an allocation of so many bytes that nobody has used.
+    /// Creates the record of an unused allocation of `length` bytes.
     pub(in crate::state) fn new(length: u64) -> Self {
         Self { length, regions: BTreeMap::from([(0, Uses::default())]) }
     }
@@ -76,7 +79,7 @@ impl Shadow {
         self.length
     }
 
-    /// Notes a use, and gives the first one before that it is in conflict with.
+    /// Records a use and returns its first conflict with an earlier one.
     pub(in crate::state) fn add(
         &mut self,
         kind: AccessKind,
@@ -95,7 +98,7 @@ impl Shadow {
         found
     }
 
-    /// The first use of any of the bytes that is in conflict with one that knows this.
+    /// Returns the first use of the given bytes that is not in `clock` and conflicts.
     pub(in crate::state) fn conflict(
         &self,
         kind: Option<AccessKind>,
@@ -111,7 +114,7 @@ impl Shadow {
         })
     }
 
-    /// What those know who have written a byte.
+    /// Returns the clocks of the tasks that have written a byte.
     pub(in crate::state) fn writers(&self, offset: u64) -> impl Iterator<Item = &VectorClock> {
         let uses = self.regions.range(..=offset).next_back();
         uses.into_iter().flat_map(|(_, uses)| &uses.writes).map(|(task, _)| &task.clock)
@@ -125,7 +128,7 @@ impl Shadow {
         }
     }
 
-    /// Makes one of neighbours that are the same, as whoever uses an allocation byte by byte leaves them.
+    /// Merges equal neighbouring regions, as left by accesses to single bytes.
     fn merge(&mut self, bytes: Range<u64>) {
         let starts: Vec<_> =
             self.regions.range(bytes.start.max(1)..=bytes.end).map(|(start, _)| *start).collect();

@@ -1,52 +1,52 @@
-//! What uses memory, and what is known to be done before it.
+//! Tasks and the order of the chains that they belong to.
 
 use super::clock::VectorClock;
 use crate::state::Handle;
 use std::{collections::HashMap, sync::Arc};
 
-/// A kernel, a copy, a fill, or a group of collectives: whatever uses memory.
+/// Work that uses memory: a kernel, copy, fill or group of collectives.
 pub(crate) struct Task {
     chain: usize,
-    /// Its place in its chain, from 1.
+    /// Index in its chain, from 1.
     count: u64,
-    /// What is done before it, and itself.
+    /// The task and all its predecessors.
     pub(in crate::state) clock: VectorClock,
-    /// What it is, and where: `kernel gemm in stream 3 of device 0`.
+    /// Description such as `kernel gemm in stream 3 of device 0`.
     pub(in crate::state) label: String,
 }
 
 impl Task {
-    /// Whether one who knows this comes after it.
+    /// Returns whether the task is in `clock`.
     pub(in crate::state) fn is_before(&self, clock: &VectorClock) -> bool {
         clock.of(self.chain) >= self.count
     }
 }
 
-/// The chains of all streams. The work of a stream is a chain, and so are those nodes of a graph that follow each other; nodes that are
-/// beside each other are of other chains of the graph's stream.
+/// Chains of tasks. The work of a stream is a chain. Nodes of a graph that follow each other share
+/// a chain, and parallel nodes use further chains of the graph's stream.
 #[derive(Default)]
 pub(in crate::state) struct Chains {
-    /// By chain: how many tasks it has.
+    /// Number of tasks of each chain.
     counts: Vec<u64>,
     streams: HashMap<Handle, StreamOrder>,
 }
 
-/// What a stream knows.
+/// Order of the work of a stream.
 #[derive(Default)]
 pub(in crate::state) struct StreamOrder {
-    /// The first is of the work that is in no graph.
+    /// Chains of the stream. The first holds the work outside graphs.
     chains: Vec<usize>,
-    /// What is done before its next work.
+    /// Predecessors of the stream's next work.
     clock: VectorClock,
     graph: Option<LaunchOrder>,
 }
 
-/// What the nodes of a graph that is under way know.
+/// Order of the nodes of a running graph.
 struct LaunchOrder {
     start: VectorClock,
-    /// By node, what whoever depends on it knows.
+    /// Clock of each node's dependents.
     nodes: HashMap<usize, VectorClock>,
-    /// By their places among the stream's chains, the last node of each.
+    /// Last node of each chain of the stream.
     lanes: Vec<usize>,
 }
 
@@ -57,7 +57,8 @@ impl LaunchOrder {
         clock
     }
 
-    /// The chain on which a node goes on: that of a dependency after which nobody has gone on yet, or else a new one.
+    /// Returns the chain of a node: that of a dependency which is the last of its chain, or a new
+    /// one.
     fn lane(&mut self, node: usize, dependencies: &[usize]) -> usize {
         let found = self.lanes.iter().position(|last| dependencies.contains(last));
         if let Some(lane) = found {
@@ -69,7 +70,7 @@ impl LaunchOrder {
     }
 }
 
-/// A node of a graph under way, and those that it depends on.
+/// A node of a running graph, and its dependencies.
 pub(in crate::state) type Node<'a> = (usize, &'a [usize]);
 
 impl Chains {
@@ -77,7 +78,7 @@ impl Chains {
         self.streams.entry(stream).or_default()
     }
 
-    /// What a stream knows that has done its work.
+    /// Returns the clock of a stream.
     pub(in crate::state) fn of_stream(&self, stream: Handle) -> Option<&VectorClock> {
         self.streams.get(&stream).map(|stream| &stream.clock)
     }
@@ -86,7 +87,7 @@ impl Chains {
         self.streams.remove(&stream).unwrap_or_default().clock
     }
 
-    /// Begins a task, which is the next one of a stream or a node of its graph.
+    /// Starts the next task of a stream, or of a node of its graph.
     pub(in crate::state) fn begin(
         &mut self,
         stream: Handle,
@@ -114,7 +115,7 @@ impl Chains {
         task
     }
 
-    /// Whoever comes after this work of a stream, or this node of its graph, knows that, too.
+    /// Orders the successors of a stream's work, or of a node of its graph, after `clock`.
     pub(in crate::state) fn teach(&mut self, stream: Handle, node: Option<Node<'_>>, clock: &VectorClock) {
         let order = self.stream(stream);
         match node.zip(order.graph.as_mut()) {
@@ -134,7 +135,7 @@ impl Chains {
         order.graph = Some(LaunchOrder { start, nodes, lanes });
     }
 
-    /// What comes after a graph comes after all its nodes.
+    /// Orders the work after a graph after all its nodes.
     pub(in crate::state) fn end_graph(&mut self, stream: Handle) {
         let order = self.stream(stream);
         for node in order.graph.take().into_iter().flat_map(|graph| graph.nodes.into_values()) {

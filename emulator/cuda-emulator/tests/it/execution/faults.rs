@@ -1,10 +1,11 @@
-//! Kernels that fail: how CUDA ends them, what the report says, what is looked for on demand.
+//! Kernels that fail: error codes, reports and optional checks.
 
 use super::{Gpu, code, on_emulator, shape};
 use cuda_emulator::{Emulator, Setting};
 use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, LaunchConfig, PushKernelArg, sys::CUresult};
 
-/// Launches a kernel on memory: how it ends, and the only line of the report, or none.
+/// Launches a kernel on the given memory. Returns the result of the synchronisation and the line of
+/// the report, which is empty without a failure.
 fn ends(
     emulator: &Emulator,
     kernel: &str,
@@ -14,7 +15,7 @@ fn ends(
     let gpu = Gpu::new(0);
     let function: CudaFunction = gpu.kernel(kernel);
     let argument = memory(&gpu);
-    // SAFETY: what may be wrong with it is the test.
+    // SAFETY: invalid accesses are caught by the emulator.
     let launched = unsafe { gpu.stream.launch_builder(&function).arg(&argument).launch(shape) };
     launched.unwrap();
     let ended = gpu.stream.synchronize();
@@ -25,7 +26,7 @@ fn ends(
     }
     let faults = emulator.faults();
     assert_eq!(faults.len(), usize::from(result != CUresult::CUDA_SUCCESS), "{faults:?}");
-    // cudarc takes no errors of its drops: they are those of the lost context.
+    // cudarc ignores errors while dropping. They are those of the lost context.
     drop((function, gpu));
     let line = faults.into_iter().next().unwrap_or_default();
     assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());
@@ -33,7 +34,7 @@ fn ends(
     (result, line)
 }
 
-/// Memory that stays until the context ends.
+/// Leaks a slice, so that its memory stays until the context ends. Returns its address.
 fn kept(memory: CudaSlice<u32>, gpu: &Gpu) -> u64 {
     let address = memory.device_ptr(&gpu.stream).0;
     _ = memory.leak();
@@ -107,7 +108,7 @@ fn races_and_uninitialised_memory_are_found_where_they_are_looked_for() {
         assert_eq!(ends(emulator, "reverse", memory, shape(1, 96, 400)).0, CUresult::CUDA_SUCCESS);
 
         emulator.set(Setting::UninitialisedCheck, 1);
-        // SAFETY: what it reads there is the test.
+        // SAFETY: reading uninitialised memory is caught by the emulator.
         let unwritten = |gpu: &Gpu| kept(unsafe { gpu.stream.alloc(96) }.unwrap(), gpu);
         let (result, line) = ends(emulator, "increment", unwritten, shape(1, 1, 0));
         assert_eq!(result, CUresult::CUDA_ERROR_LAUNCH_FAILED);

@@ -1,4 +1,4 @@
-//! Kernels in graphs: captured, launched again, with other arguments.
+//! Kernels in captured graphs.
 
 use super::{Gpu, on_emulator, shape};
 use cudarc::driver::{DevicePtr, PushKernelArg, result, sys};
@@ -12,7 +12,8 @@ fn a_captured_graph_executes_at_each_launch_with_the_arguments_of_its_node() {
         let mut word = stream.alloc_zeros::<u64>(1).unwrap();
         let address = word.device_ptr(stream).0;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the calls are in the order that CUDA asks for, and what they are given lives long enough.
+        // SAFETY: the calls are in the order that CUDA requires, and their arguments live long
+        // enough.
         unsafe {
             result::stream::begin_capture(stream.cu_stream(), mode).unwrap();
             for number in [1_u64, 2] {
@@ -67,7 +68,7 @@ fn copies_and_fills_of_a_graph_use_the_memory_of_its_kernels() {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         stream.begin_capture(mode).unwrap();
         let (factor, count) = (10.0_f32, 2_u32);
-        // SAFETY: these are its arguments.
+        // SAFETY: the arguments match the parameters.
         unsafe {
             stream.launch_builder(&scale).arg(&mut values).arg(&factor).arg(&count).launch(shape(1, 32, 0))
         }

@@ -1,4 +1,4 @@
-//! Launches in streams: arguments, order, what is copied and filled between them.
+//! Launches in streams: arguments, order and durations.
 
 use super::{Gpu, on_emulator, shape};
 use cuda_emulator::Setting;
@@ -13,7 +13,7 @@ fn a_kernel_changes_the_memory_that_it_is_given() {
         let values: Vec<f32> = (0..1000_u16).map(f32::from).collect();
         let mut held = gpu.stream.clone_htod(&values).unwrap();
         let launch = |held: &mut _| {
-            // SAFETY: these are its arguments.
+            // SAFETY: the arguments match the parameters.
             unsafe {
                 let (factor, count) = (0.5_f32, 999_u32);
                 let mut builder = gpu.stream.launch_builder(&scale);
@@ -37,7 +37,7 @@ fn a_stream_keeps_its_order_however_late_it_is_executed() {
         let step = gpu.kernel("step");
         let mut word = gpu.stream.alloc_zeros::<u64>(1).unwrap();
         for number in 1..=3_u64 {
-            // SAFETY: these are its arguments.
+            // SAFETY: the arguments match the parameters.
             unsafe { gpu.stream.launch_builder(&step).arg(&mut word).arg(&number).launch(shape(1, 1, 0)) }
                 .unwrap();
         }
@@ -59,13 +59,14 @@ fn streams_meet_at_events_and_at_the_default_stream() {
         let launch = |stream: sys::CUstream, number: u64| {
             let (mut address, mut number) = (address, number);
             let mut arguments: [*mut c_void; 2] = [(&raw mut address).cast(), (&raw mut number).cast()];
-            // SAFETY: these are its arguments; the memory is there until the end of the test.
+            // SAFETY: the arguments match the parameters, and the memory lives until the end of the
+            // test.
             unsafe {
                 result::launch_kernel(step.cu_function(), (1, 1, 1), (1, 1, 1), 0, stream, &mut arguments)
             }
             .unwrap();
         };
-        // cudarc's streams do without the default stream; a blocking one does not.
+        // The streams of cudarc are non-blocking. This one synchronises with the default stream.
         let blocking = result::stream::create(result::stream::StreamKind::Default).unwrap();
         launch(gpu.stream.cu_stream(), 1);
         let event = gpu.stream.record_event(None).unwrap();
@@ -83,7 +84,7 @@ fn streams_meet_at_events_and_at_the_default_stream() {
         launch(blocking, 4);
         // A copy in the default stream waits for the blocking stream.
         let mut found = [0_u64];
-        // SAFETY: the memory is there.
+        // SAFETY: the memory is allocated.
         unsafe { result::memcpy_dtoh_sync(&mut found, address) }.unwrap();
         assert_eq!(found, [((31 + 2) * 31 + 3) * 31 + 4]);
         // SAFETY: it is destroyed once.
@@ -97,7 +98,7 @@ fn arguments_in_one_buffer_are_taken_from_their_offsets() {
         let gpu = Gpu::new(0);
         let scale = gpu.kernel("scale");
         let held = gpu.stream.clone_htod(&[3.0_f32]).unwrap();
-        // SAFETY: the pairs are as cuda.h has them, and live as long as the call.
+        // SAFETY: the pairs are those of cuda.h, and live as long as the call.
         unsafe {
             let (mut offset, mut bytes) = (0, 0);
             sys::cuFuncGetParamInfo(scale.cu_function(), 2, &raw mut offset, &raw mut bytes)
@@ -133,7 +134,7 @@ fn dynamic_shared_memory_beyond_48_kib_has_to_be_asked_for() {
         let reverse = gpu.kernel("reverse");
         let mut values = gpu.stream.alloc_zeros::<u32>(96).unwrap();
         let mut launch = |shared_bytes| {
-            // SAFETY: these are its arguments.
+            // SAFETY: the arguments match the parameters.
             unsafe { gpu.stream.launch_builder(&reverse).arg(&mut values).launch(shape(1, 96, shared_bytes)) }
                 .map(drop)
         };
@@ -150,7 +151,7 @@ fn dynamic_shared_memory_beyond_48_kib_has_to_be_asked_for() {
             "{:?}",
             emulator.misuse()
         );
-        // What was refused is reported: this test ends without looking at the report.
+        // The refused launch is in the report, so reset it.
         drop((values, reverse, gpu));
         emulator.reset();
     });
@@ -165,7 +166,7 @@ fn times_are_taken_from_the_table_then_from_the_name_then_from_the_default() {
         let (step, offset) = (gpu.kernel("step"), gpu.kernel("read_offset"));
         let mut word = gpu.stream.alloc_zeros::<u64>(1).unwrap();
         let number = 1_u64;
-        // SAFETY: these are their arguments.
+        // SAFETY: the arguments match the parameters.
         unsafe {
             gpu.stream.launch_builder(&step).arg(&mut word).arg(&number).launch(shape(1, 1, 0)).unwrap();
             gpu.stream.launch_builder(&offset).arg(&mut word).launch(shape(1, 1, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Modules: what is wrong with a text, variables, attributes.
+//! Modules: errors in the text, variables and files.
 
 use super::{Gpu, KERNELS, on_emulator, shape};
 use cudarc::driver::{PushKernelArg, result, sys};
@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-/// Loads a text with room for a log of its errors: the result, and the log.
+/// Loads a module with a buffer for its error log. Returns the result and the log.
 fn load_with_log(ptx: &str) -> (sys::CUresult, String) {
     let image = CString::new(ptx).unwrap();
     let mut log = [0_u8; 80];
@@ -20,7 +20,7 @@ fn load_with_log(ptx: &str) -> (sys::CUresult, String) {
     ];
     let mut values: [*mut c_void; 3] =
         [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len()), ptr::without_provenance_mut(4)];
-    // SAFETY: options and values are as many, and the log has the room that it says.
+    // SAFETY: there is one value for each option, and the log has the given size.
     let code = unsafe {
         sys::cuModuleLoadDataEx(
             &raw mut module,
@@ -65,7 +65,7 @@ fn a_modules_variable_is_read_by_kernels_and_written_by_copies() {
         let read = gpu.kernel("read_offset");
         let image = CString::new(KERNELS).unwrap();
         let mut found = gpu.stream.alloc_zeros::<u32>(1).unwrap();
-        // SAFETY: the module lives until it is unloaded; the variable is its.
+        // SAFETY: the module lives until it is unloaded, and the variable belongs to it.
         unsafe {
             gpu.stream.launch_builder(&read).arg(&mut found).launch(shape(1, 1, 0)).unwrap();
             assert_eq!(gpu.stream.clone_dtoh(&found).unwrap(), [100]);
@@ -102,7 +102,7 @@ fn a_module_is_read_from_a_file() {
         let read =
             gpu.context.load_module(Ptx::from_file(path)).unwrap().load_function("read_offset").unwrap();
         let mut found = gpu.stream.alloc_zeros::<u32>(1).unwrap();
-        // SAFETY: this is its argument.
+        // SAFETY: the argument matches the parameter.
         unsafe { gpu.stream.launch_builder(&read).arg(&mut found).launch(shape(1, 1, 0)) }.unwrap();
         assert_eq!(gpu.stream.clone_dtoh(&found).unwrap(), [100]);
         let absent = gpu.context.load_module(Ptx::from_file("/nowhere/kernels.ptx")).map(drop);

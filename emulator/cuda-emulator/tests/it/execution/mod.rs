@@ -1,4 +1,4 @@
-//! Kernels in PTX that are executed, opened through cudarc as a user would.
+//! Execution of PTX kernels, through cudarc.
 #![allow(unsafe_code)]
 
 mod faults;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const KERNELS: &str = include_str!("kernels.ptx");
 
-/// A device of the emulated driver, with kernels and a stream.
+/// An emulated device with a stream.
 pub(crate) struct Gpu {
     pub(crate) context: Arc<CudaContext>,
     pub(crate) stream: Arc<CudaStream>,
@@ -23,8 +23,8 @@ pub(crate) struct Gpu {
 impl Gpu {
     pub(crate) fn new(device: usize) -> Self {
         let context = CudaContext::new(device).unwrap();
-        // It waits for events that it has never recorded otherwise, which is reported.
-        // SAFETY: the tests order what their streams do.
+        // Event tracking waits for events that were never recorded, which would be reported.
+        // SAFETY: the tests order the work of their streams.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().unwrap();
         Self { context, stream }
@@ -35,9 +35,10 @@ impl Gpu {
     }
 }
 
-/// Runs a test on the emulated driver, which cudarc finds by its name since it is open already. Nothing may be misused or left behind.
+/// Runs a test on the emulated driver and checks that there is no misuse and no leak. cudarc finds
+/// the library by its soname, because it is already open.
 pub(crate) fn on_emulator(test: impl FnOnce(&Emulator)) {
-    // SAFETY: loading a driver does nothing yet.
+    // SAFETY: loading a driver runs no code that matters.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");
         return;
@@ -51,7 +52,7 @@ pub(crate) fn shape(blocks: u32, threads: u32, shared_bytes: u32) -> LaunchConfi
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: shared_bytes }
 }
 
-/// What a call has failed with.
+/// Returns the error code of a call that must fail.
 #[track_caller]
 pub(crate) fn code<T>(result: Result<T, cudarc::driver::DriverError>) -> sys::CUresult {
     result.err().expect("an error").0

@@ -1,4 +1,4 @@
-//! Several devices: their own memory, their own kernels, copies between them.
+//! Several devices: separate memory, concurrent kernels and copies between them.
 
 use super::{Gpu, code, on_emulator, shape};
 use cuda_emulator::Setting;
@@ -10,7 +10,7 @@ fn scaled(gpu: &Gpu, values: &mut CudaSlice<f32>, factor: f32) {
 
 fn scale(gpu: &Gpu, kernel: &CudaFunction, values: &mut CudaSlice<f32>, factor: f32) {
     let count = values.len() as u32;
-    // SAFETY: these are its arguments.
+    // SAFETY: the arguments match the parameters.
     unsafe { gpu.stream.launch_builder(kernel).arg(values).arg(&factor).arg(&count).launch(shape(1, 32, 0)) }
         .unwrap();
 }
@@ -28,7 +28,7 @@ fn copies_between_devices_are_in_the_order_of_their_stream() {
             // The copy waits for the kernel by an event.
             pair[1].stream.wait(&pair[0].stream.record_event(None).unwrap()).unwrap();
             let (from, to) = (held.device_ptr(&pair[0].stream).0, next.device_ptr(&pair[1].stream).0);
-            // SAFETY: both are as long.
+            // SAFETY: both allocations have 8 bytes.
             unsafe {
                 result::memcpy_peer_async(
                     pair[1].context.cu_ctx(),

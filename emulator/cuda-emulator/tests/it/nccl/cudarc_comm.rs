@@ -1,4 +1,4 @@
-//! cudarc's own communicators, in a process of their own that finds the library by its names.
+//! Communicators of cudarc, in a child process that finds the library by its names.
 #![allow(unsafe_code)]
 
 use cuda_emulator::Emulator;
@@ -10,7 +10,8 @@ use std::{env, fs, process::Command};
 
 const CHILD: &str = "EMULATED_CUDA_TEST_CHILD";
 
-/// Runs `child` in a process that finds the library by its names, with more variables: whether it succeeds, and what it says.
+/// Runs the test `child` in a process with the library in `LD_LIBRARY_PATH` and the given
+/// variables. Returns whether it succeeds, and its output.
 fn in_a_child(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
     let folder = env::temp_dir().join(format!("emulated-cuda-{}-{name}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();

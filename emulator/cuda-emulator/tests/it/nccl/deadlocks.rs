@@ -1,4 +1,4 @@
-//! Ranks that do not come together: found, named, and left by an abort.
+//! Deadlocks and disagreements: detection, reports and aborts.
 
 use super::{F32, Nccl, Rank, SUM, on_devices, ranks};
 use crate::execution::code;
@@ -6,7 +6,8 @@ use cuda_emulator::{Emulator, Setting};
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_TIMEOUT};
 use std::time::Duration;
 
-/// Waits for the first rank, which the report explains, and aborts all, after which nothing waits any more. Memory may be left.
+/// Synchronises the first rank, checks that the wait fails with the report `why`, and aborts all
+/// communicators. Memory may be left.
 #[track_caller]
 fn ends(emulator: &Emulator, nccl: &Nccl, ranks: Vec<Rank>, others: &[usize], why: &str) {
     assert_eq!(code(ranks[0].gpu.stream.synchronize()), CUDA_ERROR_LAUNCH_TIMEOUT);
@@ -44,7 +45,8 @@ fn communicators_in_another_order_are_a_circle_that_is_named() {
         let ranks = ranks(nccl, 2);
         let mut second = [0; 2];
         assert_eq!(nccl.ncclCommInitAll(second.as_mut_ptr(), 2, std::ptr::null()), 0);
-        // Rank 0 calls the first communicator's, then the second one's, rank 1 the other way round, each in its one stream.
+        // Rank 0 calls the first communicator, then the second. Rank 1 calls them in the opposite
+        // order.
         for (number, rank) in ranks.iter().enumerate() {
             let held = rank.held(&[1.0_f32]);
             let address = rank.address(&held);
@@ -132,7 +134,7 @@ fn a_lost_device_is_what_the_other_ranks_are_told() {
     on_devices(|emulator, nccl| {
         let ranks = ranks(nccl, 2);
         let held: Vec<_> = ranks.iter().map(|rank| rank.held(&[1.0_f32; 4])).collect();
-        // In the stream of rank 1 comes a kernel before it, on memory of the other device.
+        // A kernel in the stream of rank 1 accesses the memory of the other device.
         let mut wild = ranks[0].held(&[1.0_f32; 4]);
         let kernel = ranks[1].gpu.kernel("scale");
         ranks[1].scale(&kernel, &mut wild, 1.0);

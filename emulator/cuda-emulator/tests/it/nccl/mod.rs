@@ -1,4 +1,4 @@
-//! NCCL on emulated devices: the library by its functions' names, memory and streams by cudarc.
+//! NCCL on emulated devices. Functions are called by name; memory and streams come from cudarc.
 #![allow(unsafe_code, non_snake_case)]
 #![allow(clippy::cast_possible_wrap, reason = "ranks are small numbers")]
 
@@ -19,16 +19,16 @@ use std::ffi::{CStr, c_char};
 const F32: u32 = 7;
 const SUM: u32 = 0;
 
-/// NCCL's functions.
+/// The functions of NCCL.
 pub(crate) struct Nccl(Library);
 
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        // ncclReduce has eight.
+        // ncclReduce has eight arguments.
         #[allow(clippy::too_many_arguments)]
         impl Nccl {
             $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                // SAFETY: the signature is that of nccl.h, and the tests pass places that are valid.
+                // SAFETY: the signature is that of nccl.h, and the tests pass valid pointers.
                 unsafe {
                     let function = self.0.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
                     function.unwrap()($($argument),*)
@@ -61,11 +61,11 @@ functions! {
 
 impl Nccl {
     fn open() -> Self {
-        // SAFETY: loading it runs none of its code.
+        // SAFETY: loading the library runs none of its code.
         Self(unsafe { Library::new(Emulator::library().unwrap()) }.unwrap())
     }
 
-    /// A number that a call writes.
+    /// Returns the number that a call writes.
     fn number(call: impl FnOnce(*mut i32) -> u32) -> i32 {
         let mut number = -1;
         assert_eq!(call(&raw mut number), 0);
@@ -73,7 +73,7 @@ impl Nccl {
     }
 
     fn last_error(&self) -> String {
-        // SAFETY: the signature is that of nccl.h; the text is copied before anything else is called.
+        // SAFETY: the signature is that of nccl.h, and the text is copied before another call.
         unsafe {
             let text = self.0.get::<unsafe extern "C" fn(usize) -> *const c_char>("ncclGetLastError");
             CStr::from_ptr(text.unwrap()(0)).to_str().unwrap().to_owned()
@@ -81,7 +81,7 @@ impl Nccl {
     }
 }
 
-/// A device with its communicator.
+/// A rank: a device and its communicator.
 struct Rank {
     gpu: Gpu,
     comm: usize,
@@ -100,31 +100,31 @@ impl Rank {
         self.gpu.stream.cu_stream() as usize
     }
 
-    /// Multiplies up to 32 elements by a kernel in the rank's stream.
+    /// Multiplies up to 32 elements by `factor`, with a kernel in the rank's stream.
     fn scale(&self, kernel: &CudaFunction, held: &mut CudaSlice<f32>, factor: f32) {
         let count = held.len() as u32;
-        // SAFETY: these are its arguments.
+        // SAFETY: the arguments match the parameters.
         unsafe {
             self.gpu.stream.launch_builder(kernel).arg(held).arg(&factor).arg(&count).launch(shape(1, 32, 0))
         }
         .unwrap();
     }
 
-    /// Sums `held` over the ranks, in place.
+    /// Sums `held` over the ranks in place.
     fn all_reduce(&self, nccl: &Nccl, held: &CudaSlice<f32>) -> u32 {
         let address = self.address(held);
         nccl.ncclAllReduce(address, address, held.len(), F32, SUM, self.comm, self.stream())
     }
 }
 
-/// All ranks of a communicator, on devices of their own, in this thread.
+/// Creates a communicator of `size` ranks in this thread, each on its own device.
 fn ranks(nccl: &Nccl, size: usize) -> Vec<Rank> {
     let mut comms = vec![0; size];
     assert_eq!(nccl.ncclCommInitAll(comms.as_mut_ptr(), size as i32, std::ptr::null()), 0);
     comms.into_iter().enumerate().map(|(device, comm)| Rank { gpu: Gpu::new(device), comm }).collect()
 }
 
-/// On as many devices as there can be.
+/// Runs a test with 8 devices.
 fn on_devices(test: impl FnOnce(&Emulator, &Nccl)) {
     on_emulator(|emulator| {
         emulator.set(Setting::Devices, 8);

@@ -1,4 +1,4 @@
-//! What operations do, in one thread and in many.
+//! Results of operations, on one thread and on several.
 
 use super::{F32, Nccl, Rank, SUM, on_devices, ranks};
 use crate::execution::{Gpu, shape};
@@ -27,7 +27,7 @@ fn every_operation_gives_what_nccl_documents() {
                 assert_eq!(Nccl::number(|place| nccl.ncclCommCount(rank.comm, place)), size as i32);
                 assert_eq!(Nccl::number(|place| nccl.ncclCommCuDevice(rank.comm, place)), number as i32);
             }
-            // Each rank has as many pairs as there are ranks: (10 * rank + i, -1).
+            // Each rank has `size` pairs (10 * rank + i, -1).
             let own = |rank: usize| -> Vec<f32> {
                 (0..size).flat_map(|i| [(10 * rank + i) as f32, -1.0]).collect()
             };
@@ -74,7 +74,7 @@ fn every_operation_gives_what_nccl_documents() {
                 nccl.ncclReduceScatter(send, receive, 2, F32, SUM, rank.comm, rank.stream())
             });
             assert_eq!(found.concat(), over(|a, b| a + b));
-            // Everything around the ring, to oneself if there is nobody else.
+            // Send around the ring. A single rank sends to itself.
             let found = run(2 * size, &|rank, number, send, receive| {
                 let (next, last) = ((number + 1) % size, (number + size - 1) % size);
                 let sent = nccl.ncclSend(send, 2 * size, F32, next as i32, rank.comm, rank.stream());
@@ -113,10 +113,10 @@ fn reductions_are_those_of_the_type() {
         for (reduction, expected) in (0..).zip(&expected) {
             assert_eq!(reduced(2, reduction, &inputs, 3), bytes(expected), "{reduction}");
         }
-        // 2048 + 1 + 1 in steps of half precision would stay 2048.
+        // In half precision, 2048 + 1 + 1 would be 2048.
         let halves = [0x6800_u16, 0x3c00, 0x3c00].map(|bits| bits.to_le_bytes().to_vec());
         assert_eq!(reduced(6, SUM, &halves, 1), 0x6801_u16.to_le_bytes());
-        // The largest of signed bytes is the one that is smaller unsigned.
+        // 200 is negative as a signed byte.
         let unsigned = [vec![200_u8], vec![100]];
         assert_eq!((reduced(1, 2, &unsigned, 1), reduced(0, 2, &unsigned, 1)), (vec![200], vec![100]));
     });
@@ -128,7 +128,7 @@ fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_st
         let size = 4;
         let mut id = MaybeUninit::<ncclUniqueId>::uninit();
         assert_eq!(nccl.ncclGetUniqueId(id.as_mut_ptr()), 0);
-        // SAFETY: it was written.
+        // SAFETY: the call has initialised it.
         let id = unsafe { id.assume_init() };
         thread::scope(|scope| {
             for number in 0..size {
@@ -145,7 +145,8 @@ fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_st
                         assert_eq!(rank.all_reduce(nccl, &held), 0);
                     }
                     rank.scale(&kernel, &mut held, 0.5);
-                    // 6 = 0 + 1 + 2 + 3, twice, then four times twice, twice.
+                    // The first sum is 2 * (0 + 1 + 2 + 3). Each further round multiplies by 2 and
+                    // by 4 ranks.
                     assert_eq!(rank.gpu.stream.clone_dtoh(&held).unwrap(), [6.0 * 2.0 * 8.0 * 8.0 / 2.0; 32]);
 
                     let mut half = 0;
@@ -174,8 +175,8 @@ fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_st
     });
 }
 
-/// A collective begins when its last rank has come, and ends when its time is over; a kernel that takes no time does not wait for the
-/// device.
+/// A collective starts when its last rank has come and ends after its duration. A kernel of
+/// duration 0 does not wait for the device.
 #[test]
 fn launches_take_what_their_thread_has_set() {
     on_devices(|emulator, nccl| {
@@ -192,7 +193,7 @@ fn launches_take_what_their_thread_has_set() {
         emulator.launches_take(Some(us(100)));
         ranks[1].scale(&kernel, &mut held[1], 3.0);
         emulator.launches_take(Some(Duration::ZERO));
-        // SAFETY: these are its arguments.
+        // SAFETY: the arguments match the parameters.
         unsafe {
             beside.launch_builder(&kernel).arg(&mut other).arg(&2.0_f32).arg(&4_u32).launch(shape(1, 32, 0))
         }

@@ -1,4 +1,4 @@
-//! What collectives use, and what they order.
+//! Order check of collectives.
 
 use super::{F32, Nccl, Rank, SUM, on_devices, ranks};
 use cuda_emulator::{Emulator, Setting};
@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use crate::execution::shape;
 
-/// Lets one stream wait for what is in another one by now.
+/// Makes one stream wait for the work enqueued in another one so far.
 fn after(later: &Arc<CudaStream>, earlier: &Arc<CudaStream>) {
     later.wait(&earlier.record_event(None).unwrap()).unwrap();
 }
 
-/// Doubles elements of a rank in a stream of its device.
+/// Doubles the elements with a kernel in the given stream.
 fn double(kernel: &CudaFunction, stream: &Arc<CudaStream>, held: &mut CudaSlice<f32>) {
     let (count, factor) = (held.len() as u32, 2.0_f32);
-    // SAFETY: these are its arguments.
+    // SAFETY: the arguments match the parameters.
     unsafe { stream.launch_builder(kernel).arg(held).arg(&factor).arg(&count).launch(shape(1, 32, 0)) }
         .unwrap();
 }
 
-/// A test with two ranks whose order is checked.
+/// Runs a test with two ranks and the order check.
 fn on_two_ranks(test: impl Fn(&Emulator, &Nccl, &[Rank])) {
     on_devices(|emulator, nccl| {
         emulator.set(Setting::OrderCheck, 1);
@@ -33,7 +33,7 @@ fn on_two_ranks(test: impl Fn(&Emulator, &Nccl, &[Rank])) {
     });
 }
 
-/// Kernels in one stream of each rank and collectives in another, as training has them.
+/// Kernels in one stream of each rank and collectives in another, as in training.
 #[test]
 fn collectives_are_ordered_with_the_kernels_beside_them() {
     on_two_ranks(|emulator, nccl, ranks| {
@@ -79,7 +79,7 @@ fn collectives_are_ordered_with_the_kernels_beside_them() {
     });
 }
 
-/// A rank comes after those that it has got data from, and after no others.
+/// A rank is ordered after the ranks that sent it data, and after no others.
 #[test]
 fn ranks_come_after_those_that_they_have_data_from() {
     type Call<'n> = &'n dyn Fn(&Nccl, usize, &Rank, u64) -> u32;
@@ -116,7 +116,7 @@ fn ranks_come_after_those_that_they_have_data_from() {
     on_two_ranks(|emulator, nccl, ranks| {
         for (call, is_ordered) in calls {
             let found_before = emulator.conflicts().len();
-            // Rank 0 makes numbers, and after the operation rank 1 copies them from there.
+            // Rank 0 computes values, and after the operation rank 1 copies them.
             let mut made = ranks[0].held(&[1.0_f32, 2.0]);
             let kernel = ranks[0].gpu.kernel("scale");
             double(&kernel, &ranks[0].gpu.stream, &mut made);
@@ -130,7 +130,7 @@ fn ranks_come_after_those_that_they_have_data_from() {
             let contexts = ranks.iter().map(|rank| rank.gpu.context.cu_ctx()).collect::<Vec<_>>();
             let (to, from) = (ranks[1].address(&copied), ranks[0].address(&made));
             let stream = ranks[1].gpu.stream.cu_stream();
-            // SAFETY: both are as long.
+            // SAFETY: both allocations have 8 bytes.
             unsafe { result::memcpy_peer_async(contexts[1], to, contexts[0], from, 8, stream) }.unwrap();
             for rank in ranks {
                 rank.gpu.context.synchronize().unwrap();

@@ -1,4 +1,4 @@
-//! The check of order: what it finds, and what it has nothing to say about.
+//! The order check.
 #![allow(unsafe_code)]
 
 mod programs;
@@ -10,7 +10,7 @@ use cuda_emulator::Setting;
 use cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS;
 use std::{ffi::CString, fmt::Write, ptr};
 
-/// A device whose order is checked, with kernels that copy words.
+/// A device with the order check and kernels that add words.
 pub(crate) struct Machine {
     pub(crate) cuda: Cuda,
     module: usize,
@@ -30,8 +30,8 @@ impl Words {
 }
 
 impl Machine {
-    /// With kernels of these names: each reads the words of two places and writes their sum to a third one, or adds to what is there by
-    /// atomic operations if its name begins so.
+    /// Creates a module with the named kernels. Each reads the words of two places and writes their
+    /// sum to a third. Kernels whose name begins with `atomic` add to the third place atomically.
     pub(crate) fn new<'n>(kernels: impl IntoIterator<Item = &'n str>) -> Self {
         let cuda = Cuda::open();
         cuda.emulator.set(Setting::OrderCheck, 1);
@@ -71,7 +71,7 @@ impl Machine {
         Words { address: address as u64, count }
     }
 
-    /// Launches a kernel on as many words as `to` has.
+    /// Launches a kernel with one thread for each word of `to`.
     pub(crate) fn launch(&self, kernel: &str, stream: usize, from: [Words; 2], to: Words) {
         let mut places = [from[0].address, from[1].address, to.address];
         let mut arguments = places.each_mut().map(|place| ptr::from_mut(place) as usize);
@@ -91,7 +91,7 @@ impl Machine {
         ));
     }
 
-    /// A node that launches a kernel.
+    /// Adds a kernel node to a graph.
     pub(crate) fn kernel_node(&self, graph: usize, kernel: &str, from: [Words; 2], to: Words) -> usize {
         let mut places = [from[0].address, from[1].address, to.address];
         let mut arguments = places.each_mut().map(|place| ptr::from_mut(place).cast());
@@ -109,7 +109,7 @@ impl Machine {
         self.cuda.ok(self.cuda.cuMemcpyDtoDAsync_v2(to.address, from.address, to.bytes(), stream));
     }
 
-    /// Lets one stream wait for what is in another one by now.
+    /// Makes one stream wait for the work enqueued in another one so far.
     pub(crate) fn after(&self, later: usize, earlier: usize) {
         let event = self.cuda.event();
         self.cuda.ok(self.cuda.cuEventRecord(event, earlier));
@@ -117,7 +117,7 @@ impl Machine {
         self.cuda.ok(self.cuda.cuEventDestroy_v2(event));
     }
 
-    /// What was found once all is done.
+    /// Waits for all work and returns the conflicts.
     pub(crate) fn conflicts(&self) -> Vec<String> {
         self.cuda.ok(self.cuda.cuCtxSynchronize());
         self.cuda.emulator.conflicts()

@@ -1,16 +1,16 @@
-//! Right programs are left in peace, and of each the check finds every edge that is taken away.
+//! Correct programs have no conflict, and removing any of their ordering edges is detected.
 
 use super::{Machine, Words};
 use std::cell::Cell;
 
-/// Which of a program's edges is left out.
+/// The ordering edges of a program, of which one may be left out.
 struct Edges {
     left_out: Option<usize>,
     seen: Cell<usize>,
 }
 
 impl Edges {
-    /// Does what puts two pieces of work into an order, unless it is to be left out.
+    /// Adds an ordering edge by `order`, unless it is to be left out.
     fn edge(&self, order: impl FnOnce()) {
         self.seen.set(self.seen.get() + 1);
         if self.left_out != Some(self.seen.get() - 1) {
@@ -21,7 +21,8 @@ impl Edges {
 
 type Program = fn(&Machine, &Edges);
 
-/// Runs a program whole, and without each of its edges: `pairs` says which work is then in conflict.
+/// Runs a program with all edges and without each of them. `pairs` names the conflicting tasks for
+/// each edge.
 fn check(kernels: &[&str], program: Program, pairs: &[[&str; 2]]) {
     for left_out in (0..=pairs.len()).map(|edge| edge.checked_sub(1)) {
         let machine = Machine::new(kernels.iter().copied());
@@ -47,7 +48,7 @@ fn two_streams_with_an_event() {
         machine.launch("make", a, [y; 2], x);
         edges.edge(|| machine.after(b, a));
         machine.launch("use", b, [x; 2], y);
-        // What reads comes before what writes, too.
+        // A write must also wait for earlier reads.
         edges.edge(|| machine.after(a, b));
         machine.launch("remake", a, [x; 2], x);
     };
@@ -80,7 +81,7 @@ fn a_graph_with_a_diamond() {
         cuda.ok(cuda.cuGraphLaunch(exec, a));
         machine.launch("after", a, [x, y], z);
         edges.edge(|| machine.after(b, a));
-        // The launches of a graph come one after the other anyway.
+        // Launches of one executable graph are ordered without an edge.
         cuda.ok(cuda.cuGraphLaunch(exec, b));
     };
     check(
@@ -118,7 +119,7 @@ fn a_captured_graph_of_two_streams() {
 
 #[test]
 fn the_host_waits_between_streams() {
-    /// How the host comes to know that a stream is done.
+    /// Waits on the host until a stream is done, by the method with the given number.
     fn wait(machine: &Machine, stream: usize, way: u32) {
         let cuda = &machine.cuda;
         let event = cuda.event();
@@ -130,7 +131,7 @@ fn the_host_waits_between_streams() {
             3 => while cuda.cuStreamQuery(stream) != 0 {},
             4 => while cuda.cuEventQuery(event) != 0 {},
             _ => {
-                // To pageable memory, which the host waits for.
+                // The host waits for copies to pageable memory.
                 let (words, mut there) = (machine.words(1), 0_u32);
                 let to = (&raw mut there).cast();
                 cuda.ok(cuda.cuMemcpyDtoHAsync_v2(to, words.address, 4, stream));
@@ -170,7 +171,7 @@ fn copies_in_and_out_by_streams_of_their_own() {
         upload();
         edges.edge(|| machine.after(compute, copies_out));
         machine.launch("clear", compute, [y; 2], y);
-        // The other stream may not bring the same words out beside it.
+        // The upload must also wait for the copy that reads the same words.
         edges.edge(|| machine.after(copies_in, copies_out));
         cuda.ok(cuda.cuMemcpyHtoDAsync_v2(x.address, got.address as *const u8, x.bytes(), copies_in));
     };
@@ -196,7 +197,7 @@ fn memory_is_used_between_its_allocation_and_its_end() {
         let x = Words { address, count: 4 };
         edges.edge(|| machine.after(a, b));
         machine.launch("work", a, [x; 2], x);
-        // It is done, but nobody knows that.
+        // The kernel has ended, but no call has told the host.
         cuda.emulator.advance(std::time::Duration::from_secs(1));
         edges.edge(|| machine.after(b, a));
         cuda.ok(cuda.cuMemFreeAsync(address, b));

@@ -1,4 +1,4 @@
-//! Random programs: the check finds what the transitive closure of all edges says.
+//! Random programs: the check agrees with the transitive closure of all ordering edges.
 
 use super::{Machine, Words};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ const BUFFERS: usize = 3;
 const WORDS: u64 = 8;
 const EVENTS: usize = 3;
 
-/// Two that do without the default stream, one that does not, and the default stream.
+/// Streams: two non-blocking ones, a blocking one and the default stream.
 const STREAMS: usize = 4;
 const BLOCKING: usize = 2;
 const DEFAULT: usize = 3;
@@ -54,7 +54,8 @@ enum Call {
         stream: usize,
         event: usize,
     },
-    /// Of kernels with those before them that each depends on, launched in some streams.
+    /// A graph of kernels, each with flags for its dependencies on earlier ones, launched in the
+    /// given streams.
     Graph {
         nodes: Vec<(Kernel, Vec<bool>)>,
         streams: Vec<usize>,
@@ -71,7 +72,7 @@ enum Call {
     SynchronizeAll,
 }
 
-/// As many words in each place as in the first one.
+/// Returns spans of equal length.
 fn spans<const N: usize>() -> impl Strategy<Value = [Span; N]> {
     (1..=WORDS, prop::array::uniform((0..BUFFERS, 0..WORDS))).prop_map(|(count, places): (u64, [_; N])| {
         let largest = places.iter().map(|(_, first)| *first).max().unwrap_or(0);
@@ -101,7 +102,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// How something uses memory: reads, writes, or changes by atomic operations.
+/// A use of memory: `r` for a read, `w` for a write, `a` for an atomic operation.
 type Use = (Span, char);
 
 fn in_conflict((a, by): &Use, (b, and): &Use) -> bool {
@@ -116,7 +117,7 @@ impl Kernel {
     }
 }
 
-/// All work and all that the host has waited for, with edges from what comes before to what comes after.
+/// Reference model: all work and all waits of the host, with ordering edges.
 #[derive(Default)]
 struct Oracle {
     work: Vec<(String, Vec<Use>)>,
@@ -140,7 +141,7 @@ impl Oracle {
         place
     }
 
-    /// The next work of a stream.
+    /// Adds the next work of a stream.
     fn enqueue(&mut self, stream: usize, label: String, uses: Vec<Use>, also: Option<usize>) -> usize {
         let by_rule = match stream {
             BLOCKING => self.last[DEFAULT],
@@ -158,7 +159,7 @@ impl Oracle {
         self.host = Some(self.add(String::new(), Vec::new(), done.into_iter().chain([host])));
     }
 
-    /// Pairs of labels, in the order of the alphabet, that are in conflict, with the buffers.
+    /// Returns the sorted pairs of labels that conflict, with the buffers.
     fn conflicts(&self) -> BTreeSet<([String; 2], usize)> {
         let count = self.work.len();
         let mut before = vec![vec![false; count]; count];
@@ -187,7 +188,7 @@ impl Oracle {
     }
 }
 
-/// What is in a line of the report.
+/// Parses a line of the report.
 fn parsed(line: &str, buffers: &[Words]) -> ([String; 2], usize) {
     let (later, rest) = line.split_once(", which ").unwrap();
     let label = |text: &str| text.split_once(" of device 0").unwrap().0.to_owned();
@@ -198,7 +199,7 @@ fn parsed(line: &str, buffers: &[Words]) -> ([String; 2], usize) {
     (labels, buffers.iter().position(|buffer| buffer.address == address).unwrap())
 }
 
-/// Makes the calls, and tells the oracle.
+/// Executes calls on the emulator and on the reference model.
 struct Run {
     machine: Machine,
     oracle: Oracle,
@@ -311,7 +312,7 @@ fn check(calls: &[Call]) -> Result<usize, TestCaseError> {
     let machine = Machine::new(names.iter().map(String::as_str));
     let cuda = &machine.cuda;
     let streams = [1, 1, 0].map(|flags| cuda.make(|place| cuda.cuStreamCreateWithPriority(place, flags, 0)));
-    // It is stream 4 from now on.
+    // The default stream becomes stream 4.
     cuda.ok(cuda.cuStreamQuery(0));
     let buffers: Vec<_> = (0..BUFFERS).map(|_| machine.words(WORDS)).collect();
     let events = (0..EVENTS).map(|_| cuda.event()).collect();
@@ -326,7 +327,7 @@ fn check(calls: &[Call]) -> Result<usize, TestCaseError> {
         prop_assert!(expected.contains(&pair), "{} is ordered: {:#?}", line, expected);
         *found.entry(pair.1).or_default() += 1;
     }
-    // Of each buffer it finds the first ones: later ones may be hidden by these.
+    // The check finds the first conflicts of each buffer. They may hide later ones.
     for (pair, buffer) in &expected {
         prop_assert!(found.contains_key(buffer), "{:?} is not found in buffer {}", pair, buffer);
     }

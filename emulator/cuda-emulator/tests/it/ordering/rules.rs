@@ -1,10 +1,10 @@
-//! What is a conflict, and what is none.
+//! Definition of a conflict.
 
 use super::{Machine, Words};
 use cuda_emulator::Setting;
 use std::thread;
 
-/// Two kernels in streams that know nothing of each other.
+/// Runs two kernels in unordered streams and returns the conflicts.
 fn beside(kernels: [&str; 2], uses: impl Fn(&Machine) -> [([Words; 2], Words); 2]) -> Vec<String> {
     let machine = Machine::new(kernels);
     let uses = uses(&machine);
@@ -51,7 +51,7 @@ fn what_is_found_does_not_depend_on_what_is_done_first() {
         let machine = Machine::new(["block", "make", "use"]);
         let [x, y] = [machine.words(4), machine.words(4)];
         let [a, b] = [machine.cuda.stream(0), machine.cuda.stream(priority)];
-        // Both wait for the device.
+        // Both kernels wait for the device.
         machine.launch("block", machine.cuda.stream(0), [y; 2], machine.words(4));
         machine.launch("make", a, [y; 2], x);
         machine.launch("use", b, [x; 2], machine.words(4));
@@ -92,7 +92,7 @@ fn neighbours_in_an_allocation_are_no_conflict() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// By the legacy default stream's rules, and only for streams that take part in them.
+/// Follows the rules of the legacy default stream, which apply to blocking streams only.
 #[test]
 fn the_default_stream_orders_blocking_streams() {
     for (flags, waits, expected) in [(0, false, 0), (0, true, 0), (1, false, 1), (1, true, 0)] {
@@ -101,7 +101,7 @@ fn the_default_stream_orders_blocking_streams() {
         let stream: usize = cuda.make(|place| cuda.cuStreamCreateWithPriority(place, flags, 0));
         let x = machine.words(4);
         machine.launch("make", stream, [x; 2], x);
-        // Also where nothing is left to wait for: the rule holds all the same.
+        // The rule also applies when the work has already ended.
         cuda.emulator.advance(std::time::Duration::from_secs(1));
         if waits {
             cuda.ok(cuda.cuStreamSynchronize(stream));
@@ -112,7 +112,8 @@ fn the_default_stream_orders_blocking_streams() {
     }
 }
 
-/// A thread knows what another one has waited for on the same device: the driver sees nothing of how they tell each other.
+/// The driver cannot see synchronisation between host threads, so all threads share the knowledge
+/// of waits.
 #[test]
 fn threads_of_the_host_share_what_they_know_of_a_device() {
     let machine = Machine::new(["make", "use"]);
@@ -166,7 +167,7 @@ fn a_wait_can_be_left_out() {
     };
     assert_eq!(run(0, false), (0, None));
     assert_eq!(run(1, false), (1, Some(true)));
-    // The other one is enough.
+    // The other wait suffices.
     assert_eq!(run(2, true), (0, Some(false)));
     assert_eq!(run(3, true), (0, None));
 }

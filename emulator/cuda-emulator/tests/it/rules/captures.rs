@@ -1,4 +1,4 @@
-//! Captures: what they become, and everything that is forbidden meanwhile.
+//! Captures, and the operations that are forbidden during them.
 
 use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{
@@ -13,14 +13,15 @@ const GLOBAL: u32 = 0;
 const THREAD_LOCAL: u32 = 1;
 const RELAXED: u32 = 2;
 
-/// A stream that captures.
+/// Creates a stream and begins a capture in it.
 fn capturing(cuda: &Cuda, mode: u32) -> usize {
     let stream = cuda.stream(0);
     cuda.ok(cuda.cuStreamBeginCapture_v2(stream, mode));
     stream
 }
 
-/// Ends a capture that has been invalidated; afterwards the stream is as any other, and no graph is left.
+/// Ends an invalidated capture, and checks that the stream can be used again and that no graph is
+/// left.
 #[track_caller]
 fn ends_invalid(cuda: &Cuda, stream: usize) {
     let mut graph = 1;

@@ -1,4 +1,4 @@
-//! Virtual time: the order of kernels, waits that end and waits that cannot.
+//! Virtual time: the order of kernels, and waits.
 
 use super::cuda::Cuda;
 use cuda_emulator::Setting;
@@ -83,7 +83,7 @@ fn a_failed_kernel_breaks_the_context() {
     cuda.fails(cuda.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     cuda.fails(cuda.cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_FAILED);
     cuda.fails(cuda.launch(kernel, stream), CUDA_ERROR_LAUNCH_FAILED);
-    // What is destroyed says so, too, and is destroyed.
+    // Destroying returns the error of the device, and destroys.
     cuda.fails(cuda.cuModuleUnload(module), CUDA_ERROR_LAUNCH_FAILED);
     cuda.ok(cuda.cuStreamDestroy_v2(stream));
     cuda.end();

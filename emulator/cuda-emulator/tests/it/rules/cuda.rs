@@ -1,4 +1,4 @@
-//! The library as a program sees it: opened by its path, called by the names of its functions.
+//! The library as seen by a program: opened by its path and called by function names.
 #![allow(unsafe_code, non_snake_case)]
 
 use cuda_emulator::Emulator;
@@ -9,7 +9,7 @@ use std::{
     ptr,
 };
 
-/// The context's device and its kernels, and the library with the control over it.
+/// The opened library and its control interface.
 pub(crate) struct Cuda {
     pub(crate) emulator: Emulator,
     library: Library,
@@ -17,11 +17,12 @@ pub(crate) struct Cuda {
 
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        // cuLaunchKernel has twelve.
+        // cuLaunchKernel has eleven arguments.
         #[allow(clippy::too_many_arguments)]
         impl Cuda {
             $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                // SAFETY: the signature is that of cuda.h, and the tests pass places that are valid or null.
+                // SAFETY: the signature is that of cuda.h, and the tests pass pointers that are
+                // valid or null.
                 unsafe {
                     let function = self.library.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
                     function.unwrap()($($argument),*)
@@ -118,15 +119,15 @@ functions! {
 }
 
 impl Cuda {
-    /// The library, with nothing called yet.
+    /// Opens the library without calling it.
     pub(crate) fn open() -> Self {
         let emulator = Emulator::new().unwrap();
-        // SAFETY: loading it runs none of its code.
+        // SAFETY: loading the library runs none of its code.
         let library = unsafe { Library::new(Emulator::library().unwrap()) }.unwrap();
         Self { emulator, library }
     }
 
-    /// A current context on device 0.
+    /// Opens the library and makes the primary context of device 0 current.
     pub(crate) fn start() -> Self {
         let cuda = Self::open();
         cuda.ok(cuda.cuInit(0));
@@ -135,7 +136,7 @@ impl Cuda {
         cuda
     }
 
-    /// Gives the context back. Nothing may be left, and nothing may have been wrong.
+    /// Releases the context, and checks that there is no leak and no misuse.
     pub(crate) fn end(self) {
         self.ok(self.cuDevicePrimaryCtxRelease_v2(0));
         assert_eq!((self.emulator.misuse(), self.emulator.leaks()), (Vec::<String>::new(), Vec::new()));
@@ -146,13 +147,13 @@ impl Cuda {
         assert_eq!(code, 0, "{:?}", self.emulator.misuse());
     }
 
-    /// A call that fails, through no fault of the caller's.
+    /// Checks that a call failed with the given code.
     #[track_caller]
     pub(crate) fn fails(&self, code: u32, expected: CUresult) {
         assert_eq!(code, expected as u32, "{:?}", self.emulator.misuse());
     }
 
-    /// A call that fails with a code, and with a line in the report that says `why`.
+    /// Checks that a call failed with the given code and reported `why`.
     #[track_caller]
     pub(crate) fn refuses(&self, code: u32, expected: CUresult, why: &str) {
         let misuse = self.emulator.misuse();
@@ -161,7 +162,7 @@ impl Cuda {
         assert_eq!(code, expected as u32, "{last}");
     }
 
-    /// What a call writes that has to succeed.
+    /// Returns the value that a successful call writes.
     #[track_caller]
     pub(crate) fn make<T: Copy>(&self, call: impl FnOnce(*mut T) -> u32) -> T {
         let mut made = zeros();
@@ -185,7 +186,8 @@ impl Cuda {
         self.make(|place| self.cuGraphAddEmptyNode(place, graph, before.as_ptr(), before.len()))
     }
 
-    /// A module with kernels of these names, and the kernels: they do nothing, or fail if the name begins so.
+    /// Loads a module with kernels of the given names. They do nothing, or fail if the name begins
+    /// with `fail_`.
     pub(crate) fn kernels<const N: usize>(&self, names: [&str; N]) -> (usize, [usize; N]) {
         let body = |name: &str| if name.starts_with("fail_") { "trap;" } else { "ret;" };
         let ptx = names.map(|name| format!(".visible .entry {name}()\n{{ {} }}\n", body(name))).concat();
@@ -203,7 +205,7 @@ impl Cuda {
         self.cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, ptr::null_mut(), ptr::null_mut())
     }
 
-    /// A graph of these kernels, one after the other.
+    /// Captures a graph of the kernels in sequence.
     pub(crate) fn captured(&self, kernels: &[usize]) -> usize {
         let stream = self.stream(0);
         self.ok(self.cuStreamBeginCapture_v2(stream, 1));
@@ -227,23 +229,23 @@ impl Cuda {
         nodes
     }
 
-    /// Start and end of each kernel that has run, in µs, and its name.
+    /// Returns the start and end of each kernel in µs, and its name.
     pub(crate) fn timeline(&self) -> Vec<(u128, u128, String)> {
         let kernels = self.emulator.kernels().into_iter();
         kernels.map(|kernel| (kernel.started.as_micros(), kernel.ended.as_micros(), kernel.name)).collect()
     }
 
-    /// A text of the library's that is never freed.
+    /// Returns a text that a call returns by pointer.
     pub(crate) fn text(&self, call: impl FnOnce(*mut *const c_char) -> u32) -> String {
         let mut text = ptr::null();
         self.ok(call(&raw mut text));
-        // SAFETY: the call has succeeded: it has written where a text is.
+        // SAFETY: the call has succeeded and written a pointer to a text.
         unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned()
     }
 }
 
-/// Numbers, addresses and structures of such, all zero.
+/// Returns a zeroed number, address or structure.
 pub(crate) fn zeros<T: Copy>() -> T {
-    // SAFETY: the tests ask for nothing else.
+    // SAFETY: all bits zero are valid for the types used by the tests.
     unsafe { std::mem::zeroed() }
 }

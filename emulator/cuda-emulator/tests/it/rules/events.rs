@@ -1,4 +1,4 @@
-//! Events: times, order between streams, and what cannot be asked of them.
+//! Events: times, ordering of streams and errors.
 
 use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_NOT_READY};
@@ -37,7 +37,7 @@ fn a_stream_waits_for_the_record_that_it_was_told_of() {
     cuda.ok(cuda.launch(first, one));
     cuda.ok(cuda.cuStreamWaitEvent(other, event, 0));
     cuda.ok(cuda.launch(second, other));
-    // What becomes of the event later does not concern the wait.
+    // Destroying the event does not affect the wait.
     cuda.ok(cuda.cuEventDestroy_v2(event));
     cuda.ok(cuda.cuCtxSynchronize());
     let names: Vec<_> = cuda.timeline().into_iter().map(|(_, _, name)| name).collect();
@@ -66,7 +66,7 @@ fn events_that_were_never_recorded_are_reported() {
     let mut time = 0.0;
     let elapsed = cuda.cuEventElapsedTime_v2(&raw mut time, event, event);
     cuda.refuses(elapsed, CUDA_ERROR_INVALID_HANDLE, "event 1 was never recorded");
-    // These succeed, as with the real driver.
+    // These calls succeed, as with the real driver.
     cuda.ok(cuda.cuEventQuery(event));
     cuda.ok(cuda.cuEventSynchronize(event));
     cuda.ok(cuda.cuStreamWaitEvent(stream, event, 0));

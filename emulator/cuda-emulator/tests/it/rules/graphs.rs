@@ -1,4 +1,4 @@
-//! Graphs: clones, children, cuts, cycles, memory nodes, launches.
+//! Graphs: clones, children, removed nodes, cycles, memory nodes and launches.
 
 use super::cuda::Cuda;
 use cuda_emulator::Setting;
@@ -28,7 +28,7 @@ fn a_clone_is_cut_without_the_original() {
     assert_eq!((cuda.nodes(graph).len(), cuda.nodes(clone).len(), count), (3, 2, 1));
 
     let (exec, stream) = (cuda.instantiated(clone), cuda.stream(0));
-    // The executable graph needs neither of them any more.
+    // The executable graph does not depend on them.
     for graph in [graph, clone] {
         cuda.ok(cuda.cuGraphDestroy(graph));
     }
@@ -89,7 +89,7 @@ fn graph_of(cuda: &Cuda, kernel: usize) -> usize {
 
 #[test]
 fn launches_of_one_executable_graph_follow_each_other() {
-    // Also where the first one has not begun when the second one could.
+    // Also if the first launch has not started when the second could.
     for busy in [false, true] {
         let cuda = Cuda::start();
         let (_, [kernel, other]) = cuda.kernels(["spin_10us", "other_1us"]);

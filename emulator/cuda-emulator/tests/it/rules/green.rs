@@ -11,10 +11,10 @@ use cudarc::driver::sys::{
 };
 use std::ptr;
 
-/// Reads a resource's multiprocessors.
+/// Returns the number of multiprocessors of a resource.
 #[allow(unsafe_code)]
 fn multiprocessors(resource: &CUdevResource) -> u32 {
-    // SAFETY: any bits are a number.
+    // SAFETY: the field is a number, for which all bits are valid.
     unsafe { resource.__bindgen_anon_1.sm.smCount }
 }
 
@@ -55,7 +55,7 @@ fn multiprocessors_are_split_into_contexts_with_streams() {
     cuda.end();
 }
 
-/// As on an H200: see `benchmarks/2026-11-26-nvidia-h200/green-context.log`.
+/// Observed on an H200: see `benchmarks/2026-11-26-nvidia-h200/green-context.log`.
 #[test]
 fn kernels_of_a_green_context_change_once_its_context_was_asked_for() {
     const PRIORITY: u32 = 8;

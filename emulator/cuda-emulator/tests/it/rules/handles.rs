@@ -1,4 +1,4 @@
-//! Handles of every kind: used late, destroyed twice, of another kind, null.
+//! Handles: use after destruction, double destruction, wrong kinds and null.
 
 use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE};

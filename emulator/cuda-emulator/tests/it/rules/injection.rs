@@ -1,4 +1,4 @@
-//! Errors on demand, functions taken away, calls counted and logged.
+//! Injected errors, removed functions, and the log of calls.
 
 use super::cuda::Cuda;
 use cuda_emulator::Setting;

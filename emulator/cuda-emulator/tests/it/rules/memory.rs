@@ -1,4 +1,4 @@
-//! Memory: contents, bounds, frees, values that streams wait for.
+//! Memory: contents, bounds, frees, and waits for values.
 
 use super::cuda::Cuda;
 use cuda_emulator::Setting;
@@ -76,7 +76,7 @@ fn a_stream_waits_until_another_writes() {
     let (module, [kernel]) = cuda.kernels(["spin_50us"]);
     let (gate, other) = (cuda.stream(0), cuda.stream(0));
     let word = cuda.make(|place| cuda.cuMemAlloc_v2(place, 4));
-    // At least 3; any of the bits 6; exactly 3; none of the bits of the complement.
+    // Flags 0: at least 3; 2: any of the bits of 6; 1: exactly 3; 3: a bit that is 0 in both.
     for (flags, value) in [(0, 3), (2, 6), (1, 3), (3, 0xffff_fffe)] {
         let before = cuda.emulator.now();
         cuda.ok(cuda.cuStreamWriteValue32_v2(other, word, u32::from(flags == 3), 0));

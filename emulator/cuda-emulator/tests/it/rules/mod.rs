@@ -1,4 +1,4 @@
-//! The rules that the driver checks, each by the error of a program that breaks it.
+//! The rules that the driver checks.
 
 mod captures;
 mod clock;

@@ -1,4 +1,4 @@
-//! What things are called, as cuda.h has it.
+//! Names of errors and kernels.
 
 use super::cuda::Cuda;
 use cuda_emulator::Setting;
@@ -27,7 +27,7 @@ fn errors_have_the_names_of_the_header() {
     assert_eq!(cuda.emulator.calls(), 0, "these calls do not count");
 }
 
-/// The code that cudarc, which is made from the header, gives a name.
+/// Returns the code that cudarc's bindings, generated from the header, have for a name.
 fn header_code(name: &str) -> Option<u32> {
     use CUresult as R;
     let codes = [
@@ -119,6 +119,6 @@ fn a_kernels_name_tells_its_time() {
         .kernels()
         .into_iter()
         .map(|kernel| kernel.ended.saturating_sub(kernel.started).as_nanos());
-    // Those without a time in their names take what any kernel takes.
+    // Kernels without a time in their names take the default duration.
     assert_eq!(took.collect::<Vec<_>>(), [250_000, 3_000_000, 40, 10_000, 10_000]);
 }

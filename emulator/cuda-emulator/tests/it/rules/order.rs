@@ -1,10 +1,10 @@
-//! Any graph runs each of its kernels once, after those that it depends on, however it is put together.
+//! Property test: graphs run each kernel once, after its dependencies.
 
 use super::cuda::{Cuda, zeros};
 use cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS;
 use proptest::prelude::*;
 
-/// The nodes of a graph in the order of their creation, and its edges, which go from the first to the second.
+/// A graph as its number of nodes and its edges from dependencies to dependents.
 #[derive(Debug, Clone)]
 struct Shape {
     nodes: usize,

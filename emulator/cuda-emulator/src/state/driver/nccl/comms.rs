@@ -1,4 +1,4 @@
-//! How communicators begin and end.
+//! Creation, splitting and destruction of communicators.
 
 use crate::{
     host::HandleSlot,
@@ -11,10 +11,10 @@ use crate::{
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// A poll that finds a call of a communicator that does not block still under way, so often.
+/// Number of polls after which a call of a non-blocking communicator is reported as complete.
 const POLLS: u32 = 2;
 
-/// How a rank joins a communicator.
+/// Parameters of a rank that joins a communicator.
 pub(crate) struct InitRank {
     pub(crate) id: u64,
     pub(crate) ranks: i32,
@@ -24,14 +24,14 @@ pub(crate) struct InitRank {
 }
 
 impl Driver {
-    /// `ncclGetUniqueId`: numbers that are not given twice.
+    /// `ncclGetUniqueId`. Every id is different.
     pub(crate) fn nccl_id(&mut self) -> u64 {
         self.nccl.ids += 1;
-        // Not one that the caller's zeros would be taken for.
+        // Never 0, so that an uninitialised id is not valid.
         self.nccl.ids << 16 | 0x1d
     }
 
-    /// `ncclCommInitRank`: the handle, before the other ranks have come.
+    /// `ncclCommInitRank`. Returns the handle without waiting for the other ranks.
     pub(crate) fn nccl_init(&mut self, init: &InitRank) -> Outcome<Handle> {
         let &InitRank { id, ranks, rank, device, blocking } = init;
         let (Ok(size @ 1..), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else {
@@ -92,18 +92,19 @@ impl Driver {
         self.nccl.comms.get_mut(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
     }
 
-    /// Rank, number of ranks and device.
+    /// Returns the rank, the number of ranks and the device.
     pub(crate) fn comm_place(&self, handle: Handle) -> Outcome<(usize, usize, i32)> {
         let comm = self.comm(handle)?;
         Ok((comm.rank, self.nccl.cliques[comm.clique].size, comm.device))
     }
 
-    /// Whether calls of a communicator return when they are through.
+    /// Returns whether calls of a communicator block.
     pub(crate) fn comm_blocks(&self, handle: Handle) -> Outcome<bool> {
         Ok(self.comm(handle)?.blocking)
     }
 
-    /// What a call of a communicator returns that has not failed: at once if it does not block, or when all ranks have come.
+    /// Returns the result of a successful call: `IN_PROGRESS` at once for a non-blocking
+    /// communicator, otherwise `SUCCESS` once all ranks have called.
     pub(crate) fn comm_begun(&mut self, handle: Handle) -> Outcome<NcclCode> {
         if !self.comm(handle)?.blocking {
             return Ok(NcclCode::IN_PROGRESS);
@@ -112,7 +113,8 @@ impl Driver {
         Ok(NcclCode::SUCCESS)
     }
 
-    /// Whether all ranks have come to its start and to each of its splits; so, too, where it has gone.
+    /// Returns whether all ranks have called the initialisation and each split. True for a
+    /// destroyed communicator.
     fn comm_is_through(&self, handle: Handle) -> bool {
         let Some(comm) = self.nccl.comms.get(&handle) else { return true };
         let clique = &self.nccl.cliques[comm.clique];
@@ -145,7 +147,7 @@ impl Driver {
         self.comm_begun(handle)
     }
 
-    /// Makes the communicators of a split that all ranks have called.
+    /// Creates the communicators of a split that all ranks have called.
     fn complete_split(&mut self, parent: usize, number: usize) {
         let size = self.nccl.cliques[parent].size;
         let calls = &self.nccl.cliques[parent].splits[number];
@@ -180,7 +182,7 @@ impl Driver {
         })
     }
 
-    /// `ncclCommFinalize`: once its operations are done.
+    /// `ncclCommFinalize`. A blocking communicator waits for its operations.
     pub(crate) fn comm_finalize(&mut self, handle: Handle) -> Outcome<NcclCode> {
         let comm = self.comm_mut(handle)?;
         (comm.finalized, comm.polls) = (true, POLLS);
@@ -195,7 +197,8 @@ impl Driver {
         self.nccl.comms.get(&handle).is_none_or(|comm| comm.batches.is_empty())
     }
 
-    /// `ncclCommDestroy`. One that does not block has to be finalized first; another one waits for its operations.
+    /// `ncclCommDestroy`. A blocking communicator waits for its operations. A non-blocking one
+    /// should be finalized before.
     pub(crate) fn comm_destroy(&mut self, handle: Handle) -> Outcome<()> {
         let comm = self.comm(handle)?;
         let (blocking, finalized) = (comm.blocking, comm.finalized);
@@ -209,7 +212,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `ncclCommAbort`: its operations leave their streams, as far as they have come.
+    /// `ncclCommAbort`. Its operations leave their streams unfinished.
     pub(crate) fn comm_abort(&mut self, handle: Handle) -> Outcome<()> {
         self.comm(handle)?;
         self.drop_comm(handle);
@@ -236,7 +239,8 @@ impl Driver {
 }
 
 impl Driver {
-    /// What was under way on a device that is lost never ends, which the other ranks are told.
+    /// Records a disagreement for each communicator with operations in progress on a lost device,
+    /// so that its other ranks fail.
     pub(in crate::state) fn lose_comms(&mut self, device: i32) {
         let nccl = &mut self.nccl;
         for comm in nccl.comms.values().filter(|comm| comm.device == device && !comm.batches.is_empty()) {

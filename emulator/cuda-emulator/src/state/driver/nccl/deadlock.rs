@@ -1,9 +1,10 @@
-//! Streams that wait for each other in a circle, or for ranks that disagree.
+//! Detection of streams that wait for each other in a cycle, or for ranks that disagree.
 
 use crate::state::{Handle, NodeWork, driver::Driver, nccl::BatchId, plan::PlanRun, work::Work};
 
 impl Driver {
-    /// Why the streams of a device, or of all, never get on, if that is known: whatever other threads do, it stays so.
+    /// Returns the reason why the streams of a device, or of all devices, can never progress, if
+    /// there is one. Calls of other threads cannot resolve it.
     pub(in crate::state) fn find_deadlock(&self, device: Option<i32>) -> Option<String> {
         let from =
             self.streams.iter().filter(|(_, stream)| device.is_none_or(|device| stream.device == device));
@@ -11,7 +12,7 @@ impl Driver {
         from.map(|(handle, _)| *handle).find_map(|stream| self.search(stream, &mut Vec::new(), &mut ended))
     }
 
-    /// Goes along what streams wait for, depth first.
+    /// Searches the graph of waiting streams depth first.
     fn search(&self, stream: Handle, path: &mut Vec<Handle>, ended: &mut Vec<Handle>) -> Option<String> {
         if ended.contains(&stream) {
             return None;
@@ -37,7 +38,7 @@ impl Driver {
         found
     }
 
-    /// What is at the head of a stream, in words.
+    /// Describes the work at the head of a stream.
     fn what_waits(&self, stream: Handle) -> String {
         let name = self.handles.name(stream);
         let batch = self.batches_at_head(stream).into_iter().find_map(|id| self.nccl.batches.get(&id));
@@ -54,7 +55,7 @@ impl Driver {
         }
     }
 
-    /// The batches that a stream's head consists of.
+    /// Returns the batches at the head of a stream.
     fn batches_at_head(&self, stream: Handle) -> Vec<BatchId> {
         let Some(stream) = self.streams.get(&stream) else { return Vec::new() };
         match stream.queue.front().map(|head| &head.work) {
@@ -70,7 +71,7 @@ impl Driver {
         }
     }
 
-    /// The streams without which a stream's head does not get on.
+    /// Returns the streams that a stream's head waits for.
     fn waits_for(&self, stream: Handle, batches: &[BatchId]) -> Vec<Handle> {
         if let Some(Work::Wait { number }) =
             self.streams.get(&stream).and_then(|stream| stream.queue.front()).map(|head| &head.work)

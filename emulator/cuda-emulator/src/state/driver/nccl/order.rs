@@ -1,4 +1,4 @@
-//! What operations use, and which ranks come after which, where order is checked.
+//! Memory accesses and ordering of NCCL operations, for the order check.
 
 use crate::state::{
     driver::Driver,
@@ -9,7 +9,7 @@ use ptx_emulator::AccessKind;
 use std::collections::BTreeSet;
 
 impl Driver {
-    /// Such as `ncclAllReduce by rank 1 of NCCL communicator 2`.
+    /// Returns a label such as `ncclAllReduce by rank 1 of NCCL communicator 2`.
     pub(super) fn batch_label(&self, id: BatchId) -> String {
         let Some(batch) = self.nccl.batches.get(&id) else { return String::new() };
         let names: BTreeSet<_> = batch.entries.iter().map(|entry| entry.operation.kind.name()).collect();
@@ -20,7 +20,7 @@ impl Driver {
         names.join(" and ") + &place
     }
 
-    /// An operation is done, which these ranks have called, in the order of their seats.
+    /// Records a completed operation. `calls` holds a rank and its call for each participant.
     pub(super) fn note_operation(&mut self, clique: usize, meeting: Meeting, calls: &[(usize, Operation)]) {
         let size = self.nccl.cliques[clique].size;
         let seats = self.nccl.cliques[clique].meetings.get(&meeting);
@@ -28,7 +28,7 @@ impl Driver {
             seats.into_iter().flat_map(|seats| seats.values()).map(|(id, _)| *id).collect();
         let task = |id: &BatchId| self.nccl.batches.get(id).and_then(|batch| batch.task.clone());
         let tasks: Vec<_> = batches.iter().map(task).collect();
-        // What those knew who give something.
+        // Predecessors of the ranks that send data.
         let mut given = VectorClock::default();
         for ((rank, operation), task) in calls.iter().zip(&tasks) {
             let (sent, got) = operation.bytes(size, element_bytes(operation.element).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Operations, from their call to the end of their batch.
+//! Execution of NCCL operations, from the call to the end of the batch.
 
 use crate::state::{
     Code, Fault, Handle, NodeWork, Outcome,
@@ -9,7 +9,7 @@ use crate::state::{
 use std::collections::BTreeMap;
 
 impl Driver {
-    /// Refuses an operation that a communicator cannot take.
+    /// Checks the arguments of an operation.
     pub(crate) fn check_operation(
         &mut self,
         comm: Handle,
@@ -60,13 +60,15 @@ impl Driver {
         Ok(())
     }
 
-    /// Puts a group's operations into a stream, or into the graph that it captures.
+    /// Enqueues a group of operations in a stream, or adds it to the graph that the stream
+    /// captures.
     pub(crate) fn submit_group(&mut self, stream: Handle, group: Group) -> Outcome<()> {
         let stream = self.stream(stream)?;
         self.submit(stream, NodeWork::Collectives(group))
     }
 
-    /// Announces a group's operations to the other ranks, in the order of the calls.
+    /// Posts the operations of a group, so that the other ranks can match them, in the order of the
+    /// calls.
     pub(in crate::state) fn post(&mut self, stream: Handle, group: &Group) -> BatchId {
         let nccl = &mut self.nccl;
         nccl.begun += 1;
@@ -138,7 +140,7 @@ impl Driver {
         id
     }
 
-    /// A deadlock, told once.
+    /// Reports a deadlock once.
     pub(in crate::state) fn tell(&mut self, text: String) {
         if !self.nccl.told.contains(&text) {
             eprintln!("emulated NCCL: {text}");
@@ -147,10 +149,10 @@ impl Driver {
         }
     }
 
-    /// Does what can be done of a batch that is at the head of its stream, or whose turn it is in the graph that is there; whether it is
-    /// done.
+    /// Advances a batch at the head of its stream, or at a ready node of the graph there. Returns
+    /// whether it is done.
     pub(in crate::state) fn run_batch(&mut self, stream: Handle, node: Option<usize>, id: BatchId) -> bool {
-        // A kernel leaves when its communicator is aborted.
+        // The batch is removed if its communicator is aborted.
         let Some(batch) = self.nccl.batches.get(&id) else { return true };
         let handle = batch.comm;
         let Some(comm) = self.nccl.comms.get(&handle) else { return true };
@@ -182,7 +184,7 @@ impl Driver {
         done
     }
 
-    /// Does an operation if all its ranks have started it.
+    /// Executes an operation if all its ranks have started it.
     fn meet(&mut self, clique: usize, meeting: Meeting) {
         let ends = &self.nccl.cliques[clique];
         if ends.disagreement.is_some() {
@@ -224,7 +226,9 @@ impl Driver {
         }
     }
 
-    /// Reads what all ranks give, and writes what each gets; the rank that cannot, and why.
+    /// Reads the inputs of all ranks and writes their results.
+    ///
+    /// On failure, returns the rank whose memory is not accessible and the reason.
     fn execute_operation(
         &mut self,
         clique: usize,
@@ -256,7 +260,7 @@ impl Driver {
                 }
                 Kind::Broadcast { root } => given[root].clone(),
                 Kind::AllGather => given.concat(),
-                // The sender is the first of the two.
+                // The sender is the first participant.
                 Kind::Receive { .. } => given[0].clone(),
                 Kind::Reduce { .. } | Kind::Send { .. } => continue,
             };
