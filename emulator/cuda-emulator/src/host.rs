@@ -86,14 +86,14 @@ impl HostBlock {
     }
 
     /// Returns the length of the part of `offset..offset + bytes` inside the block.
-    fn inside(&self, offset: usize, bytes: usize) -> usize {
+    fn length_inside(&self, offset: usize, bytes: usize) -> usize {
         bytes.min(self.bytes().saturating_sub(offset))
     }
 
     /// Copies bytes out of the block. Reads whole words where possible, because the host may write
     /// at the same time.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        let bytes = self.inside(offset, into.len());
+        let bytes = self.length_inside(offset, into.len());
         if bytes == 4 && offset % 4 == 0 {
             // SAFETY: inside the block, which is aligned to a page.
             let word = unsafe { self.start.as_ptr().add(offset / 4).read_volatile() };
@@ -108,7 +108,7 @@ impl HostBlock {
     /// Copies bytes into the block. Writes whole words where possible, because the host may read at
     /// the same time.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
-        let bytes = self.inside(offset, from.len());
+        let bytes = self.length_inside(offset, from.len());
         if let (0, Ok(word)) = (offset % 4, <[u8; 4]>::try_from(&from[..bytes])) {
             // SAFETY: inside the block, which is aligned to a page.
             unsafe { self.start.as_ptr().add(offset / 4).write_volatile(u32::from_ne_bytes(word)) }

@@ -51,7 +51,7 @@ fn run(net: &LayerGraph, data: &Dataset, placement: &Placement) -> Result<TrainR
 fn reset(emulator: &Emulator) {
     emulator.reset();
     emulator.set(Setting::Devices, 2);
-    emulator.set(Setting::PatienceMs, 5000);
+    emulator.set(Setting::RankTimeoutMs, 5000);
 }
 
 /// CUDA loses the rank's context, and the run ends with a line that names the job; the foreground's checkpoint is whole, and it goes on.

@@ -127,7 +127,7 @@ fn random_run(net: &LayerGraph, world: usize, number: usize) -> Run {
 fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, forgotten: usize) {
     emulator.reset();
     emulator.set(Setting::Devices, i64::try_from(run.placement.world()).unwrap());
-    emulator.set(Setting::PatienceMs, 10_000);
+    emulator.set(Setting::RankTimeoutMs, 10_000);
     emulator.set(Setting::OrderCheck, 1);
     emulator.set(Setting::DropWait, i64::try_from(forgotten).unwrap());
     let data = Dataset::synthetic_for(net, SAMPLES, 0).unwrap();
@@ -196,7 +196,7 @@ fn forgotten_waits_are_noticed() {
             println!("{run}: {tried} of {waits} waits");
             for forgotten in (0..tried).map(|place| 1 + (2 * place + 1) * waits / (2 * tried)) {
                 train(emulator, &net, &run, forgotten);
-                match (emulator.conflicts().is_empty(), emulator.dropped_wait_orders()) {
+                match (emulator.conflicts().is_empty(), emulator.dropped_wait_is_needed()) {
                     (false, _) => noticed += 1,
                     (true, Some(false)) => redundant += 1,
                     (true, orders) => others.push((number, forgotten, orders)),

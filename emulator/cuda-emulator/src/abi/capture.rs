@@ -1,20 +1,20 @@
 //! Stream captures.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::{Out, value};
+use super::pointers::{OutPointer, read_value};
 use crate::state::{Call, Handle};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) -> u32 {
-    Call::on("cuStreamBeginCapture_v2").run(|driver| driver.begin_capture(stream, mode))
+    Call::with_context("cuStreamBeginCapture_v2").run(|driver| driver.begin_capture(stream, mode))
 }
 
 /// An injected failure still ends the capture, as in the real driver, and returns no graph.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> u32 {
-    Call::on("cuStreamEndCapture").destroying().run(|driver| {
+    Call::with_context("cuStreamEndCapture").destroying().run(|driver| {
         // SAFETY: the caller's promise.
-        let graph = unsafe { Out::new(graph, "phGraph")? };
+        let graph = unsafe { OutPointer::new(graph, "phGraph")? };
         graph.set(0);
         let captured = driver.end_capture(stream)?;
         if driver.report.is_injecting() {
@@ -27,9 +27,9 @@ pub(super) unsafe extern "C" fn cuStreamEndCapture(stream: Handle, graph: *mut H
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut u32) -> u32 {
-    Call::on("cuStreamIsCapturing").run(|driver| {
+    Call::with_context("cuStreamIsCapturing").run(|driver| {
         // SAFETY: the caller's promise.
-        let status = unsafe { Out::new(status, "captureStatus")? };
+        let status = unsafe { OutPointer::new(status, "captureStatus")? };
         status.set(driver.capture_status(stream)?);
         Ok(())
     })
@@ -39,7 +39,7 @@ pub(super) unsafe extern "C" fn cuStreamIsCapturing(stream: Handle, status: *mut
 pub(super) unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut u32) -> u32 {
     Call::initialised("cuThreadExchangeStreamCaptureMode").run(|driver| {
         // SAFETY: the caller's promise.
-        let (wanted, mode) = unsafe { (value(mode, "mode")?, Out::new(mode, "mode")?) };
+        let (wanted, mode) = unsafe { (read_value(mode, "mode")?, OutPointer::new(mode, "mode")?) };
         mode.set(driver.exchange_capture_mode(wanted)?);
         Ok(())
     })

@@ -1,14 +1,14 @@
 //! Contexts.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::Out;
-use crate::state::{Call, Code, Driver, Fault, Handle};
+use super::pointers::OutPointer;
+use crate::state::{Call, CallError, Code, Driver, Handle};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32) -> u32 {
     Call::initialised("cuDevicePrimaryCtxRetain").run(|driver| {
         // SAFETY: the caller's promise.
-        let context = unsafe { Out::new(context, "pctx")? };
+        let context = unsafe { OutPointer::new(context, "pctx")? };
         context.set(driver.retain_primary(device)?);
         Ok(())
     })
@@ -30,7 +30,7 @@ pub(super) unsafe extern "C" fn cuCtxSetCurrent(context: Handle) -> u32 {
 pub(super) unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> u32 {
     Call::initialised("cuCtxGetCurrent").run(|driver| {
         // SAFETY: the caller's promise.
-        let context = unsafe { Out::new(context, "pctx")? };
+        let context = unsafe { OutPointer::new(context, "pctx")? };
         context.set(driver.get_current_context());
         Ok(())
     })
@@ -44,7 +44,8 @@ pub(super) unsafe extern "C" fn cuDevicePrimaryCtxGetState(
 ) -> u32 {
     Call::initialised("cuDevicePrimaryCtxGetState").run(|driver| {
         // SAFETY: the caller's promise.
-        let (flags, active) = unsafe { (Out::new(flags, "flags")?, Out::new(active, "active")?) };
+        let (flags, active) =
+            unsafe { (OutPointer::new(flags, "flags")?, OutPointer::new(active, "active")?) };
         flags.set(0);
         active.set(i32::from(driver.primary_is_active(device)?));
         Ok(())
@@ -67,8 +68,9 @@ pub(super) unsafe extern "C" fn cuCtxCreate_v4(
 ) -> u32 {
     let call = Call::initialised("cuCtxCreate_v4");
     if !parameters.is_null() {
-        return call
-            .run(|_| Err(Fault::misuse(Code::NOT_SUPPORTED, "contexts with parameters are not emulated")));
+        return call.run(|_| {
+            Err(CallError::misuse(Code::NOT_SUPPORTED, "contexts with parameters are not emulated"))
+        });
     }
     // SAFETY: the caller's promise.
     unsafe { create(call, context, device) }
@@ -79,7 +81,7 @@ pub(super) unsafe extern "C" fn cuCtxCreate_v4(
 unsafe fn create(call: Call, context: *mut Handle, device: i32) -> u32 {
     call.run(|driver| {
         // SAFETY: the caller's promise.
-        let context = unsafe { Out::new(context, "pctx")? };
+        let context = unsafe { OutPointer::new(context, "pctx")? };
         context.set(driver.create_context(device)?);
         Ok(())
     })
@@ -101,7 +103,7 @@ pub(super) unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32 
     Call::initialised("cuCtxPopCurrent_v2").run(|driver| {
         let popped = driver.pop_context()?;
         // SAFETY: the caller's promise.
-        if let Ok(context) = unsafe { Out::new(context, "") } {
+        if let Ok(context) = unsafe { OutPointer::new(context, "") } {
             context.set(popped);
         }
         Ok(())
@@ -114,7 +116,7 @@ pub(super) unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32 
 pub(super) unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) -> u32 {
     Call::initialised("cuDeviceCanAccessPeer").run(|driver| {
         // SAFETY: the caller's promise.
-        let can = unsafe { Out::new(can, "canAccessPeer")? };
+        let can = unsafe { OutPointer::new(can, "canAccessPeer")? };
         driver.check_device(device)?;
         driver.check_device(peer)?;
         can.set(0);
@@ -124,14 +126,14 @@ pub(super) unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut i32, device: i32
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxEnablePeerAccess(_peer: Handle, _flags: u32) -> u32 {
-    Call::on("cuCtxEnablePeerAccess").run(|_| Err(Fault::plain(Code::PEER_ACCESS_UNSUPPORTED)))
+    Call::with_context("cuCtxEnablePeerAccess").run(|_| Err(CallError::plain(Code::PEER_ACCESS_UNSUPPORTED)))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxGetDevice(device: *mut i32) -> u32 {
-    Call::on("cuCtxGetDevice").run(|driver| {
+    Call::with_context("cuCtxGetDevice").run(|driver| {
         // SAFETY: the caller's promise.
-        let device = unsafe { Out::new(device, "device")? };
+        let device = unsafe { OutPointer::new(device, "device")? };
         device.set(driver.current_device()?);
         Ok(())
     })
@@ -139,9 +141,9 @@ pub(super) unsafe extern "C" fn cuCtxGetDevice(device: *mut i32) -> u32 {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> u32 {
-    Call::on("cuCtxGetStreamPriorityRange").run(|driver| {
+    Call::with_context("cuCtxGetStreamPriorityRange").run(|driver| {
         // SAFETY: the caller's promise. A null pointer means that the value is not wanted.
-        let (least, greatest) = unsafe { (Out::new(least, ""), Out::new(greatest, "")) };
+        let (least, greatest) = unsafe { (OutPointer::new(least, ""), OutPointer::new(greatest, "")) };
         if let Ok(least) = least {
             least.set(0);
         }
@@ -154,5 +156,5 @@ pub(super) unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut i32, gre
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxSynchronize() -> u32 {
-    Call::on("cuCtxSynchronize").run(Driver::synchronise_context)
+    Call::with_context("cuCtxSynchronize").run(Driver::synchronise_context)
 }

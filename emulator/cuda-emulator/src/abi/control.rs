@@ -1,7 +1,7 @@
 //! Functions by which a test controls and inspects the driver. They are not counted as calls.
 #![allow(unsafe_code)]
 
-use super::places::{give_text, string};
+use super::pointers::{read_string, write_text};
 use crate::state::{Code, Driver, set_launch_time, with_driver};
 use std::{
     ffi::c_char,
@@ -38,7 +38,7 @@ extern "C" fn cuda_emulator_fail_call(call: u64, code: u32) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_fail_kernel(name: *const c_char, number: u64) -> i32 {
     // SAFETY: the caller's promise.
-    let Ok(Ok(name)) = (unsafe { string(name, "name") }).map(|name| name.to_str()) else { return 0 };
+    let Ok(Ok(name)) = (unsafe { read_string(name, "name") }).map(|name| name.to_str()) else { return 0 };
     control(0, |driver| {
         driver.report.fail_kernel(name, number);
         1
@@ -50,7 +50,7 @@ unsafe extern "C" fn cuda_emulator_fail_kernel(name: *const c_char, number: u64)
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_set(name: *const c_char, value: i64) -> i32 {
     // SAFETY: the caller's promise.
-    let Ok(Ok(name)) = (unsafe { string(name, "name") }).map(|name| name.to_str()) else { return 0 };
+    let Ok(Ok(name)) = (unsafe { read_string(name, "name") }).map(|name| name.to_str()) else { return 0 };
     control(0, |driver| i32::from(driver.settings.set(name, value)))
 }
 
@@ -59,7 +59,7 @@ unsafe extern "C" fn cuda_emulator_set(name: *const c_char, value: i64) -> i32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuda_emulator_set_kernel_time(name: *const c_char, nanoseconds: u64) -> i32 {
     // SAFETY: the caller's promise.
-    let Ok(Ok(name)) = (unsafe { string(name, "name") }).map(|name| name.to_str()) else { return 0 };
+    let Ok(Ok(name)) = (unsafe { read_string(name, "name") }).map(|name| name.to_str()) else { return 0 };
     control(0, |driver| {
         driver.settings.set_kernel_time(name, nanoseconds);
         1
@@ -68,11 +68,11 @@ unsafe extern "C" fn cuda_emulator_set_kernel_time(name: *const c_char, nanoseco
 
 /// Removes the function with the given full name. Returns 1, or 0 if `name` is not valid text.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuda_emulator_lack(name: *const c_char) -> i32 {
+unsafe extern "C" fn cuda_emulator_remove_function(name: *const c_char) -> i32 {
     // SAFETY: the caller's promise.
-    let Ok(Ok(name)) = (unsafe { string(name, "name") }).map(|name| name.to_str()) else { return 0 };
+    let Ok(Ok(name)) = (unsafe { read_string(name, "name") }).map(|name| name.to_str()) else { return 0 };
     control(0, |driver| {
-        driver.lacking.insert(name.to_string());
+        driver.removed_functions.insert(name.to_string());
         1
     })
 }
@@ -105,8 +105,8 @@ extern "C" fn cuda_emulator_launches_take(nanoseconds: u64) {
 /// Returns 1 if the dropped wait would have ordered work that nothing else orders, 0 if not, and -1
 /// if that is not known.
 #[unsafe(no_mangle)]
-extern "C" fn cuda_emulator_dropped_wait_orders() -> i32 {
-    control(-1, |driver| driver.dropped_wait_orders().map_or(-1, i32::from))
+extern "C" fn cuda_emulator_dropped_wait_is_needed() -> i32 {
+    control(-1, |driver| driver.dropped_wait_is_needed().map_or(-1, i32::from))
 }
 
 /// Defines functions that write a text, truncated to `room` bytes with its terminating zero, and
@@ -119,7 +119,7 @@ macro_rules! texts {
             let text: fn(&mut Driver) -> String = $text;
             let text = control(String::new(), text);
             // SAFETY: the caller's promise.
-            unsafe { give_text(&text, place, room) }
+            unsafe { write_text(&text, place, room) }
         }
     )*};
 }

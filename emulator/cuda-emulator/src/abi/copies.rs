@@ -2,27 +2,27 @@
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::host::HostSpan;
-use crate::state::{Call, Driver, Fault, Handle, Outcome, Pattern, Place};
+use crate::state::{Call, CallError, CallResult, CopyOperand, Driver, Handle, Pattern};
 
 /// Stream of the calls that have no stream argument.
 const DEFAULT_STREAM: Handle = 0;
 
 /// # Safety
 /// As for [`HostSpan::new`], unless the address is null.
-unsafe fn span(address: usize, bytes: usize) -> Outcome<Place> {
+unsafe fn host_operand(address: usize, bytes: usize) -> CallResult<CopyOperand> {
     if address == 0 {
-        return Err(Fault::value("the host's address is null"));
+        return Err(CallError::value("the host's address is null"));
     }
     // SAFETY: the caller's promise.
-    Ok(Place::Host(unsafe { HostSpan::new(address, bytes) }))
+    Ok(CopyOperand::Host(unsafe { HostSpan::new(address, bytes) }))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: usize, bytes: usize) -> u32 {
-    Call::on("cuMemcpyHtoD_v2").run(|driver| {
+    Call::with_context("cuMemcpyHtoD_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let from = unsafe { span(from, bytes)? };
-        driver.copy(Place::Device(to), from, bytes, DEFAULT_STREAM, true)
+        let from = unsafe { host_operand(from, bytes)? };
+        driver.copy(CopyOperand::Device(to), from, bytes, DEFAULT_STREAM, true)
     })
 }
 
@@ -33,19 +33,19 @@ pub(super) unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     bytes: usize,
     stream: Handle,
 ) -> u32 {
-    Call::on("cuMemcpyHtoDAsync_v2").run(|driver| {
+    Call::with_context("cuMemcpyHtoDAsync_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let from = unsafe { span(from, bytes)? };
-        driver.copy(Place::Device(to), from, bytes, stream, false)
+        let from = unsafe { host_operand(from, bytes)? };
+        driver.copy(CopyOperand::Device(to), from, bytes, stream, false)
     })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyDtoH_v2(to: usize, from: u64, bytes: usize) -> u32 {
-    Call::on("cuMemcpyDtoH_v2").run(|driver| {
+    Call::with_context("cuMemcpyDtoH_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let to = unsafe { span(to, bytes)? };
-        driver.copy(to, Place::Device(from), bytes, DEFAULT_STREAM, true)
+        let to = unsafe { host_operand(to, bytes)? };
+        driver.copy(to, CopyOperand::Device(from), bytes, DEFAULT_STREAM, true)
     })
 }
 
@@ -56,18 +56,19 @@ pub(super) unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     bytes: usize,
     stream: Handle,
 ) -> u32 {
-    Call::on("cuMemcpyDtoHAsync_v2").run(|driver| {
+    Call::with_context("cuMemcpyDtoHAsync_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let to = unsafe { span(to, bytes)? };
-        driver.copy(to, Place::Device(from), bytes, stream, false)
+        let to = unsafe { host_operand(to, bytes)? };
+        driver.copy(to, CopyOperand::Device(from), bytes, stream, false)
     })
 }
 
 /// The host does not wait for copies within or between devices.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> u32 {
-    Call::on("cuMemcpyDtoD_v2")
-        .run(|driver| driver.copy(Place::Device(to), Place::Device(from), bytes, DEFAULT_STREAM, false))
+    Call::with_context("cuMemcpyDtoD_v2").run(|driver| {
+        driver.copy(CopyOperand::Device(to), CopyOperand::Device(from), bytes, DEFAULT_STREAM, false)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -77,42 +78,42 @@ pub(super) unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     bytes: usize,
     stream: Handle,
 ) -> u32 {
-    Call::on("cuMemcpyDtoDAsync_v2")
-        .run(|driver| driver.copy(Place::Device(to), Place::Device(from), bytes, stream, false))
+    Call::with_context("cuMemcpyDtoDAsync_v2")
+        .run(|driver| driver.copy(CopyOperand::Device(to), CopyOperand::Device(from), bytes, stream, false))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpy(to: u64, from: u64, bytes: usize) -> u32 {
-    Call::on("cuMemcpy").run(|driver| {
+    Call::with_context("cuMemcpy").run(|driver| {
         // SAFETY: the caller's promise.
-        unsafe { anywhere(driver, to, from, bytes, DEFAULT_STREAM, true) }
+        unsafe { copy_unified(driver, to, from, bytes, DEFAULT_STREAM, true) }
     })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle) -> u32 {
-    Call::on("cuMemcpyAsync").run(|driver| {
+    Call::with_context("cuMemcpyAsync").run(|driver| {
         // SAFETY: the caller's promise.
-        unsafe { anywhere(driver, to, from, bytes, stream, false) }
+        unsafe { copy_unified(driver, to, from, bytes, stream, false) }
     })
 }
 
 /// # Safety
 /// As for [`HostSpan::new`], for each address that is not device memory.
-unsafe fn anywhere(
+unsafe fn copy_unified(
     driver: &mut Driver,
     to: u64,
     from: u64,
     bytes: usize,
     stream: Handle,
     waits: bool,
-) -> Outcome<()> {
+) -> CallResult<()> {
     if to == 0 || from == 0 {
-        return Err(Fault::value("an address is null"));
+        return Err(CallError::value("an address is null"));
     }
     // SAFETY: the caller's promise.
     let [to, from] = [to, from]
-        .map(|address| driver.place_of(address, || unsafe { HostSpan::new(address as usize, bytes) }));
+        .map(|address| driver.operand_at(address, || unsafe { HostSpan::new(address as usize, bytes) }));
     driver.copy(to, from, bytes, stream, waits)
 }
 
@@ -124,8 +125,8 @@ pub(super) unsafe extern "C" fn cuMemcpyPeer(
     from_context: Handle,
     bytes: usize,
 ) -> u32 {
-    Call::on("cuMemcpyPeer")
-        .run(|driver| peer(driver, (to, to_context), (from, from_context), bytes, DEFAULT_STREAM))
+    Call::with_context("cuMemcpyPeer")
+        .run(|driver| copy_peer(driver, (to, to_context), (from, from_context), bytes, DEFAULT_STREAM))
 }
 
 #[unsafe(no_mangle)]
@@ -137,20 +138,20 @@ pub(super) unsafe extern "C" fn cuMemcpyPeerAsync(
     bytes: usize,
     stream: Handle,
 ) -> u32 {
-    Call::on("cuMemcpyPeerAsync")
-        .run(|driver| peer(driver, (to, to_context), (from, from_context), bytes, stream))
+    Call::with_context("cuMemcpyPeerAsync")
+        .run(|driver| copy_peer(driver, (to, to_context), (from, from_context), bytes, stream))
 }
 
-fn peer(
+fn copy_peer(
     driver: &mut Driver,
     to: (u64, Handle),
     from: (u64, Handle),
     bytes: usize,
     stream: Handle,
-) -> Outcome<()> {
+) -> CallResult<()> {
     driver.check_peer(to.0, to.1)?;
     driver.check_peer(from.0, from.1)?;
-    driver.copy(Place::Device(to.0), Place::Device(from.0), bytes, stream, false)
+    driver.copy(CopyOperand::Device(to.0), CopyOperand::Device(from.0), bytes, stream, false)
 }
 
 /// Defines fills of device memory. The host does not wait for them.
@@ -158,7 +159,7 @@ macro_rules! fills {
     ($($name:ident, $in_stream:ident: $number:ty;)*) => {$(
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C" fn $name(address: u64, value: $number, times: usize) -> u32 {
-            Call::on(stringify!($name)).run(|driver| {
+            Call::with_context(stringify!($name)).run(|driver| {
                 let pattern = Pattern { value: value.into(), bytes: size_of::<$number>() };
                 driver.fill(address, pattern, times, DEFAULT_STREAM)
             })
@@ -171,7 +172,7 @@ macro_rules! fills {
             times: usize,
             stream: Handle,
         ) -> u32 {
-            Call::on(stringify!($in_stream)).run(|driver| {
+            Call::with_context(stringify!($in_stream)).run(|driver| {
                 let pattern = Pattern { value: value.into(), bytes: size_of::<$number>() };
                 driver.fill(address, pattern, times, stream)
             })

@@ -1,8 +1,8 @@
 //! `cuInit` and properties of devices.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::{Out, give_text};
-use crate::state::{Call, Fault};
+use super::pointers::{OutPointer, write_text};
+use crate::state::{Call, CallError};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuInit(flags: u32) -> u32 {
@@ -13,7 +13,7 @@ pub(super) unsafe extern "C" fn cuInit(flags: u32) -> u32 {
 pub(super) unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> u32 {
     Call::always("cuDriverGetVersion").run(|driver| {
         // SAFETY: the caller's promise.
-        let version = unsafe { Out::new(version, "driverVersion")? };
+        let version = unsafe { OutPointer::new(version, "driverVersion")? };
         version.set(driver.settings.driver_version as i32);
         Ok(())
     })
@@ -23,7 +23,7 @@ pub(super) unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> u32 {
 pub(super) unsafe extern "C" fn cuDeviceGetCount(count: *mut i32) -> u32 {
     Call::initialised("cuDeviceGetCount").run(|driver| {
         // SAFETY: the caller's promise.
-        let count = unsafe { Out::new(count, "count")? };
+        let count = unsafe { OutPointer::new(count, "count")? };
         count.set(driver.settings.devices as i32);
         Ok(())
     })
@@ -33,7 +33,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetCount(count: *mut i32) -> u32 {
 pub(super) unsafe extern "C" fn cuDeviceGet(device: *mut i32, ordinal: i32) -> u32 {
     Call::initialised("cuDeviceGet").run(|driver| {
         // SAFETY: the caller's promise.
-        let device = unsafe { Out::new(device, "device")? };
+        let device = unsafe { OutPointer::new(device, "device")? };
         driver.check_device(ordinal)?;
         device.set(ordinal);
         Ok(())
@@ -45,12 +45,12 @@ pub(super) unsafe extern "C" fn cuDeviceGetName(name: *mut u8, length: i32, devi
     Call::initialised("cuDeviceGetName").run(|driver| {
         driver.check_device(device)?;
         let Ok(room @ 1..) = usize::try_from(length) else {
-            return Err(Fault::value("there is no room for a name"));
+            return Err(CallError::value("there is no room for a name"));
         };
         // SAFETY: the caller's promise.
         unsafe {
-            Out::new(name, "name")?;
-            give_text("Emulated CUDA device", name, room);
+            OutPointer::new(name, "name")?;
+            write_text("Emulated CUDA device", name, room);
         }
         Ok(())
     })
@@ -60,7 +60,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetName(name: *mut u8, length: i32, devi
 pub(super) unsafe extern "C" fn cuDeviceGetAttribute(value: *mut i32, attribute: u32, device: i32) -> u32 {
     Call::initialised("cuDeviceGetAttribute").run(|driver| {
         // SAFETY: the caller's promise.
-        let value = unsafe { Out::new(value, "pi")? };
+        let value = unsafe { OutPointer::new(value, "pi")? };
         value.set(driver.attribute(attribute, device)?);
         Ok(())
     })
@@ -70,7 +70,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetAttribute(value: *mut i32, attribute:
 pub(super) unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) -> u32 {
     Call::initialised("cuDeviceTotalMem_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let bytes = unsafe { Out::new(bytes, "bytes")? };
+        let bytes = unsafe { OutPointer::new(bytes, "bytes")? };
         driver.check_device(device)?;
         bytes.set(driver.memory_info(device).1);
         Ok(())
@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn cuDeviceComputeCapability(
 ) -> u32 {
     Call::initialised("cuDeviceComputeCapability").run(|driver| {
         // SAFETY: the caller's promise.
-        let (major, minor) = unsafe { (Out::new(major, "major")?, Out::new(minor, "minor")?) };
+        let (major, minor) = unsafe { (OutPointer::new(major, "major")?, OutPointer::new(minor, "minor")?) };
         major.set(driver.attribute(75, device)?);
         minor.set(driver.attribute(76, device)?);
         Ok(())
@@ -96,7 +96,7 @@ pub(super) unsafe extern "C" fn cuDeviceComputeCapability(
 pub(super) unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32) -> u32 {
     Call::initialised("cuDeviceGetUuid_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let uuid = unsafe { Out::new(uuid, "uuid")? };
+        let uuid = unsafe { OutPointer::new(uuid, "uuid")? };
         driver.check_device(device)?;
         let mut bytes = *b"emulated--device";
         bytes[15] = device as u8;

@@ -10,18 +10,18 @@ use std::{
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { give(Code(error).known().map(|(name, _)| name), text) }
+    unsafe { write_name(Code(error).known().map(|(name, _)| name), text) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { give(Code(error).known().map(|(_, sentence)| sentence), text) }
+    unsafe { write_name(Code(error).known().map(|(_, sentence)| sentence), text) }
 }
 
 /// # Safety
 /// The pointer is null or valid for a write.
-unsafe fn give(found: Option<&'static CStr>, place: *mut *const c_char) -> u32 {
+unsafe fn write_name(found: Option<&'static CStr>, place: *mut *const c_char) -> u32 {
     if place.is_null() {
         return Code::INVALID_VALUE.0;
     }

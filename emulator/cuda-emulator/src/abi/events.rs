@@ -1,14 +1,14 @@
 //! Events.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::Out;
+use super::pointers::OutPointer;
 use crate::state::{Call, Handle};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuEventCreate(event: *mut Handle, flags: u32) -> u32 {
-    Call::on("cuEventCreate").run(|driver| {
+    Call::with_context("cuEventCreate").run(|driver| {
         // SAFETY: the caller's promise.
-        let event = unsafe { Out::new(event, "phEvent")? };
+        let event = unsafe { OutPointer::new(event, "phEvent")? };
         event.set(driver.create_event(flags)?);
         Ok(())
     })
@@ -21,17 +21,17 @@ pub(super) unsafe extern "C" fn cuEventDestroy_v2(event: Handle) -> u32 {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> u32 {
-    Call::on("cuEventRecord").run(|driver| driver.record_event(event, stream))
+    Call::with_context("cuEventRecord").run(|driver| driver.record_event(event, stream))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuEventQuery(event: Handle) -> u32 {
-    Call::on("cuEventQuery").run(|driver| driver.query_event(event))
+    Call::with_context("cuEventQuery").run(|driver| driver.query_event(event))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuEventSynchronize(event: Handle) -> u32 {
-    Call::on("cuEventSynchronize").run(|driver| driver.synchronise_event(event))
+    Call::with_context("cuEventSynchronize").run(|driver| driver.synchronise_event(event))
 }
 
 #[unsafe(no_mangle)]
@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn cuEventElapsedTime(
     end: Handle,
 ) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { elapsed(Call::on("cuEventElapsedTime"), milliseconds, start, end) }
+    unsafe { elapsed(Call::with_context("cuEventElapsedTime"), milliseconds, start, end) }
 }
 
 #[unsafe(no_mangle)]
@@ -51,7 +51,7 @@ pub(super) unsafe extern "C" fn cuEventElapsedTime_v2(
     end: Handle,
 ) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { elapsed(Call::on("cuEventElapsedTime_v2"), milliseconds, start, end) }
+    unsafe { elapsed(Call::with_context("cuEventElapsedTime_v2"), milliseconds, start, end) }
 }
 
 /// # Safety
@@ -59,7 +59,7 @@ pub(super) unsafe extern "C" fn cuEventElapsedTime_v2(
 unsafe fn elapsed(call: Call, milliseconds: *mut f32, start: Handle, end: Handle) -> u32 {
     call.run(|driver| {
         // SAFETY: the caller's promise.
-        let milliseconds = unsafe { Out::new(milliseconds, "pMilliseconds")? };
+        let milliseconds = unsafe { OutPointer::new(milliseconds, "pMilliseconds")? };
         milliseconds.set((driver.elapsed(start, end)? / 1e6) as f32);
         Ok(())
     })

@@ -1,7 +1,7 @@
 //! Executable graphs.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::Out;
+use super::pointers::OutPointer;
 use crate::state::{Call, Handle};
 
 #[unsafe(no_mangle)]
@@ -10,9 +10,9 @@ pub(super) unsafe extern "C" fn cuGraphInstantiateWithFlags(
     graph: Handle,
     flags: u64,
 ) -> u32 {
-    Call::on("cuGraphInstantiateWithFlags").run(|driver| {
+    Call::with_context("cuGraphInstantiateWithFlags").run(|driver| {
         // SAFETY: the caller's promise.
-        let exec = unsafe { Out::new(exec, "phGraphExec")? };
+        let exec = unsafe { OutPointer::new(exec, "phGraphExec")? };
         exec.set(driver.instantiate(graph, flags)?);
         Ok(())
     })
@@ -25,10 +25,10 @@ pub(super) unsafe extern "C" fn cuGraphExecDestroy(exec: Handle) -> u32 {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphUpload(exec: Handle, stream: Handle) -> u32 {
-    Call::on("cuGraphUpload").run(|driver| driver.upload(exec, stream))
+    Call::with_context("cuGraphUpload").run(|driver| driver.upload(exec, stream))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphLaunch(exec: Handle, stream: Handle) -> u32 {
-    Call::on("cuGraphLaunch").run(|driver| driver.launch_graph(exec, stream))
+    Call::with_context("cuGraphLaunch").run(|driver| driver.launch_graph(exec, stream))
 }

@@ -1,8 +1,8 @@
 //! Graphs.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::{Out, array, give_list};
-use crate::state::{Call, Handle, Outcome, only_zero};
+use super::pointers::{OutPointer, read_array, write_list};
+use crate::state::{Call, CallResult, Handle, only_zero};
 
 /// `CUgraphEdgeData`. It is all zero for a plain dependency, the only kind that is supported.
 pub(super) type EdgeData = [u8; 8];
@@ -11,7 +11,7 @@ pub(super) type EdgeData = [u8; 8];
 pub(super) unsafe extern "C" fn cuGraphCreate(graph: *mut Handle, flags: u32) -> u32 {
     Call::initialised("cuGraphCreate").run(|driver| {
         // SAFETY: the caller's promise.
-        let graph = unsafe { Out::new(graph, "phGraph")? };
+        let graph = unsafe { OutPointer::new(graph, "phGraph")? };
         only_zero(flags, "flags")?;
         graph.set(driver.create_graph());
         Ok(())
@@ -27,7 +27,7 @@ pub(super) unsafe extern "C" fn cuGraphDestroy(graph: Handle) -> u32 {
 pub(super) unsafe extern "C" fn cuGraphClone(clone: *mut Handle, original: Handle) -> u32 {
     Call::initialised("cuGraphClone").run(|driver| {
         // SAFETY: the caller's promise.
-        let clone = unsafe { Out::new(clone, "phGraphClone")? };
+        let clone = unsafe { OutPointer::new(clone, "phGraphClone")? };
         clone.set(driver.clone_graph(original)?);
         Ok(())
     })
@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn cuGraphNodeFindInClone(
 ) -> u32 {
     Call::initialised("cuGraphNodeFindInClone").run(|driver| {
         // SAFETY: the caller's promise.
-        let found = unsafe { Out::new(found, "phNode")? };
+        let found = unsafe { OutPointer::new(found, "phNode")? };
         found.set(driver.find_in_clone(node, clone)?);
         Ok(())
     })
@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn cuGraphGetNodes(graph: Handle, nodes: *mut Handl
     Call::initialised("cuGraphGetNodes").run(|driver| {
         let found: Vec<_> = driver.graph_nodes(graph)?.into_iter().map(|node| [node]).collect();
         // SAFETY: the caller's promise.
-        unsafe { give_list(&found, [nodes], count) }
+        unsafe { write_list(&found, [nodes], count) }
     })
 }
 
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C" fn cuGraphGetEdges(
     Call::initialised("cuGraphGetEdges").run(|driver| {
         let edges: Vec<_> = driver.graph_edges(graph)?.into_iter().map(|(from, to)| [from, to]).collect();
         // SAFETY: the caller's promise.
-        unsafe { give_list(&edges, [from, to], count) }
+        unsafe { write_list(&edges, [from, to], count) }
     })
 }
 
@@ -81,7 +81,7 @@ pub(super) unsafe extern "C" fn cuGraphGetEdges_v2(
     Call::initialised("cuGraphGetEdges_v2").run(|driver| {
         let edges: Vec<_> = driver.graph_edges(graph)?.into_iter().map(|(from, to)| [from, to, 0]).collect();
         // SAFETY: the caller's promise. An edge's data has the size of a handle and is all zero.
-        unsafe { give_list(&edges, [from, to, data.cast()], count) }
+        unsafe { write_list(&edges, [from, to, data.cast()], count) }
     })
 }
 
@@ -110,7 +110,7 @@ pub(super) unsafe extern "C" fn cuGraphAddDependencies_v2(
     Call::initialised("cuGraphAddDependencies_v2").run(|driver| {
         // SAFETY: the caller's promise. Null stands for plain dependencies.
         let (edges, data) = unsafe {
-            (pairs(from, to, count)?, array(data, if data.is_null() { 0 } else { count }, "edgeData")?)
+            (pairs(from, to, count)?, read_array(data, if data.is_null() { 0 } else { count }, "edgeData")?)
         };
         data.into_iter().try_for_each(|data| only_zero(u64::from_ne_bytes(data), "an edge's data"))?;
         driver.add_dependencies(graph, &edges)
@@ -119,8 +119,8 @@ pub(super) unsafe extern "C" fn cuGraphAddDependencies_v2(
 
 /// # Safety
 /// Both pointers are null or hold `count` handles.
-unsafe fn pairs(from: *const Handle, to: *const Handle, count: usize) -> Outcome<Vec<(Handle, Handle)>> {
+unsafe fn pairs(from: *const Handle, to: *const Handle, count: usize) -> CallResult<Vec<(Handle, Handle)>> {
     // SAFETY: the caller's promise.
-    let (from, to) = unsafe { (array(from, count, "from")?, array(to, count, "to")?) };
+    let (from, to) = unsafe { (read_array(from, count, "from")?, read_array(to, count, "to")?) };
     Ok(from.into_iter().zip(to).collect())
 }

@@ -1,7 +1,7 @@
 //! Green contexts.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::{Out, array, value};
+use super::pointers::{OutPointer, read_array, read_value};
 use crate::state::{Call, Handle, Resource};
 
 #[unsafe(no_mangle)]
@@ -12,7 +12,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetDevResource(
 ) -> u32 {
     Call::initialised("cuDeviceGetDevResource").run(|driver| {
         // SAFETY: the caller's promise.
-        let resource = unsafe { Out::new(resource, "resource")? };
+        let resource = unsafe { OutPointer::new(resource, "resource")? };
         resource.set(driver.device_resource(device, kind)?);
         Ok(())
     })
@@ -26,14 +26,19 @@ pub(super) unsafe extern "C" fn cuDevSmResourceSplitByCount(
     input: *const Resource,
     remainder: *mut Resource,
     _flags: u32,
-    least: u32,
+    min_count: u32,
 ) -> u32 {
     Call::initialised("cuDevSmResourceSplitByCount").run(|_| {
         // SAFETY: the caller's promise.
-        let (wanted, groups, input) =
-            unsafe { (value(groups, "nbGroups")?, Out::new(groups, "nbGroups")?, value(input, "input")?) };
+        let (wanted, groups, input) = unsafe {
+            (
+                read_value(groups, "nbGroups")?,
+                OutPointer::new(groups, "nbGroups")?,
+                read_value(input, "input")?,
+            )
+        };
         let wanted = if result.is_null() { usize::MAX } else { wanted as usize };
-        let (parts, rest) = input.split(wanted, least)?;
+        let (parts, rest) = input.split(wanted, min_count)?;
         groups.set(parts.len() as u32);
         if !result.is_null() {
             // SAFETY: the caller's promise: there is room for the number of groups asked for.
@@ -55,8 +60,9 @@ pub(super) unsafe extern "C" fn cuDevResourceGenerateDesc(
 ) -> u32 {
     Call::initialised("cuDevResourceGenerateDesc").run(|driver| {
         // SAFETY: the caller's promise.
-        let (description, resources) =
-            unsafe { (Out::new(description, "phDesc")?, array(resources, count as usize, "resources")?) };
+        let (description, resources) = unsafe {
+            (OutPointer::new(description, "phDesc")?, read_array(resources, count as usize, "resources")?)
+        };
         description.set(driver.describe(&resources)?);
         Ok(())
     })
@@ -71,7 +77,7 @@ pub(super) unsafe extern "C" fn cuGreenCtxCreate(
 ) -> u32 {
     Call::initialised("cuGreenCtxCreate").run(|driver| {
         // SAFETY: the caller's promise.
-        let context = unsafe { Out::new(context, "phCtx")? };
+        let context = unsafe { OutPointer::new(context, "phCtx")? };
         context.set(driver.create_green(description, device, flags)?);
         Ok(())
     })
@@ -91,7 +97,7 @@ pub(super) unsafe extern "C" fn cuGreenCtxStreamCreate(
 ) -> u32 {
     Call::initialised("cuGreenCtxStreamCreate").run(|driver| {
         // SAFETY: the caller's promise.
-        let stream = unsafe { Out::new(stream, "phStream")? };
+        let stream = unsafe { OutPointer::new(stream, "phStream")? };
         stream.set(driver.create_green_stream(context, flags, priority)?);
         Ok(())
     })
@@ -101,7 +107,7 @@ pub(super) unsafe extern "C" fn cuGreenCtxStreamCreate(
 pub(super) unsafe extern "C" fn cuCtxFromGreenCtx(context: *mut Handle, green: Handle) -> u32 {
     Call::initialised("cuCtxFromGreenCtx").run(|driver| {
         // SAFETY: the caller's promise.
-        let context = unsafe { Out::new(context, "pContext")? };
+        let context = unsafe { OutPointer::new(context, "pContext")? };
         context.set(driver.convert_green(green)?);
         Ok(())
     })

@@ -1,8 +1,8 @@
 //! Kernel launches.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::{array, value};
-use crate::state::{Arguments, Call, Code, Dimensions, Driver, Fault, Handle, Outcome};
+use super::pointers::{read_array, read_value};
+use crate::state::{Arguments, Call, CallError, CallResult, Code, Dimensions, Driver, Handle};
 
 /// Keys of the `extra` array: end of the array, pointer to the buffer of arguments, and pointer to
 /// its size.
@@ -48,9 +48,9 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
     parameters: *const *const u8,
     extra: *const *const u8,
 ) -> u32 {
-    Call::on("cuLaunchKernel").run(|driver| {
+    Call::with_context("cuLaunchKernel").run(|driver| {
         // SAFETY: the caller's promise.
-        let arguments = unsafe { arguments(driver, function, parameters, extra)? };
+        let arguments = unsafe { copy_arguments(driver, function, parameters, extra)? };
         let dimensions =
             Dimensions { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
         let kernel = driver.kernel(function, dimensions, arguments)?;
@@ -65,16 +65,17 @@ pub(super) unsafe extern "C" fn cuLaunchKernelEx(
     parameters: *const *const u8,
     extra: *const *const u8,
 ) -> u32 {
-    Call::on("cuLaunchKernelEx").run(|driver| {
+    Call::with_context("cuLaunchKernelEx").run(|driver| {
         // SAFETY: the caller's promise.
-        let (configuration, arguments) =
-            unsafe { (value(configuration, "config")?, arguments(driver, function, parameters, extra)?) };
+        let (configuration, arguments) = unsafe {
+            (read_value(configuration, "config")?, copy_arguments(driver, function, parameters, extra)?)
+        };
         let LaunchConfiguration { grid, block, shared_bytes, stream, attributes, count } = configuration;
         // SAFETY: the caller's promise.
-        let attributes = unsafe { array(attributes, count as usize, "attrs")? };
+        let attributes = unsafe { read_array(attributes, count as usize, "attrs")? };
         if let Some(attribute) = attributes.iter().find(|attribute| attribute.id != IGNORED) {
-            let text = format!("a launch with the attribute {}", attribute.id);
-            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+            let text = format!("launch attribute {} is not emulated", attribute.id);
+            return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
         }
         let kernel = driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)?;
         driver.launch_kernel(kernel, stream)
@@ -86,38 +87,41 @@ pub(super) unsafe extern "C" fn cuLaunchKernelEx(
 /// # Safety
 /// `parameters` is null or holds the address of each argument. `extra` is null or holds the
 /// key-value pairs of `cuda.h` for a buffer with all arguments.
-pub(super) unsafe fn arguments(
+pub(super) unsafe fn copy_arguments(
     driver: &Driver,
     function: Handle,
     parameters: *const *const u8,
     extra: *const *const u8,
-) -> Outcome<Arguments> {
+) -> CallResult<Arguments> {
     let declared = driver.parameters(function)?;
     // SAFETY: the caller's promise.
     let addresses = unsafe {
         match (parameters.is_null(), extra.is_null()) {
-            (false, false) => return Err(Fault::value("kernelParams and extra exclude each other")),
-            (true, false) => buffer(extra, declared)?,
-            _ => array(parameters, declared.len(), "kernelParams")?,
+            (false, false) => return Err(CallError::value("kernelParams and extra are mutually exclusive")),
+            (true, false) => buffer_addresses(extra, declared)?,
+            _ => read_array(parameters, declared.len(), "kernelParams")?,
         }
     };
     let values = addresses.into_iter().zip(declared).map(|(address, &(_, bytes))| {
         let mut words = vec![0_u64; bytes.div_ceil(8)].into_boxed_slice();
         // SAFETY: the caller's promise; null is refused, and there is room for the bytes.
         unsafe {
-            value(address, "an argument's address")?;
+            read_value(address, "an argument's address")?;
             words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(address, bytes);
         }
         Ok((words, bytes))
     });
-    Ok(Arguments::new(values.collect::<Outcome<_>>()?))
+    Ok(Arguments::new(values.collect::<CallResult<_>>()?))
 }
 
 /// Returns the addresses of arguments that are packed in one buffer.
 ///
 /// # Safety
 /// `extra` holds pairs of a key and a pointer of the key's type, terminated by the end key.
-unsafe fn buffer(extra: *const *const u8, declared: &[(usize, usize)]) -> Outcome<Vec<*const u8>> {
+unsafe fn buffer_addresses(
+    extra: *const *const u8,
+    declared: &[(usize, usize)],
+) -> CallResult<Vec<*const u8>> {
     let (mut start, mut bytes, mut place) = (std::ptr::null::<u8>(), 0_usize, extra);
     loop {
         // SAFETY: the caller's promise.
@@ -131,15 +135,17 @@ unsafe fn buffer(extra: *const *const u8, declared: &[(usize, usize)]) -> Outcom
         match kind {
             BUFFER_POINTER => start = pointer,
             // SAFETY: the caller's promise.
-            BUFFER_SIZE => bytes = unsafe { value(pointer.cast(), "the size of the arguments")? },
-            other => return Err(Fault::value(format!("extra holds {other}, which is no kind of argument"))),
+            BUFFER_SIZE => bytes = unsafe { read_value(pointer.cast(), "the size of the arguments")? },
+            other => {
+                return Err(CallError::value(format!("extra has the unknown key {other}")));
+            }
         }
         // SAFETY: the caller's promise.
         place = unsafe { place.add(2) };
     }
     let needed = declared.last().map_or(0, |(offset, size)| offset + size);
     if start.is_null() && needed > 0 || bytes < needed {
-        return Err(Fault::value(format!("extra holds {bytes} bytes, and the kernel takes {needed}")));
+        return Err(CallError::value(format!("extra holds {bytes} bytes, and the kernel takes {needed}")));
     }
     Ok(declared.iter().map(|(offset, _)| start.wrapping_add(*offset)).collect())
 }

@@ -1,14 +1,14 @@
 //! Memory.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::Out;
-use crate::state::{Call, Code, Fault, Handle, only_zero};
+use super::pointers::OutPointer;
+use crate::state::{Call, CallError, Code, Handle, only_zero};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32 {
-    Call::on("cuMemGetInfo_v2").run(|driver| {
+    Call::with_context("cuMemGetInfo_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let (free, total) = unsafe { (Out::new(free, "free")?, Out::new(total, "total")?) };
+        let (free, total) = unsafe { (OutPointer::new(free, "free")?, OutPointer::new(total, "total")?) };
         let info = driver.memory_info(driver.current_device()?);
         free.set(info.0);
         total.set(info.1);
@@ -18,9 +18,9 @@ pub(super) unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut us
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32 {
-    Call::on("cuMemAlloc_v2").run(|driver| {
+    Call::with_context("cuMemAlloc_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let address = unsafe { Out::new(address, "dptr")? };
+        let address = unsafe { OutPointer::new(address, "dptr")? };
         address.set(driver.allocate(bytes)?);
         Ok(())
     })
@@ -28,14 +28,14 @@ pub(super) unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemFree_v2(address: u64) -> u32 {
-    Call::on("cuMemFree_v2").destroying().run(|driver| driver.free(address))
+    Call::with_context("cuMemFree_v2").destroying().run(|driver| driver.free(address))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: Handle) -> u32 {
-    Call::on("cuMemAllocAsync").run(|driver| {
+    Call::with_context("cuMemAllocAsync").run(|driver| {
         // SAFETY: the caller's promise.
-        let address = unsafe { Out::new(address, "dptr")? };
+        let address = unsafe { OutPointer::new(address, "dptr")? };
         address.set(driver.allocate_async(bytes, stream)?);
         Ok(())
     })
@@ -43,14 +43,14 @@ pub(super) unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize,
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemFreeAsync(address: u64, stream: Handle) -> u32 {
-    Call::on("cuMemFreeAsync").destroying().run(|driver| driver.free_async(address, stream))
+    Call::with_context("cuMemFreeAsync").destroying().run(|driver| driver.free_async(address, stream))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemHostAlloc(address: *mut usize, bytes: usize, flags: u32) -> u32 {
-    Call::on("cuMemHostAlloc").run(|driver| {
+    Call::with_context("cuMemHostAlloc").run(|driver| {
         // SAFETY: the caller's promise.
-        let address = unsafe { Out::new(address, "pp")? };
+        let address = unsafe { OutPointer::new(address, "pp")? };
         address.set(driver.allocate_host(bytes, flags)?);
         Ok(())
     })
@@ -58,7 +58,7 @@ pub(super) unsafe extern "C" fn cuMemHostAlloc(address: *mut usize, bytes: usize
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemFreeHost(address: usize) -> u32 {
-    Call::on("cuMemFreeHost").destroying().run(|driver| driver.free_host(address))
+    Call::with_context("cuMemFreeHost").destroying().run(|driver| driver.free_host(address))
 }
 
 #[unsafe(no_mangle)]
@@ -67,9 +67,9 @@ pub(super) unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     address: usize,
     flags: u32,
 ) -> u32 {
-    Call::on("cuMemHostGetDevicePointer_v2").run(|driver| {
+    Call::with_context("cuMemHostGetDevicePointer_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let device = unsafe { Out::new(device, "pdptr")? };
+        let device = unsafe { OutPointer::new(device, "pdptr")? };
         only_zero(flags, "Flags")?;
         device.set(driver.device_pointer(address)?);
         Ok(())
@@ -82,22 +82,22 @@ pub(super) unsafe extern "C" fn cuPointerGetAttribute(place: *mut u8, attribute:
     Call::initialised("cuPointerGetAttribute").run(|driver| {
         // SAFETY: the caller's promise: `place` has the size of the attribute.
         unsafe {
-            Out::new(place, "data")?;
+            OutPointer::new(place, "data")?;
             let (start, bytes) = driver.allocation(address)?;
             let device = driver.device_at(address);
             match attribute {
                 // MEMORY_TYPE: host or device.
-                2 => Out::new(place.cast(), "data")?.set(if device.is_some() { 2_u32 } else { 1 }),
+                2 => OutPointer::new(place.cast(), "data")?.set(if device.is_some() { 2_u32 } else { 1 }),
                 // DEVICE_POINTER
-                3 => Out::new(place.cast(), "data")?.set(address),
+                3 => OutPointer::new(place.cast(), "data")?.set(address),
                 // DEVICE_ORDINAL
-                9 => Out::new(place.cast(), "data")?.set(device.unwrap_or(0)),
+                9 => OutPointer::new(place.cast(), "data")?.set(device.unwrap_or(0)),
                 // RANGE_START_ADDR and RANGE_SIZE
-                11 => Out::new(place.cast(), "data")?.set(start),
-                12 => Out::new(place.cast(), "data")?.set(bytes as usize),
+                11 => OutPointer::new(place.cast(), "data")?.set(start),
+                12 => OutPointer::new(place.cast(), "data")?.set(bytes as usize),
                 other => {
-                    let text = format!("the attribute {other} of pointers");
-                    return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+                    let text = format!("attribute {other} of pointers is not emulated");
+                    return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
                 }
             }
         }
@@ -111,9 +111,9 @@ pub(super) unsafe extern "C" fn cuMemGetAddressRange_v2(
     bytes: *mut usize,
     address: u64,
 ) -> u32 {
-    Call::on("cuMemGetAddressRange_v2").run(|driver| {
+    Call::with_context("cuMemGetAddressRange_v2").run(|driver| {
         // SAFETY: the caller's promise. A null pointer means that the value is not wanted.
-        let (start, bytes) = unsafe { (Out::new(start, ""), Out::new(bytes, "")) };
+        let (start, bytes) = unsafe { (OutPointer::new(start, ""), OutPointer::new(bytes, "")) };
         let found = driver.allocation(address)?;
         if let Ok(start) = start {
             start.set(found.0);

@@ -1,8 +1,8 @@
 //! Modules and their functions.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::{Out, array, give_text, string};
-use crate::state::{Call, Code, Fault, Handle, Outcome};
+use super::pointers::{OutPointer, read_array, read_string, write_text};
+use crate::state::{Call, CallError, CallResult, Code, Handle};
 use std::{
     ffi::{c_char, c_void},
     ptr,
@@ -16,9 +16,9 @@ const ERROR_LOG_BUFFER_BYTES: u32 = 6;
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_char) -> u32 {
-    Call::on("cuModuleLoadData").run(|driver| {
+    Call::with_context("cuModuleLoadData").run(|driver| {
         // SAFETY: the caller's promise.
-        let (module, ptx) = unsafe { (Out::new(module, "module")?, text(image)?) };
+        let (module, ptx) = unsafe { (OutPointer::new(module, "module")?, image_text(image)?) };
         module.set(driver.load_module(ptx, |_| {})?);
         Ok(())
     })
@@ -27,12 +27,12 @@ pub(super) unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *co
 /// Loads an image from a file.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoad(module: *mut Handle, path: *const c_char) -> u32 {
-    Call::on("cuModuleLoad").run(|driver| {
+    Call::with_context("cuModuleLoad").run(|driver| {
         // SAFETY: the caller's promise.
-        let (module, path) = unsafe { (Out::new(module, "module")?, string(path, "fname")?) };
+        let (module, path) = unsafe { (OutPointer::new(module, "module")?, read_string(path, "fname")?) };
         let path = path.to_string_lossy();
         let image = std::fs::read(&*path)
-            .map_err(|error| Fault::misuse(Code::FILE_NOT_FOUND, format!("{path}: {error}")))?;
+            .map_err(|error| CallError::misuse(Code::FILE_NOT_FOUND, format!("{path}: {error}")))?;
         let text = std::str::from_utf8(&image).ok().filter(|text| !text.starts_with("\x7fELF"));
         module.set(driver.load_module(text, |_| {})?);
         Ok(())
@@ -48,18 +48,18 @@ pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
     options: *const u32,
     values: *mut *mut c_void,
 ) -> u32 {
-    Call::on("cuModuleLoadDataEx").run(|driver| {
+    Call::with_context("cuModuleLoadDataEx").run(|driver| {
         // SAFETY: the caller's promise.
         unsafe {
-            let (module, ptx) = (Out::new(module, "module")?, text(image)?);
-            let options = array(options, count as usize, "options")?;
-            let given = array(values.cast_const(), count as usize, "optionValues")?;
+            let (module, ptx) = (OutPointer::new(module, "module")?, image_text(image)?);
+            let options = read_array(options, count as usize, "options")?;
+            let given = read_array(values.cast_const(), count as usize, "optionValues")?;
             let place = |wanted| options.iter().position(|option| *option == wanted);
             let write_log = |buffer, bytes, text: &str| {
                 let (Some(buffer), Some(bytes)) = (place(buffer), place(bytes)) else { return };
                 // A size is stored in the value itself, in its lower half.
                 let room = given[bytes] as usize & u32::MAX as usize;
-                let needed = give_text(text, given[buffer].cast(), room);
+                let needed = write_text(text, given[buffer].cast(), room);
                 values.add(bytes).write(ptr::without_provenance_mut(needed.min(room)));
             };
             write_log(INFO_LOG_BUFFER, INFO_LOG_BUFFER_BYTES, "");
@@ -76,7 +76,7 @@ pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
 /// # Safety
 /// `image` is null, begins with the magic number of an ELF file or fat binary, or is a string that
 /// ends with a zero.
-unsafe fn text<'a>(image: *const c_char) -> Outcome<Option<&'a str>> {
+unsafe fn image_text<'a>(image: *const c_char) -> CallResult<Option<&'a str>> {
     for magic in [*b"\x7fELF", 0xba55_ed50_u32.to_le_bytes()] {
         // SAFETY: the caller's promise. Reading stops at the first byte that differs, hence at a
         // zero.
@@ -86,10 +86,10 @@ unsafe fn text<'a>(image: *const c_char) -> Outcome<Option<&'a str>> {
         }
     }
     // SAFETY: the caller's promise.
-    let text = unsafe { string(image, "image")? };
+    let text = unsafe { read_string(image, "image")? };
     text.to_str()
         .map(Some)
-        .map_err(|_| Fault::misuse(Code::INVALID_PTX, "the image is neither text nor a known binary"))
+        .map_err(|_| CallError::misuse(Code::INVALID_PTX, "the image is neither text nor a known binary"))
 }
 
 #[unsafe(no_mangle)]
@@ -105,10 +105,10 @@ pub(super) unsafe extern "C" fn cuModuleGetGlobal_v2(
     module: Handle,
     name: *const c_char,
 ) -> u32 {
-    Call::on("cuModuleGetGlobal_v2").run(|driver| {
+    Call::with_context("cuModuleGetGlobal_v2").run(|driver| {
         // SAFETY: the caller's promise.
         let (address, bytes, name) =
-            unsafe { (Out::new(address, ""), Out::new(bytes, ""), string(name, "name")?) };
+            unsafe { (OutPointer::new(address, ""), OutPointer::new(bytes, ""), read_string(name, "name")?) };
         let found = driver.module_global(module, name)?;
         if let Ok(address) = address {
             address.set(found.0);
@@ -126,9 +126,9 @@ pub(super) unsafe extern "C" fn cuModuleGetFunction(
     module: Handle,
     name: *const c_char,
 ) -> u32 {
-    Call::on("cuModuleGetFunction").run(|driver| {
+    Call::with_context("cuModuleGetFunction").run(|driver| {
         // SAFETY: the caller's promise.
-        let (function, name) = unsafe { (Out::new(function, "hfunc")?, string(name, "name")?) };
+        let (function, name) = unsafe { (OutPointer::new(function, "hfunc")?, read_string(name, "name")?) };
         function.set(driver.get_function(module, name)?);
         Ok(())
     })
@@ -138,7 +138,7 @@ pub(super) unsafe extern "C" fn cuModuleGetFunction(
 pub(super) unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function: Handle) -> u32 {
     Call::initialised("cuFuncGetName").run(|driver| {
         // SAFETY: the caller's promise.
-        let name = unsafe { Out::new(name, "name")? };
+        let name = unsafe { OutPointer::new(name, "name")? };
         name.set(driver.function_name(function)?.as_ptr());
         Ok(())
     })
@@ -148,7 +148,7 @@ pub(super) unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function
 pub(super) unsafe extern "C" fn cuFuncGetAttribute(value: *mut i32, attribute: u32, function: Handle) -> u32 {
     Call::initialised("cuFuncGetAttribute").run(|driver| {
         // SAFETY: the caller's promise.
-        let value = unsafe { Out::new(value, "pi")? };
+        let value = unsafe { OutPointer::new(value, "pi")? };
         value.set(driver.function_attribute(attribute, function)?);
         Ok(())
     })
@@ -169,10 +169,11 @@ pub(super) unsafe extern "C" fn cuFuncGetParamInfo(
 ) -> u32 {
     Call::initialised("cuFuncGetParamInfo").run(|driver| {
         // SAFETY: the caller's promise. The size is optional.
-        let (offset, bytes) = unsafe { (Out::new(offset, "paramOffset")?, Out::new(bytes, "")) };
+        let (offset, bytes) =
+            unsafe { (OutPointer::new(offset, "paramOffset")?, OutPointer::new(bytes, "")) };
         let parameter = driver.parameters(function)?.get(index).copied();
         // Callers that enumerate the parameters stop at this error.
-        let (place, size) = parameter.ok_or_else(|| Fault::plain(Code::INVALID_VALUE))?;
+        let (place, size) = parameter.ok_or_else(|| CallError::plain(Code::INVALID_VALUE))?;
         offset.set(place);
         if let Ok(bytes) = bytes {
             bytes.set(size);

@@ -1,12 +1,12 @@
 //! NCCL, under its names in `nccl.h` (2.28). The library also replaces `libnccl.so.2`.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::Out;
+use super::pointers::OutPointer;
 use crate::{
     host::HandleSlot,
     state::{
-        Call, Code, Driver, Fault, Group, Handle, InitRank, NcclCode, NcclKind, Operation, Outcome,
-        launch_time,
+        Call, CallError, CallResult, Code, Driver, Handle, InitRank, NcclCode, Operation, OperationGroup,
+        OperationKind, launch_time,
     },
 };
 use std::{
@@ -37,29 +37,29 @@ const MAGIC: u32 = 0xcafe_beef;
 
 /// Calls of a thread since it started a group.
 #[derive(Default)]
-struct Calls {
+struct GroupCalls {
     /// Nesting depth of groups.
     depth: usize,
     operations: Vec<(Handle, Handle, Operation)>,
     /// Communicators initialised in the group, whose other ranks may be in the same group.
-    begun: Vec<Handle>,
+    initialised: Vec<Handle>,
 }
 
 thread_local! {
-    static CALLS: RefCell<Calls> = RefCell::default();
+    static GROUP: RefCell<GroupCalls> = RefCell::default();
     /// Text of the thread's last error.
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
 /// Runs an NCCL function and records its error for `ncclGetLastError`.
-fn run(name: &'static str, work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>) -> u32 {
-    Call::always(name).run_nccl(|driver| keeping_errors(driver, work))
+fn run(name: &'static str, work: impl FnOnce(&mut Driver) -> CallResult<NcclCode>) -> u32 {
+    Call::always(name).run_nccl(|driver| recording_error(driver, work))
 }
 
-fn keeping_errors(
+fn recording_error(
     driver: &mut Driver,
-    work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>,
-) -> Outcome<NcclCode> {
+    work: impl FnOnce(&mut Driver) -> CallResult<NcclCode>,
+) -> CallResult<NcclCode> {
     let outcome = work(driver);
     if let Err(fault) = &outcome {
         let text = fault.misuse.clone().unwrap_or_default();
@@ -68,7 +68,7 @@ fn keeping_errors(
     outcome
 }
 
-fn done(outcome: Outcome<()>) -> Outcome<NcclCode> {
+fn success(outcome: CallResult<()>) -> CallResult<NcclCode> {
     outcome.map(|()| NcclCode::SUCCESS)
 }
 
@@ -76,7 +76,7 @@ fn done(outcome: Outcome<()>) -> Outcome<NcclCode> {
 unsafe extern "C" fn ncclGetVersion(version: *mut i32) -> u32 {
     run("ncclGetVersion", |_| {
         // SAFETY: the caller's promise.
-        unsafe { Out::new(version, "version")? }.set(VERSION);
+        unsafe { OutPointer::new(version, "version")? }.set(VERSION);
         Ok(NcclCode::SUCCESS)
     })
 }
@@ -96,7 +96,7 @@ extern "C" fn ncclGetLastError(_comm: Handle) -> *const c_char {
 unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> u32 {
     run("ncclGetUniqueId", |driver| {
         // SAFETY: the caller's promise.
-        let id = unsafe { Out::new(id, "uniqueId")? };
+        let id = unsafe { OutPointer::new(id, "uniqueId")? };
         let mut bytes = [0; 128];
         bytes[..8].copy_from_slice(&driver.nccl_id().to_le_bytes());
         id.set(UniqueId(bytes));
@@ -123,7 +123,7 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     run("ncclCommInitRankConfig", |driver| {
         // SAFETY: the caller's promise.
         unsafe {
-            let blocking = blocks(configuration)?.unwrap_or(true);
+            let blocking = blocking_setting(configuration)?.unwrap_or(true);
             init(driver, comm, ranks, id, rank, blocking)
         }
     })
@@ -138,7 +138,7 @@ unsafe extern "C" fn ncclCommInitAll(comms: *mut Handle, count: i32, devices: *c
             (0..count).collect()
         } else {
             // SAFETY: the caller's promise.
-            unsafe { super::places::array(devices, size, "devlist")? }
+            unsafe { super::pointers::read_array(devices, size, "devlist")? }
         };
         devices.truncate(size);
         let id = driver.nccl_id();
@@ -146,7 +146,7 @@ unsafe extern "C" fn ncclCommInitAll(comms: *mut Handle, count: i32, devices: *c
             driver.check_device(device)?;
             let handle = driver.nccl_init(&InitRank { id, ranks: count, rank, device, blocking: true })?;
             // SAFETY: the caller's promise: there is room for `count` handles.
-            unsafe { Out::new(comms.wrapping_add(rank as usize), "comm")? }.set(handle);
+            unsafe { OutPointer::new(comms.wrapping_add(rank as usize), "comm")? }.set(handle);
         }
         Ok(NcclCode::SUCCESS)
     })
@@ -161,35 +161,35 @@ unsafe fn init(
     UniqueId(id): UniqueId,
     rank: i32,
     blocking: bool,
-) -> Outcome<NcclCode> {
+) -> CallResult<NcclCode> {
     // SAFETY: the caller's promise.
-    let place = unsafe { Out::new(comm, "comm")? };
+    let place = unsafe { OutPointer::new(comm, "comm")? };
     let id = u64::from_le_bytes(std::array::from_fn(|index| id[index]));
     let device = driver.current_device()?;
     let handle = driver.nccl_init(&InitRank { id, ranks, rank, device, blocking })?;
     place.set(handle);
-    let grouped = CALLS.with_borrow_mut(|calls| {
+    let grouped = GROUP.with_borrow_mut(|calls| {
         let grouped = calls.depth > 0;
         if grouped {
-            calls.begun.push(handle);
+            calls.initialised.push(handle);
         }
         grouped
     });
-    if grouped { Ok(NcclCode::SUCCESS) } else { driver.comm_begun(handle) }
+    if grouped { Ok(NcclCode::SUCCESS) } else { driver.comm_call_result(handle) }
 }
 
 /// Returns whether calls block, if the configuration sets it.
 ///
 /// # Safety
 /// `configuration` is null or begins with the fields of [`Configuration`].
-unsafe fn blocks(configuration: *const Configuration) -> Outcome<Option<bool>> {
+unsafe fn blocking_setting(configuration: *const Configuration) -> CallResult<Option<bool>> {
     if configuration.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller's promise; not null.
     let Configuration { size, magic, blocking, .. } = unsafe { configuration.read() };
     if magic != MAGIC || size < size_of::<Configuration>() {
-        return Err(Fault::value("a configuration that was not initialised"));
+        return Err(CallError::value("a configuration that was not initialised"));
     }
     Ok((blocking != i32::MIN).then_some(blocking != 0))
 }
@@ -203,9 +203,9 @@ unsafe extern "C" fn ncclCommSplit(
     configuration: *const Configuration,
 ) -> u32 {
     run("ncclCommSplit", |driver| {
-        let place = NonNull::new(new).ok_or_else(|| Fault::value("newcomm is null"))?;
+        let place = NonNull::new(new).ok_or_else(|| CallError::value("newcomm is null"))?;
         // SAFETY: the caller's promise.
-        let (slot, blocking) = unsafe { (HandleSlot::new(place), blocks(configuration)?) };
+        let (slot, blocking) = unsafe { (HandleSlot::new(place), blocking_setting(configuration)?) };
         driver.comm_split(comm, color, key, slot, blocking)
     })
 }
@@ -214,8 +214,8 @@ unsafe extern "C" fn ncclCommSplit(
 unsafe extern "C" fn ncclCommGetAsyncError(comm: Handle, state: *mut u32) -> u32 {
     run("ncclCommGetAsyncError", |driver| {
         // SAFETY: the caller's promise.
-        let state = unsafe { Out::new(state, "asyncError")? };
-        state.set(driver.comm_state(comm)?.0);
+        let state = unsafe { OutPointer::new(state, "asyncError")? };
+        state.set(driver.comm_async_error(comm)?.0);
         Ok(NcclCode::SUCCESS)
     })
 }
@@ -229,17 +229,17 @@ unsafe extern "C" fn ncclCommFinalize(comm: Handle) -> u32 {
 unsafe extern "C" fn ncclCommDestroy(comm: Handle) -> u32 {
     Call::always("ncclCommDestroy")
         .destroying()
-        .run_nccl(|driver| keeping_errors(driver, |driver| done(driver.comm_destroy(comm))))
+        .run_nccl(|driver| recording_error(driver, |driver| success(driver.comm_destroy(comm))))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommAbort(comm: Handle) -> u32 {
     Call::always("ncclCommAbort")
         .destroying()
-        .run_nccl(|driver| keeping_errors(driver, |driver| done(driver.comm_abort(comm))))
+        .run_nccl(|driver| recording_error(driver, |driver| success(driver.comm_abort(comm))))
 }
 
-fn counted(number: usize) -> i32 {
+fn saturating_i32(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
@@ -250,9 +250,9 @@ macro_rules! places {
         unsafe extern "C" fn $name(comm: Handle, number: *mut i32) -> u32 {
             run(stringify!($name), |driver| {
                 // SAFETY: the caller's promise.
-                let number = unsafe { Out::new(number, "the place of the result")? };
+                let number = unsafe { OutPointer::new(number, "the place of the result")? };
                 let place: fn((usize, usize, i32)) -> i32 = $place;
-                number.set(place(driver.comm_place(comm)?));
+                number.set(place(driver.comm_info(comm)?));
                 Ok(NcclCode::SUCCESS)
             })
         }
@@ -260,15 +260,15 @@ macro_rules! places {
 }
 
 places! {
-    ncclCommUserRank: |(rank, ..)| counted(rank);
-    ncclCommCount: |(_, ranks, _)| counted(ranks);
+    ncclCommUserRank: |(rank, ..)| saturating_i32(rank);
+    ncclCommCount: |(_, ranks, _)| saturating_i32(ranks);
     ncclCommCuDevice: |(.., device)| device;
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupStart() -> u32 {
     run("ncclGroupStart", |_| {
-        CALLS.with_borrow_mut(|calls| calls.depth += 1);
+        GROUP.with_borrow_mut(|calls| calls.depth += 1);
         Ok(NcclCode::SUCCESS)
     })
 }
@@ -276,28 +276,28 @@ extern "C" fn ncclGroupStart() -> u32 {
 /// The group ends whatever the call returns.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupEnd() -> u32 {
-    let ended = CALLS.with_borrow_mut(|calls| match calls.depth {
+    let ended = GROUP.with_borrow_mut(|calls| match calls.depth {
         0 => None,
         1 => Some(std::mem::take(calls)),
         _ => {
             calls.depth -= 1;
-            Some(Calls::default())
+            Some(GroupCalls::default())
         }
     });
     run("ncclGroupEnd", |driver| {
-        let Some(Calls { operations, begun, .. }) = ended else {
-            return Err(Fault::misuse(Code::ILLEGAL_STATE, "no group was started"));
+        let Some(GroupCalls { operations, initialised, .. }) = ended else {
+            return Err(CallError::misuse(Code::ILLEGAL_STATE, "no group was started"));
         };
         let mut code = NcclCode::SUCCESS;
-        for (stream, group) in grouped(operations) {
-            let blocking = driver.comm_blocks(group.comm)?;
+        for (stream, group) in group_operations(operations) {
+            let blocking = driver.is_blocking(group.comm)?;
             driver.submit_group(stream, group)?;
             if !blocking {
                 code = NcclCode::IN_PROGRESS;
             }
         }
-        for comm in begun {
-            if driver.comm_begun(comm)? != NcclCode::SUCCESS {
+        for comm in initialised {
+            if driver.comm_call_result(comm)? != NcclCode::SUCCESS {
                 code = NcclCode::IN_PROGRESS;
             }
         }
@@ -306,14 +306,14 @@ extern "C" fn ncclGroupEnd() -> u32 {
 }
 
 /// Groups operations by communicator and stream, in the order of their calls.
-fn grouped(operations: Vec<(Handle, Handle, Operation)>) -> Vec<(Handle, Group)> {
-    let mut groups: Vec<(Handle, Group)> = Vec::new();
+fn group_operations(operations: Vec<(Handle, Handle, Operation)>) -> Vec<(Handle, OperationGroup)> {
+    let mut groups: Vec<(Handle, OperationGroup)> = Vec::new();
     for (comm, stream, operation) in operations {
         match groups.iter_mut().find(|(other, group)| *other == stream && group.comm == comm) {
             Some((_, group)) => group.operations.push(operation),
             None => groups.push((
                 stream,
-                Group { comm, operations: vec![operation], takes_ns: launch_time().unwrap_or(0) },
+                OperationGroup { comm, operations: vec![operation], duration_ns: launch_time().unwrap_or(0) },
             )),
         }
     }
@@ -322,13 +322,13 @@ fn grouped(operations: Vec<(Handle, Handle, Operation)>) -> Vec<(Handle, Group)>
 
 /// Submits an operation, or adds it to the thread's open group. An operation on no elements does
 /// nothing on any rank.
-fn operate(name: &'static str, comm: Handle, stream: Handle, operation: Operation) -> u32 {
+fn submit_operation(name: &'static str, comm: Handle, stream: Handle, operation: Operation) -> u32 {
     run(name, |driver| {
         driver.check_operation(comm, stream, &operation)?;
         if operation.count == 0 {
             return Ok(NcclCode::SUCCESS);
         }
-        let grouped = CALLS.with_borrow_mut(|calls| {
+        let grouped = GROUP.with_borrow_mut(|calls| {
             let grouped = calls.depth > 0;
             if grouped {
                 calls.operations.push((comm, stream, operation));
@@ -338,7 +338,7 @@ fn operate(name: &'static str, comm: Handle, stream: Handle, operation: Operatio
         if !grouped {
             driver.submit_group(
                 stream,
-                Group { comm, operations: vec![operation], takes_ns: launch_time().unwrap_or(0) },
+                OperationGroup { comm, operations: vec![operation], duration_ns: launch_time().unwrap_or(0) },
             )?;
         }
         Ok(NcclCode::SUCCESS)
@@ -355,8 +355,8 @@ unsafe extern "C" fn ncclAllReduce(
     comm: Handle,
     stream: Handle,
 ) -> u32 {
-    let kind = NcclKind::AllReduce { reduction };
-    operate("ncclAllReduce", comm, stream, Operation { kind, send, receive, count, element })
+    let kind = OperationKind::AllReduce { reduction };
+    submit_operation("ncclAllReduce", comm, stream, Operation { kind, send, receive, count, element })
 }
 
 #[unsafe(no_mangle)]
@@ -370,8 +370,8 @@ unsafe extern "C" fn ncclReduce(
     comm: Handle,
     stream: Handle,
 ) -> u32 {
-    let kind = NcclKind::Reduce { reduction, root: rank(root) };
-    operate("ncclReduce", comm, stream, Operation { kind, send, receive, count, element })
+    let kind = OperationKind::Reduce { reduction, root: rank_index(root) };
+    submit_operation("ncclReduce", comm, stream, Operation { kind, send, receive, count, element })
 }
 
 #[unsafe(no_mangle)]
@@ -384,8 +384,8 @@ unsafe extern "C" fn ncclBroadcast(
     comm: Handle,
     stream: Handle,
 ) -> u32 {
-    let kind = NcclKind::Broadcast { root: rank(root) };
-    operate("ncclBroadcast", comm, stream, Operation { kind, send, receive, count, element })
+    let kind = OperationKind::Broadcast { root: rank_index(root) };
+    submit_operation("ncclBroadcast", comm, stream, Operation { kind, send, receive, count, element })
 }
 
 #[unsafe(no_mangle)]
@@ -397,8 +397,8 @@ unsafe extern "C" fn ncclAllGather(
     comm: Handle,
     stream: Handle,
 ) -> u32 {
-    let kind = NcclKind::AllGather;
-    operate("ncclAllGather", comm, stream, Operation { kind, send, receive, count, element })
+    let kind = OperationKind::AllGather;
+    submit_operation("ncclAllGather", comm, stream, Operation { kind, send, receive, count, element })
 }
 
 #[unsafe(no_mangle)]
@@ -411,8 +411,8 @@ unsafe extern "C" fn ncclReduceScatter(
     comm: Handle,
     stream: Handle,
 ) -> u32 {
-    let kind = NcclKind::ReduceScatter { reduction };
-    operate("ncclReduceScatter", comm, stream, Operation { kind, send, receive, count, element })
+    let kind = OperationKind::ReduceScatter { reduction };
+    submit_operation("ncclReduceScatter", comm, stream, Operation { kind, send, receive, count, element })
 }
 
 #[unsafe(no_mangle)]
@@ -424,8 +424,8 @@ unsafe extern "C" fn ncclSend(
     comm: Handle,
     stream: Handle,
 ) -> u32 {
-    let kind = NcclKind::Send { to: rank(peer) };
-    operate("ncclSend", comm, stream, Operation { kind, send, receive: 0, count, element })
+    let kind = OperationKind::Send { to: rank_index(peer) };
+    submit_operation("ncclSend", comm, stream, Operation { kind, send, receive: 0, count, element })
 }
 
 #[unsafe(no_mangle)]
@@ -437,11 +437,11 @@ unsafe extern "C" fn ncclRecv(
     comm: Handle,
     stream: Handle,
 ) -> u32 {
-    let kind = NcclKind::Receive { from: rank(peer) };
-    operate("ncclRecv", comm, stream, Operation { kind, send: 0, receive, count, element })
+    let kind = OperationKind::Receive { from: rank_index(peer) };
+    submit_operation("ncclRecv", comm, stream, Operation { kind, send: 0, receive, count, element })
 }
 
 /// Converts a rank. Negative ranks become one that is too large, and are refused as such.
-fn rank(number: i32) -> usize {
+fn rank_index(number: i32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

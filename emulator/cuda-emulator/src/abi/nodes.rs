@@ -3,9 +3,9 @@
 
 use super::{
     graphs::EdgeData,
-    places::{Out, array, give_list, value},
+    pointers::{OutPointer, read_array, read_value, write_list},
 };
-use crate::state::{Call, Code, Dimensions, Driver, Fault, Handle, KernelNode, NodeWork, Outcome};
+use crate::state::{Call, CallError, CallResult, Code, Dimensions, Driver, Handle, KernelNode, NodeWork};
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2`.
 #[repr(C)]
@@ -28,7 +28,7 @@ const PRIORITY: u32 = 8;
 pub(super) unsafe extern "C" fn cuGraphNodeGetType(node: Handle, kind: *mut u32) -> u32 {
     Call::initialised("cuGraphNodeGetType").run(|driver| {
         // SAFETY: the caller's promise.
-        let kind = unsafe { Out::new(kind, "type")? };
+        let kind = unsafe { OutPointer::new(kind, "type")? };
         kind.set(driver.node_kind(node)?);
         Ok(())
     })
@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies(
     Call::initialised("cuGraphNodeGetDependencies").run(|driver| {
         let found: Vec<_> = driver.node_dependencies(node)?.into_iter().map(|before| [before]).collect();
         // SAFETY: the caller's promise.
-        unsafe { give_list(&found, [dependencies], count) }
+        unsafe { write_list(&found, [dependencies], count) }
     })
 }
 
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     Call::initialised("cuGraphNodeGetDependencies_v2").run(|driver| {
         let found: Vec<_> = driver.node_dependencies(node)?.into_iter().map(|before| [before, 0]).collect();
         // SAFETY: the caller's promise. An edge's data has the size of a handle and is all zero.
-        unsafe { give_list(&found, [dependencies, data.cast()], count) }
+        unsafe { write_list(&found, [dependencies, data.cast()], count) }
     })
 }
 
@@ -75,8 +75,9 @@ pub(super) unsafe extern "C" fn cuGraphAddEmptyNode(
 ) -> u32 {
     Call::initialised("cuGraphAddEmptyNode").run(|driver| {
         // SAFETY: the caller's promise.
-        let (node, before) =
-            unsafe { (Out::new(node, "phGraphNode")?, array(dependencies, count, "dependencies")?) };
+        let (node, before) = unsafe {
+            (OutPointer::new(node, "phGraphNode")?, read_array(dependencies, count, "dependencies")?)
+        };
         node.set(driver.add_node(graph, &before, NodeWork::Empty)?);
         Ok(())
     })
@@ -90,13 +91,13 @@ pub(super) unsafe extern "C" fn cuGraphAddKernelNode_v2(
     count: usize,
     parameters: *const KernelNodeParameters,
 ) -> u32 {
-    Call::on("cuGraphAddKernelNode_v2").run(|driver| {
+    Call::with_context("cuGraphAddKernelNode_v2").run(|driver| {
         // SAFETY: the caller's promise.
         let (node, before, parameters) = unsafe {
             (
-                Out::new(node, "phGraphNode")?,
-                array(dependencies, count, "dependencies")?,
-                value(parameters, "nodeParams")?,
+                OutPointer::new(node, "phGraphNode")?,
+                read_array(dependencies, count, "dependencies")?,
+                read_value(parameters, "nodeParams")?,
             )
         };
         // SAFETY: the caller's promise.
@@ -108,14 +109,14 @@ pub(super) unsafe extern "C" fn cuGraphAddKernelNode_v2(
 
 /// # Safety
 /// The arguments match the parameters of the function.
-unsafe fn kernel(driver: &Driver, parameters: &KernelNodeParameters) -> Outcome<KernelNode> {
+unsafe fn kernel(driver: &Driver, parameters: &KernelNodeParameters) -> CallResult<KernelNode> {
     let &KernelNodeParameters { function, grid, block, shared_bytes, arguments, extra, kernel, .. } =
         parameters;
     if kernel != 0 {
-        return Err(Fault::misuse(Code::NOT_SUPPORTED, "kernels of libraries (`kern`) are not emulated"));
+        return Err(CallError::misuse(Code::NOT_SUPPORTED, "kernels of libraries (`kern`) are not emulated"));
     }
     // SAFETY: the caller's promise.
-    let arguments = unsafe { super::launch::arguments(driver, function, arguments, extra)? };
+    let arguments = unsafe { super::launch::copy_arguments(driver, function, arguments, extra)? };
     driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)
 }
 
@@ -124,9 +125,9 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
     node: Handle,
     parameters: *const KernelNodeParameters,
 ) -> u32 {
-    Call::on("cuGraphKernelNodeSetParams_v2").run(|driver| {
+    Call::with_context("cuGraphKernelNodeSetParams_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let kernel = unsafe { kernel(driver, &value(parameters, "nodeParams")?)? };
+        let kernel = unsafe { kernel(driver, &read_value(parameters, "nodeParams")?)? };
         driver.set_kernel_node(node, kernel)
     })
 }
@@ -137,9 +138,9 @@ pub(super) unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     node: Handle,
     parameters: *const KernelNodeParameters,
 ) -> u32 {
-    Call::on("cuGraphExecKernelNodeSetParams_v2").run(|driver| {
+    Call::with_context("cuGraphExecKernelNodeSetParams_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let kernel = unsafe { kernel(driver, &value(parameters, "nodeParams")?)? };
+        let kernel = unsafe { kernel(driver, &read_value(parameters, "nodeParams")?)? };
         driver.set_exec_kernel(exec, node, kernel)
     })
 }
@@ -151,7 +152,7 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
 ) -> u32 {
     Call::initialised("cuGraphKernelNodeGetParams_v2").run(|driver| {
         // SAFETY: the caller's promise.
-        let parameters = unsafe { Out::new(parameters, "nodeParams")? };
+        let parameters = unsafe { OutPointer::new(parameters, "nodeParams")? };
         let kernel = driver.kernel_node(node)?;
         let Dimensions { grid, block, shared_bytes } = kernel.dimensions;
         parameters.set(KernelNodeParameters {
@@ -176,7 +177,7 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
 ) -> u32 {
     Call::initialised("cuGraphKernelNodeGetAttribute").run(|driver| {
         // SAFETY: the caller's promise. The priority is the first member of the union.
-        let into = unsafe { Out::new(into, "value_out")? };
+        let into = unsafe { OutPointer::new(into, "value_out")? };
         check_attribute(attribute)?;
         into.set(driver.kernel_node(node)?.priority);
         Ok(())
@@ -191,19 +192,19 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
 ) -> u32 {
     Call::initialised("cuGraphKernelNodeSetAttribute").run(|driver| {
         // SAFETY: the caller's promise. The priority is the first member of the union.
-        let priority = unsafe { value(from, "value")? };
+        let priority = unsafe { read_value(from, "value")? };
         check_attribute(attribute)?;
         driver.set_node_priority(node, priority)
     })
 }
 
-fn check_attribute(attribute: u32) -> Outcome<()> {
+fn check_attribute(attribute: u32) -> CallResult<()> {
     if attribute == PRIORITY {
         return Ok(());
     }
-    Err(Fault::misuse(
+    Err(CallError::misuse(
         Code::NOT_SUPPORTED,
-        format!("of a kernel node's attributes only the priority, not {attribute}"),
+        format!("attribute {attribute} of kernel nodes is not emulated, only the priority"),
     ))
 }
 
@@ -217,8 +218,9 @@ pub(super) unsafe extern "C" fn cuGraphAddChildGraphNode(
 ) -> u32 {
     Call::initialised("cuGraphAddChildGraphNode").run(|driver| {
         // SAFETY: the caller's promise.
-        let (node, before) =
-            unsafe { (Out::new(node, "phGraphNode")?, array(dependencies, count, "dependencies")?) };
+        let (node, before) = unsafe {
+            (OutPointer::new(node, "phGraphNode")?, read_array(dependencies, count, "dependencies")?)
+        };
         node.set(driver.add_child(graph, &before, child)?);
         Ok(())
     })
@@ -228,8 +230,8 @@ pub(super) unsafe extern "C" fn cuGraphAddChildGraphNode(
 pub(super) unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(node: Handle, graph: *mut Handle) -> u32 {
     Call::initialised("cuGraphChildGraphNodeGetGraph").run(|driver| {
         // SAFETY: the caller's promise.
-        let graph = unsafe { Out::new(graph, "phGraph")? };
-        graph.set(driver.child_of(node)?);
+        let graph = unsafe { OutPointer::new(graph, "phGraph")? };
+        graph.set(driver.child_graph(node)?);
         Ok(())
     })
 }

@@ -1,22 +1,22 @@
 //! Access to the caller's memory through pointer arguments.
 #![allow(unsafe_code)]
 
-use crate::state::{Fault, Outcome};
+use crate::state::{CallError, CallResult};
 use std::{ffi::CStr, marker::PhantomData, ptr::NonNull, slice};
 
 /// A pointer for a result that is not null.
-pub(super) struct Out<'a, T> {
+pub(super) struct OutPointer<'a, T> {
     place: NonNull<T>,
     caller: PhantomData<&'a mut T>,
 }
 
-impl<T> Out<'_, T> {
+impl<T> OutPointer<'_, T> {
     /// # Safety
     /// `place` is null or valid for writes until the call returns.
-    pub(super) unsafe fn new(place: *mut T, name: &str) -> Outcome<Self> {
+    pub(super) unsafe fn new(place: *mut T, name: &str) -> CallResult<Self> {
         match NonNull::new(place) {
             Some(place) => Ok(Self { place, caller: PhantomData }),
-            None => Err(Fault::value(format!("{name} is null"))),
+            None => Err(CallError::value(format!("{name} is null"))),
         }
     }
 
@@ -30,19 +30,19 @@ impl<T> Out<'_, T> {
 ///
 /// # Safety
 /// `place` is null or holds an initialised value.
-pub(super) unsafe fn value<T: Copy>(place: *const T, name: &str) -> Outcome<T> {
+pub(super) unsafe fn read_value<T: Copy>(place: *const T, name: &str) -> CallResult<T> {
     // SAFETY: the caller's promise; null is refused.
-    unsafe { place.as_ref() }.copied().ok_or_else(|| Fault::value(format!("{name} is null")))
+    unsafe { place.as_ref() }.copied().ok_or_else(|| CallError::value(format!("{name} is null")))
 }
 
 /// Returns the values of an array. Null is accepted for a length of 0.
 ///
 /// # Safety
 /// `place` is null or holds `length` initialised values.
-pub(super) unsafe fn array<T: Copy>(place: *const T, length: usize, name: &str) -> Outcome<Vec<T>> {
+pub(super) unsafe fn read_array<T: Copy>(place: *const T, length: usize, name: &str) -> CallResult<Vec<T>> {
     match (place.is_null(), length) {
         (_, 0) => Ok(Vec::new()),
-        (true, _) => Err(Fault::value(format!("{name} is null, and should hold {length} values"))),
+        (true, _) => Err(CallError::value(format!("{name} is null, and should hold {length} values"))),
         // SAFETY: the caller's promise; not null.
         (false, _) => Ok(unsafe { slice::from_raw_parts(place, length) }.to_vec()),
     }
@@ -55,13 +55,13 @@ pub(super) unsafe fn array<T: Copy>(place: *const T, length: usize, name: &str) 
 /// # Safety
 /// `count` is null or valid for reads and writes. Each of `places` is null or valid for `*count`
 /// writes.
-pub(super) unsafe fn give_list<const N: usize>(
+pub(super) unsafe fn write_list<const N: usize>(
     items: &[[usize; N]],
     places: [*mut usize; N],
     count: *mut usize,
-) -> Outcome<()> {
+) -> CallResult<()> {
     // SAFETY: the caller's promise.
-    let (room, out) = unsafe { (value(count, "the count")?, Out::new(count, "the count")?) };
+    let (room, out) = unsafe { (read_value(count, "the count")?, OutPointer::new(count, "the count")?) };
     if places.iter().all(|place| place.is_null()) {
         out.set(items.len());
         return Ok(());
@@ -82,9 +82,9 @@ pub(super) unsafe fn give_list<const N: usize>(
 /// # Safety
 /// `place` is null or holds a string that ends with a zero and does not change until the call
 /// returns.
-pub(super) unsafe fn string<'a>(place: *const std::ffi::c_char, name: &str) -> Outcome<&'a CStr> {
+pub(super) unsafe fn read_string<'a>(place: *const std::ffi::c_char, name: &str) -> CallResult<&'a CStr> {
     if place.is_null() {
-        return Err(Fault::value(format!("{name} is null")));
+        return Err(CallError::value(format!("{name} is null")));
     }
     // SAFETY: the caller's promise; not null.
     Ok(unsafe { CStr::from_ptr(place) })
@@ -95,7 +95,7 @@ pub(super) unsafe fn string<'a>(place: *const std::ffi::c_char, name: &str) -> O
 ///
 /// # Safety
 /// `place` is null or has room for `room` bytes.
-pub(super) unsafe fn give_text(text: &str, place: *mut u8, room: usize) -> usize {
+pub(super) unsafe fn write_text(text: &str, place: *mut u8, room: usize) -> usize {
     if !place.is_null() && room > 0 {
         let length = text.len().min(room - 1);
         // SAFETY: the caller's promise: `length` and the zero fit into `room`.

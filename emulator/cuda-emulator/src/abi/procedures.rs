@@ -3,10 +3,10 @@
 
 use super::{
     capture, context, copies, device, errors, events, execs, graphs, green, launch, memory, modules, nodes,
-    places::{Out, string},
+    pointers::{OutPointer, read_string},
     streams,
 };
-use crate::state::{Call, Code, Fault, versions};
+use crate::state::{Call, CallError, Code, versions};
 use std::ffi::c_char;
 
 /// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND` and `CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT`.
@@ -158,13 +158,18 @@ pub(super) unsafe extern "C" fn cuGetProcAddress_v2(
 ) -> u32 {
     Call::always("cuGetProcAddress_v2").run(|driver| {
         // SAFETY: the caller's promise. The status is optional.
-        let (symbol, function, status) =
-            unsafe { (string(symbol, "symbol")?, Out::new(function, "pfn")?, Out::new(status, "").ok()) };
-        let symbol = symbol.to_str().map_err(|_| Fault::value("symbol is no text"))?;
+        let (symbol, function, status) = unsafe {
+            (
+                read_string(symbol, "symbol")?,
+                OutPointer::new(function, "pfn")?,
+                OutPointer::new(status, "").ok(),
+            )
+        };
+        let symbol = symbol.to_str().map_err(|_| CallError::value("symbol is no text"))?;
         let found = find(&format!("{symbol}_v2")).or_else(|| find(symbol));
         let (address, found) = match found {
             None => (0, NO_SYMBOL),
-            Some((name, _)) if driver.lacks(name) => (0, NO_SYMBOL),
+            Some((name, _)) if driver.is_missing(name) => (0, NO_SYMBOL),
             Some((name, _)) if i64::from(version) < versions::since(name) => (0, NO_VERSION),
             Some((_, address)) => (address, 0),
         };
@@ -172,6 +177,6 @@ pub(super) unsafe extern "C" fn cuGetProcAddress_v2(
         if let Some(status) = status {
             status.set(found);
         }
-        if found == 0 { Ok(()) } else { Err(Fault::plain(Code::NOT_FOUND)) }
+        if found == 0 { Ok(()) } else { Err(CallError::plain(Code::NOT_FOUND)) }
     })
 }

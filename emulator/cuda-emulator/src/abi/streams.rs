@@ -1,14 +1,14 @@
 //! Streams.
 #![allow(unsafe_code, non_snake_case)]
 
-use super::places::Out;
+use super::pointers::OutPointer;
 use crate::state::{Call, Handle};
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, flags: u32) -> u32 {
-    Call::on("cuStreamCreate").run(|driver| {
+    Call::with_context("cuStreamCreate").run(|driver| {
         // SAFETY: the caller's promise.
-        let stream = unsafe { Out::new(stream, "phStream")? };
+        let stream = unsafe { OutPointer::new(stream, "phStream")? };
         stream.set(driver.create_stream(flags, 0)?);
         Ok(())
     })
@@ -20,9 +20,9 @@ pub(super) unsafe extern "C" fn cuStreamCreateWithPriority(
     flags: u32,
     priority: i32,
 ) -> u32 {
-    Call::on("cuStreamCreateWithPriority").run(|driver| {
+    Call::with_context("cuStreamCreateWithPriority").run(|driver| {
         // SAFETY: the caller's promise.
-        let stream = unsafe { Out::new(stream, "phStream")? };
+        let stream = unsafe { OutPointer::new(stream, "phStream")? };
         stream.set(driver.create_stream(flags, priority)?);
         Ok(())
     })
@@ -30,9 +30,9 @@ pub(super) unsafe extern "C" fn cuStreamCreateWithPriority(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamGetPriority(stream: Handle, priority: *mut i32) -> u32 {
-    Call::on("cuStreamGetPriority").run(|driver| {
+    Call::with_context("cuStreamGetPriority").run(|driver| {
         // SAFETY: the caller's promise.
-        let priority = unsafe { Out::new(priority, "priority")? };
+        let priority = unsafe { OutPointer::new(priority, "priority")? };
         priority.set(driver.stream_priority(stream)?);
         Ok(())
     })
@@ -40,9 +40,9 @@ pub(super) unsafe extern "C" fn cuStreamGetPriority(stream: Handle, priority: *m
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamGetCtx(stream: Handle, context: *mut Handle) -> u32 {
-    Call::on("cuStreamGetCtx").run(|driver| {
+    Call::with_context("cuStreamGetCtx").run(|driver| {
         // SAFETY: the caller's promise.
-        let context = unsafe { Out::new(context, "pctx")? };
+        let context = unsafe { OutPointer::new(context, "pctx")? };
         context.set(driver.context_of_stream(stream)?);
         Ok(())
     })
@@ -55,17 +55,17 @@ pub(super) unsafe extern "C" fn cuStreamDestroy_v2(stream: Handle) -> u32 {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamQuery(stream: Handle) -> u32 {
-    Call::on("cuStreamQuery").run(|driver| driver.query_stream(stream))
+    Call::with_context("cuStreamQuery").run(|driver| driver.query_stream(stream))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamSynchronize(stream: Handle) -> u32 {
-    Call::on("cuStreamSynchronize").run(|driver| driver.synchronise_stream(stream))
+    Call::with_context("cuStreamSynchronize").run(|driver| driver.synchronise_stream(stream))
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) -> u32 {
-    Call::on("cuStreamWaitEvent").run(|driver| driver.wait_event(stream, event, flags))
+    Call::with_context("cuStreamWaitEvent").run(|driver| driver.wait_event(stream, event, flags))
 }
 
 #[unsafe(no_mangle)]
@@ -75,7 +75,8 @@ pub(super) unsafe extern "C" fn cuStreamWaitValue32_v2(
     value: u32,
     flags: u32,
 ) -> u32 {
-    Call::on("cuStreamWaitValue32_v2").run(|driver| driver.wait_value(stream, address, value, flags))
+    Call::with_context("cuStreamWaitValue32_v2")
+        .run(|driver| driver.wait_value(stream, address, value, flags))
 }
 
 #[unsafe(no_mangle)]
@@ -85,5 +86,6 @@ pub(super) unsafe extern "C" fn cuStreamWriteValue32_v2(
     value: u32,
     flags: u32,
 ) -> u32 {
-    Call::on("cuStreamWriteValue32_v2").run(|driver| driver.write_value(stream, address, value, flags))
+    Call::with_context("cuStreamWriteValue32_v2")
+        .run(|driver| driver.write_value(stream, address, value, flags))
 }

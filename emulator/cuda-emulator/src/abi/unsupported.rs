@@ -2,21 +2,21 @@
 //! and is reported by name.
 #![allow(unsafe_code, non_snake_case)]
 
-use crate::state::{Call, Code, Fault};
+use crate::state::{Call, CallError, Code};
 
 /// Defines functions that ignore their arguments. In the C calling conventions of the supported
 /// platforms the caller removes them.
-macro_rules! lacking {
+macro_rules! unsupported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> u32 {
-            let text = "the emulated driver does not have it";
-            Call::always(stringify!($name)).run(|_| Err(Fault::misuse(Code::NOT_SUPPORTED, text)))
+            let text = "this function is not emulated";
+            Call::always(stringify!($name)).run(|_| Err(CallError::misuse(Code::NOT_SUPPORTED, text)))
         }
     )*};
 }
 
-lacking! {
+unsupported! {
     cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy cuArrayGetDescriptor_v2
     cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties
     cuCoredumpDeregisterCompleteCallback cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Lock held by the test that uses the library.
-static TURN: Mutex<()> = Mutex::new(());
+static EMULATOR_LOCK: Mutex<()> = Mutex::new(());
 
 /// The emulated driver of this process, held by one test at a time. Creating it resets the driver.
 ///
@@ -21,7 +21,7 @@ static TURN: Mutex<()> = Mutex::new(());
 pub struct Emulator {
     /// Never closed, because the code under test keeps pointers into it.
     library: ManuallyDrop<Library>,
-    _turn: MutexGuard<'static, ()>,
+    _guard: MutexGuard<'static, ()>,
 }
 
 /// The virtual clock of the emulated driver. It can be used from any thread.
@@ -91,12 +91,12 @@ impl Emulator {
 
     /// Waits until no other test of this process holds the library, then opens and resets it.
     pub fn new() -> Result<Self, Error> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = EMULATOR_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let path = Self::library()?;
         // SAFETY: loading runs no code except that of Rust's standard library.
         let library =
             unsafe { Library::new(&path) }.map_err(|source| Error::Open { path: path.clone(), source })?;
-        let emulator = Self { library: ManuallyDrop::new(library), _turn: turn };
+        let emulator = Self { library: ManuallyDrop::new(library), _guard: guard };
         // SAFETY: the signature is that of `cuda_emulator_reset`.
         if let Err(source) = unsafe { emulator.library.get::<unsafe extern "C" fn()>(b"cuda_emulator_reset") }
         {
@@ -163,11 +163,13 @@ impl Emulator {
     ///
     /// # Panics
     /// If the name contains a zero byte.
-    pub fn lack(&self, function: &str) {
+    pub fn remove_function(&self, function: &str) {
         let name = CString::new(function).expect("a function's name");
         // SAFETY: the signature is that of the function, and the name ends with a zero.
         unsafe {
-            self.function::<unsafe extern "C" fn(*const c_char) -> i32>("cuda_emulator_lack")(name.as_ptr())
+            self.function::<unsafe extern "C" fn(*const c_char) -> i32>("cuda_emulator_remove_function")(
+                name.as_ptr(),
+            )
         };
     }
 
@@ -185,7 +187,7 @@ impl Emulator {
     /// Sets the duration of each kernel and each group of collectives that this thread launches or
     /// captures from now on, whatever its name. `None` restores the durations given by names and
     /// settings.
-    pub fn launches_take(&self, time: Option<Duration>) {
+    pub fn set_launch_time(&self, time: Option<Duration>) {
         let nanoseconds =
             time.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1));
         // SAFETY: the signature is that of the function.
@@ -256,10 +258,11 @@ impl Emulator {
     /// nothing else orders. Returns `None` until its stream has reached the wait and the event has
     /// completed. Requires [`Setting::OrderCheck`].
     #[must_use]
-    pub fn dropped_wait_orders(&self) -> Option<bool> {
+    pub fn dropped_wait_is_needed(&self) -> Option<bool> {
         // SAFETY: the signature is that of the function.
-        let orders =
-            unsafe { self.function::<unsafe extern "C" fn() -> i32>("cuda_emulator_dropped_wait_orders")() };
+        let orders = unsafe {
+            self.function::<unsafe extern "C" fn() -> i32>("cuda_emulator_dropped_wait_is_needed")()
+        };
         (orders >= 0).then_some(orders != 0)
     }
 

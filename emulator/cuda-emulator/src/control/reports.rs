@@ -30,10 +30,10 @@ pub enum Setting {
     MemoryPools,
     /// Whether streams of green contexts accept events of the primary context, 0 or 1 (1). The
     /// manual asks for events of the stream's own context and does not specify whether these count.
-    EventsOfOtherContexts,
+    CrossContextEvents,
     /// Whether graphs list their nodes in reverse order of creation, 0 or 1 (0). The manual
     /// specifies no order.
-    NodesFromTheLast,
+    ReverseNodeOrder,
     /// Whether binary images are accepted, 0 or 1 (0). Every function name is found in them, and
     /// their kernels take time but do nothing.
     BinaryImages,
@@ -61,7 +61,7 @@ pub enum Setting {
     /// streams, in ms (0).
     NcclAbortMs,
     /// Maximum real time to wait for NCCL ranks of other threads, in ms (60000).
-    PatienceMs,
+    RankTimeoutMs,
 }
 
 impl Setting {
@@ -77,8 +77,8 @@ impl Setting {
             Setting::GreatestPriority => c"greatest_priority",
             Setting::StreamMemoryOperations => c"stream_memory_operations",
             Setting::MemoryPools => c"memory_pools",
-            Setting::EventsOfOtherContexts => c"events_of_other_contexts",
-            Setting::NodesFromTheLast => c"nodes_from_the_last",
+            Setting::CrossContextEvents => c"cross_context_events",
+            Setting::ReverseNodeOrder => c"reverse_node_order",
             Setting::BinaryImages => c"binary_images",
             Setting::OrderSeed => c"order_seed",
             Setting::RaceCheck => c"race_check",
@@ -88,7 +88,7 @@ impl Setting {
             Setting::WatchdogInstructions => c"watchdog_instructions",
             Setting::NcclAsyncError => c"nccl_async_error",
             Setting::NcclAbortMs => c"nccl_abort_ms",
-            Setting::PatienceMs => c"patience_ms",
+            Setting::RankTimeoutMs => c"rank_timeout_ms",
         }
     }
 }

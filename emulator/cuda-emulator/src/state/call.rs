@@ -1,6 +1,6 @@
 //! Checks, failure injection and logging common to all calls.
 
-use super::{Code, Driver, Fault, NcclCode, Outcome, lending::with_driver};
+use super::{CallError, CallResult, Code, Driver, NcclCode, driver_lock::with_driver};
 use std::{
     fmt::Display,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -10,13 +10,13 @@ use std::{
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     name: &'static str,
-    needs: Needs,
+    needs: Requirement,
     destroys: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Needs {
-    Nothing,
+enum Requirement {
+    None,
     Initialised,
     Context,
 }
@@ -24,17 +24,17 @@ enum Needs {
 impl Call {
     /// A function that may be called before `cuInit`.
     pub(crate) const fn always(name: &'static str) -> Self {
-        Self { name, needs: Needs::Nothing, destroys: false }
+        Self { name, needs: Requirement::None, destroys: false }
     }
 
     /// A function that requires `cuInit`.
     pub(crate) const fn initialised(name: &'static str) -> Self {
-        Self { needs: Needs::Initialised, ..Self::always(name) }
+        Self { needs: Requirement::Initialised, ..Self::always(name) }
     }
 
     /// A function that requires a current context.
-    pub(crate) const fn on(name: &'static str) -> Self {
-        Self { needs: Needs::Context, ..Self::always(name) }
+    pub(crate) const fn with_context(name: &'static str) -> Self {
+        Self { needs: Requirement::Context, ..Self::always(name) }
     }
 
     /// Marks a function that destroys an object, which it also does if its failure is injected.
@@ -44,59 +44,63 @@ impl Call {
 
     /// Runs a call: counts it, checks its requirements, does its work and logs it. Returns a
     /// `CUresult` and never unwinds.
-    pub(crate) fn run(self, work: impl FnOnce(&mut Driver) -> Outcome<()>) -> u32 {
-        self.guarded(Code::UNKNOWN, |driver| {
-            self.run_on(driver, work, |outcome| outcome.map_or_else(|code| code, |()| Code::SUCCESS))
+    pub(crate) fn run(self, work: impl FnOnce(&mut Driver) -> CallResult<()>) -> u32 {
+        self.without_unwinding(Code::UNKNOWN, |driver| {
+            self.run_logged(driver, work, |outcome| outcome.map_or_else(|code| code, |()| Code::SUCCESS))
         })
         .0
     }
 
     /// Runs an NCCL call like [`run`](Self::run). Returns an `ncclResult_t`.
-    pub(crate) fn run_nccl(self, work: impl FnOnce(&mut Driver) -> Outcome<NcclCode>) -> u32 {
-        self.guarded(NcclCode::INTERNAL_ERROR, |driver| {
-            self.run_on(driver, work, |outcome| outcome.unwrap_or_else(NcclCode::from))
+    pub(crate) fn run_nccl(self, work: impl FnOnce(&mut Driver) -> CallResult<NcclCode>) -> u32 {
+        self.without_unwinding(NcclCode::INTERNAL_ERROR, |driver| {
+            self.run_logged(driver, work, |outcome| outcome.unwrap_or_else(NcclCode::from))
         })
         .0
     }
 
-    fn guarded<C>(self, fallback: C, call: impl FnOnce(&mut Driver) -> C) -> C {
+    fn without_unwinding<C>(self, fallback: C, call: impl FnOnce(&mut Driver) -> C) -> C {
         catch_unwind(AssertUnwindSafe(|| with_driver(call))).unwrap_or_else(|_| {
-            let text = format!("{}: a fault of the emulated driver itself: it panicked", self.name);
+            let text = format!("{}: internal error of the emulated driver: it panicked", self.name);
             with_driver(|driver| driver.report.misuse(text));
             fallback
         })
     }
 
-    fn run_on<T, C: Copy + Display>(
+    fn run_logged<T, C: Copy + Display>(
         self,
         driver: &mut Driver,
-        work: impl FnOnce(&mut Driver) -> Outcome<T>,
-        code_of: impl FnOnce(Result<T, Code>) -> C,
+        work: impl FnOnce(&mut Driver) -> CallResult<T>,
+        kernel_code: impl FnOnce(Result<T, Code>) -> C,
     ) -> C {
         let injected = driver.report.count_call();
         let outcome = match injected {
             Some(code) => {
                 if self.destroys {
                     // The injected code replaces the result of the destruction.
-                    _ = self.checked(driver, work).map_err(|fault| driver.note(self.name, fault));
+                    _ = self.run_checked(driver, work).map_err(|fault| driver.record_error(self.name, fault));
                 }
-                Err(Fault::plain(code))
+                Err(CallError::plain(code))
             }
-            None => self.checked(driver, work),
+            None => self.run_checked(driver, work),
         };
-        let code = code_of(outcome.map_err(|fault| driver.note(self.name, fault)));
+        let code = kernel_code(outcome.map_err(|fault| driver.record_error(self.name, fault)));
         driver.report.log(self.name, code, injected.is_some());
         code
     }
 
-    fn checked<T>(self, driver: &mut Driver, work: impl FnOnce(&mut Driver) -> Outcome<T>) -> Outcome<T> {
-        if driver.lacks(self.name) {
-            return Err(Fault::plain(Code::NOT_SUPPORTED));
+    fn run_checked<T>(
+        self,
+        driver: &mut Driver,
+        work: impl FnOnce(&mut Driver) -> CallResult<T>,
+    ) -> CallResult<T> {
+        if driver.is_missing(self.name) {
+            return Err(CallError::plain(Code::NOT_SUPPORTED));
         }
-        if self.needs != Needs::Nothing && !driver.initialised {
-            return Err(Fault::misuse(Code::NOT_INITIALIZED, "called before cuInit"));
+        if self.needs != Requirement::None && !driver.initialised {
+            return Err(CallError::misuse(Code::NOT_INITIALIZED, "called before cuInit"));
         }
-        if self.needs == Needs::Context {
+        if self.needs == Requirement::Context {
             let device = driver.current_device()?;
             driver.settle();
             if !self.destroys {

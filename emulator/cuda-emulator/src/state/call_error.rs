@@ -3,18 +3,18 @@
 use super::Code;
 
 /// Result of a call.
-pub(crate) type Outcome<T> = Result<T, Fault>;
+pub(crate) type CallResult<T> = Result<T, CallError>;
 
 /// Error of a call.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct CallError {
     pub(crate) code: Code,
     /// Description of the caller's mistake, for the report. `None` if a correct program may get the
     /// error too.
     pub(crate) misuse: Option<String>,
 }
 
-impl Fault {
+impl CallError {
     /// An error that a correct program may get.
     pub(crate) fn plain(code: Code) -> Self {
         Self { code, misuse: None }
@@ -32,7 +32,7 @@ impl Fault {
 }
 
 /// Refuses a value other than 0, for arguments whose other values are not supported.
-pub(crate) fn only_zero(value: impl Into<u64>, name: &str) -> Outcome<()> {
+pub(crate) fn only_zero(value: impl Into<u64>, name: &str) -> CallResult<()> {
     let value = value.into();
-    if value == 0 { Ok(()) } else { Err(Fault::value(format!("{name} is {value}, and can only be 0"))) }
+    if value == 0 { Ok(()) } else { Err(CallError::value(format!("{name} is {value} and must be 0"))) }
 }

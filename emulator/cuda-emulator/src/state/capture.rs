@@ -26,14 +26,14 @@ pub(super) struct Capture {
 pub(crate) struct Membership {
     pub(super) capture: u64,
     /// Dependencies of the stream's next node.
-    pub(super) tips: Vec<Handle>,
+    pub(super) last_nodes: Vec<Handle>,
 }
 
 /// A record of an event in a capture. It stands for nodes of the graph.
 #[derive(Clone)]
 pub(crate) struct CapturedRecord {
     pub(super) capture: u64,
-    pub(super) tips: Vec<Handle>,
+    pub(super) last_nodes: Vec<Handle>,
 }
 
 impl Captures {

@@ -15,7 +15,7 @@ pub(super) enum Record {
     /// A record in a stream: its number, and the time in ns once it is complete.
     Stream {
         number: u64,
-        passed: Option<u64>,
+        completed: Option<u64>,
     },
     /// A record in a capture, which stands for nodes.
     Captured(CapturedRecord),

@@ -22,7 +22,7 @@ impl Graph {
     }
 
     /// Whether the caller has to destroy the graph.
-    pub(super) fn is_the_callers(&self) -> bool {
+    pub(super) fn is_user_owned(&self) -> bool {
         self.parent.is_none() && !self.capturing
     }
 }

@@ -1,7 +1,7 @@
 //! Green contexts: contexts on a part of a device's multiprocessors. They have no effect on virtual
 //! times.
 
-use super::{Code, Fault, Handle, Outcome};
+use super::{CallError, CallResult, Code, Handle};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Granularity of partitions, as on compute capability 9.0.
@@ -17,7 +17,7 @@ pub(crate) struct Resource {
     origin: [u8; 8],
     padding: [u8; 84],
     multiprocessors: u32,
-    least_partition: u32,
+    min_partition: u32,
     alignment: u32,
     oversize: [u8; 36],
 }
@@ -29,7 +29,7 @@ impl Resource {
             origin: ORIGIN,
             padding: [0; 84],
             multiprocessors,
-            least_partition: STEP,
+            min_partition: STEP,
             alignment: STEP,
             oversize: [0; 36],
         }
@@ -37,27 +37,29 @@ impl Resource {
 
     /// `cuDevSmResourceSplitByCount`. Returns equal groups of at least `min_count` multiprocessors,
     /// and the remainder.
-    pub(crate) fn split(self, wanted: usize, least: u32) -> Outcome<(Vec<Resource>, Resource)> {
+    pub(crate) fn split(self, wanted: usize, min_count: u32) -> CallResult<(Vec<Resource>, Resource)> {
         self.check()?;
-        let size = least.max(1).next_multiple_of(STEP);
+        let size = min_count.max(1).next_multiple_of(STEP);
         let possible = self.multiprocessors / size;
         if possible == 0 {
-            let text =
-                format!("no group of {least} can be split off {} multiprocessors", self.multiprocessors);
-            return Err(Fault::misuse(Code::INVALID_RESOURCE_CONFIGURATION, text));
+            let text = format!(
+                "{} multiprocessors cannot be split into groups of {min_count}",
+                self.multiprocessors
+            );
+            return Err(CallError::misuse(Code::INVALID_RESOURCE_CONFIGURATION, text));
         }
         let groups = wanted.min(possible as usize);
         let rest = self.multiprocessors - groups as u32 * size;
         Ok((vec![Resource::new(size); groups], Resource::new(rest)))
     }
 
-    pub(super) fn check(&self) -> Outcome<()> {
+    pub(super) fn check(&self) -> CallResult<()> {
         if self.kind == 1 && self.origin == ORIGIN {
             return Ok(());
         }
-        Err(Fault::misuse(
+        Err(CallError::misuse(
             Code::INVALID_RESOURCE_TYPE,
-            "a resource that is no multiprocessors of this driver",
+            "the resource does not consist of multiprocessors of this driver",
         ))
     }
 }

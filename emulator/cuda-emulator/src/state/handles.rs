@@ -1,6 +1,6 @@
 //! Handles of all objects. They are never reused, so that use after destruction is detected.
 
-use super::{Code, Fault, Outcome};
+use super::{CallError, CallResult, Code};
 use std::{collections::HashMap, fmt};
 
 /// An opaque pointer that stands for an object.
@@ -8,7 +8,7 @@ pub(crate) type Handle = usize;
 
 /// Kind of object that a handle stands for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum HandleKind {
     Context,
     Stream,
     Event,
@@ -22,26 +22,26 @@ pub(crate) enum Kind {
     Comm,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for HandleKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Context => "context",
-            Kind::Stream => "stream",
-            Kind::Event => "event",
-            Kind::Graph => "graph",
-            Kind::Node => "graph node",
-            Kind::Exec => "executable graph",
-            Kind::Module => "module",
-            Kind::Function => "function",
-            Kind::GreenContext => "green context",
-            Kind::ResourceDescription => "resource description",
-            Kind::Comm => "NCCL handle",
+            HandleKind::Context => "context",
+            HandleKind::Stream => "stream",
+            HandleKind::Event => "event",
+            HandleKind::Graph => "graph",
+            HandleKind::Node => "graph node",
+            HandleKind::Exec => "executable graph",
+            HandleKind::Module => "module",
+            HandleKind::Function => "function",
+            HandleKind::GreenContext => "green context",
+            HandleKind::ResourceDescription => "resource description",
+            HandleKind::Comm => "NCCL handle",
         })
     }
 }
 
 struct Entry {
-    kind: Kind,
+    kind: HandleKind,
     /// Number of the handle among those of its kind, from 1.
     number: usize,
     alive: bool,
@@ -59,7 +59,7 @@ const FIRST: Handle = 0x0faf_0000_0000_0000;
 const STEP: Handle = 0x40;
 
 impl Handles {
-    pub(crate) fn give(&mut self, kind: Kind) -> Handle {
+    pub(crate) fn create(&mut self, kind: HandleKind) -> Handle {
         let handle = FIRST + STEP * (self.entries.len() + 1);
         let number = self.counts.entry(kind as u8).or_insert(0);
         *number += 1;
@@ -68,15 +68,15 @@ impl Handles {
     }
 
     /// Checks that a handle is a live one of the given kind.
-    pub(crate) fn check(&self, kind: Kind, handle: Handle) -> Outcome<()> {
+    pub(crate) fn check(&self, kind: HandleKind, handle: Handle) -> CallResult<()> {
         if handle == 0 {
             let code = match kind {
-                Kind::Graph | Kind::Node | Kind::Exec => Code::INVALID_VALUE,
+                HandleKind::Graph | HandleKind::Node | HandleKind::Exec => Code::INVALID_VALUE,
                 _ => Code::INVALID_HANDLE,
             };
-            return Err(Fault::misuse(code, format!("null instead of a handle of kind {kind}")));
+            return Err(CallError::misuse(code, format!("null instead of a handle of kind {kind}")));
         }
-        let wrong = |text| Err(Fault::misuse(Code::INVALID_HANDLE, text));
+        let wrong = |text| Err(CallError::misuse(Code::INVALID_HANDLE, text));
         match self.entries.get(&handle) {
             None => {
                 wrong(format!("{handle:#x}, which was never given out, instead of a handle of kind {kind}"))
@@ -89,7 +89,7 @@ impl Handles {
         }
     }
 
-    pub(crate) fn end(&mut self, handle: Handle) {
+    pub(crate) fn destroy(&mut self, handle: Handle) {
         if let Some(entry) = self.entries.get_mut(&handle) {
             entry.alive = false;
         }

@@ -30,7 +30,7 @@ pub(super) struct Allocation {
 
 /// Accesses that a device's memory tracks.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Tracked {
+pub(super) struct Tracking {
     /// Whether writes are tracked, to detect uninitialised reads.
     pub(super) writes: bool,
     /// Whether accesses of kernels are tracked, for the order check.
@@ -54,7 +54,7 @@ impl Memory {
     }
 
     /// Returns the memory of a device. `tracking` applies at its first use.
-    pub(super) fn of_device(&mut self, device: i32, tracked: Tracked) -> &mut DeviceMemory {
+    pub(super) fn of_device(&mut self, device: i32, tracked: Tracking) -> &mut DeviceMemory {
         self.devices.entry(device).or_insert_with(|| {
             let mut memory = DeviceMemory::with_first_address(FIRST_ADDRESS + DEVICE_STEP * device as u64);
             if tracked.writes {

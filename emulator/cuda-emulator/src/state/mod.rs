@@ -4,18 +4,18 @@
 //! owns the tables, and its child modules implement the calls.
 
 mod call;
+mod call_error;
 mod capture;
 mod code;
 mod contexts;
 mod driver;
+mod driver_lock;
 mod engine;
 mod events;
-mod fault;
 mod graphs;
 mod green;
 mod handles;
 mod launch_time;
-mod lending;
 mod memory;
 mod modules;
 mod nccl;
@@ -29,13 +29,13 @@ pub(crate) mod versions;
 mod work;
 
 pub(crate) use call::Call;
+pub(crate) use call_error::{CallError, CallResult, only_zero};
 pub(crate) use code::Code;
-pub(crate) use driver::{Driver, InitRank, Place};
-pub(crate) use fault::{Fault, Outcome, only_zero};
+pub(crate) use driver::{CopyOperand, Driver, InitRank};
+pub(crate) use driver_lock::with_driver;
 pub(crate) use green::Resource;
 pub(crate) use handles::Handle;
 pub(crate) use launch_time::{launch_time, set_launch_time};
-pub(crate) use lending::with_driver;
 pub(crate) use modules::Arguments;
-pub(crate) use nccl::{Group, Kind as NcclKind, NcclCode, Operation};
+pub(crate) use nccl::{NcclCode, Operation, OperationGroup, OperationKind};
 pub(crate) use nodes::{Dimensions, KernelNode, NodeWork, Pattern};

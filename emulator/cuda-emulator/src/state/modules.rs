@@ -16,11 +16,11 @@ pub(super) struct Module {
     pub(super) device: i32,
     /// `None` for a binary image.
     pub(super) program: Option<Program>,
-    pub(super) given: BTreeMap<String, Handle>,
+    pub(super) function_handles: BTreeMap<String, Handle>,
 }
 
 /// Code of a kernel.
-pub(super) enum Source<'m> {
+pub(super) enum KernelCode<'m> {
     /// The module has been unloaded.
     Unloaded,
     /// A binary image, which is not executed.
@@ -31,7 +31,7 @@ pub(super) enum Source<'m> {
 /// A function of a module.
 pub(crate) struct Function {
     pub(super) name: CString,
-    pub(super) short: Arc<str>,
+    pub(super) display_name: Arc<str>,
     pub(super) module: Handle,
     pub(super) device: i32,
     /// `None` for a function of a binary image.
@@ -76,12 +76,12 @@ impl Modules {
     }
 
     /// Returns the code of a function.
-    pub(super) fn code_of(&self, function: Handle) -> Source<'_> {
+    pub(super) fn kernel_code(&self, function: Handle) -> KernelCode<'_> {
         let module = self.functions.get(&function).and_then(|function| self.alive.get(&function.module));
         match module.map(|module| &module.program) {
-            None => Source::Unloaded,
-            Some(None) => Source::Binary,
-            Some(Some(program)) => Source::Ptx(program),
+            None => KernelCode::Unloaded,
+            Some(None) => KernelCode::Binary,
+            Some(Some(program)) => KernelCode::Ptx(program),
         }
     }
 }

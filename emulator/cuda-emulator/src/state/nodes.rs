@@ -1,6 +1,6 @@
 //! Work common to streams and nodes of graphs.
 
-use super::{Handle, modules::Arguments, nccl::Group};
+use super::{Handle, modules::Arguments, nccl::OperationGroup};
 use crate::host::HostSpan;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) enum NodeWork {
     Child(Handle),
     Empty,
     /// NCCL operations. A real graph contains their kernels.
-    Collectives(Group),
+    Collectives(OperationGroup),
 }
 
 /// Dimensions of grid and block, and dynamic shared memory of a block.
@@ -71,14 +71,14 @@ pub(crate) struct Pattern {
 /// A copy.
 #[derive(Clone)]
 pub(crate) struct CopyNode {
-    pub(crate) to: Spot,
-    pub(crate) from: Spot,
+    pub(crate) to: CopyEndpoint,
+    pub(crate) from: CopyEndpoint,
     pub(crate) bytes: usize,
 }
 
 /// Source or destination of a copy.
 #[derive(Clone)]
-pub(crate) enum Spot {
+pub(crate) enum CopyEndpoint {
     Device(u64),
     Host(HostSpan),
     /// Contents of host memory at the time of the call.
@@ -100,7 +100,7 @@ impl NodeWork {
         }
     }
 
-    pub(super) fn is_of_memory(&self) -> bool {
+    pub(super) fn is_memory_node(&self) -> bool {
         matches!(self, NodeWork::Allocate | NodeWork::Free { .. })
     }
 }

@@ -14,9 +14,9 @@ use std::{
 pub(crate) struct Plan {
     pub(super) nodes: Vec<PlanNode>,
     /// Index of the step of each node.
-    pub(super) places: HashMap<Handle, usize>,
+    pub(super) step_of_node: HashMap<Handle, usize>,
     /// Whether kernels have the priorities of their nodes instead of their stream's.
-    pub(super) own_priorities: bool,
+    pub(super) use_node_priorities: bool,
 }
 
 /// A step of a plan.
@@ -39,14 +39,14 @@ impl Plan {
 }
 
 /// Progress of a launch.
-pub(crate) struct PlanRun {
+pub(crate) struct PlanProgress {
     /// Number of incomplete dependencies of each step.
     waiting: Vec<usize>,
     pub(super) ready: BTreeSet<usize>,
     pub(super) left: usize,
 }
 
-impl PlanRun {
+impl PlanProgress {
     pub(super) fn new(plan: &Plan) -> Self {
         let waiting: Vec<_> = plan.nodes.iter().map(|node| node.dependencies.len()).collect();
         let ready = (0..waiting.len()).filter(|&node| waiting[node] == 0).collect();
@@ -67,7 +67,7 @@ impl PlanRun {
         self.ready.iter().filter_map(move |&node| match &plan.nodes[node].work {
             NodeWork::Kernel(kernel) => Some((
                 Some(node),
-                if plan.own_priorities { kernel.priority } else { stream_priority },
+                if plan.use_node_priorities { kernel.priority } else { stream_priority },
                 kernel,
             )),
             _ => None,

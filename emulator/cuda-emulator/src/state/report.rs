@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 #[derive(Default)]
 pub(crate) struct Report {
     calls: u64,
-    failing: Option<(u64, Code)>,
+    failing_call: Option<(u64, Code)>,
     /// Name of the kernel that is to fail, and the number of its launches before the failing one.
     failing_kernel: Option<(String, u64)>,
     injecting: bool,
@@ -25,7 +25,7 @@ impl Report {
     /// Makes call number `call`, counted from 1 since the last reset, fail with `code`. 0 removes
     /// the injection.
     pub(crate) fn fail_call(&mut self, call: u64, code: Code) {
-        self.failing = (call != 0).then_some((call, code));
+        self.failing_call = (call != 0).then_some((call, code));
     }
 
     /// Makes the `number`-th launch of the named kernel, counted from 1 from now on, fail. 0
@@ -35,7 +35,7 @@ impl Report {
     }
 
     /// Counts a launch of a kernel. Returns whether it is to fail.
-    pub(super) fn fails_kernel(&mut self, kernel: &str) -> bool {
+    pub(super) fn count_kernel(&mut self, kernel: &str) -> bool {
         let Some((name, others)) = &mut self.failing_kernel else { return false };
         if name != kernel {
             return false;
@@ -51,7 +51,7 @@ impl Report {
     /// Counts a call. Returns the code with which it is to fail, if any.
     pub(super) fn count_call(&mut self) -> Option<Code> {
         self.calls += 1;
-        let code = self.failing.filter(|(call, _)| *call == self.calls).map(|(_, code)| code);
+        let code = self.failing_call.filter(|(call, _)| *call == self.calls).map(|(_, code)| code);
         self.injecting = code.is_some();
         code
     }
@@ -65,7 +65,7 @@ impl Report {
         self.misuse.push(text);
     }
 
-    pub(super) fn fault(&mut self, text: String) {
+    pub(super) fn kernel_fault(&mut self, text: String) {
         self.faults.push(text);
     }
 

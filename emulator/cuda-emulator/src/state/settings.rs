@@ -10,7 +10,7 @@ const DEVICES_VARIABLE: &str = "DEEPPOOL_EMULATED_GPUS";
 const PREFIX: &str = "CUDA_EMULATOR_";
 
 /// Maximum number of devices.
-const MOST_DEVICES: i64 = 8;
+const MAX_DEVICES: i64 = 8;
 
 /// Named numbers that `cuda_emulator_set` accepts.
 #[derive(Clone, Debug)]
@@ -34,9 +34,9 @@ pub(crate) struct Settings {
     pub(crate) stream_memory_operations: i64,
     pub(crate) memory_pools: i64,
     /// Whether streams of green contexts accept events of the primary context.
-    pub(crate) events_of_other_contexts: i64,
+    pub(crate) cross_context_events: i64,
     /// Whether graphs list their nodes in reverse order of creation.
-    pub(crate) nodes_from_the_last: i64,
+    pub(crate) reverse_node_order: i64,
     /// Whether binary images are accepted, which are not executed.
     pub(crate) binary_images: i64,
     /// Seed for shuffling the blocks and warps of kernels. 0 keeps their order.
@@ -58,7 +58,7 @@ pub(crate) struct Settings {
     /// Real time of the abort of a communicator after its operations have left, in ms.
     pub(crate) nccl_abort_ms: i64,
     /// Maximum real time to wait for ranks of other threads, in ms.
-    pub(crate) patience_ms: i64,
+    pub(crate) rank_timeout_ms: i64,
     /// Durations of kernels by name, in ns.
     kernel_times: BTreeMap<String, u64>,
     /// Variables of the environment that are no valid settings.
@@ -78,8 +78,8 @@ impl Default for Settings {
             greatest_priority: -5,
             stream_memory_operations: 1,
             memory_pools: 1,
-            events_of_other_contexts: 1,
-            nodes_from_the_last: 0,
+            cross_context_events: 1,
+            reverse_node_order: 0,
             binary_images: 0,
             order_seed: 0,
             race_check: 0,
@@ -89,7 +89,7 @@ impl Default for Settings {
             watchdog_instructions: 0,
             nccl_async_error: 0,
             nccl_abort_ms: 0,
-            patience_ms: 60_000,
+            rank_timeout_ms: 60_000,
             kernel_times: BTreeMap::new(),
             wrong_variables: Vec::new(),
         }
@@ -143,8 +143,8 @@ impl Settings {
 
     /// Sets the number called `name`. Returns false for an unknown name or a value out of range.
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
-        let least = if name == "greatest_priority" { -100 } else { 0 };
-        let most = if name == "devices" { MOST_DEVICES } else { i64::MAX };
+        let min = if name == "greatest_priority" { -100 } else { 0 };
+        let max = if name == "devices" { MAX_DEVICES } else { i64::MAX };
         let place = match name {
             "devices" => &mut self.devices,
             "driver_version" => &mut self.driver_version,
@@ -156,8 +156,8 @@ impl Settings {
             "greatest_priority" => &mut self.greatest_priority,
             "stream_memory_operations" => &mut self.stream_memory_operations,
             "memory_pools" => &mut self.memory_pools,
-            "events_of_other_contexts" => &mut self.events_of_other_contexts,
-            "nodes_from_the_last" => &mut self.nodes_from_the_last,
+            "cross_context_events" => &mut self.cross_context_events,
+            "reverse_node_order" => &mut self.reverse_node_order,
             "binary_images" => &mut self.binary_images,
             "order_seed" => &mut self.order_seed,
             "race_check" => &mut self.race_check,
@@ -167,10 +167,10 @@ impl Settings {
             "watchdog_instructions" => &mut self.watchdog_instructions,
             "nccl_async_error" => &mut self.nccl_async_error,
             "nccl_abort_ms" => &mut self.nccl_abort_ms,
-            "patience_ms" => &mut self.patience_ms,
+            "rank_timeout_ms" => &mut self.rank_timeout_ms,
             _ => return false,
         };
-        let fits = (least..=most).contains(&value);
+        let fits = (min..=max).contains(&value);
         if fits {
             *place = value;
         }

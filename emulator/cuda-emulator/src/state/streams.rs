@@ -1,6 +1,6 @@
 //! Streams.
 
-use super::{Handle, capture::Membership, plan::PlanRun, work::Queued};
+use super::{Handle, capture::Membership, plan::PlanProgress, work::QueuedWork};
 use std::collections::VecDeque;
 
 /// A stream.
@@ -14,8 +14,8 @@ pub(crate) struct Stream {
     /// Whether the caller has destroyed the stream. It is removed when its work has completed.
     pub(super) destroyed: bool,
     /// Queue of work. The first entry is in progress.
-    pub(super) queue: VecDeque<Queued>,
+    pub(super) queue: VecDeque<QueuedWork>,
     /// Progress of the graph at the head of the queue.
-    pub(super) graph: Option<PlanRun>,
+    pub(super) graph: Option<PlanProgress>,
     pub(super) capture: Option<Membership>,
 }

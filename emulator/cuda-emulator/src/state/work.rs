@@ -4,19 +4,19 @@ use super::{Handle, nccl::BatchId, nodes::NodeWork, order::VectorClock, plan::Pl
 use std::{collections::BTreeMap, sync::Arc};
 
 /// An entry of a stream's queue.
-pub(crate) struct Queued {
+pub(crate) struct QueuedWork {
     /// Number of the launch, which breaks ties between kernels of equal priority.
     pub(super) launch: u64,
     /// Time of enqueueing, in ns.
     pub(super) enqueued: u64,
     /// Predecessors other than the earlier work of the stream, if order is checked, until the work
     /// reaches the head.
-    pub(super) known: Option<VectorClock>,
-    pub(super) work: Work,
+    pub(super) predecessors: Option<VectorClock>,
+    pub(super) work: StreamWork,
 }
 
 /// Work of a stream.
-pub(crate) enum Work {
+pub(crate) enum StreamWork {
     /// Work that may also be a node of a graph.
     Single(NodeWork),
     Record {

@@ -96,7 +96,7 @@ fn cudarc_captures_clones_instantiates_and_times() {
 }
 
 #[test]
-fn the_safe_layer_of_cudarc_copies_and_times() {
+fn cudarc_safe_layer_copies_and_times() {
     // SAFETY: loading a driver runs no code that matters.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");

@@ -73,7 +73,7 @@ fn sticky_errors_are_distinguished() {
 #[test]
 fn green_contexts_without_foreign_events_are_reported_as_lacking() {
     on_emulated_device(|emulator, context| {
-        emulator.set(Setting::EventsOfOtherContexts, 0);
+        emulator.set(Setting::CrossContextEvents, 0);
         let options = DeviceOptions { gate: false, background_multiprocessors: Some(16) };
         let mut device = device(context, options)?;
         let layer = kernel(context, "layer_10us")?;

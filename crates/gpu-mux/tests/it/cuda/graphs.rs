@@ -124,7 +124,7 @@ fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_it
 #[test]
 fn the_order_of_pieces_does_not_depend_on_the_order_of_the_list() {
     on_emulated_device(|emulator, context| {
-        emulator.set(Setting::NodesFromTheLast, 1);
+        emulator.set(Setting::ReverseNodeOrder, 1);
         let stream = Stream::new(context, Priority::Background)?;
         let (graph, _layers) = forked(context, &stream)?;
         let cut = graph.cut(&stream, us(45), ONCE)?;

@@ -2,11 +2,11 @@
 
 use super::Driver;
 use crate::state::{
-    Code, Fault, Handle, Outcome,
+    CallError, CallResult, Code, Handle,
     capture::{Capture, CapturedRecord, Membership, RELAXED},
     graphs::{Graph, Node},
     nodes::NodeWork,
-    work::Work,
+    work::StreamWork,
 };
 use std::{collections::HashSet, thread};
 
@@ -16,24 +16,24 @@ impl Driver {
     }
 
     /// `cuStreamBeginCapture`.
-    pub(crate) fn begin_capture(&mut self, handle: Handle, mode: u32) -> Outcome<()> {
+    pub(crate) fn begin_capture(&mut self, handle: Handle, mode: u32) -> CallResult<()> {
         let stream = self.stream(handle)?;
         if stream != handle {
-            return Err(Fault::misuse(Code::CAPTURE_UNSUPPORTED, "a default stream cannot capture"));
+            return Err(CallError::misuse(Code::CAPTURE_UNSUPPORTED, "a default stream cannot capture"));
         }
         if mode > RELAXED {
-            return Err(Fault::value(format!("there is no capture mode {mode}")));
+            return Err(CallError::value(format!("there is no capture mode {mode}")));
         }
         if self.membership(stream).is_some() {
-            let text = format!("{} captures already", self.handles.name(stream));
-            return Err(Fault::misuse(Code::ILLEGAL_STATE, text));
+            let text = format!("{} is already capturing", self.handles.name(stream));
+            return Err(CallError::misuse(Code::ILLEGAL_STATE, text));
         }
         let graph = self.insert_graph(Graph::capturing());
         self.captures.begun += 1;
         let id = self.captures.begun;
         let thread = thread::current().id();
         self.captures.alive.insert(id, Capture { origin: stream, graph, mode, thread, invalid: false });
-        self.join(stream, Membership { capture: id, tips: Vec::new() });
+        self.join(stream, Membership { capture: id, last_nodes: Vec::new() });
         Ok(())
     }
 
@@ -44,36 +44,36 @@ impl Driver {
     }
 
     /// `cuStreamEndCapture`. The capture ends whatever the call returns.
-    pub(crate) fn end_capture(&mut self, stream: Handle) -> Outcome<Handle> {
+    pub(crate) fn end_capture(&mut self, stream: Handle) -> CallResult<Handle> {
         let stream = self.stream(stream)?;
         let name = self.handles.name(stream);
         let Some(id) = self.membership(stream).map(|membership| membership.capture) else {
-            return Err(Fault::misuse(Code::ILLEGAL_STATE, format!("{name} does not capture")));
+            return Err(CallError::misuse(Code::ILLEGAL_STATE, format!("{name} is not capturing")));
         };
         let Some(capture) = self.captures.alive.get_mut(&id) else {
-            return Err(Fault::plain(Code::CAPTURE_INVALIDATED));
+            return Err(CallError::plain(Code::CAPTURE_INVALIDATED));
         };
         if capture.origin != stream {
             capture.invalid = true;
             let text =
                 format!("the capture that {name} joined began in {}", self.handles.name(capture.origin));
-            return Err(Fault::misuse(Code::CAPTURE_UNMATCHED, text));
+            return Err(CallError::misuse(Code::CAPTURE_UNMATCHED, text));
         }
         if capture.mode != RELAXED && capture.thread != thread::current().id() {
             capture.invalid = true;
             let text = format!("the capture of {name} began on another thread");
-            return Err(Fault::misuse(Code::CAPTURE_WRONG_THREAD, text));
+            return Err(CallError::misuse(Code::CAPTURE_WRONG_THREAD, text));
         }
         let (graph, invalid) = (capture.graph, capture.invalid);
         let joined = self.is_joined(stream, id);
-        self.leave_all(id);
+        self.end_memberships(id);
         if invalid || !joined {
             self.drop_graph(graph);
             return Err(if invalid {
-                Fault::plain(Code::CAPTURE_INVALIDATED)
+                CallError::plain(Code::CAPTURE_INVALIDATED)
             } else {
                 let text = format!("work of other streams in the capture of {name} was not joined to it");
-                Fault::misuse(Code::CAPTURE_UNJOINED, text)
+                CallError::misuse(Code::CAPTURE_UNJOINED, text)
             });
         }
         if let Some(graph) = self.graphs.get_mut(&graph) {
@@ -82,7 +82,7 @@ impl Driver {
         Ok(graph)
     }
 
-    fn leave_all(&mut self, id: u64) {
+    fn end_memberships(&mut self, id: u64) {
         self.captures.alive.remove(&id);
         for stream in self.streams.values_mut() {
             if stream.capture.as_ref().is_some_and(|membership| membership.capture == id) {
@@ -94,7 +94,7 @@ impl Driver {
     /// Returns whether all captured nodes precede the end of the origin stream.
     fn is_joined(&self, origin: Handle, id: u64) -> bool {
         let mut reached = HashSet::new();
-        let mut open = self.membership(origin).map_or(Vec::new(), |membership| membership.tips.clone());
+        let mut open = self.membership(origin).map_or(Vec::new(), |membership| membership.last_nodes.clone());
         while let Some(node) = open.pop() {
             if reached.insert(node) {
                 open.extend(self.nodes.get(&node).into_iter().flat_map(|node: &Node| &node.dependencies));
@@ -103,12 +103,12 @@ impl Driver {
         let members = self.streams.values().filter_map(|stream| stream.capture.as_ref());
         members
             .filter(|member| member.capture == id)
-            .flat_map(|member| &member.tips)
+            .flat_map(|member| &member.last_nodes)
             .all(|tip| reached.contains(tip))
     }
 
     /// `cuStreamIsCapturing`. Returns 0 for none, 1 for active and 2 for invalidated.
-    pub(crate) fn capture_status(&mut self, stream: Handle) -> Outcome<u32> {
+    pub(crate) fn capture_status(&mut self, stream: Handle) -> CallResult<u32> {
         let stream = self.stream(stream)?;
         Ok(match self.membership(stream) {
             None => 0,
@@ -119,21 +119,21 @@ impl Driver {
     /// Returns whether a stream captures.
     ///
     /// Fails if its capture is invalidated.
-    pub(super) fn refuse_invalid_capture(&self, stream: Handle) -> Outcome<bool> {
+    pub(super) fn refuse_invalid_capture(&self, stream: Handle) -> CallResult<bool> {
         match self.membership(stream) {
             Some(membership) if self.captures.is_invalid(membership.capture) => {
-                Err(Fault::plain(Code::CAPTURE_INVALIDATED))
+                Err(CallError::plain(Code::CAPTURE_INVALIDATED))
             }
             membership => Ok(membership.is_some()),
         }
     }
 
     /// Enqueues work in a stream, or adds it to the graph that the stream captures.
-    pub(super) fn submit(&mut self, stream: Handle, mut work: NodeWork) -> Outcome<()> {
+    pub(super) fn submit(&mut self, stream: Handle, mut work: NodeWork) -> CallResult<()> {
         if !self.refuse_invalid_capture(stream)? {
             let work = match work {
-                NodeWork::Collectives(group) => Work::Collectives(self.post(stream, &group)),
-                work => Work::Single(work),
+                NodeWork::Collectives(group) => StreamWork::Collectives(self.post_group(stream, &group)),
+                work => StreamWork::Single(work),
             };
             self.enqueue(stream, work);
             self.settle();
@@ -143,21 +143,21 @@ impl Driver {
         if let NodeWork::Kernel(kernel) = &mut work {
             kernel.priority = stream_state.priority;
         }
-        let Some(Membership { capture, tips }) = &stream_state.capture else { return Ok(()) };
-        let (capture, tips) = (*capture, tips.clone());
+        let Some(Membership { capture, last_nodes }) = &stream_state.capture else { return Ok(()) };
+        let (capture, last_nodes) = (*capture, last_nodes.clone());
         if let Some(graph) = self.captures.alive.get(&capture).map(|capture| capture.graph) {
-            let node = self.append_node(graph, tips, work);
-            self.join(stream, Membership { capture, tips: vec![node] });
+            let node = self.append_node(graph, last_nodes, work);
+            self.join(stream, Membership { capture, last_nodes: vec![node] });
         }
         Ok(())
     }
 
     /// Returns the record that an event gets in this stream now, if the stream captures.
-    pub(super) fn captured_record(&self, stream: Handle) -> Outcome<Option<CapturedRecord>> {
+    pub(super) fn captured_record(&self, stream: Handle) -> CallResult<Option<CapturedRecord>> {
         self.refuse_invalid_capture(stream)?;
         Ok(self
             .membership(stream)
-            .map(|member| CapturedRecord { capture: member.capture, tips: member.tips.clone() }))
+            .map(|member| CapturedRecord { capture: member.capture, last_nodes: member.last_nodes.clone() }))
     }
 
     /// Joins a stream that waits for a captured event to the capture.
@@ -166,7 +166,7 @@ impl Driver {
         stream: Handle,
         event: Handle,
         record: &CapturedRecord,
-    ) -> Outcome<()> {
+    ) -> CallResult<()> {
         let name = self.handles.name(event);
         if !self.captures.alive.contains_key(&record.capture) {
             let own = self.membership(stream).map(|membership| membership.capture);
@@ -174,12 +174,12 @@ impl Driver {
                 self.captures.invalidate(own);
             }
             let text = format!("{name} was last recorded in a capture that has ended");
-            return Err(Fault::misuse(Code::CAPTURED_EVENT, text));
+            return Err(CallError::misuse(Code::CAPTURED_EVENT, text));
         }
         if self.captures.is_invalid(record.capture) {
-            return Err(Fault::plain(Code::CAPTURE_INVALIDATED));
+            return Err(CallError::plain(Code::CAPTURE_INVALIDATED));
         }
-        let mut tips = match self.membership(stream) {
+        let mut last_nodes = match self.membership(stream) {
             Some(own) if own.capture != record.capture => {
                 let own = own.capture;
                 self.captures.invalidate(own);
@@ -188,24 +188,24 @@ impl Driver {
                     "{name} was recorded in another capture than that of {}",
                     self.handles.name(stream)
                 );
-                return Err(Fault::misuse(Code::CAPTURE_MERGE, text));
+                return Err(CallError::misuse(Code::CAPTURE_MERGE, text));
             }
-            Some(own) => own.tips.clone(),
+            Some(own) => own.last_nodes.clone(),
             None => Vec::new(),
         };
-        tips.extend(&record.tips);
-        tips.sort_unstable();
-        tips.dedup();
-        self.join(stream, Membership { capture: record.capture, tips });
+        last_nodes.extend(&record.last_nodes);
+        last_nodes.sort_unstable();
+        last_nodes.dedup();
+        self.join(stream, Membership { capture: record.capture, last_nodes });
         Ok(())
     }
 
     /// Invalidates the capture of a destroyed stream, and ends it if the stream was its origin.
-    pub(super) fn lose_capturing_stream(&mut self, stream: Handle, id: u64) {
+    pub(super) fn abandon_capture(&mut self, stream: Handle, id: u64) {
         self.captures.invalidate(id);
         let lost = self.captures.alive.get(&id).filter(|capture| capture.origin == stream);
         if let Some(graph) = lost.map(|capture| capture.graph) {
-            self.leave_all(id);
+            self.end_memberships(id);
             self.drop_graph(graph);
         }
     }

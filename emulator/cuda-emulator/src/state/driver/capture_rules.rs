@@ -3,7 +3,7 @@
 
 use super::Driver;
 use crate::state::{
-    Code, Fault, Handle, Outcome,
+    CallError, CallResult, Code, Handle,
     capture::{Capture, GLOBAL, RELAXED},
 };
 use std::{cell::Cell, thread};
@@ -22,9 +22,9 @@ impl Driver {
     }
 
     /// `cuThreadExchangeStreamCaptureMode`. Returns the previous mode.
-    pub(crate) fn exchange_capture_mode(&self, mode: u32) -> Outcome<u32> {
+    pub(crate) fn exchange_capture_mode(&self, mode: u32) -> CallResult<u32> {
         if mode > RELAXED {
-            return Err(Fault::value(format!("there is no capture mode {mode}")));
+            return Err(CallError::value(format!("there is no capture mode {mode}")));
         }
         let before = self.capture_mode();
         MODE.set((self.generation, mode));
@@ -32,7 +32,7 @@ impl Driver {
     }
 
     /// Refuses a wait of a capturing stream for work outside its capture.
-    pub(super) fn isolated(&mut self, stream: Handle, event: Handle) -> Outcome<()> {
+    pub(super) fn refuse_isolation_breach(&mut self, stream: Handle, event: Handle) -> CallResult<()> {
         let text = format!(
             "{} was recorded outside the capture of {}",
             self.handles.name(event),
@@ -42,31 +42,31 @@ impl Driver {
     }
 
     /// Refuses an operation in a capturing stream.
-    pub(super) fn not_captured(&mut self, stream: Handle, what: &str) -> Outcome<()> {
+    pub(super) fn refuse_if_capturing(&mut self, stream: Handle, what: &str) -> CallResult<()> {
         if !self.refuse_invalid_capture(stream)? {
             return Ok(());
         }
-        let text = format!("{what} in {}, which captures", self.handles.name(stream));
+        let text = format!("{what} in {}, which is capturing", self.handles.name(stream));
         self.break_capture(stream, Code::CAPTURE_UNSUPPORTED, text)
     }
 
-    fn break_capture(&mut self, stream: Handle, code: Code, text: String) -> Outcome<()> {
+    fn break_capture(&mut self, stream: Handle, code: Code, text: String) -> CallResult<()> {
         let id = self.membership(stream).map(|membership| membership.capture);
         if let Some(id) = id {
             self.captures.invalidate(id);
         }
-        Err(Fault::misuse(code, text))
+        Err(CallError::misuse(code, text))
     }
 
     /// Refuses to wait for or query a capturing stream.
-    pub(super) fn no_wait_while_capturing(&mut self, stream: Handle) -> Outcome<()> {
-        self.not_captured(stream, "the host waits or asks")?;
-        self.unsafe_while_capturing("waits for, or asks about, a stream")
+    pub(super) fn refuse_wait_if_capturing(&mut self, stream: Handle) -> CallResult<()> {
+        self.refuse_if_capturing(stream, "the host waits or queries")?;
+        self.refuse_unsafe_call("waits for or queries a stream")
     }
 
     /// Refuses an operation that is unsafe during a capture. Global captures forbid it on all
     /// threads, thread-local ones on their own thread, relaxed ones nowhere.
-    pub(super) fn unsafe_while_capturing(&mut self, what: &str) -> Outcome<()> {
+    pub(super) fn refuse_unsafe_call(&mut self, what: &str) -> CallResult<()> {
         let here = thread::current().id();
         let mode = self.capture_mode();
         let forbids = |capture: &Capture| {
@@ -83,11 +83,11 @@ impl Driver {
             self.handles.name(capture.origin)
         );
         self.captures.invalidate(id);
-        Err(Fault::misuse(Code::CAPTURE_UNSUPPORTED, text))
+        Err(CallError::misuse(Code::CAPTURE_UNSUPPORTED, text))
     }
 
     /// Refuses a use of the legacy default stream while a blocking stream captures.
-    pub(super) fn legacy_stream_use(&mut self) -> Outcome<()> {
+    pub(super) fn refuse_legacy_stream_in_capture(&mut self) -> CallResult<()> {
         let blocking = |member: &Handle| self.streams.get(member).is_some_and(|stream| !stream.non_blocking);
         let captures = self.captures.alive.iter().filter(|(_, capture)| !capture.invalid);
         let Some((id, origin)) =
@@ -97,9 +97,9 @@ impl Driver {
         };
         self.captures.invalidate(id);
         let text = format!(
-            "the default stream during the capture of {}, which waits for it",
+            "the default stream is used during the capture of {}, which is a blocking stream",
             self.handles.name(origin)
         );
-        Err(Fault::misuse(Code::CAPTURE_IMPLICIT, text))
+        Err(CallError::misuse(Code::CAPTURE_IMPLICIT, text))
     }
 }

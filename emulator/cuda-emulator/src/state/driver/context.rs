@@ -1,7 +1,7 @@
 //! Contexts, and the stack of contexts of each thread.
 
 use super::Driver;
-use crate::state::{Code, Fault, Handle, Outcome, contexts::Primary, handles::Kind};
+use crate::state::{CallError, CallResult, Code, Handle, contexts::Primary, handles::HandleKind};
 use std::cell::RefCell;
 
 thread_local! {
@@ -24,7 +24,7 @@ impl Driver {
 
 impl Driver {
     /// `cuDevicePrimaryCtxRetain`.
-    pub(crate) fn retain_primary(&mut self, device: i32) -> Outcome<Handle> {
+    pub(crate) fn retain_primary(&mut self, device: i32) -> CallResult<Handle> {
         self.check_device(device)?;
         if let Some(primary) = self.contexts.primary.get_mut(&device) {
             primary.retained += 1;
@@ -36,10 +36,10 @@ impl Driver {
     }
 
     /// `cuDevicePrimaryCtxRelease`. Destroys the context when the last reference is released.
-    pub(crate) fn release_primary(&mut self, device: i32) -> Outcome<()> {
+    pub(crate) fn release_primary(&mut self, device: i32) -> CallResult<()> {
         self.check_device(device)?;
         let primary = self.contexts.primary.get_mut(&device).ok_or_else(|| {
-            Fault::misuse(
+            CallError::misuse(
                 Code::INVALID_CONTEXT,
                 format!("the primary context of device {device} is not retained"),
             )
@@ -54,7 +54,7 @@ impl Driver {
     }
 
     pub(super) fn new_context(&mut self, device: i32) -> Handle {
-        let handle = self.handles.give(Kind::Context);
+        let handle = self.handles.create(HandleKind::Context);
         self.contexts.alive.insert(handle, device);
         handle
     }
@@ -63,9 +63,9 @@ impl Driver {
     /// on.
     pub(super) fn end_context(&mut self, context: Handle) {
         self.contexts.alive.remove(&context);
-        self.handles.end(context);
+        self.handles.destroy(context);
         if let Some(stream) = self.engine.default_streams.remove(&context) {
-            self.handles.end(stream);
+            self.handles.destroy(stream);
             self.remove_stream(stream);
         }
         let left =
@@ -77,19 +77,19 @@ impl Driver {
     }
 
     /// Refuses an object of a destroyed context.
-    pub(super) fn check_owner(&self, context: Handle, object: Handle) -> Outcome<()> {
+    pub(super) fn check_owner(&self, context: Handle, object: Handle) -> CallResult<()> {
         if self.contexts.alive.contains_key(&context) {
             return Ok(());
         }
         let text = format!("{} after its context was destroyed", self.handles.name(object));
-        Err(Fault::misuse(Code::CONTEXT_IS_DESTROYED, text))
+        Err(CallError::misuse(Code::CONTEXT_IS_DESTROYED, text))
     }
 
     /// `cuCtxSetCurrent`. Null removes the current context.
-    pub(crate) fn set_current_context(&self, context: Handle) -> Outcome<()> {
+    pub(crate) fn set_current_context(&self, context: Handle) -> CallResult<()> {
         if context != 0 {
-            let wrong = |fault: Fault| Fault { code: Code::INVALID_CONTEXT, ..fault };
-            self.handles.check(Kind::Context, context).map_err(wrong)?;
+            let wrong = |fault: CallError| CallError { code: Code::INVALID_CONTEXT, ..fault };
+            self.handles.check(HandleKind::Context, context).map_err(wrong)?;
         }
         self.with_stack(|stack| {
             stack.pop();
@@ -99,7 +99,7 @@ impl Driver {
     }
 
     /// `cuCtxPushCurrent`.
-    pub(crate) fn push_context(&self, context: Handle) -> Outcome<()> {
+    pub(crate) fn push_context(&self, context: Handle) -> CallResult<()> {
         self.with_stack(|stack| stack.push(0));
         let set = self.set_current_context(context);
         if set.is_err() {
@@ -109,14 +109,14 @@ impl Driver {
     }
 
     /// `cuCtxPopCurrent`. Returns the context that was current.
-    pub(crate) fn pop_context(&self) -> Outcome<Handle> {
+    pub(crate) fn pop_context(&self) -> CallResult<Handle> {
         let context = self.current_context()?;
         self.with_stack(Vec::pop);
         Ok(context)
     }
 
     /// `cuCtxCreate`. Creates a context and makes it current on the calling thread.
-    pub(crate) fn create_context(&mut self, device: i32) -> Outcome<Handle> {
+    pub(crate) fn create_context(&mut self, device: i32) -> CallResult<Handle> {
         self.check_device(device)?;
         let context = self.new_context(device);
         self.contexts.created.insert(context);
@@ -125,11 +125,11 @@ impl Driver {
     }
 
     /// `cuCtxDestroy`.
-    pub(crate) fn destroy_context(&mut self, context: Handle) -> Outcome<()> {
-        self.handles.check(Kind::Context, context)?;
+    pub(crate) fn destroy_context(&mut self, context: Handle) -> CallResult<()> {
+        self.handles.check(HandleKind::Context, context)?;
         if !self.contexts.created.remove(&context) {
             let text = format!("{} was not made by cuCtxCreate", self.handles.name(context));
-            return Err(Fault::misuse(Code::INVALID_CONTEXT, text));
+            return Err(CallError::misuse(Code::INVALID_CONTEXT, text));
         }
         let ended = self.drain(self.device_of_context(context));
         if self.get_current_context() == context {
@@ -140,13 +140,13 @@ impl Driver {
     }
 
     /// `cuDevicePrimaryCtxGetState`. Returns whether the primary context is retained.
-    pub(crate) fn primary_is_active(&self, device: i32) -> Outcome<bool> {
+    pub(crate) fn primary_is_active(&self, device: i32) -> CallResult<bool> {
         self.check_device(device)?;
         Ok(self.contexts.primary.contains_key(&device))
     }
 
     /// `cuStreamGetCtx`.
-    pub(crate) fn context_of_stream(&mut self, stream: Handle) -> Outcome<Handle> {
+    pub(crate) fn context_of_stream(&mut self, stream: Handle) -> CallResult<Handle> {
         let stream = self.stream(stream)?;
         Ok(self.streams.get(&stream).map_or(0, |stream| stream.context))
     }
@@ -159,19 +159,19 @@ impl Driver {
     /// Returns the current context.
     ///
     /// Fails if there is none or if it is destroyed.
-    pub(crate) fn current_context(&self) -> Outcome<Handle> {
+    pub(crate) fn current_context(&self) -> CallResult<Handle> {
         let context = self.get_current_context();
         if context == 0 {
-            return Err(Fault::misuse(Code::INVALID_CONTEXT, "no context is current on this thread"));
+            return Err(CallError::misuse(Code::INVALID_CONTEXT, "no context is current on this thread"));
         }
         if !self.contexts.alive.contains_key(&context) {
-            return Err(Fault::misuse(Code::CONTEXT_IS_DESTROYED, "the thread's context is destroyed"));
+            return Err(CallError::misuse(Code::CONTEXT_IS_DESTROYED, "the thread's context is destroyed"));
         }
         Ok(context)
     }
 
     /// Returns the device of the current context.
-    pub(crate) fn current_device(&self) -> Outcome<i32> {
+    pub(crate) fn current_device(&self) -> CallResult<i32> {
         Ok(self.device_of_context(self.current_context()?))
     }
 

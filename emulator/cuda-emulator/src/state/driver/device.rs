@@ -1,11 +1,11 @@
 //! Devices and their attributes.
 
 use super::Driver;
-use crate::state::{Code, Fault, Outcome, only_zero};
+use crate::state::{CallError, CallResult, Code, only_zero};
 
 impl Driver {
     /// `cuInit`.
-    pub(crate) fn init(&mut self, flags: u32) -> Outcome<()> {
+    pub(crate) fn init(&mut self, flags: u32) -> CallResult<()> {
         only_zero(flags, "Flags")?;
         if !self.settings.wrong_variables.is_empty() {
             let text = format!(
@@ -13,26 +13,26 @@ impl Driver {
                 self.settings.wrong_variables.join(" ")
             );
             eprintln!("emulated CUDA: {text}");
-            return Err(Fault::value(text));
+            return Err(CallError::value(text));
         }
         if self.settings.devices == 0 {
-            return Err(Fault::plain(Code::NO_DEVICE));
+            return Err(CallError::plain(Code::NO_DEVICE));
         }
         self.initialised = true;
         Ok(())
     }
 
     /// Checks a device number.
-    pub(crate) fn check_device(&self, device: i32) -> Outcome<()> {
+    pub(crate) fn check_device(&self, device: i32) -> CallResult<()> {
         if (0..self.settings.devices).contains(&i64::from(device)) {
             Ok(())
         } else {
-            Err(Fault::misuse(Code::INVALID_DEVICE, format!("there is no device {device}")))
+            Err(CallError::misuse(Code::INVALID_DEVICE, format!("there is no device {device}")))
         }
     }
 
     /// `cuDeviceGetAttribute`. Returns 0 for attributes that are not emulated.
-    pub(crate) fn attribute(&self, attribute: u32, device: i32) -> Outcome<i32> {
+    pub(crate) fn attribute(&self, attribute: u32, device: i32) -> CallResult<i32> {
         self.check_device(device)?;
         let settings = &self.settings;
         Ok(match attribute {

@@ -7,11 +7,11 @@
 
 use super::Driver;
 use crate::state::{
-    Code, Fault, Handle, Outcome,
+    CallError, CallResult, Code, Handle,
     events::Record,
     nodes::NodeWork,
     order::VectorClock,
-    work::{Queued, Work},
+    work::{QueuedWork, StreamWork},
 };
 use std::{
     mem,
@@ -20,14 +20,14 @@ use std::{
 };
 
 /// Maximum number of consecutive queries while nothing runs. More are considered an endless loop.
-const PATIENCE: u32 = 10_000;
+const MAX_IDLE_QUERIES: u32 = 10_000;
 
 /// Work whose end advances the clock.
-enum Ending {
+enum Completion {
     /// The kernel that runs on the given device.
     Kernel(i32),
     /// A batch of NCCL operations.
-    Transfer,
+    Collectives,
 }
 
 impl Driver {
@@ -38,8 +38,8 @@ impl Driver {
 
     /// Refuses work on a device on which a kernel has failed. Every call in its contexts returns
     /// the error of the kernel, as with the real driver.
-    pub(in crate::state) fn check_device_lives(&self, device: i32) -> Outcome<()> {
-        self.engine.lost.get(&device).map_or(Ok(()), |code| Err(Fault::plain(*code)))
+    pub(in crate::state) fn check_device_lives(&self, device: i32) -> CallResult<()> {
+        self.engine.lost.get(&device).map_or(Ok(()), |code| Err(CallError::plain(*code)))
     }
 
     /// Returns one line for each kernel that ended: start, end and time of enqueueing in ns,
@@ -49,28 +49,28 @@ impl Driver {
     }
 
     /// Appends work to the queue of a stream, after the time that the launch takes on the host.
-    pub(super) fn enqueue(&mut self, stream: Handle, work: Work) {
-        if matches!(work, Work::Graph { .. } | Work::Single(NodeWork::Kernel(_))) {
+    pub(super) fn enqueue(&mut self, stream: Handle, work: StreamWork) {
+        if matches!(work, StreamWork::Graph { .. } | StreamWork::Single(NodeWork::Kernel(_))) {
             self.advance(self.settings.launch_ns as u64);
         }
         self.engine.idle_queries = 0;
-        let mut known = self.known_by_host(stream);
-        self.order_with_default_stream(stream, known.as_mut());
-        self.push(stream, work, known);
+        let mut predecessors = self.clock_of_host(stream);
+        self.order_with_default_stream(stream, predecessors.as_mut());
+        self.push(stream, work, predecessors);
     }
 
-    pub(super) fn push(&mut self, stream: Handle, work: Work, known: Option<VectorClock>) {
+    pub(super) fn push(&mut self, stream: Handle, work: StreamWork, predecessors: Option<VectorClock>) {
         self.engine.launches += 1;
         let (launch, enqueued) = (self.engine.launches, self.engine.now);
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.queue.push_back(Queued { launch, enqueued, known, work });
+            stream.queue.push_back(QueuedWork { launch, enqueued, predecessors, work });
         }
     }
 
     /// Makes work in a context's default stream wait for its blocking streams, and work in a
     /// blocking stream wait for the default stream. Adds finished work of these streams to
     /// `predecessors`.
-    fn order_with_default_stream(&mut self, handle: Handle, known: Option<&mut VectorClock>) {
+    fn order_with_default_stream(&mut self, handle: Handle, predecessors: Option<&mut VectorClock>) {
         let Some(stream) = self.streams.get(&handle).filter(|stream| !stream.non_blocking) else { return };
         let Some(&default) = self.engine.default_streams.get(&stream.context) else { return };
         let context = stream.context;
@@ -83,14 +83,14 @@ impl Driver {
         let (idle, busy): (Vec<_>, Vec<_>) = others.partition(|(_, stream)| stream.queue.is_empty());
         let [idle, busy] =
             [idle, busy].map(|streams| streams.iter().map(|(other, _)| **other).collect::<Vec<_>>());
-        if let Some(known) = known {
-            self.after_idle_streams(&idle, context, known);
+        if let Some(predecessors) = predecessors {
+            self.add_idle_streams(&idle, context, predecessors);
         }
         for other in busy {
             let number = self.engine.new_record();
             // A record without an event.
-            self.push(other, Work::Record { event: 0, number }, None);
-            self.push(handle, Work::Wait { number }, None);
+            self.push(other, StreamWork::Record { event: 0, number }, None);
+            self.push(handle, StreamWork::Wait { number }, None);
         }
     }
 
@@ -99,7 +99,7 @@ impl Driver {
         let until = self.engine.now + nanoseconds;
         self.settle();
         while self.next_end().is_some_and(|(ends, _)| ends <= until) {
-            self.end_next();
+            self.advance_to_next_end();
             self.settle();
         }
         self.engine.now = until;
@@ -114,17 +114,17 @@ impl Driver {
     }
 
     /// Returns the time of the next end of work that takes time.
-    fn next_end(&self) -> Option<(u64, Ending)> {
-        let kernel = self.next_kernel_end().map(|(device, ends)| (ends, Ending::Kernel(device)));
-        let transfer = self.nccl.next_end().map(|ends| (ends, Ending::Transfer));
+    fn next_end(&self) -> Option<(u64, Completion)> {
+        let kernel = self.next_kernel_end().map(|(device, ends)| (ends, Completion::Kernel(device)));
+        let transfer = self.nccl.next_end().map(|ends| (ends, Completion::Collectives));
         [kernel, transfer].into_iter().flatten().min_by_key(|(ends, _)| *ends)
     }
 
     /// Advances the clock to the next end.
-    fn end_next(&mut self) {
+    fn advance_to_next_end(&mut self) {
         match self.next_end() {
-            Some((_, Ending::Kernel(device))) => self.end_kernel(device),
-            Some((ends, Ending::Transfer)) => self.engine.now = self.engine.now.max(ends),
+            Some((_, Completion::Kernel(device))) => self.end_kernel(device),
+            Some((ends, Completion::Collectives)) => self.engine.now = self.engine.now.max(ends),
             None => {}
         }
     }
@@ -132,19 +132,19 @@ impl Driver {
     /// Advances the clock until `done`.
     ///
     /// Fails if `done` cannot become true or if a kernel has failed on the device.
-    pub(super) fn run_until(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+    pub(super) fn wait_on_device(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
         self.wait(Some(device), done)
     }
 
     /// Waits until `done` for NCCL ranks, independently of a device.
-    pub(super) fn wait_for_ranks(&mut self, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+    pub(super) fn wait_for_ranks(&mut self, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
         self.wait(None, done)
     }
 
     /// Advances the clock until `done`. While no work can progress and ranks of other threads are
     /// awaited, other threads may use the driver.
-    fn wait(&mut self, device: Option<i32>, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
-        let mut patience = None;
+    fn wait(&mut self, device: Option<i32>, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
+        let mut deadline = None;
         let mut changed = true;
         loop {
             changed |= self.settle();
@@ -153,28 +153,29 @@ impl Driver {
                 return Ok(());
             }
             if self.next_end().is_some() {
-                self.end_next();
-                (patience, changed) = (None, true);
+                self.advance_to_next_end();
+                (deadline, changed) = (None, true);
                 continue;
             }
             let deadlock = self.find_deadlock(device);
             let waits = device.is_none() || self.nccl.waits_for_ranks();
             if waits && deadlock.is_none() {
-                let limit = Duration::from_millis(self.settings.patience_ms as u64);
-                let until = *patience.get_or_insert_with(|| Instant::now() + limit);
-                if self.let_others(until, mem::take(&mut changed)) {
+                let limit = Duration::from_millis(self.settings.rank_timeout_ms as u64);
+                let until = *deadline.get_or_insert_with(|| Instant::now() + limit);
+                if self.yield_to_other_threads(until, mem::take(&mut changed)) {
                     continue;
                 }
             }
-            let text = deadlock.unwrap_or_else(|| format!("waits for ever: {}", self.stuck()));
-            return Err(Fault::misuse(Code::LAUNCH_TIMEOUT, text));
+            let text = deadlock
+                .unwrap_or_else(|| format!("this wait never ends: {}", self.describe_stuck_streams()));
+            return Err(CallError::misuse(Code::LAUNCH_TIMEOUT, text));
         }
     }
 
     /// Advances the clock by the duration of a query and checks `done`.
     ///
     /// Fails with `NOT_READY` if it is false.
-    pub(super) fn query(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> Outcome<()> {
+    pub(super) fn query(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
         self.advance(self.settings.query_ns as u64);
         self.settle();
         self.check_device_lives(device)?;
@@ -185,26 +186,29 @@ impl Driver {
         if self.nccl.waits_for_ranks() {
             // Ranks of other threads may come at any time.
             if let Some(deadlock) = self.find_deadlock(Some(device)) {
-                self.tell(deadlock);
+                self.report_deadlock(deadlock);
             }
         } else if self.next_end().is_none() || self.settings.query_ns == 0 {
             self.engine.idle_queries += 1;
         }
-        if self.engine.idle_queries > PATIENCE {
-            let text = format!("{PATIENCE} queries have found nothing under way: {}", self.stuck());
-            return Err(Fault::misuse(Code::LAUNCH_TIMEOUT, text));
+        if self.engine.idle_queries > MAX_IDLE_QUERIES {
+            let text = format!(
+                "{MAX_IDLE_QUERIES} consecutive queries found no work in progress: {}",
+                self.describe_stuck_streams()
+            );
+            return Err(CallError::misuse(Code::LAUNCH_TIMEOUT, text));
         }
-        Err(Fault::plain(Code::NOT_READY))
+        Err(CallError::plain(Code::NOT_READY))
     }
 
-    fn stuck(&self) -> String {
-        let stuck: Vec<_> = self
+    fn describe_stuck_streams(&self) -> String {
+        let describe_stuck_streams: Vec<_> = self
             .streams
             .iter()
             .filter(|(_, stream)| !stream.queue.is_empty())
             .map(|(handle, _)| self.handles.name(*handle))
             .collect();
-        format!("nothing runs, and work is left in {}", stuck.join(", "))
+        format!("nothing runs, and work is pending in {}", describe_stuck_streams.join(", "))
     }
 
     /// Executes all ready work that takes no time, and starts kernels on free devices. Returns
@@ -232,52 +236,52 @@ impl Driver {
             any = true;
             self.engine.idle_queries = 0;
         }
-        self.bury_streams();
+        self.remove_finished_streams();
         any
     }
 
     /// Executes the head of a stream's queue if it is ready and takes no time. Returns whether
     /// anything was executed.
     fn step(&mut self, handle: Handle) -> bool {
-        self.reach(handle);
+        self.apply_enqueued_order(handle);
         let Some(head) = self.streams.get(&handle).and_then(|stream| stream.queue.front()) else {
             return false;
         };
         match &head.work {
-            Work::Record { event, number } => {
+            StreamWork::Record { event, number } => {
                 let (event, number) = (*event, *number);
-                self.pass_record(event, number);
+                self.complete_record(event, number);
                 self.note_record(handle, number);
             }
-            Work::Wait { number } => {
+            StreamWork::Wait { number } => {
                 let number = *number;
-                if !self.engine.has_passed(number) {
+                if !self.engine.is_record_complete(number) {
                     return false;
                 }
                 self.note_wait(handle, number);
             }
-            Work::DroppedWait { number } => {
+            StreamWork::DroppedWait { number } => {
                 let number = *number;
                 self.note_dropped_wait(handle, number);
             }
-            Work::Single(NodeWork::Kernel(_)) => return false,
-            Work::Single(work) => {
+            StreamWork::Single(NodeWork::Kernel(_)) => return false,
+            StreamWork::Single(work) => {
                 let work = work.clone();
-                if !self.do_now(handle, None, &work) {
+                if !self.execute_instant(handle, None, &work) {
                     return false;
                 }
             }
-            Work::Allocated { address } => {
+            StreamWork::Allocated { address } => {
                 let address = *address;
                 self.note_allocation(handle, address);
             }
-            Work::Collectives(id) => {
+            StreamWork::Collectives(id) => {
                 let id = *id;
-                if !self.run_batch(handle, None, id) {
+                if !self.advance_batch(handle, None, id) {
                     return false;
                 }
             }
-            Work::Graph { plan, batches } => {
+            StreamWork::Graph { plan, batches } => {
                 let (plan, batches) = (Arc::clone(plan), batches.clone());
                 let (moved, ended) = self.step_graph(handle, &plan, &batches);
                 if !ended {
@@ -285,24 +289,24 @@ impl Driver {
                 }
             }
         }
-        self.drop_head(handle);
+        self.pop_head(handle);
         true
     }
 
-    fn pass_record(&mut self, event: Handle, number: u64) {
-        self.engine.unpassed.remove(&number);
+    fn complete_record(&mut self, event: Handle, number: u64) {
+        self.engine.pending_records.remove(&number);
         let now = self.engine.now;
         // The event may have been destroyed or recorded again.
-        if let Some(Record::Stream { number: last, passed }) =
+        if let Some(Record::Stream { number: last, completed }) =
             self.events.get_mut(&event).map(|event| &mut event.last)
         {
             if *last == number {
-                *passed = Some(now);
+                *completed = Some(now);
             }
         }
     }
 
-    pub(super) fn drop_head(&mut self, handle: Handle) {
+    pub(super) fn pop_head(&mut self, handle: Handle) {
         if let Some(stream) = self.streams.get_mut(&handle) {
             stream.queue.pop_front();
             stream.graph = None;

@@ -2,11 +2,11 @@
 
 use super::Driver;
 use crate::state::{
-    Code, Fault, Handle, Outcome,
-    handles::Kind,
+    CallError, CallResult, Code, Handle,
+    handles::HandleKind,
     nodes::{KernelNode, NodeWork},
     plan::{Exec, Plan},
-    work::Work,
+    work::StreamWork,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,33 +20,31 @@ const NODE_PRIORITY_SINCE: i64 = 11070;
 
 impl Driver {
     /// `cuGraphInstantiate`.
-    pub(crate) fn instantiate(&mut self, graph: Handle, flags: u64) -> Outcome<Handle> {
+    pub(crate) fn instantiate(&mut self, graph: Handle, flags: u64) -> CallResult<Handle> {
         self.graph(graph)?;
         if flags & !KNOWN_FLAGS != 0 {
-            return Err(Fault::value(format!(
-                "graphs cannot be instantiated with the flags {flags:#x} here"
-            )));
+            return Err(CallError::value(format!("graphs cannot be instantiated with the flags {flags:#x}")));
         }
         if flags & USE_NODE_PRIORITY != 0 && self.settings.driver_version < NODE_PRIORITY_SINCE {
-            return Err(Fault::value("this version has no priorities of nodes, and not their flag"));
+            return Err(CallError::value("driver versions before 11.7 have no node priorities"));
         }
         if self.has_memory_nodes(graph) && self.execs.values().any(|exec| exec.graph == graph) {
             let text =
                 format!("{} has memory nodes: it cannot be instantiated twice", self.handles.name(graph));
-            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+            return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
         }
-        let own_priorities = flags & USE_NODE_PRIORITY != 0;
-        let mut plan = Plan { nodes: Vec::new(), places: HashMap::new(), own_priorities };
-        self.lay_out(graph, &[], &mut plan)?;
-        let handle = self.handles.give(Kind::Exec);
+        let use_node_priorities = flags & USE_NODE_PRIORITY != 0;
+        let mut plan = Plan { nodes: Vec::new(), step_of_node: HashMap::new(), use_node_priorities };
+        self.expand_graph(graph, &[], &mut plan)?;
+        let handle = self.handles.create(HandleKind::Exec);
         self.execs.insert(handle, Exec { graph, plan: Arc::new(plan), last: None });
         Ok(handle)
     }
 
     /// Adds a graph's nodes to a plan, after the steps `before`. Returns the last steps.
-    fn lay_out(&self, graph: Handle, before: &[usize], plan: &mut Plan) -> Outcome<Vec<usize>> {
+    fn expand_graph(&self, graph: Handle, before: &[usize], plan: &mut Plan) -> CallResult<Vec<usize>> {
         let mut places: HashMap<Handle, usize> = HashMap::new();
-        for node in self.topological(graph)? {
+        for node in self.topological_order(graph)? {
             let Some(content) = self.nodes.get(&node) else { continue };
             let mut after: Vec<_> =
                 content.dependencies.iter().filter_map(|before| places.get(before).copied()).collect();
@@ -55,7 +53,7 @@ impl Driver {
             }
             let place = match &content.work {
                 NodeWork::Child(child) => {
-                    let ends = self.lay_out(*child, &after, plan)?;
+                    let ends = self.expand_graph(*child, &after, plan)?;
                     plan.add(NodeWork::Empty, if ends.is_empty() { after } else { ends })
                 }
                 NodeWork::Kernel(kernel) => {
@@ -65,7 +63,7 @@ impl Driver {
                 work => plan.add(work.clone(), after),
             };
             places.insert(node, place);
-            plan.places.insert(node, place);
+            plan.step_of_node.insert(node, place);
         }
         let mut ends: Vec<_> =
             places.into_values().filter(|&end| plan.nodes[end].dependents.is_empty()).collect();
@@ -74,7 +72,7 @@ impl Driver {
     }
 
     /// Returns the nodes in a topological order, with ready nodes in the order of their creation.
-    fn topological(&self, graph: Handle) -> Outcome<Vec<Handle>> {
+    fn topological_order(&self, graph: Handle) -> CallResult<Vec<Handle>> {
         let nodes = self.graph_nodes(graph)?;
         let mut left: HashMap<Handle, usize> = nodes
             .iter()
@@ -100,19 +98,19 @@ impl Driver {
         if order.len() == nodes.len() {
             Ok(order)
         } else {
-            Err(Fault::value(format!("{} has a cycle", self.handles.name(graph))))
+            Err(CallError::value(format!("{} has a cycle", self.handles.name(graph))))
         }
     }
 
-    fn exec(&self, handle: Handle) -> Outcome<&Exec> {
-        self.handles.check(Kind::Exec, handle)?;
-        self.execs.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    fn exec(&self, handle: Handle) -> CallResult<&Exec> {
+        self.handles.check(HandleKind::Exec, handle)?;
+        self.execs.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
     /// `cuGraphExecDestroy`. Launches in flight still complete.
-    pub(crate) fn destroy_exec(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn destroy_exec(&mut self, handle: Handle) -> CallResult<()> {
         self.exec(handle)?;
-        self.handles.end(handle);
+        self.handles.destroy(handle);
         self.execs.remove(&handle);
         Ok(())
     }
@@ -123,13 +121,13 @@ impl Driver {
         handle: Handle,
         node: Handle,
         kernel: KernelNode,
-    ) -> Outcome<()> {
+    ) -> CallResult<()> {
         self.exec(handle)?;
         self.kernel_node(node)?;
         let name = self.handles.name(node);
         let Some(exec) = self.execs.get_mut(&handle) else { return Ok(()) };
-        let Some(&place) = exec.plan.places.get(&node) else {
-            return Err(Fault::value(format!("{name} is not a node of the graph that this was made from")));
+        let Some(&place) = exec.plan.step_of_node.get(&node) else {
+            return Err(CallError::value(format!("{name} is not a node of the instantiated graph")));
         };
         let plan = Arc::make_mut(&mut exec.plan);
         if let Some(NodeWork::Kernel(old)) = plan.nodes.get_mut(place).map(|node| &mut node.work) {
@@ -139,18 +137,18 @@ impl Driver {
     }
 
     /// `cuGraphUpload`, which takes no time.
-    pub(crate) fn upload(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
+    pub(crate) fn upload(&mut self, handle: Handle, stream: Handle) -> CallResult<()> {
         self.exec(handle)?;
         let stream = self.stream(stream)?;
-        self.not_captured(stream, "a graph is uploaded")
+        self.refuse_if_capturing(stream, "a graph is uploaded")
     }
 
     /// `cuGraphLaunch`. The launch runs after the earlier work of its stream and after earlier
     /// launches of the same executable graph in any stream.
-    pub(crate) fn launch_graph(&mut self, handle: Handle, stream: Handle) -> Outcome<()> {
+    pub(crate) fn launch_graph(&mut self, handle: Handle, stream: Handle) -> CallResult<()> {
         let plan = Arc::clone(&self.exec(handle)?.plan);
         let stream = self.stream(stream)?;
-        self.not_captured(stream, "a graph is launched")?;
+        self.refuse_if_capturing(stream, "a graph is launched")?;
         for node in &plan.nodes {
             if let NodeWork::Kernel(kernel) = &node.work {
                 self.function(kernel.function)?;
@@ -159,16 +157,16 @@ impl Driver {
         let mut batches = BTreeMap::new();
         for (place, node) in plan.nodes.iter().enumerate() {
             if let NodeWork::Collectives(group) = &node.work {
-                batches.insert(place, self.post(stream, group));
+                batches.insert(place, self.post_group(stream, group));
             }
         }
         if let Some(number) = self.exec(handle)?.last {
-            self.enqueue(stream, Work::Wait { number });
+            self.enqueue(stream, StreamWork::Wait { number });
         }
-        self.enqueue(stream, Work::Graph { plan, batches });
+        self.enqueue(stream, StreamWork::Graph { plan, batches });
         let number = self.engine.new_record();
         // A record without an event.
-        self.push(stream, Work::Record { event: 0, number }, None);
+        self.push(stream, StreamWork::Record { event: 0, number }, None);
         if let Some(exec) = self.execs.get_mut(&handle) {
             exec.last = Some(number);
         }

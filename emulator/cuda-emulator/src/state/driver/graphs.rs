@@ -2,17 +2,17 @@
 
 use super::Driver;
 use crate::state::{
-    Code, Fault, Handle, Outcome,
+    CallError, CallResult, Code, Handle,
     graphs::{Graph, Node},
-    handles::Kind,
+    handles::HandleKind,
     nodes::NodeWork,
 };
 use std::collections::HashMap;
 
 impl Driver {
-    pub(super) fn graph(&self, handle: Handle) -> Outcome<&Graph> {
-        self.handles.check(Kind::Graph, handle)?;
-        self.graphs.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    pub(super) fn graph(&self, handle: Handle) -> CallResult<&Graph> {
+        self.handles.check(HandleKind::Graph, handle)?;
+        self.graphs.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
     /// `cuGraphCreate`.
@@ -21,15 +21,15 @@ impl Driver {
     }
 
     pub(super) fn insert_graph(&mut self, graph: Graph) -> Handle {
-        let handle = self.handles.give(Kind::Graph);
+        let handle = self.handles.create(HandleKind::Graph);
         self.graphs.insert(handle, graph);
         handle
     }
 
     /// `cuGraphDestroy`.
-    pub(crate) fn destroy_graph(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn destroy_graph(&mut self, handle: Handle) -> CallResult<()> {
         if self.graph(handle)?.parent.is_some() {
-            return Err(Fault::value(format!(
+            return Err(CallError::value(format!(
                 "{} belongs to a node and goes with it",
                 self.handles.name(handle)
             )));
@@ -39,15 +39,15 @@ impl Driver {
     }
 
     pub(super) fn drop_graph(&mut self, handle: Handle) {
-        self.handles.end(handle);
+        self.handles.destroy(handle);
         let graph = self.graphs.remove(&handle).unwrap_or_default();
         graph.nodes.into_iter().for_each(|node| self.drop_node(node));
     }
 
     /// `cuGraphClone`, including child graphs.
-    pub(crate) fn clone_graph(&mut self, original: Handle) -> Outcome<Handle> {
+    pub(crate) fn clone_graph(&mut self, original: Handle) -> CallResult<Handle> {
         self.graph(original)?;
-        self.without_memory_nodes(original, "be cloned")?;
+        self.refuse_memory_nodes(original, "be cloned")?;
         Ok(self.copy_graph(original))
     }
 
@@ -78,26 +78,26 @@ impl Driver {
     }
 
     /// `cuGraphNodeFindInClone`.
-    pub(crate) fn find_in_clone(&self, node: Handle, clone: Handle) -> Outcome<Handle> {
-        self.handles.check(Kind::Node, node)?;
+    pub(crate) fn find_in_clone(&self, node: Handle, clone: Handle) -> CallResult<Handle> {
+        self.handles.check(HandleKind::Node, node)?;
         let found = self.graph(clone)?.clones.get(&node).copied();
         found.filter(|node| self.nodes.contains_key(node)).ok_or_else(|| {
             let (node, clone) = (self.handles.name(node), self.handles.name(clone));
-            Fault::value(format!("{clone} has no clone of {node}"))
+            CallError::value(format!("{clone} has no clone of {node}"))
         })
     }
 
     /// `cuGraphGetNodes`.
-    pub(crate) fn graph_nodes(&self, handle: Handle) -> Outcome<Vec<Handle>> {
+    pub(crate) fn graph_nodes(&self, handle: Handle) -> CallResult<Vec<Handle>> {
         let mut nodes = self.graph(handle)?.nodes.clone();
-        if self.settings.nodes_from_the_last != 0 {
+        if self.settings.reverse_node_order != 0 {
             nodes.reverse();
         }
         Ok(nodes)
     }
 
     /// `cuGraphGetEdges`. Returns pairs of a node and a dependent of it.
-    pub(crate) fn graph_edges(&self, handle: Handle) -> Outcome<Vec<(Handle, Handle)>> {
+    pub(crate) fn graph_edges(&self, handle: Handle) -> CallResult<Vec<(Handle, Handle)>> {
         let nodes = self.graph(handle)?.nodes.iter();
         let with_dependencies = nodes.filter_map(|node| Some((*node, self.nodes.get(node)?)));
         Ok(with_dependencies
@@ -106,15 +106,17 @@ impl Driver {
     }
 
     /// `cuGraphAddDependencies`. Cycles are detected when the graph is instantiated.
-    pub(crate) fn add_dependencies(&mut self, graph: Handle, edges: &[(Handle, Handle)]) -> Outcome<()> {
+    pub(crate) fn add_dependencies(&mut self, graph: Handle, edges: &[(Handle, Handle)]) -> CallResult<()> {
         self.graph(graph)?;
         for &(from, to) in edges {
-            self.same_graph(graph, from)?;
-            self.same_graph(graph, to)?;
+            self.check_same_graph(graph, from)?;
+            self.check_same_graph(graph, to)?;
             let known = self.nodes.get(&to).is_some_and(|node| node.dependencies.contains(&from));
             if known || from == to {
                 let (from, to) = (self.handles.name(from), self.handles.name(to));
-                return Err(Fault::value(format!("{to} depends on {from} already, or is the same")));
+                return Err(CallError::value(format!(
+                    "{to} already depends on {from}, or both are the same node"
+                )));
             }
         }
         for (from, to) in edges {
@@ -131,11 +133,11 @@ impl Driver {
         graph: Handle,
         dependencies: &[Handle],
         child: Handle,
-    ) -> Outcome<Handle> {
+    ) -> CallResult<Handle> {
         self.graph(child)?;
-        self.without_memory_nodes(child, "be a child")?;
+        self.refuse_memory_nodes(child, "be a child")?;
         if graph == child {
-            return Err(Fault::value("a graph cannot be its own child"));
+            return Err(CallError::value("a graph cannot be its own child"));
         }
         self.check_dependencies(graph, dependencies)?;
         let copy = self.copy_graph(child);
@@ -143,25 +145,25 @@ impl Driver {
     }
 
     /// `cuGraphChildGraphNodeGetGraph`.
-    pub(crate) fn child_of(&self, node: Handle) -> Outcome<Handle> {
+    pub(crate) fn child_graph(&self, node: Handle) -> CallResult<Handle> {
         match self.node(node)?.work {
             NodeWork::Child(child) => Ok(child),
-            _ => Err(Fault::value(format!("{} is no child graph node", self.handles.name(node)))),
+            _ => Err(CallError::value(format!("{} is not a child graph node", self.handles.name(node)))),
         }
     }
 
     /// Refuses graphs with nodes that allocate or free memory. The manual does not specify the
     /// error code.
-    pub(super) fn without_memory_nodes(&self, graph: Handle, what: &str) -> Outcome<()> {
+    pub(super) fn refuse_memory_nodes(&self, graph: Handle, what: &str) -> CallResult<()> {
         if self.has_memory_nodes(graph) {
             let text = format!("{} has memory nodes: it cannot {what}", self.handles.name(graph));
-            return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+            return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
         }
         Ok(())
     }
 
     pub(super) fn has_memory_nodes(&self, graph: Handle) -> bool {
         let nodes = self.graphs.get(&graph).map_or(&[][..], |graph| &graph.nodes);
-        nodes.iter().filter_map(|node| self.nodes.get(node)).any(|node| node.work.is_of_memory())
+        nodes.iter().filter_map(|node| self.nodes.get(node)).any(|node| node.work.is_memory_node())
     }
 }

@@ -3,11 +3,11 @@
 use super::Driver;
 use crate::state::{
     Code,
-    engine::Running,
-    memory::Tracked,
-    modules::Source,
+    engine::RunningKernel,
+    memory::Tracking,
+    modules::KernelCode,
     nodes::{KernelNode, NodeWork},
-    work::Work,
+    work::StreamWork,
 };
 use ptx_emulator::{FaultKind, LaunchError};
 
@@ -15,13 +15,13 @@ impl Driver {
     /// Starts the next kernel on each free device, and executes all ready kernels of duration 0,
     /// which need no free device. Returns whether there was any.
     pub(super) fn start_kernels(&mut self) -> bool {
-        let mut best: Vec<(i32, (i32, u64, usize), Running)> = Vec::new();
+        let mut best: Vec<(i32, (i32, u64, usize), RunningKernel)> = Vec::new();
         let mut timeless = Vec::new();
         for (handle, stream) in &self.streams {
             let Some(head) = stream.queue.front() else { continue };
             let kernels: Vec<_> = match &head.work {
-                Work::Single(NodeWork::Kernel(kernel)) => vec![(None, stream.priority, kernel)],
-                Work::Graph { plan, .. } => {
+                StreamWork::Single(NodeWork::Kernel(kernel)) => vec![(None, stream.priority, kernel)],
+                StreamWork::Graph { plan, .. } => {
                     let run = stream.graph.iter();
                     run.flat_map(|run| run.kernels(plan, stream.priority)).collect()
                 }
@@ -30,7 +30,7 @@ impl Driver {
             let is_busy = self.engine.running.contains_key(&stream.device);
             let started = self.engine.now;
             for (node, priority, kernel) in kernels {
-                let running = || Running {
+                let running = || RunningKernel {
                     stream: *handle,
                     node,
                     kernel: kernel.clone(),
@@ -81,8 +81,8 @@ impl Driver {
         }
     }
 
-    fn finish_kernel(&mut self, device: i32, running: &Running) {
-        let &Running { stream, node, ref kernel, priority, enqueued, started, ends } = running;
+    fn finish_kernel(&mut self, device: i32, running: &RunningKernel) {
+        let &RunningKernel { stream, node, ref kernel, priority, enqueued, started, ends } = running;
         self.engine.now = self.engine.now.max(ends);
         self.engine.idle_queries = 0;
         let stream_name = self.handles.name(stream).replace(' ', "-");
@@ -93,11 +93,11 @@ impl Driver {
         ));
         let executed = self.execute(device, kernel);
         let task = self.begin_task(stream, node, |_| format!("kernel {}", kernel.name));
-        self.use_by_kernel(task.as_ref(), device);
+        self.note_kernel_accesses(task.as_ref(), device);
         match executed {
-            Err((code, text)) => self.lose_device(device, code, &text),
+            Err((code, text)) => self.fail_device(device, code, &text),
             Ok(()) => match node {
-                None => self.drop_head(stream),
+                None => self.pop_head(stream),
                 Some(node) => self.end_node(stream, node),
             },
         }
@@ -107,38 +107,38 @@ impl Driver {
     ///
     /// On failure, returns the error code and its description.
     fn execute(&mut self, device: i32, kernel: &KernelNode) -> Result<(), (Code, String)> {
-        if self.report.fails_kernel(&kernel.name) {
+        if self.report.count_kernel(&kernel.name) {
             let text = format!("illegal address (injected), in kernel {}", kernel.name);
             return Err((Code::ILLEGAL_ADDRESS, text));
         }
         let options = self.settings.launch_options();
         self.device_memory(device);
-        let program = match self.modules.code_of(kernel.function) {
-            Source::Ptx(program) => program,
-            Source::Binary => return Ok(()),
-            Source::Unloaded => {
+        let program = match self.modules.kernel_code(kernel.function) {
+            KernelCode::Ptx(program) => program,
+            KernelCode::Binary => return Ok(()),
+            KernelCode::Unloaded => {
                 let text = format!("the module of kernel {} is unloaded before it has run", kernel.name);
                 return Err((Code::LAUNCH_FAILED, text));
             }
         };
         let arguments = kernel.arguments.bytes();
         let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
-        let memory = self.memory.of_device(device, Tracked::default());
+        let memory = self.memory.of_device(device, Tracking::default());
         match program.launch(memory, &kernel.name, kernel.dimensions.into(), &arguments, &options) {
             Ok(_) => Ok(()),
-            Err(error) => Err((fault_code(&error), error.to_string())),
+            Err(error) => Err((error_code(&error), error.to_string())),
         }
     }
 
     /// Ends all work on a device and marks its contexts as lost: every call in them returns `code`
     /// from now on.
-    pub(super) fn lose_device(&mut self, device: i32, code: Code, text: &str) {
+    pub(super) fn fail_device(&mut self, device: i32, code: Code, text: &str) {
         let line = format!("device {device}: {text}");
         eprintln!("emulated CUDA {line}: {code}, and the context is lost");
-        self.report.fault(line);
+        self.report.kernel_fault(line);
         self.engine.lost.insert(device, code);
         self.engine.running.remove(&device);
-        self.lose_comms(device);
+        self.fail_comms(device);
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             stream.queue.clear();
             stream.graph = None;
@@ -147,7 +147,7 @@ impl Driver {
 }
 
 /// Returns the error code with which CUDA reports a failed kernel.
-fn fault_code(error: &LaunchError) -> Code {
+fn error_code(error: &LaunchError) -> Code {
     let LaunchError::Fault(fault) = error else { return Code::LAUNCH_FAILED };
     match fault.kind {
         FaultKind::IllegalAddress { .. } | FaultKind::OutOfBounds { .. } => Code::ILLEGAL_ADDRESS,

@@ -8,9 +8,9 @@ impl Driver {
     pub(crate) fn leaks(&self) -> String {
         let mut leaks = Vec::new();
         let mut name = |handle: &usize| leaks.push(self.handles.name(*handle));
-        self.callers_streams().for_each(|handle| name(&handle));
+        self.user_streams().for_each(|handle| name(&handle));
         self.events.keys().for_each(&mut name);
-        self.graphs.iter().filter(|(_, graph)| graph.is_the_callers()).for_each(|(handle, _)| name(handle));
+        self.graphs.iter().filter(|(_, graph)| graph.is_user_owned()).for_each(|(handle, _)| name(handle));
         self.execs.keys().for_each(&mut name);
         self.modules.handles().for_each(|handle| name(&handle));
         self.green.handles().for_each(|handle| name(&handle));

@@ -4,8 +4,8 @@ use super::Driver;
 use crate::{
     host::HostBlock,
     state::{
-        Code, Fault, Outcome,
-        memory::{Allocation, Tracked, device_of},
+        CallError, CallResult, Code,
+        memory::{Allocation, Tracking, device_of},
     },
 };
 use ptx_emulator::Memory as DeviceMemory;
@@ -20,56 +20,56 @@ impl Driver {
 
     pub(super) fn device_memory(&mut self, device: i32) -> &mut DeviceMemory {
         let tracked =
-            Tracked { writes: self.settings.uninitialised_check != 0, accesses: self.checks_order() };
+            Tracking { writes: self.settings.uninitialised_check != 0, accesses: self.checks_order() };
         self.memory.of_device(device, tracked)
     }
 
     /// `cuMemAlloc`.
-    pub(crate) fn allocate(&mut self, bytes: usize) -> Outcome<u64> {
-        self.unsafe_while_capturing("allocates memory")?;
+    pub(crate) fn allocate(&mut self, bytes: usize) -> CallResult<u64> {
+        self.refuse_unsafe_call("allocates memory")?;
         let device = self.current_device()?;
         self.new_block(device, bytes, false)
     }
 
-    pub(super) fn new_block(&mut self, device: i32, bytes: usize, of_graph: bool) -> Outcome<u64> {
+    pub(super) fn new_block(&mut self, device: i32, bytes: usize, of_graph: bool) -> CallResult<u64> {
         if bytes == 0 {
-            return Err(Fault::value("no bytes are asked for"));
+            return Err(CallError::value("an allocation of 0 bytes"));
         }
         if bytes > self.memory_info(device).0 {
-            return Err(Fault::plain(Code::OUT_OF_MEMORY));
+            return Err(CallError::plain(Code::OUT_OF_MEMORY));
         }
         let given = self.device_memory(device).allocate(bytes as u64);
-        let address = given.map_err(|_| Fault::plain(Code::OUT_OF_MEMORY))?;
+        let address = given.map_err(|_| CallError::plain(Code::OUT_OF_MEMORY))?;
         self.memory.allocations.insert(address, Allocation { bytes, freeing: false, of_graph });
         Ok(address)
     }
 
     /// `cuMemFree`. Waits for all work of the device.
-    pub(crate) fn free(&mut self, address: u64) -> Outcome<()> {
-        self.unsafe_while_capturing("frees memory")?;
+    pub(crate) fn free(&mut self, address: u64) -> CallResult<()> {
+        self.refuse_unsafe_call("frees memory")?;
         self.check_free(address)?;
         let device = device_of(address).unwrap_or(0);
         let ended = self.drain(device);
         if ended.is_ok() {
-            self.freed_by_host("cuMemFree", device, address);
+            self.note_free_by_host("cuMemFree", device, address);
         }
         self.end_free(address);
         ended
     }
 
     /// Checks that an address can be freed.
-    fn check_free(&self, address: u64) -> Outcome<()> {
+    fn check_free(&self, address: u64) -> CallResult<()> {
         match self.memory.allocations.get(&address) {
             Some(block) if !block.freeing => Ok(()),
             None if !self.memory.freed.contains(&address) => {
-                Err(Fault::value(format!("{address:#x} is no allocation of the device")))
+                Err(CallError::value(format!("{address:#x} is not an allocation of the device")))
             }
-            _ => Err(Fault::value(format!("{address:#x} is freed twice"))),
+            _ => Err(CallError::value(format!("{address:#x} is freed twice"))),
         }
     }
 
     /// Marks an allocation that a stream will free. The caller may not use it from now on.
-    pub(super) fn begin_free(&mut self, address: u64) -> Outcome<()> {
+    pub(super) fn begin_free(&mut self, address: u64) -> CallResult<()> {
         self.check_free(address)?;
         if let Some(block) = self.memory.allocations.get_mut(&address) {
             block.freeing = true;
@@ -82,22 +82,24 @@ impl Driver {
             self.memory.freed.insert(address);
             let memory = device_of(address).and_then(|device| self.memory.devices.get_mut(&device));
             if let Some(Err(error)) = memory.map(|memory| memory.free(address)) {
-                self.warn(format!("a fault of the emulator itself: {error}"));
+                self.warn(format!("internal error of the emulator: {error}"));
             }
         }
     }
 
-    pub(super) fn is_of_graph(&self, address: u64) -> bool {
+    pub(super) fn is_graph_allocation(&self, address: u64) -> bool {
         self.memory.allocations.get(&address).is_some_and(|block| block.of_graph)
     }
 
     /// `cuMemHostAlloc`. Returns the address, which is valid on the host and the devices.
-    pub(crate) fn allocate_host(&mut self, bytes: usize, flags: u32) -> Outcome<usize> {
-        self.unsafe_while_capturing("allocates host memory")?;
+    pub(crate) fn allocate_host(&mut self, bytes: usize, flags: u32) -> CallResult<usize> {
+        self.refuse_unsafe_call("allocates host memory")?;
         if bytes == 0 || flags & !7 != 0 {
-            return Err(Fault::value(format!("{bytes} bytes with the flags {flags:#x} are asked for")));
+            return Err(CallError::value(format!(
+                "page-locked memory cannot have {bytes} bytes and the flags {flags:#x}"
+            )));
         }
-        let block = HostBlock::new(bytes).ok_or_else(|| Fault::plain(Code::OUT_OF_MEMORY))?;
+        let block = HostBlock::new(bytes).ok_or_else(|| CallError::plain(Code::OUT_OF_MEMORY))?;
         let address = block.address();
         self.memory.freed.remove(&(address as u64));
         self.memory.host.insert(address as u64, block);
@@ -105,18 +107,18 @@ impl Driver {
     }
 
     /// `cuMemFreeHost`. Waits for all work of the device.
-    pub(crate) fn free_host(&mut self, address: usize) -> Outcome<()> {
-        self.unsafe_while_capturing("frees host memory")?;
+    pub(crate) fn free_host(&mut self, address: usize) -> CallResult<()> {
+        self.refuse_unsafe_call("frees host memory")?;
         let address = address as u64;
         if !self.memory.host.contains_key(&address) {
             let state =
                 if self.memory.freed.contains(&address) { "freed already" } else { "not page-locked" };
-            return Err(Fault::value(format!("host memory at {address:#x} is {state}")));
+            return Err(CallError::value(format!("host memory at {address:#x} is {state}")));
         }
         let device = self.current_device()?;
         let ended = self.drain(device);
         if ended.is_ok() {
-            self.freed_by_host("cuMemFreeHost", device, address);
+            self.note_free_by_host("cuMemFreeHost", device, address);
         }
         self.memory.host.remove(&address);
         self.memory.freed.insert(address);
@@ -124,18 +126,20 @@ impl Driver {
     }
 
     /// `cuMemHostGetDevicePointer`.
-    pub(crate) fn device_pointer(&self, address: usize) -> Outcome<u64> {
+    pub(crate) fn device_pointer(&self, address: usize) -> CallResult<u64> {
         match self.memory.host_block(address as u64) {
             Some(_) => Ok(address as u64),
-            None => Err(Fault::value(format!("host memory at {address:#x} is not page-locked"))),
+            None => Err(CallError::value(format!("host memory at {address:#x} is not page-locked"))),
         }
     }
 
     /// Returns the first address and length of the allocation that contains an address, in device
     /// memory or page-locked memory.
-    pub(crate) fn allocation(&self, address: u64) -> Outcome<(u64, u64)> {
+    pub(crate) fn allocation(&self, address: u64) -> CallResult<(u64, u64)> {
         self.check_memory(address, 1)?;
-        self.memory.block(address).ok_or_else(|| Fault::value(format!("{address:#x} is in no allocation")))
+        self.memory
+            .block(address)
+            .ok_or_else(|| CallError::value(format!("{address:#x} is in no allocation")))
     }
 
     /// Returns the device that an address belongs to, or `None` for host memory.
@@ -144,18 +148,18 @@ impl Driver {
     }
 
     /// Checks that a range is accessible to devices.
-    pub(super) fn check_memory(&self, address: u64, bytes: usize) -> Outcome<()> {
+    pub(super) fn check_memory(&self, address: u64, bytes: usize) -> CallResult<()> {
         if self.memory.allocations.get(&address).is_some_and(|block| block.freeing)
             || self.memory.freed.contains(&address)
         {
-            return Err(Fault::value(format!("{address:#x} after it was freed")));
+            return Err(CallError::value(format!("{address:#x} after it was freed")));
         }
         match self.memory.block(address) {
             Some((start, length)) if start + length - address >= bytes as u64 => Ok(()),
-            Some(_) => {
-                Err(Fault::value(format!("{bytes} bytes at {address:#x} go past the end of the allocation")))
-            }
-            None => Err(Fault::value(format!("{address:#x} is in no allocation"))),
+            Some(_) => Err(CallError::value(format!(
+                "{bytes} bytes at {address:#x} exceed the end of the allocation"
+            ))),
+            None => Err(CallError::value(format!("{address:#x} is in no allocation"))),
         }
     }
 }

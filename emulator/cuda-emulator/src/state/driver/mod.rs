@@ -20,11 +20,11 @@ mod order;
 mod plan;
 mod streams;
 
-pub(crate) use copies::Place;
+pub(crate) use copies::CopyOperand;
 pub(crate) use nccl::InitRank;
 
 use super::{
-    Code, Fault, Handle,
+    CallError, Code, Handle,
     capture::Captures,
     contexts::Contexts,
     engine::Engine,
@@ -51,7 +51,7 @@ pub(crate) struct Driver {
     pub(crate) report: Report,
     pub(crate) initialised: bool,
     /// Functions removed by the test.
-    pub(crate) lacking: HashSet<String>,
+    pub(crate) removed_functions: HashSet<String>,
     /// Number of resets. Per-thread state of an earlier generation is discarded.
     pub(crate) generation: u64,
     pub(super) handles: Handles,
@@ -83,12 +83,12 @@ impl Driver {
 
     /// Returns whether a function is missing, because the driver version is too old or because the
     /// test has removed it.
-    pub(crate) fn lacks(&self, name: &str) -> bool {
-        self.settings.driver_version < versions::since(name) || self.lacking.contains(name)
+    pub(crate) fn is_missing(&self, name: &str) -> bool {
+        self.settings.driver_version < versions::since(name) || self.removed_functions.contains(name)
     }
 
     /// Reports the misuse behind an error and returns its code.
-    pub(super) fn note(&mut self, call: &str, fault: Fault) -> Code {
+    pub(super) fn record_error(&mut self, call: &str, fault: CallError) -> Code {
         if let Some(misuse) = fault.misuse {
             self.report.misuse(format!("{call}: {misuse}: {}", fault.code));
         }

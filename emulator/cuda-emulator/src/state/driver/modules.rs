@@ -5,10 +5,10 @@
 
 use super::Driver;
 use crate::state::{
-    Code, Fault, Handle, Outcome,
-    handles::Kind,
+    CallError, CallResult, Code, Handle,
+    handles::HandleKind,
     launch_time,
-    modules::{Arguments, Function, Module, Source},
+    modules::{Arguments, Function, KernelCode, Module},
     nodes::{Dimensions, KernelNode, NodeWork},
 };
 use ptx_emulator::{KernelAttributes, LoadError, Module as Program};
@@ -22,79 +22,83 @@ const SHARED_OPT_IN_LIMIT: u64 = 227 << 10;
 impl Driver {
     /// `cuModuleLoadData`. `ptx` is `None` for a binary image. Errors in the text are passed to
     /// `log`.
-    pub(crate) fn load_module(&mut self, ptx: Option<&str>, log: impl Fn(&str)) -> Outcome<Handle> {
-        self.unsafe_while_capturing("loads a module")?;
+    pub(crate) fn load_module(&mut self, ptx: Option<&str>, log: impl Fn(&str)) -> CallResult<Handle> {
+        self.refuse_unsafe_call("loads a module")?;
         let device = self.current_device()?;
         let program = match ptx {
             Some(ptx) => Some(Program::load(ptx, self.device_memory(device)).map_err(|error| {
                 let text = error.to_string();
                 log(&text);
-                load_fault(&error, text)
+                load_error(&error, text)
             })?),
             None if self.settings.binary_images != 0 => None,
             None => {
                 let text = "the image is binary: only PTX text is executed";
                 log(text);
-                return Err(Fault::misuse(Code::NO_BINARY_FOR_GPU, text));
+                return Err(CallError::misuse(Code::NO_BINARY_FOR_GPU, text));
             }
         };
         if program.as_ref().is_some_and(|program| program.kernels().next().is_none()) {
             let text = "the image is text without an .entry";
             log(text);
-            return Err(Fault::misuse(Code::INVALID_PTX, text));
+            return Err(CallError::misuse(Code::INVALID_PTX, text));
         }
-        let handle = self.handles.give(Kind::Module);
-        self.modules.alive.insert(handle, Module { device, program, given: BTreeMap::new() });
+        let handle = self.handles.create(HandleKind::Module);
+        self.modules.alive.insert(handle, Module { device, program, function_handles: BTreeMap::new() });
         Ok(handle)
     }
 
     /// `cuModuleUnload`. Waits for all work of the device. The functions of the module are
     /// destroyed.
-    pub(crate) fn unload_module(&mut self, handle: Handle) -> Outcome<()> {
-        self.handles.check(Kind::Module, handle)?;
-        self.unsafe_while_capturing("unloads a module")?;
+    pub(crate) fn unload_module(&mut self, handle: Handle) -> CallResult<()> {
+        self.handles.check(HandleKind::Module, handle)?;
+        self.refuse_unsafe_call("unloads a module")?;
         let device = self.modules.alive.get(&handle).map_or(0, |module| module.device);
         let ended = self.drain(device);
-        self.handles.end(handle);
+        self.handles.destroy(handle);
         let Some(module) = self.modules.alive.remove(&handle) else { return ended };
-        for function in module.given.values() {
-            self.handles.end(*function);
+        for function in module.function_handles.values() {
+            self.handles.destroy(*function);
             self.modules.functions.remove(function);
         }
         if let Some(Err(error)) = module.program.map(|program| program.unload(self.device_memory(device))) {
-            self.warn(format!("a fault of the emulator itself: {error}"));
+            self.warn(format!("internal error of the emulator: {error}"));
         }
         ended
     }
 
     /// `cuModuleGetGlobal`. Returns the address and size of a variable.
-    pub(crate) fn module_global(&self, handle: Handle, name: &CStr) -> Outcome<(u64, usize)> {
-        self.handles.check(Kind::Module, handle)?;
+    pub(crate) fn module_global(&self, handle: Handle, name: &CStr) -> CallResult<(u64, usize)> {
+        self.handles.check(HandleKind::Module, handle)?;
         let program = self.modules.alive.get(&handle).and_then(|module| module.program.as_ref());
         let found = program.and_then(|program| program.global(&name.to_string_lossy()));
-        found.map(|(address, bytes)| (address, bytes as usize)).ok_or_else(|| Fault::plain(Code::NOT_FOUND))
+        found
+            .map(|(address, bytes)| (address, bytes as usize))
+            .ok_or_else(|| CallError::plain(Code::NOT_FOUND))
     }
 
     /// `cuModuleGetFunction`.
-    pub(crate) fn get_function(&mut self, module: Handle, name: &CStr) -> Outcome<Handle> {
-        self.handles.check(Kind::Module, module)?;
+    pub(crate) fn get_function(&mut self, module: Handle, name: &CStr) -> CallResult<Handle> {
+        self.handles.check(HandleKind::Module, module)?;
         let text = name.to_string_lossy().into_owned();
         let Some(content) = self.modules.alive.get_mut(&module) else {
-            return Err(Fault::plain(Code::INVALID_HANDLE));
+            return Err(CallError::plain(Code::INVALID_HANDLE));
         };
-        if let Some(given) = content.given.get(&text) {
-            return Ok(*given);
+        if let Some(function_handles) = content.function_handles.get(&text) {
+            return Ok(*function_handles);
         }
         let attributes = match &content.program {
-            Some(program) => Some(program.attributes(&text).ok_or_else(|| Fault::plain(Code::NOT_FOUND))?),
+            Some(program) => {
+                Some(program.attributes(&text).ok_or_else(|| CallError::plain(Code::NOT_FOUND))?)
+            }
             None => None,
         };
-        let handle = self.handles.give(Kind::Function);
-        content.given.insert(text.clone(), handle);
+        let handle = self.handles.create(HandleKind::Function);
+        content.function_handles.insert(text.clone(), handle);
         let shared_bytes = attributes.as_ref().map_or(0, |attributes| attributes.shared_bytes);
         let function = Function {
             name: name.to_owned(),
-            short: text.into(),
+            display_name: text.into(),
             module,
             device: content.device,
             attributes,
@@ -104,24 +108,24 @@ impl Driver {
         Ok(handle)
     }
 
-    pub(super) fn function(&self, handle: Handle) -> Outcome<&Function> {
-        self.handles.check(Kind::Function, handle)?;
-        self.modules.functions.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    pub(super) fn function(&self, handle: Handle) -> CallResult<&Function> {
+        self.handles.check(HandleKind::Function, handle)?;
+        self.modules.functions.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
     /// `cuFuncGetName`. The name lives as long as the module.
-    pub(crate) fn function_name(&self, handle: Handle) -> Outcome<&CStr> {
+    pub(crate) fn function_name(&self, handle: Handle) -> CallResult<&CStr> {
         Ok(&self.function(handle)?.name)
     }
 
     /// Returns the offset and size of each declared parameter of a kernel.
-    pub(crate) fn parameters(&self, handle: Handle) -> Outcome<&[(usize, usize)]> {
+    pub(crate) fn parameters(&self, handle: Handle) -> CallResult<&[(usize, usize)]> {
         let attributes = self.function(handle)?.attributes.as_ref();
         Ok(attributes.map_or(&[], |attributes| &attributes.parameters))
     }
 
     /// `cuFuncGetAttribute`.
-    pub(crate) fn function_attribute(&self, attribute: u32, handle: Handle) -> Outcome<i32> {
+    pub(crate) fn function_attribute(&self, attribute: u32, handle: Handle) -> CallResult<i32> {
         let Function { attributes, dynamic_limit, .. } = self.function(handle)?;
         let declared = |value: fn(&KernelAttributes) -> u64| attributes.as_ref().map_or(0, value) as i32;
         Ok(match attribute {
@@ -131,8 +135,8 @@ impl Driver {
             5 | 6 => 90,                // PTX_VERSION, BINARY_VERSION
             8 => *dynamic_limit as i32, // MAX_DYNAMIC_SHARED_SIZE_BYTES
             other => {
-                let text = format!("the attribute {other} of functions");
-                return Err(Fault::misuse(Code::NOT_SUPPORTED, text));
+                let text = format!("attribute {other} of functions is not emulated");
+                return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
             }
         })
     }
@@ -143,7 +147,7 @@ impl Driver {
         handle: Handle,
         attribute: u32,
         value: i32,
-    ) -> Outcome<()> {
+    ) -> CallResult<()> {
         let shared_bytes = self.function_attribute(1, handle)? as u64;
         let limit = SHARED_OPT_IN_LIMIT - shared_bytes;
         match (attribute, u64::try_from(value)) {
@@ -153,14 +157,14 @@ impl Driver {
                 }
                 Ok(())
             }
-            (8, _) => {
-                Err(Fault::value(format!("{value} bytes of dynamic shared memory, and {limit} are the most")))
-            }
+            (8, _) => Err(CallError::value(format!(
+                "{value} bytes of dynamic shared memory exceed the maximum of {limit}"
+            ))),
             // The preferred shared memory carveout is a hint.
             (9, _) => Ok(()),
-            (other, _) => Err(Fault::misuse(
+            (other, _) => Err(CallError::misuse(
                 Code::NOT_SUPPORTED,
-                format!("the attribute {other} of functions cannot be set here"),
+                format!("attribute {other} of functions cannot be set"),
             )),
         }
     }
@@ -171,25 +175,25 @@ impl Driver {
         handle: Handle,
         dimensions: Dimensions,
         arguments: Arguments,
-    ) -> Outcome<KernelNode> {
+    ) -> CallResult<KernelNode> {
         let function = self.function(handle)?;
-        if let Source::Ptx(program) = self.modules.code_of(handle) {
+        if let KernelCode::Ptx(program) = self.modules.kernel_code(handle) {
             program
-                .check(&function.short, dimensions.into())
-                .map_err(|error| Fault::value(error.to_string()))?;
+                .check(&function.display_name, dimensions.into())
+                .map_err(|error| CallError::value(error.to_string()))?;
         }
         let Dimensions { shared_bytes, .. } = dimensions;
         if u64::from(shared_bytes) > function.dynamic_limit {
-            return Err(Fault::value(format!(
+            return Err(CallError::value(format!(
                 "kernel {} with {shared_bytes} bytes of dynamic shared memory, where \
                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES is {}",
-                function.short, function.dynamic_limit
+                function.display_name, function.dynamic_limit
             )));
         }
         Ok(KernelNode {
             function: handle,
-            name: Arc::clone(&function.short),
-            duration_ns: launch_time().unwrap_or_else(|| self.settings.kernel_time(&function.short)),
+            name: Arc::clone(&function.display_name),
+            duration_ns: launch_time().unwrap_or_else(|| self.settings.kernel_time(&function.display_name)),
             dimensions,
             arguments: Arc::new(arguments),
             priority: 0,
@@ -198,7 +202,7 @@ impl Driver {
     }
 
     /// `cuLaunchKernel`.
-    pub(crate) fn launch_kernel(&mut self, kernel: KernelNode, stream: Handle) -> Outcome<()> {
+    pub(crate) fn launch_kernel(&mut self, kernel: KernelNode, stream: Handle) -> CallResult<()> {
         let stream = self.stream(stream)?;
         let device = self.streams.get(&stream).map_or(0, |stream| stream.device);
         let of = self.function(kernel.function)?.device;
@@ -208,17 +212,17 @@ impl Driver {
                 kernel.name,
                 self.handles.name(stream)
             );
-            return Err(Fault::misuse(Code::INVALID_HANDLE, text));
+            return Err(CallError::misuse(Code::INVALID_HANDLE, text));
         }
         let context = self.streams.get(&stream).map(|stream| stream.context);
         self.submit(stream, NodeWork::Kernel(KernelNode { context, ..kernel }))
     }
 }
 
-fn load_fault(error: &LoadError, text: String) -> Fault {
+fn load_error(error: &LoadError, text: String) -> CallError {
     match error {
-        LoadError::Unsupported { .. } => Fault::misuse(Code::NOT_SUPPORTED, text),
-        LoadError::Memory(_) => Fault::plain(Code::OUT_OF_MEMORY),
-        _ => Fault::misuse(Code::INVALID_PTX, text),
+        LoadError::Unsupported { .. } => CallError::misuse(Code::NOT_SUPPORTED, text),
+        LoadError::Memory(_) => CallError::plain(Code::OUT_OF_MEMORY),
+        _ => CallError::misuse(Code::INVALID_PTX, text),
     }
 }

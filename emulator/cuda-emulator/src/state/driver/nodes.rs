@@ -2,16 +2,16 @@
 
 use super::Driver;
 use crate::state::{
-    Code, Fault, Handle, Outcome,
+    CallError, CallResult, Code, Handle,
     graphs::Node,
-    handles::Kind,
+    handles::HandleKind,
     nodes::{KernelNode, NodeWork},
 };
 
 impl Driver {
-    pub(super) fn node(&self, handle: Handle) -> Outcome<&Node> {
-        self.handles.check(Kind::Node, handle)?;
-        self.nodes.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    pub(super) fn node(&self, handle: Handle) -> CallResult<&Node> {
+        self.handles.check(HandleKind::Node, handle)?;
+        self.nodes.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
     /// Adds a node to a graph.
@@ -20,25 +20,25 @@ impl Driver {
         graph: Handle,
         dependencies: &[Handle],
         work: NodeWork,
-    ) -> Outcome<Handle> {
+    ) -> CallResult<Handle> {
         self.check_dependencies(graph, dependencies)?;
         Ok(self.append_node(graph, dependencies.to_vec(), work))
     }
 
     /// Checks that dependencies are distinct nodes of the graph.
-    pub(super) fn check_dependencies(&self, graph: Handle, dependencies: &[Handle]) -> Outcome<()> {
+    pub(super) fn check_dependencies(&self, graph: Handle, dependencies: &[Handle]) -> CallResult<()> {
         self.graph(graph)?;
         for (index, &dependency) in dependencies.iter().enumerate() {
-            self.same_graph(graph, dependency)?;
+            self.check_same_graph(graph, dependency)?;
             if dependencies[..index].contains(&dependency) {
-                return Err(Fault::value(format!("{} is named twice", self.handles.name(dependency))));
+                return Err(CallError::value(format!("{} is named twice", self.handles.name(dependency))));
             }
         }
         Ok(())
     }
 
     pub(super) fn append_node(&mut self, graph: Handle, dependencies: Vec<Handle>, work: NodeWork) -> Handle {
-        let handle = self.handles.give(Kind::Node);
+        let handle = self.handles.create(HandleKind::Node);
         if let NodeWork::Child(child) = work {
             if let Some(child) = self.graphs.get_mut(&child) {
                 child.parent = Some(handle);
@@ -51,34 +51,34 @@ impl Driver {
         handle
     }
 
-    pub(super) fn same_graph(&self, graph: Handle, node: Handle) -> Outcome<()> {
+    pub(super) fn check_same_graph(&self, graph: Handle, node: Handle) -> CallResult<()> {
         if self.node(node)?.graph == graph {
             return Ok(());
         }
         let text = format!("{} is not a node of {}", self.handles.name(node), self.handles.name(graph));
-        Err(Fault::value(text))
+        Err(CallError::value(text))
     }
 
     /// `cuGraphNodeGetType`.
-    pub(crate) fn node_kind(&self, handle: Handle) -> Outcome<u32> {
+    pub(crate) fn node_kind(&self, handle: Handle) -> CallResult<u32> {
         Ok(self.node(handle)?.work.kind())
     }
 
     /// `cuGraphNodeGetDependencies`.
-    pub(crate) fn node_dependencies(&self, handle: Handle) -> Outcome<Vec<Handle>> {
+    pub(crate) fn node_dependencies(&self, handle: Handle) -> CallResult<Vec<Handle>> {
         Ok(self.node(handle)?.dependencies.clone())
     }
 
     /// Returns the kernel of a kernel node.
-    pub(crate) fn kernel_node(&self, handle: Handle) -> Outcome<&KernelNode> {
+    pub(crate) fn kernel_node(&self, handle: Handle) -> CallResult<&KernelNode> {
         match &self.node(handle)?.work {
             NodeWork::Kernel(kernel) => Ok(kernel),
-            _ => Err(Fault::value(format!("{} is no kernel node", self.handles.name(handle)))),
+            _ => Err(CallError::value(format!("{} is not a kernel node", self.handles.name(handle)))),
         }
     }
 
     /// `cuGraphKernelNodeSetParams`.
-    pub(crate) fn set_kernel_node(&mut self, handle: Handle, kernel: KernelNode) -> Outcome<()> {
+    pub(crate) fn set_kernel_node(&mut self, handle: Handle, kernel: KernelNode) -> CallResult<()> {
         let priority = self.kernel_node(handle)?.priority;
         if let Some(node) = self.nodes.get_mut(&handle) {
             node.work = NodeWork::Kernel(KernelNode { priority, ..kernel });
@@ -87,14 +87,15 @@ impl Driver {
     }
 
     /// Sets the priority of a kernel node, clamped to the range of the device.
-    pub(crate) fn set_node_priority(&mut self, handle: Handle, priority: i32) -> Outcome<()> {
+    pub(crate) fn set_node_priority(&mut self, handle: Handle, priority: i32) -> CallResult<()> {
         if matches!(self.node(handle)?.work, NodeWork::Collectives(_)) {
             return Ok(());
         }
         let context = self.kernel_node(handle)?.context;
         if context.is_some_and(|context| self.green.is_unconverted(context)) {
-            let text = "a kernel that was captured in a green context's stream, before cuCtxFromGreenCtx was called for that";
-            return Err(Fault::misuse(Code::INVALID_CONTEXT, text));
+            let text = "the kernel was captured in a stream of a green context before cuCtxFromGreenCtx was \
+                        called for the context";
+            return Err(CallError::misuse(Code::INVALID_CONTEXT, text));
         }
         let priority = self.clamped_priority(priority);
         if let Some(Node { work: NodeWork::Kernel(kernel), .. }) = self.nodes.get_mut(&handle) {
@@ -104,9 +105,9 @@ impl Driver {
     }
 
     /// `cuGraphDestroyNode`. Its edges are removed.
-    pub(crate) fn destroy_node(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn destroy_node(&mut self, handle: Handle) -> CallResult<()> {
         let graph = self.node(handle)?.graph;
-        self.without_memory_nodes(graph, "lose a node")?;
+        self.refuse_memory_nodes(graph, "lose a node")?;
         self.drop_node(handle);
         if let Some(graph) = self.graphs.get_mut(&graph) {
             graph.nodes.retain(|&node| node != handle);
@@ -116,7 +117,7 @@ impl Driver {
     }
 
     pub(super) fn drop_node(&mut self, handle: Handle) {
-        self.handles.end(handle);
+        self.handles.destroy(handle);
         if let Some(Node { work: NodeWork::Child(child), .. }) = self.nodes.remove(&handle) {
             self.drop_graph(child);
         }

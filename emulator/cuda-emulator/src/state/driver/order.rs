@@ -3,10 +3,10 @@
 use super::Driver;
 use crate::state::{
     Handle,
-    nodes::{CopyNode, Spot},
+    nodes::{CopyEndpoint, CopyNode},
     order::{DroppedWait, OrderCheck, Task, VectorClock},
     streams::Stream,
-    work::Work,
+    work::StreamWork,
 };
 use ptx_emulator::AccessKind;
 use std::sync::Arc;
@@ -21,33 +21,33 @@ impl Driver {
     }
 
     /// Returns the work that is known to the calling thread to be complete.
-    pub(in crate::state) fn known_by_host(&self, stream: Handle) -> Option<VectorClock> {
-        self.checks_order().then(|| self.order.known(self.device_of_stream(stream)))
+    pub(in crate::state) fn clock_of_host(&self, stream: Handle) -> Option<VectorClock> {
+        self.checks_order().then(|| self.order.host_clock(self.device_of_stream(stream)))
     }
 
     /// Adds the work of idle streams, and of destroyed streams that the default stream waits for,
     /// to `predecessors`.
-    pub(in crate::state) fn after_idle_streams(
+    pub(in crate::state) fn add_idle_streams(
         &self,
         idle: &[Handle],
         context: Handle,
-        known: &mut VectorClock,
+        predecessors: &mut VectorClock,
     ) {
         let idle = idle.iter().filter_map(|stream| self.order.chains.of_stream(*stream));
-        idle.chain(self.order.destroyed_blocking.get(&context)).for_each(|clock| known.join(clock));
+        idle.chain(self.order.destroyed_blocking.get(&context)).for_each(|clock| predecessors.join(clock));
     }
 
     /// Adds the predecessors recorded at enqueueing to the stream, when work reaches the head of
     /// its queue.
-    pub(in crate::state) fn reach(&mut self, stream: Handle) {
+    pub(in crate::state) fn apply_enqueued_order(&mut self, stream: Handle) {
         if !self.checks_order() {
             return;
         }
         let Some(head) = self.streams.get_mut(&stream).and_then(|stream| stream.queue.front_mut()) else {
             return;
         };
-        if let Some(known) = head.known.take() {
-            self.order.chains.teach(stream, None, &known);
+        if let Some(predecessors) = head.predecessors.take() {
+            self.order.chains.add_predecessors(stream, None, &predecessors);
         }
     }
 
@@ -62,7 +62,7 @@ impl Driver {
         if !self.checks_order() {
             return None;
         }
-        self.reach(stream);
+        self.apply_enqueued_order(stream);
         let (device, name) = (self.device_of_stream(stream), self.handles.name(stream));
         let label = format!("{} in {name} of device {device}", label(self));
         let dependencies = self.dependencies(stream, node);
@@ -73,28 +73,33 @@ impl Driver {
     fn dependencies(&self, stream: Handle, node: Option<usize>) -> Vec<usize> {
         let head = self.streams.get(&stream).and_then(|stream| stream.queue.front());
         match (head.map(|head| &head.work), node) {
-            (Some(Work::Graph { plan, .. }), Some(node)) => plan.nodes[node].dependencies.clone(),
+            (Some(StreamWork::Graph { plan, .. }), Some(node)) => plan.nodes[node].dependencies.clone(),
             _ => Vec::new(),
         }
     }
 
     /// Orders the successors of a stream's work, or of a node, after `clock`.
-    pub(in crate::state) fn teach(&mut self, stream: Handle, node: Option<usize>, clock: &VectorClock) {
+    pub(in crate::state) fn add_predecessors(
+        &mut self,
+        stream: Handle,
+        node: Option<usize>,
+        clock: &VectorClock,
+    ) {
         if !self.checks_order() {
             return;
         }
         let dependencies = self.dependencies(stream, node);
         let node = node.map(|node| (node, dependencies.as_slice()));
-        self.order.chains.teach(stream, node, clock);
+        self.order.chains.add_predecessors(stream, node, clock);
     }
 
     /// Passes a node that uses no memory.
-    pub(in crate::state) fn pass(&mut self, stream: Handle, node: Option<usize>) {
-        self.teach(stream, node, &VectorClock::default());
+    pub(in crate::state) fn complete_without_task(&mut self, stream: Handle, node: Option<usize>) {
+        self.add_predecessors(stream, node, &VectorClock::default());
     }
 
     /// Records a memory access of a task. Pageable host memory is ignored.
-    pub(in crate::state) fn use_memory(
+    pub(in crate::state) fn note_access(
         &mut self,
         task: Option<&Arc<Task>>,
         kind: AccessKind,
@@ -107,29 +112,34 @@ impl Driver {
         self.order.add_use((start, length), kind, offset..offset + bytes, task);
     }
 
-    pub(in crate::state) fn use_by_copy(&mut self, task: Option<&Arc<Task>>, copy: &CopyNode) {
+    pub(in crate::state) fn note_copy(&mut self, task: Option<&Arc<Task>>, copy: &CopyNode) {
         for (spot, kind) in [(&copy.from, AccessKind::Read), (&copy.to, AccessKind::Write)] {
             let address = match spot {
-                Spot::Device(address) => *address,
-                Spot::Host(span) => span.address() as u64,
-                Spot::Snapshot(_) => continue,
+                CopyEndpoint::Device(address) => *address,
+                CopyEndpoint::Host(span) => span.address() as u64,
+                CopyEndpoint::Snapshot(_) => continue,
             };
-            self.use_memory(task, kind, address, copy.bytes as u64);
+            self.note_access(task, kind, address, copy.bytes as u64);
         }
     }
 
     /// Records the accesses of the last kernel. They are discarded if it has no task.
-    pub(in crate::state) fn use_by_kernel(&mut self, task: Option<&Arc<Task>>, device: i32) {
+    pub(in crate::state) fn note_kernel_accesses(&mut self, task: Option<&Arc<Task>>, device: i32) {
         if !self.checks_order() {
             return;
         }
         for used in self.device_memory(device).take_accesses() {
-            self.use_memory(task, used.kind, used.address, used.bytes);
+            self.note_access(task, used.kind, used.address, used.bytes);
         }
     }
 
     /// Orders a stream that has waited for a value after the tasks that wrote it.
-    pub(in crate::state) fn after_value(&mut self, stream: Handle, node: Option<usize>, address: u64) {
+    pub(in crate::state) fn order_after_writers(
+        &mut self,
+        stream: Handle,
+        node: Option<usize>,
+        address: u64,
+    ) {
         if !self.checks_order() {
             return;
         }
@@ -139,37 +149,37 @@ impl Driver {
                 self.order.memory.get(&start).into_iter().flat_map(|uses| uses.writers(address - start));
             writers.for_each(|writer| clock.join(writer));
         }
-        self.teach(stream, node, &clock);
+        self.add_predecessors(stream, node, &clock);
     }
 
     pub(in crate::state) fn note_record(&mut self, stream: Handle, number: u64) {
         if let Some(order) = self.order() {
-            let known = order.chains.of_stream(stream).cloned().unwrap_or_default();
-            order.records.insert(number, known);
+            let predecessors = order.chains.of_stream(stream).cloned().unwrap_or_default();
+            order.records.insert(number, predecessors);
         }
     }
 
     /// Orders a stream after a record that it has waited for.
     pub(in crate::state) fn note_wait(&mut self, stream: Handle, number: u64) {
         let Some(order) = self.order() else { return };
-        if let Some(known) = order.records.get(&number) {
-            order.chains.teach(stream, None, known);
+        if let Some(predecessors) = order.records.get(&number) {
+            order.chains.add_predecessors(stream, None, predecessors);
         }
     }
 
     /// Records that a stream has reached the dropped wait.
     pub(in crate::state) fn note_dropped_wait(&mut self, stream: Handle, record: u64) {
         if let Some(order) = self.order() {
-            let known = order.chains.of_stream(stream).cloned().unwrap_or_default();
-            order.dropped_wait = Some(DroppedWait { record, known });
+            let predecessors = order.chains.of_stream(stream).cloned().unwrap_or_default();
+            order.dropped_wait = Some(DroppedWait { record, predecessors });
         }
     }
 
     /// Returns whether the dropped wait would have ordered work that nothing else orders. `None`
     /// until its stream has reached it and the record is complete.
-    pub(crate) fn dropped_wait_orders(&self) -> Option<bool> {
-        let DroppedWait { record, known } = self.order.dropped_wait.as_ref()?;
-        Some(!known.covers(self.order.records.get(record)?))
+    pub(crate) fn dropped_wait_is_needed(&self) -> Option<bool> {
+        let DroppedWait { record, predecessors } = self.order.dropped_wait.as_ref()?;
+        Some(!predecessors.covers(self.order.records.get(record)?))
     }
 
     pub(in crate::state) fn note_graph_begin(&mut self, stream: Handle) {
@@ -187,40 +197,40 @@ impl Driver {
     /// Keeps the clock of a destroyed stream.
     pub(in crate::state) fn note_stream_end(&mut self, handle: Handle, stream: &Stream) {
         let Some(order) = self.order() else { return };
-        let known = order.chains.remove(handle);
-        order.destroyed.entry(stream.device).or_default().join(&known);
+        let predecessors = order.chains.remove(handle);
+        order.destroyed.entry(stream.device).or_default().join(&predecessors);
         if !stream.non_blocking {
-            order.destroyed_blocking.entry(stream.context).or_default().join(&known);
+            order.destroyed_blocking.entry(stream.context).or_default().join(&predecessors);
         }
     }
 
     /// Orders later work of the calling thread after the work of a stream.
-    pub(in crate::state) fn host_knows_stream(&mut self, stream: Handle) {
+    pub(in crate::state) fn host_synchronised_stream(&mut self, stream: Handle) {
         let device = self.device_of_stream(stream);
         let Some(order) = self.order() else { return };
-        if let Some(known) = order.chains.of_stream(stream).cloned() {
-            order.tell_host(device, &known);
+        if let Some(predecessors) = order.chains.of_stream(stream).cloned() {
+            order.add_to_host_clock(device, &predecessors);
         }
     }
 
     /// Orders later work of the calling thread after the work of all streams of a device.
-    pub(in crate::state) fn host_knows_device(&mut self, device: i32) {
+    pub(in crate::state) fn host_synchronised_device(&mut self, device: i32) {
         if !self.checks_order() {
             return;
         }
-        let mut known = self.order.destroyed.get(&device).cloned().unwrap_or_default();
+        let mut predecessors = self.order.destroyed.get(&device).cloned().unwrap_or_default();
         let streams = self.streams.iter().filter(|(_, stream)| stream.device == device);
         streams
             .filter_map(|(stream, _)| self.order.chains.of_stream(*stream))
-            .for_each(|clock| known.join(clock));
-        self.order.tell_host(device, &known);
+            .for_each(|clock| predecessors.join(clock));
+        self.order.add_to_host_clock(device, &predecessors);
     }
 
     /// Orders later work of the calling thread after a record of an event of this device.
-    pub(in crate::state) fn host_knows_record(&mut self, number: u64, device: i32) {
+    pub(in crate::state) fn host_synchronised_record(&mut self, number: u64, device: i32) {
         let Some(order) = self.order() else { return };
-        if let Some(known) = order.records.get(&number).cloned() {
-            order.tell_host(device, &known);
+        if let Some(predecessors) = order.records.get(&number).cloned() {
+            order.add_to_host_clock(device, &predecessors);
         }
     }
 
@@ -228,21 +238,21 @@ impl Driver {
     pub(in crate::state) fn note_allocation(&mut self, stream: Handle, address: u64) {
         let task = self.begin_task(stream, None, |_| "cuMemAllocAsync".to_owned());
         let bytes = self.memory.block(address).map_or(0, |(_, bytes)| bytes);
-        self.use_memory(task.as_ref(), AccessKind::Write, address, bytes);
+        self.note_access(task.as_ref(), AccessKind::Write, address, bytes);
     }
 
     /// Records that a stream frees an allocation.
-    pub(in crate::state) fn freed_by_task(&mut self, task: Option<&Arc<Task>>, address: u64) {
+    pub(in crate::state) fn note_free_by_task(&mut self, task: Option<&Arc<Task>>, address: u64) {
         if let Some(task) = task {
             self.order.end_memory(address, &task.label, &task.clock);
         }
     }
 
     /// Records that the host frees an allocation in a call that concerns this device.
-    pub(in crate::state) fn freed_by_host(&mut self, call: &str, device: i32, address: u64) {
+    pub(in crate::state) fn note_free_by_host(&mut self, call: &str, device: i32, address: u64) {
         if let Some(order) = self.order() {
-            let known = order.known(device);
-            order.end_memory(address, call, &known);
+            let predecessors = order.host_clock(device);
+            order.end_memory(address, call, &predecessors);
         }
     }
 

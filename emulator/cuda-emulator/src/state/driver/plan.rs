@@ -5,8 +5,8 @@ use crate::state::{
     Handle,
     nccl::BatchId,
     nodes::NodeWork,
-    plan::{Plan, PlanRun},
-    work::Work,
+    plan::{Plan, PlanProgress},
+    work::StreamWork,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ impl Driver {
         let Some(mut run) = self.streams.get_mut(&stream).and_then(|stream| stream.graph.take()) else {
             self.note_graph_begin(stream);
             if let Some(stream) = self.streams.get_mut(&stream) {
-                stream.graph = Some(PlanRun::new(plan));
+                stream.graph = Some(PlanProgress::new(plan));
             }
             return (true, false);
         };
@@ -31,9 +31,9 @@ impl Driver {
             let done = match &plan.nodes[node].work {
                 NodeWork::Kernel(_) => false,
                 NodeWork::Collectives(_) => {
-                    batches.get(&node).is_none_or(|id| self.run_batch(stream, Some(node), *id))
+                    batches.get(&node).is_none_or(|id| self.advance_batch(stream, Some(node), *id))
                 }
-                work => self.do_now(stream, Some(node), work),
+                work => self.execute_instant(stream, Some(node), work),
             };
             if done {
                 run.end(plan, node);
@@ -54,7 +54,7 @@ impl Driver {
     pub(super) fn end_node(&mut self, stream: Handle, node: usize) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         let Some(plan) = stream.queue.front().and_then(|head| match &head.work {
-            Work::Graph { plan, .. } => Some(Arc::clone(plan)),
+            StreamWork::Graph { plan, .. } => Some(Arc::clone(plan)),
             _ => None,
         }) else {
             return;

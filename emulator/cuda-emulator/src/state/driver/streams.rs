@@ -1,7 +1,7 @@
 //! Streams: creation, destruction and waits.
 
 use super::Driver;
-use crate::state::{Code, Fault, Handle, Outcome, handles::Kind, streams::Stream};
+use crate::state::{CallError, CallResult, Code, Handle, handles::HandleKind, streams::Stream};
 use std::collections::VecDeque;
 
 const NON_BLOCKING: u32 = 1;
@@ -11,16 +11,16 @@ const DEFAULT_STREAMS: [Handle; 3] = [0, 1, 2];
 
 impl Driver {
     /// `cuStreamCreateWithPriority`. The priority is clamped to the range of the device.
-    pub(crate) fn create_stream(&mut self, flags: u32, priority: i32) -> Outcome<Handle> {
+    pub(crate) fn create_stream(&mut self, flags: u32, priority: i32) -> CallResult<Handle> {
         if flags & !NON_BLOCKING != 0 {
-            return Err(Fault::value(format!("a stream cannot have the flags {flags:#x}")));
+            return Err(CallError::value(format!("a stream cannot have the flags {flags:#x}")));
         }
         let context = self.current_context()?;
         Ok(self.add_stream(context, flags & NON_BLOCKING != 0, priority))
     }
 
     pub(super) fn add_stream(&mut self, context: Handle, non_blocking: bool, priority: i32) -> Handle {
-        let handle = self.handles.give(Kind::Stream);
+        let handle = self.handles.create(HandleKind::Stream);
         let stream = Stream {
             context,
             device: self.device_of_context(context),
@@ -40,10 +40,10 @@ impl Driver {
     }
 
     /// Resolves a stream argument. Default streams are created at their first use.
-    pub(super) fn stream(&mut self, handle: Handle) -> Outcome<Handle> {
+    pub(super) fn stream(&mut self, handle: Handle) -> CallResult<Handle> {
         if DEFAULT_STREAMS.contains(&handle) {
             let context = self.current_context()?;
-            self.legacy_stream_use()?;
+            self.refuse_legacy_stream_in_capture()?;
             if let Some(stream) = self.engine.default_streams.get(&context) {
                 return Ok(*stream);
             }
@@ -51,7 +51,7 @@ impl Driver {
             self.engine.default_streams.insert(context, stream);
             return Ok(stream);
         }
-        self.handles.check(Kind::Stream, handle)?;
+        self.handles.check(HandleKind::Stream, handle)?;
         if let Some(stream) = self.streams.get(&handle) {
             self.check_owner(stream.context, handle)?;
         }
@@ -59,66 +59,66 @@ impl Driver {
     }
 
     /// `cuStreamGetPriority`.
-    pub(crate) fn stream_priority(&mut self, handle: Handle) -> Outcome<i32> {
+    pub(crate) fn stream_priority(&mut self, handle: Handle) -> CallResult<i32> {
         let handle = self.stream(handle)?;
         Ok(self.streams.get(&handle).map_or(0, |stream| stream.priority))
     }
 
     /// `cuStreamDestroy`. The handle is invalid at once. The work of the stream still completes.
-    pub(crate) fn destroy_stream(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn destroy_stream(&mut self, handle: Handle) -> CallResult<()> {
         if DEFAULT_STREAMS.contains(&handle) {
-            return Err(Fault::misuse(Code::INVALID_HANDLE, "a default stream cannot be destroyed"));
+            return Err(CallError::misuse(Code::INVALID_HANDLE, "a default stream cannot be destroyed"));
         }
-        self.handles.check(Kind::Stream, handle)?;
-        self.handles.end(handle);
+        self.handles.check(HandleKind::Stream, handle)?;
+        self.handles.destroy(handle);
         let Some(stream) = self.streams.get_mut(&handle) else { return Ok(()) };
         stream.destroyed = true;
         let (context, membership) = (stream.context, stream.capture.take());
-        self.bury_streams();
+        self.remove_finished_streams();
         if let Some(membership) = membership {
-            self.lose_capturing_stream(handle, membership.capture);
-            let text = format!("{} is destroyed while it captures", self.handles.name(handle));
-            return Err(Fault::misuse(Code::CAPTURE_UNSUPPORTED, text));
+            self.abandon_capture(handle, membership.capture);
+            let text = format!("{} is destroyed while it is capturing", self.handles.name(handle));
+            return Err(CallError::misuse(Code::CAPTURE_UNSUPPORTED, text));
         }
         self.check_owner(context, handle)
     }
 
     /// `cuStreamQuery`.
-    pub(crate) fn query_stream(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn query_stream(&mut self, handle: Handle) -> CallResult<()> {
         let handle = self.stream(handle)?;
-        self.no_wait_while_capturing(handle)?;
-        self.query(self.device_of_stream(handle), |driver| driver.is_drained(handle))?;
-        self.host_knows_stream(handle);
+        self.refuse_wait_if_capturing(handle)?;
+        self.query(self.device_of_stream(handle), |driver| driver.is_idle(handle))?;
+        self.host_synchronised_stream(handle);
         Ok(())
     }
 
     /// `cuStreamSynchronize`.
-    pub(crate) fn synchronise_stream(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn synchronise_stream(&mut self, handle: Handle) -> CallResult<()> {
         let handle = self.stream(handle)?;
-        self.no_wait_while_capturing(handle)?;
+        self.refuse_wait_if_capturing(handle)?;
         self.drain_stream(handle)
     }
 
     /// `cuCtxSynchronize`.
-    pub(crate) fn synchronise_context(&mut self) -> Outcome<()> {
-        self.unsafe_while_capturing("synchronises the context")?;
+    pub(crate) fn synchronise_context(&mut self) -> CallResult<()> {
+        self.refuse_unsafe_call("synchronises the context")?;
         let device = self.current_device()?;
         self.drain(device)
     }
 
     /// Advances the clock until the streams of a device are idle.
-    pub(super) fn drain(&mut self, device: i32) -> Outcome<()> {
+    pub(super) fn drain(&mut self, device: i32) -> CallResult<()> {
         let has_work = |stream: &Stream| stream.device == device && !stream.queue.is_empty();
-        self.run_until(device, |driver| !driver.streams.values().any(has_work))?;
-        self.host_knows_device(device);
+        self.wait_on_device(device, |driver| !driver.streams.values().any(has_work))?;
+        self.host_synchronised_device(device);
         Ok(())
     }
 
     /// Advances the clock until a stream is idle.
-    pub(super) fn drain_stream(&mut self, handle: Handle) -> Outcome<()> {
+    pub(super) fn drain_stream(&mut self, handle: Handle) -> CallResult<()> {
         let device = self.device_of_stream(handle);
-        self.run_until(device, |driver| driver.is_drained(handle))?;
-        self.host_knows_stream(handle);
+        self.wait_on_device(device, |driver| driver.is_idle(handle))?;
+        self.host_synchronised_stream(handle);
         Ok(())
     }
 
@@ -126,19 +126,19 @@ impl Driver {
         self.streams.get(&handle).map_or(0, |stream| stream.device)
     }
 
-    fn is_drained(&self, handle: Handle) -> bool {
+    fn is_idle(&self, handle: Handle) -> bool {
         self.streams.get(&handle).is_none_or(|stream| stream.queue.is_empty())
     }
 
     /// Returns the streams that the caller has to destroy.
-    pub(super) fn callers_streams(&self) -> impl Iterator<Item = Handle> {
+    pub(super) fn user_streams(&self) -> impl Iterator<Item = Handle> {
         let mine = |handle: &Handle| self.engine.default_streams.values().any(|stream| stream == handle);
         let alive = self.streams.iter().filter(|(_, stream)| !stream.destroyed);
         alive.map(|(handle, _)| *handle).filter(move |handle| !mine(handle))
     }
 
     /// Removes destroyed streams whose work has completed.
-    pub(super) fn bury_streams(&mut self) {
+    pub(super) fn remove_finished_streams(&mut self) {
         let is_over = |stream: &Stream| stream.destroyed && stream.queue.is_empty();
         let over: Vec<_> =
             self.streams.iter().filter(|(_, stream)| is_over(stream)).map(|(handle, _)| *handle).collect();

@@ -1,6 +1,6 @@
 //! State shared by the ranks of a communicator.
 
-use super::{BatchId, Meeting};
+use super::{BatchId, OperationKey};
 use crate::{host::HandleSlot, state::Handle};
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(in crate::state) struct Clique {
     pub(in crate::state) members: BTreeMap<usize, Handle>,
     /// For operations that are not done, the batch of each participant that has called and the
     /// operation's index in the batch.
-    pub(in crate::state) meetings: BTreeMap<Meeting, BTreeMap<usize, (BatchId, usize)>>,
+    pub(in crate::state) pending_calls: BTreeMap<OperationKey, BTreeMap<usize, (BatchId, usize)>>,
     /// Calls of each split, by rank.
     pub(in crate::state) splits: Vec<BTreeMap<usize, SplitCall>>,
     /// Description of a disagreement of the ranks, after which their operations never complete.
@@ -37,10 +37,10 @@ impl Clique {
 
     /// Returns the number of participants: all ranks for a collective, numbered by rank, or the
     /// sender (0) and the receiver (1) of a message.
-    pub(in crate::state) fn seats(&self, meeting: Meeting) -> usize {
-        match meeting {
-            Meeting::Collective(_) => self.size,
-            Meeting::Message { .. } => 2,
+    pub(in crate::state) fn participants(&self, key: OperationKey) -> usize {
+        match key {
+            OperationKey::Collective(_) => self.size,
+            OperationKey::Message { .. } => 2,
         }
     }
 }

@@ -11,7 +11,7 @@ mod operation;
 mod reduce;
 
 pub(super) use clique::{Clique, SplitCall};
-pub(crate) use operation::{Group, Kind, Operation};
+pub(crate) use operation::{Operation, OperationGroup, OperationKind};
 pub(super) use reduce::{element_bytes, is_reduction, reduce};
 
 use super::{
@@ -26,13 +26,13 @@ use std::{
 /// All communicators.
 #[derive(Default)]
 pub(crate) struct Nccl {
-    pub(super) ids: u64,
+    pub(super) id_count: u64,
     pub(super) cliques: Vec<Clique>,
     pub(super) comms: BTreeMap<Handle, Comm>,
     pub(super) batches: BTreeMap<BatchId, Batch>,
-    pub(super) begun: BatchId,
+    pub(super) batch_count: BatchId,
     /// Deadlocks already reported.
-    pub(super) told: Vec<String>,
+    pub(super) reported_deadlocks: Vec<String>,
 }
 
 /// Number of a batch, from 1.
@@ -67,24 +67,24 @@ pub(super) struct Batch {
     /// Whether the batch has been at the head of its stream and first of its communicator.
     pub(super) started: bool,
     /// Duration after all ranks have come, in ns.
-    pub(super) takes_ns: u64,
+    pub(super) duration_ns: u64,
     /// End in virtual time, once all ranks have come.
     pub(super) ends: Option<u64>,
     /// The batch as a task, once started, if order is checked.
     pub(super) task: Option<Arc<Task>>,
     /// Predecessors of the ranks that sent data to this one.
-    pub(super) learnt: VectorClock,
+    pub(super) received_clock: VectorClock,
 }
 
 pub(super) struct Entry {
     pub(super) operation: Operation,
-    pub(super) meeting: Meeting,
+    pub(super) key: OperationKey,
     pub(super) done: bool,
 }
 
 /// Key by which the ranks of an operation find each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Meeting {
+pub(super) enum OperationKey {
     /// The collective with this number.
     Collective(u64),
     /// The message with this number from one rank to another.

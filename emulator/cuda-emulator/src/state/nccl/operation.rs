@@ -6,7 +6,7 @@ use std::fmt;
 /// An operation as called by one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     /// Address of the input, or 0 if the operation has none.
     pub(crate) send: u64,
     pub(crate) receive: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Operation {
 
 /// Kind of an operation. Reductions are `ncclRedOp_t`s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum OperationKind {
     AllReduce { reduction: u32 },
     Broadcast { root: usize },
     Reduce { reduction: u32, root: usize },
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Receive { from: usize },
 }
 
-impl Kind {
+impl OperationKind {
     pub(in crate::state) fn name(self) -> &'static str {
         match self {
             Self::AllReduce { .. } => "ncclAllReduce",
@@ -66,17 +66,18 @@ impl Operation {
     pub(in crate::state) fn bytes(&self, ranks: usize, element_bytes: usize) -> (usize, usize) {
         let one = self.count * element_bytes;
         match self.kind {
-            Kind::AllGather => (one, one * ranks),
-            Kind::ReduceScatter { .. } => (one * ranks, one),
-            Kind::Send { .. } => (one, 0),
-            Kind::Receive { .. } => (0, one),
+            OperationKind::AllGather => (one, one * ranks),
+            OperationKind::ReduceScatter { .. } => (one * ranks, one),
+            OperationKind::Send { .. } => (one, 0),
+            OperationKind::Receive { .. } => (0, one),
             _ => (one, one),
         }
     }
 
     /// Returns whether the calls of two ranks match.
-    pub(in crate::state) fn agrees_with(&self, other: &Self) -> bool {
-        let message = |kind: Kind| matches!(kind, Kind::Send { .. } | Kind::Receive { .. });
+    pub(in crate::state) fn is_compatible_with(&self, other: &Self) -> bool {
+        let message =
+            |kind: OperationKind| matches!(kind, OperationKind::Send { .. } | OperationKind::Receive { .. });
         let same_kind = self.kind == other.kind || message(self.kind) && message(other.kind);
         same_kind && self.count == other.count && self.element == other.element
     }
@@ -89,9 +90,11 @@ impl fmt::Display for Operation {
             write!(f, ", reduction {reduction}")?;
         }
         match self.kind {
-            Kind::Broadcast { root } | Kind::Reduce { root, .. } => write!(f, ", root {root}"),
-            Kind::Send { to } => write!(f, " to rank {to}"),
-            Kind::Receive { from } => write!(f, " from rank {from}"),
+            OperationKind::Broadcast { root } | OperationKind::Reduce { root, .. } => {
+                write!(f, ", root {root}")
+            }
+            OperationKind::Send { to } => write!(f, " to rank {to}"),
+            OperationKind::Receive { from } => write!(f, " from rank {from}"),
             _ => Ok(()),
         }
     }
@@ -99,9 +102,9 @@ impl fmt::Display for Operation {
 
 /// Operations of one communicator that form one piece of work of a stream or graph.
 #[derive(Clone)]
-pub(crate) struct Group {
+pub(crate) struct OperationGroup {
     pub(crate) comm: Handle,
     pub(crate) operations: Vec<Operation>,
     /// Duration after all ranks have come, in ns.
-    pub(crate) takes_ns: u64,
+    pub(crate) duration_ns: u64,
 }

@@ -5,7 +5,7 @@
 pub(crate) struct VectorClock(Vec<u64>);
 
 impl VectorClock {
-    pub(in crate::state) fn of(&self, chain: usize) -> u64 {
+    pub(in crate::state) fn get(&self, chain: usize) -> u64 {
         self.0.get(chain).copied().unwrap_or(0)
     }
 
@@ -28,6 +28,6 @@ impl VectorClock {
 
     /// Returns whether this clock is at least `other` for each chain.
     pub(in crate::state) fn covers(&self, other: &Self) -> bool {
-        other.0.iter().enumerate().all(|(chain, count)| self.of(chain) >= *count)
+        other.0.iter().enumerate().all(|(chain, count)| self.get(chain) >= *count)
     }
 }

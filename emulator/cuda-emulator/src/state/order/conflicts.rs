@@ -52,7 +52,8 @@ impl Conflicts {
         }
         let Conflict { bytes, kind, .. } = found;
         let line = format!(
-            "{later} {verb_of_later} bytes {} to {} of the {} bytes at {start:#x}, which {earlier} {}, and nothing orders the two",
+            "{later} {verb_of_later} bytes {} to {} of the {} bytes at {start:#x}, \
+             which {earlier} {}, and nothing orders the two",
             bytes.start,
             bytes.end - 1,
             shadow.length(),

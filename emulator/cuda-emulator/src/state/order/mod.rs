@@ -58,20 +58,20 @@ pub(crate) struct OrderCheck {
 /// The dropped wait: its record, and the clock of its stream without it.
 pub(super) struct DroppedWait {
     pub(super) record: u64,
-    pub(super) known: VectorClock,
+    pub(super) predecessors: VectorClock,
 }
 
 impl OrderCheck {
     /// Returns the work known to the calling thread when it enqueues work on a device.
-    pub(super) fn known(&self, device: i32) -> VectorClock {
-        let mut known = self.devices.get(&device).cloned().unwrap_or_default();
-        self.threads.get(&thread::current().id()).into_iter().for_each(|own| known.join(own));
-        known
+    pub(super) fn host_clock(&self, device: i32) -> VectorClock {
+        let mut predecessors = self.devices.get(&device).cloned().unwrap_or_default();
+        self.threads.get(&thread::current().id()).into_iter().for_each(|own| predecessors.join(own));
+        predecessors
     }
 
     /// Adds work that the calling thread knows to be complete through a call that concerns a
     /// device.
-    pub(super) fn tell_host(&mut self, device: i32, clock: &VectorClock) {
+    pub(super) fn add_to_host_clock(&mut self, device: i32, clock: &VectorClock) {
         self.devices.entry(device).or_default().join(clock);
         self.threads.entry(thread::current().id()).or_default().join(clock);
     }
@@ -91,9 +91,9 @@ impl OrderCheck {
     }
 
     /// Records the end of the allocation at `start`, which must be ordered after all its uses.
-    pub(super) fn end_memory(&mut self, start: u64, freed_by: &str, known: &VectorClock) {
+    pub(super) fn end_memory(&mut self, start: u64, freed_by: &str, predecessors: &VectorClock) {
         let Some(shadow) = self.memory.remove(&start) else { return };
-        if let Some(found) = shadow.conflict(None, 0..shadow.length(), known) {
+        if let Some(found) = shadow.conflict(None, 0..shadow.length(), predecessors) {
             self.conflicts.add_free((start, &shadow), &found, freed_by);
         }
     }

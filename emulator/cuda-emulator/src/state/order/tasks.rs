@@ -18,7 +18,7 @@ pub(crate) struct Task {
 impl Task {
     /// Returns whether the task is in `clock`.
     pub(in crate::state) fn is_before(&self, clock: &VectorClock) -> bool {
-        clock.of(self.chain) >= self.count
+        clock.get(self.chain) >= self.count
     }
 }
 
@@ -38,11 +38,11 @@ pub(in crate::state) struct StreamOrder {
     chains: Vec<usize>,
     /// Predecessors of the stream's next work.
     clock: VectorClock,
-    graph: Option<LaunchOrder>,
+    graph: Option<GraphOrder>,
 }
 
 /// Order of the nodes of a running graph.
-struct LaunchOrder {
+struct GraphOrder {
     start: VectorClock,
     /// Clock of each node's dependents.
     nodes: HashMap<usize, VectorClock>,
@@ -50,7 +50,7 @@ struct LaunchOrder {
     lanes: Vec<usize>,
 }
 
-impl LaunchOrder {
+impl GraphOrder {
     fn before(&self, dependencies: &[usize]) -> VectorClock {
         let mut clock = self.start.clone();
         dependencies.iter().filter_map(|node| self.nodes.get(node)).for_each(|node| clock.join(node));
@@ -111,12 +111,17 @@ impl Chains {
         let count = self.counts[chain];
         clock.set(chain, count);
         let task = Arc::new(Task { chain, count, clock: clock.clone(), label });
-        self.teach(stream, node, &clock);
+        self.add_predecessors(stream, node, &clock);
         task
     }
 
     /// Orders the successors of a stream's work, or of a node of its graph, after `clock`.
-    pub(in crate::state) fn teach(&mut self, stream: Handle, node: Option<Node<'_>>, clock: &VectorClock) {
+    pub(in crate::state) fn add_predecessors(
+        &mut self,
+        stream: Handle,
+        node: Option<Node<'_>>,
+        clock: &VectorClock,
+    ) {
         let order = self.stream(stream);
         match node.zip(order.graph.as_mut()) {
             Some(((node, dependencies), graph)) => {
@@ -132,7 +137,7 @@ impl Chains {
     pub(in crate::state) fn begin_graph(&mut self, stream: Handle) {
         let order = self.stream(stream);
         let (start, nodes, lanes) = (order.clock.clone(), HashMap::new(), Vec::new());
-        order.graph = Some(LaunchOrder { start, nodes, lanes });
+        order.graph = Some(GraphOrder { start, nodes, lanes });
     }
 
     /// Orders the work after a graph after all its nodes.

@@ -42,7 +42,7 @@ fn kept(memory: CudaSlice<u32>, gpu: &Gpu) -> u64 {
 }
 
 #[test]
-fn an_access_past_the_end_is_an_illegal_address_and_the_context_is_lost() {
+fn out_of_bounds_accesses_lose_the_context() {
     on_emulator(|emulator| {
         let short = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(95).unwrap(), gpu);
         let (result, line) = ends(emulator, "reverse", short, shape(1, 96, 400));
@@ -58,7 +58,7 @@ fn an_access_past_the_end_is_an_illegal_address_and_the_context_is_lost() {
 }
 
 #[test]
-fn freed_memory_and_wrong_alignment_are_told_apart() {
+fn freed_and_misaligned_accesses_have_different_codes() {
     on_emulator(|emulator| {
         let freed = |gpu: &Gpu| gpu.stream.alloc_zeros::<u32>(96).unwrap().device_ptr(&gpu.stream).0;
         let (result, line) = ends(emulator, "reverse", freed, shape(1, 96, 400));
@@ -72,7 +72,7 @@ fn freed_memory_and_wrong_alignment_are_told_apart() {
 }
 
 #[test]
-fn a_kernel_without_an_end_is_stopped_and_so_is_one_that_waits_for_itself() {
+fn hanging_and_deadlocked_kernels_are_stopped() {
     on_emulator(|emulator| {
         emulator.set(Setting::WatchdogInstructions, 10_000);
         let gpu = Gpu::new(0);
@@ -96,7 +96,7 @@ fn a_kernel_without_an_end_is_stopped_and_so_is_one_that_waits_for_itself() {
 }
 
 #[test]
-fn races_and_uninitialised_memory_are_found_where_they_are_looked_for() {
+fn races_and_uninitialised_reads_are_found_on_demand() {
     on_emulator(|emulator| {
         let memory = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(96).unwrap(), gpu);
         emulator.set(Setting::RaceCheck, 1);

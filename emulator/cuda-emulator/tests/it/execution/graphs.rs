@@ -5,7 +5,7 @@ use cudarc::driver::{DevicePtr, PushKernelArg, result, sys};
 use std::{ffi::c_void, mem::MaybeUninit, ptr};
 
 #[test]
-fn a_captured_graph_executes_at_each_launch_with_the_arguments_of_its_node() {
+fn graph_launches_use_the_arguments_of_their_nodes() {
     on_emulator(|_| {
         let gpu = Gpu::new(0);
         let (stream, step) = (&gpu.stream, gpu.kernel("step"));
@@ -59,7 +59,7 @@ fn a_captured_graph_executes_at_each_launch_with_the_arguments_of_its_node() {
 }
 
 #[test]
-fn copies_and_fills_of_a_graph_use_the_memory_of_its_kernels() {
+fn captured_copies_and_fills_work_on_kernel_memory() {
     on_emulator(|_| {
         let gpu = Gpu::new(0);
         let (stream, scale) = (&gpu.stream, gpu.kernel("scale"));

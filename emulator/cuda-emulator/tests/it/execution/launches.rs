@@ -6,7 +6,7 @@ use cudarc::driver::{DevicePtr, PushKernelArg, result, sys};
 use std::{ffi::c_void, time::Duration};
 
 #[test]
-fn a_kernel_changes_the_memory_that_it_is_given() {
+fn kernels_modify_their_arguments() {
     on_emulator(|emulator| {
         let gpu = Gpu::new(0);
         let scale = gpu.kernel("scale");
@@ -31,7 +31,7 @@ fn a_kernel_changes_the_memory_that_it_is_given() {
 }
 
 #[test]
-fn a_stream_keeps_its_order_however_late_it_is_executed() {
+fn deferred_work_keeps_stream_order() {
     on_emulator(|emulator| {
         let gpu = Gpu::new(0);
         let step = gpu.kernel("step");
@@ -50,7 +50,7 @@ fn a_stream_keeps_its_order_however_late_it_is_executed() {
 }
 
 #[test]
-fn streams_meet_at_events_and_at_the_default_stream() {
+fn events_and_the_default_stream_order_streams() {
     on_emulator(|_| {
         let gpu = Gpu::new(0);
         let step = gpu.kernel("step");
@@ -93,7 +93,7 @@ fn streams_meet_at_events_and_at_the_default_stream() {
 }
 
 #[test]
-fn arguments_in_one_buffer_are_taken_from_their_offsets() {
+fn packed_arguments_are_read_at_their_offsets() {
     on_emulator(|_| {
         let gpu = Gpu::new(0);
         let scale = gpu.kernel("scale");
@@ -128,7 +128,7 @@ fn arguments_in_one_buffer_are_taken_from_their_offsets() {
 }
 
 #[test]
-fn dynamic_shared_memory_beyond_48_kib_has_to_be_asked_for() {
+fn dynamic_shared_memory_beyond_48_kib_needs_the_attribute() {
     on_emulator(|emulator| {
         let gpu = Gpu::new(0);
         let reverse = gpu.kernel("reverse");
@@ -158,7 +158,7 @@ fn dynamic_shared_memory_beyond_48_kib_has_to_be_asked_for() {
 }
 
 #[test]
-fn times_are_taken_from_the_table_then_from_the_name_then_from_the_default() {
+fn durations_come_from_the_table_then_the_name_then_the_default() {
     on_emulator(|emulator| {
         emulator.set(Setting::KernelNs, 70);
         emulator.set_kernel_time("step", Duration::from_nanos(900));

@@ -40,7 +40,7 @@ fn load_with_log(ptx: &str) -> (sys::CUresult, String) {
 }
 
 #[test]
-fn what_is_wrong_with_a_text_is_in_the_log_with_its_line() {
+fn ptx_errors_are_logged_with_their_line() {
     on_emulator(|emulator| {
         let gpu = Gpu::new(0);
         assert_eq!(load_with_log(KERNELS), (sys::CUresult::CUDA_SUCCESS, String::new()));
@@ -48,7 +48,8 @@ fn what_is_wrong_with_a_text_is_in_the_log_with_its_line() {
         let (code, log) = load_with_log(".version 8.0\n.target sm_80\n.entry broken(\n{ ret; }");
         assert_eq!(code, sys::CUresult::CUDA_ERROR_INVALID_PTX);
         assert!(log.starts_with("line 4: "), "{log}");
-        let tensor = ".version 8.0\n.target sm_80\n.visible .entry tensor()\n{\n ldmatrix.sync.aligned.m8n8.x1 {%r1}, [%r2];\n}";
+        let tensor = ".version 8.0\n.target sm_80\n.visible .entry tensor()\n{\n \
+                      ldmatrix.sync.aligned.m8n8.x1 {%r1}, [%r2];\n}";
         let (code, log) = load_with_log(tensor);
         assert_eq!(code, sys::CUresult::CUDA_ERROR_NOT_SUPPORTED);
         assert!(log.starts_with("line 5: `ldmatrix"), "{log}");
@@ -59,7 +60,7 @@ fn what_is_wrong_with_a_text_is_in_the_log_with_its_line() {
 }
 
 #[test]
-fn a_modules_variable_is_read_by_kernels_and_written_by_copies() {
+fn kernels_and_copies_access_module_variables() {
     on_emulator(|emulator| {
         let gpu = Gpu::new(0);
         let read = gpu.kernel("read_offset");
@@ -95,7 +96,7 @@ fn a_modules_variable_is_read_by_kernels_and_written_by_copies() {
 }
 
 #[test]
-fn a_module_is_read_from_a_file() {
+fn modules_load_from_files() {
     on_emulator(|emulator| {
         let gpu = Gpu::new(0);
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/execution/kernels.ptx");

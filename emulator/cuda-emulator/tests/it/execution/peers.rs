@@ -16,7 +16,7 @@ fn scale(gpu: &Gpu, kernel: &CudaFunction, values: &mut CudaSlice<f32>, factor: 
 }
 
 #[test]
-fn copies_between_devices_are_in_the_order_of_their_stream() {
+fn copies_between_devices_run_in_stream_order() {
     on_emulator(|emulator| {
         emulator.set(Setting::Devices, 8);
         assert_eq!(CudaContext::device_count().unwrap(), 8);
@@ -51,7 +51,7 @@ fn copies_between_devices_are_in_the_order_of_their_stream() {
 }
 
 #[test]
-fn kernels_of_different_devices_run_at_the_same_time() {
+fn devices_run_kernels_concurrently() {
     on_emulator(|emulator| {
         emulator.set(Setting::Devices, 2);
         emulator.set_kernel_time("scale", std::time::Duration::from_micros(50));
@@ -70,7 +70,7 @@ fn kernels_of_different_devices_run_at_the_same_time() {
 }
 
 #[test]
-fn a_device_does_not_reach_the_memory_of_another_one_and_only_it_is_lost() {
+fn accessing_another_device_loses_only_the_accessing_one() {
     on_emulator(|emulator| {
         emulator.set(Setting::Devices, 2);
         let gpus = [Gpu::new(0), Gpu::new(1)];

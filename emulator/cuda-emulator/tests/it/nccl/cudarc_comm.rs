@@ -30,14 +30,14 @@ fn in_a_child(name: &str, variables: &[(&str, &str)]) -> (bool, String) {
 }
 
 #[test]
-fn cudarc_finds_driver_and_nccl_by_their_names_without_a_change() {
+fn unmodified_cudarc_finds_driver_and_nccl() {
     let (done, output) =
         in_a_child("right", &[("DEEPPOOL_EMULATED_GPUS", "4"), ("CUDA_EMULATOR_ORDER_SEED", "5")]);
     assert!(done && output.matches("sums: [10.0, 20.0]").count() == 4, "{output}");
 }
 
 #[test]
-fn variables_that_are_no_settings_are_named() {
+fn unknown_variables_are_named() {
     for (variable, value) in
         [("DEEPPOOL_EMULATED_GPUS", "9"), ("CUDA_EMULATOR_RACES", "1"), ("CUDA_EMULATOR_RACE_CHECK", "yes")]
     {

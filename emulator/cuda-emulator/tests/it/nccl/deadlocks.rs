@@ -22,7 +22,7 @@ fn ends(emulator: &Emulator, nccl: &Nccl, ranks: Vec<Rank>, others: &[usize], wh
 }
 
 #[test]
-fn ranks_that_disagree_are_named_with_what_they_call() {
+fn disagreeing_ranks_are_named_with_their_calls() {
     on_devices(|emulator, nccl| {
         let ranks = ranks(nccl, 3);
         let held: Vec<_> = ranks.iter().map(|rank| rank.held(&[1.0_f32; 4])).collect();
@@ -30,8 +30,8 @@ fn ranks_that_disagree_are_named_with_what_they_call() {
         assert_eq!(ranks[1].all_reduce(nccl, &held[1]), 0);
         let (address, stream) = (ranks[2].address(&held[2]), ranks[2].stream());
         assert_eq!(nccl.ncclAllReduce(address, address, 3, F32, SUM, ranks[2].comm, stream), 0);
-        let why = "the ranks of NCCL communicator 1 disagree about its collective 1: rank 0 calls ncclAllReduce of 4 \
-                   elements of type 7, reduction 0, rank 2 calls ncclAllReduce of 3 elements";
+        let why = "the ranks of NCCL communicator 1 disagree about its collective 1: rank 0 calls \
+                   ncclAllReduce of 4 elements of type 7, reduction 0, rank 2 calls ncclAllReduce of 3 elements";
         for held in held {
             _ = held.leak();
         }
@@ -40,7 +40,7 @@ fn ranks_that_disagree_are_named_with_what_they_call() {
 }
 
 #[test]
-fn communicators_in_another_order_are_a_circle_that_is_named() {
+fn opposite_orders_of_communicators_are_a_deadlock() {
     on_devices(|emulator, nccl| {
         let ranks = ranks(nccl, 2);
         let mut second = [0; 2];
@@ -61,7 +61,7 @@ fn communicators_in_another_order_are_a_circle_that_is_named() {
 }
 
 #[test]
-fn messages_that_all_send_first_are_a_deadlock_outside_of_a_group() {
+fn sends_before_receives_without_a_group_are_a_deadlock() {
     on_devices(|emulator, nccl| {
         let ranks = ranks(nccl, 3);
         for (number, rank) in ranks.iter().enumerate() {
@@ -72,15 +72,16 @@ fn messages_that_all_send_first_are_a_deadlock_outside_of_a_group() {
             assert_eq!(nccl.ncclSend(address, 4, F32, next as i32, rank.comm, rank.stream()), 0);
             assert_eq!(nccl.ncclRecv(address + 16, 4, F32, last as i32, rank.comm, rank.stream()), 0);
         }
-        let why = "ncclSend of 4 elements of type 7 to rank 1 by rank 0 in NCCL communicator 1, which waits for stream";
+        let why = "ncclSend of 4 elements of type 7 to rank 1 by rank 0 in NCCL communicator 1, \
+                   which waits for stream";
         ends(emulator, nccl, ranks, &[], why);
     });
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_waited_for_as_long_as_is_said() {
+fn missing_ranks_time_out() {
     on_devices(|emulator, nccl| {
-        emulator.set(Setting::PatienceMs, 50);
+        emulator.set(Setting::RankTimeoutMs, 50);
         let ranks = ranks(nccl, 2);
         let held = ranks[0].held(&[1.0_f32]);
         assert_eq!(ranks[0].all_reduce(nccl, &held), 0);
@@ -91,13 +92,13 @@ fn a_rank_that_does_not_come_is_waited_for_as_long_as_is_said() {
         assert_eq!(ranks[0].gpu.stream.clone_dtoh(&held).unwrap(), [1.0], "nothing was done");
         assert_eq!(nccl.ncclCommAbort(ranks[1].comm), 0);
         drop((held, ranks));
-        assert!(emulator.misuse()[0].contains("waits for ever"), "{:?}", emulator.misuse());
+        assert!(emulator.misuse()[0].contains("never ends"), "{:?}", emulator.misuse());
         emulator.reset();
     });
 }
 
 #[test]
-fn wrong_memory_streams_and_ranks_are_refused_by_name() {
+fn invalid_memory_streams_and_ranks_are_refused() {
     on_devices(|emulator, nccl| {
         let ranks = ranks(nccl, 2);
         let held = ranks[0].held(&[1.0_f32; 4]);
@@ -130,7 +131,7 @@ fn wrong_memory_streams_and_ranks_are_refused_by_name() {
 }
 
 #[test]
-fn a_lost_device_is_what_the_other_ranks_are_told() {
+fn other_ranks_learn_of_a_lost_device() {
     on_devices(|emulator, nccl| {
         let ranks = ranks(nccl, 2);
         let held: Vec<_> = ranks.iter().map(|rank| rank.held(&[1.0_f32; 4])).collect();
@@ -152,7 +153,7 @@ fn a_lost_device_is_what_the_other_ranks_are_told() {
             nccl,
             ranks,
             &[],
-            "the device of rank 1 of NCCL communicator 1 is lost with operations under way",
+            "the device of rank 1 of NCCL communicator 1 is lost with operations in progress",
         );
     });
 }

@@ -50,11 +50,18 @@ functions! {
     ncclCommCuDevice(comm: usize, device: *mut i32);
     ncclGroupStart();
     ncclGroupEnd();
-    ncclAllReduce(send: u64, receive: u64, count: usize, element: u32, reduction: u32, comm: usize, stream: usize);
-    ncclReduce(send: u64, receive: u64, count: usize, element: u32, reduction: u32, root: i32, comm: usize, stream: usize);
+    ncclAllReduce(
+        send: u64, receive: u64, count: usize, element: u32, reduction: u32, comm: usize, stream: usize
+    );
+    ncclReduce(
+        send: u64, receive: u64, count: usize, element: u32, reduction: u32, root: i32, comm: usize,
+        stream: usize
+    );
     ncclBroadcast(send: u64, receive: u64, count: usize, element: u32, root: i32, comm: usize, stream: usize);
     ncclAllGather(send: u64, receive: u64, count: usize, element: u32, comm: usize, stream: usize);
-    ncclReduceScatter(send: u64, receive: u64, count: usize, element: u32, reduction: u32, comm: usize, stream: usize);
+    ncclReduceScatter(
+        send: u64, receive: u64, count: usize, element: u32, reduction: u32, comm: usize, stream: usize
+    );
     ncclSend(send: u64, count: usize, element: u32, peer: i32, comm: usize, stream: usize);
     ncclRecv(receive: u64, count: usize, element: u32, peer: i32, comm: usize, stream: usize);
 }

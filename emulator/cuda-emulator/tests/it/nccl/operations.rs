@@ -18,7 +18,7 @@ fn group(nccl: &Nccl, ranks: &[Rank], call: impl Fn(usize, &Rank) -> u32) {
 }
 
 #[test]
-fn every_operation_gives_what_nccl_documents() {
+fn operations_match_a_serial_reference() {
     on_devices(|_, nccl| {
         for size in [1, 2, 3, 5, 8] {
             let ranks = ranks(nccl, size);
@@ -91,7 +91,7 @@ fn every_operation_gives_what_nccl_documents() {
 }
 
 #[test]
-fn reductions_are_those_of_the_type() {
+fn reductions_follow_the_element_type() {
     on_devices(|_, nccl| {
         let reduced = |element: u32, reduction: u32, inputs: &[Vec<u8>], count: usize| -> Vec<u8> {
             let ranks = ranks(nccl, inputs.len());
@@ -123,7 +123,7 @@ fn reductions_are_those_of_the_type() {
 }
 
 #[test]
-fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_streams() {
+fn ranks_on_threads_mix_kernels_and_collectives_in_stream_order() {
     on_devices(|_, nccl| {
         let size = 4;
         let mut id = MaybeUninit::<ncclUniqueId>::uninit();
@@ -178,7 +178,7 @@ fn ranks_on_threads_work_on_the_memory_of_their_kernels_in_the_order_of_their_st
 /// A collective starts when its last rank has come and ends after its duration. A kernel of
 /// duration 0 does not wait for the device.
 #[test]
-fn launches_take_what_their_thread_has_set() {
+fn set_launch_time_applies_to_the_calling_thread() {
     on_devices(|emulator, nccl| {
         let us = Duration::from_micros;
         let ranks = ranks(nccl, 2);
@@ -190,17 +190,17 @@ fn launches_take_what_their_thread_has_set() {
             rank.gpu.stream.synchronize().unwrap();
         }
         beside.synchronize().unwrap();
-        emulator.launches_take(Some(us(100)));
+        emulator.set_launch_time(Some(us(100)));
         ranks[1].scale(&kernel, &mut held[1], 3.0);
-        emulator.launches_take(Some(Duration::ZERO));
+        emulator.set_launch_time(Some(Duration::ZERO));
         // SAFETY: the arguments match the parameters.
         unsafe {
             beside.launch_builder(&kernel).arg(&mut other).arg(&2.0_f32).arg(&4_u32).launch(shape(1, 32, 0))
         }
         .unwrap();
-        emulator.launches_take(Some(us(50)));
+        emulator.set_launch_time(Some(us(50)));
         group(nccl, &ranks, |number, rank| rank.all_reduce(nccl, &held[number]));
-        emulator.launches_take(None);
+        emulator.set_launch_time(None);
         let began = emulator.now();
         beside.synchronize().unwrap();
         assert_eq!(emulator.now().saturating_sub(began), us(0));
@@ -217,7 +217,7 @@ fn launches_take_what_their_thread_has_set() {
 }
 
 #[test]
-fn operations_in_captured_graphs_happen_at_each_launch() {
+fn captured_operations_run_at_each_launch() {
     on_devices(|_, nccl| {
         let ranks = ranks(nccl, 2);
         let held: Vec<_> = ranks.iter().map(|rank| rank.held(&[1.0_f32, 2.0])).collect();

@@ -35,7 +35,7 @@ fn on_two_ranks(test: impl Fn(&Emulator, &Nccl, &[Rank])) {
 
 /// Kernels in one stream of each rank and collectives in another, as in training.
 #[test]
-fn collectives_are_ordered_with_the_kernels_beside_them() {
+fn missing_order_between_kernels_and_collectives_is_found() {
     on_two_ranks(|emulator, nccl, ranks| {
         for left_out in [None, Some("before"), Some("after")] {
             let found_before = emulator.conflicts().len();
@@ -81,7 +81,7 @@ fn collectives_are_ordered_with_the_kernels_beside_them() {
 
 /// A rank is ordered after the ranks that sent it data, and after no others.
 #[test]
-fn ranks_come_after_those_that_they_have_data_from() {
+fn ranks_are_ordered_after_the_senders_of_their_data() {
     type Call<'n> = &'n dyn Fn(&Nccl, usize, &Rank, u64) -> u32;
     let all_reduce: Call<'_> =
         &|nccl, _, rank, word| nccl.ncclAllReduce(word, word, 1, F32, SUM, rank.comm, rank.stream());

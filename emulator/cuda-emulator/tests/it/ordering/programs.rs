@@ -63,7 +63,7 @@ fn two_streams_with_an_event() {
 }
 
 #[test]
-fn a_graph_with_a_diamond() {
+fn diamond_graph() {
     let program: Program = |machine, edges| {
         let cuda = &machine.cuda;
         let [x, y, z] = [machine.words(4), machine.words(4), machine.words(4)];
@@ -98,7 +98,7 @@ fn a_graph_with_a_diamond() {
 }
 
 #[test]
-fn a_captured_graph_of_two_streams() {
+fn captured_graph_of_two_streams() {
     let program: Program = |machine, edges| {
         let cuda = &machine.cuda;
         let [a, b, c] = [cuda.stream(0), cuda.stream(0), cuda.stream(0)];
@@ -118,7 +118,7 @@ fn a_captured_graph_of_two_streams() {
 }
 
 #[test]
-fn the_host_waits_between_streams() {
+fn host_waits_between_streams() {
     /// Waits on the host until a stream is done, by the method with the given number.
     fn wait(machine: &Machine, stream: usize, way: u32) {
         let cuda = &machine.cuda;
@@ -151,7 +151,7 @@ fn the_host_waits_between_streams() {
 }
 
 #[test]
-fn copies_in_and_out_by_streams_of_their_own() {
+fn copies_in_separate_streams() {
     let program: Program = |machine, edges| {
         let cuda = &machine.cuda;
         let [copies_in, compute, copies_out] = [cuda.stream(0), cuda.stream(0), cuda.stream(0)];
@@ -189,7 +189,7 @@ fn copies_in_and_out_by_streams_of_their_own() {
 }
 
 #[test]
-fn memory_is_used_between_its_allocation_and_its_end() {
+fn stream_ordered_allocations() {
     let program: Program = |machine, edges| {
         let cuda = &machine.cuda;
         let [a, b] = [cuda.stream(0), cuda.stream(0)];
@@ -213,7 +213,7 @@ fn memory_is_used_between_its_allocation_and_its_end() {
 }
 
 #[test]
-fn streams_wait_for_values_in_memory() {
+fn waits_for_values_in_memory() {
     let program: Program = |machine, edges| {
         let cuda = &machine.cuda;
         let [a, b] = [cuda.stream(0), cuda.stream(0)];

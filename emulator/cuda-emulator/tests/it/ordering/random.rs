@@ -338,7 +338,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(programs()))]
 
     #[test]
-    fn what_no_edges_order_is_found(calls in prop::collection::vec(call(), 2..24)) {
+    fn conflicts_match_the_transitive_closure(calls in prop::collection::vec(call(), 2..24)) {
         check(&calls)?;
     }
 }

@@ -15,7 +15,7 @@ fn beside(kernels: [&str; 2], uses: impl Fn(&Machine) -> [([Words; 2], Words); 2
 }
 
 #[test]
-fn a_conflict_names_both_the_memory_and_the_bytes() {
+fn conflicts_name_both_tasks_the_memory_and_the_bytes() {
     let mut start = 0;
     let found = {
         let machine = Machine::new(["make", "use"]);
@@ -33,12 +33,12 @@ fn a_conflict_names_both_the_memory_and_the_bytes() {
     };
     let expected = [
         format!(
-            "kernel use in stream 2 of device 0 reads bytes 12 to 15 of the 32 bytes at {start:#x}, which kernel make in stream 1 \
-             of device 0 writes, and nothing orders the two"
+            "kernel use in stream 2 of device 0 reads bytes 12 to 15 of the 32 bytes at {start:#x}, \
+             which kernel make in stream 1 of device 0 writes, and nothing orders the two"
         ),
         format!(
-            "kernel use in stream 2 of device 0 writes bytes 0 to 7 of the 32 bytes at {:#x}, which kernel make in stream 1 of \
-             device 0 reads, and nothing orders the two",
+            "kernel use in stream 2 of device 0 writes bytes 0 to 7 of the 32 bytes at {:#x}, \
+             which kernel make in stream 1 of device 0 reads, and nothing orders the two",
             start + 1024
         ),
     ];
@@ -46,7 +46,7 @@ fn a_conflict_names_both_the_memory_and_the_bytes() {
 }
 
 #[test]
-fn what_is_found_does_not_depend_on_what_is_done_first() {
+fn conflicts_do_not_depend_on_the_execution_order() {
     let mut found = [0, -5].map(|priority| {
         let machine = Machine::new(["block", "make", "use"]);
         let [x, y] = [machine.words(4), machine.words(4)];
@@ -65,7 +65,7 @@ fn what_is_found_does_not_depend_on_what_is_done_first() {
 }
 
 #[test]
-fn reads_and_atomic_operations_may_be_beside_each_other() {
+fn concurrent_reads_and_concurrent_atomics_do_not_conflict() {
     let reads = beside(["a", "b"], |machine| {
         let x = machine.words(4);
         [([x; 2], machine.words(4)), ([x; 2], machine.words(4))]
@@ -83,7 +83,7 @@ fn reads_and_atomic_operations_may_be_beside_each_other() {
 }
 
 #[test]
-fn neighbours_in_an_allocation_are_no_conflict() {
+fn disjoint_ranges_do_not_conflict() {
     let found = beside(["a", "b"], |machine| {
         let x = machine.words(8);
         let half = |from: u64| Words { address: x.address + from, count: 4 };
@@ -94,7 +94,7 @@ fn neighbours_in_an_allocation_are_no_conflict() {
 
 /// Follows the rules of the legacy default stream, which apply to blocking streams only.
 #[test]
-fn the_default_stream_orders_blocking_streams() {
+fn default_stream_orders_blocking_streams() {
     for (flags, waits, expected) in [(0, false, 0), (0, true, 0), (1, false, 1), (1, true, 0)] {
         let machine = Machine::new(["make", "use"]);
         let cuda = &machine.cuda;
@@ -115,7 +115,7 @@ fn the_default_stream_orders_blocking_streams() {
 /// The driver cannot see synchronisation between host threads, so all threads share the knowledge
 /// of waits.
 #[test]
-fn threads_of_the_host_share_what_they_know_of_a_device() {
+fn host_threads_share_waits_on_a_device() {
     let machine = Machine::new(["make", "use"]);
     let x = machine.words(4);
     let [a, b] = [machine.cuda.stream(0), machine.cuda.stream(0)];
@@ -133,7 +133,7 @@ fn threads_of_the_host_share_what_they_know_of_a_device() {
 }
 
 #[test]
-fn a_stream_that_was_destroyed_is_still_known() {
+fn destroyed_streams_are_still_checked() {
     let run = |waits| {
         let machine = Machine::new(["make", "use"]);
         let x = machine.words(4);
@@ -150,7 +150,7 @@ fn a_stream_that_was_destroyed_is_still_known() {
 }
 
 #[test]
-fn a_wait_can_be_left_out() {
+fn drop_wait_removes_one_wait() {
     let run = |dropped, twice: bool| {
         let machine = Machine::new(["make", "use"]);
         machine.cuda.emulator.set(Setting::DropWait, dropped);
@@ -163,7 +163,7 @@ fn a_wait_can_be_left_out() {
         }
         machine.launch("use", b, [x; 2], machine.words(4));
         let found = machine.conflicts().len();
-        (found, machine.cuda.emulator.dropped_wait_orders())
+        (found, machine.cuda.emulator.dropped_wait_is_needed())
     };
     assert_eq!(run(0, false), (0, None));
     assert_eq!(run(1, false), (1, Some(true)));
@@ -173,7 +173,7 @@ fn a_wait_can_be_left_out() {
 }
 
 #[test]
-fn nothing_is_checked_unless_that_is_asked_for() {
+fn order_is_not_checked_by_default() {
     let machine = Machine::new(["make", "use"]);
     machine.cuda.emulator.set(Setting::OrderCheck, 0);
     let x = machine.words(4);

@@ -76,17 +76,17 @@ fn captured_work_runs_when_its_graph_is_launched() {
 }
 
 #[test]
-fn captures_begin_once_and_end_where_they_began() {
+fn captures_end_in_their_origin_stream() {
     let cuda = Cuda::start();
     let (stream, side, event) = (cuda.stream(0), cuda.stream(0), cuda.event());
     let mut graph = 0;
     let mut end = |stream| cuda.cuStreamEndCapture(stream, &raw mut graph);
-    cuda.refuses(end(stream), CUDA_ERROR_ILLEGAL_STATE, "stream 1 does not capture");
+    cuda.refuses(end(stream), CUDA_ERROR_ILLEGAL_STATE, "stream 1 is not capturing");
     cuda.ok(cuda.cuStreamBeginCapture_v2(stream, THREAD_LOCAL));
     cuda.refuses(
         cuda.cuStreamBeginCapture_v2(stream, THREAD_LOCAL),
         CUDA_ERROR_ILLEGAL_STATE,
-        "captures already",
+        "is already capturing",
     );
     cuda.ok(cuda.cuEventRecord(event, stream));
     cuda.ok(cuda.cuStreamWaitEvent(side, event, 0));
@@ -100,7 +100,7 @@ fn captures_begin_once_and_end_where_they_began() {
 }
 
 #[test]
-fn a_capture_ends_on_its_thread_unless_it_is_relaxed() {
+fn captures_end_on_their_thread_unless_relaxed() {
     let cuda = Cuda::start();
     let other_thread = |stream| {
         let mut graph = 0_usize;
@@ -122,12 +122,12 @@ fn a_capture_ends_on_its_thread_unless_it_is_relaxed() {
 }
 
 #[test]
-fn the_host_neither_waits_for_nor_asks_a_stream_that_captures() {
+fn waits_for_and_queries_of_capturing_streams_are_refused() {
     let cuda = Cuda::start();
     for mode in [GLOBAL, THREAD_LOCAL, RELAXED] {
         for ask in [Cuda::cuStreamQuery, Cuda::cuStreamSynchronize] {
             let stream = capturing(&cuda, mode);
-            cuda.refuses(ask(&cuda, stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "which captures");
+            cuda.refuses(ask(&cuda, stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "which is capturing");
             cuda.fails(cuda.cuEventRecord(cuda.event(), stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
             ends_invalid(&cuda, stream);
         }
@@ -135,7 +135,7 @@ fn the_host_neither_waits_for_nor_asks_a_stream_that_captures() {
 }
 
 #[test]
-fn what_may_wait_for_the_device_is_forbidden_unless_the_capture_is_relaxed() {
+fn unsafe_calls_are_refused_unless_the_capture_is_relaxed() {
     let cuda = Cuda::start();
     let (idle, event) = (cuda.stream(0), cuda.event());
     cuda.ok(cuda.cuEventRecord(event, idle));
@@ -163,7 +163,7 @@ fn what_may_wait_for_the_device_is_forbidden_unless_the_capture_is_relaxed() {
 }
 
 #[test]
-fn a_global_capture_binds_other_threads_and_a_local_one_does_not() {
+fn global_captures_restrict_other_threads() {
     let cuda = Cuda::start();
     let idle = cuda.stream(0);
     let other_thread = || {
@@ -186,7 +186,7 @@ fn a_global_capture_binds_other_threads_and_a_local_one_does_not() {
 }
 
 #[test]
-fn a_capture_does_not_wait_for_work_outside_it() {
+fn captures_cannot_wait_for_uncaptured_work() {
     let cuda = Cuda::start();
     let (outside, event) = (cuda.stream(0), cuda.event());
     cuda.ok(cuda.cuEventRecord(event, outside));
@@ -201,7 +201,7 @@ fn a_capture_does_not_wait_for_work_outside_it() {
 }
 
 #[test]
-fn two_captures_do_not_become_one() {
+fn captures_cannot_be_merged() {
     let cuda = Cuda::start();
     let (one, other, event) = (capturing(&cuda, RELAXED), capturing(&cuda, RELAXED), cuda.event());
     cuda.ok(cuda.cuEventRecord(event, one));
@@ -216,7 +216,7 @@ fn two_captures_do_not_become_one() {
 }
 
 #[test]
-fn forks_have_to_be_joined() {
+fn forked_streams_must_be_joined() {
     let cuda = Cuda::start();
     let (_, [kernel]) = cuda.kernels(["spin_1us"]);
     let (stream, side, event) = (capturing(&cuda, THREAD_LOCAL), cuda.stream(0), cuda.event());
@@ -231,7 +231,7 @@ fn forks_have_to_be_joined() {
 }
 
 #[test]
-fn a_captured_event_is_no_event_of_the_device() {
+fn captured_events_cannot_be_queried() {
     let cuda = Cuda::start();
     let (stream, event) = (capturing(&cuda, RELAXED), cuda.event());
     cuda.ok(cuda.cuEventRecord(event, stream));
@@ -245,7 +245,7 @@ fn a_captured_event_is_no_event_of_the_device() {
 }
 
 #[test]
-fn the_default_stream_is_forbidden_while_a_blocking_stream_captures() {
+fn default_stream_is_refused_while_a_blocking_stream_captures() {
     let cuda = Cuda::start();
     let (_, [kernel]) = cuda.kernels(["spin_1us"]);
     let blocking = cuda.make(|place| cuda.cuStreamCreateWithPriority(place, 0, 0));
@@ -261,7 +261,7 @@ fn the_default_stream_is_forbidden_while_a_blocking_stream_captures() {
 }
 
 #[test]
-fn a_stream_is_not_destroyed_while_it_captures() {
+fn destroying_a_capturing_stream_is_reported() {
     let cuda = Cuda::start();
     let stream = capturing(&cuda, RELAXED);
     cuda.refuses(

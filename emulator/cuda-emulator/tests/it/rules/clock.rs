@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUresult::{
 use std::time::Duration;
 
 #[test]
-fn the_first_in_priority_goes_first_and_nothing_is_interrupted() {
+fn higher_priority_runs_first_without_preemption() {
     let cuda = Cuda::start();
     let (module, [long, low, high]) = cuda.kernels(["long_100us", "low_10us", "high_20us"]);
     let (background, foreground) = (cuda.stream(0), cuda.stream(-5));
@@ -28,7 +28,7 @@ fn the_first_in_priority_goes_first_and_nothing_is_interrupted() {
 }
 
 #[test]
-fn queries_let_time_pass_and_launches_take_it() {
+fn queries_and_launches_advance_the_clock() {
     let cuda = Cuda::start();
     cuda.emulator.set(Setting::LaunchNs, 3000);
     let (_, [kernel]) = cuda.kernels(["spin_10us"]);
@@ -45,7 +45,7 @@ fn queries_let_time_pass_and_launches_take_it() {
 }
 
 #[test]
-fn a_destroyed_streams_work_still_ends() {
+fn work_of_a_destroyed_stream_completes() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["spin_10us"]);
     let stream = cuda.stream(0);
@@ -59,23 +59,23 @@ fn a_destroyed_streams_work_still_ends() {
 }
 
 #[test]
-fn a_wait_without_an_end_is_an_error() {
+fn endless_waits_are_errors() {
     let cuda = Cuda::start();
     let stream = cuda.stream(0);
     let word = cuda.make(|place| cuda.cuMemAlloc_v2(place, 4));
     cuda.ok(cuda.cuStreamWaitValue32_v2(stream, word, 1, 1));
-    cuda.refuses(cuda.cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_TIMEOUT, "waits for ever");
-    cuda.refuses(cuda.cuCtxSynchronize(), CUDA_ERROR_LAUNCH_TIMEOUT, "work is left in stream 1");
+    cuda.refuses(cuda.cuStreamSynchronize(stream), CUDA_ERROR_LAUNCH_TIMEOUT, "never ends");
+    cuda.refuses(cuda.cuCtxSynchronize(), CUDA_ERROR_LAUNCH_TIMEOUT, "work is pending in stream 1");
     let mut polls = 0;
     while cuda.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY as u32 {
         polls += 1;
     }
     assert_eq!(polls, 10_000);
-    assert!(cuda.emulator.misuse()[2].contains("10000 queries have found nothing under way"));
+    assert!(cuda.emulator.misuse()[2].contains("10000 consecutive queries found no work in progress"));
 }
 
 #[test]
-fn a_failed_kernel_breaks_the_context() {
+fn failed_kernels_invalidate_the_context() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["fail_10us"]);
     let stream = cuda.stream(0);

@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUresult::{
 };
 
 #[test]
-fn nothing_works_before_initialisation() {
+fn calls_before_initialisation_are_refused() {
     let cuda = Cuda::open();
     let mut count = 0;
     cuda.refuses(cuda.cuDeviceGetCount(&raw mut count), CUDA_ERROR_NOT_INITIALIZED, "before cuInit");
@@ -17,7 +17,7 @@ fn nothing_works_before_initialisation() {
 }
 
 #[test]
-fn work_needs_a_current_context_on_its_thread() {
+fn calls_need_a_current_context_on_their_thread() {
     let cuda = Cuda::open();
     cuda.ok(cuda.cuInit(0));
     cuda.refuses(cuda.cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT, "no context is current");
@@ -34,7 +34,7 @@ fn work_needs_a_current_context_on_its_thread() {
 }
 
 #[test]
-fn a_released_context_takes_its_streams_with_it() {
+fn releasing_a_context_invalidates_its_streams() {
     let cuda = Cuda::start();
     let context = cuda.make(|place| cuda.cuDevicePrimaryCtxRetain(place, 0));
     let stream = cuda.stream(0);
@@ -62,7 +62,7 @@ fn a_released_context_takes_its_streams_with_it() {
 }
 
 #[test]
-fn settings_make_another_device() {
+fn settings_change_the_devices() {
     let cuda = Cuda::open();
     cuda.emulator.set(Setting::Devices, 0);
     cuda.fails(cuda.cuInit(0), CUDA_ERROR_NO_DEVICE);

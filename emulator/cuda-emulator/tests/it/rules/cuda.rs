@@ -24,7 +24,8 @@ macro_rules! functions {
                 // SAFETY: the signature is that of cuda.h, and the tests pass pointers that are
                 // valid or null.
                 unsafe {
-                    let function = self.library.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
+                    let function =
+                        self.library.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
                     function.unwrap()($($argument),*)
                 }
             })*
@@ -71,7 +72,9 @@ functions! {
     cuGraphDestroyNode(node: usize);
     cuGraphKernelNodeGetAttribute(node: usize, attribute: u32, value: *mut [i32; 16]);
     cuGraphKernelNodeSetAttribute(node: usize, attribute: u32, value: *const [i32; 16]);
-    cuGraphAddChildGraphNode(node: *mut usize, graph: usize, before: *const usize, count: usize, child: usize);
+    cuGraphAddChildGraphNode(
+        node: *mut usize, graph: usize, before: *const usize, count: usize, child: usize
+    );
     cuGraphChildGraphNodeGetGraph(node: usize, graph: *mut usize);
     cuGraphAddDependencies(graph: usize, from: *const usize, to: *const usize, count: usize);
     cuGraphAddEmptyNode(node: *mut usize, graph: usize, before: *const usize, count: usize);
@@ -88,8 +91,8 @@ functions! {
     cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char);
     cuFuncGetName(name: *mut *const c_char, function: usize);
     cuLaunchKernel(
-        function: usize, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32, shared: u32,
-        stream: usize, arguments: *mut usize, extra: *mut usize
+        function: usize, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: usize, arguments: *mut usize, extra: *mut usize
     );
     cuMemAlloc_v2(address: *mut u64, bytes: usize);
     cuMemFree_v2(address: u64);
@@ -105,17 +108,21 @@ functions! {
     cuDeviceGetDevResource(device: i32, resource: *mut cudarc::driver::sys::CUdevResource, kind: u32);
     cuDevSmResourceSplitByCount(
         groups: *mut cudarc::driver::sys::CUdevResource, count: *mut u32,
-        input: *const cudarc::driver::sys::CUdevResource, rest: *mut cudarc::driver::sys::CUdevResource, flags: u32,
-        least: u32
+        input: *const cudarc::driver::sys::CUdevResource, rest: *mut cudarc::driver::sys::CUdevResource,
+        flags: u32, min_count: u32
     );
-    cuDevResourceGenerateDesc(description: *mut usize, resources: *mut cudarc::driver::sys::CUdevResource, count: u32);
+    cuDevResourceGenerateDesc(
+        description: *mut usize, resources: *mut cudarc::driver::sys::CUdevResource, count: u32
+    );
     cuGreenCtxCreate(context: *mut usize, description: usize, device: i32, flags: u32);
     cuGreenCtxDestroy(context: usize);
     cuGreenCtxStreamCreate(stream: *mut usize, context: usize, flags: u32, priority: i32);
     cuCtxFromGreenCtx(context: *mut usize, green: usize);
     cuTexObjectCreate(texture: *mut u64, resource: *const u8, description: *const u8, view: *const u8);
     cuGetErrorName(error: u32, name: *mut *const c_char);
-    cuGetProcAddress_v2(name: *const c_char, function: *mut usize, version: i32, flags: u64, status: *mut u32);
+    cuGetProcAddress_v2(
+        name: *const c_char, function: *mut usize, version: i32, flags: u64, status: *mut u32
+    );
 }
 
 impl Cuda {

@@ -28,7 +28,7 @@ fn elapsed_times_are_exact() {
 }
 
 #[test]
-fn a_stream_waits_for_the_record_that_it_was_told_of() {
+fn waits_refer_to_the_last_record_at_the_call() {
     let cuda = Cuda::start();
     let (_, [first, second]) = cuda.kernels(["first_100us", "second_1us"]);
     let (one, other, event) = (cuda.stream(0), cuda.stream(-1), cuda.event());
@@ -45,7 +45,7 @@ fn a_stream_waits_for_the_record_that_it_was_told_of() {
 }
 
 #[test]
-fn events_without_timing_have_no_times() {
+fn events_without_timing_have_no_elapsed_time() {
     let cuda = Cuda::start();
     let (stream, start) = (cuda.stream(0), cuda.event());
     let end = cuda.make(|place| cuda.cuEventCreate(place, 2));

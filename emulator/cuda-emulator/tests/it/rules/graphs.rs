@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUresult::{
 use std::ptr;
 
 #[test]
-fn a_clone_is_cut_without_the_original() {
+fn removing_nodes_of_a_clone_keeps_the_original() {
     let cuda = Cuda::start();
     let (module, [one, two, three]) = cuda.kernels(["one_1us", "two_2us", "three_3us"]);
     let graph = cuda.captured(&[one, two, three]);
@@ -42,7 +42,7 @@ fn a_clone_is_cut_without_the_original() {
 }
 
 #[test]
-fn only_a_clones_own_nodes_are_found_in_it() {
+fn find_in_clone_returns_only_clones_of_the_node() {
     let cuda = Cuda::start();
     let (graph, other) = (cuda.graph(), cuda.graph());
     let (node, stranger) = (cuda.node(graph, &[]), cuda.node(other, &[]));
@@ -57,7 +57,7 @@ fn only_a_clones_own_nodes_are_found_in_it() {
 }
 
 #[test]
-fn a_child_graph_runs_in_its_place() {
+fn child_graphs_run_at_their_node() {
     let cuda = Cuda::start();
     let (module, [inner, outer]) = cuda.kernels(["inner_2us", "outer_1us"]);
     let (graph, child) = (cuda.captured(&[outer]), cuda.captured(&[inner, inner]));
@@ -88,7 +88,7 @@ fn graph_of(cuda: &Cuda, kernel: usize) -> usize {
 }
 
 #[test]
-fn launches_of_one_executable_graph_follow_each_other() {
+fn launches_of_one_executable_graph_are_serialised() {
     // Also if the first launch has not started when the second could.
     for busy in [false, true] {
         let cuda = Cuda::start();
@@ -111,7 +111,7 @@ fn launches_of_one_executable_graph_follow_each_other() {
 }
 
 #[test]
-fn node_priorities_count_where_they_were_asked_for() {
+fn node_priorities_apply_with_the_flag_only() {
     let cuda = Cuda::start();
     let (_, [kernel, rival]) = cuda.kernels(["piece_10us", "rival_1us"]);
     let graph = cuda.captured(&[kernel, kernel]);
@@ -142,11 +142,11 @@ fn node_priorities_count_where_they_were_asked_for() {
     cuda.refuses(other, CUDA_ERROR_NOT_SUPPORTED, "only the priority");
     let empty = cuda.node(graph, &[]);
     let wrong = cuda.cuGraphKernelNodeGetAttribute(empty, 8, &raw mut value);
-    cuda.refuses(wrong, CUDA_ERROR_INVALID_VALUE, "no kernel node");
+    cuda.refuses(wrong, CUDA_ERROR_INVALID_VALUE, "not a kernel node");
 }
 
 #[test]
-fn graphs_with_memory_nodes_are_neither_cloned_nor_cut() {
+fn graphs_with_memory_nodes_cannot_be_cloned_or_cut() {
     let cuda = Cuda::start();
     let stream = cuda.stream(0);
     cuda.ok(cuda.cuStreamBeginCapture_v2(stream, 1));
@@ -174,15 +174,15 @@ fn graphs_with_memory_nodes_are_neither_cloned_nor_cut() {
 }
 
 #[test]
-fn edges_are_checked_and_cycles_are_found() {
+fn invalid_edges_and_cycles_are_refused() {
     let cuda = Cuda::start();
     let (graph, other) = (cuda.graph(), cuda.graph());
     let first = cuda.node(graph, &[]);
     let second = cuda.node(graph, &[first]);
     let stranger = cuda.node(other, &[]);
     let link = |from: usize, to: usize| cuda.cuGraphAddDependencies(graph, &raw const from, &raw const to, 1);
-    cuda.refuses(link(first, second), CUDA_ERROR_INVALID_VALUE, "depends on graph node 1 already");
-    cuda.refuses(link(first, first), CUDA_ERROR_INVALID_VALUE, "or is the same");
+    cuda.refuses(link(first, second), CUDA_ERROR_INVALID_VALUE, "already depends on graph node 1");
+    cuda.refuses(link(first, first), CUDA_ERROR_INVALID_VALUE, "or both are the same node");
     cuda.refuses(link(first, stranger), CUDA_ERROR_INVALID_VALUE, "graph node 3 is not a node of graph 1");
     let mut node = 0;
     let twice = cuda.cuGraphAddEmptyNode(&raw mut node, graph, [first, first].as_ptr(), 2);
@@ -196,7 +196,7 @@ fn edges_are_checked_and_cycles_are_found() {
 }
 
 #[test]
-fn an_unloaded_module_takes_its_kernels_with_it() {
+fn unloading_a_module_destroys_its_kernels() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["spin_5us"]);
     let graph = cuda.captured(&[kernel]);
@@ -215,18 +215,18 @@ fn an_unloaded_module_takes_its_kernels_with_it() {
 }
 
 #[test]
-fn nodes_can_be_listed_from_the_last() {
+fn nodes_can_be_listed_in_reverse_order() {
     let cuda = Cuda::start();
     let graph = cuda.graph();
     let first = cuda.node(graph, &[]);
     let second = cuda.node(graph, &[first]);
     assert_eq!(cuda.nodes(graph), [first, second]);
-    cuda.emulator.set(Setting::NodesFromTheLast, 1);
+    cuda.emulator.set(Setting::ReverseNodeOrder, 1);
     assert_eq!(cuda.nodes(graph), [second, first]);
 }
 
 #[test]
-fn the_flag_of_node_priorities_is_unknown_to_versions_before_11_7() {
+fn node_priorities_require_version_11_7() {
     for (version, known) in [(11_060, false), (11_070, true)] {
         let cuda = Cuda::start();
         cuda.emulator.set(Setting::DriverVersion, version);
@@ -235,7 +235,7 @@ fn the_flag_of_node_priorities_is_unknown_to_versions_before_11_7() {
         if known {
             cuda.ok(code);
         } else {
-            cuda.refuses(code, CUDA_ERROR_INVALID_VALUE, "no priorities of nodes");
+            cuda.refuses(code, CUDA_ERROR_INVALID_VALUE, "no node priorities");
         }
     }
 }

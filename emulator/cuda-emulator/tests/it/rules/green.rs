@@ -19,7 +19,7 @@ fn multiprocessors(resource: &CUdevResource) -> u32 {
 }
 
 #[test]
-fn multiprocessors_are_split_into_contexts_with_streams() {
+fn multiprocessors_are_split_into_green_contexts() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["spin_5us"]);
     let all = cuda.make(|place| cuda.cuDeviceGetDevResource(0, place, 1));
@@ -57,7 +57,7 @@ fn multiprocessors_are_split_into_contexts_with_streams() {
 
 /// Observed on an H200: see `benchmarks/2026-11-26-nvidia-h200/green-context.log`.
 #[test]
-fn kernels_of_a_green_context_change_once_its_context_was_asked_for() {
+fn captured_kernels_of_a_green_context_change_after_conversion() {
     const PRIORITY: u32 = 8;
     let cuda = Cuda::start();
     let (_, [kernel]) = cuda.kernels(["spin_5us"]);
@@ -79,7 +79,7 @@ fn kernels_of_a_green_context_change_once_its_context_was_asked_for() {
 }
 
 #[test]
-fn what_green_contexts_are_made_of_is_checked() {
+fn invalid_resources_of_green_contexts_are_refused() {
     let cuda = Cuda::start();
     let mut all = cuda.make(|place| cuda.cuDeviceGetDevResource(0, place, 1));
     let mut other = zeros::<CUdevResource>();
@@ -87,10 +87,14 @@ fn what_green_contexts_are_made_of_is_checked() {
     cuda.refuses(kind, CUDA_ERROR_INVALID_RESOURCE_TYPE, "no resource of type 7");
     let (mut groups, none) = (1, ptr::null_mut());
     let much = cuda.cuDevSmResourceSplitByCount(none, &raw mut groups, &raw const all, none, 0, 133);
-    cuda.refuses(much, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "no group of 133");
+    cuda.refuses(
+        much,
+        CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+        "132 multiprocessors cannot be split into groups of 133",
+    );
     let mut place = 0;
     let made_up = cuda.cuDevResourceGenerateDesc(&raw mut place, &raw mut other, 1);
-    cuda.refuses(made_up, CUDA_ERROR_INVALID_RESOURCE_TYPE, "no multiprocessors of this driver");
+    cuda.refuses(made_up, CUDA_ERROR_INVALID_RESOURCE_TYPE, "not consist of multiprocessors of this driver");
     let description = cuda.make(|place| cuda.cuDevResourceGenerateDesc(place, &raw mut all, 1));
     cuda.refuses(
         cuda.cuGreenCtxCreate(&raw mut place, description, 0, 0),
@@ -109,7 +113,7 @@ fn what_green_contexts_are_made_of_is_checked() {
 }
 
 #[test]
-fn a_driver_may_refuse_events_of_the_primary_context() {
+fn cross_context_events_can_be_refused() {
     let cuda = Cuda::start();
     let mut all = cuda.make(|place| cuda.cuDeviceGetDevResource(0, place, 1));
     let description = cuda.make(|place| cuda.cuDevResourceGenerateDesc(place, &raw mut all, 1));
@@ -117,7 +121,7 @@ fn a_driver_may_refuse_events_of_the_primary_context() {
     let inside = cuda.make(|place| cuda.cuGreenCtxStreamCreate(place, green, 1, 0));
     let (outside, event) = (cuda.stream(0), cuda.event());
     cuda.ok(cuda.cuEventRecord(event, inside));
-    cuda.emulator.set(Setting::EventsOfOtherContexts, 0);
+    cuda.emulator.set(Setting::CrossContextEvents, 0);
     cuda.fails(cuda.cuEventRecord(event, inside), CUDA_ERROR_INVALID_HANDLE);
     cuda.ok(cuda.cuEventRecord(event, outside));
     // A stream may wait for an event of any context.

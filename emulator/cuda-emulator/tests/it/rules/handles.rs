@@ -4,7 +4,7 @@ use super::cuda::Cuda;
 use cudarc::driver::sys::CUresult::{CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE};
 
 #[test]
-fn what_was_destroyed_is_refused_everywhere() {
+fn destroyed_handles_are_refused_by_every_call() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["spin_1us"]);
     let (stream, live, event) = (cuda.stream(0), cuda.stream(0), cuda.event());
@@ -61,7 +61,7 @@ fn work_for_a_destroyed_stream_is_refused() {
 }
 
 #[test]
-fn a_handle_of_another_kind_is_refused() {
+fn handles_of_another_kind_are_refused() {
     let cuda = Cuda::start();
     let (stream, event) = (cuda.stream(0), cuda.event());
     cuda.refuses(
@@ -79,7 +79,7 @@ fn a_handle_of_another_kind_is_refused() {
 }
 
 #[test]
-fn null_is_refused() {
+fn null_pointers_are_refused() {
     let cuda = Cuda::start();
     let null = std::ptr::null_mut();
     cuda.refuses(cuda.cuStreamCreateWithPriority(null, 1, 0), CUDA_ERROR_INVALID_VALUE, "phStream is null");
@@ -97,7 +97,7 @@ fn null_is_refused() {
 }
 
 #[test]
-fn everything_alive_is_reported() {
+fn live_objects_are_reported_as_leaks() {
     let cuda = Cuda::start();
     let (_, [kernel]) = cuda.kernels(["spin_1us"]);
     let graph = cuda.captured(&[kernel]);

@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUresult::{
 use std::{ffi::CString, ptr};
 
 #[test]
-fn a_call_that_is_made_to_fail_does_nothing() {
+fn calls_with_injected_errors_have_no_effect() {
     let cuda = Cuda::start();
     assert_eq!(cuda.emulator.calls(), 3);
     cuda.emulator.fail_call(4, CUDA_ERROR_OUT_OF_MEMORY as u32);
@@ -25,7 +25,7 @@ fn a_call_that_is_made_to_fail_does_nothing() {
 }
 
 #[test]
-fn what_destroys_still_destroys_when_it_is_made_to_fail() {
+fn destroying_calls_with_injected_errors_still_destroy() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["spin_1us"]);
     let (stream, event) = (cuda.stream(0), cuda.event());
@@ -52,7 +52,7 @@ fn what_destroys_still_destroys_when_it_is_made_to_fail() {
 }
 
 #[test]
-fn a_capture_whose_end_is_made_to_fail_has_ended() {
+fn injected_error_still_ends_the_capture() {
     let cuda = Cuda::start();
     let stream = cuda.stream(0);
     cuda.ok(cuda.cuStreamBeginCapture_v2(stream, 1));
@@ -66,7 +66,7 @@ fn a_capture_whose_end_is_made_to_fail_has_ended() {
 }
 
 #[test]
-fn functions_can_be_lacking() {
+fn functions_can_be_removed() {
     let cuda = Cuda::start();
     let address = |name: &str, version| {
         let name = CString::new(name).unwrap();
@@ -79,7 +79,7 @@ fn functions_can_be_lacking() {
     assert_eq!(address("cuMemAlloc", 13000), (0, true, 0), "its version is left to the driver");
     assert_eq!(address("cuNothing", 13000), (lacking, false, 1));
     assert_eq!(address("cuGreenCtxCreate", 12000), (lacking, false, 2), "too new for what the caller knows");
-    cuda.emulator.lack("cuStreamQuery");
+    cuda.emulator.remove_function("cuStreamQuery");
     assert_eq!(address("cuStreamQuery", 13000), (lacking, false, 1));
     cuda.fails(cuda.cuStreamQuery(0), CUDA_ERROR_NOT_SUPPORTED);
 
@@ -92,7 +92,7 @@ fn functions_can_be_lacking() {
 }
 
 #[test]
-fn every_test_starts_anew() {
+fn new_emulator_is_reset() {
     let cuda = Cuda::start();
     cuda.stream(0);
     cuda.emulator.set(Setting::Devices, 3);
@@ -103,9 +103,9 @@ fn every_test_starts_anew() {
 }
 
 #[test]
-fn functions_that_are_not_emulated_say_so_by_their_names() {
+fn unsupported_functions_are_reported_by_name() {
     let cuda = Cuda::start();
     let mut place = 0;
     let code = cuda.cuTexObjectCreate(&raw mut place, ptr::null(), ptr::null(), ptr::null());
-    cuda.refuses(code, CUDA_ERROR_NOT_SUPPORTED, "cuTexObjectCreate: the emulated driver does not have it");
+    cuda.refuses(code, CUDA_ERROR_NOT_SUPPORTED, "cuTexObjectCreate: this function is not emulated");
 }

@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUresult::{
 use std::time::Duration;
 
 #[test]
-fn copies_and_fills_happen_in_the_order_of_their_stream() {
+fn copies_and_fills_run_in_stream_order() {
     let cuda = Cuda::start();
     let stream = cuda.stream(0);
     let bytes = 10_000;
@@ -29,7 +29,7 @@ fn copies_and_fills_happen_in_the_order_of_their_stream() {
 }
 
 #[test]
-fn memory_is_kept_to_its_bounds_and_its_life() {
+fn out_of_bounds_and_freed_memory_is_refused() {
     let cuda = Cuda::start();
     let stream = cuda.stream(0);
     let address = cuda.make(|place| cuda.cuMemAlloc_v2(place, 8));
@@ -37,7 +37,7 @@ fn memory_is_kept_to_its_bounds_and_its_life() {
     cuda.refuses(fill(address, 3), CUDA_ERROR_INVALID_VALUE, "12 bytes at");
     cuda.refuses(fill(address + 8, 1), CUDA_ERROR_INVALID_VALUE, "is in no allocation");
     cuda.refuses(fill(address + 1, 1), CUDA_ERROR_INVALID_VALUE, "is not aligned");
-    cuda.refuses(cuda.cuMemFree_v2(address + 4), CUDA_ERROR_INVALID_VALUE, "is no allocation");
+    cuda.refuses(cuda.cuMemFree_v2(address + 4), CUDA_ERROR_INVALID_VALUE, "is not an allocation");
     cuda.ok(cuda.cuMemFree_v2(address));
     cuda.refuses(fill(address, 1), CUDA_ERROR_INVALID_VALUE, "after it was freed");
     cuda.refuses(cuda.cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE, "is freed twice");
@@ -45,7 +45,7 @@ fn memory_is_kept_to_its_bounds_and_its_life() {
     cuda.ok(cuda.cuMemFreeAsync(pooled, stream));
     cuda.refuses(cuda.cuMemFreeAsync(pooled, stream), CUDA_ERROR_INVALID_VALUE, "is freed twice");
     let mut place = 0;
-    cuda.refuses(cuda.cuMemAlloc_v2(&raw mut place, 0), CUDA_ERROR_INVALID_VALUE, "no bytes");
+    cuda.refuses(cuda.cuMemAlloc_v2(&raw mut place, 0), CUDA_ERROR_INVALID_VALUE, "0 bytes");
     cuda.emulator.set(Setting::MemoryBytes, 100);
     let first = cuda.make(|place| cuda.cuMemAlloc_v2(place, 60));
     cuda.fails(cuda.cuMemAlloc_v2(&raw mut place, 60), CUDA_ERROR_OUT_OF_MEMORY);
@@ -71,7 +71,7 @@ fn page_locked_memory_is_shared_with_the_device() {
 }
 
 #[test]
-fn a_stream_waits_until_another_writes() {
+fn wait_value_waits_for_a_write() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["spin_50us"]);
     let (gate, other) = (cuda.stream(0), cuda.stream(0));
@@ -96,18 +96,18 @@ fn a_stream_waits_until_another_writes() {
 }
 
 #[test]
-fn a_free_waits_for_the_device_or_says_that_it_cannot() {
+fn free_waits_for_the_device() {
     let cuda = Cuda::start();
     let stream = cuda.stream(0);
     let word = cuda.make(|place| cuda.cuMemAlloc_v2(place, 4));
     cuda.ok(cuda.cuStreamWaitValue32_v2(stream, word, 1, 1));
-    cuda.refuses(cuda.cuMemFree_v2(word), CUDA_ERROR_LAUNCH_TIMEOUT, "waits for ever");
+    cuda.refuses(cuda.cuMemFree_v2(word), CUDA_ERROR_LAUNCH_TIMEOUT, "never ends");
     cuda.ok(cuda.cuStreamQuery(stream));
     assert!(cuda.emulator.misuse()[1].contains("waits for a value at"), "{:?}", cuda.emulator.misuse());
 }
 
 #[test]
-fn memory_operations_and_pools_may_be_lacking() {
+fn memory_operations_and_pools_can_be_disabled() {
     let cuda = Cuda::start();
     let stream = cuda.stream(0);
     cuda.emulator.set(Setting::StreamMemoryOperations, 0);

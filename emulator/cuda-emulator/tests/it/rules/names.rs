@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUresult::{
 use std::{ffi::CString, ptr};
 
 #[test]
-fn errors_have_the_names_of_the_header() {
+fn error_names_match_the_header() {
     let cuda = Cuda::open();
     for code in 0..=1000 {
         let mut name = ptr::null();
@@ -69,7 +69,7 @@ fn header_code(name: &str) -> Option<u32> {
 }
 
 #[test]
-fn kernels_are_found_by_their_names() {
+fn functions_are_found_by_name() {
     let cuda = Cuda::start();
     let (module, [kernel]) = cuda.kernels(["spin_1us"]);
     assert_eq!(cuda.kernel(module, "spin_1us"), kernel, "the same function each time");
@@ -92,7 +92,7 @@ fn kernels_are_found_by_their_names() {
 }
 
 #[test]
-fn a_kernel_with_parameters_needs_arguments() {
+fn missing_arguments_are_refused() {
     let cuda = Cuda::start();
     let ptx = c".visible .entry spin_1us(.param .u64 place) { ret; }";
     let module = cuda.make(|place| cuda.cuModuleLoadData(place, ptx.as_ptr()));
@@ -105,7 +105,7 @@ fn a_kernel_with_parameters_needs_arguments() {
 }
 
 #[test]
-fn a_kernels_name_tells_its_time() {
+fn kernel_names_give_durations() {
     let cuda = Cuda::start();
     let names = ["spin_250us", "spin_3ms_of_background", "copy_1us_then_40ns", "gemm_128x128", "us"];
     let (_, kernels) = cuda.kernels(names);

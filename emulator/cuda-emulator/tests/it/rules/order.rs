@@ -26,10 +26,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn kernels_follow_what_they_depend_on(shape in shapes(), nested in any::<bool>()) {
+    fn kernels_run_after_their_dependencies(shape in shapes(), nested in any::<bool>()) {
         let cuda = Cuda::start();
         let names: Vec<_> = (0..shape.nodes).map(|node| format!("node_{node}_1us")).collect();
-        let ptx: String = names.iter().fold(String::new(), |ptx, name| ptx + ".entry " + name + "() { ret; }\n");
+        let kernel = |ptx: String, name: &String| ptx + ".entry " + name + "() { ret; }\n";
+        let ptx: String = names.iter().fold(String::new(), kernel);
         let image = std::ffi::CString::new(ptx).unwrap();
         let module = cuda.make(|place| cuda.cuModuleLoadData(place, image.as_ptr()));
         let graph = cuda.graph();
@@ -38,7 +39,8 @@ proptest! {
             parameters.func = cuda.kernel(module, name) as *mut _;
             [parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ] = [1; 3];
             [parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ] = [1; 3];
-            cuda.make(|place| cuda.cuGraphAddKernelNode_v2(place, graph, std::ptr::null(), 0, &raw const parameters))
+            let none = std::ptr::null();
+            cuda.make(|place| cuda.cuGraphAddKernelNode_v2(place, graph, none, 0, &raw const parameters))
         }).collect();
         for &(from, to) in &shape.edges {
             cuda.ok(cuda.cuGraphAddDependencies(graph, &raw const nodes[from], &raw const nodes[to], 1));

@@ -3,16 +3,16 @@
 use crate::{
     host::HandleSlot,
     state::{
-        Code, Fault, Handle, Outcome,
+        CallError, CallResult, Code, Handle,
         driver::Driver,
-        handles::Kind,
+        handles::HandleKind,
         nccl::{Clique, Comm, NcclCode, SplitCall},
     },
 };
 use std::collections::{BTreeMap, VecDeque};
 
 /// Number of polls after which a call of a non-blocking communicator is reported as complete.
-const POLLS: u32 = 2;
+const POLLS_UNTIL_COMPLETE: u32 = 2;
 
 /// Parameters of a rank that joins a communicator.
 pub(crate) struct InitRank {
@@ -26,19 +26,19 @@ pub(crate) struct InitRank {
 impl Driver {
     /// `ncclGetUniqueId`. Every id is different.
     pub(crate) fn nccl_id(&mut self) -> u64 {
-        self.nccl.ids += 1;
+        self.nccl.id_count += 1;
         // Never 0, so that an uninitialised id is not valid.
-        self.nccl.ids << 16 | 0x1d
+        self.nccl.id_count << 16 | 0x1d
     }
 
     /// `ncclCommInitRank`. Returns the handle without waiting for the other ranks.
-    pub(crate) fn nccl_init(&mut self, init: &InitRank) -> Outcome<Handle> {
+    pub(crate) fn nccl_init(&mut self, init: &InitRank) -> CallResult<Handle> {
         let &InitRank { id, ranks, rank, device, blocking } = init;
         let (Ok(size @ 1..), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else {
-            return Err(Fault::value(format!("rank {rank} of {ranks}")));
+            return Err(CallError::value(format!("rank {rank} of {ranks}")));
         };
         if rank >= size {
-            return Err(Fault::value(format!("rank {rank} of {size}")));
+            return Err(CallError::value(format!("rank {rank} of {size}")));
         }
         let known = self.nccl.cliques.iter().position(|clique| clique.id == Some(id));
         let clique = known.unwrap_or_else(|| {
@@ -47,7 +47,7 @@ impl Driver {
         });
         let members = &self.nccl.cliques[clique].members;
         if self.nccl.cliques[clique].size != size || members.contains_key(&rank) {
-            return Err(Fault::value(format!(
+            return Err(CallError::value(format!(
                 "rank {rank} of {size} where the id is used by ranks {:?} of {}",
                 members.keys().collect::<Vec<_>>(),
                 self.nccl.cliques[clique].size
@@ -57,13 +57,13 @@ impl Driver {
         let same = |member: &Handle| comms.get(member).is_some_and(|comm| comm.device == device);
         if let Some((other, _)) = members.iter().find(|(_, member)| same(member)) {
             let text = format!("ranks {other} and {rank} of a communicator both on device {device}");
-            return Err(Fault::misuse(Code::ILLEGAL_STATE, text));
+            return Err(CallError::misuse(Code::ILLEGAL_STATE, text));
         }
         Ok(self.add_comm(clique, rank, device, blocking))
     }
 
     fn add_comm(&mut self, clique: usize, rank: usize, device: i32, blocking: bool) -> Handle {
-        let handle = self.handles.give(Kind::Comm);
+        let handle = self.handles.create(HandleKind::Comm);
         let comm = Comm {
             clique,
             rank,
@@ -75,47 +75,47 @@ impl Driver {
             splits: 0,
             batches: VecDeque::new(),
             finalized: false,
-            polls: POLLS,
+            polls: POLLS_UNTIL_COMPLETE,
         };
         self.nccl.comms.insert(handle, comm);
         self.nccl.cliques[clique].members.insert(rank, handle);
         handle
     }
 
-    pub(super) fn comm(&self, handle: Handle) -> Outcome<&Comm> {
-        self.handles.check(Kind::Comm, handle)?;
-        self.nccl.comms.get(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    pub(super) fn comm(&self, handle: Handle) -> CallResult<&Comm> {
+        self.handles.check(HandleKind::Comm, handle)?;
+        self.nccl.comms.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    pub(super) fn comm_mut(&mut self, handle: Handle) -> Outcome<&mut Comm> {
-        self.handles.check(Kind::Comm, handle)?;
-        self.nccl.comms.get_mut(&handle).ok_or_else(|| Fault::plain(Code::INVALID_HANDLE))
+    pub(super) fn comm_mut(&mut self, handle: Handle) -> CallResult<&mut Comm> {
+        self.handles.check(HandleKind::Comm, handle)?;
+        self.nccl.comms.get_mut(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
     /// Returns the rank, the number of ranks and the device.
-    pub(crate) fn comm_place(&self, handle: Handle) -> Outcome<(usize, usize, i32)> {
+    pub(crate) fn comm_info(&self, handle: Handle) -> CallResult<(usize, usize, i32)> {
         let comm = self.comm(handle)?;
         Ok((comm.rank, self.nccl.cliques[comm.clique].size, comm.device))
     }
 
     /// Returns whether calls of a communicator block.
-    pub(crate) fn comm_blocks(&self, handle: Handle) -> Outcome<bool> {
+    pub(crate) fn is_blocking(&self, handle: Handle) -> CallResult<bool> {
         Ok(self.comm(handle)?.blocking)
     }
 
     /// Returns the result of a successful call: `IN_PROGRESS` at once for a non-blocking
     /// communicator, otherwise `SUCCESS` once all ranks have called.
-    pub(crate) fn comm_begun(&mut self, handle: Handle) -> Outcome<NcclCode> {
+    pub(crate) fn comm_call_result(&mut self, handle: Handle) -> CallResult<NcclCode> {
         if !self.comm(handle)?.blocking {
             return Ok(NcclCode::IN_PROGRESS);
         }
-        self.wait_for_ranks(|driver| driver.comm_is_through(handle))?;
+        self.wait_for_ranks(|driver| driver.comm_is_ready(handle))?;
         Ok(NcclCode::SUCCESS)
     }
 
     /// Returns whether all ranks have called the initialisation and each split. True for a
     /// destroyed communicator.
-    fn comm_is_through(&self, handle: Handle) -> bool {
+    fn comm_is_ready(&self, handle: Handle) -> bool {
         let Some(comm) = self.nccl.comms.get(&handle) else { return true };
         let clique = &self.nccl.cliques[comm.clique];
         clique.is_complete() && clique.splits.iter().take(comm.splits).all(|split| split.len() == clique.size)
@@ -129,22 +129,22 @@ impl Driver {
         key: i32,
         slot: HandleSlot,
         blocking: Option<bool>,
-    ) -> Outcome<NcclCode> {
+    ) -> CallResult<NcclCode> {
         let comm = self.comm_mut(handle)?;
         let (parent, number, rank, device) = (comm.clique, comm.splits, comm.rank, comm.device);
         let (pending, blocking) = (comm.batches.len(), blocking.unwrap_or(comm.blocking));
         comm.splits += 1;
-        comm.polls = POLLS;
+        comm.polls = POLLS_UNTIL_COMPLETE;
         slot.set(0);
         let splits = &mut self.nccl.cliques[parent].splits;
         splits.resize_with(splits.len().max(number + 1), BTreeMap::new);
         splits[number].insert(rank, SplitCall { color, key, slot, device, blocking });
         if pending > 0 {
             let name = self.handles.name(handle);
-            self.warn(format!("ncclCommSplit of {name} with {pending} operations that are not done"));
+            self.warn(format!("ncclCommSplit of {name} with {pending} incomplete operations"));
         }
         self.complete_split(parent, number);
-        self.comm_begun(handle)
+        self.comm_call_result(handle)
     }
 
     /// Creates the communicators of a split that all ranks have called.
@@ -168,9 +168,9 @@ impl Driver {
     }
 
     /// `ncclCommGetAsyncError`.
-    pub(crate) fn comm_state(&mut self, handle: Handle) -> Outcome<NcclCode> {
+    pub(crate) fn comm_async_error(&mut self, handle: Handle) -> CallResult<NcclCode> {
         self.settle();
-        let through = self.comm_is_through(handle);
+        let through = self.comm_is_ready(handle);
         let injected = self.settings.nccl_async_error as u32;
         let comm = self.comm_mut(handle)?;
         comm.polls = comm.polls.saturating_sub(1);
@@ -183,9 +183,9 @@ impl Driver {
     }
 
     /// `ncclCommFinalize`. A blocking communicator waits for its operations.
-    pub(crate) fn comm_finalize(&mut self, handle: Handle) -> Outcome<NcclCode> {
+    pub(crate) fn comm_finalize(&mut self, handle: Handle) -> CallResult<NcclCode> {
         let comm = self.comm_mut(handle)?;
-        (comm.finalized, comm.polls) = (true, POLLS);
+        (comm.finalized, comm.polls) = (true, POLLS_UNTIL_COMPLETE);
         if !comm.blocking {
             return Ok(NcclCode::IN_PROGRESS);
         }
@@ -199,7 +199,7 @@ impl Driver {
 
     /// `ncclCommDestroy`. A blocking communicator waits for its operations. A non-blocking one
     /// should be finalized before.
-    pub(crate) fn comm_destroy(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn comm_destroy(&mut self, handle: Handle) -> CallResult<()> {
         let comm = self.comm(handle)?;
         let (blocking, finalized) = (comm.blocking, comm.finalized);
         if blocking {
@@ -213,22 +213,22 @@ impl Driver {
     }
 
     /// `ncclCommAbort`. Its operations leave their streams unfinished.
-    pub(crate) fn comm_abort(&mut self, handle: Handle) -> Outcome<()> {
+    pub(crate) fn comm_abort(&mut self, handle: Handle) -> CallResult<()> {
         self.comm(handle)?;
         self.drop_comm(handle);
         let until =
             std::time::Instant::now() + std::time::Duration::from_millis(self.settings.nccl_abort_ms as u64);
-        while self.let_others(until, true) {}
+        while self.yield_to_other_threads(until, true) {}
         self.settle();
         Ok(())
     }
 
     fn drop_comm(&mut self, handle: Handle) {
-        self.handles.end(handle);
+        self.handles.destroy(handle);
         let Some(comm) = self.nccl.comms.remove(&handle) else { return };
         let clique = &mut self.nccl.cliques[comm.clique];
         clique.members.insert(comm.rank, 0);
-        clique.meetings.retain(|_, calls| {
+        clique.pending_calls.retain(|_, calls| {
             calls.retain(|_, (batch, _)| !comm.batches.contains(batch));
             !calls.is_empty()
         });
@@ -241,12 +241,12 @@ impl Driver {
 impl Driver {
     /// Records a disagreement for each communicator with operations in progress on a lost device,
     /// so that its other ranks fail.
-    pub(in crate::state) fn lose_comms(&mut self, device: i32) {
+    pub(in crate::state) fn fail_comms(&mut self, device: i32) {
         let nccl = &mut self.nccl;
         for comm in nccl.comms.values().filter(|comm| comm.device == device && !comm.batches.is_empty()) {
             let clique = &mut nccl.cliques[comm.clique];
             clique.disagreement.get_or_insert(format!(
-                "the device of rank {} of NCCL communicator {} is lost with operations under way",
+                "the device of rank {} of NCCL communicator {} is lost with operations in progress",
                 comm.rank,
                 comm.clique + 1
             ));

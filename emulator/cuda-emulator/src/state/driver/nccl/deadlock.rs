@@ -1,6 +1,6 @@
 //! Detection of streams that wait for each other in a cycle, or for ranks that disagree.
 
-use crate::state::{Handle, NodeWork, driver::Driver, nccl::BatchId, plan::PlanRun, work::Work};
+use crate::state::{Handle, NodeWork, driver::Driver, nccl::BatchId, plan::PlanProgress, work::StreamWork};
 
 impl Driver {
     /// Returns the reason why the streams of a device, or of all devices, can never progress, if
@@ -18,7 +18,7 @@ impl Driver {
             return None;
         }
         if let Some(start) = path.iter().position(|other| *other == stream) {
-            let circle: Vec<_> = path[start..].iter().map(|stream| self.what_waits(*stream)).collect();
+            let circle: Vec<_> = path[start..].iter().map(|stream| self.describe_head(*stream)).collect();
             return Some(format!(
                 "deadlock: {}, which waits for the first",
                 circle.join(", which waits for ")
@@ -39,7 +39,7 @@ impl Driver {
     }
 
     /// Describes the work at the head of a stream.
-    fn what_waits(&self, stream: Handle) -> String {
+    fn describe_head(&self, stream: Handle) -> String {
         let name = self.handles.name(stream);
         let batch = self.batches_at_head(stream).into_iter().find_map(|id| self.nccl.batches.get(&id));
         let operation = batch.and_then(|batch| batch.entries.iter().find(|entry| !entry.done));
@@ -59,9 +59,9 @@ impl Driver {
     fn batches_at_head(&self, stream: Handle) -> Vec<BatchId> {
         let Some(stream) = self.streams.get(&stream) else { return Vec::new() };
         match stream.queue.front().map(|head| &head.work) {
-            Some(Work::Collectives(id)) => vec![*id],
-            Some(Work::Graph { plan, batches, .. }) => {
-                let ready = stream.graph.iter().flat_map(PlanRun::ready);
+            Some(StreamWork::Collectives(id)) => vec![*id],
+            Some(StreamWork::Graph { plan, batches, .. }) => {
+                let ready = stream.graph.iter().flat_map(PlanProgress::ready);
                 ready
                     .filter(|node| matches!(plan.nodes[*node].work, NodeWork::Collectives(_)))
                     .filter_map(|node| batches.get(&node).copied())
@@ -73,10 +73,13 @@ impl Driver {
 
     /// Returns the streams that a stream's head waits for.
     fn waits_for(&self, stream: Handle, batches: &[BatchId]) -> Vec<Handle> {
-        if let Some(Work::Wait { number }) =
+        if let Some(StreamWork::Wait { number }) =
             self.streams.get(&stream).and_then(|stream| stream.queue.front()).map(|head| &head.work)
         {
-            let records = |work: &Work| matches!(work, Work::Record { number: other, .. } if other == number);
+            let records = |work: &StreamWork| match work {
+                StreamWork::Record { number: other, .. } => other == number,
+                _ => false,
+            };
             let holders = self.streams.iter();
             return holders
                 .filter(|(_, stream)| stream.queue.iter().any(|queued| records(&queued.work)))
@@ -94,7 +97,7 @@ impl Driver {
                     let clique = &self.nccl.cliques[comm.clique];
                     let open = batch.entries.iter().filter(|entry| !entry.done);
                     let calls = open
-                        .filter_map(|entry| clique.meetings.get(&entry.meeting))
+                        .filter_map(|entry| clique.pending_calls.get(&entry.key))
                         .flat_map(|calls| calls.values());
                     let late = calls.filter(|(other, _)| {
                         self.nccl.batches.get(other).is_some_and(|batch| !batch.started)

@@ -2,7 +2,7 @@
 
 use crate::state::{
     driver::Driver,
-    nccl::{BatchId, Kind, Meeting, Operation, element_bytes},
+    nccl::{BatchId, Operation, OperationKey, OperationKind, element_bytes},
     order::VectorClock,
 };
 use ptx_emulator::AccessKind;
@@ -21,11 +21,14 @@ impl Driver {
     }
 
     /// Records a completed operation. `calls` holds a rank and its call for each participant.
-    pub(super) fn note_operation(&mut self, clique: usize, meeting: Meeting, calls: &[(usize, Operation)]) {
+    pub(super) fn note_operation(&mut self, clique: usize, key: OperationKey, calls: &[(usize, Operation)]) {
         let size = self.nccl.cliques[clique].size;
-        let seats = self.nccl.cliques[clique].meetings.get(&meeting);
-        let batches: Vec<BatchId> =
-            seats.into_iter().flat_map(|seats| seats.values()).map(|(id, _)| *id).collect();
+        let participants = self.nccl.cliques[clique].pending_calls.get(&key);
+        let batches: Vec<BatchId> = participants
+            .into_iter()
+            .flat_map(|participants| participants.values())
+            .map(|(id, _)| *id)
+            .collect();
         let task = |id: &BatchId| self.nccl.batches.get(id).and_then(|batch| batch.task.clone());
         let tasks: Vec<_> = batches.iter().map(task).collect();
         // Predecessors of the ranks that send data.
@@ -33,30 +36,32 @@ impl Driver {
         for ((rank, operation), task) in calls.iter().zip(&tasks) {
             let (sent, got) = operation.bytes(size, element_bytes(operation.element).unwrap_or(0));
             let (gives, gets) = match operation.kind {
-                Kind::Broadcast { root } => (root == *rank, true),
-                Kind::Reduce { root, .. } => (true, root == *rank),
-                Kind::Send { .. } => (true, false),
-                Kind::Receive { .. } => (false, true),
-                Kind::AllReduce { .. } | Kind::AllGather | Kind::ReduceScatter { .. } => (true, true),
+                OperationKind::Broadcast { root } => (root == *rank, true),
+                OperationKind::Reduce { root, .. } => (true, root == *rank),
+                OperationKind::Send { .. } => (true, false),
+                OperationKind::Receive { .. } => (false, true),
+                OperationKind::AllReduce { .. }
+                | OperationKind::AllGather
+                | OperationKind::ReduceScatter { .. } => (true, true),
             };
             if gives {
-                self.use_memory(task.as_ref(), AccessKind::Read, operation.send, sent as u64);
+                self.note_access(task.as_ref(), AccessKind::Read, operation.send, sent as u64);
                 if let Some(task) = task {
                     given.join(&task.clock);
                 }
             }
             if gets {
-                self.use_memory(task.as_ref(), AccessKind::Write, operation.receive, got as u64);
+                self.note_access(task.as_ref(), AccessKind::Write, operation.receive, got as u64);
             }
         }
         for ((rank, operation), id) in calls.iter().zip(&batches) {
             let learns = match operation.kind {
-                Kind::Reduce { root, .. } => root == *rank,
-                Kind::Send { .. } => false,
+                OperationKind::Reduce { root, .. } => root == *rank,
+                OperationKind::Send { .. } => false,
                 _ => true,
             };
             if let Some(batch) = self.nccl.batches.get_mut(id).filter(|_| learns) {
-                batch.learnt.join(&given);
+                batch.received_clock.join(&given);
             }
         }
     }

@@ -1,9 +1,12 @@
 //! Execution of NCCL operations, from the call to the end of the batch.
 
 use crate::state::{
-    Code, Fault, Handle, NodeWork, Outcome,
+    CallError, CallResult, Code, Handle, NodeWork,
     driver::Driver,
-    nccl::{Batch, BatchId, Entry, Group, Kind, Meeting, Operation, element_bytes, is_reduction, reduce},
+    nccl::{
+        Batch, BatchId, Entry, Operation, OperationGroup, OperationKey, OperationKind, element_bytes,
+        is_reduction, reduce,
+    },
     order::VectorClock,
 };
 use std::collections::BTreeMap;
@@ -15,24 +18,30 @@ impl Driver {
         comm: Handle,
         stream: Handle,
         operation: &Operation,
-    ) -> Outcome<()> {
-        let (rank, size, device) = self.comm_place(comm)?;
+    ) -> CallResult<()> {
+        let (rank, size, device) = self.comm_info(comm)?;
         self.check_device_lives(device)?;
         let Operation { kind, send, receive, count, element } = *operation;
         let Some(bytes) = element_bytes(element) else {
-            return Err(Fault::misuse(Code::NOT_SUPPORTED, format!("elements of type {element}")));
+            return Err(CallError::misuse(
+                Code::NOT_SUPPORTED,
+                format!("elements of type {element} are not supported"),
+            ));
         };
         if kind.reduction().is_some_and(|reduction| !is_reduction(reduction)) {
-            return Err(Fault::misuse(Code::NOT_SUPPORTED, format!("the reduction of {operation}")));
+            return Err(CallError::misuse(
+                Code::NOT_SUPPORTED,
+                format!("the reduction of {operation} is not supported"),
+            ));
         }
         if let Some(peer) = kind.peer().filter(|peer| *peer >= size) {
-            return Err(Fault::value(format!("rank {peer} of {size}")));
+            return Err(CallError::value(format!("rank {peer} of {size}")));
         }
         let stream = self.stream(stream)?;
         let of = self.device_of_stream(stream);
         if of != device {
             let name = self.handles.name(stream);
-            return Err(Fault::value(format!(
+            return Err(CallError::value(format!(
                 "{name} is of device {of}, the communicator of device {device}"
             )));
         }
@@ -42,18 +51,18 @@ impl Driver {
         let (given, got) = operation.bytes(size, bytes);
         let root = |root| root == rank;
         let sends = match kind {
-            Kind::Broadcast { root: of } => root(of),
+            OperationKind::Broadcast { root: of } => root(of),
             _ => given > 0,
         };
         let receives = match kind {
-            Kind::Reduce { root: of, .. } => root(of),
+            OperationKind::Reduce { root: of, .. } => root(of),
             _ => got > 0,
         };
         for (needed, address, bytes) in [(sends, send, given), (receives, receive, got)] {
             if needed {
                 self.check_memory(address, bytes)?;
                 if self.device_at(address) != Some(device) {
-                    return Err(Fault::value(format!("{address:#x} is not memory of device {device}")));
+                    return Err(CallError::value(format!("{address:#x} is not memory of device {device}")));
                 }
             }
         }
@@ -62,17 +71,17 @@ impl Driver {
 
     /// Enqueues a group of operations in a stream, or adds it to the graph that the stream
     /// captures.
-    pub(crate) fn submit_group(&mut self, stream: Handle, group: Group) -> Outcome<()> {
+    pub(crate) fn submit_group(&mut self, stream: Handle, group: OperationGroup) -> CallResult<()> {
         let stream = self.stream(stream)?;
         self.submit(stream, NodeWork::Collectives(group))
     }
 
     /// Posts the operations of a group, so that the other ranks can match them, in the order of the
     /// calls.
-    pub(in crate::state) fn post(&mut self, stream: Handle, group: &Group) -> BatchId {
+    pub(in crate::state) fn post_group(&mut self, stream: Handle, group: &OperationGroup) -> BatchId {
         let nccl = &mut self.nccl;
-        nccl.begun += 1;
-        let id = nccl.begun;
+        nccl.batch_count += 1;
+        let id = nccl.batch_count;
         let Some(comm) = nccl.comms.get_mut(&group.comm) else { return id };
         comm.batches.push_back(id);
         let clique = &mut nccl.cliques[comm.clique];
@@ -83,43 +92,43 @@ impl Driver {
                 *count += 1;
                 *count - 1
             };
-            let (seat, meeting) = match operation.kind {
-                Kind::Send { to } => {
-                    (0, Meeting::Message { from: comm.rank, to, number: next(&mut comm.sent, to) })
+            let (participant, key) = match operation.kind {
+                OperationKind::Send { to } => {
+                    (0, OperationKey::Message { from: comm.rank, to, number: next(&mut comm.sent, to) })
                 }
-                Kind::Receive { from } => {
-                    (1, Meeting::Message { from, to: comm.rank, number: next(&mut comm.received, from) })
+                OperationKind::Receive { from } => {
+                    (1, OperationKey::Message { from, to: comm.rank, number: next(&mut comm.received, from) })
                 }
                 _ => {
                     comm.collectives += 1;
-                    (comm.rank, Meeting::Collective(comm.collectives - 1))
+                    (comm.rank, OperationKey::Collective(comm.collectives - 1))
                 }
             };
-            let others = clique.meetings.entry(meeting).or_default();
-            let other = others.iter().find_map(|(seat, (batch, place))| {
+            let others = clique.pending_calls.entry(key).or_default();
+            let other = others.iter().find_map(|(participant, (batch, place))| {
                 let entry = nccl.batches.get(batch)?.entries.get(*place)?;
-                let rank = match meeting {
-                    Meeting::Collective(_) => *seat,
-                    Meeting::Message { from, to, .. } => [from, to][*seat],
+                let rank = match key {
+                    OperationKey::Collective(_) => *participant,
+                    OperationKey::Message { from, to, .. } => [from, to][*participant],
                 };
-                (!entry.operation.agrees_with(operation)).then_some((rank, entry.operation))
+                (!entry.operation.is_compatible_with(operation)).then_some((rank, entry.operation))
             });
             if let (Some((rank, theirs)), None) = (other, &clique.disagreement) {
-                let what = match meeting {
-                    Meeting::Collective(number) => format!("collective {}", number + 1),
-                    Meeting::Message { from, to, number } => {
+                let what = match key {
+                    OperationKey::Collective(number) => format!("collective {}", number + 1),
+                    OperationKey::Message { from, to, number } => {
                         format!("message {} from rank {from} to rank {to}", number + 1)
                     }
                 };
                 clique.disagreement = Some(format!(
-                    "the ranks of NCCL communicator {} disagree about its {what}: rank {rank} calls {theirs}, rank {} \
-                     calls {operation}",
+                    "the ranks of NCCL communicator {} disagree about its {what}: rank {rank} calls \
+                     {theirs}, rank {} calls {operation}",
                     comm.clique + 1,
                     comm.rank
                 ));
             }
-            others.insert(seat, (id, place));
-            entries.push(Entry { operation: *operation, meeting, done: false });
+            others.insert(participant, (id, place));
+            entries.push(Entry { operation: *operation, key, done: false });
         }
         nccl.batches.insert(
             id,
@@ -128,30 +137,35 @@ impl Driver {
                 stream,
                 entries,
                 started: false,
-                takes_ns: group.takes_ns,
+                duration_ns: group.duration_ns,
                 ends: None,
                 task: None,
-                learnt: VectorClock::default(),
+                received_clock: VectorClock::default(),
             },
         );
         if let Some(text) = self.nccl.cliques.iter().find_map(|clique| clique.disagreement.clone()) {
-            self.tell(text);
+            self.report_deadlock(text);
         }
         id
     }
 
     /// Reports a deadlock once.
-    pub(in crate::state) fn tell(&mut self, text: String) {
-        if !self.nccl.told.contains(&text) {
+    pub(in crate::state) fn report_deadlock(&mut self, text: String) {
+        if !self.nccl.reported_deadlocks.contains(&text) {
             eprintln!("emulated NCCL: {text}");
             self.warn(text.clone());
-            self.nccl.told.push(text);
+            self.nccl.reported_deadlocks.push(text);
         }
     }
 
     /// Advances a batch at the head of its stream, or at a ready node of the graph there. Returns
     /// whether it is done.
-    pub(in crate::state) fn run_batch(&mut self, stream: Handle, node: Option<usize>, id: BatchId) -> bool {
+    pub(in crate::state) fn advance_batch(
+        &mut self,
+        stream: Handle,
+        node: Option<usize>,
+        id: BatchId,
+    ) -> bool {
         // The batch is removed if its communicator is aborted.
         let Some(batch) = self.nccl.batches.get(&id) else { return true };
         let handle = batch.comm;
@@ -161,21 +175,21 @@ impl Driver {
         }
         let clique = comm.clique;
         let waiting: Vec<_> =
-            batch.entries.iter().filter(|entry| !entry.done).map(|entry| entry.meeting).collect();
+            batch.entries.iter().filter(|entry| !entry.done).map(|entry| entry.key).collect();
         if !batch.started {
             let task = self.begin_task(stream, node, |driver| driver.batch_label(id));
             if let Some(batch) = self.nccl.batches.get_mut(&id) {
                 (batch.started, batch.task) = (true, task);
             }
         }
-        for meeting in waiting {
-            self.meet(clique, meeting);
+        for key in waiting {
+            self.execute_if_ready(clique, key);
         }
         let now = self.engine.now;
         let done = self.nccl.batches.get(&id).is_none_or(|batch| batch.ends.is_some_and(|ends| ends <= now));
         if done {
             if let Some(batch) = self.nccl.batches.remove(&id) {
-                self.teach(stream, node, &batch.learnt);
+                self.add_predecessors(stream, node, &batch.received_clock);
             }
             if let Some(comm) = self.nccl.comms.get_mut(&handle) {
                 comm.batches.pop_front();
@@ -185,22 +199,22 @@ impl Driver {
     }
 
     /// Executes an operation if all its ranks have started it.
-    fn meet(&mut self, clique: usize, meeting: Meeting) {
+    fn execute_if_ready(&mut self, clique: usize, key: OperationKey) {
         let ends = &self.nccl.cliques[clique];
         if ends.disagreement.is_some() {
             return;
         }
-        let Some(calls) = ends.meetings.get(&meeting) else { return };
-        let started = |seat: usize| {
-            let (batch, place) = calls.get(&seat)?;
+        let Some(calls) = ends.pending_calls.get(&key) else { return };
+        let started = |participant: usize| {
+            let (batch, place) = calls.get(&participant)?;
             let batch = self.nccl.batches.get(batch).filter(|batch| batch.started)?;
             Some((self.nccl.comms.get(&batch.comm)?.rank, batch.entries.get(*place)?.operation))
         };
-        let seats = 0..ends.seats(meeting);
-        let Some(calls) = seats.map(started).collect::<Option<Vec<_>>>() else { return };
+        let participants = 0..ends.participants(key);
+        let Some(calls) = participants.map(started).collect::<Option<Vec<_>>>() else { return };
         let done = self.execute_operation(clique, &calls);
         if done.is_ok() && self.checks_order() {
-            self.note_operation(clique, meeting, &calls);
+            self.note_operation(clique, key, &calls);
         }
         if let Err((rank, text)) = done {
             let device =
@@ -211,17 +225,17 @@ impl Driver {
                 calls[0].1.kind.name(),
                 clique + 1
             );
-            self.lose_device(device, Code::ILLEGAL_ADDRESS, &text);
+            self.fail_device(device, Code::ILLEGAL_ADDRESS, &text);
         }
         for (batch, place) in
-            self.nccl.cliques[clique].meetings.remove(&meeting).into_iter().flatten().map(|(_, at)| at)
+            self.nccl.cliques[clique].pending_calls.remove(&key).into_iter().flatten().map(|(_, at)| at)
         {
             let Some(batch) = self.nccl.batches.get_mut(&batch) else { continue };
             if let Some(entry) = batch.entries.get_mut(place) {
                 entry.done = true;
             }
             if batch.entries.iter().all(|entry| entry.done) {
-                batch.ends = Some(self.engine.now + batch.takes_ns);
+                batch.ends = Some(self.engine.now + batch.duration_ns);
             }
         }
     }
@@ -241,7 +255,7 @@ impl Driver {
         for (rank, operation) in calls {
             let mut sent = vec![0; operation.bytes(size, bytes).0];
             let gives = match operation.kind {
-                Kind::Broadcast { root } => root == *rank,
+                OperationKind::Broadcast { root } => root == *rank,
                 _ => !sent.is_empty(),
             };
             if gives {
@@ -253,16 +267,16 @@ impl Driver {
         for (rank, operation) in calls {
             let part = operation.count * bytes;
             let got = match operation.kind {
-                Kind::AllReduce { .. } => reduced.clone().unwrap_or_default(),
-                Kind::Reduce { root, .. } if root == *rank => reduced.clone().unwrap_or_default(),
-                Kind::ReduceScatter { .. } => {
+                OperationKind::AllReduce { .. } => reduced.clone().unwrap_or_default(),
+                OperationKind::Reduce { root, .. } if root == *rank => reduced.clone().unwrap_or_default(),
+                OperationKind::ReduceScatter { .. } => {
                     reduced.as_deref().map_or(Vec::new(), |all| all[rank * part..][..part].to_vec())
                 }
-                Kind::Broadcast { root } => given[root].clone(),
-                Kind::AllGather => given.concat(),
+                OperationKind::Broadcast { root } => given[root].clone(),
+                OperationKind::AllGather => given.concat(),
                 // The sender is the first participant.
-                Kind::Receive { .. } => given[0].clone(),
-                Kind::Reduce { .. } | Kind::Send { .. } => continue,
+                OperationKind::Receive { .. } => given[0].clone(),
+                OperationKind::Reduce { .. } | OperationKind::Send { .. } => continue,
             };
             if !got.is_empty() {
                 self.memory.write(operation.receive, &got).map_err(|text| (*rank, text))?;
