@@ -4,4 +4,5 @@ mod cudarc;
 mod execution;
 mod nccl;
 mod ordering;
+mod readme;
 mod rules;

@@ -80,7 +80,7 @@ fn hanging_and_deadlocked_kernels_are_stopped() {
         // SAFETY: it has no arguments.
         unsafe { gpu.stream.launch_builder(&spin).launch(shape(1, 32, 0)) }.unwrap();
         assert_eq!(code(gpu.stream.synchronize()), CUresult::CUDA_ERROR_LAUNCH_TIMEOUT);
-        assert!(emulator.faults()[0].contains("more than 10000 instructions"), "{:?}", emulator.faults());
+        assert!(emulator.faults()[0].contains("exceeds 10000 warp instructions"), "{:?}", emulator.faults());
         drop((spin, gpu));
         emulator.reset();
 

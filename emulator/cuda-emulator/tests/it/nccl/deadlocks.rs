@@ -31,7 +31,8 @@ fn disagreeing_ranks_are_named_with_their_calls() {
         let (address, stream) = (ranks[2].address(&held[2]), ranks[2].stream());
         assert_eq!(nccl.ncclAllReduce(address, address, 3, F32, SUM, ranks[2].comm, stream), 0);
         let why = "the ranks of NCCL communicator 1 disagree about its collective 1: rank 0 calls \
-                   ncclAllReduce of 4 elements of type 7, reduction 0, rank 2 calls ncclAllReduce of 3 elements";
+                   ncclAllReduce of 4 elements of type 7, reduction 0, rank 2 calls ncclAllReduce \
+                   of 3 elements";
         for held in held {
             _ = held.leak();
         }
