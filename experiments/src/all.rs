@@ -33,7 +33,8 @@ pub(crate) struct AllOptions {
     sharing: PolicyOptions,
     #[command(flatten)]
     limit: LimitOptions,
-    /// With clusters of up to 1,024 GPUs, sensitivity, and what is measured on this machine: a quarter of an hour
+    /// With clusters of up to 1,024 GPUs, sensitivity, and what is measured on this machine: a quarter of an hour.
+    /// Needs the feature `measure`
     #[arg(long)]
     full: bool,
 }

@@ -15,10 +15,59 @@ use crate::qos::{self, QosOptions};
 use crate::scale::{self, ScaleOptions};
 use crate::search_time::{self, SearchTimeOptions};
 use crate::sensitivity::{self, SensitivityOptions};
+#[cfg(feature = "measure")]
 use crate::spb::{self, SpbOptions};
 use crate::sweep::{self, SweepOptions};
 use crate::throughput::{self, ThroughputOptions};
+#[cfg(feature = "measure")]
 use crate::validate::{self, ValidateOptions};
+
+/// Experiments that train on this machine: those of feature `measure`.
+const MEASURE: [&str; 2] = ["spb", "validate"];
+
+/// Returns the features that a command line needs, as options of `cargo run`.
+pub(crate) fn features(line: &[String]) -> &'static str {
+    let is_full = line.first().is_some_and(|word| word == "all") && line.iter().any(|word| word == "--full");
+    let needs_measure = is_full || line.first().is_some_and(|word| MEASURE.contains(&word.as_str()));
+    if needs_measure { " --features measure" } else { "" }
+}
+
+/// Returns the command of a command line, such as `cargo run --release -p experiments -- plans`.
+pub(crate) fn command(line: &[String]) -> String {
+    let words = line.iter().map(|word| quoted(word)).collect::<Vec<_>>();
+    format!("cargo run --release -p experiments{} -- {}", features(line), words.join(" "))
+}
+
+/// Quotes a word for a shell, if it needs quotes.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Checks that this build has the features that a command line needs.
+///
+/// # Errors
+/// If it has not; the message is the command that has them.
+pub(crate) fn check_features(line: &[String]) -> anyhow::Result<()> {
+    let is_missing = cfg!(not(feature = "measure")) && !features(line).is_empty();
+    anyhow::ensure!(!is_missing, "training is not in this build: `{}`", command(line));
+    Ok(())
+}
+
+/// Returns a note on the experiments that this build lacks, for the list of experiments.
+pub(crate) fn missing() -> String {
+    if cfg!(feature = "measure") {
+        return String::new();
+    }
+    format!(
+        "{:18}  These train here: `cargo run --release -p experiments --features measure -- NAME`\n",
+        MEASURE.join(", ")
+    )
+}
 
 /// An experiment with its options.
 #[derive(Subcommand)]
@@ -45,6 +94,7 @@ pub(crate) enum Single {
     /// A cluster by JigSaw, burst parallelism, Gavel's policies and common ones, on jobs of real clusters
     Jigsaw(JigsawOptions),
     /// Structured partial backpropagation: its accuracy, trained here, and what it leaves to background jobs: some minutes
+    #[cfg(feature = "measure")]
     Spb(SpbOptions),
     /// Workers of several GPUs against data parallelism, by the time to an accuracy: modelled
     Hybrid(HybridOptions),
@@ -53,6 +103,7 @@ pub(crate) enum Single {
     /// Planned times against simulated ones, over 768 questions: some minutes
     Sweep(SweepOptions),
     /// Planned and simulated times against those that this machine's processor takes: measured, some minutes
+    #[cfg(feature = "measure")]
     Validate(ValidateOptions),
 }
 
@@ -67,6 +118,7 @@ struct Line {
 impl Single {
     /// The experiment of a command line without the program's name.
     pub(crate) fn parse(line: &[String]) -> anyhow::Result<Self> {
+        check_features(line)?;
         Line::try_parse_from(line).map(|line| line.experiment).map_err(|error| {
             // What follows are hints for a user at a command line.
             let message = error.to_string();
@@ -88,10 +140,12 @@ impl Single {
             Self::Scale(_) => scale::NAME,
             Self::SearchTime(_) => search_time::NAME,
             Self::Jigsaw(_) => jigsaw::NAME,
+            #[cfg(feature = "measure")]
             Self::Spb(_) => spb::NAME,
             Self::Hybrid(_) => hybrid::NAME,
             Self::Sensitivity(_) => sensitivity::NAME,
             Self::Sweep(_) => sweep::NAME,
+            #[cfg(feature = "measure")]
             Self::Validate(_) => validate::NAME,
         }
     }
@@ -109,10 +163,12 @@ impl Single {
             Self::Scale(options) => options,
             Self::SearchTime(options) => options,
             Self::Jigsaw(options) => options,
+            #[cfg(feature = "measure")]
             Self::Spb(options) => options,
             Self::Hybrid(options) => options,
             Self::Sensitivity(options) => options,
             Self::Sweep(options) => options,
+            #[cfg(feature = "measure")]
             Self::Validate(options) => options,
         }
     }

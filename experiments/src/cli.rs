@@ -10,7 +10,7 @@ use crate::all::AllOptions;
 use crate::catalog::Single;
 use crate::journal::Journal;
 use crate::options::make_folder;
-use crate::{all, grid, outcome};
+use crate::{all, catalog, grid, outcome};
 
 /// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
 #[derive(Parser)]
@@ -48,6 +48,12 @@ enum Command {
 
 /// Exit code 0, 2 for bad usage or input, 1 for a failure, each with one line on stderr.
 pub(crate) fn run() -> ExitCode {
+    let line: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Err(error) = catalog::check_features(&line) {
+        eprintln!("error: {error}");
+        return ExitCode::from(2);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), UsageError::DisplayHelp | UsageError::DisplayVersion) => {
@@ -65,8 +71,6 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let line: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let result = match cli.command {
         Command::List { json } => Ok(list(json)),
         Command::Single(single) => run_single(&single, &line),
@@ -110,6 +114,7 @@ fn list(json: bool) -> String {
         format!("{names:18}  {about}\n")
     });
     lines.collect::<String>()
+        + &catalog::missing()
         + "\nAll but search-time and validate are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
            are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n"
 }

@@ -34,6 +34,7 @@ mod row;
 mod scale;
 mod search_time;
 mod sensitivity;
+#[cfg(feature = "measure")]
 mod spb;
 mod statistics;
 mod style;
@@ -41,6 +42,7 @@ mod sweep;
 mod testbed;
 mod text_table;
 mod throughput;
+#[cfg(feature = "measure")]
 mod validate;
 mod workload;
 

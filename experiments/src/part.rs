@@ -51,19 +51,3 @@ impl Done {
         outcome::save(&*self.outcome, &self.stem, folder, style)
     }
 }
-
-/// What runs a command line of this program.
-pub(crate) fn command(line: &[String]) -> String {
-    let words = line.iter().map(|word| quoted(word)).collect::<Vec<_>>();
-    format!("cargo run --release -p experiments -- {}", words.join(" "))
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}

@@ -97,6 +97,7 @@ pub enum Error {
         got: String,
     },
     /// The training data are invalid.
+    #[cfg(feature = "train")]
     #[error(transparent)]
     Data(#[from] crate::data::DataError),
     /// The loss is NaN or infinite.

@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "train")]
 pub mod accuracy;
 pub mod compare;
 pub mod costs;
+#[cfg(feature = "train")]
 pub mod data;
 mod error;
 pub mod job;
@@ -10,9 +12,11 @@ pub mod plan;
 pub mod planning;
 pub mod problem;
 pub mod program;
+#[cfg(feature = "train")]
 pub mod runtime;
 pub mod simulate;
 pub mod timeline;
+#[cfg(feature = "train")]
 pub mod train;
 
 pub use error::{Error, is_failure};

@@ -1,3 +1,4 @@
+#[cfg(feature = "cpu")]
 use layer_graph::{Layer, LayerKind};
 
 use crate::{Pass, Precision};
@@ -107,6 +108,7 @@ pub enum EngineError {
 
 impl EngineError {
     /// Returns the error for a layer pass that an engine has no kernel for.
+    #[cfg(feature = "cpu")]
     pub(crate) fn unsupported(engine: &'static str, layer: &Layer, pass: Pass) -> Self {
         match layer.kind() {
             LayerKind::Opaque(opaque) => {

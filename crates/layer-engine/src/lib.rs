@@ -4,6 +4,7 @@
 #[cfg(all(test, feature = "cuda"))]
 extern crate self as layer_engine;
 
+#[cfg(feature = "cpu")]
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -17,6 +18,7 @@ mod signature;
 #[cfg(feature = "torch")]
 mod torch;
 
+#[cfg(feature = "cpu")]
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaBuffer, CudaEngine, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice};

@@ -7,8 +7,9 @@ use std::fmt::Write;
 
 use collectives::LinkModel;
 
+use crate::catalog::command;
 use crate::layer_times::LayerTimes;
-use crate::part::{Done, command};
+use crate::part::Done;
 use section::Section;
 use text::{Escaped, joined};
 

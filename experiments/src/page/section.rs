@@ -8,8 +8,9 @@ use base64::prelude::BASE64_STANDARD;
 
 use super::text::{Escaped, joined};
 use crate::canvas::Figure;
+use crate::catalog::command;
 use crate::layer_times::LayerTimes;
-use crate::part::{Done, command};
+use crate::part::Done;
 #[cfg(feature = "pdf")]
 use crate::pdf::pdf;
 use crate::style::Style;

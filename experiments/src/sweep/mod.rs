@@ -18,6 +18,7 @@ use findings::Findings;
 use pair::Pair;
 use text::ORIGIN;
 
+#[cfg(feature = "measure")]
 pub(crate) use pair::gpu_counts;
 
 use grid::Grid;

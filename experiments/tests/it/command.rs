@@ -114,6 +114,16 @@ fn all_has_every_experiments_report() {
     }
 }
 
+/// Without feature `measure`, experiments that train are refused with the command that runs them.
+#[cfg(not(feature = "measure"))]
+#[test]
+fn training_needs_a_feature() {
+    for line in [&["validate", "--quick"][..], &["spb"], &["all", "--full"]] {
+        let command = format!("cargo run --release -p experiments --features measure -- {}", line.join(" "));
+        assert_refused(line, &command);
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_one_line_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();

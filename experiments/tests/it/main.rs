@@ -1,5 +1,6 @@
 //! The experiments: their command, and their figures.
 
+#[cfg(feature = "measure")]
 mod accuracy;
 mod command;
 mod figures;
@@ -19,6 +20,7 @@ mod rows;
 mod scale;
 mod search_time;
 mod sensitivity;
+#[cfg(feature = "measure")]
 mod spb;
 mod svg;
 mod sweep;

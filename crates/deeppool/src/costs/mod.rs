@@ -2,6 +2,7 @@
 
 mod kernels;
 mod links;
+#[cfg(feature = "train")]
 mod measured;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use kernels::Footprint;
 pub use kernels::KernelCost;
 pub(crate) use kernels::LayerKernels;
 pub use links::default_link;
+#[cfg(feature = "train")]
 pub use measured::measured;
 
 /// The costs of a network's layers on one device, and of the links between devices.
