@@ -121,7 +121,7 @@ impl Step<'_> {
             match holds {
                 FirstNodeRanks::Larger => label.longest_us = label.longest_us.max(label.shared_us),
                 FirstNodeRanks::Smaller => {
-                    label.longest_us = label.longest_us.max(label.shared_us - label.less_us)
+                    label.longest_us = label.longest_us.max(label.shared_us - label.less_us);
                 }
                 FirstNodeRanks::Nothing | FirstNodeRanks::Unknown => {}
             }
