@@ -51,7 +51,7 @@ use command_line::files::is_write_failure;
 /// Burst-parallel training: plan, simulate and train networks whose layers each have their own
 /// number of GPUs.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 110)]
+#[command(name = "deeppool", version, about, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -157,6 +157,7 @@ impl Profile {
     ) -> anyhow::Result<ProfileRun> {
         let profiler = Profiler::new(engine).batches(self.batches.clone());
         let profiler = profiler.repeats(self.repeats).progress(true);
+        profiler.check(network)?;
         let path = journal_path(&self.output);
         let in_journal = || path.display().to_string();
         let mut journal = if files::is_file(&self.output)? {

@@ -1,4 +1,4 @@
-//! `deeppool train --background`: several jobs share what the foreground leaves, and go on from a checkpoint.
+//! `deeppool train --background`: sharing between jobs, and resuming from checkpoints.
 
 use std::path::Path;
 
@@ -14,20 +14,20 @@ fn numbers(values: &Value) -> Vec<f64> {
     values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
 }
 
-/// A file of the newest checkpoint.
+/// Reads a file of the newest checkpoint.
 fn kept(folder: &Path, name: &str) -> Vec<u8> {
     let newest = newest_checkpoint(&folder.join("run")).unwrap();
     std::fs::read(folder.join("run").join(newest).join(name)).unwrap()
 }
 
-/// The iterations of a job's copy in the newest checkpoint.
+/// Returns the number of iterations of a copy of a job in the newest checkpoint.
 fn iterations(folder: &Path, name: &str) -> u64 {
     let bytes = kept(folder, name);
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     header.metadata().as_ref().unwrap()["iterations"].parse().unwrap()
 }
 
-/// The largest difference of any element from the same one, in parts of the tensor's largest element.
+/// Returns the largest difference of two elements, relative to the largest element of the tensor.
 fn difference(some: &[u8], others: &[u8]) -> f32 {
     let (some, others) = (SafeTensors::deserialize(some).unwrap(), SafeTensors::deserialize(others).unwrap());
     assert_eq!(some.len(), others.len());
@@ -43,8 +43,7 @@ fn difference(some: &[u8], others: &[u8]) -> f32 {
     some.iter().map(of).fold(0.0, f32::max)
 }
 
-/// A copy is what training its network alone for as many iterations gives, however often it was interrupted: with the parameters of the
-/// run's seed, on samples in the order of that plus one and the rank. `engine` is for the run beside it.
+/// Checks that each copy of a background job equals a run of its network alone with as many iterations, with the parameters of the seed of the run, on samples in the order of that seed plus one and the rank. `engine` is the engine of the run beside it.
 fn goes_on(engine: &str, iterations_of_foreground: [u64; 2], limit: f32) {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
@@ -82,19 +81,19 @@ fn goes_on(engine: &str, iterations_of_foreground: [u64; 2], limit: f32) {
 }
 
 #[test]
-fn a_background_job_goes_on_from_a_checkpoint() {
+fn background_jobs_resume_from_a_checkpoint() {
     goes_on("--ranks 2", [40, 80], 0.0);
 }
 
 #[cfg(feature = "cuda")]
 #[test]
-fn a_background_job_goes_on_from_a_checkpoint_on_gpus() {
+fn background_jobs_resume_from_a_checkpoint_on_gpus() {
     goes_on("--engine cuda --gpus 2 --emulate-gpus 2", [4, 8], 1e-4);
 }
 
-/// Of another network, with more ranks than before, and where there was none.
+/// The jobs are of another network, with more ranks than before, or new.
 #[test]
-fn what_a_checkpoint_has_no_background_job_for_begins_anew() {
+fn jobs_without_state_in_the_checkpoint_start_anew() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let run = |until: usize, options: &str| {
@@ -110,9 +109,9 @@ fn what_a_checkpoint_has_no_background_job_for_begins_anew() {
     assert!(iterations(path, "background-1-rank-1.safetensors") > 0);
 }
 
-/// In the proportion of their weights, of the device's time.
+/// Jobs get device time in proportion to their weights.
 #[test]
-fn jobs_share_by_their_weights() {
+fn jobs_share_device_time_by_their_weights() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let two = "--background digits-cnn:8 --background digits-cnn:8 --device a100";

@@ -1,4 +1,4 @@
-//! The `deeppool` command as its users see it: what it prints, writes and refuses.
+//! Output, files and errors of the `deeppool` command.
 
 use std::io::Write;
 use std::path::Path;
@@ -153,7 +153,7 @@ fn example_problem() -> String {
         .into()
 }
 
-/// The GPU counts of a report's nodes.
+/// Returns the GPU counts of the nodes of a report.
 fn gpu_counts(report: &Value) -> Vec<u64> {
     report["layers"].as_array().unwrap().iter().map(|layer| layer["gpus"].as_u64().unwrap()).collect()
 }
@@ -487,7 +487,7 @@ fn ways_to_share_gpus_are_compared() {
     assert_eq!(same["layers"], fastest["layers"]);
 }
 
-/// A file that `coll-bench fit -o` could have written, and a level around it.
+/// A link model as `coll-bench fit -o` writes, with an additional level.
 #[test]
 fn a_cluster_may_come_from_a_file() {
     let folder = TempDir::new().unwrap();
@@ -656,7 +656,7 @@ fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
     refused(path, "man a-file/pages", "a-file/pages: ");
 }
 
-/// Whether this is a step of a background job, such as `backward conv1`.
+/// Returns whether a step belongs to a background job, such as `backward conv1`.
 fn is_of_a_layer(step: &str) -> bool {
     let what = step.split_once(' ').map(|(what, _)| what);
     matches!(what, Some("forward" | "backward" | "update"))

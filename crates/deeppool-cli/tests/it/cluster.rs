@@ -1,4 +1,4 @@
-//! A Slurm cluster of two nodes on this machine, by the script `tests/slurm/cluster`.
+//! Slurm cluster of two nodes on this machine, started by the script `tests/slurm/cluster`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -10,16 +10,16 @@ use tempfile::TempDir;
 use crate::command::files;
 use crate::setup::Setup;
 
-/// A cluster that is up. It ends with this value, or with this process.
+/// Running cluster, which ends when this value is dropped or this process ends.
 pub(crate) struct Cluster {
     setup: Setup,
-    /// Its configuration, logs and sockets: in a temporary folder, since the names of sockets have to be short.
+    /// Folder of configuration, logs and sockets, in the temporary folder because paths of sockets must be short.
     own: TempDir,
-    /// What jobs work in, which is no folder that nodes are known not to share.
+    /// Working folder of jobs, outside the folders that nodes do not share.
     work: TempDir,
 }
 
-/// For Open MPI, where ranks of both nodes share a few cores and the loopback device, as root.
+/// Settings of Open MPI for ranks of both nodes that share a few cores and the loopback device, as root.
 const SETTINGS: [(&str, &str); 7] = [
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -31,7 +31,7 @@ const SETTINGS: [(&str, &str); 7] = [
 ];
 
 impl Cluster {
-    /// Starts one with these lines about partitions in its configuration. `None` where that cannot be, which is said.
+    /// Starts a cluster with the given lines about partitions in its configuration. Prints the reason and returns `None` if the machine does not allow it.
     pub(crate) fn start(partitions: &str) -> Option<Self> {
         let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
         if built.starts_with("/tmp") {
@@ -45,24 +45,24 @@ impl Cluster {
         Some(Self { setup, own, work })
     }
 
-    /// Where commands are given, and jobs work.
+    /// Returns the working folder of commands and jobs.
     pub(crate) fn folder(&self) -> &Path {
         self.work.path()
     }
 
-    /// A command beside the cluster, which finds it, and `deeppool`.
+    /// Returns a command that finds the cluster and `deeppool`.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let deeppool = Path::new(env!("CARGO_BIN_EXE_deeppool")).parent().unwrap().to_owned();
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(deeppool).chain(std::env::split_paths(&path)));
         command.current_dir(self.folder()).stdin(Stdio::null()).envs(SETTINGS).env("PATH", path.unwrap());
-        // Open MPI keeps its sockets there.
+        // Open MPI keeps its sockets in TMPDIR.
         command.env("SLURM_CONF", self.own.path().join("slurm.conf")).env("TMPDIR", self.own.path());
         command
     }
 
-    /// What a line of shell commands prints, which has to succeed.
+    /// Runs a line of shell commands, which must succeed, and returns its output.
     pub(crate) fn shell(&self, line: &str) -> String {
         let output = self.command("bash").args(["-c", line]).output().unwrap();
         succeeded(line, &output)
@@ -74,17 +74,17 @@ impl Cluster {
         Job { cluster: self, number: number.trim().parse().unwrap() }
     }
 
-    /// Waits until there are no jobs.
+    /// Waits until the queue is empty.
     pub(crate) fn wait_until_idle(&self) {
         wait("the queue to be empty", || self.shell("squeue --noheader").trim().is_empty());
     }
 
-    /// What a job has printed.
+    /// Returns the output of a job.
     pub(crate) fn printed(&self, name: &str, job: u32) -> String {
         std::fs::read_to_string(self.folder().join(format!("{name}-{job}.out"))).unwrap_or_default()
     }
 
-    /// Ends it. Nothing that belongs to it is left.
+    /// Stops the cluster, and checks that it leaves no processes or shared memory behind.
     pub(crate) fn stop(mut self) {
         self.setup.end();
         let own = self.own.path().as_os_str().as_encoded_bytes().to_owned();
@@ -99,7 +99,7 @@ impl Cluster {
                 process.path().display()
             );
         }
-        // Hosts are in the names that Open MPI gives.
+        // Open MPI uses host names in these file names.
         for (folder, of_node) in [("/dev/shm", "vader_segment.node"), ("/tmp", "ompi.node")] {
             let left: Vec<String> =
                 files(Path::new(folder)).into_iter().filter(|name| name.starts_with(of_node)).collect();
@@ -108,29 +108,29 @@ impl Cluster {
     }
 }
 
-/// A job that was submitted.
+/// Submitted job.
 pub(crate) struct Job<'c> {
     cluster: &'c Cluster,
     number: u32,
 }
 
 impl Job<'_> {
-    /// What it has printed so far.
+    /// Returns its output so far.
     pub(crate) fn printed(&self) -> String {
         self.cluster.printed("deeppool", self.number)
     }
 
-    /// The checkpoints of a job that was not given a folder for them.
+    /// Returns the folder of checkpoints of a job without `--checkpoint`.
     pub(crate) fn checkpoints(&self) -> PathBuf {
         self.cluster.folder().join(format!("run-{}", self.number))
     }
 
-    /// Tells Slurm something about it.
+    /// Runs a command of Slurm with the number of the job.
     pub(crate) fn told(&self, command: &str) {
         self.cluster.shell(&format!("{command} {}", self.number));
     }
 
-    /// How it ended, after all its requeues. (`sbatch --wait` looks only every half minute.)
+    /// Waits for the end of the job, after all requeues, and returns its state. `sbatch --wait` would poll only every half minute.
     pub(crate) fn end(&self) -> String {
         let mut state = String::new();
         wait("the job to end", || {
@@ -141,11 +141,11 @@ impl Job<'_> {
         state
     }
 
-    /// The report of `train --json` when it has ended well.
+    /// Returns the report of `train --json` of a completed job.
     pub(crate) fn report(&self) -> Value {
         let (state, printed) = (self.end(), self.printed());
         assert_eq!(state, "COMPLETED", "{printed}");
-        // After what was printed before a requeue, and beside what Slurm says.
+        // The report follows the output before a requeue, and messages of Slurm.
         let lines: Vec<&str> = printed.lines().collect();
         let first = lines.iter().rposition(|&line| line == "{").unwrap();
         let last = first + lines[first..].iter().position(|&line| line == "}").unwrap();
@@ -159,10 +159,10 @@ pub(crate) fn succeeded(command: &str, output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Sleeps until something is so.
-pub(crate) fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Sleeps until a condition is true.
+pub(crate) fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
     let patience = Instant::now();
-    while !is_so() {
+    while !is_true() {
         assert!(patience.elapsed() < Duration::from_secs(180), "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -1,4 +1,4 @@
-//! Calls of the `deeppool` command, in a folder, with arguments between spaces.
+//! Calls of the `deeppool` command in a folder, with arguments separated by spaces.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ pub(crate) fn deeppool(folder: &Path, arguments: &str) -> Output {
     command(folder, arguments).output().unwrap()
 }
 
-/// Standard output of a call that has to succeed and be quiet on the error stream, which is no terminal.
+/// Returns standard output of a call that must succeed without messages on standard error.
 pub(crate) fn succeed(folder: &Path, arguments: &str) -> String {
     let output = deeppool(folder, arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -23,7 +23,7 @@ pub(crate) fn succeed(folder: &Path, arguments: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Standard output of a measurement, which other tests may disturb: then it says so, and goes on.
+/// Returns standard output of a measurement, which may print a warning that it was disturbed.
 pub(crate) fn measure(folder: &Path, arguments: &str) -> String {
     let output = deeppool(folder, arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -45,7 +45,7 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// One line on stderr with this in it, which it gives; nothing on stdout, exit code 2, and no file made or lost.
+/// Checks that a call fails with exit code 2 and one line on standard error that contains `expected`, without output or changed files. Returns the line.
 pub(crate) fn refused(folder: &Path, arguments: &str, expected: &str) -> String {
     let before = files(folder);
     let output = deeppool(folder, arguments);
@@ -58,13 +58,13 @@ pub(crate) fn refused(folder: &Path, arguments: &str, expected: &str) -> String 
     errors
 }
 
-/// The newest checkpoint that is whole.
+/// Returns the newest complete checkpoint.
 pub(crate) fn newest_checkpoint(checkpoints: &Path) -> Option<String> {
     let names = if checkpoints.is_dir() { files(checkpoints) } else { Vec::new() };
     names.into_iter().filter(|name| !name.ends_with("unfinished")).max()
 }
 
-/// The losses of a run that `train --json` reports.
+/// Returns the losses in a report of `train --json`.
 pub(crate) fn losses(report: &Value) -> Vec<f64> {
     report["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! Runs whose losses are compared, and plans that no search would choose.
+//! Comparison of losses, and plans that no search would find.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::command::json;
 
-/// Writes `randomN.json`: a plan of the network that these tests train, with any ranks for each layer, in any order.
+/// Writes `randomN.json`: a plan of `digits-cnn` with random ranks in random order for each layer.
 pub(crate) fn random_plan(folder: &Path, ranks: usize) {
     let plan = "plan --model digits-cnn --device cpu-core --batch 32 --mode dp";
     let mut plan = json(folder, &format!("{plan} --gpus {ranks} --json"));
@@ -22,7 +22,7 @@ pub(crate) fn random_plan(folder: &Path, ranks: usize) {
     std::fs::write(folder.join(format!("random{ranks}.json")), plan.to_string()).unwrap();
 }
 
-/// Writes `workers.json`: a plan of two workers of two GPUs, with one layer after another on the one and the other of a worker's GPUs.
+/// Writes `workers.json`: a plan of two workers of two GPUs, whose layers alternate between the GPUs of a worker.
 #[cfg(feature = "mpi")]
 pub(crate) fn plan_of_workers(folder: &Path) {
     let plan = "plan --model digits-cnn --device cpu-core --batch 32 --gpus 4 --worker-gpus 2 --gpu-counts 1";
@@ -33,7 +33,7 @@ pub(crate) fn plan_of_workers(folder: &Path) {
     std::fs::write(folder.join("workers.json"), plan.to_string()).unwrap();
 }
 
-/// The largest relative difference.
+/// Returns the largest relative difference.
 pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)

@@ -1,4 +1,4 @@
-//! `deeppool epochs`: curves of networks that train here.
+//! `deeppool epochs`.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::command::{deeppool, files, json, refused, succeed};
 const EPOCHS: &str = "epochs --model digits-cnn --data digits";
 
 #[test]
-fn a_point_is_what_training_runs_show() -> Result<(), AccuracyError> {
+fn points_equal_training_runs() -> Result<(), AccuracyError> {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let target = 0.9;
@@ -30,7 +30,7 @@ fn a_point_is_what_training_runs_show() -> Result<(), AccuracyError> {
     );
 
     for point in curve.points() {
-        // The square root of 4, by which the batch has grown, and 1.
+        // The batch is 4 times as large: the factor is 2 for `sqrt`, and 1 for `none`.
         let rate = if point.batch == 128 { 0.06 } else { 0.03 };
         let epochs = [0, 1].map(|seed| {
             let options =
@@ -53,7 +53,7 @@ fn a_point_is_what_training_runs_show() -> Result<(), AccuracyError> {
 }
 
 #[test]
-fn runs_that_miss_the_target_are_counted_and_a_batch_that_does_is_a_failure() {
+fn missed_runs_are_counted_and_a_batch_without_reached_runs_fails() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let command = format!("{EPOCHS} --batches 16 --seeds 4 --target 0.97 -o curve.json");
@@ -83,7 +83,7 @@ fn runs_that_miss_the_target_are_counted_and_a_batch_that_does_is_a_failure() {
 }
 
 #[test]
-fn it_goes_on_where_it_was_stopped() {
+fn a_stopped_measurement_is_resumed() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let (partial, at) = ("curve.json.partial", |name: &str| path.join(name));
@@ -91,7 +91,7 @@ fn it_goes_on_where_it_was_stopped() {
     let whole = json(path, &format!("{command} --json"));
     let curve = fs::read(at("curve.json")).unwrap();
 
-    // Three of four runs are there, with one more that was not written to its end.
+    // Three of four runs are complete, and one line is incomplete.
     let runs = whole["runs"].as_array().unwrap();
     let mut lines = vec!["\"digits-cnn on digits to 0.9 with momentum 0.9\"".to_owned()];
     lines.extend(runs[..3].iter().map(Value::to_string));
@@ -102,7 +102,7 @@ fn it_goes_on_where_it_was_stopped() {
     assert_eq!((resumed["resumed"].as_u64(), &resumed["runs"]), (Some(3), &whole["runs"]));
     assert_eq!((fs::read(at("curve.json")).unwrap(), files(path)), (curve, vec!["curve.json".to_owned()]));
 
-    // Other learning rates and fewer epochs are other runs; other batches and seeds are not.
+    // Runs with other learning rates or fewer epochs are not reused; those with other batches and seeds are.
     for (options, expected) in
         [("--lr 0.04", "0"), ("--epochs 1 --target 0.9", "0"), ("--seeds 1", "2"), ("--batches 32", "2")]
     {
@@ -125,7 +125,7 @@ fn it_goes_on_where_it_was_stopped() {
     refused(path, &command, "curve.json.partial: damaged at line 5: EOF");
 }
 
-/// The options of the curve with others in their place.
+/// Returns the options of the curve with replacements.
 fn with(options: &str) -> String {
     let mut all = vec![("--batches", "32,64"), ("--seeds", "2"), ("--target", "0.9")];
     let changed: Vec<&str> = options.split(' ').collect();
@@ -137,7 +137,7 @@ fn with(options: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_before_any_training() {
+fn invalid_options_fail_before_training() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let cases = [

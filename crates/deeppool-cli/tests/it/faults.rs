@@ -1,4 +1,4 @@
-//! Ranks that are killed, stopped or cut off from the network, at some iteration: the others say which, and it goes on.
+//! Fault injection: ranks that are killed, stopped or cut off from the network at random iterations.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,24 +16,24 @@ use crate::hosts::Hosts;
 use crate::mpi::{ranks_of, wait_for_newer};
 
 const RUN: &str = "train --model digits-cnn --data digits --batch 32 --iterations 200 --json";
-/// Seconds that ranks wait for each other.
+/// Timeout of ranks, in seconds.
 const TIMEOUT: u64 = 3;
-/// Within which all have ended after a fault.
+/// Maximum time until all ranks have ended after a fault.
 const IN_TIME: Duration = Duration::from_secs(TIMEOUT + 17);
-/// The same where they have said so to a host that is cut off, on which TCP has to give up.
+/// Maximum time until all ranks have ended if a host is cut off, so that TCP has to time out.
 const IN_TIME_OF_TCP: Duration = Duration::from_secs(TIMEOUT + 37);
 
-/// How many faults of all kinds there are; CI makes more.
+/// Number of faults of all kinds; CI sets more.
 fn faults() -> usize {
     std::env::var("DEEPPOOL_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
-/// Those of them that cut a host off, which takes the longest.
+/// Number of faults that cut off a host, which take longest.
 fn cut_offs() -> usize {
     faults().div_ceil(4)
 }
 
-/// Numbers that are others in every run, and can be had again.
+/// Returns a generator with a random seed, which is printed and can be set.
 fn random() -> ChaCha8Rng {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let seed = std::env::var("DEEPPOOL_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -46,7 +46,7 @@ fn kept(checkpoints: &Path) -> String {
     format!("{RUN} --timeout {TIMEOUT} --checkpoint {} --checkpoint-every 10 --resume", checkpoints.display())
 }
 
-/// Sleeps until the run is after some iteration. All ranks are there then.
+/// Sleeps until the run has passed an iteration, with all ranks running.
 fn wait_for_some_iteration(random: &mut ChaCha8Rng, checkpoints: &Path) {
     let after = format!("iteration-{:010}", random.next_u32() % 120);
     wait_for_newer(checkpoints, None, || newest_checkpoint(checkpoints).unwrap() >= after);
@@ -54,7 +54,7 @@ fn wait_for_some_iteration(random: &mut ChaCha8Rng, checkpoints: &Path) {
     assert_eq!(ranks_of(checkpoints).len(), 4);
 }
 
-/// The process that is this rank.
+/// Returns the process of a rank.
 fn process_of(rank: u32, checkpoints: &Path) -> u32 {
     let variable = format!("OMPI_COMM_WORLD_RANK={rank}").into_bytes();
     let is_it = |process: &u32| {
@@ -64,14 +64,14 @@ fn process_of(rank: u32, checkpoints: &Path) -> u32 {
     ranks_of(checkpoints).into_iter().find(is_it).unwrap()
 }
 
-/// The ranks that an error says have not come.
+/// Returns the ranks that an error names as missing.
 fn missing(error: &str) -> Vec<u32> {
     let listed = error.split_once(": ranks [").and_then(|(_, after)| after.split_once("] did not join "));
     let numbers = listed.map(|(ranks, _)| ranks.split(", ").map(|rank| rank.parse().unwrap()));
     numbers.into_iter().flatten().collect()
 }
 
-/// Checks that the run went on from a checkpoint, and learned what it learns undisturbed.
+/// Checks that the run resumed from a checkpoint, with the losses of an undisturbed run.
 fn check_losses(printed: &[u8], whole: &[f64]) {
     let report: Value = serde_json::from_slice(printed).unwrap();
     let first = usize::try_from(report["first_iteration"].as_u64().unwrap()).unwrap();
@@ -81,7 +81,7 @@ fn check_losses(printed: &[u8], whole: &[f64]) {
 }
 
 #[test]
-fn a_rank_that_is_killed_or_stopped_is_named_and_a_restart_ends_with_the_same_losses() {
+fn killed_and_stopped_ranks_are_named_and_restarts_reproduce_the_losses() {
     if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("SKIPPED: there is no mpirun on the PATH");
         return;
@@ -128,7 +128,7 @@ fn a_rank_that_is_killed_or_stopped_is_named_and_a_restart_ends_with_the_same_lo
 }
 
 #[test]
-fn a_host_that_is_cut_off_is_named_and_the_run_goes_on_when_it_is_back() {
+fn a_host_that_is_cut_off_is_named_and_the_run_resumes_later() {
     let Some(hosts) = Hosts::start() else { return };
     let whole = losses(&json(hosts.folder(), &format!("{RUN} --ranks 4")));
     let mut random = random();
@@ -148,7 +148,7 @@ fn a_host_that_is_cut_off_is_named_and_the_run_goes_on_when_it_is_back() {
         let errors = String::from_utf8(output.stderr).unwrap();
         errors.lines().filter(|line| line.starts_with("error: ")).for_each(|line| println!("    {line}"));
         assert!(!output.status.success() && ended < IN_TIME_OF_TCP, "{errors}");
-        // Seen from the host where mpirun is: the ranks of the other one.
+        // The missing ranks are those of the other host than that of mpirun.
         assert!(errors.lines().any(|line| missing(line).iter().any(|&rank| rank >= 2)), "{errors}");
         hosts.wait_until_idle();
         assert!(ranks_of(&checkpoints).is_empty(), "a rank is left behind");

@@ -1,4 +1,4 @@
-//! The `deeppool` command on files that other programs wrote: networks from ONNX, and the original's layer times.
+//! Files as inputs and outputs: ONNX networks, published layer times, links, devices and pipes.
 
 use std::path::Path;
 
@@ -6,11 +6,10 @@ use tempfile::TempDir;
 
 use crate::command::{self, json, succeed};
 
-/// Made with the Python package `onnx`: a convolution of four channels over 1x8x8 with its ReLU, global pooling, a linear layer
-/// to ten classes, softmax. The batch is left open.
+/// ONNX file made with the Python package `onnx`: a convolution of four channels over 1x8x8 with its ReLU, global pooling, a linear layer to ten classes, and softmax, with an open batch.
 const NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.onnx");
 
-/// The same network's layer times at two batch sizes.
+/// Layer times of the network at two batch sizes, in the format of the original DeepPool.
 const TIMES: &str = r#"
 conv2d{"in_channels":1,"kernel_size":3,"out_channels":4,"padding":1,"stride":1}[32][1,8,8]   0.080   80   1
 ReLU2d{"inplace":true,"kernel_size":1,"padding":0,"stride":1}[32][4,8,8]                     0.200   40   160
@@ -26,7 +25,7 @@ linear{"bias":true,"in_features":4,"out_features":10}[8]4                       
 SUM(avg)  0.190
 "#;
 
-/// A folder with both files.
+/// Returns a folder with both files.
 fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     std::fs::copy(NETWORK, folder.path().join("small.onnx")).unwrap();
@@ -34,13 +33,13 @@ fn folder() -> TempDir {
     folder
 }
 
-/// As [`command::refused`], and it says so once: a file is not named twice.
+/// Checks as [`command::refused`], and that the message contains `expected` once.
 fn refused(folder: &Path, arguments: &str, expected: &str) {
     let errors = command::refused(folder, arguments, expected);
     assert_eq!(errors.matches(expected).count(), 1, "{arguments}: {errors}");
 }
 
-/// What is no file stays what it is, and gets what a file would.
+/// Devices and links are written to and not replaced.
 #[cfg(unix)]
 #[test]
 fn results_go_to_files_links_pipes_and_standard_output() {
@@ -78,7 +77,7 @@ fn results_go_to_files_links_pipes_and_standard_output() {
 }
 
 #[test]
-fn a_network_from_onnx_is_shown_planned_simulated_and_trained() {
+fn onnx_networks_are_listed_planned_simulated_and_trained() {
     let folder = folder();
     let folder = folder.path();
     let models = json(folder, "models --onnx small.onnx --json");
@@ -103,7 +102,7 @@ fn a_network_from_onnx_is_shown_planned_simulated_and_trained() {
 }
 
 #[test]
-fn bad_networks_are_refused_in_one_line() {
+fn invalid_networks_are_one_line_errors() {
     let folder = folder();
     let folder = folder.path();
     let plan = "--device cpu-core --gpus 4 --batch 32";
@@ -121,7 +120,7 @@ fn bad_networks_are_refused_in_one_line() {
 }
 
 #[test]
-fn layer_times_of_the_original_become_a_profile() {
+fn published_layer_times_are_imported() {
     let folder = folder();
     let folder = folder.path();
     let import = "import-profile --onnx small.onnx --from small.prof --device a100 -o profile.json";

@@ -1,4 +1,4 @@
-//! Ranks that are GPUs: emulated ones, on which kernels are executed from their PTX.
+//! Ranks that are emulated GPUs, which execute the PTX of kernels.
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -13,13 +13,13 @@ fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|count| count.parse().ok()).unwrap_or(default)
 }
 
-/// Iterations that losses are compared over; CI compares 10.
+/// Number of iterations whose losses are compared; CI sets 10.
 fn iterations() -> usize {
     number("DEEPPOOL_GPU_ITERATIONS", 4)
 }
 
 #[test]
-fn gpus_learn_what_processors_learn() {
+fn gpu_losses_match_cpu_losses() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let run = format!("{TRAIN} --iterations {}", iterations());
@@ -30,10 +30,10 @@ fn gpus_learn_what_processors_learn() {
         (2, "--device a100 --mode dp --clip-norm 1 --weight-decay 0.01"),
         (3, "--plan random3.json --device a100"),
         (4, "--device a100 --amplification 1.3"),
-        // Kernel by kernel.
+        // Without captured graphs.
         (4, "--device a100 --amplification 1.3 --policy naive"),
         (4, "--plan random4.json --background digits-cnn:8 --device a100"),
-        // Iterations of two kinds.
+        // With two kinds of iterations.
         (4, "--device a100 --mode dp --spb 2"),
     ] {
         let processors = json(path, &format!("{run} --ranks {gpus} {options}"));
@@ -56,9 +56,9 @@ fn gpus_learn_what_processors_learn() {
     }
 }
 
-/// After two epochs; of four ways to train, CI tries one.
+/// Compares the accuracy after two epochs. CI checks one of four ways to train.
 #[test]
-fn gpus_are_as_accurate_as_processors() {
+fn gpu_accuracy_matches_cpu_accuracy() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     random_plan(path, 3);
@@ -75,18 +75,18 @@ fn gpus_are_as_accurate_as_processors() {
         let accuracy = |report: &Value| report["epochs"][1]["test_accuracy"].as_f64().unwrap();
         let (of_processors, of_gpus) = (accuracy(&processors), accuracy(&emulated));
         println!("{gpus} GPUs {options}: {of_gpus:.4}, and {of_processors:.4} on processors");
-        // A sample that is on the border falls to either side.
+        // Samples at the decision border may differ.
         assert!((of_processors - of_gpus).abs() * 360.0 < 1.5, "{of_processors} {of_gpus}");
         assert!(of_gpus > 0.8, "{of_gpus}");
     }
 }
 
-/// What is learned on processors goes on on GPUs, on other ranks, and back.
+/// Runs alternate between CPU and GPUs, with other ranks.
 #[test]
-fn a_checkpoint_moves_between_engines() {
+fn checkpoints_move_between_engines() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    // The second one with checkpoints amid its rotation of roles.
+    // The second run has checkpoints within its rotation of roles.
     for (options, folder) in [("", "kept"), ("--spb 4", "partial")] {
         let undisturbed = json(path, &format!("{TRAIN} --ranks 2 --iterations 6 {options}"));
         let mut found = Vec::new();
@@ -102,7 +102,7 @@ fn a_checkpoint_moves_between_engines() {
     }
 }
 
-/// What was learned is worth the same on both; and how long layers take is measured.
+/// Accuracies on both engines are equal, and layer times are measured.
 #[test]
 fn gpus_evaluate_and_profile() {
     let folder = TempDir::new().unwrap();
@@ -122,9 +122,9 @@ fn gpus_evaluate_and_profile() {
     refused(path, "profile --model digits-cnn --engine cpu --emulate-gpus 1 -o x.json", "--engine cuda");
 }
 
-/// As torchrun starts processes: one here, since emulated GPUs are one process's.
+/// Sets the variables of torchrun for one process, because emulated GPUs belong to one process.
 #[test]
-fn a_process_may_be_a_rank() {
+fn torchrun_processes_are_ranks() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let variables = |world: &str| {
@@ -170,9 +170,9 @@ fn what_cannot_be_is_one_line() {
     assert!(errors.contains("nowhere.so"), "{errors}");
 }
 
-/// A person is told that what was measured is no GPU's time.
+/// The output says that times of emulated GPUs are virtual.
 #[test]
-fn emulated_times_are_said_to_be_no_gpus() {
+fn emulated_times_are_reported_as_virtual() {
     let folder = TempDir::new().unwrap();
     let text = TRAIN.trim_end_matches(" --json");
     let printed =

@@ -1,4 +1,4 @@
-//! Two hosts with a network of 1 Gbit/s between them, by the script `tests/hosts/hosts`, under `mpirun`.
+//! Two hosts with a network of 1 Gbit/s between them, started by the script `tests/hosts/hosts`, under `mpirun`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,17 +11,16 @@ use crate::comparison::{distance, random_plan};
 use crate::mpi::iterations;
 use crate::setup::Setup;
 
-/// Hosts that are up. They end with this value, or with this process.
+/// Running hosts, which end when this value is dropped or this process ends.
 pub(crate) struct Hosts {
-    /// Kept for its end, which is theirs.
+    /// Dropped together with the hosts.
     _setup: Setup,
-    /// In whose namespaces they are.
+    /// Process whose namespaces contain the hosts.
     inside: String,
     own: TempDir,
 }
 
-/// What a person says who has such hosts: root, fewer cores than ranks, and no `ssh`. A host that is gone is noticed within 15 s, but
-/// not before the ranks have had the time to name it.
+/// Settings and options of mpirun for such hosts: root, fewer cores than ranks, and no `ssh`. A lost host is noticed within 15 s, after the ranks had time to name it.
 const MPIRUN: &str = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none \
     mpirun --mca plm rsh --mca btl_tcp_if_include net0 --mca oob_tcp_if_include net0 \
@@ -29,7 +28,7 @@ const MPIRUN: &str = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 
     -n 4 -H host1:2,host2:2";
 
 impl Hosts {
-    /// `None` where they cannot be, which is said.
+    /// Starts the hosts. Prints the reason and returns `None` if the machine does not allow it.
     pub(crate) fn start() -> Option<Self> {
         if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
             println!("SKIPPED: two hosts: there is no mpirun on the PATH");
@@ -42,12 +41,12 @@ impl Hosts {
         Some(Self { _setup: setup, inside: inside.trim().to_owned(), own })
     }
 
-    /// Where both can write.
+    /// Returns the folder that both hosts share.
     pub(crate) fn folder(&self) -> &Path {
         self.own.path()
     }
 
-    /// A line of shell commands on one of them.
+    /// Returns a command that runs a line of shell commands on a host.
     pub(crate) fn on(&self, host: &str, line: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.inside, "--pid", "--mount", "--uts", "--net", "--"]);
@@ -56,7 +55,7 @@ impl Hosts {
         command
     }
 
-    /// Four ranks of `deeppool`, two on each.
+    /// Returns a command that runs four ranks of `deeppool`, two on each host.
     pub(crate) fn ranks(&self, arguments: &str) -> Command {
         let agent = self.folder().join("agent");
         let deeppool = env!("CARGO_BIN_EXE_deeppool");
@@ -64,16 +63,16 @@ impl Hosts {
         self.on("host1", &line)
     }
 
-    /// Takes a host's network away.
+    /// Disables the network of a host.
     pub(crate) fn cut_off(&self, host: &str) {
         self.set_network(host, "down");
     }
 
-    /// Gives it back, and waits until they reach each other, which takes the kernel a second or two.
+    /// Enables the network of a host, and waits until the hosts reach each other, which takes one or two seconds.
     pub(crate) fn reconnect(&self, host: &str) {
         self.set_network(host, "up");
         for (from, to) in [("host1", "host2"), ("host2", "host1")] {
-            // Nobody listens there, which a host says that is reached.
+            // A reachable host refuses this connection.
             let connect = format!("timeout 1 bash -c '</dev/tcp/{to}/9'");
             wait("the network to be back", || {
                 let output = self.on(from, &connect).output().unwrap();
@@ -109,7 +108,7 @@ impl Hosts {
 }
 
 #[test]
-fn two_hosts_learn_what_threads_learn() {
+fn losses_on_two_hosts_match_threads() {
     let Some(hosts) = Hosts::start() else { return };
     let run =
         format!("train --model digits-cnn --data digits --batch 32 --iterations {} --json", iterations());

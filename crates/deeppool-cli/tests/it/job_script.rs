@@ -1,4 +1,4 @@
-//! `deeppool slurm`: the job scripts that it writes and refuses. What becomes of them is in `slurm.rs`.
+//! `deeppool slurm`: contents of job scripts, and errors. `slurm.rs` runs them.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use crate::command::{deeppool, refused, succeed};
 
 const TRAIN: &str = "train --model digits-cnn --data digits";
-/// Temporary folders are in a folder that nodes do not share.
+/// Returns a folder with a plan. It is in the temporary folder, which nodes do not share.
 const SLURM: &str = "slurm --shared-tmp --program /opt/deeppool";
 
 fn folder_with_plan() -> TempDir {
@@ -20,7 +20,7 @@ fn folder_with_plan() -> TempDir {
 }
 
 #[test]
-fn a_job_script_has_what_was_asked_for_and_a_shell_reads_it() {
+fn job_scripts_have_the_given_options_and_parse_in_bash() {
     let folder = folder_with_plan();
     let path = folder.path();
     let script = succeed(
@@ -62,7 +62,7 @@ fn a_job_script_has_what_was_asked_for_and_a_shell_reads_it() {
 }
 
 #[test]
-fn ranks_are_shared_equally_by_nodes() {
+fn ranks_are_divided_equally_among_nodes() {
     let folder = folder_with_plan();
     for (layout, nodes, of_node) in [
         ("--plan plan.json", 1, 4),
@@ -79,7 +79,7 @@ fn ranks_are_shared_equally_by_nodes() {
 }
 
 #[test]
-fn jobs_that_cannot_be_are_refused_before_they_are_queued() {
+fn invalid_jobs_are_errors() {
     let folder = folder_with_plan();
     let path = folder.path();
     for (options, command, says) in [
@@ -112,7 +112,7 @@ fn jobs_that_cannot_be_are_refused_before_they_are_queued() {
 }
 
 #[test]
-fn folders_of_one_host_are_refused() {
+fn unshared_folders_are_errors() {
     let folder = folder_with_plan();
     for word in ["--checkpoint=/tmp/run", "--init /dev/shm/weights", "--link /var/tmp/link.json"] {
         let command = format!("slurm --plan plan.json --program /opt/deeppool -o job.sh -- {TRAIN} {word}");
@@ -124,9 +124,9 @@ fn folders_of_one_host_are_refused() {
     refused(folder.path(), &program, "/tmp/deeppool");
 }
 
-/// It only writes a text; what runs has to have MPI.
+/// The command writes a script without MPI, which the program of the job needs.
 #[test]
-fn a_build_without_mpi_says_so_where_it_would_be_what_runs() {
+fn builds_without_mpi_print_a_warning() {
     let folder = folder_with_plan();
     let output =
         deeppool(folder.path(), &format!("slurm --shared-tmp --plan plan.json -o job.sh -- {TRAIN}"));

@@ -1,4 +1,4 @@
-//! `deeppool plan` and what GPUs can hold.
+//! Memory limits of plans.
 
 use crate::command::{json, refused, succeed};
 
@@ -9,13 +9,13 @@ fn bytes(plan: &serde_json::Value, pointer: &str) -> u64 {
 }
 
 #[test]
-fn a_plan_says_what_the_fullest_gpu_holds() {
+fn plans_report_the_memory_of_the_fullest_gpu() {
     let folder = tempfile::tempdir().unwrap();
     let plan = json(folder.path(), &format!("{VGG} --json"));
     let kinds = plan["memory"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap());
     assert_eq!(kinds.sum::<u64>(), bytes(&plan, "/memory_peak_bytes"));
     assert_eq!(bytes(&plan, "/memory_limit_bytes"), 39_000_000_000);
-    // VGG-16's 138 million parameters, their gradients and velocities.
+    // 138 million parameters of VGG-16, their gradients and velocities.
     assert!(bytes(&plan, "/memory_peak_bytes") > 3 * 4 * 138_000_000);
     let text = succeed(folder.path(), VGG);
     assert!(
@@ -28,11 +28,11 @@ fn a_plan_says_what_the_fullest_gpu_holds() {
 }
 
 #[test]
-fn plans_keep_what_gpus_have_and_say_what_does_not() {
+fn plans_keep_the_limit_and_report_what_exceeds_it() {
     let folder = tempfile::tempdir().unwrap();
     let free = json(folder.path(), &format!("{VGG} --memory unlimited --json"));
     assert!(free.get("memory_limit_bytes").is_none());
-    // A little less than data parallelism takes: 1 GB of it is for the CUDA context.
+    // Slightly less than data parallelism needs: 1 GB is reserved for the CUDA context.
     let limit = bytes(&free, "/dp/memory_peak_bytes") - 100_000_000;
     let memory = limit + 1_000_000_000;
     let plan = json(folder.path(), &format!("{VGG} --memory {memory} --json"));
@@ -41,24 +41,24 @@ fn plans_keep_what_gpus_have_and_say_what_does_not() {
     let text = succeed(folder.path(), &format!("{VGG} --memory {memory} -o plan.json"));
     assert_eq!(text.matches("it does not fit:").count(), 2, "{text}");
     assert!(text.contains("is the sum of its layers' times"), "{text}");
-    // A file that was written keeps its limit when it is read.
+    // A plan file keeps its limit.
     succeed(folder.path(), "simulate --model vgg16 --plan plan.json");
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_layers_and_the_ways_out() {
+fn impossible_limits_are_errors_with_layers_and_remedies() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(folder.path(), &format!("{VGG} --memory 2GB"), "`classifier.0`");
     assert!(error.contains("give more GPUs, GPUs with more memory, or a smaller batch"), "{error}");
     refused(folder.path(), &format!("{VGG} --memory 2.2GB --mode dp"), "a GPU can hold 1.20 GB");
     refused(folder.path(), &format!("{VGG} --memory 40apples"), "such as 40GB");
-    // Of 24 samples no part fits, and its batch normalisation is not to be changed by cutting.
+    // No micro-batch of the 24 samples fits, and batch normalisation prevents cutting.
     let inception = "plan --model inception-v3 --device a100 --gpus 1 --batch 24 --memory 3GB --mode dp";
     refused(folder.path(), inception, "no plan fits");
 }
 
 #[test]
-fn devices_whose_memory_is_not_known_are_unlimited() {
+fn devices_of_unknown_memory_are_unlimited() {
     let folder = tempfile::tempdir().unwrap();
     let question = "plan --model digits-cnn --device cpu-core --gpus 2 --batch 32";
     let text = succeed(folder.path(), question);
@@ -68,7 +68,7 @@ fn devices_whose_memory_is_not_known_are_unlimited() {
 }
 
 #[test]
-fn training_allocates_what_is_predicted() {
+fn training_allocates_the_predicted_memory() {
     let folder = tempfile::tempdir().unwrap();
     for background in ["", "--background digits-cnn:8"] {
         let arguments = format!(
@@ -83,7 +83,7 @@ fn training_allocates_what_is_predicted() {
 }
 
 #[test]
-fn a_batch_is_cut_where_nothing_else_has_room() {
+fn batches_are_cut_if_nothing_else_fits() {
     let folder = tempfile::tempdir().unwrap();
     let question = "plan --model gpt2 --device a100-80gb --gpus 8 --batch 512 --mode dp";
     let text = succeed(folder.path(), &format!("{question} -o plan.json"));
@@ -98,9 +98,9 @@ fn a_batch_is_cut_where_nothing_else_has_room() {
 }
 
 #[test]
-fn activations_are_computed_again_where_nothing_else_has_room() {
+fn activations_are_recomputed_if_nothing_else_fits() {
     let folder = tempfile::tempdir().unwrap();
-    // Batch normalisation is in the way of micro-batches.
+    // Batch normalisation prevents micro-batches.
     let question = "plan --model inception-v3 --device a100 --gpus 2 --batch 48 --mode dp";
     let free = json(folder.path(), &format!("{question} --json"));
     let text = succeed(folder.path(), &format!("{question} --memory 6GB -o plan.json"));
@@ -119,7 +119,7 @@ fn activations_are_computed_again_where_nothing_else_has_room() {
 }
 
 #[test]
-fn a_plan_that_computes_activations_again_is_trained_by() {
+fn plans_with_recomputation_are_trained() {
     let folder = tempfile::tempdir().unwrap();
     let question = "plan --model digits-cnn --device cpu-core --gpus 2 --batch 100";
     let mut plan = json(folder.path(), &format!("{question} --json"));
@@ -141,7 +141,7 @@ fn a_plan_that_computes_activations_again_is_trained_by() {
 }
 
 #[test]
-fn a_background_job_takes_its_part_of_the_memory() {
+fn background_jobs_reduce_the_available_memory() {
     let folder = tempfile::tempdir().unwrap();
     let simulate = "simulate --model vgg16 --device a100 --iterations 3 --background vgg16:32";
     let made = succeed(folder.path(), &format!("{simulate} --memory 12.5GB --gpus 8 --batch 32"));
@@ -154,7 +154,7 @@ fn a_background_job_takes_its_part_of_the_memory() {
     );
     succeed(folder.path(), &format!("{VGG} -o plan.json"));
     let read = format!("{simulate} --plan plan.json");
-    // On 40 GB, on all that one asks for, and on too little.
+    // With 40 GB, with the exact requirement, and with too little.
     succeed(folder.path(), &read);
     succeed(folder.path(), &format!("{read} --memory unlimited"));
     refused(
@@ -162,7 +162,7 @@ fn a_background_job_takes_its_part_of_the_memory() {
         &format!("{read} --memory 12GB"),
         "the background job, which holds 9.22 GB, leaves 1.78 GB",
     );
-    // What the message says helps.
+    // The suggestion of the message works.
     succeed(folder.path(), &format!("{VGG} --memory 2.7GB -o plan.json"));
     succeed(folder.path(), &format!("{read} --memory 12GB"));
 }

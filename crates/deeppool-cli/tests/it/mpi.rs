@@ -12,12 +12,12 @@ use crate::comparison::{distance, plan_of_workers, random_plan};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 
-/// Iterations that losses are compared over; CI compares 200.
+/// Number of iterations whose losses are compared; CI sets 200.
 pub(crate) fn iterations() -> u64 {
     std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
 }
 
-/// A folder to work in, where there is an `mpirun`; without one, a test has nothing to run.
+/// Returns a working folder, or `None` without `mpirun`.
 fn folder() -> Option<TempDir> {
     if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("SKIPPED: there is no mpirun on the PATH");
@@ -26,7 +26,7 @@ fn folder() -> Option<TempDir> {
     Some(TempDir::new().unwrap())
 }
 
-/// Sleeps until there is a newer checkpoint than this, and whatever else is asked for.
+/// Sleeps until there is a newer checkpoint and a condition is true.
 pub(crate) fn wait_for_newer(checkpoints: &Path, before: Option<&String>, is_ready: impl Fn() -> bool) {
     let patience = Instant::now();
     while newest_checkpoint(checkpoints).as_ref() == before || !is_ready() {
@@ -35,7 +35,7 @@ pub(crate) fn wait_for_newer(checkpoints: &Path, before: Option<&String>, is_rea
     }
 }
 
-/// As a person on one host would call it, with more ranks than cores.
+/// Returns a command for one host with more ranks than cores.
 fn mpirun(folder: &Path, arguments: &str) -> Output {
     let mut command = Command::new("mpirun");
     command.current_dir(folder).args(arguments.split_whitespace()).stdin(Stdio::null());
@@ -44,14 +44,14 @@ fn mpirun(folder: &Path, arguments: &str) -> Output {
     command.output().unwrap()
 }
 
-/// The lines that are errors.
+/// Returns the error lines.
 fn errors(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     text.lines().filter(|line| line.starts_with("error: ")).map(str::to_owned).collect()
 }
 
 #[test]
-fn processes_learn_what_threads_learn() {
+fn process_losses_match_thread_losses() {
     let Some(folder) = folder() else { return };
     let path = folder.path();
     let run = format!("{TRAIN} --iterations {} --json", iterations());
@@ -87,7 +87,7 @@ fn processes_learn_what_threads_learn() {
 }
 
 #[test]
-fn ranks_that_were_given_something_else_are_named() {
+fn ranks_with_other_options_are_named() {
     let Some(folder) = folder() else { return };
     let path = folder.path();
     let deeppool_path = env!("CARGO_BIN_EXE_deeppool");
@@ -126,7 +126,7 @@ fn ranks_that_were_given_something_else_are_named() {
     assert!(files(path).is_empty());
 }
 
-/// The processes that train into this folder.
+/// Returns the processes that train into this folder.
 pub(crate) fn ranks_of(checkpoints: &Path) -> Vec<u32> {
     let of_process = |entry: std::fs::DirEntry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
@@ -139,7 +139,7 @@ pub(crate) fn ranks_of(checkpoints: &Path) -> Vec<u32> {
 }
 
 #[test]
-fn a_rank_that_is_killed_ends_all_and_a_restart_goes_on() {
+fn a_killed_rank_ends_all_and_restarts_resume() {
     let Some(folder) = folder() else { return };
     let path = folder.path();
     let checkpoints = path.join("run");
@@ -169,7 +169,7 @@ fn a_rank_that_is_killed_ends_all_and_a_restart_goes_on() {
 }
 
 #[test]
-fn an_elastic_launch_goes_on_with_fewer_ranks() {
+fn elastic_launches_resume_with_fewer_ranks() {
     let Some(folder) = folder() else { return };
     let path = folder.path();
     let checkpoints = path.join("run");
@@ -195,9 +195,9 @@ fn an_elastic_launch_goes_on_with_fewer_ranks() {
     );
 }
 
-/// By a plan on which layers have different numbers of ranks, alone and with a background job.
+/// The plan has different numbers of ranks for its layers. Runs alone and with a background job.
 #[test]
-fn digits_are_learned_on_four_processes() {
+fn four_processes_reach_the_accuracy_on_digits() {
     let Some(folder) = folder() else { return };
     let path = folder.path();
     for background in ["", " --background digits-cnn:8"] {
@@ -219,7 +219,7 @@ fn digits_are_learned_on_four_processes() {
 }
 
 #[test]
-fn a_launch_that_is_told_to_end_ends_its_ranks() {
+fn signals_to_launch_end_its_ranks() {
     let Some(folder) = folder() else { return };
     let checkpoints = folder.path().join("run");
     let run =
@@ -234,12 +234,12 @@ fn a_launch_that_is_told_to_end_ends_its_ranks() {
     assert!(told.elapsed() < Duration::from_secs(20) && ranks_of(&checkpoints).is_empty());
 }
 
-/// The others wait for it in a collective; it must not wait for them.
+/// The other ranks wait in a collective when one rank fails.
 #[test]
-fn an_error_of_one_rank_ends_all_at_once() {
+fn an_error_of_one_rank_ends_all_ranks() {
     let Some(folder) = folder() else { return };
     let begun = Instant::now();
-    // Only the rank that has the loss sees that it is none.
+    // Only the rank with the loss detects that it is not finite.
     let output = deeppool(folder.path(), &format!("launch --ranks 3 -- {TRAIN} --iterations 50 --lr 1e30"));
     let errors = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

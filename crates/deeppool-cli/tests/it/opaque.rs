@@ -1,4 +1,4 @@
-//! Layers of which only the cost is known are planned, simulated and counted as any other, and no engine runs them.
+//! Opaque layers are planned, simulated and counted like other layers, and no engine runs them.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::command::{deeppool, json, refused, succeed};
 
-/// A network whose activation is opaque, and whose loss is.
+/// Returns a network with an opaque activation and an opaque loss.
 fn network() -> LayerGraph {
     let mut net = LayerGraph::new("net", Shape::features(256)).unwrap();
     let x = net.add("fc1", Linear::new(512), [net.input()]).unwrap();
@@ -27,7 +27,7 @@ fn network() -> LayerGraph {
     net
 }
 
-/// A folder with the network as a file.
+/// Returns a folder with the network as a file.
 fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("net.json"), network().to_json()).unwrap();
@@ -37,7 +37,7 @@ fn folder() -> TempDir {
 const SIZE: &str = "--device a100 --batch 32";
 
 #[test]
-fn they_are_planned_and_simulated_and_named() {
+fn opaque_layers_are_planned_simulated_and_reported() {
     let folder = folder();
     let folder = folder.path();
     let planned = json(folder, &format!("plan --graph net.json {SIZE} --gpus 4 -o plan.json --json"));
@@ -55,7 +55,7 @@ fn they_are_planned_and_simulated_and_named() {
     succeed(folder, &format!("simulate --graph net.json {SIZE} --gpus 2 --background net.json:8"));
 }
 
-/// Two GPUs work at the same time on one worker's batch, each with layers of its own; nothing trains them here.
+/// One worker of two GPUs with different layers on each. These networks cannot be trained.
 #[test]
 fn recurrent_networks_are_faster_on_two_gpus() {
     let folder = TempDir::new().unwrap();
@@ -75,7 +75,7 @@ fn recurrent_networks_are_faster_on_two_gpus() {
 }
 
 #[test]
-fn what_they_keep_counts() {
+fn saved_bytes_of_opaque_layers_count() {
     let folder = folder();
     let folder = folder.path();
     let text = network().to_json().replace("\"saved_bytes\": 2048", "\"saved_bytes\": 1002048");
@@ -88,12 +88,12 @@ fn what_they_keep_counts() {
 }
 
 #[test]
-fn no_engine_runs_them() {
+fn engines_reject_opaque_layers() {
     let folder = folder();
     let expected = "layer `act` cannot be measured: of its operation `swish` only the cost is known";
     refused(folder.path(), "profile --graph net.json --engine cpu --batches 1 -o profile.json", expected);
 
-    // With a loss that is known, so that data can be made for it.
+    // With a known loss, so that synthetic data can be generated.
     let mut net = LayerGraph::new("net", Shape::features(64)).unwrap();
     let x = net.add("fc", Linear::new(10), [net.input()]).unwrap();
     let x = net.add("act", Opaque::new("swish", Shape::features(10)), [x]).unwrap();

@@ -9,7 +9,7 @@ const PLAN: &str = "plan --model vgg16 --device a100 --gpus 8 --batch 32";
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32 --json";
 
 #[test]
-fn a_plan_says_what_is_partial_and_takes_what_is_simulated() {
+fn planned_times_equal_simulated_times() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let whole = json(path, &format!("{PLAN} --mode dp --json"));
@@ -29,16 +29,16 @@ fn a_plan_says_what_is_partial_and_takes_what_is_simulated() {
         let saved = if depth == "layers" { 0.8 } else { 0.92 };
         assert!(us(&plan, "computing_us") < saved * us(&whole, "computing_us"));
     }
-    // Within its limit, and no slower than data parallelism there.
+    // The burst plan keeps its limit and is at least as fast as data parallelism.
     let burst = json(path, &format!("{PLAN} --spb 4 --amplification 1.6 --json"));
     assert!(burst["amplification"].as_f64() <= Some(1.6));
     assert!(burst["iteration_us"].as_f64() <= burst["dp"]["iteration_us"].as_f64());
     assert_eq!(json(path, &format!("{PLAN} --spb 1 --json")), json(path, &format!("{PLAN} --json")));
 }
 
-/// The slots that are left to others: of each rank, with what each of its roles computes and needs.
+/// Reports for each rank the computation and memory of each of its roles.
 #[test]
-fn a_simulation_says_where_the_time_of_each_rank_goes() {
+fn simulations_report_the_times_of_each_rank() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let simulate = "simulate --model vgg16 --device a100 --gpus 8 --batch 32";
@@ -79,15 +79,15 @@ fn a_simulation_says_where_the_time_of_each_rank_goes() {
     assert!(text.contains("Where each rank's time goes"), "{text}");
 }
 
-/// As whole backpropagation does, with what several iterations hold.
+/// Memory limits include what several iterations keep.
 #[test]
-fn plans_keep_what_they_are_asked_for() {
+fn partial_plans_keep_memory_limits_and_gpu_counts() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let peak = |plan: &Value| plan["memory_peak_bytes"].as_u64().unwrap();
     let free = json(path, &format!("{PLAN} --mode dp --spb 4 --json"));
     let limit = peak(&free) - 1_000_000;
-    // A gigabyte is the system's.
+    // 1 GB is reserved.
     let memory = limit + 1_000_000_000;
     for mode in ["dp", "burst"] {
         let kept = json(path, &format!("{PLAN} --mode {mode} --spb 4 --memory {memory} -o kept.json --json"));
@@ -99,7 +99,7 @@ fn plans_keep_what_they_are_asked_for() {
 }
 
 #[test]
-fn training_goes_on_amid_a_rotation() {
+fn training_resumes_within_a_rotation() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let undisturbed = losses(&json(path, &format!("{TRAIN} --ranks 3 --spb 4 --iterations 7")));
@@ -110,7 +110,7 @@ fn training_goes_on_amid_a_rotation() {
         found.extend(losses(&json(path, &run)));
     }
     assert_eq!(undisturbed, found);
-    // A plan's file says it.
+    // With a plan file.
     let plan = "plan --model digits-cnn --device cpu-core --gpus 3 --batch 32 --spb 4 -o plan.json";
     succeed(path, plan);
     let planned = losses(&json(path, &format!("{TRAIN} --plan plan.json --iterations 7")));

@@ -1,5 +1,4 @@
-//! Traces, read by Perfetto's own trace processor. It is found by the environment variable `PERFETTO_ENGINE`, the folder with
-//! `engine_bundle.js` and `trace_processor.wasm` of a build of Perfetto's pages, and is run by Node.
+//! Traces are read by the trace processor of Perfetto, in Node. The environment variable `PERFETTO_ENGINE` names the folder with `engine_bundle.js` and `trace_processor.wasm` of a build of its pages.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,11 +9,10 @@ use tempfile::TempDir;
 
 use crate::command::succeed;
 
-/// A slice or an event, by its process, its thread, its category and its name; when it began and how long it took, in
-/// nanoseconds; and its arguments as Perfetto writes them.
+/// Slice or event: process, thread, category, name, start and duration in nanoseconds, and arguments as Perfetto writes them.
 type Slice = ([Option<String>; 4], [i64; 2], BTreeSet<(String, String)>);
 
-/// The engine's folder; `None` where there is none, which is said.
+/// Returns the folder of the engine. Prints a line and returns `None` if there is none.
 fn engine() -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("PERFETTO_ENGINE") else {
         println!("SKIPPED: PERFETTO_ENGINE is not set");
@@ -27,7 +25,7 @@ fn engine() -> Option<PathBuf> {
     Some(folder.into())
 }
 
-/// The rows of each query on a trace, as objects.
+/// Returns the rows of each query on a trace, as objects.
 fn query<const N: usize>(engine: &Path, trace: &Path, queries: [&str; N]) -> [Vec<Value>; N] {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perfetto/query.mjs");
     let output = Command::new("node").arg(script).args([engine, trace]).args(queries).output().unwrap();
@@ -40,7 +38,7 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// The arguments of an event as Perfetto writes them: a row for each element of a list.
+/// Returns the arguments of an event as Perfetto writes them, with a row for each element of a list.
 fn flat(arguments: &Value) -> BTreeSet<(String, String)> {
     let plain = |value: &Value| text(value).unwrap_or_else(|| value.to_string());
     let mut found = BTreeSet::new();
@@ -58,7 +56,7 @@ fn flat(arguments: &Value) -> BTreeSet<(String, String)> {
     found
 }
 
-/// The events of a trace, by the names that it gives processes and threads.
+/// Returns the events of a trace, with the names of processes and threads.
 fn written(trace: &Path) -> Vec<Slice> {
     let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
@@ -76,7 +74,7 @@ fn written(trace: &Path) -> Vec<Slice> {
     events.iter().filter(|event| event["ph"] == "X").map(slice).collect()
 }
 
-/// Opens a trace, and gives its slices, which are the file's events: none is lost, cut, in another track or within another.
+/// Opens a trace and returns its slices, after checking that they equal the events of the file.
 fn open(engine: &Path, trace: &Path) -> Vec<Slice> {
     let [problems, overlaps, slices, arguments] = query(
         engine,
@@ -112,7 +110,7 @@ fn open(engine: &Path, trace: &Path) -> Vec<Slice> {
     read
 }
 
-/// The lanes of the ranks that a trace of a program shows, once every slice of them has what it should have.
+/// Returns the lanes of the ranks in the trace of a program, after checking the arguments of every slice.
 fn lanes(slices: &[Slice], origin: &str, background: &str) -> BTreeSet<(String, String)> {
     let mut lanes = BTreeSet::new();
     for ([process, thread, category, name], _, arguments) in slices {

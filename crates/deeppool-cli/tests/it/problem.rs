@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use crate::command::{json, refused, succeed};
 
-/// Two nodes on up to 2 GPUs: `conv` gains by a second one, `fc` would have to all-reduce 40 MB.
+/// Returns two nodes on up to 2 GPUs: `conv` is faster on two, `fc` would have to all-reduce 40 MB.
 fn problem() -> Value {
     document!({"schema": "deeppool/plan-problem/v2", "gpus": 2,
         "nodes": [
@@ -72,7 +72,7 @@ fn each_mode_has_its_plan() {
     assert!(plan("--knee")["amplification_limit"].is_null());
     let data_parallel = plan("--mode dp");
     assert_eq!(gpus(&data_parallel), [2, 2]);
-    // Nothing is searched for, and nothing known about how good it is.
+    // No search, and no bound.
     assert!(data_parallel["gap"].is_null() && data_parallel["lower_bound_us"].is_null());
     assert_eq!(plan("--mode dp --pareto")["frontier"], late["frontier"]);
 }
@@ -106,7 +106,7 @@ fn invalid_problems_are_refused_with_their_path() {
         let said = refused(folder_with(&problem).path(), plan, expected);
         assert!(said.contains("problem.json"), "{said}");
     }
-    // One GPU is what amplification is a multiple of.
+    // Amplification is relative to one GPU.
     let without_one = with(&|of| {
         of["nodes"][1]["options"].as_array_mut().unwrap().remove(0);
     });

@@ -1,4 +1,4 @@
-//! `deeppool profile --engine cpu`: what it prints and writes, and what happens when it is killed.
+//! `deeppool profile --engine cpu`: output, files, and resuming.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::command::{command, measure, refused, succeed};
 
 #[test]
-fn a_measured_profile_shows_its_spread_and_what_it_was_measured_on() {
+fn measured_profiles_have_spreads_and_conditions() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let shown =
@@ -36,7 +36,7 @@ fn a_measured_profile_shows_its_spread_and_what_it_was_measured_on() {
 }
 
 #[test]
-fn too_little_is_refused() {
+fn too_few_repeats_or_attempts_are_errors() {
     let folder = TempDir::new().unwrap();
     let profile = "profile --model digits-cnn -o profile.json";
     let cases = [
@@ -55,7 +55,7 @@ fn too_little_is_refused() {
 }
 
 #[test]
-fn a_profile_that_is_killed_goes_on_where_it_stopped() {
+fn a_killed_profile_is_resumed() {
     const PROFILE: &str =
         "profile --model digits-cnn --engine cpu --repeats 60 --batches 1,2,16 --attempts 1 -o profile.json";
     let folder = TempDir::new().unwrap();
@@ -87,7 +87,7 @@ fn a_profile_that_is_killed_goes_on_where_it_stopped() {
     assert!(!journal.exists());
     let saved: Value = serde_json::from_slice(&std::fs::read(path.join("profile.json")).unwrap()).unwrap();
     assert_eq!(saved, report["profile"]);
-    // What the killed run had finished is in the profile, to the digit.
+    // The measurements of the killed run are in the profile, digit for digit.
     let whole_lines = killed.rfind('\n').unwrap();
     for line in killed[..whole_lines].lines().skip(1) {
         let row: Value = serde_json::from_str(line).unwrap();

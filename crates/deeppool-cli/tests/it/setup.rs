@@ -1,18 +1,18 @@
-//! What scripts of the tests set up, and take down.
+//! Scripts that set up clusters and hosts for tests.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Something that a script has set up. The script takes it down when this value ends, or this process.
+/// Running script, which takes down what it has set up when this value is dropped or this process ends.
 pub(crate) struct Setup {
     process: Child,
-    /// The script ends when this does.
+    /// Standard input of the script, which ends when it is closed.
     alive: Option<ChildStdin>,
 }
 
 impl Setup {
-    /// Starts a script of `tests/`, which says `ready`, or why the machine forbids it. `None` where it does, which is said, too.
+    /// Starts a script in `tests/`, which prints `ready`, or the reason why the machine does not allow it. Prints the reason and returns `None` then.
     pub(crate) fn start(what: &str, script: &str, arguments: &[&Path]) -> Option<Self> {
         let mut process = Command::new(format!("{}/tests/{script}", env!("CARGO_MANIFEST_DIR")))
             .args(arguments)
@@ -32,12 +32,12 @@ impl Setup {
         Some(Self { process, alive })
     }
 
-    /// The script's process.
+    /// Returns the process number of the script.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Has it taken down, and waits until it is.
+    /// Ends the script, and waits for it.
     pub(crate) fn end(&mut self) {
         drop(self.alive.take());
         self.process.wait().unwrap();

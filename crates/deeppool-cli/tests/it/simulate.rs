@@ -1,4 +1,4 @@
-//! `deeppool simulate` with a background: policies, contention, and the workload of one rank.
+//! `deeppool simulate` with background jobs: policies, contention, and the workload of one rank.
 
 use deeppool::gpu_mux::Workload;
 
@@ -8,7 +8,7 @@ const SIZE: &str =
     "simulate --model vgg16 --device a100 --gpus 8 --batch 32 --background vgg16:8 --iterations 5";
 
 #[test]
-fn a_policy_costs_and_gives_what_it_does() {
+fn policies_differ_in_slowdown_and_background_throughput() {
     let folder = tempfile::tempdir().unwrap();
     let figures = |options: &str| {
         let report = json(folder.path(), &format!("{SIZE} {options} --json"));
@@ -25,7 +25,7 @@ fn a_policy_costs_and_gives_what_it_does() {
 }
 
 #[test]
-fn one_ranks_workload_is_written_whole() {
+fn the_workload_of_a_rank_is_written() {
     let folder = tempfile::tempdir().unwrap();
     succeed(folder.path(), &format!("{SIZE} --rank 3 --workload rank-3.json"));
     let workload = std::fs::read_to_string(folder.path().join("rank-3.json")).unwrap();
@@ -36,7 +36,7 @@ fn one_ranks_workload_is_written_whole() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_one_line() {
+fn invalid_simulations_are_one_line_errors() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |options: &str, expected| refused(folder.path(), &format!("{SIZE} {options}"), expected);
     refused("--policy rude", "naive, priority, ungated, artifact, deeppool, feedback, default");

@@ -1,4 +1,4 @@
-//! Jobs on a Slurm cluster of two nodes, by the scripts that `deeppool slurm` writes.
+//! Jobs on a Slurm cluster of two nodes, with scripts of `deeppool slurm`.
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -15,13 +15,13 @@ const TRAIN: &str = "train --model digits-cnn --data digits";
 const SRUN: &str = "srun --mpi=pmix --kill-on-bad-exit=1 --nodes 2";
 const ALL: &str = "PartitionName=all Nodes=ALL Default=YES\n";
 
-/// How many jobs are disturbed; CI disturbs more.
+/// Number of disturbed jobs; CI sets more.
 fn disturbed_jobs() -> usize {
     std::env::var("DEEPPOOL_REQUEUES").ok().and_then(|count| count.parse().ok()).unwrap_or(1)
 }
 
 #[test]
-fn jobs_learn_what_threads_learn() {
+fn job_losses_match_thread_losses() {
     let Some(cluster) = Cluster::start(ALL) else { return };
     let path = cluster.folder();
     let run = format!("{TRAIN} --iterations {} --json", iterations());
@@ -47,9 +47,9 @@ fn jobs_learn_what_threads_learn() {
     cluster.stop();
 }
 
-/// A rank is killed, or the job is requeued, each time another rank and iteration.
+/// Kills a rank or requeues the job, each time at another rank and iteration.
 #[test]
-fn a_disturbed_job_ends_with_the_undisturbed_losses() {
+fn disturbed_jobs_reproduce_the_losses() {
     let Some(cluster) = Cluster::start(ALL) else { return };
     let path = cluster.folder();
     let run = format!("{TRAIN} --batch 32 --iterations 400 --json");
@@ -85,15 +85,15 @@ fn a_disturbed_job_ends_with_the_undisturbed_losses() {
 }
 
 #[test]
-fn a_job_whose_time_is_up_goes_on_from_a_checkpoint_until_it_is_cancelled() {
+fn jobs_at_their_time_limit_resume_until_cancelled() {
     let Some(cluster) = Cluster::start(ALL) else { return };
-    // With so early a warning, a minute is over when Slurm first looks, which it does twice a minute.
+    // Slurm checks time limits twice a minute, so that this warning comes after one minute.
     let slurm = "slurm --nodes 2 --ranks-per-node 1 --time 1 --warning 55 -o job.sh";
     succeed(cluster.folder(), &format!("{slurm} -- {TRAIN} --batch 32 --iterations 1000000"));
     let job = cluster.submit("job.sh");
     let checkpoints = job.checkpoints();
     wait("the job to go on", || job.printed().contains("resumed after iteration "));
-    // It writes one every half minute, too: the warning's is earlier.
+    // Checkpoints are written every 30 s, so that the one of the warning comes earlier.
     let newest = newest_checkpoint(&checkpoints).unwrap();
     let printed = job.printed();
     let stopped = printed.lines().find(|line| line.contains("stopped after iteration ")).unwrap();
@@ -105,17 +105,17 @@ fn a_job_whose_time_is_up_goes_on_from_a_checkpoint_until_it_is_cancelled() {
 }
 
 #[test]
-fn a_job_that_cannot_go_on_ends() {
+fn jobs_without_progress_end() {
     let Some(cluster) = Cluster::start(ALL) else { return };
     let path = cluster.folder();
-    // Before there is a checkpoint.
+    // Before the first checkpoint.
     let command = format!("slurm --nodes 2 --ranks-per-node 1 -o job.sh -- {TRAIN} --batch 32 --init none");
     succeed(path, &command);
     let job = cluster.submit("job.sh");
     assert_eq!(job.end(), "FAILED");
     let printed = job.printed();
     assert!(printed.contains("none: No such file") && !printed.contains("going on"), "{printed}");
-    // At the same iteration, however often it goes on.
+    // The job fails at the same iteration each time.
     let fails = format!("{TRAIN} --batch 32 --lr 1e30 --checkpoint-every 1");
     succeed(path, &format!("slurm --nodes 2 --ranks-per-node 1 --restarts 1 -o job.sh -- {fails}"));
     let job = cluster.submit("job.sh");
@@ -126,7 +126,7 @@ fn a_job_that_cannot_go_on_ends() {
     cluster.stop();
 }
 
-/// Every command of the page, in its order. Those of the README are among them.
+/// Runs all commands of the page in order.
 #[test]
 fn the_documented_commands_do_what_the_page_says() {
     let page = read("docs/slurm.md");
@@ -144,7 +144,7 @@ fn the_documented_commands_do_what_the_page_says() {
         let output: Output = cluster.command("bash").args(["-c", line]).output().unwrap();
         queue = succeeded(line, &output);
         println!("$ {line}\n{queue}");
-        // A reader is slower: by the next command, the job has begun.
+        // Wait until the job has started, as a reader would.
         if let Some(job) = queue.strip_prefix("Submitted batch job ").filter(|_| !line.contains("--wait")) {
             let number = job.trim().parse().unwrap();
             wait("the background job to learn", || {
@@ -152,7 +152,7 @@ fn the_documented_commands_do_what_the_page_says() {
             });
         }
     }
-    // The background jobs have not ended: the foreground did not wait for them.
+    // The background jobs are unfinished: the foreground did not wait for them.
     assert_eq!(queue.matches("background").count(), 2, "{queue}");
     cluster.wait_until_idle();
 

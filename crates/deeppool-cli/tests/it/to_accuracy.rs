@@ -1,4 +1,4 @@
-//! `deeppool plan --to-accuracy`, and the times of iterations that it is made of.
+//! `deeppool plan --to-accuracy`, and the iteration times behind it.
 
 use std::fs;
 use std::time::Duration;
@@ -30,13 +30,13 @@ fn folder() -> TempDir {
     folder
 }
 
-/// The time of an iteration of an estimate.
+/// Returns the iteration time of an estimate.
 fn figure(of: &Value, name: &str) -> f64 {
     of[name].as_f64().unwrap()
 }
 
 #[test]
-fn a_step_is_an_iteration_of_its_plan() {
+fn step_times_equal_iteration_times_of_plans() {
     let (network, device) = (zoo::model("digits-cnn").unwrap(), DeviceModel::named("a100").unwrap());
     let link = LinkModel::named("dgx-a100").unwrap();
     let steps = PlannedSteps::new(&network, LayerTimes::Device(&device));
@@ -69,7 +69,7 @@ fn a_step_is_an_iteration_of_its_plan() {
         assert_eq!(step.amplification, Some(plan.amplification), "{configuration}");
         assert!(limit.is_none_or(|limit| plan.amplification <= limit * (1.0 + 1e-9)));
     }
-    // A batch that workers cannot divide, and a limit that nothing can keep.
+    // Workers do not divide the batch, and no plan keeps the limit.
     let uneven = Configuration { gpus_per_worker: 2, ..Configuration::data_parallel(3, 32) };
     let small = Configuration { limit: Some(0.5), ..Configuration::data_parallel(2, 32) };
     assert_eq!((steps.step(&uneven), steps.step(&small)), (None, None));
@@ -84,16 +84,16 @@ fn a_step_is_an_iteration_of_its_plan() {
 }
 
 #[test]
-fn the_soonest_and_the_cheapest_are_those_of_all_candidates() {
+fn answers_equal_enumeration() {
     let folder = folder();
     let report = json(folder.path(), &format!("{PLAN} --batches 32,256,16 --amplification 1.5 --json"));
     let estimates = report["estimates"].as_array().unwrap();
-    // On 1, 2 and 4 GPUs, in workers of 1, 2 and 4, with each batch, with and without the limit.
+    // On 1, 2 and 4 GPUs, with workers of 1, 2 and 4 GPUs, each batch, with and without the limit.
     assert_eq!(estimates.len(), 6 * 3 * 2);
     for one in estimates {
         let epochs = match one["configuration"]["batch"].as_u64().unwrap() {
             16 => 2.0,
-            // Halfway between 16 and 64 on the axis of the curve.
+            // Halfway between 16 and 64 on a logarithmic axis.
             32 => 2.5,
             _ => 30.0,
         };
@@ -117,7 +117,7 @@ fn the_soonest_and_the_cheapest_are_those_of_all_candidates() {
 }
 
 #[test]
-fn the_plan_that_is_written_is_the_one_that_was_chosen() {
+fn the_chosen_plan_is_written() {
     let folder = folder();
     let path = folder.path();
     let said = succeed(path, &format!("{PLAN} --mode dp -o plan.json"));
@@ -144,7 +144,7 @@ fn the_plan_that_is_written_is_the_one_that_was_chosen() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_options_are_one_line_errors() {
     let folder = folder();
     let path = folder.path();
     for (options, expected) in [

@@ -1,4 +1,4 @@
-//! `deeppool train`: how runs end, are stopped and go on.
+//! `deeppool train`: ends, signals, checkpoints, metrics and traces of runs.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::command::{command, deeppool, files, json, losses, newest_checkpoint, 
 const TRAIN: &str = "train --model digits-cnn --data digits --ranks 2 --batch 32";
 
 #[test]
-fn numbers_that_are_none_end_a_run_and_the_last_good_checkpoint_stays() {
+fn non_finite_values_end_a_run_and_keep_the_last_checkpoint() {
     let folder = TempDir::new().unwrap();
     let output = deeppool(folder.path(), &format!("{TRAIN} --lr 1e30 --checkpoint run --checkpoint-every 1"));
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -19,9 +19,9 @@ fn numbers_that_are_none_end_a_run_and_the_last_good_checkpoint_stays() {
     for said in ["iteration 2", "rank 0", "the output of layer `conv", "smaller learning rate"] {
         assert!(errors.contains(said), "{said}: {errors}");
     }
-    // The parameters after the first iteration are large, but numbers.
+    // Parameters are large but finite after the first iteration.
     assert_eq!(files(&folder.path().join("run")), ["iteration-0000000001"]);
-    // Here they are no numbers after the first.
+    // Parameters are not finite after the first iteration.
     let output =
         deeppool(folder.path(), &format!("{TRAIN} --lr 1e300 --checkpoint other --checkpoint-every 1"));
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -32,7 +32,7 @@ fn numbers_that_are_none_end_a_run_and_the_last_good_checkpoint_stays() {
 }
 
 #[test]
-fn a_run_of_some_iterations_is_the_beginning_of_a_longer_one() {
+fn short_runs_are_prefixes_of_longer_runs() {
     let folder = TempDir::new().unwrap();
     let short = losses(&json(folder.path(), &format!("{TRAIN} --iterations 5 --json")));
     let long = losses(&json(folder.path(), &format!("{TRAIN} --iterations 50 --json")));
@@ -41,7 +41,7 @@ fn a_run_of_some_iterations_is_the_beginning_of_a_longer_one() {
 }
 
 #[test]
-fn a_finished_run_says_that_it_is_finished() {
+fn resuming_a_finished_run_reports_it() {
     let folder = TempDir::new().unwrap();
     let run = format!("{TRAIN} --iterations 3 --checkpoint run --resume");
     succeed(folder.path(), &run);
@@ -56,10 +56,10 @@ fn signal(process: u32, name: &str) {
     );
 }
 
-/// What was trained before a signal and after it is what would have been trained without.
+/// The losses before and after a signal equal those of an undisturbed run.
 #[cfg(unix)]
 #[test]
-fn a_run_that_is_told_to_stop_keeps_what_it_has_done() {
+fn a_stopped_run_writes_a_checkpoint() {
     let folder = TempDir::new().unwrap();
     let run = format!("{TRAIN} --iterations 100000 --checkpoint run --checkpoint-every 10 --resume --json");
     for name in ["TERM", "INT"] {
@@ -67,7 +67,7 @@ fn a_run_that_is_told_to_stop_keeps_what_it_has_done() {
         let before = newest_checkpoint(&run_folder);
         let mut process = command(folder.path(), &run);
         let process = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Once it has left a checkpoint, it listens to signals.
+        // The run handles signals once it has written a checkpoint.
         while newest_checkpoint(&run_folder) == before {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -93,13 +93,13 @@ fn a_run_that_is_told_to_stop_keeps_what_it_has_done() {
 
 #[cfg(unix)]
 #[test]
-fn the_second_signal_ends_a_run_at_once() {
+fn a_second_signal_ends_a_run_at_once() {
     let folder = TempDir::new().unwrap();
-    // An iteration takes seconds: the first signal waits for its end.
+    // An iteration takes seconds, and the first signal waits for its end.
     let run = "train --model vgg16 --data synthetic --ranks 1 --batch 16 --device a100";
     let mut process = command(folder.path(), run);
     let mut process = process.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    // It prints its plan once training begins.
+    // The plan is printed when training starts.
     let mut first = [0];
     std::io::Read::read_exact(process.stdout.as_mut().unwrap(), &mut first).unwrap();
     signal(process.id(), "INT");
@@ -109,9 +109,9 @@ fn the_second_signal_ends_a_run_at_once() {
 }
 
 #[test]
-fn a_plan_from_a_profile_needs_no_profile_to_be_trained_by() {
+fn plans_from_profiles_are_trained_without_the_profile() {
     let folder = TempDir::new().unwrap();
-    // Of a device that is not here. Measuring beside other tests would disturb both.
+    // The device is not built in. A measurement beside other tests would be disturbed.
     succeed(folder.path(), "profile --model digits-cnn --device a100 --batches 4,8,16,32 -o profile.json");
     let profile = folder.path().join("profile.json");
     let text = std::fs::read_to_string(&profile).unwrap();
@@ -130,7 +130,7 @@ fn a_plan_from_a_profile_needs_no_profile_to_be_trained_by() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_said_aloud() {
+fn damaged_checkpoints_are_reported() {
     let folder = TempDir::new().unwrap();
     let run = format!("{TRAIN} --iterations 6 --checkpoint run --checkpoint-every 2 --checkpoint-keep 3");
     succeed(folder.path(), &run);
@@ -147,7 +147,7 @@ fn a_damaged_checkpoint_is_said_aloud() {
 }
 
 #[test]
-fn what_is_simulated_has_the_background_in_it_which_may_be_a_file() {
+fn predictions_include_background_jobs_from_files() {
     let folder = TempDir::new().unwrap();
     let network = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.onnx");
     std::fs::copy(network, folder.path().join("small.onnx")).unwrap();
@@ -161,9 +161,9 @@ fn what_is_simulated_has_the_background_in_it_which_may_be_a_file() {
     assert!(json(folder.path(), simulate)["background_samples_per_s"].is_number());
 }
 
-/// With a large learning rate the accuracy falls, too.
+/// With a large learning rate, the accuracy also falls.
 #[test]
-fn the_best_checkpoint_is_kept_beside_the_newest() {
+fn the_best_checkpoint_is_kept_with_the_newest() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let run = format!(
@@ -199,7 +199,7 @@ fn the_best_checkpoint_is_kept_beside_the_newest() {
 }
 
 #[test]
-fn metrics_are_lines_of_json_that_a_resumed_run_goes_on_with() {
+fn metrics_are_json_lines_that_resumed_runs_append_to() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let run = format!("{TRAIN} --background digits-cnn:8 --checkpoint run --metrics metrics.jsonl --json");
@@ -231,9 +231,9 @@ fn metrics_are_lines_of_json_that_a_resumed_run_goes_on_with() {
     refused(path, &format!("{TRAIN} --metrics - --json"), "--json");
 }
 
-/// Each step of the last three iterations, once an iteration and in its place.
+/// Each step occurs once in each of the last three iterations.
 #[test]
-fn a_trace_has_the_last_three_iterations_of_every_rank() {
+fn traces_have_the_last_three_iterations_of_every_rank() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let run = format!("{TRAIN} --mode dp --iterations 8 --trace trace.json");

@@ -6,7 +6,7 @@ use crate::command::{files, succeed};
 use crate::pages::{commands, read};
 
 #[test]
-fn the_commands_for_one_host_do_what_the_page_says() {
+fn commands_for_one_host_work() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     for command in commands(&read("docs/training.md")) {

@@ -1,4 +1,4 @@
-//! `deeppool export`, `train --init` and `eval`: parameters as files.
+//! Files of parameters: `deeppool export`, `train --init` and `eval`.
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -9,13 +9,13 @@ use crate::command::{files, json, refused, succeed};
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32 --json";
 
 #[test]
-fn a_run_begins_with_the_weights_that_it_is_given() {
+fn runs_start_with_the_given_weights() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     assert!(
         succeed(path, "export --model digits-cnn --seed 5 -o seed5.safetensors").contains("wrote 12 tensors")
     );
-    // The order of the samples is the seed's, whatever the network begins with.
+    // The seed determines the order of samples, independent of the initial parameters.
     let drawn = json(path, &format!("{TRAIN} --ranks 2 --seed 5 --iterations 5"));
     let given = json(path, &format!("{TRAIN} --ranks 3 --seed 5 --iterations 5 --init seed5.safetensors"));
     succeed(path, "export --model digits-cnn -o seed0.safetensors");
@@ -26,7 +26,7 @@ fn a_run_begins_with_the_weights_that_it_is_given() {
 }
 
 #[test]
-fn what_was_learned_is_exported_and_evaluated() {
+fn trained_weights_are_exported_and_evaluated() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let report = json(path, &format!("{TRAIN} --ranks 2 --epochs 2 --checkpoint run"));
@@ -40,7 +40,7 @@ fn what_was_learned_is_exported_and_evaluated() {
 }
 
 #[test]
-fn weights_of_another_network_are_refused_by_their_first_parameter() {
+fn weights_of_another_network_are_errors_with_a_parameter() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     succeed(path, "export --model digits-cnn -o digits.safetensors");
@@ -50,7 +50,7 @@ fn weights_of_another_network_are_refused_by_their_first_parameter() {
         "digits.safetensors: tensor `features.0.weight` is missing",
     );
     refused(path, &format!("{TRAIN} --ranks 2 --init none.safetensors"), "none.safetensors: ");
-    // It has no end.
+    // The device has no end.
     refused(path, &format!("{TRAIN} --ranks 2 --init /dev/zero"), "/dev/zero: ");
     refused(path, "export --model digits-cnn --checkpoint nowhere -o x", "nowhere: there is no checkpoint");
     refused(path, "eval --model digits-cnn --data digits", "--weights");
@@ -61,9 +61,9 @@ fn weights_of_another_network_are_refused_by_their_first_parameter() {
     assert_eq!(files(path), ["cut.safetensors", "digits.safetensors"]);
 }
 
-/// PyTorch counts the batches that a batch normalisation has seen, as an integer.
+/// PyTorch stores an integer counter for each batch normalisation.
 #[test]
-fn what_pytorch_saves_beside_the_parameters_is_passed_over() {
+fn other_tensors_of_pytorch_are_ignored() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     succeed(path, "export --model digits-cnn -o own.safetensors");

@@ -148,8 +148,12 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         self.run(network, device, measurement, journal.as_mut())
     }
 
-    /// Checks that the network can be measured at these batch sizes.
-    fn check(&self, network: &LayerGraph) -> Result<(), ProfileError> {
+    /// Checks the network and the batch sizes, without measuring anything.
+    ///
+    /// # Errors
+    /// [`ProfileError::Batches`] if the batch sizes are empty, zero or not ascending, and
+    /// [`ProfileError::Opaque`] if a layer is opaque.
+    pub fn check(&self, network: &LayerGraph) -> Result<(), ProfileError> {
         check_batches(&self.batches)?;
         match network.opaque_layers().next() {
             Some((layer, opaque)) => {
