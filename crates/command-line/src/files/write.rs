@@ -30,8 +30,8 @@ pub fn write(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<(), Ou
 /// Call it before the work that produces the result.
 ///
 /// # Errors
-/// [`OutputError::NoFolder`] if the folder does not exist, [`OutputError::IsFolder`] if `path` is a folder, and [`OutputError::Write`]
-/// if no file can be made in the folder.
+/// [`OutputError::NoFolder`] if the folder does not exist, [`OutputError::IsFolder`] if `path` is a
+/// folder, and [`OutputError::Write`] if no file can be made in the folder.
 pub fn check(path: impl AsRef<Path>) -> Result<(), OutputError> {
     let path = path.as_ref();
     match Target::of(path)? {

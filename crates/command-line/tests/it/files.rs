@@ -21,7 +21,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_replaced_and_keeps_its_permissions() {
+fn replaced_files_keep_their_permissions() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan");
     check(&path).unwrap();
@@ -35,7 +35,7 @@ fn a_file_is_replaced_and_keeps_its_permissions() {
 }
 
 #[test]
-fn a_link_stays_a_link() {
+fn links_stay_links() {
     let folder = tempfile::tempdir().unwrap();
     let [file, link, chain, dangling, missing] =
         ["file", "link", "chain", "dangling", "missing"].map(|name| folder.path().join(name));
@@ -51,7 +51,7 @@ fn a_link_stays_a_link() {
     }
     let circle = folder.path().join("circle");
     symlink("circle", &circle).unwrap();
-    // Whatever the system makes of it, it is not written through.
+    // The write may fail or replace the link; it does not hang.
     let _ = write(&circle, b"x");
 }
 
@@ -88,7 +88,7 @@ fn pipes_are_written_to() {
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
 }
 
-/// As a shell's `>(command)`, or `> file` with `/dev/fd/N`: what others write there as well stays.
+/// Descriptors as of `>(command)` in a shell are appended to.
 #[test]
 fn an_open_descriptor_is_written_to() {
     use std::os::fd::AsRawFd;
@@ -109,7 +109,7 @@ fn an_open_descriptor_is_written_to() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said() {
+fn unwritable_paths_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none/plan");
     assert!(matches!(check(&missing), Err(OutputError::NoFolder { .. })));
@@ -120,7 +120,7 @@ fn what_cannot_be_written_is_said() {
 }
 
 #[test]
-fn two_results_are_never_mixed() {
+fn two_results_in_one_place_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let [plan, figure, link] = ["plan", "figure", "link"].map(|name| folder.path().join(name));
     symlink("plan", &link).unwrap();
@@ -152,7 +152,7 @@ fn a_hyphen_is_standard_output() {
 }
 
 #[test]
-fn what_is_read_has_an_end() {
+fn reads_of_devices_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "text").unwrap();

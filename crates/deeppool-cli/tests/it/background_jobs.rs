@@ -43,7 +43,9 @@ fn difference(some: &[u8], others: &[u8]) -> f32 {
     some.iter().map(of).fold(0.0, f32::max)
 }
 
-/// Checks that each copy of a background job equals a run of its network alone with as many iterations, with the parameters of the seed of the run, on samples in the order of that seed plus one and the rank. `engine` is the engine of the run beside it.
+/// Checks that each copy of a background job equals a run of its network alone with as many
+/// iterations, with the parameters of the seed of the run, on samples in the order of that seed
+/// plus one and the rank. `engine` is the engine of the run beside it.
 fn goes_on(engine: &str, iterations_of_foreground: [u64; 2], limit: f32) {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
@@ -52,7 +54,8 @@ fn goes_on(engine: &str, iterations_of_foreground: [u64; 2], limit: f32) {
     for until in iterations_of_foreground {
         let kept_in = "--checkpoint run --checkpoint-every 4 --resume";
         let run = format!(
-            "{TRAIN} {engine} --mode dp --device a100 --policy naive --background digits-cnn:8 --iterations {until} {kept_in}"
+            "{TRAIN} {engine} --mode dp --device a100 --policy naive --background digits-cnn:8 --iterations \
+             {until} {kept_in}"
         );
         let report = json(path, &run);
         for rank in 0..2 {
@@ -60,7 +63,8 @@ fn goes_on(engine: &str, iterations_of_foreground: [u64; 2], limit: f32) {
             let done = iterations(path, &name);
             assert_eq!(report["background"]["jobs"][0]["iterations"][rank], done);
             let alone = format!(
-                "train --model digits-cnn --data digits --ranks 1 --batch 8 --iterations {done} --seed {} --init seed0.safetensors \
+                "train --model digits-cnn --data digits --ranks 1 --batch 8 --iterations {done} --seed {} \
+                 --init seed0.safetensors \
                  --checkpoint alone-{until}-{rank} --json",
                 rank + 1
             );

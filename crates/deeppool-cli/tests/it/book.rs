@@ -1,7 +1,7 @@
 //! The pages of the book: their links, and their commands for one process.
 //!
-//! Other tests run the remaining commands: `training_page`, `hosts`, `slurm`, the tests of `experiments` and, for
-//! PyTorch, those of the Python package.
+//! Other tests run the remaining commands: `training_page`, `hosts`, `slurm`, the tests of
+//! `experiments` and, for PyTorch, those of the Python package.
 
 use std::path::Path;
 

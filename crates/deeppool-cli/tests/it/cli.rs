@@ -13,7 +13,7 @@ const TRAIN: &str = "train --model digits-cnn --data digits";
 const PLAN: &str = "plan --model digits-cnn --device cpu-core --gpus 4 --batch 32";
 
 #[test]
-fn bad_options_are_refused_in_one_line() {
+fn invalid_options_are_one_line_errors() {
     let folder = TempDir::new().unwrap();
     let cases = [
         (format!("{TRAIN} --ranks 40 --batch 32"), "40 ranks are more than the 32 samples"),
@@ -32,7 +32,10 @@ fn bad_options_are_refused_in_one_line() {
         ("plan --model vgg16 --device a100 --link rope --gpus 8 --batch 32".into(), "dgx-a100"),
         ("plan --model vgg16 --gpus 8 --batch 32".into(), "--device NAME or --profile FILE"),
         ("plan --model vgg16 --device a100".into(), "--gpus"),
-        ("plan --model vgg16 --device a100 --gpus 8 --batch 32 --memory 1GB".into(), "must be more than the 1 GB that is reserved"),
+        (
+            "plan --model vgg16 --device a100 --gpus 8 --batch 32 --memory 1GB".into(),
+            "must be more than the 1 GB that is reserved",
+        ),
         (format!("{PLAN} --amplification 0.5"), "at least 1"),
         (format!("{PLAN} --amplification NaN"), "at least 1"),
         ("plan --model vgg16 --device a100 --gpus 8 --batch 0".into(), "from 1 to 1048576"),
@@ -55,20 +58,27 @@ fn bad_options_are_refused_in_one_line() {
         (format!("{PLAN} --worker-gpus 2 --mode dp"), "1 with data parallelism, got 2"),
         (format!("{PLAN} --worker-gpus 2 --compare"), "cannot be used with"),
         (format!("{PLAN} --worker-gpus 2 --spb 2"), "cannot be used with"),
-        ("simulate --model vgg16 --device a100 --gpus 8 --batch 30 --worker-gpus 2".into(), "got 30 samples for 4 of them"),
+        (
+            "simulate --model vgg16 --device a100 --gpus 8 --batch 30 --worker-gpus 2".into(),
+            "got 30 samples for 4 of them",
+        ),
         (format!("{TRAIN} --ranks 4 --batch 9 --worker-gpus 2"), "got 9 samples for 2 of them"),
         ("plan --model vgg16 --device a100 --gpus 1000000000 --batch 1000000000".into(), "from 1 to 16384"),
         ("simulate --model vgg16 --device a100 --gpus 100000 --batch 100000".into(), "from 1 to 16384"),
         (
-            "plan --model vgg16 --device a100 --link ethernet-100g --gpus 16384 --batch 16384 --gpu-counts all"
-                .into(),
+            "plan --model vgg16 --device a100 --link ethernet-100g --gpus 16384 --batch 16384 --gpu-counts \
+             all"
+            .into(),
             "fewer GPU counts",
         ),
         (
             "plan --model vgg16 --device a100 --link dgx-a100 --gpus 64 --batch 64".into(),
             "--link: the link model \"dgx-a100\" connects 8 ranks, not 64",
         ),
-        ("simulate --model vgg16 --device a100 --gpus 2000 --batch 2000".into(), "connects 1120 ranks, not 2000"),
+        (
+            "simulate --model vgg16 --device a100 --gpus 2000 --batch 2000".into(),
+            "connects 1120 ranks, not 2000",
+        ),
         (format!("{PLAN} --link none.json"), "none.json: "),
         (format!("{PLAN} --compare --pareto"), "cannot be used with"),
         (format!("{PLAN} --compare --svg no/such/figure.svg"), "does not exist"),
@@ -99,7 +109,7 @@ fn bad_options_are_refused_in_one_line() {
 }
 
 #[test]
-fn bad_files_are_refused_by_name() {
+fn errors_of_invalid_files_name_the_file() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let write = |name: &str, text: &str| std::fs::write(path.join(name), text).unwrap();
@@ -138,13 +148,15 @@ fn bad_files_are_refused_by_name() {
     refused(path, "train --model digits-cnn --data mnist:. --ranks 1 --batch 8", "train-images-idx3-ubyte");
 }
 
-/// A chain of two nodes on up to 2 of 8 GPUs, with transfers that take 5 us both ways.
+/// Returns a chain of two nodes on up to 2 of 8 GPUs, with transfers that take 5 us in both
+/// directions.
 fn example_problem() -> String {
     r#"{"schema":"deeppool/plan-problem/v2","gpus":8,
         "nodes":[{"name":"conv1","gradient_bytes":4,
                   "options":[{"gpus":1,"forward_us":40.0,"backward_us":60.0},
                              {"gpus":2,"forward_us":20.0,"backward_us":40.0,"memory_bytes":1000}],
-                  "output":[{"from_gpus":1,"to_gpus":1,"transfer_us":2.5},{"from_gpus":1,"to_gpus":2,"transfer_us":2.5},
+                  "output":[{"from_gpus":1,"to_gpus":1,"transfer_us":2.5},
+                            {"from_gpus":1,"to_gpus":2,"transfer_us":2.5},
                             {"from_gpus":2,"to_gpus":2,"transfer_us":2.5}]},
                  {"name":"fc","options":[{"gpus":1,"forward_us":20.0,"backward_us":30.0},
                                          {"gpus":2,"forward_us":19.0,"backward_us":30.0}]}],
@@ -159,10 +171,11 @@ fn gpu_counts(report: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn a_problem_from_elsewhere_is_planned() {
+fn problem_files_are_planned() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("problem.json"), example_problem()).unwrap();
-    // Both on two GPUs take 109, with GPU time 218 of 150; the first alone 115, with GPU time 120 + 10 + 50.
+    // With both nodes on two GPUs: 109 us, and a GPU time of 218 us for 150 us on one GPU. With
+    // only the first node on two GPUs: 115 us, and a GPU time of 120 + 10 + 50 us.
     let loose = json(folder.path(), "plan --problem problem.json --amplification 2 --json");
     assert_eq!(gpu_counts(&loose), [2, 2]);
     assert_eq!(loose["iteration_us"], 109.0);
@@ -174,7 +187,7 @@ fn a_problem_from_elsewhere_is_planned() {
 }
 
 #[test]
-fn a_problem_may_come_from_another_program() {
+fn problems_are_read_from_standard_input() {
     let folder = TempDir::new().unwrap();
     let from_stdin = |text: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
@@ -200,9 +213,9 @@ fn a_problem_may_come_from_another_program() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// The example that the documentation leads to, as its readers run it.
+/// Runs the example of the documentation.
 #[test]
-fn python_can_ask_for_a_plan() {
+fn the_python_example_plans_a_problem() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../burst-planner/examples/plan_problem.py");
     let run = |limit: &str| {
         let mut python = Command::new("python3");
@@ -227,9 +240,9 @@ fn python_can_ask_for_a_plan() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("at least 1"));
 }
 
-/// What a plan decides about lowering is stored in it, and is not asked for again when the plan is used.
+/// Lowering options are stored in the plan, and used when the plan is used.
 #[test]
-fn a_plan_says_how_iterations_are_lowered() {
+fn plans_store_lowering_options() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let time = |options: &str| {
@@ -248,9 +261,10 @@ fn a_plan_says_how_iterations_are_lowered() {
     assert!((simulated["iteration_us"].as_f64().unwrap() / slow - 1.0).abs() < 1e-3);
 }
 
-/// Data parallelism stands beside a burst plan, and what an iteration waits for adds up to it.
+/// The output has data parallelism beside the burst plan, and the critical path, which adds up to
+/// the iteration.
 #[test]
-fn a_plan_is_shown_with_data_parallelism_and_its_bound() {
+fn plans_are_printed_with_data_parallelism_and_a_bound() {
     let folder = TempDir::new().unwrap();
     let said =
         succeed(folder.path(), "plan --model vgg16 --device a100 --gpus 8 --batch 32 --amplification 1.5");
@@ -262,11 +276,11 @@ fn a_plan_is_shown_with_data_parallelism_and_its_bound() {
 }
 
 #[test]
-fn a_point_of_the_frontier_is_asked_for_by_deadline_or_as_the_knee() {
+fn deadline_and_knee_select_points_of_the_frontier() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("problem.json"), example_problem()).unwrap();
     let plan = |how: &str| json(folder.path(), &format!("plan --problem problem.json {how} --json"));
-    // The frontier: 109 us for a GPU time of 218, 115 for 180, 150 for 150.
+    // The frontier in us: iteration 109 with GPU time 218, 115 with 180, 150 with 150.
     for (how, gpus) in [
         ("--deadline 112us", [2, 2]),
         ("--deadline 0.115ms", [2, 1]),
@@ -284,7 +298,7 @@ fn a_point_of_the_frontier_is_asked_for_by_deadline_or_as_the_knee() {
 }
 
 #[test]
-fn a_plan_of_a_network_is_explained_by_runs_of_layers() {
+fn plans_are_explained_by_runs_of_layers() {
     let folder = TempDir::new().unwrap();
     let plan = json(folder.path(), &format!("{PLAN} --amplification 1.15 --explain --json -o plan.json"));
     let runs = plan["explanations"].as_array().unwrap();
@@ -295,12 +309,12 @@ fn a_plan_of_a_network_is_explained_by_runs_of_layers() {
         assert!(run["more"]["gpus"].as_u64().is_none_or(|more| more > gpus));
         assert!(run["fewer"]["gpus"].as_u64().is_none_or(|fewer| fewer < gpus));
     }
-    // What is saved is the plan alone.
+    // The file has only the plan.
     succeed(folder.path(), "simulate --model digits-cnn --plan plan.json");
 }
 
 #[test]
-fn a_plan_is_drawn_as_a_graph_and_as_a_timeline() {
+fn plans_are_written_as_graphs_and_timelines() {
     let folder = TempDir::new().unwrap();
     let said = succeed(
         folder.path(),
@@ -321,15 +335,17 @@ fn a_plan_is_drawn_as_a_graph_and_as_a_timeline() {
         .iter()
         .filter_map(|event| Some(event["ts"].as_f64()? + event["dur"].as_f64()?));
     let (end, planned) = (ends.fold(0.0, f64::max), plan["iteration_us"].as_f64().unwrap());
-    // From the first rank's begin to the last one's end, which the next iteration may overlap.
+    // From the start of the first rank to the end of the last one, which the next iteration may
+    // overlap.
     assert!(end >= planned * 0.999 && end < planned * 1.5, "{end} {planned}");
 }
 
 #[test]
-fn the_limit_can_be_a_rule_for_each_layer() {
+fn limits_can_apply_to_each_layer() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("problem.json"), example_problem()).unwrap();
-    // Layers this short are exempt: its plan is above the limit of 1.2, that of the whole plan is not.
+    // The per-layer rule exempts layers as short as these, so that its plan exceeds the limit of
+    // 1.2.
     let plan = |rule: &str| {
         let arguments = "plan --problem problem.json --amplification 1.2 --json --limit-rule";
         json(folder.path(), &format!("{arguments} {rule}"))
@@ -346,7 +362,7 @@ fn the_limit_can_be_a_rule_for_each_layer() {
 }
 
 #[test]
-fn layers_run_on_the_gpu_counts_that_are_asked_for() {
+fn layers_run_on_the_given_gpu_counts() {
     let folder = TempDir::new().unwrap();
     let plan = |counts: &str| {
         let arguments = "plan --model vgg16 --device a100 --gpus 6 --batch 32 --amplification 3 --json";
@@ -372,7 +388,7 @@ fn has_fields(value: &Value, fields: &[&str]) {
 }
 
 #[test]
-fn plans_travel_as_files_and_reports_have_their_fields() {
+fn plan_files_are_used_and_reports_have_their_fields() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let plan = json(path, &format!("{PLAN} --amplification 1.15 --pareto -o plan.json --json"));
@@ -413,7 +429,7 @@ fn plans_travel_as_files_and_reports_have_their_fields() {
 }
 
 #[test]
-fn threads_of_a_rank_change_no_bit_of_its_training() {
+fn losses_do_not_depend_on_threads() {
     let folder = TempDir::new().unwrap();
     let losses = |threads: usize| {
         let options = format!("--ranks 3 --batch 120 --epochs 1 --threads-per-rank {threads} --json");
@@ -425,7 +441,7 @@ fn threads_of_a_rank_change_no_bit_of_its_training() {
 }
 
 #[test]
-fn training_says_what_its_plan_was_made_from() {
+fn training_prints_the_origin_of_layer_times() {
     let folder = TempDir::new().unwrap();
     let said = succeed(folder.path(), &format!("{TRAIN} --ranks 2 --batch 32 --epochs 2"));
     assert!(said.contains("cpu-core, modelled"), "{said}");
@@ -445,7 +461,7 @@ fn all_models_are_listed() {
 }
 
 #[test]
-fn a_modelled_plan_says_how_far_its_model_is_off_and_keeps_saying_so() {
+fn plans_report_the_error_of_their_device_model() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let size = "--model vgg11 --gpus 4 --batch 16";
@@ -489,12 +505,15 @@ fn ways_to_share_gpus_are_compared() {
 
 /// A link model as `coll-bench fit -o` writes, with an additional level.
 #[test]
-fn a_cluster_may_come_from_a_file() {
+fn link_models_are_read_from_files() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let write = |ranks: usize| {
-        let level = |ranks: usize, bandwidth: f64| serde_json::json!({"ranks": ranks, "bandwidth_bytes_per_s": bandwidth, "startup_us": 10, "latency_us": 2});
-        let levels = [level(4, 2e11), level(ranks, 1e10)];
+        let levels = [(4, 2e11), (ranks, 1e10)].map(|(ranks, bandwidth)| {
+            serde_json::json!({
+                "ranks": ranks, "bandwidth_bytes_per_s": bandwidth, "startup_us": 10, "latency_us": 2,
+            })
+        });
         let file = serde_json::json!({"schema": "deeppool/link/v1", "name": "mine", "levels": levels});
         std::fs::write(path.join("link.json"), file.to_string()).unwrap();
     };
@@ -511,7 +530,7 @@ fn a_cluster_may_come_from_a_file() {
 }
 
 #[test]
-fn gpus_under_the_names_that_cuda_reports_have_the_links_of_their_data_sheets() {
+fn gpu_names_of_cuda_determine_the_links() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     succeed(path, "profile --model digits-cnn --device h200 --batches 1,2,4,8,16 -o profile.json");
@@ -535,7 +554,7 @@ fn gpus_under_the_names_that_cuda_reports_have_the_links_of_their_data_sheets() 
 }
 
 #[test]
-fn a_reader_that_goes_away_early_is_no_error() {
+fn closed_pipes_are_no_errors() {
     let folder = TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_deeppool"));
     let arguments = format!("{PLAN} --explain -o plan.json");
@@ -549,7 +568,7 @@ fn a_reader_that_goes_away_early_is_no_error() {
 
 #[cfg(unix)]
 #[test]
-fn plans_have_the_permissions_of_other_new_files() {
+fn plan_files_have_default_permissions() {
     use std::os::unix::fs::PermissionsExt;
     let folder = TempDir::new().unwrap();
     let path = folder.path();
@@ -560,7 +579,7 @@ fn plans_have_the_permissions_of_other_new_files() {
 }
 
 #[test]
-fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
+fn device_models_are_fitted_to_measurements() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     measure(path, "profile --model digits-cnn --engine cpu --batches 1,4,16 -o measured.json");
@@ -574,7 +593,8 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
 
     let planned = json(
         path,
-        "plan --model digits-cnn --device here.json --link shared-memory --gpus 2 --batch 16 -o plan.json --json",
+        "plan --model digits-cnn --device here.json --link shared-memory --gpus 2 --batch 16 -o plan.json \
+         --json",
     );
     assert_eq!(
         (&planned["profile"]["device"], &planned["profile"]["origin"]),
@@ -583,7 +603,7 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
     assert_eq!(planned["profile"]["accuracy"], fitted["accuracy"]);
     succeed(path, "simulate --model digits-cnn --plan plan.json --device here.json --iterations 2");
     refused(path, "simulate --model digits-cnn --plan plan.json --iterations 2", "--device");
-    // Its name does not say what it is a model of, and therefore not which links go with it.
+    // The links of a device of this name are unknown.
     refused(
         path,
         "plan --model digits-cnn --device here.json --gpus 2 --batch 16",
@@ -614,7 +634,7 @@ fn a_model_of_this_machine_is_fitted_to_what_was_measured_on_it() {
 }
 
 #[test]
-fn shells_complete_the_subcommands_and_every_one_has_a_man_page() {
+fn every_subcommand_has_completions_and_a_man_page() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let script = succeed(path, "completions bash");
@@ -663,7 +683,7 @@ fn is_of_a_layer(step: &str) -> bool {
 }
 
 #[test]
-fn a_timeline_says_whose_work_it_is() {
+fn timelines_name_the_jobs() {
     let folder = TempDir::new().unwrap();
     let small = "simulate --model vgg16 --device a100 --gpus 4 --batch 32 --background resnet-18:8";
     json(folder.path(), &format!("{small} --trace t.json --json"));
@@ -689,7 +709,7 @@ fn a_timeline_says_whose_work_it_is() {
 }
 
 #[test]
-fn a_plan_is_lowered_to_a_file_for_other_executors() {
+fn plans_are_lowered_to_program_files() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     succeed(path, &format!("{PLAN} -o plan.json"));
@@ -711,7 +731,7 @@ fn a_plan_is_lowered_to_a_file_for_other_executors() {
 }
 
 #[test]
-fn plans_of_workers_say_what_a_worker_is_and_where() {
+fn plans_of_workers_describe_the_workers() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let size = "--model resnet-18 --device a100 --gpus 24 --batch 48 --amplification 99";

@@ -13,13 +13,15 @@ use crate::setup::Setup;
 /// Running cluster, which ends when this value is dropped or this process ends.
 pub(crate) struct Cluster {
     setup: Setup,
-    /// Folder of configuration, logs and sockets, in the temporary folder because paths of sockets must be short.
+    /// Folder of configuration, logs and sockets, in the temporary folder because paths of sockets
+    /// must be short.
     own: TempDir,
     /// Working folder of jobs, outside the folders that nodes do not share.
     work: TempDir,
 }
 
-/// Settings of Open MPI for ranks of both nodes that share a few cores and the loopback device, as root.
+/// Settings of Open MPI for ranks of both nodes that share a few cores and the loopback device, as
+/// root.
 const SETTINGS: [(&str, &str); 7] = [
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -31,7 +33,8 @@ const SETTINGS: [(&str, &str); 7] = [
 ];
 
 impl Cluster {
-    /// Starts a cluster with the given lines about partitions in its configuration. Prints the reason and returns `None` if the machine does not allow it.
+    /// Starts a cluster with the given lines about partitions in its configuration. Prints the
+    /// reason and returns `None` if the machine does not allow it.
     pub(crate) fn start(partitions: &str) -> Option<Self> {
         let built = Path::new(env!("CARGO_TARGET_TMPDIR"));
         if built.starts_with("/tmp") {
@@ -130,7 +133,8 @@ impl Job<'_> {
         self.cluster.shell(&format!("{command} {}", self.number));
     }
 
-    /// Waits for the end of the job, after all requeues, and returns its state. `sbatch --wait` would poll only every half minute.
+    /// Waits for the end of the job, after all requeues, and returns its state. `sbatch --wait`
+    /// would poll only every half minute.
     pub(crate) fn end(&self) -> String {
         let mut state = String::new();
         wait("the job to end", || {

@@ -45,7 +45,8 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Checks that a call fails with exit code 2 and one line on standard error that contains `expected`, without output or changed files. Returns the line.
+/// Checks that a call fails with exit code 2 and one line on standard error that contains
+/// `expected`, without output or changed files. Returns the line.
 pub(crate) fn refused(folder: &Path, arguments: &str, expected: &str) -> String {
     let before = files(folder);
     let output = deeppool(folder, arguments);

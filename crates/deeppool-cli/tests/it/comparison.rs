@@ -22,7 +22,8 @@ pub(crate) fn random_plan(folder: &Path, ranks: usize) {
     std::fs::write(folder.join(format!("random{ranks}.json")), plan.to_string()).unwrap();
 }
 
-/// Writes `workers.json`: a plan of two workers of two GPUs, whose layers alternate between the GPUs of a worker.
+/// Writes `workers.json`: a plan of two workers of two GPUs, whose layers alternate between the
+/// GPUs of a worker.
 #[cfg(feature = "mpi")]
 pub(crate) fn plan_of_workers(folder: &Path) {
     let plan = "plan --model digits-cnn --device cpu-core --batch 32 --gpus 4 --worker-gpus 2 --gpu-counts 1";

@@ -102,7 +102,8 @@ fn a_stopped_measurement_is_resumed() {
     assert_eq!((resumed["resumed"].as_u64(), &resumed["runs"]), (Some(3), &whole["runs"]));
     assert_eq!((fs::read(at("curve.json")).unwrap(), files(path)), (curve, vec!["curve.json".to_owned()]));
 
-    // Runs with other learning rates or fewer epochs are not reused; those with other batches and seeds are.
+    // Runs with other learning rates or fewer epochs are not reused; those with other batches and
+    // seeds are.
     for (options, expected) in
         [("--lr 0.04", "0"), ("--epochs 1 --target 0.9", "0"), ("--seeds 1", "2"), ("--batches 32", "2")]
     {

@@ -1,4 +1,5 @@
-//! Fault injection: ranks that are killed, stopped or cut off from the network at random iterations.
+//! Fault injection: ranks that are killed, stopped or cut off from the network at random
+//! iterations.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

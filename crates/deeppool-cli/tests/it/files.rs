@@ -6,7 +6,8 @@ use tempfile::TempDir;
 
 use crate::command::{self, json, succeed};
 
-/// ONNX file made with the Python package `onnx`: a convolution of four channels over 1x8x8 with its ReLU, global pooling, a linear layer to ten classes, and softmax, with an open batch.
+/// ONNX file made with the Python package `onnx`: a convolution of four channels over 1x8x8 with
+/// its ReLU, global pooling, a linear layer to ten classes, and softmax, with an open batch.
 const NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.onnx");
 
 /// Layer times of the network at two batch sizes, in the format of the original DeepPool.

@@ -1,4 +1,5 @@
-//! Two hosts with a network of 1 Gbit/s between them, started by the script `tests/hosts/hosts`, under `mpirun`.
+//! Two hosts with a network of 1 Gbit/s between them, started by the script `tests/hosts/hosts`,
+//! under `mpirun`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,8 +21,10 @@ pub(crate) struct Hosts {
     own: TempDir,
 }
 
-/// Settings and options of mpirun for such hosts: root, fewer cores than ranks, and no `ssh`. A lost host is noticed within 15 s, after the ranks had time to name it.
-const MPIRUN: &str = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+/// Settings and options of mpirun for such hosts: root, fewer cores than ranks, and no `ssh`. A
+/// lost host is noticed within 15 s, after the ranks had time to name it.
+const MPIRUN: &str = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    OMPI_MCA_rmaps_base_oversubscribe=1 \
     OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none \
     mpirun --mca plm rsh --mca btl_tcp_if_include net0 --mca oob_tcp_if_include net0 \
     --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 3 --mca oob_tcp_keepalive_probes 3 \
@@ -68,7 +71,8 @@ impl Hosts {
         self.set_network(host, "down");
     }
 
-    /// Enables the network of a host, and waits until the hosts reach each other, which takes one or two seconds.
+    /// Enables the network of a host, and waits until the hosts reach each other, which takes one
+    /// or two seconds.
     pub(crate) fn reconnect(&self, host: &str) {
         self.set_network(host, "up");
         for (from, to) in [("host1", "host2"), ("host2", "host1")] {

@@ -26,7 +26,8 @@ fn job_scripts_have_the_given_options_and_parse_in_bash() {
     let script = succeed(
         path,
         &format!(
-            "{SLURM} --plan plan.json --nodes 2 --time 1-12 --partition gpu,big --job-name mine --warning 90 --restarts 5 \
+            "{SLURM} --plan plan.json --nodes 2 --time 1-12 --partition gpu,big --job-name mine --warning 90 \
+             --restarts 5 \
              --cpus-per-rank 6 -o - -- {TRAIN} --checkpoint my'run"
         ),
     );
@@ -42,7 +43,8 @@ fn job_scripts_have_the_given_options_and_parse_in_bash() {
         "#SBATCH --requeue",
         "#SBATCH --signal=TERM@90",
         r"checkpoints='my'\''run'",
-        r"    /opt/deeppool train --plan plan.json --model digits-cnn --data digits --checkpoint 'my'\''run' --resume",
+        r"    /opt/deeppool train --plan plan.json --model digits-cnn --data digits --checkpoint 'my'\''run' \
+            --resume",
         r#"if [ "$restarts" -ge 5 ]; then"#,
     ] {
         assert!(script.lines().any(|there| there == line), "{line}: {script}");
@@ -118,7 +120,8 @@ fn unshared_folders_are_errors() {
         let command = format!("slurm --plan plan.json --program /opt/deeppool -o job.sh -- {TRAIN} {word}");
         refused(folder.path(), &command, "of its own");
     }
-    let data = "slurm --plan plan.json --program /opt/deeppool -o job.sh -- train --model digits-cnn --data mnist:/tmp/x";
+    let data = "slurm --plan plan.json --program /opt/deeppool -o job.sh -- train --model digits-cnn --data \
+        mnist:/tmp/x";
     refused(folder.path(), data, "/tmp/x: each node has a /tmp of its own");
     let program = format!("slurm --plan plan.json --program /tmp/deeppool -o job.sh -- {TRAIN}");
     refused(folder.path(), &program, "/tmp/deeppool");

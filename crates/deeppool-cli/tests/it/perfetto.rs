@@ -1,4 +1,6 @@
-//! Traces are read by the trace processor of Perfetto, in Node. The environment variable `PERFETTO_ENGINE` names the folder with `engine_bundle.js` and `trace_processor.wasm` of a build of its pages.
+//! Traces are read by the trace processor of Perfetto, in Node. The environment variable
+//! `PERFETTO_ENGINE` names the folder with `engine_bundle.js` and `trace_processor.wasm` of a build
+//! of its pages.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::command::succeed;
 
-/// Slice or event: process, thread, category, name, start and duration in nanoseconds, and arguments as Perfetto writes them.
+/// Slice or event: process, thread, category, name, start and duration in nanoseconds, and
+/// arguments as Perfetto writes them.
 type Slice = ([Option<String>; 4], [i64; 2], BTreeSet<(String, String)>);
 
 /// Returns the folder of the engine. Prints a line and returns `None` if there is none.
@@ -38,7 +41,8 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// Returns the arguments of an event as Perfetto writes them, with a row for each element of a list.
+/// Returns the arguments of an event as Perfetto writes them, with a row for each element of a
+/// list.
 fn flat(arguments: &Value) -> BTreeSet<(String, String)> {
     let plain = |value: &Value| text(value).unwrap_or_else(|| value.to_string());
     let mut found = BTreeSet::new();
@@ -84,7 +88,8 @@ fn open(engine: &Path, trace: &Path) -> Vec<Slice> {
             "SELECT name, ts, dur, next FROM
                 (SELECT *, LEAD(ts) OVER (PARTITION BY track_id ORDER BY ts, dur) AS next FROM slice)
                 WHERE depth > 0 OR dur < 0 OR ts + dur > next",
-            "SELECT process.name AS process, thread.name AS thread, category, slice.name, ts, dur, slice.arg_set_id AS args
+            "SELECT process.name AS process, thread.name AS thread, category, slice.name, ts, dur, \
+             slice.arg_set_id AS args
                 FROM slice JOIN thread_track ON track_id = thread_track.id
                 JOIN thread USING (utid) JOIN process USING (upid)",
             "SELECT arg_set_id AS args, key, display_value AS value FROM args",
@@ -110,7 +115,8 @@ fn open(engine: &Path, trace: &Path) -> Vec<Slice> {
     read
 }
 
-/// Returns the lanes of the ranks in the trace of a program, after checking the arguments of every slice.
+/// Returns the lanes of the ranks in the trace of a program, after checking the arguments of every
+/// slice.
 fn lanes(slices: &[Slice], origin: &str, background: &str) -> BTreeSet<(String, String)> {
     let mut lanes = BTreeSet::new();
     for ([process, thread, category, name], _, arguments) in slices {

@@ -36,7 +36,7 @@ fn measured_profiles_have_spreads_and_conditions() {
 }
 
 #[test]
-fn too_few_repeats_or_attempts_are_errors() {
+fn profile_options_are_validated() {
     let folder = TempDir::new().unwrap();
     let profile = "profile --model digits-cnn -o profile.json";
     let cases = [

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Running script, which takes down what it has set up when this value is dropped or this process ends.
+/// Running script, which takes down what it has set up when this value is dropped or this process
+/// ends.
 pub(crate) struct Setup {
     process: Child,
     /// Standard input of the script, which ends when it is closed.
@@ -12,7 +13,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Starts a script in `tests/`, which prints `ready`, or the reason why the machine does not allow it. Prints the reason and returns `None` then.
+    /// Starts a script in `tests/`, which prints `ready`, or the reason why the machine does not
+    /// allow it. Prints the reason and returns `None` then.
     pub(crate) fn start(what: &str, script: &str, arguments: &[&Path]) -> Option<Self> {
         let mut process = Command::new(format!("{}/tests/{script}", env!("CARGO_MANIFEST_DIR")))
             .args(arguments)

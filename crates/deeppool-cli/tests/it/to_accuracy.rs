@@ -19,9 +19,10 @@ use tempfile::TempDir;
 
 use crate::command::{deeppool, json, refused, succeed};
 
-const CURVE: &str = r#"{"schema":"deeppool/epoch-curve/v1","network":"digits-cnn","dataset":"digits","target":"test accuracy 0.97",
-    "origin":"assumed","source":"this test","samples_per_epoch":1437,
-    "points":[{"batch":16,"epochs":2,"epochs_min":1,"epochs_max":4},{"batch":64,"epochs":3},{"batch":256,"epochs":30}]}"#;
+const CURVE: &str = r#"{"schema":"deeppool/epoch-curve/v1","network":"digits-cnn","dataset":"digits",
+    "target":"test accuracy 0.97","origin":"assumed","source":"this test","samples_per_epoch":1437,
+    "points":[{"batch":16,"epochs":2,"epochs_min":1,"epochs_max":4},{"batch":64,"epochs":3},
+        {"batch":256,"epochs":30}]}"#;
 const PLAN: &str = "plan --model digits-cnn --device cpu-core --gpus 4 --to-accuracy curve.json";
 
 fn folder() -> TempDir {

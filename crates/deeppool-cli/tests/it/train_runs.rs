@@ -119,7 +119,8 @@ fn plans_from_profiles_are_trained_without_the_profile() {
     std::fs::write(&profile, text).unwrap();
     succeed(
         folder.path(),
-        "plan --model digits-cnn --profile profile.json --link shared-memory --gpus 2 --batch 32 -o plan.json",
+        "plan --model digits-cnn --profile profile.json --link shared-memory --gpus 2 --batch 32 -o \
+         plan.json",
     );
     let train = "train --model digits-cnn --data digits --plan plan.json --iterations 2";
     let report = json(folder.path(), &format!("{train} --json"));
