@@ -181,7 +181,7 @@ impl Multiplexer {
             MuxEvent::Resume(job) => self.background.resume(background(job, "a resume")?, now),
             MuxEvent::Drain(job) => self.background.drain(background(job, "a drain")?),
             MuxEvent::SetWeight(job, weight) => {
-                self.background.set_weight(background(job, "a weight")?, weight)
+                self.background.set_weight(background(job, "a weight")?, weight);
             }
             MuxEvent::Failed(job) => {
                 let lost = self.background.fail(background(job, "a failure")?, now);

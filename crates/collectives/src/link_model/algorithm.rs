@@ -4,8 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// A reduce-scatter and an all-gather on a ring of `k` ranks: `2 (k - 1)` steps that move `2 (k
-    /// - 1) / k` of the bytes, which is the minimum. P. Patarasuk, X. Yuan, "Bandwidth Optimal
+    /// A reduce-scatter and an all-gather on a ring of `k` ranks: `2 (k - 1)` steps that move
+    /// `2 (k - 1) / k` of the bytes, which is the minimum. P. Patarasuk, X. Yuan, "Bandwidth Optimal
     /// All-reduce Algorithms for Clusters of Workstations", 2009.
     Ring,
     /// A reduction up two binary trees and a broadcast down both. Each rank is a leaf in one of the

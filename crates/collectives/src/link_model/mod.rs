@@ -216,8 +216,8 @@ impl LinkModel {
     }
 
     /// Returns the time of an all-to-all of `bytes` on each rank (the size of the send buffer, of
-    /// which each rank gets an equal part): a pairwise exchange of `k - 1` steps that moves `(k -
-    /// 1) / k` of them (Thakur et al., as above).
+    /// which each rank gets an equal part): a pairwise exchange of `k - 1` steps that moves
+    /// `(k - 1) / k` of them (Thakur et al., as above).
     #[must_use]
     pub fn all_to_all(&self, ranks: usize, bytes: u64) -> Duration {
         self.cost(CollectiveKind::AllToAll, ranks, bytes)

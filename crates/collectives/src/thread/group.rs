@@ -50,7 +50,7 @@ pub(super) struct MessageChannel {
     pub(super) tag: u32,
 }
 
-/// MessageEnd of a message. Its number is the member's slot.
+/// End of a message: its sender or its receiver. Its number is the member's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum MessageEnd {
     Sender = 0,

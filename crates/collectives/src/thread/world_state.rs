@@ -23,7 +23,7 @@ pub(super) struct ThreadWorldState {
 #[derive(Debug, Default)]
 struct SubgroupRegistry {
     created: u64,
-    /// SubgroupRegistry of splits that some members have not fetched yet, with the number of those
+    /// Groups of splits that some members have not fetched yet, with the number of those
     /// members.
     split: HashMap<SplitKey, (Arc<ThreadGroup>, usize)>,
 }

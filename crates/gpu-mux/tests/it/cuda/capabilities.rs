@@ -54,7 +54,9 @@ fn a_technique_that_the_driver_lacks_is_an_error_that_names_it() {
     let without_operations = |emulator: &Emulator| emulator.set(Setting::StreamMemoryOperations, 0);
     assert!(lacks(without_operations, gate).starts_with("a gate"));
     assert!(lacks(old(12_020), green).starts_with("a green context"));
-    assert!(lacks(|emulator| emulator.remove_function("cuGreenCtxCreate"), green).contains("cuGreenCtxCreate"));
+    assert!(
+        lacks(|emulator| emulator.remove_function("cuGreenCtxCreate"), green).contains("cuGreenCtxCreate")
+    );
     assert!(
         lacks(|emulator| emulator.set(Setting::GreatestPriority, 0), default_device)
             .starts_with("stream priority")
