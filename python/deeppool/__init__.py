@@ -1,7 +1,7 @@
-"""Burst-parallel training: plan, simulate and train networks whose layers each have their own number of GPUs.
+"""Burst-parallel training: plan, simulate and train networks with a number of GPUs per layer.
 
-Planning needs nothing but this package. PyTorch is needed for :mod:`deeppool.tracing` (networks and layer times of PyTorch
-modules), and for :mod:`deeppool.torch` (training them by a plan).
+Planning and simulation need only this package. :mod:`deeppool.tracing`, :mod:`deeppool.profiling`
+and :mod:`deeppool.torch` also need PyTorch.
 
 >>> import deeppool
 >>> plan = deeppool.plan("vgg16", gpus=8, batch=32, device="a100", amplification=1.5)

@@ -1,4 +1,4 @@
-"""Documents as files."""
+"""Reading and writing of document files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from deeppool.errors import InputError
 
 
 def read_text(path: str | PathLike[str]) -> str:
-    """What a file holds, or an error that names it."""
+    """Returns the content of a file.
+
+    Raises:
+        InputError: The file cannot be read, or is not UTF-8. The message names it.
+    """
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -20,11 +24,15 @@ def read_text(path: str | PathLike[str]) -> str:
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file atomically: a reader sees the old or the new content.
+
+    Raises:
+        InputError: The file cannot be written. The message names it.
+    """
     path = Path(path)
     try:
         if path.exists() and not path.is_file():
-            # A pipe or a device is written to, never replaced.
+            # Write to pipes and devices; replace regular files only.
             path.write_text(text, encoding="utf-8")
             return
         target = path.resolve()

@@ -1,17 +1,20 @@
-"""What parts of the package need beside it."""
+"""Checks for optional dependencies."""
 
 from deeppool.errors import TorchMissingError
 
 
-def require_torch(what: str) -> None:
-    """Raises one clear error where PyTorch is not installed.
+def require_torch(module: str) -> None:
+    """Checks that PyTorch is installed.
 
     Args:
-        what: What needs it, such as ``deeppool.torch``.
+        module: Name of the module that needs it, such as ``deeppool.torch``.
+
+    Raises:
+        TorchMissingError: PyTorch is not installed.
     """
     try:
         import torch  # noqa: F401
     except ImportError as error:
         raise TorchMissingError(
-            f"{what} needs PyTorch, which is not installed here: pip install torch"
+            f"{module} needs PyTorch, which is not installed: pip install torch"
         ) from error

@@ -1,4 +1,4 @@
-"""What layers take on a device, and what moving data takes between devices."""
+"""Device models, link models and layer-time profiles."""
 
 from __future__ import annotations
 
@@ -21,27 +21,39 @@ class Device:
 
     name: str
     accuracy: str
-    """How far it is from measurements, in words."""
+    """Description of the model's error against measurements."""
     memory_bytes: int | None
-    """What its data sheet says; ``None`` where there is none."""
+    """Memory size in the data sheet; ``None`` without a data sheet."""
     peak_flops_per_s: float | None
+    """Peak rate in the data sheet."""
     bandwidth_bytes_per_s: float | None
+    """Memory bandwidth in the data sheet."""
 
 
 def devices() -> list[Device]:
-    """The built-in device models. The functions that plan also take the JSON file of one, which ``deeppool fit`` writes."""
+    """Returns the built-in device models.
+
+    Functions with a ``device`` argument take a name from this list, or the JSON file of a device
+    model written by ``deeppool fit``.
+    """
     return [Device(**device) for device in json.loads(_deeppool.device_models())]
 
 
 def links() -> list[str]:
-    """The names of the built-in link models. The functions that plan also take the JSON file of a cluster."""
+    """Returns the names of the built-in link models.
+
+    Functions with a ``link`` argument take a name from this list, or the JSON file of a cluster.
+    """
     return _deeppool.link_models()
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How long each layer of a network takes at some batch sizes: a document of the format ``deeppool/profile/v1``, which the
-    command ``deeppool`` reads and writes, too."""
+    """Times of each layer of a network at some batch sizes.
+
+    The document has the format ``deeppool/profile/v1``, which the command ``deeppool`` also reads and
+    writes.
+    """
 
     document: Mapping[str, Any]
 
@@ -58,12 +70,12 @@ class Profile:
 
     @classmethod
     def modelled(cls, network: Network | str, device: str | PathLike[str], batches: Sequence[int]) -> Profile:
-        """The times that a device model gives.
+        """Returns the times estimated by a device model.
 
         Args:
-            network: The network, or the name of a built-in one.
-            device: A device model of :func:`devices`, or the JSON file of one.
-            batches: Samples of a batch, ascending: the sizes to give times for.
+            network: A network, or the name of a built-in one.
+            device: Name of a device model (see :func:`devices`), or the JSON file of one.
+            batches: Batch sizes in samples, ascending.
         """
         network = Network.zoo(network) if isinstance(network, str) else network
         return cls(
@@ -72,11 +84,11 @@ class Profile:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Profile:
-        """The profile of a document."""
+        """Creates a profile from a document."""
         return cls(document)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document."""
+        """Returns the document."""
         return dict(self.document)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -85,22 +97,25 @@ class Profile:
 
     @property
     def model(self) -> str:
-        """The network's name."""
+        """Name of the network."""
         return str(self.document["model"])
 
     @property
     def device(self) -> str:
-        """The device's name."""
+        """Name of the device."""
         return str(self.document["device"])
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Where times are from: a device model or a profile, and links."""
+    """Sources of times: a device model or a profile, and a link model."""
 
     device: str | None = None
+    """Name or file of a device model."""
     profile: Profile | None = None
+    """Layer times, in place of a device model."""
     link: str | None = None
+    """Name or file of a link model; the device's default if ``None``."""
 
     @classmethod
     def of(
@@ -109,13 +124,13 @@ class Costs:
         profile: Profile | Mapping[str, Any] | str | PathLike[str] | None = None,
         link: str | PathLike[str] | None = None,
     ) -> Costs:
-        """What was given, with files read.
+        """Creates cost sources from arguments, and reads the profile's file.
 
         Raises:
-            InputError: neither a device nor a profile was given, or both.
+            InputError: Not exactly one of device and profile is given, or the file is not valid.
         """
         if (device is None) == (profile is None):
-            raise InputError("give a device (see deeppool.devices()) or a profile, one of the two")
+            raise InputError("give either a device (see deeppool.devices()) or a profile")
         if isinstance(profile, str | PathLike):
             profile = Profile.load(profile)
         elif isinstance(profile, Mapping):
@@ -125,6 +140,6 @@ class Costs:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As the native module reads it."""
+        """Returns the document for the native module."""
         profile = None if self.profile is None else self.profile.to_dict()
         return {"device": self.device, "profile": profile, "link": self.link}

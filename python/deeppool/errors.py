@@ -1,21 +1,21 @@
-"""What goes wrong."""
+"""Exceptions of the package."""
 
 
 class DeepPoolError(Exception):
-    """What was asked for could not be done. The message says why, and what to do instead."""
+    """Base class of the package's errors. The message says why a call failed, and what to do."""
 
 
 class InputError(DeepPoolError, ValueError):
-    """What was given is wrong: a name, a number, a file, or two things that do not belong together."""
+    """Wrong argument: a name, a number, a file, or two arguments that do not match."""
 
 
 class TorchMissingError(DeepPoolError, ImportError):
-    """PyTorch is needed for this, and is not installed."""
+    """PyTorch is required but not installed."""
 
 
 class NoPlanError(InputError):
-    """No plan keeps the limits that were given: on amplification, on the iteration time, or on memory."""
+    """No plan is within the limits on amplification, iteration time or memory."""
 
 
 class BurstParallelError(DeepPoolError, RuntimeError):
-    """``deeppool.torch.BurstParallel`` is used in a way that cannot work; the message says what to do instead."""
+    """Wrong use of ``deeppool.torch.BurstParallel``. The message says what to do."""

@@ -1,4 +1,4 @@
-"""Networks: layers with shapes, parameters, and what a sample takes in each of them."""
+"""Networks: layers with their shapes, parameters and cost per sample."""
 
 from __future__ import annotations
 
@@ -21,64 +21,75 @@ class Tensor:
     """A parameter of a layer."""
 
     name: str
-    """Its name within the layer, such as ``weight``."""
+    """Name within the layer, such as ``weight``."""
     shape: tuple[int, ...]
-    """Its dimensions, outermost first."""
+    """Dimensions, outermost first."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of a network. Shapes, floating-point operations and bytes are those of one sample, in single precision."""
+    """A layer of a network.
+
+    Shapes, floating-point operations and bytes are those of one sample in single precision.
+    """
 
     name: str
     kind: str
-    """What it computes, such as ``conv2d``; ``opaque`` where only its cost is known."""
+    """Operation, such as ``conv2d``; ``opaque`` if only the cost is known."""
     inputs: tuple[str, ...]
-    """The layers whose outputs it takes, in order."""
+    """Names of the layers that produce its inputs, in order."""
     shape: tuple[int, ...]
-    """The shape of its output, without the batch dimension."""
+    """Shape of the output, without the batch dimension."""
     input_shapes: tuple[tuple[int, ...], ...]
+    """Shapes of the inputs, without the batch dimension."""
     parameters: tuple[Tensor, ...]
     parameter_count: int
-    """Elements of its parameters, whether they are its own or another layer's."""
+    """Number of elements of its parameters, including those shared with another layer."""
     parameters_of: str | None
-    """The layer whose parameters it uses, where they are not its own."""
+    """Name of the layer that owns its parameters; ``None`` if it owns them."""
     forward_flops: int
     """Floating-point operations of the forward pass; a multiply-add counts as two."""
     backward_flops: int
+    """Floating-point operations of the backward pass."""
     input_bytes: int
     output_bytes: int
 
 
 class Network:
-    """A network, as a document of the format ``deeppool/graph/v1``.
+    """A network: a checked document of the format ``deeppool/graph/v1``.
 
     >>> Network.zoo("vgg16").layers[1].name
     'features.0'
     """
 
     def __init__(self, document: Mapping[str, Any] | str) -> None:
-        """Checks the document: its text, or what it says.
+        """Checks a document.
+
+        Args:
+            document: The document, or its JSON text.
 
         Raises:
-            InputError: with the place in the document that is wrong.
+            InputError: The document is not valid. The message has the path of the wrong field.
         """
         self._json = document if isinstance(document, str) else json.dumps(document)
         self._description: dict[str, Any] = json.loads(_deeppool.describe_network(self._json))
 
     @staticmethod
     def names() -> list[str]:
-        """The built-in networks."""
+        """Returns the names of the built-in networks."""
         return _deeppool.network_names()
 
     @classmethod
     def zoo(cls, name: str) -> Network:
-        """The built-in network of this name; :meth:`names` has them all."""
+        """Returns a built-in network by name (see :meth:`names`)."""
         return Network(_deeppool.network_of_zoo(name))
 
     @classmethod
     def from_onnx(cls, path: str | PathLike[str]) -> Network:
-        """The network of an ONNX file, with a warning where training needs another one than was exported."""
+        """Reads the network of an ONNX file.
+
+        Warns if the training network differs from the exported one.
+        """
         document, warning = _deeppool.network_of_onnx(path)
         if warning is not None:
             warnings.warn(warning, stacklevel=2)
@@ -86,7 +97,7 @@ class Network:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Network:
-        """Reads a file that :meth:`save` wrote."""
+        """Reads a network file, as written by :meth:`save`."""
         text = read_text(path)
         try:
             return Network(text)
@@ -99,21 +110,21 @@ class Network:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Network:
-        """The network of a document."""
+        """Creates a network from a document."""
         return Network(document)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document."""
+        """Returns the document."""
         document: dict[str, Any] = json.loads(self._json)
         return document
 
     def to_json(self) -> str:
-        """The document as text."""
+        """Returns the document as JSON text."""
         return self._json
 
     @property
     def name(self) -> str:
-        """The network's name."""
+        """Name of the network."""
         name: str = self._description["name"]
         return name
 
@@ -124,32 +135,32 @@ class Network:
 
     @property
     def opaque_layers(self) -> tuple[Layer, ...]:
-        """The layers of which only the cost is known."""
+        """Layers of kind ``opaque``: only their cost is known."""
         return tuple(layer for layer in self.layers if layer.kind == "opaque")
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of a sample, without the batch dimension."""
+        """Shape of a sample, without the batch dimension."""
         return self.layers[0].shape
 
     @property
     def parameter_count(self) -> int:
-        """Learned parameters; those that several layers use count once."""
+        """Number of learned parameters. Shared parameters count once."""
         return int(self._description["parameter_count"])
 
     @property
     def forward_flops(self) -> int:
-        """Floating-point operations of a sample's forward pass; a multiply-add counts as two."""
+        """Floating-point operations of one sample's forward pass; a multiply-add counts as two."""
         return int(self._description["forward_flops"])
 
     @property
     def backward_flops(self) -> int:
-        """Floating-point operations of a sample's backward pass."""
+        """Floating-point operations of one sample's backward pass."""
         return int(self._description["backward_flops"])
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes of one sample's activations in single precision: the outputs of all layers."""
+        """Bytes of the outputs of all layers for one sample in single precision."""
         return int(self._description["activation_bytes"])
 
     def __eq__(self, other: object) -> bool:

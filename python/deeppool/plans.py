@@ -1,4 +1,4 @@
-"""Plans: on which GPUs each layer of a network runs, and what an iteration takes then."""
+"""Plans: the GPUs of each layer of a network, and the resulting iteration time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Mode = Literal["data-parallel", "burst", "deadline", "knee"]
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """Where a layer runs."""
+    """The placement of a layer."""
 
     name: str
     gpus: int
-    """On how many GPUs: as many as it has ranks."""
+    """Number of GPUs, equal to the number of ranks."""
     ranks: tuple[int, ...]
-    """Which, in the order of their samples."""
+    """Ranks, in the order of their shards of the batch."""
 
 
 @dataclass(frozen=True)
 class DataParallel:
-    """What data parallelism takes on the same GPUs."""
+    """Figures of data parallelism on the same GPUs."""
 
     iteration_us: float
     amplification: float
@@ -41,69 +41,74 @@ class DataParallel:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided about how a network is trained. Plan files (``deeppool/plan/v2``) are those of the command
-    ``deeppool``, both ways.
+    """A training plan: the ranks of each layer, and the predicted times.
 
-    Times are microseconds of one iteration, from one to the next in the steady state. A rank is active while it computes, and
-    while a collective that it belongs to transfers; GPU time is the active time of all ranks.
+    Plan files have the format ``deeppool/plan/v2``, which the command ``deeppool`` also reads and
+    writes.
+
+    Times are microseconds of one iteration in the steady state. A rank is active while it computes and
+    while one of its collectives transfers data. GPU time is the sum of the active times of all ranks.
     """
 
     model: str
     batch: int
-    """Samples of the global batch."""
+    """Number of samples in the global batch."""
     gpus: int
-    """How many GPUs there are; ranks are ``0`` to ``gpus - 1``."""
+    """Number of GPUs; ranks are ``0`` to ``gpus - 1``."""
     mode: Literal["dp", "bp"]
+    """Data parallel or burst parallel."""
     device: str
-    """What the layers' times are of."""
+    """Name of the device of the layer times."""
     origin: Literal["measured", "modelled", "imported"]
+    """Origin of the layer times."""
     link: str
-    """The link model."""
+    """Name of the link model."""
     iteration_us: float
     gpu_time_us: float
     single_gpu_us: float
-    """The time of an iteration on one GPU."""
+    """Iteration time on one GPU."""
     amplification: float
-    """GPU time over the time on one GPU."""
+    """GPU time divided by the iteration time on one GPU."""
     amplification_limit: float | None
     deadline_us: float | None
     lower_bound_us: float | None
-    """No plan within the limit takes less time. Not known for data parallelism, which is not searched for."""
+    """Lower bound on the iteration time within the limits; ``None`` for data parallelism."""
     computing_us: float
-    """The time in which ranks compute, of all together."""
+    """Time in which ranks compute, summed over ranks."""
     communicating_us: float
-    """The time in which they only communicate."""
+    """Time in which ranks communicate without computing, summed over ranks."""
     idle_us: float
-    """The time in which they do neither."""
+    """Time in which ranks neither compute nor communicate, summed over ranks."""
     memory_peak_bytes: int | None
-    """What the rank holds that holds most."""
+    """Maximum over ranks of the peak memory."""
     memory_limit_bytes: int | None
+    """Memory limit of each rank."""
     data_parallel: DataParallel
     layers: tuple[PlannedLayer, ...]
-    """All layers but the input, in topological order."""
+    """All layers except the input, in topological order."""
     order: tuple[str, ...] | None
-    """The names of the layers in the order in which ranks run them, where it is not that of ``layers``."""
+    """Names of the layers in execution order; ``None`` if it is the order of ``layers``."""
     document: Mapping[str, Any] = field(repr=False)
-    """All of it, as the file has it."""
+    """The complete document, as in a plan file."""
     network: Network | None = field(default=None, repr=False, compare=False)
-    """The network, where the plan was made here. Files do not have it."""
+    """The network; ``None`` if the plan was read from a file, which does not contain it."""
     costs: Costs | None = field(default=None, repr=False, compare=False)
-    """What it was made from, where it was made here."""
+    """Sources of the times; ``None`` if the plan was read from a file."""
 
     @classmethod
     def from_dict(
         cls, document: Mapping[str, Any], network: Network | None = None, costs: Costs | None = None
     ) -> Plan:
-        """The plan of a document of the format ``deeppool/plan/v2``, which is checked.
+        """Creates a plan from a document of the format ``deeppool/plan/v2``.
 
         Raises:
-            InputError: with the place in the document that is wrong.
+            InputError: The document is not valid. The message has the path of the wrong field.
         """
         return _plan(json.dumps(document), network, costs)
 
     @classmethod
     def load(cls, path: str | PathLike[str], network: Network | None = None) -> Plan:
-        """Reads a plan file, of this package or of ``deeppool plan -o``."""
+        """Reads a plan file, as written by :meth:`save` or ``deeppool plan -o``."""
         text = read_text(path)
         try:
             return _plan(text, network)
@@ -111,56 +116,64 @@ class Plan:
             raise InputError(f"{path}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as a document of the format ``deeppool/plan/v2``."""
+        """Returns the plan as a document of the format ``deeppool/plan/v2``."""
         return dict(self.document)
 
     def to_json(self) -> str:
-        """The document as text."""
+        """Returns the document as JSON text."""
         return json.dumps(self.document, indent=2)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes a plan file, which ``deeppool simulate`` and ``deeppool train`` read, too."""
+        """Writes a plan file, which ``deeppool simulate`` and ``deeppool train`` also read."""
         write_text(path, self.to_json() + "\n")
 
     @cached_property
     def ranks(self) -> Mapping[str, tuple[int, ...]]:
-        """By layer: the ranks that it runs on."""
+        """Ranks of each layer, by name."""
         return {layer.name: layer.ranks for layer in self.layers}
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as one GPU."""
+        """Iteration time on one GPU divided by the plan's iteration time."""
         return self.single_gpu_us / self.iteration_us
 
     @property
     def gap(self) -> float | None:
-        """How far the iteration may be above the best, relatively."""
+        """Relative distance of the iteration time from its lower bound; ``None`` without a bound."""
         return None if self.lower_bound_us is None else self.iteration_us / self.lower_bound_us - 1
 
     @property
     def samples_per_s(self) -> float:
-        """Samples by second."""
+        """Throughput in samples per second."""
         return self.batch * 1e6 / self.iteration_us
 
     def program(self, network: Network | None = None, rank: int | None = None) -> dict[str, Any]:
-        """What every rank does in an iteration, as a document of the format ``deeppool/program/v1``.
+        """Lowers the plan to the operations of each rank in one iteration.
 
         Args:
-            network: The network, where the plan was not made here.
-            rank: One rank alone, with the collectives of all.
+            network: The network. Required if the plan was read from a file.
+            rank: The rank whose operations are returned, with the collectives of all ranks; all ranks
+                if ``None``.
+
+        Returns:
+            A document of the format ``deeppool/program/v1``.
         """
         lowered = _deeppool.lower(self.network_of(network).to_json(), self.to_json(), rank)
         document: dict[str, Any] = json.loads(lowered)
         return document
 
     def network_of(self, network: Network | None = None) -> Network:
-        """The network that the plan is of: the one that is given, or the one that it was made for."""
-        found = network if network is not None else self.network
-        if found is None:
+        """Returns the given network, or the one that the plan was made for.
+
+        Raises:
+            InputError: Neither is known.
+        """
+        network = network if network is not None else self.network
+        if network is None:
             raise InputError(
-                "the plan was read from a file, which does not have its network: give network=..."
+                "the plan was read from a file, which does not contain its network: give network=..."
             )
-        return found
+        return network
 
     def _repr_svg_(self) -> str:
         return plan_picture(self)
@@ -178,12 +191,12 @@ def _plan(text: str, network: Network | None = None, costs: Costs | None = None)
     _deeppool.check_plan(text)
     document: dict[str, Any] = json.loads(text)
     dp = document["dp"]
-    same: dict[str, Any] = {
-        each.name: document.get(each.name) for each in fields(Plan) if each.name in _AS_IN_THE_FILE
+    copied: dict[str, Any] = {
+        each.name: document.get(each.name) for each in fields(Plan) if each.name in _COPIED_FIELDS
     }
     order = document.get("order")
     return Plan(
-        **same,
+        **copied,
         device=document["profile"]["device"],
         origin=document["profile"]["origin"],
         data_parallel=DataParallel(dp["iteration_us"], dp["amplification"], dp.get("memory_peak_bytes")),
@@ -197,10 +210,12 @@ def _plan(text: str, network: Network | None = None, costs: Costs | None = None)
     )
 
 
-_AS_IN_THE_FILE = frozenset(
+# Fields of Plan with the same name and value in the document.
+_COPIED_FIELDS = frozenset(
     (
-        "model batch gpus mode link iteration_us gpu_time_us single_gpu_us amplification amplification_limit deadline_us "
-        "lower_bound_us computing_us communicating_us idle_us memory_peak_bytes memory_limit_bytes"
+        "model batch gpus mode link iteration_us gpu_time_us single_gpu_us amplification "
+        "amplification_limit deadline_us lower_bound_us computing_us communicating_us idle_us "
+        "memory_peak_bytes memory_limit_bytes"
     ).split()
 )
 
@@ -222,32 +237,33 @@ def plan(
     sync_batch_norm: bool = False,
     effort: float = 1.0,
 ) -> Plan:
-    """Finds out how many GPUs, and which, each layer should run on.
+    """Plans the ranks of each layer of a network.
 
-    Ctrl-C ends the search. The same question has the same answer.
+    The search is deterministic. Ctrl-C ends it.
 
     Args:
-        network: The network, or the name of a built-in one.
-        gpus: How many GPUs there are.
-        batch: Samples of the global batch.
-        device: A device model of :func:`deeppool.devices`, or the JSON file of one.
-        profile: Layer times instead of a device model: a :class:`Profile`, or the file of one.
-        link: How the GPUs are linked: a name of :func:`deeppool.links`, or the JSON file of a cluster. Those that go with the
-            device where nothing is said.
-        mode: ``data-parallel``: every layer on all GPUs. ``burst``: the fastest plan within the limit on amplification.
-            ``deadline``: the plan with the least GPU time whose iteration takes no longer than ``deadline_us``. ``knee``: the plan
-            beyond which being faster costs much and being cheaper saves little.
-        amplification: The limit on GPU time over the time on one GPU; ``None`` is no limit.
-        deadline_us: The limit on the iteration time, microseconds.
-        gpu_counts: On how many GPUs a layer may run: ``auto``, ``powers-of-two``, ``all``, or a list.
-        memory: What each GPU has: bytes, a size such as ``40GB``, or ``unlimited``; what the device has where nothing is said.
-        overlap: Whether gradients are all-reduced during the backward pass, or after it.
-        sync_batch_norm: Whether batch normalisation is over the global batch instead of each rank's samples.
-        effort: How long to search, as a multiple of the usual effort.
+        network: A network, or the name of a built-in one.
+        gpus: Number of GPUs.
+        batch: Number of samples in the global batch.
+        device: Name of a device model (see :func:`deeppool.devices`), or the JSON file of one.
+        profile: Layer times, in place of a device model: a :class:`Profile`, or its file.
+        link: Name of a link model (see :func:`deeppool.links`), or the JSON file of a cluster. The
+            default is the device's usual link.
+        mode: ``data-parallel``: every layer on all GPUs. ``burst``: the fastest plan within the limit
+            on amplification. ``deadline``: the plan with minimum GPU time whose iteration takes at most
+            ``deadline_us``. ``knee``: the knee of the frontier of iteration time and GPU time.
+        amplification: Maximum ratio of GPU time to the iteration time on one GPU; ``None`` for no limit.
+        deadline_us: Maximum iteration time in microseconds.
+        gpu_counts: Allowed numbers of GPUs of a layer: ``auto``, ``powers-of-two``, ``all``, or a list.
+        memory: Memory of each GPU: bytes, a size such as ``40GB``, or ``unlimited``. The default is the
+            device's memory.
+        overlap: Whether gradients are all-reduced during the backward pass instead of after it.
+        sync_batch_norm: Whether batch normalisation is over the global batch instead of each rank's shard.
+        effort: Search effort as a multiple of the default.
 
     Raises:
-        NoPlanError: no plan keeps the limits.
-        InputError: a name, a number or a file is wrong, or the profile is of another network.
+        NoPlanError: No plan is within the limits.
+        InputError: A name, a number or a file is wrong, or the profile is of another network.
     """
     network = Network.zoo(network) if isinstance(network, str) else network
     costs = Costs.of(device=device, profile=profile, link=link)
@@ -275,17 +291,17 @@ def frontier(
     device: str | PathLike[str] | None = None,
     profile: Profile | str | PathLike[str] | None = None,
     link: str | PathLike[str] | None = None,
-    most: int = 20,
+    max_plans: int = 20,
     gpu_counts: str | list[int] = "auto",
     memory: str | int | None = None,
     overlap: bool = True,
     sync_batch_norm: bool = False,
     effort: float = 1.0,
 ) -> list[Plan]:
-    """The plans that no other plan beats in both iteration time and amplification, fastest first.
+    """Returns the Pareto-optimal plans in iteration time and amplification, fastest first.
 
     Args:
-        most: How many at most, spread evenly over the logarithms of their times.
+        max_plans: Maximum number of plans, spread evenly over the logarithm of the iteration time.
 
     The other arguments are those of :func:`plan`.
     """
@@ -294,8 +310,8 @@ def frontier(
     question = question_document(
         costs, gpus, batch, "knee", None, None, gpu_counts, memory, overlap, sync_batch_norm, effort
     )
-    found = _deeppool.frontier(network.to_json(), question, most)
-    return [_plan(document, network, costs) for document in found]
+    documents = _deeppool.frontier(network.to_json(), question, max_plans)
+    return [_plan(document, network, costs) for document in documents]
 
 
 def question_document(
@@ -311,6 +327,7 @@ def question_document(
     sync_batch_norm: bool,
     effort: float,
 ) -> str:
+    """Returns a planning question as JSON text for the native module."""
     counts = gpu_counts if isinstance(gpu_counts, str) else ",".join(map(str, gpu_counts))
     return json.dumps(
         {
@@ -328,7 +345,11 @@ def question_document(
 
 
 def mode_document(mode: Mode, amplification: float | None, deadline_us: float | None) -> Any:
-    """Which plan is asked for, as the native module reads it."""
+    """Returns a mode with its limit as the native module reads it.
+
+    Raises:
+        InputError: The mode is unknown, or its limit is missing.
+    """
     if mode == "burst" and deadline_us is None:
         return {"burst": None if amplification == float("inf") else amplification}
     if mode in ("burst", "deadline") and deadline_us is not None:
@@ -337,4 +358,4 @@ def mode_document(mode: Mode, amplification: float | None, deadline_us: float | 
         raise InputError("mode='deadline' needs deadline_us=...")
     if mode in ("data-parallel", "knee"):
         return mode
-    raise InputError(f"there is no mode {mode!r}: give 'data-parallel', 'burst', 'deadline' or 'knee'")
+    raise InputError(f"unknown mode {mode!r}: give 'data-parallel', 'burst', 'deadline' or 'knee'")

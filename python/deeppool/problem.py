@@ -1,4 +1,4 @@
-"""Plans of training programs other than networks: nodes with step times, and collectives."""
+"""Planning problems given by the step times of their nodes instead of a network."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ProblemPlan:
     single_gpu_us: float
     amplification: float
     lower_bound_us: float | None
-    """No plan within the limit takes less time. ``None`` for data parallelism and for a limit per layer."""
+    """Lower bound on the iteration time; ``None`` for data parallelism and for a limit per layer."""
     layers: tuple[PlannedLayer, ...]
     frontier: tuple[tuple[float, float], ...] | None
     """Iteration time and amplification of all Pareto-optimal plans, if they were asked for."""
@@ -180,8 +180,8 @@ class PlanProblem:
             frontier: Whether the result also lists all Pareto-optimal plans.
 
         Raises:
-            NoPlanError: no plan is within the limits.
-            InputError: the document is wrong; the message has the path in it.
+            NoPlanError: No plan is within the limits.
+            InputError: The document is not valid. The message has the path of the wrong field.
         """
         question = {
             "mode": mode_document(mode, amplification, deadline_us),

@@ -1,4 +1,4 @@
-"""How long each layer of a PyTorch module takes, as PyTorch itself executes it on the user's device."""
+"""Measurement of the layer times of a PyTorch module, executed by PyTorch on the user's device."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from deeppool.tracing.program import batch_of  # noqa: E402
 
 SCHEMA = "deeppool/profile/v1"
 
-#: Executions before those that are timed.
+#: Number of untimed executions before the timed ones.
 WARM_UP = 3
 
-#: On a GPU one figure is the mean of at least this much work, since events are no finer than half a microsecond.
+#: Minimum duration of one timed sequence of graph launches on a GPU. Events have a resolution of 0.5 µs.
 GPU_SPAN_US = 500.0
 
 
 def profile(
-    what: Traced | nn.Module,
+    module: Traced | nn.Module,
     batches: Sequence[int],
     device: str | torch.device = "cpu",
     *,
@@ -46,42 +46,45 @@ def profile(
     output: str | PathLike[str] | None = None,
     repeats: int = 10,
 ) -> Profile:
-    """Measures the layers of a module, forward and backward, and the whole module, training.
+    """Measures the forward and backward times of each layer of a module and of the whole module.
 
-    Layers whose work is the same (kind, options, shapes) are measured once. On a GPU each layer is captured in a CUDA graph and
-    timed by events, so that launching it from Python does not count; a layer that cannot be captured is timed as it is. On a
-    processor it is timed by the clock, with as many threads as PyTorch has. The module is on the device meanwhile, and
-    afterwards where it was; its parameters, buffers and gradients stay as they are.
+    Layers with the same kind, options and shapes are measured once. On a GPU, each layer is captured in
+    a CUDA graph and timed by events, which excludes the launch overhead of Python; a layer that cannot be
+    captured is launched from Python. On a CPU, layers are timed by the clock with PyTorch's number of
+    threads. The module is moved to the device and back. Its parameters, buffers and gradients do not
+    change.
 
-    With ``output``, what is measured is kept in ``OUTPUT.journal`` until the file is written: a profile that was interrupted
-    goes on there. A progress bar is shown on a terminal.
+    With ``output``, measurements are kept in ``OUTPUT.journal`` until the profile is written, and an
+    interrupted call is resumed from there. A progress bar is shown on a terminal.
 
     Args:
-        what: a traced module, or a module with ``example_inputs`` to trace it with.
-        batches: numbers of samples, ascending.
-        device: where to measure: ``cpu``, ``cuda``, ``cuda:1``.
-        output: a file for the profile.
-        repeats: how often each time is measured; its median counts.
+        module: A traced module, or a module to be traced with ``example_inputs``.
+        batches: Batch sizes in samples, ascending.
+        device: Device to measure on, such as ``cpu``, ``cuda`` or ``cuda:1``.
+        example_inputs: Inputs of the module for tracing.
+        output: File for the profile.
+        repeats: Number of measurements of each time. The result is their median.
 
     Returns:
-        The profile, microseconds, as :func:`deeppool.plan` and the command ``deeppool`` take it.
+        The profile, for :func:`deeppool.plan` and the command ``deeppool``.
 
     Raises:
-        InputError: batches are not ascending, there is no such device, or ``output`` cannot be written.
+        InputError: The batch sizes are not ascending, the device does not exist, or ``output`` cannot be
+            written.
     """
     sizes = list(batches)
     if not sizes or sizes[0] < 1 or any(a >= b for a, b in zip(sizes, sizes[1:])):
-        raise InputError(f"expected numbers of samples in ascending order, at least 1, got {sizes}")
+        raise InputError(f"expected batch sizes of at least 1 in ascending order, got {sizes}")
     if repeats < 1:
         raise InputError(f"expected at least one repeat, got {repeats}")
-    traced = what if isinstance(what, Traced) else trace(what, *example_inputs)
+    traced = module if isinstance(module, Traced) else trace(module, *example_inputs)
     traced.check_unchanged()
-    place = _device(device)
+    target = _device(device)
     structures = _structures(traced)
-    journal = Journal(output, _conditions(traced, place, repeats))
-    with journal, _placed(traced.module, place):
-        measured = _layers(traced, structures, sizes, place, repeats, journal)
-    result = Profile.from_dict(_document(traced, structures, sizes, place, repeats, measured))
+    journal = Journal(output, _conditions(traced, target, repeats))
+    with journal, _moved_to(traced.module, target):
+        measured = _measure(traced, structures, sizes, target, repeats, journal)
+    result = Profile.from_dict(_document(traced, structures, sizes, target, repeats, measured))
     if output is not None:
         try:
             result.save(output)
@@ -91,7 +94,7 @@ def profile(
     return result
 
 
-# What is measured.
+# Measured operations.
 
 
 def _device(name: str | torch.device) -> torch.device:
@@ -99,19 +102,19 @@ def _device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"there is no device {name!s}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"cannot use the device {name!s}: {str(error).splitlines()[0]}") from error
     return device
 
 
 def _structures(traced: Traced) -> dict[str, str]:
-    """By layer what its times depend on, as text, in the words of the profile format."""
+    """Returns each layer's ``structure`` of the profile format: kind, options and shapes as text."""
     modelled = json.loads(_deeppool.modelled_profile(traced.network.to_json(), "a100", [1]))
     return {layer["name"]: layer["structure"] for layer in modelled["layers"]}
 
 
 @contextlib.contextmanager
-def _placed(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """The module on the device and training, and afterwards as it was."""
+def _moved_to(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Moves a module to a device in training mode, and restores its device, modes and buffers."""
     tensors = [*module.parameters(), *module.buffers()]
     home = tensors[0].device if tensors else device
     modes = {part: part.training for part in module.modules()}
@@ -130,7 +133,7 @@ def _placed(module: nn.Module, device: torch.device) -> Iterator[None]:
             part.training = mode
 
 
-def _layers(
+def _measure(
     traced: Traced,
     structures: dict[str, str],
     sizes: Sequence[int],
@@ -138,7 +141,11 @@ def _layers(
     repeats: int,
     journal: Journal,
 ) -> dict[str, dict[str, Spread]]:
-    """By structure and batch size the times of the passes; those of the network are of ``network``."""
+    """Measures all layers and the whole network.
+
+    Returns:
+        The times of each pass by ``STRUCTURE@BATCH``, with ``network`` as the structure of the network.
+    """
     pending: dict[str, TracedLayer] = {}
     for layer in traced.layers:
         pending.setdefault(structures[layer.name], layer)
@@ -152,7 +159,7 @@ def _layers(
                 bar.step(len(pending) + 1, "")
                 continue
             if not values:
-                values = _values(traced, example.to(device))
+                values = _layer_outputs(traced, example.to(device))
             for structure, layer in pending.items():
                 bar.step(1, f"{layer.name}, {size} samples")
                 if f"{structure}@{size}" in journal.found:
@@ -166,18 +173,19 @@ def _layers(
             bar.step(1, f"the whole network, {size} samples")
             if f"network@{size}" not in journal.found:
                 journal.add(
-                    f"network@{size}", _whole(traced, batch_like(example.to(device), size), device, repeats)
+                    f"network@{size}",
+                    _network_times(traced, batch_like(example.to(device), size), device, repeats),
                 )
     return journal.found
 
 
 def batch_like(examples: torch.Tensor, samples: int) -> torch.Tensor:
-    """So many samples, those that there are again and again."""
+    """Returns a batch of the given number of samples by repeating the examples."""
     return examples.detach()[torch.arange(samples, device=examples.device) % len(examples)]
 
 
-def _values(traced: Traced, example: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What each layer gives for a few samples."""
+def _layer_outputs(traced: Traced, example: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Returns the output of each layer for a batch of two samples."""
     with torch.no_grad():
         values = traced.values(batch_of(example, 2))
         for layer in traced.loss_layers[:-1]:
@@ -186,7 +194,7 @@ def _values(traced: Traced, example: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def _needs_gradient(traced: Traced) -> dict[str, bool]:
-    """Of which layers' outputs there is a gradient: those with anything to learn, or after such."""
+    """Returns whether each layer's output needs a gradient: it or a predecessor has parameters to learn."""
     needs = {"input": False}
     for layer in traced.layers:
         learns = any(parameter.requires_grad for _, parameter in layer.island.named_parameters())
@@ -201,8 +209,10 @@ def _labels(traced: Traced, layer: TracedLayer, scores: torch.Tensor) -> torch.T
     return batch_like(traced.targets.to(scores.device), len(scores))
 
 
-def _whole(traced: Traced, batch: torch.Tensor, device: torch.device, repeats: int) -> dict[str, Spread]:
-    """The module itself, with its loss, and an update of its parameters by SGD with momentum."""
+def _network_times(
+    traced: Traced, batch: torch.Tensor, device: torch.device, repeats: int
+) -> dict[str, Spread]:
+    """Measures the module with its loss, and the update of its parameters by SGD with momentum."""
     learned = [parameter for parameter in traced.module.parameters() if parameter.requires_grad]
 
     def forward(batch: torch.Tensor) -> torch.Tensor:
@@ -235,7 +245,7 @@ def _whole(traced: Traced, batch: torch.Tensor, device: torch.device, repeats: i
 
 @contextlib.contextmanager
 def _clock(device: torch.device) -> Iterator[Callable[[], float]]:
-    """Times what is executed within, microseconds, by events where the device has them."""
+    """Measures the duration of the ``with`` block in microseconds, by CUDA events on a GPU."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
@@ -266,7 +276,7 @@ def _times(
         try:
             return _captured(run, inputs, extra, wanted, device, repeats)
         except RuntimeError:
-            # It copies to the host, or does something else that no graph has.
+            # The layer copies to the host, or does something else that cannot be captured.
             torch.cuda.synchronize(device)
     forward: list[float] = []
     backward: list[float] = []
@@ -296,7 +306,7 @@ def _captured(
     device: torch.device,
     repeats: int,
 ) -> dict[str, Spread]:
-    """The passes as CUDA graphs, which are launched many times in a row."""
+    """Measures the passes as CUDA graphs."""
     with torch.cuda.device(device):
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
@@ -330,7 +340,7 @@ def _replayed(graph: torch.cuda.CUDAGraph, device: torch.device, repeats: int) -
     return Spread.of([launch(times) for _ in range(repeats)])
 
 
-# The file.
+# Profile document.
 
 
 def _conditions(traced: Traced, device: torch.device, repeats: int) -> dict[str, Any]:

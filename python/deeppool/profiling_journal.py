@@ -1,4 +1,4 @@
-"""What a profile has measured so far: on disk, so that an interrupted one goes on, and on the terminal."""
+"""Progress of a profile: a journal file to resume an interrupted one, and a progress bar."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from deeppool.errors import InputError
 
 @dataclass
 class Spread:
-    """Repeated measurements of one thing."""
+    """Median and median absolute deviation of repeated measurements."""
 
     us: float
-    """Their median, microseconds."""
+    """Median in microseconds."""
     mad_us: float
-    """The median distance from it."""
+    """Median absolute deviation in microseconds."""
 
     @classmethod
     def of(cls, times_us: Sequence[float]) -> Spread:
@@ -31,7 +31,14 @@ class Spread:
 
 
 class Journal:
-    """What was measured so far, a line each, in a file beside the output."""
+    """A file of the measurements so far, one JSON line each, next to the output.
+
+    Its first line holds the conditions of the measurements. A journal with other conditions is discarded.
+
+    Args:
+        output: Path of the profile; without it, nothing is written.
+        conditions: Network, device, version of PyTorch and number of repeats.
+    """
 
     def __init__(self, output: str | PathLike[str] | None, conditions: dict[str, Any]) -> None:
         self.path = None if output is None else Path(f"{os.fspath(output)}.journal")
@@ -48,7 +55,7 @@ class Journal:
             for line in lines[1:] if is_same else []:
                 entry = _parsed(line)
                 if entry is None:
-                    break  # It was being written when the program ended.
+                    break  # The program ended while it wrote this line.
                 self.found[entry["what"]] = {
                     phase: Spread(**spread) for phase, spread in entry["times"].items()
                 }
@@ -56,19 +63,21 @@ class Journal:
         except OSError as error:
             raise InputError(f"{self.path}: {error}") from error
         self._write(self.conditions)
-        for what, times in self.found.items():
-            self._write(_entry(what, times))
+        for key, times in self.found.items():
+            self._write(_entry(key, times))
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.file is not None:
             self.file.close()
 
-    def add(self, what: str, times: dict[str, Spread]) -> None:
-        self.found[what] = times
-        self._write(_entry(what, times))
+    def add(self, key: str, times: dict[str, Spread]) -> None:
+        """Adds the times of ``STRUCTURE@BATCH``."""
+        self.found[key] = times
+        self._write(_entry(key, times))
 
     def delete(self) -> None:
+        """Deletes the file, once the profile is written."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
@@ -78,8 +87,8 @@ class Journal:
             self.file.flush()
 
 
-def _entry(what: str, times: dict[str, Spread]) -> dict[str, Any]:
-    return {"what": what, "times": {phase: asdict(spread) for phase, spread in times.items()}}
+def _entry(key: str, times: dict[str, Spread]) -> dict[str, Any]:
+    return {"what": key, "times": {phase: asdict(spread) for phase, spread in times.items()}}
 
 
 def _parsed(line: str) -> dict[str, Any] | None:
@@ -91,7 +100,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 class Bar:
-    """How far it is, on a terminal."""
+    """A progress bar on a terminal."""
 
     WIDTH = 30
 
@@ -102,12 +111,17 @@ class Bar:
     def __enter__(self) -> Bar:
         return self
 
-    def step(self, count: int, what: str) -> None:
-        """So many more are done once what is named is."""
+    def step(self, count: int, label: str) -> None:
+        """Shows the start of a step.
+
+        Args:
+            count: Number of units that the step completes.
+            label: Description of the step.
+        """
         if self.shown:
             filled = self.WIDTH * self.done // self.total
             bar = "#" * filled + "." * (self.WIDTH - filled)
-            print(f"\r\x1b[K[{bar}] {self.done}/{self.total} {what}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K[{bar}] {self.done}/{self.total} {label}", end="", file=sys.stderr, flush=True)
         self.done += count
 
     def __exit__(self, *_: object) -> None:

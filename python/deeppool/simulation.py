@@ -1,4 +1,4 @@
-"""What plans take in virtual time, alone and with what shares their GPUs."""
+"""Simulation of plans in virtual time, alone or with background jobs on their GPUs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ from deeppool.plans import Mode, Plan, question_document
 
 @dataclass(frozen=True)
 class Background:
-    """A background job on every GPU, each of which trains by itself."""
+    """A background job on each GPU. The jobs are independent of each other.
+
+    Without ``device`` and ``profile``, it has the foreground's source of times.
+    """
 
     network: Network | str
-    """The network, or the name of a built-in one."""
+    """A network, or the name of a built-in one."""
     batch: int
-    """Samples of each job's batch."""
+    """Batch size of each job in samples."""
     device: str | None = None
-    """Where its times are from; as the foreground's where nothing is said."""
+    """Name or file of a device model."""
     profile: Profile | None = None
+    """Layer times, in place of a device model."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As the native module reads it."""
+        """Returns the document for the native module."""
         network = Network.zoo(self.network) if isinstance(self.network, str) else self.network
         profile = None if self.profile is None else self.profile.to_dict()
         return {"network": network.to_dict(), "batch": self.batch, "device": self.device, "profile": profile}
@@ -37,7 +41,10 @@ class Background:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a plan takes in virtual time. Times are microseconds of one iteration after the warm-up; rates are samples by second."""
+    """The result of a simulation.
+
+    Times are microseconds of one iteration after the warm-up. Rates are samples per second.
+    """
 
     model: str
     gpus: int
@@ -45,42 +52,53 @@ class Simulation:
     mode: Literal["dp", "bp"]
     iteration_us: float
     planned_iteration_us: float
-    """What the plan says."""
+    """Iteration time predicted by the plan."""
     amplification: float
     computing_us: float
-    """The time in which ranks compute, of all together."""
+    """Time in which ranks compute, summed over ranks."""
     communicating_us: float
+    """Time in which ranks communicate without computing, summed over ranks."""
     idle_us: float
+    """Time in which ranks neither compute nor communicate, summed over ranks."""
     foreground_samples_per_s: float
     background_samples_per_s: float
-    """Of all GPUs together."""
+    """Sum over all GPUs."""
     foreground_slowdown: float
-    """The iteration with the background over the iteration alone."""
+    """Iteration time with the background divided by the iteration time alone."""
     gpu_busy_fraction: float
-    """The part of all GPUs' time in which either job computes."""
+    """Fraction of all GPUs' time in which either job computes."""
     foreground_busy_fraction: float
+    """Fraction of all GPUs' time in which the foreground computes."""
     background_share_of_idle: float | None
-    """The part that the background used of the time in which the foreground is idle."""
+    """Fraction of the foreground's idle time in which the background computes."""
     document: Mapping[str, Any] = field(repr=False)
-    """All of it, as ``deeppool simulate --json`` prints it."""
+    """The report of ``deeppool simulate --json``."""
     timeline: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The last iteration as Chrome trace events, if it was asked for."""
+    """Chrome trace events of the last iteration, if requested."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report, without the timeline."""
+        """Returns the report, without the timeline."""
         return dict(self.document)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Simulation:
-        """The simulation of a report."""
+        """Creates a simulation result from a report.
+
+        Raises:
+            InputError: The report lacks a field.
+        """
         names = [name for name in cls.__dataclass_fields__ if name not in ("document", "timeline")]
         missing = [name for name in names if name not in document]
         if missing:
-            raise InputError(f"not a report of a simulation: it has no `{missing[0]}`")
+            raise InputError(f"not a simulation report: the field `{missing[0]}` is missing")
         return cls(**{name: document[name] for name in names}, document=document)
 
     def save_timeline(self, path: str | PathLike[str]) -> None:
-        """Writes the timeline, which opens in Perfetto."""
+        """Writes the timeline as a file for Perfetto.
+
+        Raises:
+            InputError: The simulation has no timeline, or the file cannot be written.
+        """
         if self.timeline is None:
             raise InputError("the simulation has no timeline: simulate with timeline=True")
         write_text(path, json.dumps(self.timeline) + "\n")
@@ -99,18 +117,22 @@ def simulate(
     iterations: int = 20,
     timeline: bool = False,
 ) -> Simulation:
-    """Runs a plan in virtual time, on virtual GPUs.
+    """Simulates a plan in virtual time.
 
     Args:
         plan: The plan.
-        network, device, profile, link: What the plan is of, where it was read from a file: the plan knows the names of its device
-            and links, but neither its network nor measured times.
-        background: A job on every GPU beside it.
-        policy: How the background shares the GPUs: ``naive``, ``priority``, ``ungated``, ``artifact``, ``deeppool``, ``feedback``
-            or ``default``.
-        contention: Whether to charge what an A100's host takes to launch, and what communication takes from computing.
-        iterations: How many iterations; the first quarter warms up.
-        timeline: Whether to keep the last iteration's timeline.
+        network, device, profile, link: Network and sources of times. Required if the plan was read from a
+            file: a plan file has the names of its device and link, but not its network or layer times.
+        background: A background job on each GPU.
+        policy: Policy for sharing the GPUs: ``naive``, ``priority``, ``ungated``, ``artifact``,
+            ``deeppool``, ``feedback`` or ``default``.
+        contention: Whether to model the launch overhead of an A100's host, and the slowdown of kernels by
+            concurrent communication.
+        iterations: Number of iterations. The first quarter is the warm-up.
+        timeline: Whether to record the last iteration's timeline.
+
+    Raises:
+        InputError: A name, a number or a file is wrong, or a source of times is missing.
     """
     network = Network.zoo(network) if isinstance(network, str) else network
     question = {
@@ -134,7 +156,7 @@ def _costs(
     profile: Profile | str | PathLike[str] | None,
     link: str | PathLike[str] | None,
 ) -> Costs:
-    """What is given, or what the plan was made from."""
+    """Returns the given sources of times, or those of the plan."""
     if device is None and profile is None:
         if plan.costs is not None:
             return plan.costs if link is None else Costs.of(plan.costs.device, plan.costs.profile, link)
@@ -148,15 +170,19 @@ def _costs(
 
 @dataclass(frozen=True)
 class Point:
-    """One way to share GPUs between a foreground job and background jobs, simulated. Rates are samples by second; ranges are
-    what they may come to where times are as far off as they are known to be."""
+    """Simulated result of one way to share GPUs between a foreground job and background jobs.
+
+    Rates are samples per second. Ranges are the rates for layer and link times at the limits of their
+    known errors.
+    """
 
     mode: Literal["dp", "dp+col", "bp", "bp+col", "partition", "bg"]
-    """Data parallel, burst parallel, both with a background job on each GPU (``+col``), a static partition, or background alone."""
+    """Data parallel or burst parallel, alone or with a background job on each GPU (``+col``), a static
+    partition, or background jobs alone."""
     gpus: int
-    """GPUs on which the foreground has a part."""
+    """Number of GPUs used by the foreground."""
     limit: float | None
-    """The plan's amplification."""
+    """Amplification of the plan."""
     iteration_us: float | None
     foreground_samples_per_s: float
     background_samples_per_s: float
@@ -165,36 +191,38 @@ class Point:
 
     @property
     def total_samples_per_s(self) -> float:
-        """Foreground and background together."""
+        """Sum of foreground and background throughput."""
         return self.foreground_samples_per_s + self.background_samples_per_s
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ways to share GPUs, side by side."""
+    """A comparison of ways to share GPUs."""
 
     model: str
     gpus: int
     batch: int
     background_samples_per_s_of_a_gpu: float
+    """Throughput of a background job alone on one GPU."""
     points: tuple[Point, ...]
     advice: str
-    """Which way to use at which speed of the foreground, in words."""
+    """Recommended way for each foreground speed, as text."""
     layers_off: float | None
-    """By what part the times of layers are known to be off at worst."""
+    """Maximum known relative error of the layer times."""
     links_off: float | None
+    """Maximum known relative error of the link times."""
 
     def of(self, mode: str) -> list[Point]:
-        """The points of one way."""
+        """Returns the points of one mode."""
         return [point for point in self.points if point.mode == mode]
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Comparison:
-        """What :meth:`to_dict` gave."""
+        """Creates a comparison from a document, as returned by :meth:`to_dict`."""
         ranges = ("foreground_range_samples_per_s", "total_range_samples_per_s")
         points = []
-        for document_of_point in document["points"]:
-            point: dict[str, Any] = dict(document_of_point)
+        for entry in document["points"]:
+            point: dict[str, Any] = dict(entry)
             for name in ranges:
                 point[name] = None if point[name] is None else tuple(point[name])
             points.append(Point(**point))
@@ -202,7 +230,7 @@ class Comparison:
         return cls(**{name: document[name] for name in names}, points=tuple(points))
 
     def to_dict(self) -> dict[str, Any]:
-        """As a document."""
+        """Returns the comparison as a document."""
         return {**self.__dict__, "points": [dict(point.__dict__) for point in self.points]}
 
 
@@ -224,9 +252,15 @@ def compare(
     sync_batch_norm: bool = False,
     effort: float = 1.0,
 ) -> Comparison:
-    """Compares data parallelism, burst plans, both with a background job on each GPU, and every static partition, by simulation.
+    """Compares ways to share GPUs with background jobs by simulation.
 
-    Arguments are those of :func:`deeppool.plan`, and the background job.
+    The ways are data parallelism and burst parallelism, each alone and with a background job on each GPU,
+    and every static partition.
+
+    Args:
+        background: The background job.
+
+    The other arguments are those of :func:`deeppool.plan`.
     """
     network = Network.zoo(network) if isinstance(network, str) else network
     costs = Costs.of(device=device, profile=profile, link=link)

@@ -1,4 +1,4 @@
-//! What layers and links take, by name, file or document.
+//! Layer and link times, by name, file or document.
 
 use deeppool::collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
@@ -12,30 +12,30 @@ use serde_json::{Value, json};
 use crate::error::{Error, exception};
 use crate::inputs;
 
-/// Where times are from.
+/// Sources of layer and link times.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CostSource {
-    /// The name of a device model, or the file of one.
+    /// Name or file of a device model.
     device: Option<String>,
-    /// Instead of that, a document of the format `deeppool/profile/v1`.
+    /// Document of the format `deeppool/profile/v1`, in place of a device model.
     profile: Option<Value>,
-    /// The name of a link model, or the file of one; those that go with the device where nothing is said.
+    /// Name or file of a link model. The default is the device's usual link.
     link: Option<String>,
 }
 
-/// A background job on every GPU.
+/// A background job on each GPU.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Background {
     network: Value,
     batch: usize,
-    /// Where its times are from; as the foreground's where nothing is said.
+    /// Name or file of a device model. Without it and `profile`, the foreground's source is used.
     device: Option<String>,
     profile: Option<Value>,
 }
 
-/// The times of a network's layers, and of links.
+/// Layer and link times of a network.
 pub(crate) struct Tables {
     pub(crate) profile: ProfileTable,
     pub(crate) link: LinkModel,
@@ -80,7 +80,7 @@ fn profile(
         (_, Some(document)) => Ok(ProfileTable::from_json(&document.to_string())?.validated_for(network)?),
         (Some(device), None) => Ok(inputs::device(device)?.profile(network, &shard_sizes(batch, gpus))?),
         (None, None) => Err(deeppool::Error::Setting {
-            setting: "what layer times are from",
+            setting: "source of layer times",
             expected: "a device or a profile",
             got: "neither".into(),
         }
@@ -88,10 +88,10 @@ fn profile(
     }
 }
 
-/// The built-in device models, as a list of what is known of each.
+/// Returns the built-in device models with their data sheets, as a JSON list.
 #[pyfunction]
 pub(crate) fn device_models() -> PyResult<String> {
-    let described = |name: &'static str| {
+    let description = |name: &'static str| {
         let model = DeviceModel::named(name)?;
         let sheet = DataSheet::named(name).ok();
         Ok(json!({
@@ -101,17 +101,18 @@ pub(crate) fn device_models() -> PyResult<String> {
             "bandwidth_bytes_per_s": sheet.map(|sheet| sheet.bandwidth_bytes_per_s),
         }))
     };
-    let models: Result<Vec<Value>, Error> = DeviceModel::names().into_iter().map(described).collect();
+    let models: Result<Vec<Value>, Error> = DeviceModel::names().into_iter().map(description).collect();
     Ok(Value::from(models.map_err(exception)?).to_string())
 }
 
-/// The names of the built-in link models.
+/// Returns the names of the built-in link models.
 #[pyfunction]
 pub(crate) fn link_models() -> Vec<String> {
     LinkModel::names()
 }
 
-/// The modelled times of a network on a device, as a document of the format `deeppool/profile/v1`.
+/// Returns the modelled times of a network on a device, as a document of the format
+/// `deeppool/profile/v1`.
 #[pyfunction]
 pub(crate) fn modelled_profile(
     py: Python<'_>,

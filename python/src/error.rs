@@ -1,21 +1,21 @@
-//! What goes wrong, as exceptions of the package.
+//! Conversion of errors to the package's exceptions.
 
-use command_line::InputError as BadInput;
-use deeppool::burst_planner::Error as Unplanned;
+use command_line::InputError as CommandLineError;
+use deeppool::burst_planner::Error as PlannerError;
 use pyo3::{PyErr, import_exception};
 
 import_exception!(deeppool.errors, DeepPoolError);
 import_exception!(deeppool.errors, InputError);
 import_exception!(deeppool.errors, NoPlanError);
 
-/// Error of a library, or a name or file that cannot be used.
+/// An error of a library, or of a name or file that cannot be used.
 pub(crate) enum Error {
     Library(deeppool::Error),
-    Input(BadInput),
+    Input(CommandLineError),
 }
 
-impl From<BadInput> for Error {
-    fn from(error: BadInput) -> Self {
+impl From<CommandLineError> for Error {
+    fn from(error: CommandLineError) -> Self {
         Self::Input(error)
     }
 }
@@ -47,16 +47,16 @@ pub(crate) fn exception(error: impl Into<Error>) -> PyErr {
     let message = error.to_string();
     match &error {
         deeppool::Error::Planner(
-            Unplanned::LimitUnreachable { .. }
-            | Unplanned::DeadlineUnreachable { .. }
-            | Unplanned::MemoryExceeded { .. },
+            PlannerError::LimitUnreachable { .. }
+            | PlannerError::DeadlineUnreachable { .. }
+            | PlannerError::MemoryExceeded { .. },
         ) => NoPlanError::new_err(message),
         error if error.is_input() => InputError::new_err(message),
         _ => DeepPoolError::new_err(message),
     }
 }
 
-/// What was given is wrong.
+/// Returns an `InputError` with the message of an error.
 pub(crate) fn input_error(error: impl std::fmt::Display) -> PyErr {
     InputError::new_err(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! What our engine learns from a batch.
+//! Gradients computed by the layer engine.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,11 @@ use pyo3::types::PyBytes;
 
 use crate::error::{exception, input_error};
 
-/// Dimensions, and elements in double precision as bytes.
+/// Dimensions, and elements as little-endian bytes in double precision.
 type Tensor<'py> = (Vec<usize>, Bound<'py, PyBytes>);
 
-/// The loss of a batch, and its gradient by each parameter: see `deeppool::train::gradients`.
+/// Returns the loss of a batch and its gradient with respect to each parameter, as
+/// `deeppool::train::gradients` does.
 #[pyfunction]
 pub(crate) fn gradients<'py>(
     py: Python<'py>,
@@ -26,15 +27,15 @@ pub(crate) fn gradients<'py>(
         .map(|(name, (dims, bytes))| (name, (dims, numbers(bytes.as_bytes()))))
         .collect();
     let (features, labels) = (numbers(features), numbers(labels));
-    let found = py.detach(|| {
+    let gradients = py.detach(|| {
         let network = LayerGraph::from_json(network).map_err(input_error)?;
         train::gradients(&network, &parameters, &features, &labels).map_err(exception)
     })?;
     let bytes = |values: Vec<f64>| -> Vec<u8> { values.into_iter().flat_map(f64::to_le_bytes).collect() };
-    let of_parameters = found.of_parameters.into_iter();
-    let of_parameters =
-        of_parameters.map(|(name, (dims, values))| (name, (dims, PyBytes::new(py, &bytes(values)))));
-    Ok((found.loss, of_parameters.collect()))
+    let loss = gradients.loss;
+    let tensors = gradients.of_parameters.into_iter();
+    let tensors = tensors.map(|(name, (dims, values))| (name, (dims, PyBytes::new(py, &bytes(values)))));
+    Ok((loss, tensors.collect()))
 }
 
 fn numbers(bytes: &[u8]) -> Vec<f64> {

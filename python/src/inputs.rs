@@ -1,4 +1,4 @@
-//! Values by name, or from a file.
+//! Networks, device models, link models and policies by name or file.
 
 use command_line::InputError;
 use command_line::names::{get_by_name, get_by_name_or_file};
@@ -8,7 +8,7 @@ use deeppool::layer_graph::{LayerGraph, zoo};
 use deeppool::layer_profile::DeviceModel;
 use deeppool::simulate::policy_named;
 
-/// Builds a network of the zoo.
+/// Builds a built-in network.
 pub(crate) fn model(name: &str) -> Result<LayerGraph, InputError> {
     get_by_name(name, zoo::names(), zoo::model)
 }
@@ -23,7 +23,7 @@ pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
     get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
 }
 
-/// Returns a policy of sharing a GPU.
+/// Returns a GPU sharing policy by name.
 pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
     get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }

@@ -1,4 +1,4 @@
-//! Work that Ctrl-C ends.
+//! Long-running calls that Ctrl-C ends.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use deeppool::burst_planner::Stop;
 use pyo3::prelude::*;
 
-/// How often Python is asked whether a signal has come.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Interval between checks for a signal.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Does work on a thread of its own, without the interpreter's lock, and tells it to stop when Python raises something
-/// meanwhile, such as `KeyboardInterrupt`.
+/// Runs `work` on another thread without the interpreter's lock, and stops it when a signal handler of
+/// Python raises an exception, such as `KeyboardInterrupt`.
 pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Stop) -> PyResult<T> + Send,
@@ -21,12 +21,12 @@ pub(crate) fn interruptible<T: Send>(
             let (sender, receiver) = channel();
             let worker = scope.spawn(move || {
                 let done = work(stop);
-                // Nobody waits any more after an interruption.
+                // The receiver is gone after an interruption.
                 _ = sender.send(());
                 done
             });
             let interruption = loop {
-                match receiver.recv_timeout(ASK_EVERY) {
+                match receiver.recv_timeout(POLL_INTERVAL) {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break None,
                 }

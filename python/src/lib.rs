@@ -1,5 +1,5 @@
-//! The native module of the Python package `deeppool`: what the crates do, for JSON documents. The package around it gives
-//! them types.
+//! The native module of the Python package `deeppool`. Its arguments and results are JSON documents,
+//! which the package wraps in classes.
 
 mod costs;
 mod error;

@@ -1,4 +1,4 @@
-//! The driver of a thread, for jobs that are Python objects.
+//! The CPU driver of `gpu-mux`, for jobs that are Python objects.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use deeppool::gpu_mux::{self, JobState, Policy, PolledJob, Upcoming};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// What ends a job.
+/// Error that ends a job.
 #[derive(Debug)]
 enum JobError {
     Python(PyErr),
@@ -34,7 +34,7 @@ impl From<JobError> for PyErr {
     }
 }
 
-/// A Python object with `poll() -> (state, place)` and `run()`.
+/// A Python object with the methods `poll() -> (state, site)` and `run()`.
 struct PythonJob(Py<PyAny>);
 
 impl PolledJob for PythonJob {
@@ -58,7 +58,8 @@ impl PolledJob for PythonJob {
     }
 }
 
-/// Runs a foreground, and background jobs while it has nothing to do, on the calling thread: see `gpu_mux::CpuDriver`.
+/// Runs a foreground job on the calling thread, and background jobs while it waits, as
+/// `gpu_mux::CpuDriver` does.
 #[pyclass]
 pub(crate) struct CpuDriver(Mutex<gpu_mux::CpuDriver<PythonJob>>);
 
@@ -83,13 +84,14 @@ impl CpuDriver {
         self.driver().add(PythonJob(job));
     }
 
-    /// Runs a foreground until it has finished. What was learned of its places stays for the next run.
+    /// Runs a foreground job until it finishes. Averages of its sites are kept for the next run.
     fn run(&self, py: Python<'_>, foreground: Py<PyAny>) -> PyResult<()> {
         py.detach(|| self.driver().run(&mut PythonJob(foreground)))?;
         Ok(())
     }
 
-    /// For each background job how many tasklets it has run, for how many seconds, and what ended it, if that was an error.
+    /// Returns for each background job its number of tasklets, its busy time in seconds, and the error
+    /// that ended it, if any.
     fn background(&self, py: Python<'_>) -> Vec<(u64, f64, Option<Py<PyAny>>)> {
         let driver = self.driver();
         let jobs = driver.background().iter().map(|job| {
@@ -107,7 +109,8 @@ impl CpuDriver {
 
 impl CpuDriver {
     fn driver(&self) -> std::sync::MutexGuard<'_, gpu_mux::CpuDriver<PythonJob>> {
-        // A job that panicked left the driver in order: it reports its own state before it goes on panicking.
+        // A panic of a job does not leave the driver inconsistent: it updates its state before it
+        // resumes the panic.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Plans of networks, and what they take.
+//! Planning, comparison and simulation of networks.
 
 use deeppool::burst_planner::Stop;
 use deeppool::compare::Comparison;
@@ -18,7 +18,7 @@ use crate::error::{Error, exception, input_error};
 use crate::inputs;
 use crate::interrupt::interruptible;
 
-/// Which plan is asked for.
+/// Planning arguments, as `deeppool.plans.question_document` writes them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -27,25 +27,26 @@ struct Question {
     batch: usize,
     mode: ModeDocument,
     gpu_counts: String,
-    /// A size, or `unlimited`; what the device has where nothing is said.
+    /// A size, or `unlimited`. The default is the device's memory.
     memory: Option<String>,
     overlap: bool,
     sync_batch_norm: bool,
     effort: f64,
 }
 
+/// Planning mode with its limit.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ModeDocument {
     DataParallel,
-    /// With the limit on the amplification.
+    /// Maximum amplification.
     Burst(Option<f64>),
-    /// With the limit on the iteration time, microseconds.
+    /// Maximum iteration time in microseconds.
     Deadline(f64),
     Knee,
 }
 
-/// How a plan is simulated.
+/// Simulation arguments, as `deeppool.simulate` writes them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SimulationQuestion {
@@ -68,7 +69,7 @@ impl ModeDocument {
     }
 }
 
-/// Reads what the package's Python code wrote.
+/// Parses a JSON argument. Errors have the path of the wrong field.
 pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> PyResult<T> {
     let reader = &mut serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(reader).map_err(input_error)
@@ -84,14 +85,14 @@ impl Question {
             .with_stop(stop.clone()))
     }
 
-    /// Asks something about the job that the question is about.
-    fn ask<T>(
+    /// Builds the job, the planning request and the tables, and calls `answer` with them.
+    fn with_job<T>(
         &self,
         network: &str,
         stop: &Stop,
-        ask: impl FnOnce(&Job<'_>, &PlanRequest, &Tables) -> Result<T, Error>,
+        answer: impl FnOnce(&Job<'_>, &PlanRequest, &Tables) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // Before tables are made for so many GPUs.
+        // Check the number of GPUs before building tables for it.
         PlanRequest::new(self.gpus, self.mode.mode()).check()?;
         if self.batch == 0 {
             return Err(deeppool::Error::EmptyBatch.into());
@@ -103,40 +104,46 @@ impl Question {
             .with_overlap_all_reduce(self.overlap)
             .with_sync_batch_norm(self.sync_batch_norm);
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        ask(&Job::new(costs, self.batch, lowering), &request, &tables)
+        answer(&Job::new(costs, self.batch, lowering), &request, &tables)
     }
 }
 
-/// The plan that is asked for, as a document of the format `deeppool/plan/v2`.
+/// Plans a network. Returns a document of the format `deeppool/plan/v2`.
 #[pyfunction]
 pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<String> {
     let question: Question = parse(question)?;
     interruptible(py, |stop| {
         let found = question
-            .ask(network, stop, |job, request, _| Ok(plan_within_memory(job, request)?.1.to_json()?));
+            .with_job(network, stop, |job, request, _| Ok(plan_within_memory(job, request)?.1.to_json()?));
         found.map_err(exception)
     })
 }
 
-/// At most so many of the Pareto-optimal plans, fastest first, as documents of the format `deeppool/plan/v2`.
+/// Returns at most `max_plans` Pareto-optimal plans, fastest first, as documents of the format
+/// `deeppool/plan/v2`.
 #[pyfunction]
-pub(crate) fn frontier(py: Python<'_>, network: &str, question: &str, most: usize) -> PyResult<Vec<String>> {
+pub(crate) fn frontier(
+    py: Python<'_>,
+    network: &str,
+    question: &str,
+    max_plans: usize,
+) -> PyResult<Vec<String>> {
     let question: Question = parse(question)?;
     interruptible(py, |stop| {
-        let found = question.ask(network, stop, |job, request, _| {
-            let plans = find_frontier(job, request)?.plans(most)?;
+        let found = question.with_job(network, stop, |job, request, _| {
+            let plans = find_frontier(job, request)?.plans(max_plans)?;
             Ok(plans.iter().map(|plan| plan.to_json()).collect::<Result<_, _>>()?)
         });
         found.map_err(exception)
     })
 }
 
-/// Ways to share GPUs with a background job on each, side by side.
+/// Compares ways to share GPUs with a background job on each. Returns a report.
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background: &str) -> PyResult<String> {
     let (question, background): (Question, Background) = (parse(question)?, parse(background)?);
     interruptible(py, |stop| {
-        let found = question.ask(network, stop, |job, request, tables| {
+        let found = question.with_job(network, stop, |job, request, tables| {
             let costs = background.costs(&question.costs, &tables.link)?;
             let comparison = Comparison::new(job, request, &costs, &SimulateOptions::default(), |_| {})?;
             Ok(json!({
@@ -157,7 +164,8 @@ pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
     ExecutionPlan::from_json(plan).map(drop).map_err(exception)
 }
 
-/// What a plan takes in virtual time: a report, and the timeline of an iteration as Chrome trace events, if it was asked for.
+/// Simulates a plan. Returns a report, and the timeline of the last iteration as Chrome trace events if
+/// requested.
 #[pyfunction]
 pub(crate) fn simulate(
     py: Python<'_>,
@@ -176,7 +184,7 @@ fn simulated(
 ) -> Result<(String, Option<String>), Error> {
     let network = LayerGraph::from_json(network)?;
     let plan = ExecutionPlan::from_json(plan)?;
-    // Before tables are made for its batch and GPUs.
+    // Check the plan before building tables for its batch and GPUs.
     plan.placement(&network)?;
     let Tables { profile, link } = question.costs.tables(&network, plan.batch, plan.gpus)?;
     let background = question.background.as_ref().map(|job| job.costs(&question.costs, &link)).transpose()?;

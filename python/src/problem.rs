@@ -1,4 +1,4 @@
-//! Plans of problems other than networks.
+//! Planning of problems given by step times instead of a network.
 
 use deeppool::burst_planner::PlanProblem;
 use deeppool::problem::{LimitRule, ProblemQuestion};
@@ -9,6 +9,7 @@ use crate::error::exception;
 use crate::interrupt::interruptible;
 use crate::plan::{ModeDocument, parse};
 
+/// Planning arguments, as `deeppool.PlanProblem.plan` writes them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -17,7 +18,7 @@ struct Question {
     frontier: bool,
 }
 
-/// Returns the report of planning a document of the format `deeppool/plan-problem/v2`.
+/// Plans a document of the format `deeppool/plan-problem/v2`. Returns a report.
 #[pyfunction]
 pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyResult<String> {
     let asked: Question = parse(question)?;

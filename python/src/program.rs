@@ -1,4 +1,4 @@
-//! Plans as programs: what every rank does in one iteration.
+//! Lowering of plans to programs: the operations of each rank in one iteration.
 
 use deeppool::layer_graph::LayerGraph;
 use deeppool::plan::ExecutionPlan;
@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 use crate::error::input_error;
 
-/// The program that a plan becomes for a network, as a document of the format `deeppool/program/v1`: of one rank, with the
-/// collectives of all, or of all ranks.
+/// Lowers a plan of a network to a document of the format `deeppool/program/v1`: the operations of all
+/// ranks, or of one rank with the collectives of all.
 #[pyfunction]
 #[pyo3(signature = (network, plan, rank=None))]
 pub(crate) fn lower(py: Python<'_>, network: &str, plan: &str, rank: Option<usize>) -> PyResult<String> {
@@ -17,7 +17,8 @@ pub(crate) fn lower(py: Python<'_>, network: &str, plan: &str, rank: Option<usiz
         let plan = ExecutionPlan::from_json(plan).map_err(input_error)?;
         if plan.lowering.partial.is_some() {
             return Err(input_error(
-                "the plan has partial backpropagation, whose iterations are several programs, and here is room for one: make it without --spb",
+                "plans with partial backpropagation have several programs and are not supported here: \
+                 plan without --spb",
             ));
         }
         let placement = plan.placement(&network).map_err(input_error)?;

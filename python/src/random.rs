@@ -1,11 +1,14 @@
-//! Random numbers that do not depend on which rank draws them.
+//! Random numbers that do not depend on the rank that draws them.
 
 use deeppool::layer_engine::random::{Purpose, RandomStream};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-/// Which elements a dropout keeps, one byte an element: of `samples` samples of the global batch from `first` on, `elements` of each.
+/// Returns the mask of the elements that a dropout layer keeps, one byte per element.
+///
+/// Arguments: `name` is the layer; `first` is the index of the first sample in the global batch;
+/// `elements` is the number of elements of a sample. The mask has the shape `samples x elements`.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "it is called by name from one place")]
 pub(crate) fn dropout_keeps<'py>(
@@ -19,7 +22,8 @@ pub(crate) fn dropout_keeps<'py>(
     probability: f64,
 ) -> PyResult<Bound<'py, PyByteArray>> {
     let count = usize::try_from(samples).ok().and_then(|samples| samples.checked_mul(elements));
-    let count = count.ok_or_else(|| PyValueError::new_err("more elements than there is memory for"))?;
+    let count = count
+        .ok_or_else(|| PyValueError::new_err("the dropout mask has more elements than fit in memory"))?;
     PyByteArray::new_with(py, count, |kept| {
         py.detach(|| {
             for (sample, kept) in (first..).zip(kept.chunks_exact_mut(elements.max(1))) {
@@ -33,7 +37,7 @@ pub(crate) fn dropout_keeps<'py>(
     })
 }
 
-/// The key of these numbers, for an implementation of `ChaCha` on a device: eight words.
+/// Returns the `ChaCha` key of a dropout layer, eight words, for an implementation on a device.
 #[pyfunction]
 pub(crate) fn dropout_key(seed: u64, iteration: u64, name: &str) -> Vec<i32> {
     let key = RandomStream::key(seed, Purpose::Dropout, iteration, name);

@@ -39,7 +39,7 @@ def test_data_parallelism_puts_every_layer_on_all_gpus() -> None:
 
 
 def test_a_deadline_and_a_knee_lie_on_the_frontier() -> None:
-    frontier = deeppool.frontier("vgg16", gpus=8, batch=32, device="a100", most=50)
+    frontier = deeppool.frontier("vgg16", gpus=8, batch=32, device="a100", max_plans=50)
     times = [plan.iteration_us for plan in frontier]
     assert times == sorted(times)
     assert [plan.gpu_time_us for plan in frontier] == sorted(
@@ -65,11 +65,11 @@ def test_more_memory_than_there_is_is_no_plan() -> None:
     ("question", "said"),
     [
         ({"device": "a101"}, "unknown device `a101`.*did you mean `a100`"),
-        ({"device": None}, "give a device"),
+        ({"device": None}, "give either a device"),
         ({"link": "dgx-a101"}, "dgx-a101"),
         ({"gpus": 0}, "number of GPUs"),
         ({"batch": 0}, "batch is empty"),
-        ({"mode": "fast"}, "no mode 'fast'"),
+        ({"mode": "fast"}, "unknown mode 'fast'"),
         ({"mode": "deadline"}, "deadline_us"),
         ({"amplification": 0.5}, "0.5"),
         ({"memory": "forty"}, "40GB"),
@@ -157,7 +157,7 @@ def test_a_profile_takes_the_place_of_a_device(tmp_path: Path) -> None:
     assert plan.iteration_us == pytest.approx(vgg16().iteration_us, rel=0.02)
     with pytest.raises(InputError, match="is of `?vgg16|vgg16"):
         deeppool.plan("vgg11", gpus=2, batch=8, profile=profile)
-    with pytest.raises(InputError, match="one of the two"):
+    with pytest.raises(InputError, match="either a device"):
         vgg16(profile=profile)
     with pytest.raises(InputError, match="none.json"):
         vgg16(device=None, profile=tmp_path / "none.json")

@@ -140,8 +140,8 @@ def test_the_loss_of_the_user_is_profiled():
         ([], "cpu", "ascending"),
         ([2, 1], "cpu", "ascending"),
         ([0], "cpu", "at least 1"),
-        ([1], "cuda:99", "no device cuda:99"),
-        ([1], "abacus", "no device abacus"),
+        ([1], "cuda:99", "device cuda:99"),
+        ([1], "abacus", "device abacus"),
     ],
 )
 def test_wrong_use_is_refused(traced, batches, device, message):

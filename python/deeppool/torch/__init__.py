@@ -1,16 +1,17 @@
-"""Training a PyTorch module by a burst plan, on ``torch.distributed``.
+"""Training of a PyTorch module by a burst-parallel plan on ``torch.distributed``.
 
-:class:`BurstParallel` takes the place of ``torch.nn.parallel.DistributedDataParallel``. It is also an example of executing a
-program of the format ``deeppool/program/v1`` (what ``deeppool lower`` writes), in this order:
+:class:`BurstParallel` replaces ``torch.nn.parallel.DistributedDataParallel``. It is also an example of
+executing a program of the format ``deeppool/program/v1``, as written by ``deeppool lower``. Its modules,
+in reading order:
 
 - :mod:`~deeppool.torch.program`: the document as dataclasses;
-- :mod:`~deeppool.torch.segments`: layers that are one graph of autograd, and their passes;
+- :mod:`~deeppool.torch.segments`: groups of layers that share an autograd graph;
 - :mod:`~deeppool.torch.synchronized_norm`: batch normalization over the global batch;
 - :mod:`~deeppool.torch.communication`: collectives;
-- :mod:`~deeppool.torch.executor`: the steps of a rank, on two lanes;
+- :mod:`~deeppool.torch.executor`: execution of a rank's steps on two lanes;
 - :mod:`~deeppool.torch.sampled_random`: dropout that does not depend on the plan;
-- :mod:`~deeppool.torch.background`: another job in the time in which the rank waits;
-- :mod:`~deeppool.torch.burst_parallel`: the module around all of it.
+- :mod:`~deeppool.torch.background`: a background job in the rank's idle time;
+- :mod:`~deeppool.torch.burst_parallel`: the training module.
 """
 
 from deeppool._requirements import require_torch

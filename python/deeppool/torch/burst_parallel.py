@@ -1,4 +1,4 @@
-"""A module that is trained by a burst plan, in place of ``DistributedDataParallel``."""
+"""``BurstParallel``: trains a module by a burst-parallel plan, in place of ``DistributedDataParallel``."""
 
 from __future__ import annotations
 
@@ -27,40 +27,44 @@ from deeppool.tracing import Traced
 
 
 class BurstParallel(nn.Module):
-    """Trains a traced module by a plan: every rank runs its part of the plan's program on ``torch.distributed``.
+    """Trains a traced module by a plan. Each rank runs its part of the plan on ``torch.distributed``.
 
-    In a script for ``DistributedDataParallel`` three lines change::
+    In a script for ``DistributedDataParallel``, three lines change::
 
-        traced = deeppool.tracing.trace(module, example)                 # once; `plan` is made of it, too
-        model = BurstParallel(traced, plan)                              # instead of DistributedDataParallel(module)
-        loss = model(inputs, targets)                                    # instead of criterion(model(inputs), targets)
+        traced = deeppool.tracing.trace(module, example)   # also the input of deeppool.plan
+        model = BurstParallel(traced, plan)                # instead of DistributedDataParallel(module)
+        loss = model(inputs, targets)                      # instead of criterion(model(inputs), targets)
 
-    ``inputs`` and ``targets`` are those of the *global* batch, the same on every rank; a rank reads the rows :attr:`samples` of them and
-    no others. The loss, a scalar, is the mean over the global batch on every rank, and its gradient is that of the module alone on one
-    device. :meth:`forward` runs the whole iteration, since plans may cut the batch into micro-batches that run forward and backward
-    by turns; ``loss.backward()`` adds the gradients to ``parameter.grad``, multiplied by the gradient that it is given.
+    ``inputs`` and ``targets`` are the *global* batch, the same on each rank. A rank reads only the rows
+    :attr:`samples`. The loss is a scalar, the mean over the global batch on each rank, with the gradient of
+    the module on a single device. :meth:`forward` runs the complete iteration, including the backward
+    pass, because plans may interleave the passes of micro-batches. ``loss.backward()`` multiplies the
+    gradients by the loss's gradient and adds them to ``parameter.grad``.
 
-    The user's optimizer works as always. A rank has gradients of the parameters of its own layers, so that those of other layers become
-    out of date on it: :meth:`synchronize` (which ``state_dict()`` calls on its own) brings all parameters, buffers, and the state of an
-    optimizer to all ranks. It is a collective, as ``state_dict()`` is: call them on every rank. Gradient norms are clipped by
-    :meth:`clip_grad_norm_`.
+    Use any optimizer. A rank has gradients only for the parameters of its own layers; its copies of other
+    parameters become out of date. :meth:`synchronize` updates all parameters, buffers and optimizer state
+    on all ranks, and ``state_dict()`` calls it. Both are collectives: call them on all ranks. To clip
+    gradients by norm, use :meth:`clip_grad_norm_`.
 
-    In evaluation (``model.eval()``) it is the module itself: ``model(inputs)`` gives its output for any inputs.
+    In evaluation mode (``model.eval()``), ``model(inputs)`` returns the module's output.
 
-    Dropout depends on ``seed``, the iteration, the layer and the sample alone. Batch normalization is over the rank's samples or the
-    global batch, as the plan says (``sync_batch_norm``); by shard, the running statistics that count are those of the layer's first rank.
+    Dropout depends only on ``seed``, the iteration, the layer and the sample. Batch normalization is over
+    the rank's shard or over the global batch, by the plan's ``sync_batch_norm``. Over shards, the running
+    statistics are those of the layer's first rank.
 
     Args:
-        traced: The module, as ``deeppool.tracing.trace`` gives it. Its parameters should be where they are to be trained.
-        plan: The plan, made for as many GPUs as there are processes: of :func:`deeppool.plan`, a document (``deeppool/plan/v2``), or a
-            file's path.
-        background: A callable that does a short step of another job. It is called when the rank has nothing to do; see
-            :mod:`deeppool.torch.background`.
-        seed: Of dropout.
+        traced: The module, as returned by ``deeppool.tracing.trace``, with its parameters on the device
+            for training.
+        plan: The plan, for as many GPUs as there are processes: a result of :func:`deeppool.plan`, a
+            document of the format ``deeppool/plan/v2``, or a path.
+        background: A callable that runs a short step of another job. It is called in the rank's idle
+            time; see :mod:`deeppool.torch.background`.
+        seed: Seed of dropout.
 
     Raises:
-        BurstParallelError: where this cannot work, with what to do instead.
-        deeppool.InputError: where the plan is of another network.
+        BurstParallelError: The process group is missing or has another size, or ranks have different
+            arguments.
+        deeppool.InputError: The plan is of another network.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class BurstParallel(nn.Module):
         traced.check_unchanged()
         self.module = traced.module
         self.iteration = 0
-        """How many iterations were trained; dropout depends on it."""
+        """Number of completed training iterations. Dropout depends on it."""
         self._traced = traced
         self._program = RankProgram.from_json(
             _deeppool.lower(traced.network.to_json(), document, dist.get_rank())
@@ -91,16 +95,16 @@ class BurstParallel(nn.Module):
         self._is_current = True
         self._anchor = torch.zeros((), requires_grad=True)
         self._bind()
-        # As DistributedDataParallel: all begin with what the first rank has.
+        # As DistributedDataParallel does, start from the first rank's parameters and buffers.
         for tensor in (*self.module.parameters(), *self.module.buffers()):
             dist.broadcast(tensor.detach(), src=0)
 
     def _bind(self) -> None:
-        """Takes the module's parameters as they are now."""
+        """Builds the layers from the module's current parameters, and drops the executor."""
         self._layers = {
             layer.name: LayerPasses(layer.name, layer.island, self._random) for layer in self._traced.layers
         }
-        #: The layers with parameters of their own that are trained.
+        #: Layers that own trained parameters.
         self._owners = [
             layer.name
             for layer in self._traced.layers
@@ -108,7 +112,7 @@ class BurstParallel(nn.Module):
         ]
         self._identities = self._identify()
         self._executor: Executor | None = None
-        #: The updates of this rank's layers: the gradients that they take are for the user's optimizer.
+        #: Optimizer steps of this rank's layers. Their gradients go to the user's optimizer.
         self._updates = [
             (i, step) for i, step in enumerate(self._program.steps) if step.op == "optimizer_step"
         ]
@@ -116,17 +120,31 @@ class BurstParallel(nn.Module):
     # Training
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """While training, the loss of ``(inputs, targets)``, each of the global batch; else the module's output for ``inputs``."""
+        """Runs an iteration in training mode, or the module in evaluation mode.
+
+        Args:
+            inputs: In training mode the inputs and targets of the global batch, otherwise the module's
+                inputs.
+
+        Returns:
+            In training mode the mean loss of the global batch, otherwise the module's output.
+
+        Raises:
+            BurstParallelError: The batch does not match the plan or the traced module, the module has
+                other parameters, or its parameters are out of date in evaluation mode.
+        """
         if not self.training:
             if not self._is_current:
                 raise BurstParallelError(
-                    "parameters of layers that run on other ranks are out of date here: call synchronize() on every rank before evaluation"
+                    "parameters of other ranks' layers are out of date on this rank: call synchronize() on every "
+                    "rank before evaluation"
                 )
             return cast(torch.Tensor, self.module(*inputs))
         samples, targets = self._batch(inputs)
         if self._identify() != self._identities:
             raise BurstParallelError(
-                "the module has other parameters than when it was traced: trace it again, plan again, and make a new BurstParallel"
+                "the module's parameters changed since it was traced: trace it again, plan again, and make a new "
+                "BurstParallel"
             )
         executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
@@ -143,13 +161,13 @@ class BurstParallel(nn.Module):
         gradients = [
             gradient for i, step in self._updates for gradient in executor.values.take(i, step.reads[0])
         ]
-        return cast(
-            torch.Tensor, _Loss.apply(self._anchor, self._read_loss(executor), gradients, *parameters)
-        )  # type: ignore[no-untyped-call]
+        loss = self._read_loss(executor)
+        result = _Loss.apply(self._anchor, loss, gradients, *parameters)  # type: ignore[no-untyped-call]
+        return cast(torch.Tensor, result)
 
     @property
     def samples(self) -> range:
-        """The rows of the global batch that this rank reads: from the first to the last of its inputs or targets."""
+        """Range of the rows of the global batch that this rank reads as inputs or targets."""
         loads = [
             step.samples
             for step in self._program.steps
@@ -158,8 +176,14 @@ class BurstParallel(nn.Module):
         return range(min((first for first, _ in loads), default=0), max((end for _, end in loads), default=0))
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """As ``torch.nn.utils.clip_grad_norm_``, for the norm of the gradients of all layers. A collective: call it on every rank."""
-        # A layer counts on its first rank.
+        """Clips the norm of all gradients, as ``torch.nn.utils.clip_grad_norm_`` does.
+
+        This is a collective: call it on all ranks.
+
+        Returns:
+            The norm before clipping.
+        """
+        # The first rank of each layer adds its gradients.
         own = (owner for owner in self._owners if self._program.holders(owner)[0] == self._program.rank)
         gradients = [
             parameter.grad
@@ -178,25 +202,35 @@ class BurstParallel(nn.Module):
         return norm
 
     def background_report(self) -> BackgroundReport:
-        """What the background did on this rank, and what that did to the foreground."""
+        """Returns measurements of the background job on this rank.
+
+        Raises:
+            BurstParallelError: There is no background job.
+        """
         if self._background is None:
-            raise BurstParallelError("there is no background job: give BurstParallel(..., background=step)")
+            raise BurstParallelError("no background job: give BurstParallel(..., background=step)")
         return self._background.report()
 
     def record(self, is_on: bool = True) -> None:
-        """Records the steps of iterations from now on, for :meth:`events`: each layer then runs by itself, so that its time is seen."""
+        """Starts or stops recording the steps of iterations for :meth:`events`.
+
+        While recording, each layer has its own autograd graph, so that it can be timed.
+        """
         self._records = is_on
         self._executor = None
 
     def events(self) -> list[Event]:
-        """The steps of the last iteration on this rank, in the order in which they ended."""
+        """Returns the recorded steps of the last iteration on this rank, in the order of their ends."""
         return list(self._executor.events) if self._executor is not None else []
 
     # State
 
     @torch.no_grad()
     def synchronize(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Brings all parameters and buffers, and the state of an optimizer, to all ranks. A collective: call it on every rank."""
+        """Broadcasts all parameters and buffers, and the state of an optimizer, to all ranks.
+
+        This is a collective: call it on all ranks.
+        """
         for owner in self._owners:
             holders = self._program.holders(owner)
             for parameter in self._layers[owner].parameters if len(holders) < self._program.world else ():
@@ -204,7 +238,7 @@ class BurstParallel(nn.Module):
                 if optimizer is not None:
                     self._synchronize_state(optimizer, parameter, holders[0])
         for layer in self._traced.layers:
-            # By shard, each rank has running statistics of its own.
+            # Without sync_batch_norm, each rank has different running statistics.
             for buffer in layer.island.buffers():
                 dist.broadcast(buffer.detach(), src=self._program.layers[layer.name].ranks[0])
         self._is_current = True
@@ -213,7 +247,7 @@ class BurstParallel(nn.Module):
         self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter, holder: int
     ) -> None:
         def moved(value: Any, device: torch.device | str) -> Any:
-            # The count of steps of Adam is on the host unless it is capturable.
+            # Adam's step count stays on the host unless `capturable` is set.
             return value.to(device) if isinstance(value, torch.Tensor) and value.dim() > 0 else value
 
         state = [{name: moved(value, "cpu") for name, value in optimizer.state.get(parameter, {}).items()}]
@@ -224,7 +258,10 @@ class BurstParallel(nn.Module):
             }
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """The module's own, whole on every rank. A collective: call it on every rank."""
+        """Returns the module's complete ``state_dict``.
+
+        This is a collective: call it on all ranks.
+        """
         if not self._is_current:
             self.synchronize()
         return self.module.state_dict(*args, **kwargs)
@@ -232,7 +269,7 @@ class BurstParallel(nn.Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """As the module's: every rank loads all of it."""
+        """Loads the module's complete ``state_dict`` on each rank."""
         result = self.module.load_state_dict(state_dict, strict=strict, assign=assign)
         if self._identify() != self._identities:
             self._bind()
@@ -247,24 +284,27 @@ class BurstParallel(nn.Module):
     def _batch(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         if len(inputs) != 2:
             raise BurstParallelError(
-                f"while training it takes inputs and targets, as in `loss = model(inputs, targets)`, not {len(inputs)} arguments"
+                "in training mode, give inputs and targets as in `loss = model(inputs, targets)`, not "
+                f"{len(inputs)} arguments"
             )
-        for what, tensor in zip(("inputs", "targets"), inputs):
+        for name, tensor in zip(("inputs", "targets"), inputs):
             if len(tensor) != self._program.batch:
                 raise BurstParallelError(
-                    f"the plan is for a global batch of {self._program.batch} samples, and there are {len(tensor)} {what}: give every rank the "
-                    "whole batch (no DistributedSampler; drop_last=True), or make a plan for another batch"
+                    f"the plan is for a global batch of {self._program.batch} samples, not for {len(tensor)} {name}: "
+                    "give every rank the global batch (no DistributedSampler; drop_last=True), or make a plan "
+                    "for another batch"
                 )
         shape = tuple(inputs[0].shape[1:])
         expected = tuple(self._traced.example_inputs[0].shape[1:])
         if shape != expected:
             raise BurstParallelError(
-                f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace it with such samples"
+                f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace it with "
+                "samples of this shape"
             )
         return inputs[0], inputs[1]
 
     def _prepare(self, samples: torch.Tensor) -> Executor:
-        """Before the first iteration, in the settings (such as autocast) that it runs in."""
+        """Creates the executor, under the settings (such as autocast) of the first iteration."""
         no_samples = probe(self._traced, self._layers, self._random, samples)
         self._executor = Executor(
             self._program, self._layers, no_samples, self._communication, self._device, self._records
@@ -272,7 +312,7 @@ class BurstParallel(nn.Module):
         return self._executor
 
     def _read_loss(self, executor: Executor) -> torch.Tensor:
-        """The mean over the global batch, on all ranks."""
+        """Returns the mean loss over the global batch on all ranks."""
         layer = self._traced.layers[-1].name
         totals = (
             b
@@ -292,7 +332,7 @@ class BurstParallel(nn.Module):
 
 
 class _Loss(torch.autograd.Function):
-    """The loss of an iteration that has run: its backward pass hands the gradients to the parameters."""
+    """The loss of a completed iteration. Its backward pass returns the gradients of the parameters."""
 
     @staticmethod
     def forward(
@@ -309,14 +349,14 @@ class _Loss(torch.autograd.Function):
     def backward(ctx: Any, *scale: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
-            raise BurstParallelError("backward() was called twice for one loss: call the model again before")
+            raise BurstParallelError("backward() was called twice for one loss: call the model again first")
         if scale[0].device.type != "cpu" or scale[0] != 1:
             gradients = [gradient * scale[0].to(gradient.dtype) for gradient in gradients]
         return None, None, None, *gradients
 
 
 def _document(plan: Plan | Mapping[str, Any] | str | PathLike[str]) -> str:
-    """The plan's JSON."""
+    """Returns the JSON text of a plan, a document, or a file."""
     if isinstance(plan, Plan):
         return plan.to_json()
     if isinstance(plan, Mapping):
@@ -328,23 +368,28 @@ def _document(plan: Plan | Mapping[str, Any] | str | PathLike[str]) -> str:
 def _check_processes(gpus: int | None) -> None:
     if not dist.is_available() or not dist.is_initialized():
         raise BurstParallelError(
-            'there is no process group: start the script by torchrun, and call torch.distributed.init_process_group("gloo") ("nccl" on '
-            "GPUs) before"
+            "no process group: start the script by torchrun, and call "
+            'torch.distributed.init_process_group("gloo") ("nccl" on GPUs) first'
         )
     if gpus is not None and gpus != dist.get_world_size():
         raise BurstParallelError(
-            f"the plan is for {gpus} ranks, and there are {dist.get_world_size()}: start it by `torchrun --nproc-per-node {gpus}` (all nodes "
-            f"together), or make a plan for {dist.get_world_size()} GPUs"
+            f"the plan is for {gpus} ranks, not for {dist.get_world_size()}: start {gpus} processes, as by "
+            f"`torchrun --nproc-per-node {gpus}` on one node, or make a plan for {dist.get_world_size()} GPUs"
         )
 
 
 def _check_agreement(program: RankProgram, document: str, fingerprint: str, seed: int) -> None:
-    """All ranks have to execute parts of one program."""
+    """Checks that all ranks have the same plan, module and seed.
+
+    Raises:
+        BurstParallelError: They differ.
+    """
     own = hashlib.sha256(json.dumps([document, fingerprint, seed]).encode()).hexdigest()
     found: list[Any] = [None] * program.world
     dist.all_gather_object(found, own)
     for rank, other in enumerate(found):
         if other != found[0]:
             raise BurstParallelError(
-                f"rank {rank} has another plan, module or seed than rank 0: make the plan once and give all ranks the same file"
+                f"rank {rank} has another plan, module or seed than rank 0: make the plan once and give all ranks the "
+                "same file"
             )

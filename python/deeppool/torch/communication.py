@@ -1,4 +1,4 @@
-"""The collectives of a program on ``torch.distributed``: each is started without blocking and finished where its result is used."""
+"""Collectives of a program on ``torch.distributed``, started asynchronously."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import torch.distributed as dist
 
 from deeppool.torch.program import Collective, RankProgram
 
-#: What a buffer of a program holds: a tensor, or one for each trained parameter of a layer.
+#: Content of a program's buffer: a tensor, or one tensor per trained parameter of a layer.
 Value = torch.Tensor | list[torch.Tensor]
 
 
 @dataclass
 class Pending:
-    """A collective of this rank under way."""
+    """A collective in flight on this rank."""
 
     works: Sequence[dist.Work]
     finish: Callable[[], Sequence[Value]]
-    """Gives what it writes, once it is complete."""
+    """Returns its results once it is complete."""
 
     waiter: Future[None] | None = None
-    """Where another thread waits for it."""
+    """Wait on another thread, if any."""
 
     def is_complete(self) -> bool:
-        """Never blocks."""
+        """Returns whether the collective is complete, without blocking."""
         return (
             self.waiter.done() if self.waiter is not None else all(work.is_completed() for work in self.works)
         )
 
     def wait(self) -> Sequence[Value]:
-        """What it writes. On a GPU it is the device's stream that waits."""
+        """Waits for the collective and returns its results. On a GPU, the current stream waits."""
         if self.waiter is not None:
             self.waiter.result()
         else:
@@ -47,10 +47,11 @@ def _wait_for(works: Sequence[dist.Work]) -> None:
 
 
 class Communication:
-    """The groups of a program, made once, and how its collectives are started. All ranks have to make it at the same time.
+    """The process groups of a program. Create it on all ranks together.
 
     Args:
-        polls: Whether it is asked again and again if collectives are complete.
+        program: The rank's program.
+        polls: Whether collectives are polled by :meth:`Pending.is_complete`.
     """
 
     def __init__(self, program: RankProgram, polls: bool) -> None:
@@ -58,18 +59,18 @@ class Communication:
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {
             tuple(range(program.world)): dist.group.WORLD
         }
-        # gloo says of a message that it is complete only when it has been waited for: a thread does that.
+        # gloo reports a message as complete only after a wait, which a thread does.
         self._waiter = (
             ThreadPoolExecutor(1, "deeppool-messages") if polls and dist.get_backend() == "gloo" else None
         )
-        # Every rank takes part in making every group, in one order.
+        # All ranks create all groups in the same order, as new_group() requires.
         for collective in program.collectives:
             ranks = tuple(sorted(collective.ranks))
             if collective.op != "redistribute" and ranks not in self._groups:
                 self._groups[ranks] = dist.new_group(list(ranks))
 
     def start_all_reduce(self, collective: Collective, values: Sequence[Value]) -> Pending:
-        """Sums values over ranks: all of them as one."""
+        """Starts an all-reduce (sum) of several values, as one message per data type."""
         tensors = [tensor for value in values for tensor in (value if isinstance(value, list) else [value])]
         by_type = {
             dtype: [one for one in tensors if one.dtype == dtype]
@@ -98,7 +99,13 @@ class Communication:
         return Pending([work for work in works if work is not None], finish)
 
     def start_redistribution(self, number: int, collective: Collective, held: torch.Tensor) -> Pending:
-        """Moves samples between ranks: ``held`` are those of this rank before, if only none."""
+        """Starts a redistribution of samples between ranks.
+
+        Args:
+            number: Index of the collective, used as the message tag.
+            collective: The redistribution.
+            held: This rank's samples before the redistribution; an empty tensor if it has none.
+        """
         mine, had = collective.target.get(self._rank, (0, 0)), collective.source.get(self._rank, (0, 0))
         kept = (max(had[0], mine[0]), min(had[1], mine[1]))
         if kept == mine:

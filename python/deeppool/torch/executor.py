@@ -1,8 +1,9 @@
-"""Executes the program of a rank: its steps in order, on two lanes.
+"""Execution of a rank's program on two lanes.
 
-The compute lane runs on the calling thread. The communication lane is started as far as what it waits for is there, in the program's
-order, which is that of all ranks; a step of the compute lane waits only for what it comes after. So all-reduces go on beside the backward
-pass, and redistributions beside other branches.
+The compute lane runs on the calling thread. Collectives of the communication lane are started as soon as
+their dependencies are complete, in program order, which is the same on all ranks. A step of the compute
+lane waits only for the steps in its ``after`` list. All-reduces therefore overlap the backward pass, and
+redistributions overlap other branches.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ State = tuple[int, int | None]
 
 @dataclass(frozen=True)
 class Event:
-    """A step that ran: a collective from its start until its result was there."""
+    """An executed step, with its start and end. A collective ends when its result is available."""
 
     step: int
     label: str
@@ -36,7 +37,7 @@ class Event:
 
 
 class _Run(NamedTuple):
-    """Steps of the compute lane that run as one, and the collectives that they come after."""
+    """Steps of the compute lane that run together, and the collectives that they depend on."""
 
     steps: list[int]
     calls: list[Callable[[], None]]
@@ -44,11 +45,15 @@ class _Run(NamedTuple):
 
 
 class Executor:
-    """Runs iterations of a program. It is also a job for :class:`deeppool._deeppool.CpuDriver`.
+    """Runs iterations of a program. It is also a job of :class:`deeppool._deeppool.CpuDriver`.
 
     Args:
-        no_samples: By layer an output for no samples.
-        records: Whether :attr:`events` is wanted; then each layer runs by itself.
+        program: The rank's program.
+        layers: Passes of each layer, by name.
+        no_samples: Output of each layer for zero samples, by name.
+        communication: Process groups of the program.
+        device: The rank's device.
+        records: Whether :attr:`events` are recorded. Each layer then has its own autograd graph.
     """
 
     def __init__(
@@ -62,7 +67,7 @@ class Executor:
     ) -> None:
         self.program = program
         self.events: list[Event] = []
-        """What ran in the last iteration, where it is recorded."""
+        """Steps of the last iteration, if recorded."""
         self._records = records
         self._layers, self._no_samples, self._communication, self.device = (
             layers,
@@ -77,17 +82,20 @@ class Executor:
             for name in program.synchronized
         }
         self._segments: dict[int, Segment] = {}
-        found = runs(program, is_fused=not records)
-        run_of = {index: steps for steps in found for index in steps}
+        all_runs = runs(program, is_fused=not records)
+        run_of = {index: steps for steps in all_runs for index in steps}
         self._runs = [
-            _Run(steps, self._bound(steps, run_of), self._collectives_before(*steps)) for steps in found
+            _Run(steps, self._calls(steps, run_of), self._collectives_before(*steps)) for steps in all_runs
         ]
-        place = {step: number for number, run in enumerate(self._runs) for step in run.steps}
+        run_index = {step: number for number, run in enumerate(self._runs) for step in run.steps}
         self._communicate = [i for i, step in enumerate(program.steps) if step.lane == "communication"]
-        #: What a collective comes after: how many runs of the compute lane, and other collectives.
+        #: Dependencies of each collective: number of runs of the compute lane, and other collectives.
         self._after = {
             i: (
-                max((place[after] + 1 for after in program.steps[i].after if after in place), default=0),
+                max(
+                    (run_index[after] + 1 for after in program.steps[i].after if after in run_index),
+                    default=0,
+                ),
                 self._collectives_before(i),
             )
             for i in self._communicate
@@ -110,7 +118,7 @@ class Executor:
     # Running
 
     def begin(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
-        """The next iteration, with the samples of the global batch."""
+        """Starts an iteration with the inputs and labels of the global batch."""
         self._batch = {"features": inputs, "labels": labels}
         self.values.clear()
         self._pending.clear()
@@ -119,7 +127,7 @@ class Executor:
         self.events = []
 
     def finish(self) -> None:
-        """Runs the iteration to its end, with nothing beside it."""
+        """Runs the iteration to its end, waiting for collectives."""
         while self._computed < len(self._runs):
             self._start_collectives()
             for collective in self._runs[self._computed].waits:
@@ -129,7 +137,7 @@ class Executor:
             self._wait_for(collective)
 
     def poll(self) -> State:
-        """Whether a step of the compute lane can run. Never blocks."""
+        """Returns the state of the compute lane and the next step's index, without blocking."""
         self._start_collectives()
         driver, is_over = _deeppool.CpuDriver, self._computed == len(self._runs)
         waits = self._communicate if is_over else self._runs[self._computed].waits
@@ -153,7 +161,7 @@ class Executor:
             self.events.append(Event(index, step.label, step.lane, began * 1e6, time.perf_counter() * 1e6))
 
     def _start_collectives(self) -> None:
-        """Starts collectives in their order, as far as that goes without waiting."""
+        """Starts collectives in program order until one has incomplete dependencies."""
         while self._started < len(self._communicate):
             computed, collectives = self._after[self._communicate[self._started]]
             if self._computed < computed or not all(self._is_done(c) for c in collectives):
@@ -164,18 +172,18 @@ class Executor:
         step = self.program.steps[index]
         collective = self.program.collectives[step.collective]
         self._began[index] = time.perf_counter()
-        given = [self.values.take(index, buffer) for buffer in self.program.received(index)]
+        values = [self.values.take(index, buffer) for buffer in self.program.received(index)]
         if collective.op == "redistribute":
             held = (
-                given[0].detach() if given else self._no_samples[self.program.buffers[step.writes[0]].layer]
+                values[0].detach() if values else self._no_samples[self.program.buffers[step.writes[0]].layer]
             )
             self._pending[index] = self._communication.start_redistribution(step.collective, collective, held)
         else:
-            self._pending[index] = self._communication.start_all_reduce(collective, given)
+            self._pending[index] = self._communication.start_all_reduce(collective, values)
         self._started += 1
 
     def _is_done(self, index: int) -> bool:
-        """Whether a collective is complete; if it just became so, its result is put into its place."""
+        """Returns whether a collective is complete. Stores its results on completion."""
         if index in self._done:
             return True
         pending = self._pending.get(index)
@@ -186,7 +194,7 @@ class Executor:
 
     def _wait_for(self, index: int) -> None:
         while index not in self._pending and index not in self._done:
-            # What comes before it is started first: that is the order of all ranks.
+            # Start earlier collectives first: all ranks start them in program order.
             first = self._communicate[self._started]
             for other in self._after[first][1]:
                 self._wait_for(other)
@@ -200,22 +208,22 @@ class Executor:
         self._done.add(index)
         self._record([index], self._began[index])
 
-    # What steps do
+    # Steps
 
-    def _bound(self, steps: list[int], run_of: Mapping[int, list[int]]) -> list[Callable[[], None]]:
-        """What a run does, with everything looked up that does not change."""
+    def _calls(self, steps: list[int], run_of: Mapping[int, list[int]]) -> list[Callable[[], None]]:
+        """Returns the calls that execute a run."""
         program = self.program
         if program.steps[steps[0]].layer in self._norms:
             return [partial(self._normalize, steps[0], program.steps[steps[0]])]
 
-        def of(op: str) -> list[int]:
+        def with_op(op: str) -> list[int]:
             return [index for index in steps if program.steps[index].op == op]
 
-        # Nothing in a run comes before what it loads, and the sums that autograd does not do come after its passes.
+        # Loads come first in a run. Sums that are not computed by autograd come after its passes.
         calls: list[Callable[[], None]] = [
-            partial(self._load, index, program.steps[index]) for index in of("load_batch")
+            partial(self._load, index, program.steps[index]) for index in with_op("load_batch")
         ]
-        sums = of("accumulate_gradient")
+        sums = with_op("accumulate_gradient")
         if forward := [index for index in steps if index in program.connected]:
             backward = next((run_of[index] for index in program.connected[forward[-1]]), [])
             segment = Segment(program, self._layers, self.values, forward, backward)
@@ -234,22 +242,24 @@ class Executor:
     def _add_up(self, index: int, step: Step) -> None:
         terms = [self.values.take(index, buffer) for buffer in step.reads]
         is_of_parameters = isinstance(terms[0], list)
-        total = [sum(of[1:], of[0]) for of in zip(*terms)] if is_of_parameters else sum(terms[1:], terms[0])
+        total = (
+            [sum(each[1:], each[0]) for each in zip(*terms)] if is_of_parameters else sum(terms[1:], terms[0])
+        )
         self.values.put(index, step.writes[0], total)
 
     def _normalize(self, index: int, step: Step) -> None:
         norm = self._norms[step.layer]
-        given = [self.values.take(index, buffer).detach() for buffer in self.program.received(index)]
-        found: Sequence[Value]
+        inputs = [self.values.take(index, buffer).detach() for buffer in self.program.received(index)]
+        outputs: Sequence[Value]
         match step.op, step.pass_:
             case "forward", "forward_moments":
-                found = [norm.moments(*given)]
+                outputs = [norm.moments(*inputs)]
             case "forward", pass_:
-                # Running statistics move once.
-                found = [norm.forward(given[0], given[1], pass_ == "forward")]
+                # A recomputation does not update the running statistics.
+                outputs = [norm.forward(inputs[0], inputs[1], pass_ == "forward")]
             case _, "backward_moments":
-                found = norm.gradient_moments(*given)
+                outputs = norm.gradient_moments(*inputs)
             case _:
-                found = [norm.backward(*given)]
-        for buffer, value in zip(step.writes, found):
+                outputs = [norm.backward(*inputs)]
+        for buffer, value in zip(step.writes, outputs):
             self.values.put(index, buffer, value)

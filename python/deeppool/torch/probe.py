@@ -1,5 +1,8 @@
-"""What is found out about the layers of a module before its first iteration, on two samples: the shapes and types of what they give, which of
-them draw random numbers, and that none of them mixes samples."""
+"""Test run of a module's layers on two samples before the first iteration.
+
+It finds the shapes and types of their outputs and the layers that draw random numbers, and checks that no
+layer mixes samples.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from deeppool.torch.segments import LayerPasses
 from deeppool.tracing import Traced
 from deeppool.tracing.island import buffers_kept
 
-#: How far the output for a sample may be from that beside another sample, relative to the largest value: kernels differ in rounding.
+#: Maximum difference between a sample's outputs alone and in a batch, relative to the largest value.
+#: Kernels for different batch sizes differ in rounding.
 TOLERANCE = 1e-2
 
 
@@ -21,24 +25,30 @@ TOLERANCE = 1e-2
 def probe(
     traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom, batch: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """By layer its output for no samples, for inputs of the type of a batch. What layers draw is noted in them.
+    """Runs each layer on two samples, and sets its ``draws_random`` and ``has_fused_attention``.
+
+    Args:
+        batch: A batch, whose data type the inputs get.
+
+    Returns:
+        The output of each layer for zero samples, by name.
 
     Raises:
-        BurstParallelError: where a layer's output for a sample depends on other samples; it names the layer.
+        BurstParallelError: A layer's output for a sample depends on other samples.
     """
     example = traced.example_inputs[0]
     device = next((parameter.device for parameter in traced.module.parameters()), torch.device("cpu"))
-    # A second one that differs, where there is one only.
+    # With one example only, derive a different second one.
     two = example[:2] if len(example) > 1 else torch.cat((example, example.flip(-1)))
     values = {"input": two.to(device, batch.dtype)}
     with buffers_kept(traced.module):
         for layer in traced.layers[:-1]:
             inputs = [values[name] for name in layer.inputs]
-            # Batch normalization mixes samples as the plan says.
+            # Batch normalization may mix samples: the program handles it.
             values[layer.name] = (
                 inputs[0] if layer.kind == "batch_norm" else _checked(layers[layer.name], inputs, random)
             )
-    # The loss, the last layer, does not move.
+    # The output of the loss, the last layer, is not redistributed.
     return {name: value[:0].clone() for name, value in values.items()}
 
 
@@ -56,7 +66,7 @@ def _checked(layer: LayerPasses, inputs: list[torch.Tensor], random: SampledRand
         same = bool(((wide - narrow).abs() <= TOLERANCE * wide.abs().max().clamp_min(1e-30)).all())
     if not same:
         raise BurstParallelError(
-            f"layer {layer.name!r} mixes samples: its output for a sample depends on the others of the batch, so that it cannot be computed "
-            "by shards. Compute such a thing in the loss of each sample, or keep this module out of the plan"
+            f"layer {layer.name!r} mixes samples: its output for a sample depends on other samples of the batch, so "
+            "it cannot be computed in shards. Compute it per sample, or leave this module out of the plan"
         )
     return both

@@ -1,6 +1,6 @@
-"""A program of the format ``deeppool/program/v1``, as dataclasses: what a rank does in one iteration.
+"""Dataclasses of the format ``deeppool/program/v1``: the steps of a rank in one iteration.
 
-Steps, buffers and collectives are named by their places in lists. Samples are ranges without their ends.
+Steps, buffers and collectives are identified by their indices. Ranges of samples exclude their end.
 """
 
 from __future__ import annotations
@@ -12,32 +12,40 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Samples = tuple[int, int]
-#: The place after all steps.
+#: Index of a step after all others, which reads the results of the iteration.
 END = -1
 
 
 @dataclass(frozen=True)
 class Layer:
+    """Placement of a layer."""
+
     ranks: tuple[int, ...]
-    """The ranks that run it, in the order of their samples."""
+    """Ranks that run it, in the order of their shards."""
     parameters_of: str | None = None
+    """Name of the layer that owns its parameters; ``None`` if it owns them."""
 
 
 @dataclass(frozen=True)
 class Collective:
+    """A collective of several ranks."""
+
     op: str
-    """``all_reduce`` and ``broadcast`` of what a step writes, or ``redistribute`` from what it reads to what it writes."""
+    """``all_reduce`` or ``broadcast``, in place in the step's written buffers, or ``redistribute`` from its
+    read buffer to its written buffer."""
     ranks: tuple[int, ...]
     source: dict[int, Samples] = field(default_factory=dict)
-    """By rank: the samples that it holds before a redistribution."""
+    """Samples of each rank before a redistribution."""
     target: dict[int, Samples] = field(default_factory=dict)
-    """By rank: the samples that it holds afterwards."""
+    """Samples of each rank after a redistribution."""
     moves: tuple[tuple[int, int, Samples], ...] = ()
-    """What goes from which rank to which."""
+    """Messages of a redistribution: sender, receiver and samples."""
 
 
 @dataclass(frozen=True)
 class Buffer:
+    """A buffer of a rank."""
+
     contents: str
     layer: str = ""
     role: str = ""
@@ -46,6 +54,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Step:
+    """A step of a rank on one of its lanes."""
+
     label: str
     lane: str
     op: str
@@ -61,17 +71,17 @@ class Step:
     collective: int = -1
 
     def read(self, role: str) -> int:
-        """The buffer that it reads as this."""
+        """Returns the buffer that it reads in the given role."""
         return self.reads[self.read_roles.index(role)]
 
     def written(self, role: str) -> int:
-        """The buffer that it writes as this."""
+        """Returns the buffer that it writes in the given role."""
         return self.writes[self.write_roles.index(role)]
 
 
 @dataclass(frozen=True)
 class RankProgram:
-    """The program of one rank, with the layers and collectives of all."""
+    """The program of one rank, with the layers and collectives of all ranks."""
 
     rank: int
     batch: int
@@ -83,7 +93,7 @@ class RankProgram:
 
     @classmethod
     def from_json(cls, text: str) -> RankProgram:
-        """Reads a document with the program of one rank."""
+        """Parses a document with the program of one rank."""
         document = json.loads(text)
         (rank,) = document["ranks"]
         return cls(
@@ -97,17 +107,17 @@ class RankProgram:
         )
 
     def owner(self, layer: str) -> str:
-        """The layer whose parameters it uses: its own, unless they are shared."""
+        """Returns the layer that owns the parameters of a layer."""
         return self.layers[layer].parameters_of or layer
 
     def holders(self, owner: str) -> tuple[int, ...]:
-        """The ranks that hold the parameters of a layer: those of all layers that use them, its own first."""
+        """Returns the ranks of all layers that use the owner's parameters, starting with the owner's."""
         users = (layer for name, layer in self.layers.items() if self.owner(name) == owner)
         return tuple(dict.fromkeys(rank for layer in users for rank in layer.ranks))
 
     @cached_property
     def synchronized(self) -> frozenset[str]:
-        """The batch normalizations over samples of several ranks."""
+        """Names of the batch normalizations over samples of several ranks."""
         collectives = (
             step
             for step in self.steps
@@ -120,23 +130,26 @@ class RankProgram:
 
     @cached_property
     def awaited(self) -> frozenset[int]:
-        """The steps of the compute lane that collectives come after."""
+        """Steps that collectives depend on."""
         return frozenset(after for step in self.steps if step.lane == "communication" for after in step.after)
 
     @cached_property
     def connected(self) -> dict[int, list[int]]:
-        """For each forward pass the steps of the backward pass that goes with it: none where the pass is run again before that."""
-        found: dict[int, list[int]] = {}
+        """Steps of the matching backward pass of each forward pass.
+
+        The list is empty if the forward pass is recomputed before the backward pass.
+        """
+        connected: dict[int, list[int]] = {}
         later: dict[str, list[int]] = {}
         for index, step in reversed(list(enumerate(self.steps))):
             if step.op == "backward":
                 later.setdefault(step.layer, []).insert(0, index)
             elif step.op == "forward" and step.pass_ != "forward_moments":
-                found[index] = later.pop(step.layer, [])
-        return found
+                connected[index] = later.pop(step.layer, [])
+        return connected
 
     def received(self, index: int) -> list[int]:
-        """The buffers that a step reads, but for parameters and what autograd hands from a forward to a backward pass by itself."""
+        """Returns the buffers that a step reads, without parameters and tensors saved by autograd."""
         step = self.steps[index]
         roles = {"forward": ("input.", "labels"), "backward": ("output_gradient",)}.get(step.op)
         if roles is None:
@@ -148,12 +161,12 @@ class RankProgram:
         elif index not in self.connected and all(
             index != passes[-1] for passes in self.connected.values() if passes
         ):
-            return []  # The first half of a batch normalization.
+            return []  # The first step of a batch normalization.
         return [buffer for buffer, role in zip(step.reads, step.read_roles) if role.startswith(roles)]
 
     @cached_property
     def readers(self) -> dict[tuple[int, int], list[int]]:
-        """The steps that receive what a step writes to a buffer, by both. The loss is received at the :data:`END`."""
+        """Steps that read a buffer as written by a step, by (step, buffer). :data:`END` reads the loss."""
         readers: dict[tuple[int, int], list[int]] = {}
         writer: dict[int, int] = {}
         for index, step in enumerate(self.steps):
@@ -170,38 +183,49 @@ class RankProgram:
 
 
 class Values:
-    """What the steps of a program hand to each other. Each reader takes a reference of its own, so that nothing is kept for longer than it is
-    needed."""
+    """Values of buffers, passed between steps.
+
+    Each reader has its own reference, so that a value is freed after its last reader.
+    """
 
     def __init__(self, program: RankProgram) -> None:
         self._readers = program.readers
         self._held: dict[tuple[int, int], Any] = {}
 
     def put(self, index: int, buffer: int, value: Any) -> None:
-        """What a step writes to a buffer."""
+        """Stores the value that a step writes to a buffer."""
         for reader in self._readers[index, buffer]:
             self._held[reader, buffer] = value
 
     def take(self, index: int, buffer: int) -> Any:
-        """What a step reads from a buffer; once."""
+        """Removes and returns the value that a step reads from a buffer."""
         return self._held.pop((index, buffer))
 
     def clear(self) -> None:
+        """Removes all values."""
         self._held.clear()
 
 
 def _read(kind: type[T], document: dict[str, Any]) -> T:
-    """What is known here of an object's fields."""
+    """Creates a dataclass from an object of the document. Fields unknown to the class are ignored."""
     names = (field.name for field in fields(kind))  # type: ignore[arg-type]
-    found = {name: document[name] for name in names if name in document}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+    values = {name: document[name] for name in names if name in document}
+    return kind(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    )
 
 
 def _collective(document: dict[str, Any]) -> Collective:
-    def held(which: str) -> dict[int, Samples]:
-        return {one["rank"]: (one["samples"][0], one["samples"][1]) for one in document.get(which, [])}
+    def samples_by_rank(key: str) -> dict[int, Samples]:
+        return {one["rank"]: (one["samples"][0], one["samples"][1]) for one in document.get(key, [])}
 
     moves = tuple(
         (one["from"], one["to"], (one["samples"][0], one["samples"][1])) for one in document.get("moves", [])
     )
-    return Collective(document["op"], tuple(document["ranks"]), held("source"), held("target"), moves)
+    return Collective(
+        document["op"],
+        tuple(document["ranks"]),
+        samples_by_rank("source"),
+        samples_by_rank("target"),
+        moves,
+    )

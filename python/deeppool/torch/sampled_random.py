@@ -1,8 +1,7 @@
-"""Random numbers that depend on the seed, the iteration, the layer and the *global* sample, and on nothing else: not on which rank
-computes the sample, nor beside which others.
+"""Random numbers that depend only on the seed, the iteration, the layer and the sample in the global batch.
 
-They are those of the Rust engines, ChaCha with 8 rounds (D. J. Bernstein, 2008), so that a module of ours and one of theirs drop the
-same elements.
+They do not depend on the rank that computes the sample. The generator is that of the Rust engines, ChaCha
+with 8 rounds (D. J. Bernstein, 2008), so that both drop the same elements.
 """
 
 from __future__ import annotations
@@ -28,13 +27,20 @@ def dropout_keeps(
     probability: float,
     device: torch.device | str = "cpu",
 ) -> torch.Tensor:
-    """Which elements a dropout keeps: booleans of ``samples x elements``.
+    """Returns the mask of the elements that a dropout layer keeps.
 
     Args:
-        name: The dropout's layer.
-        first: The first of the samples, counted in the global batch.
-        elements: How many each sample has.
-        probability: With which an element is dropped.
+        seed: Seed of the training run.
+        iteration: Index of the iteration.
+        name: Name of the layer.
+        first: Index of the first sample in the global batch.
+        samples: Number of samples.
+        elements: Number of elements per sample.
+        probability: Probability of dropping an element.
+        device: Device of the mask.
+
+    Returns:
+        A boolean tensor of shape ``(samples, elements)``.
     """
     device = torch.device(device)
     if device.type != "cpu":
@@ -55,16 +61,16 @@ def _keeps_on_device(
     probability: float,
     device: torch.device,
 ) -> torch.Tensor:
-    """The same by PyTorch's operations, so that no mask has to be copied to a device. A block is 16 words: 8 elements."""
+    """Computes the mask by PyTorch's operations on the device. A block of 16 words is for 8 elements."""
     blocks = -(-elements // 8)
     rows = torch.zeros((4, 4, samples, blocks), dtype=torch.int32, device=device)
     constants = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574]
-    for place, word in enumerate([*constants, *_deeppool.dropout_key(seed, iteration, name)]):
-        rows[place // 4, place % 4] = word
+    for index, word in enumerate([*constants, *_deeppool.dropout_key(seed, iteration, name)]):
+        rows[index // 4, index % 4] = word
     rows[3, 0] = torch.arange(blocks, dtype=torch.int32, device=device)
     rows[3, 2] = torch.arange(first, first + samples, dtype=torch.int32, device=device)[:, None]
     a, b, c, d = rows.unbind()
-    for double_round in range(8):
+    for round_ in range(8):
         a = a + b
         d = _rotated(d ^ a, 16)
         c = c + d
@@ -73,9 +79,9 @@ def _keeps_on_device(
         d = _rotated(d ^ a, 8)
         c = c + d
         b = _rotated(b ^ c, 7)
-        # Columns, then diagonals, by turns.
-        turn = -1 if double_round % 2 == 0 else 1
-        b, c, d = b.roll(turn, 0), c.roll(2 * turn, 0), d.roll(3 * turn, 0)
+        # Column rounds and diagonal rounds alternate.
+        shift = -1 if round_ % 2 == 0 else 1
+        b, c, d = b.roll(shift, 0), c.roll(2 * shift, 0), d.roll(3 * shift, 0)
     words = (torch.stack((a, b, c, d)) + rows).flatten(0, 1).long() & 0xFFFFFFFF
     low, high = words[0::2], words[1::2]
     numbers = (high << 21 | low >> 11).permute(1, 2, 0).reshape(samples, blocks * 8)
@@ -87,9 +93,10 @@ def _rotated(words: torch.Tensor, left: int) -> torch.Tensor:
 
 
 class SampledRandom(TorchDispatchMode):
-    """Runs a layer with dropout by sample: the numbers that its operations would draw are replaced.
+    """Dispatch mode that replaces the random numbers of dropout operations in a layer.
 
-    The first dropout of a layer has the layer's name, further ones also their place, as in ``encoder.0/1``.
+    The first dropout of a layer has the layer's name. Further ones also have an index, as in
+    ``encoder.0/1``.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -97,13 +104,13 @@ class SampledRandom(TorchDispatchMode):
         self.seed = seed
         self.iteration = 0
         self.draws = 0
-        """How often the layer drew so far."""
+        """Number of random operations since :meth:`begin`."""
         self.has_fused_attention = False
         self._layer, self._first, self._samples = "", 0, 0
         self._warned: set[str] = set()
 
     def begin(self, layer: str, first: int, samples: int) -> SampledRandom:
-        """The layer that runs next, and its samples."""
+        """Sets the layer that runs next and its samples in the global batch."""
         self._layer, self._first, self._samples = layer, first, samples
         self.draws, self.has_fused_attention = 0, False
         return self
@@ -129,7 +136,7 @@ class SampledRandom(TorchDispatchMode):
         if "attention" in func.__name__:
             names = [argument.name for argument in func._schema.arguments]
             if (dict(zip(names, args)) | kwargs).get("dropout_p"):
-                # Its dropout is inside of a kernel: it has to be computed in parts.
+                # Dropout is inside the kernel: run the layer with the unfused implementation.
                 self.draws += 1
                 self.has_fused_attention = True
             return func(*args, **kwargs)
@@ -137,11 +144,12 @@ class SampledRandom(TorchDispatchMode):
         self.draws += 1
         return func(*args, **kwargs)
 
-    def _warn(self, what: str) -> None:
-        if what not in self._warned:
-            self._warned.add(what)
+    def _warn(self, operation: str) -> None:
+        if operation not in self._warned:
+            self._warned.add(operation)
             warnings.warn(
-                f"layer {self._layer!r} draws random numbers by {what}, which are not drawn by sample: what is learned depends on the plan",
+                f"layer {self._layer!r} draws random numbers by {operation}, which is not supported per sample: "
+                "the result of training depends on the plan",
                 stacklevel=3,
             )
 
@@ -150,7 +158,7 @@ class SampledRandom(TorchDispatchMode):
         self.draws += 1
         samples, shape, dim = self._samples, list(like.shape), 0
         if not shape or shape[0] % samples != 0:
-            # Recurrent layers have the positions of sequences outermost.
+            # Recurrent layers have the sequence dimension first.
             if len(shape) < 2 or shape[1] != samples:
                 self._warn(f"a dropout of shape {list(like.shape)}")
                 return torch.full_like(like, 1 - probability).bernoulli().bool()

@@ -1,8 +1,8 @@
-"""Which layers of a rank are one graph of autograd, and how their passes run.
+"""Segments: groups of a rank's layers that share an autograd graph.
 
-What happens between layers is the program's. Where nothing of it comes between layers, neither forward nor backward, they are one *segment*:
-its forward pass runs on inputs that are cut off from whatever made them, and its backward pass asks autograd once for the gradients of these
-inputs and of the parameters of all of its layers.
+Consecutive layers with no other step of the program between them, neither forward nor backward, are one
+*segment*. Its forward pass runs on detached inputs. Its backward pass calls autograd once, for the
+gradients of these inputs and of the parameters of all its layers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deeppool.tracing.island import Island, buffers_kept
 
 
 class LayerPasses:
-    """A layer of the module, as it is trained."""
+    """The passes of a layer in training."""
 
     def __init__(self, name: str, island: Island, random: SampledRandom) -> None:
         self.name, self.island, self.random, self.run = name, island, random, island.forward
@@ -30,7 +30,12 @@ class LayerPasses:
         self.draws_random = self.has_fused_attention = False
 
     def forward(self, inputs: Sequence[torch.Tensor], first: int) -> torch.Tensor:
-        """The output for samples of which the first is this one of the global batch."""
+        """Runs the forward pass.
+
+        Args:
+            inputs: Inputs of the layer.
+            first: Index of their first sample in the global batch.
+        """
         if not self.draws_random:
             return self.run(*inputs)
         attention = sdpa_kernel(SDPBackend.MATH) if self.has_fused_attention else nullcontext()
@@ -38,58 +43,68 @@ class LayerPasses:
             return self.run(*inputs)
 
     def recompute(self, inputs: Sequence[torch.Tensor], first: int) -> torch.Tensor:
-        """The same once more. Running statistics move once."""
+        """Runs the forward pass again, without updating buffers such as running statistics."""
         with buffers_kept(self.island):
             return self.forward(inputs, first)
 
 
 def runs(program: RankProgram, is_fused: bool) -> list[list[int]]:
-    """The steps of the compute lane in parts that run as one, in order: the forward passes of a segment with what they load, or its backward
-    passes with sums of gradients. If not ``is_fused``, each layer is a segment of its own."""
-    found: list[list[int]] = []
+    """Groups the steps of the compute lane into runs.
+
+    A run is the forward passes of a segment with their loads, or its backward passes with their sums of
+    gradients.
+
+    Args:
+        program: The rank's program.
+        is_fused: Whether a segment may have several layers.
+
+    Returns:
+        The indices of each run's steps, in program order.
+    """
+    result: list[list[int]] = []
     waited: set[int] = set()
     for index, step in enumerate(program.steps):
-        if step.lane != "compute" or step.op == "optimizer_step":  # which is the user's
+        if step.lane != "compute" or step.op == "optimizer_step":  # Done by the user's optimizer.
             continue
         waits = {after for after in step.after if program.steps[after].lane == "communication"} - waited
-        if found and not waits and _joins(program, found[-1], step, is_fused):
-            found[-1].append(index)
+        if result and not waits and _joins(program, result[-1], step, is_fused):
+            result[-1].append(index)
         else:
-            found.append([index])
+            result.append([index])
         waited |= waits
-    while len(refined := _refined(program, found)) > len(found):
-        found = refined
-    return found
+    while len(refined := _refined(program, result)) > len(result):
+        result = refined
+    return result
 
 
 def _joins(program: RankProgram, run: list[int], step: Step, is_fused: bool) -> bool:
-    """Whether a step goes on with a run."""
+    """Returns whether a step can be appended to a run."""
     before = [program.steps[index] for index in run]
     if step.layer in program.synchronized or before[-1].layer in program.synchronized:
         return False
     if before[-1].pass_.endswith("_moments") and step.layer == before[-1].layer:
-        return True  # The halves of a batch normalization.
+        return True  # The two steps of a batch normalization.
     if not is_fused or not program.awaited.isdisjoint(run):
         return False
     if step.op == "forward" and program.owner(step.layer) in {
         program.owner(other.layer) for other in before if other.op == "forward"
     }:
-        # Autograd has one gradient for parameters that several layers share, and the program one of each layer.
+        # Autograd sums the gradients of shared parameters; the program has one gradient per layer.
         return False
     return all(
         (other.op in ("forward", "load_batch")) == (step.op in ("forward", "load_batch")) for other in before
     )
 
 
-def _refined(program: RankProgram, found: list[list[int]]) -> list[list[int]]:
-    """The parts, cut where the passes that go with theirs are in different parts."""
-    part = {index: number for number, run in enumerate(found) for index in run}
+def _refined(program: RankProgram, current: list[list[int]]) -> list[list[int]]:
+    """Splits runs whose matching passes are in different runs."""
+    run_of = {index: number for number, run in enumerate(current) for index in run}
     partner: dict[int, int | None] = {}
     for forward, backward in program.connected.items():
-        partner[forward] = part[backward[-1]] if backward else None
-        partner |= {index: part[forward] for index in backward}
+        partner[forward] = run_of[backward[-1]] if backward else None
+        partner |= {index: run_of[forward] for index in backward}
     refined: list[list[int]] = []
-    for run in found:
+    for run in current:
         refined.append([])
         last: list[int | None] = []
         for index in run:
@@ -103,22 +118,24 @@ def _refined(program: RankProgram, found: list[list[int]]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Call:
-    """The forward pass of a layer of a segment."""
+    """The forward pass of a layer in a segment."""
 
     index: int
     step: Step
     compute: Callable[[list[torch.Tensor], int], torch.Tensor]
     inputs: list[tuple[int, bool, bool]]
-    """Of each its buffer, whether a layer of the segment made it, and, if not, whether its gradient is wanted."""
-    given: int = 0
-    """How many gradients of the output come from outside of the segment."""
+    """For each input its buffer, whether a layer of the segment computes it, and, if not, whether its
+    gradient is needed."""
+    external_gradients: int = 0
+    """Number of gradients of the output from outside the segment."""
 
 
 class Segment:
-    """Layers that are one graph of autograd.
+    """A group of layers that share an autograd graph.
 
     Args:
-        forward, backward: The runs of its passes. Without a backward pass nothing is kept for one.
+        forward: Run of its forward passes.
+        backward: Run of its backward passes. If empty, the forward pass does not record a graph.
     """
 
     def __init__(
@@ -134,9 +151,11 @@ class Segment:
         self._parameters: list[torch.Tensor] = []
         self._leaves: list[torch.Tensor] = []
         self._outputs: list[torch.Tensor] = []
-        #: Which step writes the gradients of leaves, and of a layer's parameters with their number, and which reads those of outputs; where.
+        #: Step and buffer that the gradient of each leaf is written to.
         self._of_leaves: list[tuple[int, int]] = []
+        #: Step and buffer that each layer's parameter gradients are written to, and their number.
         self._of_parameters: list[tuple[tuple[int, int], int]] = []
+        #: Step and buffer that the gradient of each output is read from.
         self._of_outputs: list[tuple[int, int]] = []
         self._constants = {
             number: buffer.value
@@ -168,17 +187,20 @@ class Segment:
             )
             made.add(step.written("output"))
         self.sums = [index for index in backward if program.steps[index].op == "accumulate_gradient"]
-        """Sums of gradients beside its backward passes that autograd does not do."""
+        """Sums of gradients in its backward run that autograd does not compute."""
         for call in self._calls if self._has_backward else ():
             last = program.connected[call.index][-1]
-            given = self._from_outside(program, last, program.steps[last].read("output_gradient"), inside)
-            call.given = len(given)
-            self._of_outputs += given
+            external = self._from_outside(program, last, program.steps[last].read("output_gradient"), inside)
+            call.external_gradients = len(external)
+            self._of_outputs += external
 
     def _from_outside(
         self, program: RankProgram, reader: int, gradient: int, inside: set[int]
     ) -> list[tuple[int, int]]:
-        """The terms of a gradient that come from elsewhere, and which steps read them: autograd adds up the others."""
+        """Returns the terms of a gradient from outside the segment, as (reading step, buffer).
+
+        Autograd sums the other terms.
+        """
         for index in self.sums:
             if gradient in program.steps[index].writes:
                 self.sums.remove(index)
@@ -190,27 +212,29 @@ class Segment:
         return [] if gradient in inside else [(reader, gradient)]
 
     def forward(self) -> None:
+        """Runs the forward passes."""
         values = self._values
         with torch.set_grad_enabled(self._has_backward):
             for call in self._calls:
-                given = {buffer: values.take(call.index, buffer) for buffer, *_ in call.inputs}
+                taken = {buffer: values.take(call.index, buffer) for buffer, *_ in call.inputs}
                 inputs = [
-                    given[b] if is_inside else self._cut_off(given[b], is_wanted)
+                    taken[b] if is_inside else self._detached(taken[b], is_wanted)
                     for b, is_inside, is_wanted in call.inputs
                 ]
                 output = call.compute(inputs, call.step.samples[0])
                 values.put(call.index, call.step.written("output"), output)
                 if "metrics" in call.step.write_roles:
                     values.put(call.index, call.step.written("metrics"), output.detach().sum())
-                self._outputs += [output] * call.given
+                self._outputs += [output] * call.external_gradients
 
-    def _cut_off(self, value: torch.Tensor, is_wanted: bool) -> torch.Tensor:
+    def _detached(self, value: torch.Tensor, is_wanted: bool) -> torch.Tensor:
         value = value.detach()
         if is_wanted:
             self._leaves.append(value.requires_grad_())
         return value
 
     def backward(self) -> None:
+        """Runs the backward passes."""
         wanted, outputs = [*self._leaves, *self._parameters], self._outputs
         self._leaves, self._outputs = [], []
         given = []
@@ -222,7 +246,7 @@ class Segment:
             if output.requires_grad:
                 given.append((output, gradient))
         if wanted and given:
-            found = torch.autograd.grad(
+            results = torch.autograd.grad(
                 [y for y, _ in given],
                 wanted,
                 [g for _, g in given],
@@ -230,9 +254,9 @@ class Segment:
                 materialize_grads=True,
             )
         else:
-            found = tuple(torch.zeros_like(tensor) for tensor in wanted)
-        gradients = iter(found)
-        for place, gradient in zip(self._of_leaves, gradients):
-            self._values.put(*place, gradient)
-        for place, count in self._of_parameters:
-            self._values.put(*place, list(islice(gradients, count)))
+            results = tuple(torch.zeros_like(tensor) for tensor in wanted)
+        gradients = iter(results)
+        for target, gradient in zip(self._of_leaves, gradients):
+            self._values.put(*target, gradient)
+        for target, count in self._of_parameters:
+            self._values.put(*target, list(islice(gradients, count)))

@@ -1,4 +1,4 @@
-"""Batch normalization over the global batch: of its own, since ``SyncBatchNorm`` refuses processors."""
+"""Batch normalization over the global batch. PyTorch's ``SyncBatchNorm`` does not support CPUs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from torch.nn import functional as F
 
 
 class SynchronizedNorm:
-    """The passes of one, between which sums over the samples are reduced over ranks. They are in double precision, so that variances do
-    not cancel."""
+    """The passes of a batch normalization over several ranks.
+
+    The program all-reduces moments between the passes. Moments are in double precision to avoid
+    cancellation in the variance.
+    """
 
     def __init__(self, norm: nn.Module | None, parameters: Sequence[nn.Parameter]) -> None:
         assert norm is not None
         self._norm, self._parameters = norm, parameters
-        #: Of the last forward pass: the input, each channel's mean and inverse standard deviation, and the number of values a channel.
+        #: Saved by the forward pass: input, mean, inverse standard deviation, and values per channel.
         self._saved: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None
 
     def moments(self, x: torch.Tensor) -> torch.Tensor:
-        """For each channel the sum of ``x``, then for each the sum of its squares, then the number of values a channel."""
+        """Computes the sums for the forward pass.
+
+        Returns:
+            A vector of ``2 * channels + 1`` elements: the sum of ``x`` for each channel, the sum of its
+            squares for each channel, and the number of values per channel.
+        """
         channels = x.shape[1]
         count = x.numel() // channels
         if count == 0:
@@ -31,7 +39,13 @@ class SynchronizedNorm:
 
     @torch.no_grad()
     def forward(self, x: torch.Tensor, moments: torch.Tensor, updates: bool) -> torch.Tensor:
-        """The output, from the moments of the global batch, which also go into the running statistics if it ``updates`` them."""
+        """Computes the output.
+
+        Args:
+            x: Input.
+            moments: Sums over the global batch, as returned by :meth:`moments`.
+            updates: Whether to update the running statistics.
+        """
         channels, count = x.shape[1], moments[-1]
         mean = moments[:channels] / count
         variance = (moments[channels:-1] / count - mean * mean).clamp_min(0)
@@ -58,8 +72,13 @@ class SynchronizedNorm:
         running_var.lerp_(variance.to(running_var.dtype), float(momentum))  # type: ignore[arg-type]
 
     def gradient_moments(self, gradient: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """For each channel the sum of the output's gradient, then that of it times the normalized input; and the gradients of the
-        parameters."""
+        """Computes the sums for the backward pass.
+
+        Returns:
+            A vector of ``2 * channels`` elements, and the gradients of the parameters. The vector holds
+            the sum of ``gradient`` for each channel, then the sum of ``gradient`` times the normalized
+            input for each channel.
+        """
         assert self._saved is not None
         x, mean, inverse, _ = self._saved
         if x.numel() == 0:
@@ -76,7 +95,12 @@ class SynchronizedNorm:
 
     @torch.no_grad()
     def backward(self, gradient: torch.Tensor, reduced: torch.Tensor) -> torch.Tensor:
-        """The gradient of the input, from the sums over the global batch."""
+        """Computes the gradient of the input.
+
+        Args:
+            gradient: Gradient of the output.
+            reduced: Sums over the global batch, as returned by :meth:`gradient_moments`.
+        """
         assert self._saved is not None
         (x, mean, inverse, count), self._saved = self._saved, None
         channels = x.shape[1]
@@ -85,7 +109,7 @@ class SynchronizedNorm:
         scale = inverse if weight is None else inverse * weight
         of_sum = (reduced[:channels] / count).to(mean.dtype)
         of_product = (reduced[channels:] / count).to(mean.dtype) * inverse
-        # scale * (g - mean(g) - x_normalized * mean(g * x_normalized)), with what does not depend on the element taken together.
+        # scale * (g - mean(g) - x_normalized * mean(g * x_normalized)), with constant terms combined.
         shift = (mean * of_product - of_sum) * scale
         result = gradient * scale.view(shape)
         result.addcmul_(x, (of_product * scale).view(shape), value=-1)
