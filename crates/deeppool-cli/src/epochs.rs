@@ -53,7 +53,7 @@ pub(crate) struct Epochs {
     /// Number of epochs after which a run has missed the target
     #[arg(long = "epochs", value_name = "MAX", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
-    max_epochs: u64,
+    limit: u64,
     /// Learning rate for the smallest batch
     #[arg(long, default_value_t = 0.03)]
     lr: f64,
@@ -170,7 +170,7 @@ impl Epochs {
         let lowering = LowerOptions::default().with_optimizer(optimizer);
         let training = LoweredTraining::new(session.network, placement, batch, lowering);
         let config = TrainConfig::new(session.dataset, &training)
-            .with_length(Length::Epochs(self.max_epochs))
+            .with_length(Length::Epochs(self.limit))
             .with_learning_rate(rate)
             .with_seed(seed)
             .with_threads_per_rank(self.threads)
@@ -217,9 +217,9 @@ impl Epochs {
     ) -> bool {
         let of_epoch = (dataset.train().len() / batch.max(1)) as u64;
         let is_whole = match run.outcome {
-            Outcome::Reached { rounds } => rounds <= self.max_epochs,
-            Outcome::Missed { rounds } => rounds == self.max_epochs,
-            Outcome::Diverged { iteration } => iteration <= self.max_epochs.saturating_mul(of_epoch),
+            Outcome::Reached { rounds } => rounds <= self.limit,
+            Outcome::Missed { rounds } => rounds == self.limit,
+            Outcome::Diverged { iteration } => iteration <= self.limit.saturating_mul(of_epoch),
         };
         // The JSON reader may round the last digit differently.
         let is_rate = (run.learning_rate / rate - 1.0).abs() < 1e-12;
@@ -251,7 +251,7 @@ impl Epochs {
             batches.join(","),
             self.seeds,
             self.target,
-            self.max_epochs,
+            self.limit,
             self.lr,
             self.lr_scaling.name(),
             self.momentum,

@@ -11,7 +11,7 @@ use crate::plan::{
 use crate::program::LoweredTraining;
 use crate::simulate::{SimulateOptions, simulate};
 
-/// PredictedTimes times of one iteration.
+/// Predicted times of one iteration.
 struct PredictedTimes {
     iteration_us: f64,
     gpu_time_us: f64,
