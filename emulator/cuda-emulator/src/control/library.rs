@@ -73,12 +73,19 @@ pub enum Error {
 impl Emulator {
     /// Returns the path of the library, as found by [`emulated_gpus::find`] beside the running
     /// program.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no library.
     pub fn library() -> Result<PathBuf, Error> {
         Ok(emulated_gpus::find()?)
     }
 
     /// Creates links to the library in `folder`, under the names of CUDA's driver and of NCCL. A
     /// program with the folder in `LD_LIBRARY_PATH` uses the library as both.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no library, [`Error::Link`] if a link cannot be created, for
+    /// example because it exists.
     #[cfg(unix)]
     pub fn install(folder: &Path) -> Result<(), Error> {
         let library = Self::library()?;
@@ -90,6 +97,9 @@ impl Emulator {
     }
 
     /// Waits until no other test of this process holds the library, then opens and resets it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no library, [`Error::Open`] if it cannot be loaded.
     pub fn new() -> Result<Self, Error> {
         let guard = EMULATOR_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let path = Self::library()?;

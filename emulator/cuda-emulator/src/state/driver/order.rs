@@ -113,8 +113,8 @@ impl Driver {
     }
 
     pub(in crate::state) fn note_copy(&mut self, task: Option<&Arc<Task>>, copy: &CopyNode) {
-        for (spot, kind) in [(&copy.from, AccessKind::Read), (&copy.to, AccessKind::Write)] {
-            let address = match spot {
+        for (endpoint, kind) in [(&copy.from, AccessKind::Read), (&copy.to, AccessKind::Write)] {
+            let address = match endpoint {
                 CopyEndpoint::Device(address) => *address,
                 CopyEndpoint::Host(span) => span.address() as u64,
                 CopyEndpoint::Snapshot(_) => continue,

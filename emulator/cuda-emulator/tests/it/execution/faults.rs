@@ -6,7 +6,7 @@ use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, LaunchConfig, PushKerne
 
 /// Launches a kernel on the given memory. Returns the result of the synchronisation and the line of
 /// the report, which is empty without a failure.
-fn ends(
+fn run_kernel(
     emulator: &Emulator,
     kernel: &str,
     memory: impl FnOnce(&Gpu) -> u64,
@@ -21,8 +21,8 @@ fn ends(
     let ended = gpu.stream.synchronize();
     let result = ended.err().map_or(CUresult::CUDA_SUCCESS, |error| error.0);
     if result != CUresult::CUDA_SUCCESS {
-        assert_eq!(code(gpu.context.synchronize()), result, "it stays");
-        assert_eq!(code(gpu.stream.alloc_zeros::<u8>(1).map(drop)), result, "it stays");
+        assert_eq!(code(gpu.context.synchronize()), result, "the error is sticky");
+        assert_eq!(code(gpu.stream.alloc_zeros::<u8>(1).map(drop)), result, "the error is sticky");
     }
     let faults = emulator.faults();
     assert_eq!(faults.len(), usize::from(result != CUresult::CUDA_SUCCESS), "{faults:?}");
@@ -35,7 +35,7 @@ fn ends(
 }
 
 /// Leaks a slice, so that its memory stays until the context ends. Returns its address.
-fn kept(memory: CudaSlice<u32>, gpu: &Gpu) -> u64 {
+fn leak(memory: CudaSlice<u32>, gpu: &Gpu) -> u64 {
     let address = memory.device_ptr(&gpu.stream).0;
     _ = memory.leak();
     address
@@ -44,8 +44,8 @@ fn kept(memory: CudaSlice<u32>, gpu: &Gpu) -> u64 {
 #[test]
 fn out_of_bounds_accesses_lose_the_context() {
     on_emulator(|emulator| {
-        let short = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(95).unwrap(), gpu);
-        let (result, line) = ends(emulator, "reverse", short, shape(1, 96, 400));
+        let short = |gpu: &Gpu| leak(gpu.stream.alloc_zeros(95).unwrap(), gpu);
+        let (result, line) = run_kernel(emulator, "reverse", short, shape(1, 96, 400));
         assert_eq!(result, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
         assert!(line.starts_with("device 0: illegal address: write of 4 bytes at 0xd00000"), "{line}");
         let place = "past the end of the 380 bytes at";
@@ -61,11 +61,11 @@ fn out_of_bounds_accesses_lose_the_context() {
 fn freed_and_misaligned_accesses_have_different_codes() {
     on_emulator(|emulator| {
         let freed = |gpu: &Gpu| gpu.stream.alloc_zeros::<u32>(96).unwrap().device_ptr(&gpu.stream).0;
-        let (result, line) = ends(emulator, "reverse", freed, shape(1, 96, 400));
+        let (result, line) = run_kernel(emulator, "reverse", freed, shape(1, 96, 400));
         assert_eq!(result, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
         assert!(line.contains("were freed"), "{line}");
-        let odd = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(100).unwrap(), gpu) + 2;
-        let (result, line) = ends(emulator, "reverse", odd, shape(1, 96, 400));
+        let odd = |gpu: &Gpu| leak(gpu.stream.alloc_zeros(100).unwrap(), gpu) + 2;
+        let (result, line) = run_kernel(emulator, "reverse", odd, shape(1, 96, 400));
         assert_eq!(result, CUresult::CUDA_ERROR_MISALIGNED_ADDRESS);
         assert!(line.contains("misaligned address: 4 bytes at"), "{line}");
     });
@@ -98,21 +98,21 @@ fn hanging_and_deadlocked_kernels_are_stopped() {
 #[test]
 fn races_and_uninitialised_reads_are_found_on_demand() {
     on_emulator(|emulator| {
-        let memory = |gpu: &Gpu| kept(gpu.stream.alloc_zeros(96).unwrap(), gpu);
+        let memory = |gpu: &Gpu| leak(gpu.stream.alloc_zeros(96).unwrap(), gpu);
         emulator.set(Setting::RaceCheck, 1);
         emulator.set(Setting::OrderSeed, 3);
-        let (result, line) = ends(emulator, "reverse_race", memory, shape(1, 96, 400));
+        let (result, line) = run_kernel(emulator, "reverse_race", memory, shape(1, 96, 400));
         assert_eq!(result, CUresult::CUDA_ERROR_LAUNCH_FAILED);
         assert!(line.contains("race: "), "{line}");
         emulator.set(Setting::RaceCheck, 1);
-        assert_eq!(ends(emulator, "reverse", memory, shape(1, 96, 400)).0, CUresult::CUDA_SUCCESS);
+        assert_eq!(run_kernel(emulator, "reverse", memory, shape(1, 96, 400)).0, CUresult::CUDA_SUCCESS);
 
         emulator.set(Setting::UninitialisedCheck, 1);
         // SAFETY: reading uninitialised memory is caught by the emulator.
-        let unwritten = |gpu: &Gpu| kept(unsafe { gpu.stream.alloc(96) }.unwrap(), gpu);
-        let (result, line) = ends(emulator, "increment", unwritten, shape(1, 1, 0));
+        let unwritten = |gpu: &Gpu| leak(unsafe { gpu.stream.alloc(96) }.unwrap(), gpu);
+        let (result, line) = run_kernel(emulator, "increment", unwritten, shape(1, 1, 0));
         assert_eq!(result, CUresult::CUDA_ERROR_LAUNCH_FAILED);
         assert!(line.contains("uninitialised: 4 bytes at"), "{line}");
-        assert_eq!(ends(emulator, "increment", unwritten, shape(1, 1, 0)).0, CUresult::CUDA_SUCCESS);
+        assert_eq!(run_kernel(emulator, "increment", unwritten, shape(1, 1, 0)).0, CUresult::CUDA_SUCCESS);
     });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Synchronises the first rank, checks that the wait fails with the report `why`, and aborts all
 /// communicators. Memory may be left.
 #[track_caller]
-fn ends(emulator: &Emulator, nccl: &Nccl, ranks: Vec<Rank>, others: &[usize], why: &str) {
+fn expect_deadlock(emulator: &Emulator, nccl: &Nccl, ranks: Vec<Rank>, others: &[usize], why: &str) {
     assert_eq!(code(ranks[0].gpu.stream.synchronize()), CUDA_ERROR_LAUNCH_TIMEOUT);
     let misuse = emulator.misuse();
     assert!(misuse.iter().any(|line| line.contains(why)), "{misuse:#?}");
@@ -36,7 +36,7 @@ fn disagreeing_ranks_are_named_with_their_calls() {
         for held in held {
             _ = held.leak();
         }
-        ends(emulator, nccl, ranks, &[], why);
+        expect_deadlock(emulator, nccl, ranks, &[], why);
     });
 }
 
@@ -57,7 +57,7 @@ fn opposite_orders_of_communicators_are_a_deadlock() {
                 assert_eq!(nccl.ncclAllReduce(address, address, 1, F32, SUM, comm, rank.stream()), 0);
             }
         }
-        ends(emulator, nccl, ranks, &second, "deadlock: stream ");
+        expect_deadlock(emulator, nccl, ranks, &second, "deadlock: stream ");
     });
 }
 
@@ -75,7 +75,7 @@ fn sends_before_receives_without_a_group_are_a_deadlock() {
         }
         let why = "ncclSend of 4 elements of type 7 to rank 1 by rank 0 in NCCL communicator 1, \
                    which waits for stream";
-        ends(emulator, nccl, ranks, &[], why);
+        expect_deadlock(emulator, nccl, ranks, &[], why);
     });
 }
 
@@ -149,7 +149,7 @@ fn other_ranks_learn_of_a_lost_device() {
         for held in held {
             _ = held.leak();
         }
-        ends(
+        expect_deadlock(
             emulator,
             nccl,
             ranks,

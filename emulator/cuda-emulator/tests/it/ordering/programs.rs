@@ -120,11 +120,11 @@ fn captured_graph_of_two_streams() {
 #[test]
 fn host_waits_between_streams() {
     /// Waits on the host until a stream is done, by the method with the given number.
-    fn wait(machine: &Machine, stream: usize, way: u32) {
+    fn wait(machine: &Machine, stream: usize, method: u32) {
         let cuda = &machine.cuda;
         let event = cuda.event();
         cuda.ok(cuda.cuEventRecord(event, stream));
-        match way {
+        match method {
             0 => cuda.ok(cuda.cuStreamSynchronize(stream)),
             1 => cuda.ok(cuda.cuCtxSynchronize()),
             2 => cuda.ok(cuda.cuEventSynchronize(event)),
@@ -138,11 +138,11 @@ fn host_waits_between_streams() {
             }
         }
     }
-    fn program<const WAY: u32>(machine: &Machine, edges: &Edges) {
+    fn program<const METHOD: u32>(machine: &Machine, edges: &Edges) {
         let [a, b] = [machine.cuda.stream(0), machine.cuda.stream(0)];
         let x = machine.words(4);
         machine.launch("make", a, [x; 2], x);
-        edges.edge(|| wait(machine, a, WAY));
+        edges.edge(|| wait(machine, a, METHOD));
         machine.launch("use", b, [x; 2], machine.words(4));
     }
     for program in [program::<0>, program::<1>, program::<2>, program::<3>, program::<4>, program::<5>] {

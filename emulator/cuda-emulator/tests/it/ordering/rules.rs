@@ -5,7 +5,7 @@ use cuda_emulator::Setting;
 use std::thread;
 
 /// Runs two kernels in unordered streams and returns the conflicts.
-fn beside(kernels: [&str; 2], uses: impl Fn(&Machine) -> [([Words; 2], Words); 2]) -> Vec<String> {
+fn conflicts_of(kernels: [&str; 2], uses: impl Fn(&Machine) -> [([Words; 2], Words); 2]) -> Vec<String> {
     let machine = Machine::new(kernels);
     let uses = uses(&machine);
     for (kernel, (from, to)) in kernels.into_iter().zip(uses) {
@@ -66,13 +66,13 @@ fn conflicts_do_not_depend_on_the_execution_order() {
 
 #[test]
 fn concurrent_reads_and_concurrent_atomics_do_not_conflict() {
-    let reads = beside(["a", "b"], |machine| {
+    let reads = conflicts_of(["a", "b"], |machine| {
         let x = machine.words(4);
         [([x; 2], machine.words(4)), ([x; 2], machine.words(4))]
     });
     assert!(reads.is_empty(), "{reads:?}");
     let atomics = |second| {
-        beside(["atomic_a", second], |machine| {
+        conflicts_of(["atomic_a", second], |machine| {
             let x = machine.words(4);
             [([machine.words(4); 2], x), ([machine.words(4); 2], x)]
         })
@@ -84,7 +84,7 @@ fn concurrent_reads_and_concurrent_atomics_do_not_conflict() {
 
 #[test]
 fn disjoint_ranges_do_not_conflict() {
-    let found = beside(["a", "b"], |machine| {
+    let found = conflicts_of(["a", "b"], |machine| {
         let x = machine.words(8);
         let half = |from: u64| Words { address: x.address + from, count: 4 };
         [([half(0); 2], half(0)), ([half(16); 2], half(16))]

@@ -18,10 +18,10 @@ impl Driver {
             return None;
         }
         if let Some(start) = path.iter().position(|other| *other == stream) {
-            let circle: Vec<_> = path[start..].iter().map(|stream| self.describe_head(*stream)).collect();
+            let cycle: Vec<_> = path[start..].iter().map(|stream| self.describe_head(*stream)).collect();
             return Some(format!(
                 "deadlock: {}, which waits for the first",
-                circle.join(", which waits for ")
+                cycle.join(", which waits for ")
             ));
         }
         path.push(stream);
