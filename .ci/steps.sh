@@ -59,7 +59,7 @@ summary() {
         echo "FAILED: $check"
     done
     sed -n '/^SKIPPED: /p' "$log" | sort -u
-    echo "$(sed -n '/^SKIPPED: /p' "$log" | sort -u | wc -l) checks skipped, each for want of a package"
+    echo "$(sed -n '/^SKIPPED: /p' "$log" | sort -u | wc -l) checks skipped"
     # Tests of Rust, and of pytest, whose last line is such as: 2 failed, 90 passed, 1 skipped in 41.00s
     awk '/^test result: / { passed += $4; failed += $6; skipped += $8 }
          / in [0-9.]+s/ && /(passed|failed|error)/ && !/^test result/ {

@@ -3,8 +3,7 @@
 #![allow(unsafe_code)]
 
 use gemm_common::Parallelism;
-
-use super::Real;
+use num_traits::One;
 
 /// Computes `dst = alpha * dst + beta * lhs * rhs` for matrices in the layout of column and row
 /// strides, with `dst` read if `read_dst`. Parameters: `m`, `n`, `k`; pointer, column stride and row
@@ -135,7 +134,7 @@ pub(super) enum Update {
 /// If the shapes do not match each other or their slices. This is a bug of the calling kernel;
 /// input data cannot cause it.
 #[allow(clippy::cast_possible_wrap, reason = "strides that fit their slices fit into `isize`")]
-pub(super) fn multiply<T: Real>(
+pub(super) fn multiply<T: Multiply + One + Copy>(
     target: MatrixMut<'_, T>,
     mode: Update,
     left: Matrix<'_, T>,
