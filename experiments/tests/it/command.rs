@@ -1,9 +1,12 @@
 //! The command as its users call it.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use crate::page::{SMALL, files_in, shared, write_page};
 
 fn experiments(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_experiments")).args(args).output().unwrap()
@@ -73,44 +76,34 @@ fn an_experiment_leaves_a_table_a_csv_a_figure_and_a_report() {
 
 #[test]
 fn the_same_command_leaves_the_same_bytes() {
-    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // CI has time for all parts.
-    let full = std::env::var_os("EXPERIMENTS_FULL").map(|_| "--full");
-    let small = ["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4"];
-    for folder in [&first, &second] {
-        let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
-            .args(small.into_iter().chain(full))
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
+    // CI runs all parts.
+    let full: &[&str] = if std::env::var_os("EXPERIMENTS_FULL").is_some() { &["--full"] } else { &[] };
+    let first = if full.is_empty() { shared().0.clone() } else { all(full) };
+    let second = all(full);
+    assert!(first.len() > 10 && first.len() == second.len(), "{:?}", first.keys());
+    for (name, content) in first {
+        assert!(second[&name] == content, "{name:?}");
     }
-    let files = |folder: &Path| {
-        let mut files: Vec<_> =
-            std::fs::read_dir(folder.join("out")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        files.sort();
-        files
-    };
-    let names = files(first.path());
-    assert!(names.len() > 10 && names == files(second.path()), "{names:?}");
-    for name in names {
-        let read = |folder: &Path| std::fs::read(folder.join("out").join(&name)).unwrap();
-        assert!(read(first.path()) == read(second.path()), "{name:?}");
-    }
+}
+
+/// Returns the files of all experiments on a small network, with more options.
+fn all(options: &[&str]) -> HashMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    write_page(folder.path(), options);
+    files_in(folder.path())
 }
 
 #[test]
 fn all_has_every_experiments_report() {
     let folder = tempfile::tempdir().unwrap();
-    let own = ["--model", "digits-cnn", "--batch", "64", "--gpus", "4"];
-    let report = json(folder.path(), &[&["all"], &own[..]].concat());
+    let report: Value = serde_json::from_slice(&shared().1).unwrap();
     let reports = report["reports"].as_array().unwrap();
     let names: Vec<&str> = reports.iter().map(|report| report["experiment"].as_str().unwrap()).collect();
     // What has networks of its own is left out.
     assert_eq!(names, ["layers", "throughput", "limits", "plans", "partition", "qos"]);
     for experiment in ["throughput", "partition"] {
         let of_all = reports.iter().find(|report| report["experiment"] == experiment).unwrap();
-        assert_eq!(&json(folder.path(), &[&[experiment], &own[..]].concat()), of_all);
+        assert_eq!(&json(folder.path(), &[&[experiment], &SMALL[..]].concat()), of_all);
     }
 }
 

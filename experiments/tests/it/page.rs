@@ -8,29 +8,45 @@ use std::sync::OnceLock;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
-/// Writes the page of a small network, beside its files for paper.
-pub(crate) fn write_page(folder: &Path) {
+/// Options of a small network.
+pub(crate) const SMALL: [&str; 6] = ["--model", "digits-cnn", "--batch", "64", "--gpus", "4"];
+
+/// Runs all experiments on a small network into a folder, with more options, and returns the JSON
+/// that the command prints. The command line does not name the folder.
+pub(crate) fn write_page(folder: &Path, options: &[&str]) -> Vec<u8> {
     let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
-        .args(["all", "--model", "digits-cnn", "--batch", "64", "--gpus", "4", "--style", "paper", "--out"])
-        .arg(folder)
+        .arg("all")
+        .args(SMALL)
+        .args(["--style", "paper", "--json", "--out", "."])
+        .args(options)
+        .current_dir(folder)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("index.html"));
+    output.stdout
 }
 
-/// What lies in the folder of a page, by name.
-fn files() -> &'static HashMap<String, Vec<u8>> {
-    static FILES: OnceLock<HashMap<String, Vec<u8>>> = OnceLock::new();
-    FILES.get_or_init(|| {
+/// Files in a folder, by name.
+pub(crate) fn files_in(folder: &Path) -> HashMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let visible = entries.filter(|entry| entry.file_type().unwrap().is_file());
+    visible
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .collect()
+}
+
+/// Files and printed JSON of one run of all experiments, which the tests share.
+pub(crate) fn shared() -> &'static (HashMap<String, Vec<u8>>, Vec<u8>) {
+    static SHARED: OnceLock<(HashMap<String, Vec<u8>>, Vec<u8>)> = OnceLock::new();
+    SHARED.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        write_page(folder.path());
-        let entries = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
-        let visible = entries.filter(|entry| entry.file_type().unwrap().is_file());
-        visible
-            .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
-            .collect()
+        let json = write_page(folder.path(), &[]);
+        (files_in(folder.path()), json)
     })
+}
+
+fn files() -> &'static HashMap<String, Vec<u8>> {
+    &shared().0
 }
 
 fn csv_of(experiment: &str) -> &'static [u8] {

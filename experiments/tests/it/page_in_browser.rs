@@ -89,7 +89,7 @@ fn write_frames(file: &Path, frames: &str, script: &str) {
 fn it_fits_and_can_be_reached() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
-    write_page(folder.path());
+    write_page(folder.path(), &[]);
     let all = SIZES.map(|size| SCHEMES.map(|scheme| (size, scheme)));
     let frames: String =
         all.as_flattened().iter().map(|&(size, (scheme, _))| frame(size, scheme, "")).collect();
@@ -121,7 +121,7 @@ fn it_fits_and_can_be_reached() {
 fn it_is_drawn() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
-    write_page(folder.path());
+    write_page(folder.path(), &[]);
     for (size, (scheme, paper)) in SIZES.into_iter().flat_map(|size| SCHEMES.map(|scheme| (size, scheme))) {
         let (file, image) = (folder.path().join("frame.html"), folder.path().join("frame.png"));
         write_frames(&file, &frame(size, scheme, "#throughput"), "");
