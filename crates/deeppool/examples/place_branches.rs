@@ -42,7 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let speed_up = |us: f64| alone_us / us;
         println!(
-            "{gpus} GPUs: {} operations in {:.1} s: {:.2} ms, {:.3} times as fast as one (bound {:.3}; list scheduling {:.3} in {:.1} ms); gap {:.2}%; the program {:.3}",
+            "{gpus} GPUs: {} operations in {:.1} s: {:.2} ms, {:.3} times as fast as one (bound {:.3}; \
+             list scheduling {:.3} in {:.1} ms); gap {:.2}%; the program {:.3}",
             problem.operations.len(),
             took.as_secs_f64(),
             found.makespan_us / 1e3,

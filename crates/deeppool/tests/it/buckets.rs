@@ -1,4 +1,4 @@
-//! A collective of a program is one operation of the communicator, however many buffers it is about.
+//! Buckets: a collective of a program is one operation of the communicator for all of its buffers.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use layer_graph::{LayerGraph, zoo};
 type Buffer = Vec<f32>;
 type Exchange = <ThreadCommunicator as Communicator<f32>>::ExchangeRequest;
 
-/// Writes down the length of every reduction that it starts.
+/// A communicator that records the length of every reduction.
 #[derive(Clone)]
 struct Written {
     ranks: ThreadCommunicator,
@@ -135,7 +135,7 @@ impl Communicator<f32> for Written {
     }
 }
 
-/// Samples and labels that are their places.
+/// Samples and labels with the value of their position.
 struct Counted {
     sample_elements: usize,
 }
@@ -162,7 +162,7 @@ impl BatchSource for Counted {
 
 const ITERATIONS: u64 = 3;
 
-/// What a rank has learned, and the lengths of its reductions.
+/// Runs a rank. Returns its state and the lengths of its reductions.
 fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (Vec<Buffer>, Vec<usize>) {
     let rank = ranks.rank();
     let communicator = Written { ranks, reduced: Arc::default() };
@@ -186,7 +186,7 @@ fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (V
     (learned.collect(), reduced)
 }
 
-/// The lengths of a rank's reductions in an iteration.
+/// Returns the lengths of a rank's reductions in an iteration, by its program.
 fn charged(program: &Program, rank: &RankProgram) -> Vec<usize> {
     let lengths = rank.steps.iter().filter_map(|step| match step.op {
         Op::Collective(id) => match program.collectives[id.0].op {
@@ -199,7 +199,7 @@ fn charged(program: &Program, rank: &RankProgram) -> Vec<usize> {
 }
 
 #[test]
-fn a_bucket_is_reduced_as_one_and_to_the_same_bits() {
+fn bucket_reduction_is_bit_identical_to_separate_reductions() {
     let network = zoo::model("digits-cnn").unwrap();
     let layers = network.len() - 1;
     let gpus: Vec<usize> = (0..layers).map(|layer| if layer < layers / 2 { 3 } else { 2 }).collect();

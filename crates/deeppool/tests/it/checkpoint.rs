@@ -1,4 +1,4 @@
-//! Checkpoints: a run that was stopped goes on as if it had not been.
+//! Checkpoints: a stopped run resumes with the same results.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tempfile::TempDir;
 
 const BATCH: usize = 120;
-/// 1,437 training samples.
+/// Of 1,437 training samples.
 const ITERATIONS_PER_EPOCH: usize = 11;
 
 fn run(
@@ -23,7 +23,7 @@ fn run(
     checkpoint: Option<(&Path, bool)>,
 ) -> Result<TrainReport, Error> {
     let dataset = Dataset::digits()?;
-    // Every other layer on one rank alone, so that several ranks have a part in each checkpoint.
+    // Every other layer on one rank, so that several ranks write to each checkpoint.
     let ranks = (1..network.len()).map(|i| if i % 2 == 0 { vec![gpus - 1] } else { (0..gpus).collect() });
     let placement = Placement::new(network, gpus, ranks.collect())?;
     let checkpoint = checkpoint.map(|(folder, resume)| {
@@ -38,7 +38,7 @@ fn run(
 }
 
 #[test]
-fn a_resumed_run_goes_on_to_the_bit_and_on_other_ranks_to_rounding() {
+fn resumed_run_is_bit_identical_and_other_ranks_agree_to_rounding() {
     let network = zoo::model("digits-cnn").unwrap();
     let whole = run(&network, 2, 3, 0, None).unwrap();
     let folder = TempDir::new().unwrap();
@@ -70,7 +70,7 @@ fn a_resumed_run_goes_on_to_the_bit_and_on_other_ranks_to_rounding() {
 }
 
 #[test]
-fn checkpoints_are_neither_overwritten_nor_mixed_up() {
+fn checkpoints_of_other_runs_are_rejected_and_not_overwritten() {
     let network = zoo::model("digits-cnn").unwrap();
     let folder = TempDir::new().unwrap();
     run(&network, 1, 1, 0, Some((folder.path(), false))).unwrap();
@@ -82,9 +82,10 @@ fn checkpoints_are_neither_overwritten_nor_mixed_up() {
     refused(1, true, "seed `0`");
 }
 
-/// Whatever byte a file was cut at, or is another one: the checkpoint before is taken, and the run ends as it would have.
+/// Truncates each file, or changes one byte: the previous checkpoint is used, with the same
+/// results.
 #[test]
-fn a_damaged_checkpoint_is_never_loaded() {
+fn damaged_checkpoints_are_rejected() {
     let cases = std::env::var("DEEPPOOL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12);
     let network = zoo::model("digits-cnn").unwrap();
     let folder = TempDir::new().unwrap();
@@ -95,7 +96,7 @@ fn a_damaged_checkpoint_is_never_loaded() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for case in 0..cases {
         let name = names[case % names.len()];
-        // The run before has written it again.
+        // The previous run has written it again.
         let mut damaged = std::fs::read(newest.join(name)).unwrap();
         let place = random.next_u32() as usize % damaged.len();
         if case / names.len() % 2 == 0 {
@@ -105,7 +106,7 @@ fn a_damaged_checkpoint_is_never_loaded() {
         }
         std::fs::write(newest.join(name), damaged).unwrap();
         let resumed = run(&network, 2, 1, 0, Some((folder.path(), true))).unwrap();
-        // A list that says the same in other bytes is whole.
+        // A manifest with the same content in other bytes is valid.
         if resumed.first_iteration != ITERATIONS_PER_EPOCH as u64 {
             assert_eq!(resumed.first_iteration, 7, "{name} at {place}");
             assert_eq!(resumed.losses, whole.losses[7..]);

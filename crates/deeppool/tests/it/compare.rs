@@ -1,4 +1,4 @@
-//! Ways to share GPUs, against each other and against what can be worked out by hand.
+//! The comparison of ways to share GPUs, against the planner's times and against each other.
 
 use collectives::LinkModel;
 use deeppool::compare::{Comparison, SharingMode, max_total_plan};
@@ -13,7 +13,7 @@ use layer_profile::DeviceModel;
 
 const FREE: Mode = Mode::Burst { amplification: f64::INFINITY };
 
-/// What `with` makes of a model's training on up to `gpus` A100s, linked so.
+/// Calls `with` with the training job of a model on up to `gpus` A100s.
 fn with_job<T>(
     (model, batch, gpus): (&str, usize, usize),
     link: &LinkModel,
@@ -35,7 +35,7 @@ fn hosts() -> LinkModel {
 }
 
 #[test]
-fn the_best_partition_is_what_can_be_worked_out_by_hand() {
+fn partitions_match_the_planner_times() {
     with_job(("vgg16", 32, 8), &LinkModel::dgx_a100(), |job, background| {
         let compared =
             Comparison::new(job, &PlanRequest::new(8, FREE), background, &SimulateOptions::default(), |_| {})
@@ -50,7 +50,8 @@ fn the_best_partition_is_what_can_be_worked_out_by_hand() {
             let others = (8 - point.gpus) as f64 * 8.0 / background.iteration_time().as_secs_f64();
             assert!((point.background_samples_per_s - others).abs() < 1e-6 * others.max(1.0));
         }
-        // Nothing in between is better by the planner's times than taking turns between those that were simulated.
+        // By the planner's times, no other partition is better than alternating between the
+        // simulated ones.
         let envelope = compared.envelope(&[SharingMode::Partition]);
         for gpus in 1..=8 {
             let plan = find_plan(job, &PlanRequest::new(gpus, Mode::DataParallel)).unwrap();
@@ -63,7 +64,7 @@ fn the_best_partition_is_what_can_be_worked_out_by_hand() {
 }
 
 #[test]
-fn sharing_is_never_below_what_it_contains() {
+fn sharing_envelope_covers_the_modes_it_includes() {
     for (question, link) in [
         (("vgg16", 32, 8), LinkModel::dgx_a100()),
         (("inception-v3", 16, 8), hosts()),
@@ -94,9 +95,9 @@ fn sharing_is_never_below_what_it_contains() {
     }
 }
 
-/// GPUs and hosts that a plan leaves free have background jobs to themselves.
+/// GPUs and hosts without foreground work run background jobs alone.
 #[test]
-fn free_gpus_are_given_away_whole() {
+fn unused_gpus_run_background_jobs_at_full_speed() {
     with_job(("vgg16", 32, 16), &LinkModel::dgx_a100_pod(), |job, background| {
         for gpus in [1, 8] {
             let request = PlanRequest::new(gpus, Mode::DataParallel);
@@ -112,8 +113,9 @@ fn free_gpus_are_given_away_whole() {
 }
 
 #[test]
-fn the_most_in_total_is_at_least_what_any_limit_gives() {
-    // Limits from 1.02 to 10, and a network without branches; CI takes 40, and another with branches, too.
+fn max_total_plan_is_at_least_as_good_as_any_limit() {
+    // Limits from 1.02 to 10 for a network without branches. CI tries 40 limits, and another
+    // network with branches.
     let asked = std::env::var("DEEPPOOL_LIMITS").ok().and_then(|limits| limits.parse().ok());
     let (count, networks) = asked.map_or((6, 1), |count| (count, 2));
     let questions = [(("vgg16", 32, 8), LinkModel::dgx_a100()), (("inception-v3", 16, 8), hosts())];
@@ -146,7 +148,7 @@ fn the_most_in_total_is_at_least_what_any_limit_gives() {
                     );
                 }
             }
-            // With all of the fastest speed it is the fastest plan, whatever the limit.
+            // With 100% of the fastest speed it is the fastest plan within any limit.
             for amplification in [1.5, 2.0, f64::INFINITY] {
                 let request = PlanRequest::new(question.2, Mode::Burst { amplification });
                 let found = max_total_plan(job, &request, 1.0, background, &options).unwrap();

@@ -1,4 +1,4 @@
-//! Training data as a user opens them: shipped, from files, made up; and what is said of files that are not right.
+//! Training data: included, from files and synthetic; and the errors of invalid files.
 
 use std::fs;
 use std::io::Write;
@@ -20,13 +20,13 @@ const IDX_FILES: [&str; 4] = [
     "t10k-labels-idx1-ubyte",
 ];
 
-/// An IDX file of bytes.
+/// Returns an IDX file of bytes.
 fn idx(dims: &[u32], elements: &[u8]) -> Vec<u8> {
     let header = std::iter::once(0x0800 | dims.len() as u32).chain(dims.iter().copied());
     header.flat_map(u32::to_be_bytes).chain(elements.iter().copied()).collect()
 }
 
-/// The four files of a tiny data set: three training images of 2x4 and two test images.
+/// Returns the four files of a tiny data set: three training images of 2x4 and two test images.
 fn tiny_mnist() -> [Vec<u8>; 4] {
     let pixels: Vec<u8> = (0..24).map(|i| i * 10).collect();
     [idx(&[3, 2, 4], &pixels), idx(&[3], &[7, 0, 9]), idx(&[2, 2, 4], &pixels[8..]), idx(&[2], &[1, 2])]
@@ -55,7 +55,7 @@ const CIFAR_FILES: [&str; 6] = [
     "test_batch.bin",
 ];
 
-/// Six files; file `i` has one record of label `i`, whose channels are of one colour each.
+/// Returns six files: file `i` has one record with label `i`, whose channels are constant.
 fn tiny_cifar() -> Vec<Vec<u8>> {
     let record = |label: u8| {
         let channels = [label, 100 + label, 200 + label].map(|pixel| vec![pixel; 1024]);
@@ -64,14 +64,15 @@ fn tiny_cifar() -> Vec<Vec<u8>> {
     (0..6).map(record).collect()
 }
 
-/// The message of the error that a damaged file gives, after the name of its folder.
+/// Returns the error message of a damaged file, without the name of its folder.
 fn complaint(folder: &TempDir, open: fn(&Path) -> Result<Dataset, DataError>) -> String {
     let message = open(folder.path()).unwrap_err().to_string();
     assert!(!message.contains('\n'), "{message}");
     message.replace(&format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR), "")
 }
 
-/// The share of test samples whose nearest class mean (of the training part) is that of their class.
+/// Returns the fraction of test samples whose nearest class mean (of the training part) is that of
+/// their class.
 fn nearest_mean_accuracy(dataset: &Dataset) -> f64 {
     let elements = dataset.shape().elements();
     let mut sums = vec![vec![0f64; elements]; dataset.classes()];
@@ -95,7 +96,7 @@ fn nearest_mean_accuracy(dataset: &Dataset) -> f64 {
     right as f64 / test.len() as f64
 }
 
-/// Mean and standard deviation of all features of some samples.
+/// Returns the mean and standard deviation of all features.
 fn mean_and_deviation(samples: &Samples) -> (f64, f64) {
     let all: Vec<f64> = (0..samples.len()).flat_map(|i| samples.features(i)).map(|&x| f64::from(x)).collect();
     let mean = all.iter().sum::<f64>() / all.len() as f64;
@@ -112,12 +113,12 @@ fn linear_classifier(input: Shape, classes: usize) -> LayerGraph {
 }
 
 #[test]
-fn digits_are_1797_with_every_fifth_held_out() {
+fn digits_have_1797_samples_with_every_fifth_held_out() {
     let digits = Dataset::digits().unwrap();
     assert_eq!((digits.name(), digits.classes()), ("digits", 10));
     assert_eq!(digits.shape(), &Shape::image(1, 8, 8));
     assert_eq!((digits.train().len(), digits.test().len()), (1437, 360));
-    // The file begins with 0 to 9 and again 0 to 9.
+    // The file begins with 0 to 9, twice.
     assert_eq!(digits.train().labels()[..8], [1, 2, 3, 4, 6, 7, 8, 9]);
     assert_eq!(digits.test().labels()[..4], [0, 5, 0, 5]);
     // The first image's first row is 0,0,5,13,9,1,0,0.
@@ -129,7 +130,7 @@ fn digits_are_1797_with_every_fifth_held_out() {
 }
 
 #[test]
-fn digits_are_standardised_and_their_labels_belong_to_them() {
+fn digits_are_standardised_and_labels_match_images() {
     let digits = Dataset::digits().unwrap();
     let (mean, deviation) = mean_and_deviation(digits.train());
     assert!(mean.abs() < 1e-5 && (deviation - 1.0).abs() < 1e-5, "{mean} {deviation}");
@@ -164,7 +165,7 @@ fn synthetic_data_fit_any_network() {
 }
 
 #[test]
-fn mnist_files_are_read_plain_gzipped_and_unpacked_under_the_old_name() {
+fn mnist_files_are_read_plain_and_gzipped_under_either_name() {
     let files = tiny_mnist();
     let plain = folder_of(&IDX_FILES, &files);
     let data = Dataset::mnist(plain.path()).unwrap();
@@ -185,7 +186,7 @@ fn mnist_files_are_read_plain_gzipped_and_unpacked_under_the_old_name() {
 }
 
 #[test]
-fn damaged_mnist_files_are_named_with_what_is_wrong() {
+fn errors_name_damaged_mnist_files_and_the_problem() {
     let (images, labels) = (idx(&[3, 2, 4], &[0; 24]), idx(&[3], &[7, 0, 9]));
     let huge = u32::MAX;
     for (file, content, expected) in [
@@ -200,7 +201,8 @@ fn damaged_mnist_files_are_named_with_what_is_wrong() {
         (
             2,
             labels,
-            "t10k-images-idx3-ubyte: wrong magic number 0x00000801, an IDX file of images begins with 0x00000803",
+            "t10k-images-idx3-ubyte: wrong magic number 0x00000801, an IDX file of images \
+             begins with 0x00000803",
         ),
         (0, idx(&[0, 2, 4], &[]), "train-images-idx3-ubyte: holds no samples"),
         (
@@ -232,7 +234,7 @@ fn damaged_mnist_files_are_named_with_what_is_wrong() {
 }
 
 #[test]
-fn missing_files_and_folders_are_named() {
+fn errors_name_missing_files_and_folders() {
     let folder = folder_of(&IDX_FILES[..3], &tiny_mnist());
     assert_eq!(complaint(&folder, Dataset::mnist), "t10k-labels-idx1-ubyte: no such file, plain or with .gz");
     let file = folder.path().join(IDX_FILES[0]);
@@ -270,7 +272,7 @@ fn cifar10_files_are_read_channel_by_channel() {
 }
 
 #[test]
-fn damaged_cifar10_files_are_named_with_what_is_wrong() {
+fn errors_name_damaged_cifar10_files_and_the_problem() {
     let record = tiny_cifar().swap_remove(2);
     let partial = "truncated or of another format: expected a multiple of 3073 bytes, found";
     for (content, expected) in [
@@ -286,7 +288,7 @@ fn damaged_cifar10_files_are_named_with_what_is_wrong() {
 }
 
 #[test]
-fn data_that_do_not_fit_the_network_are_refused() {
+fn data_that_do_not_fit_the_network_are_rejected() {
     let digits = Dataset::digits().unwrap();
     digits.fits(&zoo::model("digits-cnn").unwrap()).unwrap();
     let complaint = |network: &LayerGraph| {
@@ -311,7 +313,7 @@ fn data_that_do_not_fit_the_network_are_refused() {
 }
 
 #[test]
-fn data_sets_of_ones_own_are_checked() {
+fn custom_data_sets_are_checked() {
     let samples = |count: usize, label| Samples::new(2, vec![0.5; 2 * count], vec![label; count]).unwrap();
     let own = |train, test| Dataset::new("own", Shape::features(2), 3, train, test);
     assert_eq!(own(samples(4, 2), samples(1, 0)).unwrap().train().features(3), [0.5, 0.5]);
@@ -327,7 +329,7 @@ fn data_sets_of_ones_own_are_checked() {
     ));
 }
 
-/// What holds for whatever could be opened.
+/// Asserts the invariants of all data sets.
 fn assert_sound(data: &Dataset) {
     for samples in [data.train(), data.test()] {
         assert!(!samples.is_empty());
@@ -349,7 +351,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_idx_files_give_sound_data_or_an_error(
+    fn modified_idx_files_give_valid_data_or_an_error(
         file in 0usize..4,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         packed in any::<bool>(),
@@ -368,10 +370,12 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_give_sound_data_or_an_error(
+    fn random_bytes_give_valid_data_or_an_error(
         file in 0usize..6,
         bytes in prop::collection::vec(any::<u8>(), 0..7000),
-        header in prop::sample::select(vec![vec![], vec![0, 0, 8, 1], vec![0, 0, 8, 3], vec![0x1f, 0x8b, 8, 0]]),
+        header in prop::sample::select(
+            vec![vec![], vec![0, 0, 8, 1], vec![0, 0, 8, 3], vec![0x1f, 0x8b, 8, 0]]
+        ),
     ) {
         let bytes = [header, bytes].concat();
         let mut mnist = tiny_mnist();
@@ -396,7 +400,7 @@ fn classes<'a>(name: &'a str, dims: &[usize], values: &[i64]) -> RawTensor<'a> {
     (name, Dtype::I64, dims.to_vec(), values.iter().flat_map(|value| value.to_le_bytes()).collect())
 }
 
-/// What becomes of a safetensors file of these tensors, as data for a network of 1x2x2 images and three classes.
+/// Opens a safetensors file of these tensors for a network of 1x2x2 images and three classes.
 fn open_tensors(tensors: &[RawTensor<'_>]) -> Result<Dataset, String> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("own.safetensors");
@@ -410,7 +414,7 @@ fn open_tensors(tensors: &[RawTensor<'_>]) -> Result<Dataset, String> {
 }
 
 #[test]
-fn a_safetensors_file_is_a_data_set() {
+fn safetensors_files_are_read_as_data_sets() {
     let values: Vec<f32> = (0..24).map(|value| value as f32).collect();
     let inputs = floats("train.inputs", &[6, 1, 2, 2], &values);
     let labels = classes("train.labels", &[6], &[0, 1, 2, 0, 1, 2]);
@@ -429,7 +433,7 @@ fn a_safetensors_file_is_a_data_set() {
 }
 
 #[test]
-fn safetensors_files_of_something_else_are_refused() {
+fn safetensors_files_without_samples_are_rejected() {
     let inputs = floats("train.inputs", &[2, 1, 2, 2], &[0.5; 8]);
     let labels = classes("train.labels", &[2], &[0, 2]);
     for (tensors, expected) in [
@@ -437,7 +441,8 @@ fn safetensors_files_of_something_else_are_refused() {
         (vec![inputs.clone()], "FILE: tensor `train.labels` is missing"),
         (
             vec![inputs.clone(), classes("train.labels", &[3], &[0; 3])],
-            "FILE: tensor `train.inputs` is [2, 1, 2, 2] and `train.labels` is [3]: the first dimension of both is the samples",
+            "FILE: tensor `train.inputs` is [2, 1, 2, 2] and `train.labels` is [3]: the first dimension of \
+             both is the samples",
         ),
         (
             vec![inputs.clone(), classes("train.labels", &[2], &[0, -1])],

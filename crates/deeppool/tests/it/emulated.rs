@@ -1,13 +1,14 @@
-//! Tests in which the library itself trains on emulated GPUs: each in a process of its own, whose environment asks for them.
+//! Tests that train on emulated GPUs. Each runs in its own process, whose environment requests
+//! them.
 
 use std::process::Command;
 
 use cuda_emulator::{Emulator, Setting};
 
-/// Set in the process of such a test.
+/// Variable that is set in the process of such a test.
 const CHILD: &str = "DEEPPOOL_TEST_ON_EMULATED_GPUS";
 
-/// Runs a test, which is called `name`, in another process that has so many emulated GPUs.
+/// Runs the test called `name` in another process with the given number of emulated GPUs.
 pub(crate) fn on_emulated_gpus(name: &str, gpus: usize, test: impl FnOnce(&Emulator)) {
     if std::env::var_os(CHILD).is_some() {
         let emulator = Emulator::new().unwrap();

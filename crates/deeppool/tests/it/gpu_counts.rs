@@ -1,4 +1,4 @@
-//! Layers on GPU counts that do not divide the batch: planned, lowered and simulated.
+//! Plans with GPU counts that do not divide the batch.
 
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
@@ -12,7 +12,7 @@ use layer_profile::DeviceModel;
 
 const BATCH: usize = 32;
 
-/// What `with` makes of a model's training on up to `gpus` A100s.
+/// Calls `with` with the training job of a model on up to `gpus` A100s.
 fn with_job<T>(model: &str, gpus: usize, with: impl FnOnce(&Job<'_>) -> T) -> T {
     let network = zoo::model(model).unwrap();
     let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(BATCH, gpus)).unwrap();
@@ -26,7 +26,7 @@ fn plan<'a>(job: &Job<'a>, gpus: usize, limit: f64, counts: GpuCounts) -> Lowere
 }
 
 #[test]
-fn a_batch_of_32_runs_on_3_5_and_6_gpus() {
+fn counts_that_do_not_divide_the_batch_simulate_as_planned() {
     for count in [3, 5, 6] {
         with_job("vgg16", count, |job| {
             let plan = plan(job, count, f64::INFINITY, GpuCounts::List(vec![1, count]));
@@ -39,9 +39,9 @@ fn a_batch_of_32_runs_on_3_5_and_6_gpus() {
     }
 }
 
-/// The time on one GPU is what amplification is a multiple of.
+/// Amplification is relative to the time on one GPU.
 #[test]
-fn one_gpu_need_not_be_among_the_counts() {
+fn single_gpu_time_does_not_depend_on_the_counts() {
     with_job("vgg16", 6, |job| {
         let single_us = |counts| plan(job, 6, 3.0, counts).single_gpu_us;
         let (with, without) = (single_us(GpuCounts::All), single_us(GpuCounts::List(vec![5, 2])));
@@ -49,9 +49,9 @@ fn one_gpu_need_not_be_among_the_counts() {
     });
 }
 
-/// So more GPUs never lose a candidate.
+/// So more GPUs never remove a candidate.
 #[test]
-fn counts_for_more_gpus_contain_those_for_fewer() {
+fn counts_for_more_gpus_include_those_for_fewer() {
     for counts in [GpuCounts::Auto, GpuCounts::PowersOfTwo, GpuCounts::All] {
         for batch in [1, 2, 7, 24, 32, 100, 1000] {
             let most = counts.for_batch(batch, usize::MAX);
@@ -65,7 +65,7 @@ fn counts_for_more_gpus_contain_those_for_fewer() {
 }
 
 #[test]
-fn questions_out_of_proportion_are_refused_at_once() {
+fn oversized_requests_are_rejected_before_searching() {
     with_job("vgg16", 1, |job| {
         let refused = |request: PlanRequest| find_plan(job, &request).unwrap_err().to_string();
         let limit = Mode::Burst { amplification: 2.0 };

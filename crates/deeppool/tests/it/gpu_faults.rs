@@ -1,5 +1,5 @@
-//! Whichever of the driver's and NCCL's functions fails in a training run: an error says so, on which rank, nothing hangs, and nothing is
-//! left behind.
+//! Faults of every function of the driver and NCCL in a training run: an error names the function
+//! and the rank, nothing hangs, and nothing leaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use crate::emulated::on_emulated_gpus;
 
 const RANKS: usize = 2;
 
-/// `CUDA_ERROR_OPERATING_SYSTEM`, which nothing expects.
+/// `CUDA_ERROR_OPERATING_SYSTEM`, which no code handles specially.
 const FAILS_WITH: u32 = 304;
 
-/// How many calls are tried at random, besides the first, a middle and the last of each function, which are tried if there are any.
+/// Number of calls that fail at random, besides the first, a middle and the last of each function.
 fn random_calls() -> usize {
     std::env::var("DEEPPOOL_GPU_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(0)
 }
@@ -38,7 +38,8 @@ fn network(name: &str, activation: LayerKind) -> LayerGraph {
     net
 }
 
-/// The first layers on both ranks, the last ones on one of them, so that gradients are summed and samples move; and a background job.
+/// Trains with the first layers on both ranks and the last ones on one, so that gradients are
+/// reduced and samples move, and with a background job.
 fn run(net: &LayerGraph, data: &Dataset, placement: &Placement) -> Result<TrainReport, Error> {
     let training = LoweredTraining::new(net, placement.clone(), 4, LowerOptions::default());
     let config = TrainConfig::new(data, &training)
@@ -47,20 +48,21 @@ fn run(net: &LayerGraph, data: &Dataset, placement: &Placement) -> Result<TrainR
     train_on_gpus(&config, Duration::from_secs(1), &|_| {})
 }
 
-/// As at the test's beginning.
+/// Resets the emulator.
 fn reset(emulator: &Emulator) {
     emulator.reset();
     emulator.set(Setting::Devices, 2);
     emulator.set(Setting::RankTimeoutMs, 5000);
 }
 
-/// CUDA loses the rank's context, and the run ends with a line that names the job; the foreground's checkpoint is whole, and it goes on.
+/// CUDA loses the rank's context, and the run ends with an error that names the job. The
+/// foreground's checkpoint is valid, and the run resumes from it.
 #[test]
-fn an_illegal_access_of_a_background_job_ends_the_run_with_its_name() {
-    let name = "gpu_faults::an_illegal_access_of_a_background_job_ends_the_run_with_its_name";
+fn error_of_an_illegal_access_names_the_background_job() {
+    let name = "gpu_faults::error_of_an_illegal_access_names_the_background_job";
     on_emulated_gpus(name, RANKS, |emulator| {
         let net = network("net", LayerKind::GeluTanh);
-        // Its kernels are nobody else's.
+        // Only this job uses its kernels.
         let beside = network("beside", LayerKind::Relu);
         let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
         let placement = Placement::first_ranks(&net, RANKS, &[RANKS; 4]).unwrap();
@@ -98,8 +100,8 @@ fn an_illegal_access_of_a_background_job_ends_the_run_with_its_name() {
 }
 
 #[test]
-fn every_function_may_fail() {
-    on_emulated_gpus("gpu_faults::every_function_may_fail", RANKS, |emulator| {
+fn every_driver_call_may_fail_without_leaks() {
+    on_emulated_gpus("gpu_faults::every_driver_call_may_fail_without_leaks", RANKS, |emulator| {
         let (net, random) = (network("net", LayerKind::GeluTanh), random_calls());
         let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
         let ranks = net.layers().skip(1).map(|(_, layer)| {
@@ -144,7 +146,7 @@ fn every_function_may_fail() {
                 assert_eq!(message.lines().count(), 1, "{failed}: {message}");
                 println!("{failed}: {message}");
             }
-            // cudarc keeps the context when the question after it fails.
+            // cudarc keeps the context if the query after it fails.
             let of_cudarc = failed.contains("cuDeviceGetAttribute");
             assert!(
                 of_cudarc || emulator.leaks().is_empty(),
@@ -154,7 +156,8 @@ fn every_function_may_fail() {
             );
         }
         println!(
-            "{} of {} functions' {all} calls failed, {errors} of which matter; the slowest run took {slowest:?}",
+            "{} of {} functions' {all} calls failed, {errors} of which matter; the slowest \
+             run took {slowest:?}",
             tried.len(),
             by_function.len()
         );

@@ -1,4 +1,4 @@
-//! Networks of all kinds of layers learn on emulated GPUs what they learn on processors.
+//! Training of networks with all kinds of layers on emulated GPUs, compared with CPUs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const RANKS: usize = 2;
 const BATCH: usize = 8;
 const LIMIT: f64 = 1e-4;
 
-/// Layers by turns on both ranks, on the one and on the other; the loss is on one.
+/// Places consecutive layers on both ranks, on one, and on the other; the loss is on one.
 fn by_turns(net: &LayerGraph) -> Placement {
     let turn = |(place, (_, layer)): (usize, (_, &layer_graph::Layer))| match (place / 3 % 3, layer.kind()) {
         (_, LayerKind::SoftmaxCrossEntropy) | (1, _) => vec![1],
@@ -25,8 +25,9 @@ fn by_turns(net: &LayerGraph) -> Placement {
     Placement::new(net, RANKS, net.layers().skip(1).enumerate().map(turn).collect()).unwrap()
 }
 
-/// The largest relative difference of the losses of three iterations: of GPUs from processors, and of processors alone by this placement and
-/// on one rank, which is what rounding does to them. Normalisations are over the global batch.
+/// Returns the maximum relative differences of the losses of three iterations: between GPUs and
+/// CPUs, and, as a measure of rounding, between CPUs with this placement and with one rank.
+/// Normalisations are over the global batch.
 fn distances(net: &LayerGraph, policy: Policy) -> (f64, f64) {
     let data = Dataset::synthetic_for(net, 64, 0).unwrap();
     let lowering = LowerOptions::default().with_sync_batch_norm(true);
@@ -35,7 +36,7 @@ fn distances(net: &LayerGraph, policy: Policy) -> (f64, f64) {
     let config = |training| {
         TrainConfig::new(&data, training)
             .with_length(Length::Iterations(3))
-            // Steps so small that rounding is not amplified by norms of few values.
+            // Steps are so small that norms of few values do not amplify rounding.
             .with_learning_rate(1e-4)
             .with_policy(policy)
     };
@@ -50,11 +51,11 @@ fn distances(net: &LayerGraph, policy: Policy) -> (f64, f64) {
 }
 
 #[test]
-fn networks_learn_what_they_learn_on_processors() {
-    on_emulated_gpus("gpu_networks::networks_learn_what_they_learn_on_processors", RANKS, |emulator| {
-        // One of each kind of block: deeper, rounding alone makes losses of processors differ by more than the limit.
+fn losses_on_gpus_match_losses_on_cpus() {
+    on_emulated_gpus("gpu_networks::losses_on_gpus_match_losses_on_cpus", RANKS, |emulator| {
+        // One block of each kind: in deeper networks rounding alone exceeds the limit between CPUs.
         let repeated = ["Mixed_5c", "Mixed_5d", "Mixed_6c", "Mixed_6d", "Mixed_6e", "Mixed_7c"];
-        // A minute longer.
+        // Takes a minute longer.
         let times = if std::env::var_os("DEEPPOOL_GPU_FULL_RESNET").is_some() { 1 } else { 8 };
         for (model, net) in [
             ("resnet-18", shrunk("resnet-18", 32, times)),

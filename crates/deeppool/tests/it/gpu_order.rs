@@ -1,5 +1,5 @@
-//! On GPUs something orders whatever uses the same memory: kernels, copies and collectives of all streams, by the emulated driver's
-//! happens-before check, whichever of them the emulator has happened to do first.
+//! Ordering of all accesses to the same memory on GPUs: kernels, copies and collectives of all
+//! streams, by the emulated driver's happens-before check.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,24 +26,25 @@ use crate::emulated::on_emulated_gpus;
 
 const BATCH: usize = 8;
 
-/// Two epochs of three iterations: two to warm up, then graphs; there is an evaluation after each.
+/// Two epochs of three iterations: two for the warm-up, then graphs, with an evaluation after each
+/// epoch.
 const SAMPLES: usize = 30;
 
 fn number(variable: &str) -> Option<usize> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Random plans on so many GPUs; more of them by the variable.
+/// Number of random plans per number of GPUs, which the variable raises.
 fn plans() -> usize {
     number("DEEPPOOL_GPU_ORDER_PLANS").unwrap_or(4)
 }
 
-/// Forgotten waits that are tried, of all that a run has; more of them by the variable.
+/// Number of waits that are dropped in turn, which the variable raises.
 fn forgotten_waits() -> usize {
     number("DEEPPOOL_GPU_ORDER_WAITS").unwrap_or(4)
 }
 
-/// It has a fork, a join, a normalisation and parameters in layers of several kinds.
+/// A network with a fork, a join, a normalisation and several kinds of layers with parameters.
 pub(crate) fn network() -> LayerGraph {
     let mut net = LayerGraph::new("net", Shape::image(1, 8, 8)).unwrap();
     let input = net.input();
@@ -61,13 +62,13 @@ pub(crate) fn network() -> LayerGraph {
     net
 }
 
-/// How a network is trained.
+/// Configuration of a training run.
 struct Run {
     plan: &'static str,
     placement: Placement,
     lowering: LowerOptions,
     policy: Policy,
-    /// Background jobs.
+    /// Number of background jobs.
     background: usize,
     checkpoint: bool,
 }
@@ -82,7 +83,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// Any ranks for each layer, in any order.
+/// Returns a random list of ranks for each layer.
 fn random_placement(net: &LayerGraph, world: usize, random: &mut ChaCha8Rng) -> Placement {
     let mut below = |limit: usize| random.next_u32() as usize % limit;
     let ranks = net.layers().skip(1).map(|_| {
@@ -92,7 +93,7 @@ fn random_placement(net: &LayerGraph, world: usize, random: &mut ChaCha8Rng) -> 
     Placement::new(net, world, ranks.collect()).unwrap()
 }
 
-/// The plan that the search gives.
+/// Returns the placement of a searched plan.
 fn searched(net: &LayerGraph, world: usize, lowering: &LowerOptions) -> Placement {
     let profile = DeviceModel::named("a100").unwrap().profile(net, &shard_sizes(BATCH, world)).unwrap();
     let link = default_link("a100", world).unwrap();
@@ -111,7 +112,7 @@ fn random_run(net: &LayerGraph, world: usize, number: usize) -> Run {
         .with_sync_batch_norm(coin())
         .with_micro_batches(if coin() { 1 } else { 2 })
         .with_optimizer(Sgd { momentum: 0.9, weight_decay: 0.01, clip_norm: coin().then_some(1.0) });
-    // Every second one has graphs, every second two background jobs, whatever the coins say.
+    // Every second run has graphs, and every second two background jobs, regardless of the coins.
     let policy = if number % 2 == 0 { Policy::default() } else { Policy::priority() };
     let background = if number / 2 % 2 == 1 { 0 } else { 1 + usize::from(coin()) };
     let checkpoint = coin();
@@ -123,7 +124,7 @@ fn random_run(net: &LayerGraph, world: usize, number: usize) -> Run {
     Run { plan, placement, lowering, policy, background, checkpoint }
 }
 
-/// Trains with the check, without the wait of this number if it is not 0.
+/// Trains with the check, and without the wait with this number if it is not 0.
 fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, forgotten: usize) {
     emulator.reset();
     emulator.set(Setting::Devices, i64::try_from(run.placement.world()).unwrap());
@@ -156,7 +157,7 @@ fn no_conflicts(world: usize) {
             train(emulator, &net, &run, 0);
             println!("{run}");
             assert!(emulator.conflicts().is_empty(), "{run}: {:#?}", emulator.conflicts());
-            // cudarc lets streams wait for events of memory that was not used yet.
+            // cudarc makes streams wait for events of memory that was not used yet.
             let misuse: Vec<_> =
                 emulator.misuse().into_iter().filter(|line| !line.contains("was never recorded")).collect();
             assert!(misuse.is_empty(), "{run}: {misuse:?}");
@@ -166,26 +167,27 @@ fn no_conflicts(world: usize) {
 }
 
 #[test]
-fn what_uses_the_same_memory_is_ordered_on_2_gpus() {
+fn accesses_to_the_same_memory_are_ordered_on_2_gpus() {
     no_conflicts(2);
 }
 
 #[test]
-fn what_uses_the_same_memory_is_ordered_on_4_gpus() {
+fn accesses_to_the_same_memory_are_ordered_on_4_gpus() {
     no_conflicts(4);
 }
 
-/// Waits that a run has put into streams.
+/// Returns the number of waits that a run has enqueued.
 fn waits(emulator: &Emulator) -> usize {
     let count = |lines: &[String], part: &str| lines.iter().filter(|line| line.contains(part)).count();
     count(&emulator.log(), " cuStreamWaitEvent: CUDA_SUCCESS")
         - count(&emulator.misuse(), "was never recorded")
 }
 
-/// The check would notice: of waits that are forgotten, one after the other, it finds a conflict, or something else orders the same work.
+/// The check detects missing waits: if one is dropped, it finds a conflict, unless something else
+/// orders the same work.
 #[test]
-fn forgotten_waits_are_noticed() {
-    on_emulated_gpus("gpu_order::forgotten_waits_are_noticed", 2, |emulator| {
+fn missing_waits_are_detected() {
+    on_emulated_gpus("gpu_order::missing_waits_are_detected", 2, |emulator| {
         let net = network();
         let (mut noticed, mut redundant, mut others) = (0, 0, Vec::new());
         for number in [0, 2] {
@@ -204,7 +206,7 @@ fn forgotten_waits_are_noticed() {
             }
         }
         println!("{noticed} forgotten waits were noticed, {redundant} were not needed, neither: {others:?}");
-        // In the first iteration some wait for work whose memory nobody has used yet.
+        // In the first iteration some waits are for memory that was not used yet.
         assert!(noticed > 0 && others.len() <= noticed / 10, "{noticed} noticed, and not {others:?}");
     });
 }

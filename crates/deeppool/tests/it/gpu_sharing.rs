@@ -1,5 +1,5 @@
-//! What shares a GPU, on the emulated driver's trace: a background job is held back as the policy says, and graphs keep the priorities of
-//! their jobs.
+//! Sharing of a GPU in the trace of the emulated driver: background jobs wait as the policy
+//! requires, and graphs keep the priorities of their jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -18,11 +18,12 @@ use crate::gpu_order::network;
 const GPUS: usize = 2;
 const BATCH: usize = 8;
 
-/// The highest priority of an emulated device, and the lowest.
+/// The highest and the lowest priority of an emulated device.
 const HIGH: i32 = -5;
 const LOW: i32 = 0;
 
-/// Every step of the training and of the background job takes a little, and every collective so long that there are gaps.
+/// Steps of the training and of the background job are short, and collectives long enough to leave
+/// gaps.
 const STEP: Duration = Duration::from_micros(20);
 const COLLECTIVE: Duration = Duration::from_micros(1500);
 
@@ -38,7 +39,7 @@ fn background_network() -> LayerGraph {
     net
 }
 
-/// The kernels of a run by data parallelism beside a background job.
+/// Returns the kernels of a data-parallel run with a background job.
 fn kernels(emulator: &Emulator, policy: Policy) -> Vec<KernelRun> {
     emulator.reset();
     emulator.set(Setting::Devices, i64::try_from(GPUS).unwrap());
@@ -64,11 +65,12 @@ fn kernels(emulator: &Emulator, policy: Policy) -> Vec<KernelRun> {
     emulator.kernels()
 }
 
-/// A device and when something was put into a stream of it.
+/// A device and the time of a launch on it.
 type Launch = (usize, Duration);
 
-/// The launches of the background, and those of them that were made while the device computed for the foreground: between the first and the last
-/// kernel of a tasklet. Both have a loss, of which the streams of communication have none, and only the foreground has convolutions.
+/// Returns the launches of the background, and those of them during foreground computation: between
+/// the first and the last kernel of a tasklet. Both jobs have a loss, which communication streams
+/// have not, and only the foreground has convolutions.
 fn background_launches(kernels: &[KernelRun]) -> (BTreeSet<Launch>, BTreeSet<Launch>) {
     let streams_with = |part: &str| -> BTreeSet<&str> {
         kernels
@@ -98,12 +100,13 @@ fn background_launches(kernels: &[KernelRun]) -> (BTreeSet<Launch>, BTreeSet<Lau
 }
 
 #[test]
-fn background_is_held_back_while_the_foreground_computes() {
+fn background_is_not_launched_while_the_foreground_computes() {
     on_emulated_gpus(
-        "gpu_sharing::background_is_held_back_while_the_foreground_computes",
+        "gpu_sharing::background_is_not_launched_while_the_foreground_computes",
         GPUS,
         |emulator| {
-            // Kernel by kernel, none ahead and all alike: then there is background to launch while the foreground computes.
+            // Without graphs, launch-ahead and priorities, background is launched while the
+            // foreground computes.
             let alike = Policy {
                 captured_graphs: false,
                 stream_priority: false,
@@ -132,8 +135,8 @@ fn background_is_held_back_while_the_foreground_computes() {
 }
 
 #[test]
-fn graphs_have_the_priorities_of_their_jobs() {
-    on_emulated_gpus("gpu_sharing::graphs_have_the_priorities_of_their_jobs", GPUS, |emulator| {
+fn graph_nodes_have_the_priorities_of_their_jobs() {
+    on_emulated_gpus("gpu_sharing::graph_nodes_have_the_priorities_of_their_jobs", GPUS, |emulator| {
         for (stream_priority, expected) in [(true, vec![HIGH, LOW]), (false, vec![LOW])] {
             let kernels = kernels(emulator, Policy { stream_priority, gaps: None, ..Policy::default() });
             for device in 0..GPUS {
@@ -141,7 +144,7 @@ fn graphs_have_the_priorities_of_their_jobs() {
                 let priorities: BTreeSet<_> = of_graphs.map(|kernel| kernel.priority).collect();
                 assert_eq!(priorities.into_iter().collect::<Vec<_>>(), expected);
             }
-            // A stream has the kernels of one job, at first by themselves and then in graphs.
+            // A stream has the kernels of one job, first individually and then in graphs.
             let mut streams: BTreeMap<&str, BTreeSet<(bool, i32)>> = BTreeMap::new();
             for KernelRun { stream, in_graph, priority, .. } in &kernels {
                 streams.entry(stream).or_default().insert((*in_graph, *priority));

@@ -30,7 +30,7 @@ fn features(network: &LayerGraph) -> Vec<f64> {
 }
 
 #[test]
-fn gradients_are_those_of_the_loss() {
+fn gradients_match_finite_differences_of_the_loss() {
     let network = zoo::model("digits-cnn").expect("in the zoo");
     let (mut parameters, features, labels) = (parameters(&network), features(&network), [3.0, 0.0, 9.0]);
     let found = gradients(&network, &parameters, &features, &labels).expect("a network of known kinds");
@@ -56,7 +56,7 @@ fn gradients_are_those_of_the_loss() {
 }
 
 #[test]
-fn what_does_not_fit_is_said() {
+fn inputs_of_other_sizes_are_rejected() {
     let network = zoo::model("digits-cnn").expect("in the zoo");
     let (all, features, labels) = (parameters(&network), features(&network), [3.0, 0.0, 9.0]);
     let error = |parameters: &Parameters, features: &[f64], labels: &[f64]| {

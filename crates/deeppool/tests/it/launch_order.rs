@@ -1,4 +1,5 @@
-//! Two queues that keep their order, with one dependency each across, keep all dependencies of a program.
+//! Launch order: two in-order queues, with one dependency across per launch, keep all dependencies
+//! of a program.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use layer_graph::zoo;
 
 use crate::program_export::scattered;
 
-/// By launch: all launches that have ended when it begins.
+/// Returns, for each launch, all launches that have ended when it begins.
 fn ended_before(program: &RankProgram, launches: &[deeppool::program::Launch]) -> Vec<BTreeSet<usize>> {
     let lane = |launch: usize| program.steps[launches[launch].step.0].lane();
     let mut ended: Vec<BTreeSet<usize>> = Vec::new();
@@ -23,7 +24,7 @@ fn ended_before(program: &RankProgram, launches: &[deeppool::program::Launch]) -
     ended
 }
 
-/// The launches that a step depends on, through steps that are not launched.
+/// Returns the launches that a step depends on, through steps that are not launched.
 fn needed(program: &RankProgram, step: usize, launched: &[Option<usize>]) -> BTreeSet<usize> {
     let mut all = BTreeSet::new();
     for after in &program.steps[step].after {
@@ -36,12 +37,12 @@ fn needed(program: &RankProgram, step: usize, launched: &[Option<usize>]) -> BTr
 }
 
 #[test]
-fn a_launch_begins_after_all_that_its_step_depends_on() {
+fn launches_start_after_all_dependencies_of_their_steps() {
     for model in ["digits-cnn", "resnet-18", "inception-v3"] {
         let network = zoo::model(model).unwrap();
         let program = lower_training(&network, &scattered(&network), 8, &LowerOptions::default()).unwrap();
         for (rank, seed) in program.ranks.iter().flat_map(|rank| (0..5).map(move |seed| (rank, seed))) {
-            // Every step, and then ever more of them without work for a device.
+            // All steps have work, and then fewer and fewer of them.
             let is_launched = |step: StepId| (step.0 * 7 + seed) % 5 >= seed;
             let launches = rank.launches(is_launched);
             let mut launched = vec![None; rank.steps.len()];

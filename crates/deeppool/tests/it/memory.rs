@@ -1,4 +1,4 @@
-//! What programs say that ranks hold is what the runtime allocates.
+//! Memory of programs, compared with the allocations of the runtime.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use layer_engine::{
 use layer_graph::{BatchNorm, Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
 use proptest::prelude::*;
 
-/// The CPU's engine, which counts the bytes of the buffers and the kernels that it is asked for.
+/// The CPU engine, with counters of the allocated bytes and of the prepared kernels.
 #[derive(Clone, Default)]
 struct Counting {
     engine: CpuEngine<f32>,
@@ -95,7 +95,8 @@ impl Backend for CountingThreads {
     }
 }
 
-/// Forks, joins, an input that several layers read, and shared parameters, as the seed draws them.
+/// Returns a random network with forks, joins, an input that several layers read, and shared
+/// parameters.
 fn random_network(mut below: impl FnMut(usize) -> usize) -> LayerGraph {
     let mut net = LayerGraph::new("random", Shape::image(2, 4, 4)).unwrap();
     let mut layers: Vec<LayerId> = vec![net.input()];
@@ -129,7 +130,7 @@ proptest! {
     })]
 
     #[test]
-    fn is_what_the_runtime_allocates(
+    fn predicted_memory_is_what_the_runtime_allocates(
         seed: u64,
         ranks in 1usize..5,
         batch in 4usize..12,
@@ -151,12 +152,19 @@ proptest! {
             all.truncate(1 + below(ranks));
             all
         };
-        let placement = Placement::new(&network, ranks, (1..network.len()).map(|_| list()).collect()).unwrap();
+        let lists = (1..network.len()).map(|_| list()).collect();
+        let placement = Placement::new(&network, ranks, lists).unwrap();
         let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
-        let possible = possible_checkpoints(&network).into_iter().zip(checkpoints).filter(|(_, chosen)| *chosen);
-        let checkpoints = possible.map(|(id, _)| network.layer(id).name().to_owned()).collect();
+        let possible = possible_checkpoints(&network).into_iter().zip(checkpoints);
+        let chosen = possible.filter(|(_, chosen)| *chosen);
+        let checkpoints = chosen.map(|(id, _)| network.layer(id).name().to_owned()).collect();
         let options =
-            LowerOptions::default().with_optimizer(optimizer).with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes).with_micro_batches(micro_batches).with_checkpoints(checkpoints);
+            LowerOptions::default()
+                .with_optimizer(optimizer)
+                .with_overlap_all_reduce(overlap_all_reduce)
+                .with_bucket_bytes(bucket_bytes)
+                .with_micro_batches(micro_batches)
+                .with_checkpoints(checkpoints);
         let program = lower_training(&network, &placement, batch, &options).unwrap();
         let world = ThreadWorld::new(ranks).with_timeout(Duration::from_secs(60));
         let allocated = world.run(|communicator| {
@@ -174,9 +182,10 @@ proptest! {
     }
 }
 
-/// Of partial backpropagation: forward kernels, optimiser steps, and the backward kernels of each layer, whatever role has it.
+/// With partial backpropagation: forward kernels, optimiser steps, and the backward kernels of each
+/// layer in any role.
 #[test]
-fn what_iterations_have_in_common_is_prepared_once() {
+fn equal_steps_of_iterations_share_one_kernel() {
     let network = zoo::model("digits-cnn").unwrap();
     let placement = Placement::single(&network).unwrap();
     let prepared = |partial: Option<PartialBackpropagation>| {
@@ -189,15 +198,17 @@ fn what_iterations_have_in_common_is_prepared_once() {
     };
     let partial = PartialBackpropagation::new(&network, 4, PartialDepth::Layers).unwrap();
     let whole = prepared(None);
-    // In each iteration all layers go forward, and all roles occur together: only what scales gradients differs.
+    // Each iteration has all forward steps, and all roles at once: only the scaling of gradients
+    // differs.
     let scales = prepared(Some(partial.clone())) - whole;
     assert!(scales <= 4 * network.len() as u64, "{scales} beside {whole}");
-    // The whole batch in one role after another: deeper roles have all kernels of others.
+    // With the whole batch in one role at a time, deeper roles have all kernels of the others.
     let together = prepared(Some(partial.together()));
     assert!(together - whole <= 4 * 3, "{together} and {whole}");
 }
 
-/// Only where it is set, [`is_what_the_process_takes`] trains; then its process has nothing else to do.
+/// Variable of the process in which [`predicted_memory_is_what_the_process_allocates`] trains,
+/// which runs no other test.
 const CHILD: &str = "DEEPPOOL_MEMORY_CHILD";
 
 struct Zeros;
@@ -218,7 +229,7 @@ impl BatchSource for Zeros {
 
 const FEATURES: usize = 1_024;
 
-/// Bytes of this process that are in memory.
+/// Returns the resident memory of this process.
 #[cfg(target_os = "linux")]
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -226,7 +237,7 @@ fn resident_bytes() -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1_024
 }
 
-/// Trains one iteration, and gives what was said and what the process has taken.
+/// Trains one iteration. Returns the predicted memory, and the growth of the process.
 #[cfg(target_os = "linux")]
 fn train_one_iteration() -> (RankMemory, u64) {
     let before = resident_bytes();
@@ -251,7 +262,7 @@ fn train_one_iteration() -> (RankMemory, u64) {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn is_what_the_process_takes() {
+fn predicted_memory_is_what_the_process_allocates() {
     if std::env::var_os(CHILD).is_some() {
         let (said, took) = train_one_iteration();
         let off = took as f64 / said.total_bytes() as f64 - 1.0;
@@ -259,9 +270,9 @@ fn is_what_the_process_takes() {
         assert!(off.abs() < 0.1, "{} bytes were said, {took} taken", said.total_bytes());
         return;
     }
-    // Tests beside this one would take memory, too.
+    // Other tests in the same process would allocate memory, too.
     let test = std::env::current_exe().unwrap();
-    let arguments = ["--exact", "memory::is_what_the_process_takes", "--nocapture"];
+    let arguments = ["--exact", "memory::predicted_memory_is_what_the_process_allocates", "--nocapture"];
     let output = std::process::Command::new(test).args(arguments).env(CHILD, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("the process took"), "{text}");

@@ -1,4 +1,4 @@
-//! A batch cut into micro-batches: every sample once, shorter steps, less memory.
+//! Micro-batches: every sample is loaded once, in shorter steps, with less memory.
 
 use deeppool::program::{BatchPart, LowerOptions, Op, Placement, Program, lower_training};
 use layer_graph::{LayerGraph, zoo};
@@ -12,7 +12,7 @@ fn lower(network: &LayerGraph, ranks: usize, micro_batches: usize) -> Result<Pro
 }
 
 #[test]
-fn every_sample_is_loaded_once_and_steps_are_shorter() {
+fn micro_batches_load_every_sample_once() {
     let network = zoo::model("digits-cnn").unwrap();
     for ranks in 1..=3 {
         for micro_batches in [1, 2, 7, BATCH] {
@@ -36,7 +36,7 @@ fn every_sample_is_loaded_once_and_steps_are_shorter() {
 }
 
 #[test]
-fn gradients_are_reduced_and_used_once() {
+fn gradients_are_reduced_and_applied_once() {
     let network = zoo::model("digits-cnn").unwrap();
     let count = |micro_batches, is: fn(&str) -> bool| {
         let program = lower(&network, 3, micro_batches).unwrap();
@@ -60,12 +60,13 @@ fn micro_batches_share_their_memory() {
     assert!(bytes(5) < bytes(1));
     assert_eq!(bytes(15), bytes(15).min(bytes(10)), "more and smaller micro-batches never need more");
     let parameters = network.parameter_count() as u64 * 4;
-    // Parameters, velocities, and three gradients: those so far, those of a micro-batch, and their sum.
+    // Parameters, velocities, and three gradients: the sum so far, that of a micro-batch, and the
+    // new sum.
     assert!(bytes(BATCH) < 5 * parameters + bytes(1) / 10, "{} of {}", bytes(BATCH), bytes(1));
 }
 
 #[test]
-fn a_batch_is_not_cut_into_nothing_or_into_more_than_its_samples() {
+fn invalid_numbers_of_micro_batches_are_rejected() {
     let network = zoo::model("digits-cnn").unwrap();
     for wrong in [0, BATCH + 1] {
         let error = lower(&network, 1, wrong).unwrap_err();

@@ -1,4 +1,4 @@
-//! Plans as files: what is written is read back, and whatever was edited into nonsense is refused by its path.
+//! Plan files: round trips, and errors of invalid values with their paths.
 
 use collectives::LinkModel;
 use deeppool::Error;
@@ -33,7 +33,7 @@ fn edited(plan: &ExecutionPlan, edit: impl FnOnce(&mut Value)) -> Result<Executi
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn plan_files_round_trip() {
     with_job("vgg11", |_, job| {
         for mode in [
             Mode::DataParallel,
@@ -53,13 +53,13 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn the_same_question_gives_the_same_bytes() {
+fn equal_requests_give_equal_plan_files() {
     let once = || with_job("resnet-18", |_, job| burst(job).to_json().unwrap());
     assert_eq!(once(), once());
 }
 
 #[test]
-fn nonsense_is_refused_by_its_path() {
+fn errors_name_the_path_of_invalid_values() {
     let plan = with_job("vgg11", |_, job| burst(job));
     assert!(edited(&plan, |_| {}).is_ok());
     let cases: [(&str, Value, &str); 29] = [
@@ -115,7 +115,7 @@ fn nonsense_is_refused_by_its_path() {
 }
 
 #[test]
-fn workers_that_do_not_fit_the_plan_are_refused() {
+fn inconsistent_workers_are_rejected() {
     let plan = with_job("vgg11", |_, job| {
         let request = PlanRequest::new(GPUS, Mode::Burst { amplification: f64::INFINITY });
         // Every layer on all GPUs.
@@ -150,13 +150,13 @@ fn workers_that_do_not_fit_the_plan_are_refused() {
 }
 
 #[test]
-fn files_of_the_older_version_say_what_to_do() {
+fn plan_files_of_version_1_are_rejected_with_advice() {
     let error = ExecutionPlan::from_json(r#"{"schema": "deeppool/plan/v1", "search_us": 3.0}"#).unwrap_err();
     assert!(error.to_string().contains("make the plan again with `deeppool plan`"), "{error}");
 }
 
 #[test]
-fn a_plan_meets_only_its_own_job() {
+fn plans_of_other_jobs_are_rejected() {
     let plan = with_job("vgg11", |_, job| burst(job));
     with_job("vgg13", |network, job| {
         let of_plan = Job::of_plan(job.costs().clone(), &plan, job.lowering().optimizer);
@@ -172,11 +172,11 @@ fn a_plan_meets_only_its_own_job() {
 }
 
 #[test]
-fn a_program_keeps_the_order_of_its_plan() {
+fn programs_keep_the_order_of_the_plan() {
     with_job("inception-v3", |network, job| {
         let plan = find_plan(job, &PlanRequest::new(GPUS, Mode::DataParallel)).unwrap().into_plan();
         assert_eq!(plan.order, None);
-        // Swaps the first two neighbours that do not depend on each other.
+        // Swaps the first two neighbours that are independent of each other.
         let mut names: Vec<String> = plan.layers.iter().map(|layer| layer.name.clone()).collect();
         let ids: Vec<_> = network.layers().skip(1).map(|(id, _)| id).collect();
         let at = (1..ids.len()).find(|&at| !network.producers(ids[at]).contains(&ids[at - 1])).unwrap();
@@ -190,7 +190,7 @@ fn a_program_keeps_the_order_of_its_plan() {
                 _ => None,
             });
             let mut forward: Vec<String> = forward.collect();
-            // A batch normalisation has two passes.
+            // Batch normalisation has two passes.
             forward.dedup();
             assert!(forward == names, "rank {} has another order", rank.rank);
         }

@@ -1,4 +1,4 @@
-//! A program as JSON says all that the program says: it can be made again from the document.
+//! Exported programs: the document contains the whole program, which can be rebuilt from it.
 
 use std::sync::Arc;
 
@@ -179,7 +179,8 @@ fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// Branches on different ranks, shards of no samples, and ranks in another order than theirs.
+/// Returns a placement with branches on different ranks, shards without samples, and permuted
+/// ranks.
 pub(crate) fn scattered(network: &LayerGraph) -> Placement {
     let sets = [vec![0, 1, 2, 3], vec![2, 0], vec![3], vec![1, 2, 3]];
     let ranks = (1..network.len()).map(|layer| sets[layer % sets.len()].clone()).collect();
@@ -187,7 +188,7 @@ pub(crate) fn scattered(network: &LayerGraph) -> Placement {
 }
 
 #[test]
-fn a_program_is_made_again_from_its_document() {
+fn exported_documents_rebuild_the_program() {
     let sgd = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(1.5) };
     for (model, batch, options) in [
         ("digits-cnn", 8, LowerOptions::default()),
@@ -208,7 +209,7 @@ fn a_program_is_made_again_from_its_document() {
 }
 
 #[test]
-fn layers_are_on_the_ranks_of_the_placement() {
+fn exported_layers_have_the_ranks_of_the_placement() {
     let network = zoo::model("digits-cnn").unwrap();
     let placement = scattered(&network);
     let program = lower_training(&network, &placement, 8, &LowerOptions::default()).unwrap();
@@ -222,7 +223,7 @@ fn layers_are_on_the_ranks_of_the_placement() {
 }
 
 #[test]
-fn one_rank_comes_with_the_collectives_of_all() {
+fn export_of_one_rank_has_all_collectives() {
     let network = zoo::model("digits-cnn").unwrap();
     let program = lower_training(&network, &scattered(&network), 8, &LowerOptions::default()).unwrap();
     let (all, one) = (program.to_json(&network, None).unwrap(), program.to_json(&network, Some(2)).unwrap());
@@ -233,7 +234,7 @@ fn one_rank_comes_with_the_collectives_of_all() {
 }
 
 #[test]
-fn what_cannot_be_executed_is_refused() {
+fn invalid_exports_are_rejected() {
     let (network, other) = (zoo::model("digits-cnn").unwrap(), zoo::model("vgg11").unwrap());
     let placement = Placement::first_ranks(&network, 4, &vec![4; network.len() - 1]).unwrap();
     let program = lower_training(&network, &placement, 8, &LowerOptions::default()).unwrap();

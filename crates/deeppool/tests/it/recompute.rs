@@ -1,4 +1,4 @@
-//! Activations that are computed again: what is read is what was written, and ranks hold less.
+//! Recomputed activations: steps read the values that were written, and ranks need less memory.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ fn every(network: &LayerGraph, nth: usize) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_read_after_its_memory_went_to_something_else() {
+fn shared_memory_is_not_read_after_it_is_overwritten() {
     for model in ["digits-cnn", "resnet-18", "inception-v3", "gpt2"] {
         let network = zoo::model(model).unwrap();
         for (ranks, micro_batches) in [(1, 1), (3, 1), (2, 5)] {
@@ -53,7 +53,7 @@ fn nothing_is_read_after_its_memory_went_to_something_else() {
 }
 
 #[test]
-fn ranks_hold_less_and_compute_more() {
+fn recomputation_needs_less_memory_and_more_steps() {
     for (model, at_most) in [("vgg16", 0.85), ("resnet-50", 0.5), ("gpt2", 0.6)] {
         let network = zoo::model(model).unwrap();
         let [kept, again] =
@@ -73,7 +73,7 @@ fn ranks_hold_less_and_compute_more() {
 }
 
 #[test]
-fn what_cannot_be_a_checkpoint_is_refused() {
+fn invalid_checkpoints_are_rejected() {
     let network = zoo::model("inception-v3").unwrap();
     let loss = network.layers().last().unwrap().1.name();
     let input = network.layer(network.input()).name();

@@ -1,4 +1,5 @@
-//! Parameters that two layers use are one buffer on every rank of either, with one gradient and one optimiser step.
+//! Shared parameters: one buffer on every rank of the two layers, with one gradient and one
+//! optimiser step.
 
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
@@ -24,7 +25,7 @@ fn network() -> LayerGraph {
     net
 }
 
-/// The tokens' layer on ranks 0 and 1, the head on 1 and 2.
+/// The embedding is on ranks 0 and 1, the head on 1 and 2.
 fn placement(network: &LayerGraph) -> Placement {
     Placement::new(network, 4, vec![vec![0, 1], vec![3], vec![1, 2], vec![1]]).unwrap()
 }
@@ -40,7 +41,7 @@ fn count(program: &RankProgram, of: impl Fn(&Op) -> bool) -> usize {
 }
 
 #[test]
-fn every_rank_of_either_layer_holds_them_once() {
+fn shared_parameters_are_held_once_on_each_rank() {
     let network = network();
     let tokens = network.find("tokens").unwrap();
     for program in [training(&network), lower_evaluation(&network, &placement(&network), 6).unwrap()] {
@@ -51,7 +52,8 @@ fn every_rank_of_either_layer_holds_them_once() {
                 .filter(|buffer| buffer.contents == Contents::Operand(tokens, Role::Parameters));
             assert_eq!(of_tokens.count(), held, "rank {rank}");
             let others = buffers.iter().filter(|buffer| {
-                matches!(buffer.contents, Contents::Operand(id, Role::Parameters) if network.parameter_owner(id) != id)
+                let Contents::Operand(id, Role::Parameters) = buffer.contents else { return false };
+                network.parameter_owner(id) != id
             });
             assert_eq!(others.count(), 0, "rank {rank}");
         }
@@ -59,7 +61,7 @@ fn every_rank_of_either_layer_holds_them_once() {
 }
 
 #[test]
-fn their_gradients_are_summed_on_each_rank_and_then_over_the_ranks_of_both() {
+fn shared_gradients_are_summed_on_each_rank_then_reduced_over_all_ranks() {
     let network = network();
     let tokens = network.find("tokens").unwrap();
     let program = training(&network);
@@ -78,7 +80,7 @@ fn their_gradients_are_summed_on_each_rank_and_then_over_the_ranks_of_both() {
 }
 
 #[test]
-fn the_planner_charges_one_all_reduce_for_both() {
+fn planner_charges_one_all_reduce_for_shared_parameters() {
     let network = network();
     let link = LinkModel::dgx_a100();
     let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(8, 4)).unwrap();

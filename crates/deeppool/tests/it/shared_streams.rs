@@ -1,5 +1,5 @@
-//! The multiplexer's driver, the collectives' NCCL and cudarc work on the same streams, events and memory, by their raw handles: on
-//! emulated devices.
+//! The multiplexer's driver, the collectives' NCCL and cudarc share streams, events and memory by
+//! their raw handles, on emulated devices.
 #![allow(unsafe_code)]
 
 use std::net::TcpListener;
@@ -30,8 +30,8 @@ const PTX: &str = ".version 8.0
 
 const SHAPE: LaunchShape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
 
-/// A rank with a queue for computing and one for communicating, and events between them: how long the host needs makes no
-/// difference.
+/// A rank with one queue for computing and one for communication, ordered by events, independent of
+/// the host's speed.
 fn rank(number: usize, size: usize, port: u16) -> Result<Vec<f32>> {
     let path = Emulator::library().unwrap();
     let context =
@@ -47,7 +47,8 @@ fn rank(number: usize, size: usize, port: u16) -> Result<Vec<f32>> {
         .with_timeout(Duration::from_secs(20))
         .with_library(NcclLibrary::open_first_of(&[path])?);
     let ranks = world.connect()?;
-    // Its own stream, as the multiplexer sees it, and the multiplexer's, as the collectives see it.
+    // Its own stream, used by the multiplexer, and the multiplexer's stream, used by the
+    // collectives.
     let mut communication = ranks.new_stream()?;
     // SAFETY: the streams live as long as these, and are the device's.
     let (queue, mut both) = unsafe {
@@ -69,7 +70,7 @@ fn rank(number: usize, size: usize, port: u16) -> Result<Vec<f32>> {
     queue.record(&communicated).unwrap();
     compute.wait_for(&communicated).unwrap();
     launch(0.5);
-    // In the multiplexer's own stream, behind its kernel: nothing but the stream orders them.
+    // On the multiplexer's stream after its kernel: only the stream orders them.
     let summed = request.wait()?;
     let request = ranks.start_all_reduce(summed, ReduceOp::Sum, &mut both)?;
     launch(100.0);
@@ -82,7 +83,7 @@ fn rank(number: usize, size: usize, port: u16) -> Result<Vec<f32>> {
 }
 
 #[test]
-fn the_multiplexer_nccl_and_cudarc_share_streams_events_and_memory() {
+fn multiplexer_nccl_and_cudarc_share_streams_events_and_memory() {
     // SAFETY: loading a driver does nothing yet.
     if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
         println!("SKIPPED: cudarc would open this machine's own libcuda.so");

@@ -1,23 +1,25 @@
-//! Networks of the zoo, small enough for an emulator.
+//! Small versions of the zoo's networks for the emulator.
 
 use layer_graph::{LayerGraph, LayerId, LayerKind, Shape, zoo};
 
-/// A network's layers on square images of another size, with so many times fewer channels and features.
+/// Returns a network's layers on square images of another size, with the numbers of channels and
+/// features divided by `times`.
 pub(crate) fn shrunk(model: &str, side: usize, times: usize) -> LayerGraph {
     shrunk_without(model, side, times, &[])
 }
 
-/// As [`shrunk`], without the layers of these blocks, by what their names begin with: what a block makes is what it is given.
+/// Returns [`shrunk`] without the layers of some blocks, given by the prefixes of their names: the
+/// output of a block is its input.
 pub(crate) fn shrunk_without(model: &str, side: usize, times: usize, blocks: &[&str]) -> LayerGraph {
     let full = zoo::model(model).unwrap();
     let mut net = LayerGraph::new(model, Shape::image(3, side, side)).unwrap();
-    // By layer of the full network: what stands for it.
+    // The layer that represents each layer of the full network.
     let mut known = vec![net.input()];
     for (id, layer) in full.layers().skip(1) {
         let producers = full.producers(id);
         let producers: Vec<LayerId> = producers.iter().map(|producer| known[producer.index()]).collect();
         if blocks.iter().any(|block| layer.name().starts_with(block)) {
-            // Each of its layers stands for what the block is given.
+            // Each layer of the block is represented by its input.
             known.push(producers[0]);
             continue;
         }
@@ -30,7 +32,7 @@ pub(crate) fn shrunk_without(model: &str, side: usize, times: usize, blocks: &[&
                 let channels = net.layer(producers[0]).output_shape();
                 reshape.output = Shape::new([channels.dims()[0], channels.elements() / channels.dims()[0]]);
             }
-            // The image is smaller already.
+            // The image is already smaller.
             LayerKind::AdaptiveAvgPool2d(pool) => pool.output = [1, 1],
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Training on emulated GPUs takes what is simulated, in virtual time: one more executor of the same program that agrees.
+//! Training on emulated GPUs in virtual time, compared with the simulation of the same plan.
 
 use std::time::Duration;
 
@@ -18,10 +18,11 @@ use crate::shrunk::shrunk;
 
 const BATCH: usize = 32;
 
-/// The plan of VGG-16 for some GPUs, simulated and trained: with the full network's times, alone or beside a background job of the same.
+/// Simulates and trains the plan of VGG-16 for some GPUs, with the full network's times, alone or
+/// with a background job of the same network.
 fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulation, TrainReport) {
     let (full, small) = (zoo::model("vgg16").unwrap(), shrunk("vgg16", 32, 32));
-    // Without buckets, since the small network's gradients would fill other ones.
+    // Without buckets, which would differ for the small network's gradients.
     let lowering = LowerOptions::default().with_bucket_bytes(0);
     let profile = DeviceModel::named("a100").unwrap().profile(&full, &shard_sizes(BATCH, gpus)).unwrap();
     let link = default_link("a100", gpus).unwrap();
@@ -50,18 +51,19 @@ fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulati
 }
 
 #[test]
-fn training_takes_what_is_simulated() {
-    on_emulated_gpus("virtual_time::training_takes_what_is_simulated", 8, |_| {
+fn emulated_iteration_times_match_the_simulation() {
+    on_emulated_gpus("virtual_time::emulated_iteration_times_match_the_simulation", 8, |_| {
         for (gpus, amplification, background) in [(4, 1.2, None), (8, 2.0, None), (8, 2.0, Some(8))] {
             let (simulated, trained) = both(gpus, amplification, background);
             let (expected, got) = (simulated.iteration, trained.iteration_times.median());
             let ratio = got.as_secs_f64() / expected.as_secs_f64();
             println!(
-                "{gpus} GPUs, limit {amplification}, background {background:?}: {expected:?} simulated, {got:?} \
-                 emulated: {ratio:.4}; background {:.0} and {:.0} samples/s",
+                "{gpus} GPUs, limit {amplification}, background {background:?}: {expected:?} \
+                 simulated, {got:?} emulated: {ratio:.4}; background {:.0} and {:.0} samples/s",
                 simulated.background_samples_per_s, trained.background_samples_per_s
             );
-            // Beside a background the emulated device runs one kernel at a time; the simulated one shares its multiprocessors.
+            // With a background job, the emulated device runs one kernel at a time, while the
+            // simulated one shares its multiprocessors.
             let limit = if background.is_some() { 0.03 } else { 1e-4 };
             assert!((ratio - 1.0).abs() <= limit, "{ratio}");
             assert_eq!(trained.background_samples_per_s > 0.0, background.is_some());
