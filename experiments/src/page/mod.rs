@@ -61,8 +61,9 @@ fn write_header(page: &mut String, sections: &[Section]) -> std::fmt::Result {
 <a class="skip" href="#experiments">Skip to the experiments</a>
 <header>
 <h1>Burst-parallel training: experiments</h1>
-<p><abbr title="data parallelism">DP</abbr> has every layer on all GPUs, <abbr title="burst parallelism">BP</abbr> each layer on a GPU
-count of its own; +Col adds background jobs on the same GPUs. FG and BG are the foreground and the background.</p>
+<p><abbr title="data parallelism">DP</abbr> has every layer on all GPUs,
+<abbr title="burst parallelism">BP</abbr> each layer on a GPU count of its own; +Col adds background jobs
+on the same GPUs. FG and BG are the foreground and the background.</p>
 <nav aria-label="Sections"><ul>
 <li><a href="#rests-on">What these numbers rest on</a></li>{links}
 </ul></nav>
@@ -94,12 +95,14 @@ fn write_basis(
 <h2 id="rests-on-title">What these numbers rest on</h2>
 <ul>
 <li><strong>Measured:</strong> {measured}. Nothing here was run on GPUs.</li>
-<li><strong>Simulated:</strong> all else. The programs that the runtime executes on each rank run in virtual time, step by step.</li>
-<li><strong>Modelled:</strong> how long layers take, unless it was measured: {layer_times}; and communication, by link model
-{link}, {error}.
+<li><strong>Simulated:</strong> all else. The programs that the runtime executes on each rank run in
+virtual time, step by step.</li>
+<li><strong>Modelled:</strong> how long layers take, unless it was measured: {layer_times}; and
+communication, by link model {link}, {error}.
 A section with another model says so. A difference smaller than what the models are off by may be theirs.</li>
-<li><strong>Not modelled,</strong> unless a section says otherwise: what launching kernels costs, and what communication takes from
-computing beside it. Never: loading data, other users of the links, and GPUs that are slower than others or fail.</li>
+<li><strong>Not modelled,</strong> unless a section says otherwise: what launching kernels costs, and what
+communication takes from computing beside it. Never: loading data, other users of the links, and GPUs that
+are slower than others or fail.</li>
 </ul>
 </section>
 "#,

@@ -5,10 +5,11 @@
 use gemm_common::Parallelism;
 use num_traits::One;
 
-/// Computes `dst = alpha * dst + beta * lhs * rhs` for matrices in the layout of column and row
-/// strides, with `dst` read if `read_dst`. Parameters: `m`, `n`, `k`; pointer, column stride and row
-/// stride of `dst`; `read_dst`; the same of `lhs` and `rhs`; `alpha`, `beta`; whether to conjugate
-/// each matrix, without effect on real numbers; parallelism.
+/// Function that computes `dst = alpha * dst + beta * lhs * rhs`.
+///
+/// Parameters: `m`, `n`, `k`; pointer, column stride and row stride of `dst`; whether `dst` is read;
+/// the same of `lhs` and `rhs`; `alpha`, `beta`; whether to conjugate each matrix, without effect on
+/// real numbers; parallelism.
 pub(super) type Product<T> = unsafe fn(
     usize,
     usize,
@@ -150,16 +151,16 @@ pub(super) fn multiply<T: Multiply + One + Copy>(
     // Overlapping rows would be written twice, possibly by two threads at once.
     assert!(m <= 1 || row_stride >= n, "rows of the target overlap");
     assert!(fits(data.len(), (m, row_stride), (n, 1)), "the target exceeds its slice");
-    // The kernels are made for column-major targets: a row-major one is written as the transpose of
-    // `right^T * left^T`.
+    // The kernels are made for column-major targets. A row-major target is computed as
+    // `right^T * left^T`, stored as its transpose.
     let (m, n, row_stride, column_stride, left, right) = if row_stride > 1 {
         (n, m, 1, row_stride, right.transposed(), left.transposed())
     } else {
         (m, n, row_stride, 1, left, right)
     };
     // SAFETY: the assertions above keep every element that the product addresses within the slices,
-    // and the elements of the target disjoint. The target is borrowed mutably, so it overlaps neither
-    // factor. All elements are initialised.
+    // and the elements of the target disjoint. The target is borrowed mutably, so it overlaps
+    // neither factor. All elements are initialised.
     unsafe {
         T::product()(
             m,
