@@ -7,9 +7,9 @@ use num_traits::One;
 
 /// Function that computes `dst = alpha * dst + beta * lhs * rhs`.
 ///
-/// Parameters: `m`, `n`, `k`; pointer, column stride and row stride of `dst`; whether `dst` is read;
-/// the same of `lhs` and `rhs`; `alpha`, `beta`; whether to conjugate each matrix, without effect on
-/// real numbers; parallelism.
+/// Parameters: `m`, `n`, `k`; pointer, column stride and row stride of `dst`; whether `dst` is
+/// read; the same of `lhs` and `rhs`; `alpha`, `beta`; whether to conjugate each matrix, without
+/// effect on real numbers; parallelism.
 pub(super) type Product<T> = unsafe fn(
     usize,
     usize,
