@@ -49,8 +49,13 @@ impl KernelQueue {
     }
 
     /// Enqueues kernels for the iteration that began last.
+    ///
+    /// Hazard: the operands are raw addresses. The caller must keep their program loaded until the
+    /// kernels have finished, although the function is not `unsafe`.
     pub(super) fn launch(&self, calls: &[KernelCall]) -> Result<(), Error> {
         let mut queue = lock(&self.queue);
+        // Hazard: without `begin`, the optimiser runs with a learning rate of 0, and no error is
+        // returned.
         let context = queue.context().unwrap_or(LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 });
         for KernelCall { kernel, reads, writes, takes } in calls {
             let launches = u32::try_from(kernel.launches()).unwrap_or(u32::MAX).max(1);

@@ -98,7 +98,8 @@ impl Job {
         &self.iterations[self.program_of(iteration)]
     }
 
-    /// Returns whether the job was created for this program.
+    /// Returns whether the job was created for this program: see [`LaunchTable::belongs_to`] for
+    /// the limits of the comparison.
     pub(super) fn is_of<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
         self.launch_table().belongs_to(iterations.loaded, iterations.state)
     }
@@ -196,6 +197,9 @@ impl Job {
     }
 
     /// Records that a tasklet has finished.
+    ///
+    /// Hazard: a tasklet that is not in flight is ignored without an error, and its iteration then
+    /// never ends.
     pub(super) fn finish<S: BatchSource, O: Observer>(
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,
@@ -260,6 +264,9 @@ impl Job {
 }
 
 /// Copies the samples of an iteration to the staging buffer.
+///
+/// Hazard: for a step that loads no batch, or without a staging buffer, it does nothing and returns
+/// no error.
 fn load<S: BatchSource, O>(
     table: &LaunchTable,
     iterations: &mut Iterations<'_, Gpu, S, O>,

@@ -64,6 +64,8 @@ impl LaunchTable {
             match step.op {
                 Op::LoadBatch { .. } => stage(step.writes[0])?,
                 Op::Collective(_) => {
+                    // Hazard: without a lane or a group, the collective has no entry and is left
+                    // out.
                     if let (Some(lane), Some(group)) = (&communication, &iteration.groups[index]) {
                         let work = collective(iteration, index, &addresses, group, lane, &failure);
                         collectives.insert(StepId(index), work);
@@ -89,7 +91,12 @@ impl LaunchTable {
         })
     }
 
-    /// Returns whether the table was created for this program.
+    /// Returns whether the table was created for this program, by comparing the addresses of all
+    /// buffers.
+    ///
+    /// Hazard: another program of the same layout at recycled addresses compares equal, and the
+    /// graphs captured for this one would run in its place. An identity of the loaded program would
+    /// distinguish them.
     pub(super) fn belongs_to(&self, loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> bool {
         self.addresses == Addresses::new(loaded, state)
     }
@@ -121,6 +128,8 @@ impl LaunchTable {
             }
             UnitWork::Collective(step) => match self.collectives.get(step) {
                 Some(work) => work.clone(),
+                // Hazard: a collective without an entry is left out without an error, and ranks
+                // continue with values that were never reduced or moved.
                 None => Work::enqueue(|_| Ok(())),
             },
         }
@@ -130,6 +139,7 @@ impl LaunchTable {
         let (queue, failure) = (self.queue.clone(), self.failure.clone());
         let is_download = matches!(unit.work, UnitWork::Metrics(_));
         let staged = self.staged_buffer(unit, iteration);
+        // Hazard: a copy without a staging buffer is left out without an error.
         let Some((buffer, host)) = staged else { return Work::enqueue(|_| Ok(())) };
         let slice = self.addresses.of(buffer);
         Work::enqueue(move |_| {
@@ -169,6 +179,7 @@ fn collective(
         let unpack = KernelCall { kernel: bucket.unpack.clone(), reads: vec![whole], writes: parts, takes };
         ([pack], [unpack])
     });
+    // Hazard: a step that is no collective becomes empty work instead of an error.
     let Op::Collective(id) = step.op else { return Work::enqueue(|_| Ok(())) };
     let call = match &iteration.collectives[id.0].op {
         CollectiveOp::AllReduce { .. } => CollectiveCall::AllReduce(own),
