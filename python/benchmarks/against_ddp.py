@@ -1,13 +1,15 @@
-"""Times BurstParallel under a data-parallel plan against DistributedDataParallel, and what a step costs beside its layer.
+"""Compares BurstParallel with DistributedDataParallel, and measures its overhead per layer.
 
     torchrun --nproc-per-node 2 benchmarks/against_ddp.py [--rounds 9] [--batch 16] [--size 64]
     python benchmarks/against_ddp.py --overhead
 
-Both train torchvision's ResNet-18 with gloo, one thread a process. They train by turns in the same processes, a few iterations each, and what
-counts is the median of the ratios of those of the same round. `--overhead` trains a chain of layers that compute next to nothing, on one
-process without communication: the median of the differences between an iteration of BurstParallel and one of the module by itself right
-after it, over the layers. Once as it is trained, where layers without communication between them run as one, and once with each layer by
-itself, as where there is communication between all.
+Both train torchvision's ResNet-18 with gloo and one thread per process, BurstParallel by a data-parallel
+plan. They alternate in the same processes for a few iterations each. The result is the median over rounds
+of the ratio of their iteration times.
+
+`--overhead` trains a chain of tiny layers on one process without communication. The result is the median
+difference between an iteration of BurstParallel and one of the plain module right after it, per layer. It
+is measured with all layers in one segment (no communication between them), and with one segment per layer.
 """
 
 import argparse
@@ -36,9 +38,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--iterations", type=int, default=3, help="of a round, each")
+    parser.add_argument("--iterations", type=int, default=3, help="iterations of each contender per round")
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--size", type=int, default=64, help="of images, pixels")
+    parser.add_argument("--size", type=int, default=64, help="width and height of images, in pixels")
     parser.add_argument("--overhead", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -78,15 +80,15 @@ def against_ddp(options):
 
     contenders = {"BurstParallel": iteration_of_ours, "DistributedDataParallel": iteration_of_theirs}
     times = {name: [] for name in contenders}
-    for turn in range(options.rounds + 1):
-        names = list(contenders) if turn % 2 == 0 else list(contenders)[::-1]
+    for round_ in range(options.rounds + 1):
+        names = list(contenders) if round_ % 2 == 0 else list(contenders)[::-1]
         for name in names:
             dist.barrier()
             began = time.perf_counter()
             for _ in range(options.iterations):
                 contenders[name]()
             dist.barrier()
-            if turn > 0:  # the first one warms up
+            if round_ > 0:  # The first round is the warm-up.
                 times[name].append((time.perf_counter() - began) / options.iterations * 1e3)
     ratios = [a / b for a, b in zip(*times.values())]
     if rank == 0:
@@ -115,8 +117,8 @@ def overhead(options):
         traced = trace(module, torch.randn(2, 4))
         plan = deeppool.plan(traced.network, device="cpu-core", gpus=1, batch=8, mode="data-parallel")
         inputs, targets = torch.randn(8, 4), torch.randint(4, (8,))
-        found = {}
-        for what, is_by_layer in (("overhead_us_a_layer", False), ("overhead_us_a_layer_by_itself", True)):
+        results = {}
+        for key, is_by_layer in (("overhead_us_a_layer", False), ("overhead_us_a_layer_by_itself", True)):
             model = BurstParallel(traced, plan)
             model.record(is_by_layer)
 
@@ -129,9 +131,9 @@ def overhead(options):
                 nn.functional.cross_entropy(alone(inputs), targets).backward()
 
             times = [(timed(iteration_of_ours), timed(iteration_alone)) for _ in range(20 + 100)][20:]
-            found[what] = statistics.median(ours - theirs for ours, theirs in times) / len(traced.layers)
+            results[key] = statistics.median(ours - theirs for ours, theirs in times) / len(traced.layers)
         each = statistics.median(theirs for _, theirs in times) / len(traced.layers)
-        print(json.dumps({"layers": len(traced.layers), "module_us_a_layer": each, **found}))
+        print(json.dumps({"layers": len(traced.layers), "module_us_a_layer": each, **results}))
         dist.destroy_process_group()
 
 

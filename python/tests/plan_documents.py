@@ -1,4 +1,4 @@
-"""Plans that are made by hand: every layer on the ranks that a test wants."""
+"""Handwritten plans, with each layer on given ranks."""
 
 import json
 import random
@@ -17,7 +17,7 @@ def plan_document(
     checkpoints=(),
     overlap=True,
 ):
-    """A plan for a network, with figures that say nothing. `ranks` gives those of a layer by its name."""
+    """Returns a plan document with arbitrary figures. `ranks` returns a layer's ranks by its name."""
     layers = [
         {"name": layer.name, "gpus": len(ranks(layer.name)), "ranks": list(ranks(layer.name))}
         for layer in network.layers[1:]
@@ -56,8 +56,8 @@ def data_parallel(network, gpus, batch, **options):
     return plan_document(network, gpus, batch, lambda _: range(gpus), **options)
 
 
-def at_random(network, gpus, batch, seed, **options):
-    """Each layer on some ranks in some order."""
+def random_plan(network, gpus, batch, seed, **options):
+    """Returns a plan with each layer on random ranks in random order."""
     draw = random.Random(seed)
     ranks = {
         layer.name: draw.sample(range(gpus), draw.randint(1, min(gpus, batch)))

@@ -1,4 +1,4 @@
-"""Runs a function on several processes that are connected by gloo."""
+"""Execution of a function on several processes connected by gloo."""
 
 import pickle
 import tempfile
@@ -10,7 +10,7 @@ import torch.multiprocessing
 
 
 def on_ranks(world, function, *arguments):
-    """What `function(*arguments)` returns on each rank. It has to be at the top level of a module."""
+    """Returns the results of `function(*arguments)` on each rank. The function must be picklable."""
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(_rank, (world, folder, function, arguments), world)
         return [pickle.loads(Path(folder, str(rank)).read_bytes()) for rank in range(world)]

@@ -1,4 +1,4 @@
-"""Small modules of the kinds that plans are made for, and their dropout as an independent implementation draws it."""
+"""Small modules for training tests, and a reference implementation of their dropout."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ import chacha  # noqa: E402  (ChaCha in numpy)
 
 
 class Skips(nn.Module):
-    """A residual network: branches that join, batch normalization, activations in place."""
+    """A residual network with batch normalization and in-place activations."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A small language model. Where it is tied, the head has the embedding's parameters."""
+    """A small language model. If tied, the head shares the embedding's weight."""
 
     def __init__(self, tied=False, dropout=0.1):
         super().__init__()
@@ -103,7 +103,7 @@ def make(name, dtype=torch.float64):
 
 
 def batches(name, batch, count, dtype=torch.float64):
-    """The same global batches on every rank."""
+    """Yields global batches, the same on each rank."""
     generator = torch.Generator().manual_seed(2)
     for _ in range(count):
         if name in ("transformer", "tied"):
@@ -117,7 +117,7 @@ def batches(name, batch, count, dtype=torch.float64):
 
 
 class SampledDropout(nn.Module):
-    """Dropout of the elements that depend on seed, iteration, layer and sample alone."""
+    """Dropout whose mask depends only on the seed, iteration, layer and sample."""
 
     def __init__(self, name, probability, seed=0):
         super().__init__()
@@ -130,7 +130,7 @@ class SampledDropout(nn.Module):
 
 
 def with_sampled_dropout(module):
-    """The module, in which each dropout is replaced."""
+    """Replaces each dropout of a module, and returns it."""
     for path, part in list(module.named_modules()):
         if isinstance(part, nn.Dropout):
             parent, _, name = path.rpartition(".")
@@ -139,7 +139,7 @@ def with_sampled_dropout(module):
 
 
 def losses_alone(name, batch, count, dtype=torch.float64):
-    """The losses of the module by itself on one process, and its state afterwards."""
+    """Returns the losses of the module on one process, and its final state."""
     module = with_sampled_dropout(make(name, dtype))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
     losses = []

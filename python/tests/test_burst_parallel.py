@@ -1,4 +1,4 @@
-"""What is learned by a plan is what the module learns alone."""
+"""Losses and parameters of `BurstParallel` against the module on one process."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from plan_documents import at_random, data_parallel, plan_document  # noqa: E402
+from plan_documents import random_plan, data_parallel, plan_document  # noqa: E402
 from ranks import on_ranks  # noqa: E402
 from small_networks import NETWORKS, batches, losses_alone, make  # noqa: E402
 
@@ -22,7 +22,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 def searched(network):
-    """As the planner has it."""
+    """Returns a plan of the planner."""
     return (
         deeppool.plan(
             network, device="a100", gpus=WORLD, batch=BATCH, gpu_counts="all", sync_batch_norm=True
@@ -33,24 +33,26 @@ def searched(network):
 
 
 def plans(network):
-    """Data parallelism, and layers on other ranks in other ways: cut batches leave some ranks without samples."""
+    """Returns plans by name. In some of them, ranks have no samples of some layers."""
     return {
         "data parallel": data_parallel(network, WORLD, BATCH),
         "searched": searched(network),
         "one rank": plan_document(network, WORLD, BATCH, lambda _: [2]),
-        "random 1": at_random(network, WORLD, BATCH, 1),
-        "random 2": at_random(network, WORLD, BATCH, 2, bucket_bytes=1),
-        "random 3": at_random(network, WORLD, BATCH, 3, overlap=False, bucket_bytes=1 << 30),
+        "random 1": random_plan(network, WORLD, BATCH, 1),
+        "random 2": random_plan(network, WORLD, BATCH, 2, bucket_bytes=1),
+        "random 3": random_plan(network, WORLD, BATCH, 3, overlap=False, bucket_bytes=1 << 30),
     }
 
 
-#: What single precision is tried with: it goes the same way.
-IN_SINGLE = ("data parallel", "searched", "random 2")
+#: Plans for training in single precision.
+SINGLE_PRECISION_PLANS = ("data parallel", "searched", "random 2")
 
 
-def tried(network, dtype):
+def plans_for(network, dtype):
     return {
-        what: plan for what, plan in plans(network).items() if dtype == torch.float64 or what in IN_SINGLE
+        name: plan
+        for name, plan in plans(network).items()
+        if dtype == torch.float64 or name in SINGLE_PRECISION_PLANS
     }
 
 
@@ -59,7 +61,7 @@ def train(traced, name, plan, dtype):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
     for inputs, targets in batches(name, BATCH, ITERATIONS, dtype):
-        # A rank reads no other rows.
+        # Invalidate the rows that the rank must not read.
         others = [row for row in range(BATCH) if row not in model.samples]
         inputs[others], targets[others] = (float("nan") if inputs.is_floating_point() else -1), -1
         optimizer.zero_grad()
@@ -71,15 +73,15 @@ def train(traced, name, plan, dtype):
 
 
 def train_all():
-    found = {}
+    results = {}
     for name in NETWORKS:
         module = make(name)
         traced = trace(module, next(batches(name, BATCH, 1))[0][:2])
         for dtype in TOLERANCE:
-            for what, plan in tried(traced.network, dtype).items():
+            for plan_name, plan in plans_for(traced.network, dtype).items():
                 module.to(dtype).load_state_dict(make(name, dtype).state_dict())
-                found[name, dtype, what] = train(traced, name, plan, dtype)
-    return found
+                results[name, dtype, plan_name] = train(traced, name, plan, dtype)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -89,28 +91,28 @@ def trained():
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_losses_and_parameters_are_those_of_the_module_alone(name, dtype, trained):
+def test_losses_and_parameters_match_the_module_on_one_process(name, dtype, trained):
     expected, state = losses_alone(name, BATCH, ITERATIONS, dtype)
-    for rank, found in enumerate(trained):
-        for what in tried(NoLayers, dtype):
-            losses, whole = found[name, dtype, what]
+    for rank, results in enumerate(trained):
+        for plan_name in plans_for(NoLayers, dtype):
+            losses, whole = results[name, dtype, plan_name]
             worst = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
-            assert worst < TOLERANCE[dtype], f"{what} on rank {rank}: losses differ by {worst}"
+            assert worst < TOLERANCE[dtype], f"{plan_name} on rank {rank}: losses differ by {worst}"
             assert whole.keys() == state.keys()
             for tensor, value in state.items():
                 difference = (whole[tensor] - value).abs().max().item()
                 assert difference < 10 * TOLERANCE[dtype], (
-                    f"{what} on rank {rank}: {tensor} differs by {difference}"
+                    f"{plan_name} on rank {rank}: {tensor} differs by {difference}"
                 )
 
 
 class NoLayers:
-    """For the names of the plans."""
+    """An empty network, to list the names of the plans."""
 
     name, layers = "", ()
 
 
-def test_dropout_by_operations_of_pytorch_is_that_of_the_native_module():
+def test_dropout_mask_on_device_matches_native_module():
     from deeppool.torch.sampled_random import _keeps_on_device
 
     for seed, iteration, name, first, samples, elements in [

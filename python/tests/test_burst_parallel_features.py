@@ -1,4 +1,4 @@
-"""What `BurstParallel` offers beside plain training, each against the module by itself."""
+"""Features of `BurstParallel`: program options, checkpoints, gradients, events and background jobs."""
 
 import copy
 import warnings
@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
-from plan_documents import at_random, data_parallel, plan_document  # noqa: E402
+from plan_documents import random_plan, data_parallel, plan_document  # noqa: E402
 from ranks import on_ranks  # noqa: E402
 from small_networks import Branches, batches, losses_alone, make, with_sampled_dropout  # noqa: E402
 from torch import nn  # noqa: E402
@@ -44,9 +44,9 @@ def train(model, name, optimizer, first=0, end=ITERATIONS):
     return losses
 
 
-def ways_to_lower():
-    """Losses by program options: micro-batches that leave ranks without samples, and activations that are computed again."""
-    found = {}
+def program_options():
+    """Returns losses with micro-batches, some without samples on some ranks, and with checkpointing."""
+    results = {}
     for name, options in [
         ("branches", {"micro_batches": 3}),
         ("transformer", {"micro_batches": 4}),
@@ -59,26 +59,26 @@ def ways_to_lower():
         if "checkpoints" in options:
             options = {"checkpoints": [layer for layer in options["checkpoints"] if layer in names]}
             assert options["checkpoints"]
-        plan = at_random(parts.network, WORLD, BATCH, 5, **options)
+        plan = random_plan(parts.network, WORLD, BATCH, 5, **options)
         if "checkpoints" in options:
             plan = data_parallel(parts.network, WORLD, BATCH, **options)
         model = BurstParallel(parts, plan)
         losses = train(model, name, sgd(model))
-        found[name, *options] = losses, model.state_dict() if name == "skips" else None
-    return found
+        results[name, *options] = losses, model.state_dict() if name == "skips" else None
+    return results
 
 
 def checkpoints():
-    """A run that goes on from another one's checkpoint, on other ranks."""
+    """Resumes a run from a checkpoint by another plan. Returns the losses and the checkpoint."""
     name = "skips"
     module, parts = traced(name)
-    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 7))
+    model = BurstParallel(parts, random_plan(parts.network, WORLD, BATCH, 7))
     optimizer = sgd(model)
     train(model, name, optimizer, end=3)
     model.synchronize(optimizer)
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
     module, parts = traced(name)
-    other = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 8))
+    other = BurstParallel(parts, random_plan(parts.network, WORLD, BATCH, 8))
     other.iteration = 3
     other_optimizer = sgd(other)
     other.load_state_dict(saved[0])
@@ -87,7 +87,7 @@ def checkpoints():
 
 
 def norms_by_shard():
-    """Against DistributedDataParallel, whose norms are by shard, too."""
+    """Returns the maximum difference to DistributedDataParallel, which also normalizes each shard."""
     batch, shard = 8, slice(2 * dist.get_rank(), 2 * dist.get_rank() + 2)
     module = make("skips")
     module.dropout.p = 0.0
@@ -117,9 +117,9 @@ def norms_by_shard():
 
 
 def gradients():
-    """Gradients that add up, frozen parameters, clipping, and evaluation."""
+    """Tests accumulated gradients, clipping, frozen parameters and evaluation."""
     module, parts = traced("branches")
-    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 9))
+    model = BurstParallel(parts, random_plan(parts.network, WORLD, BATCH, 9))
     (first, second) = batches("branches", BATCH, 2)
     (0.5 * model(*first)).backward()
     (0.5 * model(*second)).backward()
@@ -134,7 +134,7 @@ def gradients():
     module.stem.requires_grad_(False)
     module.three[0].requires_grad_(False)
     parts = trace(module, first[0][:2])
-    model = BurstParallel(parts, at_random(parts.network, WORLD, BATCH, 10))
+    model = BurstParallel(parts, random_plan(parts.network, WORLD, BATCH, 10))
     optimizer = sgd(model)
     losses = train(model, "branches", optimizer)
     model.eval()
@@ -152,7 +152,7 @@ def searched(network):
 
 
 def order_of_steps():
-    """The steps that ran, in the order in which they began, with their lanes."""
+    """Returns the lanes and labels of the executed steps, in the order of their starts."""
     _, parts = traced("branches")
     model = BurstParallel(parts, searched(parts.network))
     model.record()
@@ -178,7 +178,7 @@ class TwoBranches(nn.Module):
 
 
 class Meets(torch.autograd.Function):
-    """Both ranks have to be in their branches at the same time, forward and backward: each waits for the other."""
+    """A barrier between two branches in both passes: fails unless they run concurrently."""
 
     @staticmethod
     def forward(ctx, x, name, other):
@@ -192,10 +192,10 @@ class Meets(torch.autograd.Function):
         return gradient, None, None
 
     @staticmethod
-    def meet(what, name, other):
+    def meet(pass_, name, other):
         store = dist.distributed_c10d._get_default_store()
-        store.set(f"{what}/{name}", "here")
-        store.wait([f"{what}/{other}"], __import__("datetime").timedelta(seconds=30))
+        store.set(f"{pass_}/{name}", "here")
+        store.wait([f"{pass_}/{other}"], __import__("datetime").timedelta(seconds=30))
 
 
 def branches_meet():
@@ -208,14 +208,14 @@ def branches_meet():
     for name, other in [("left", "right"), ("right", "left")]:
         passes = model._layers[name]
         passes.run = lambda x, run=passes.run, name=name, other=other: Meets.apply(run(x), name, other)
-    # What is found out before the first iteration runs all layers on every rank.
+    # The probe runs all layers on each rank: open the barrier for it.
     dist.distributed_c10d._get_default_store().set("forward/left", "here")
     dist.distributed_c10d._get_default_store().set("forward/right", "here")
     model._prepare(torch.randn(4, 4))
     dist.barrier()
     if dist.get_rank() == 0:
-        for what in ("left", "right"):
-            dist.distributed_c10d._get_default_store().delete_key(f"forward/{what}")
+        for branch in ("left", "right"):
+            dist.distributed_c10d._get_default_store().delete_key(f"forward/{branch}")
     dist.barrier()
     loss = model(torch.randn(4, 4), torch.tensor([0, 1, 2, 0]))
     loss.backward()
@@ -223,7 +223,7 @@ def branches_meet():
 
 
 class Background:
-    """Trains a module of its own."""
+    """A background job that trains a small module."""
 
     def __init__(self):
         torch.manual_seed(3)
@@ -244,7 +244,7 @@ def with_background():
     name = "branches"
     _, parts = traced(name)
     job = Background()
-    # The first rank does most, so that the others have time.
+    # The first rank has the most work, so that others are idle.
     plan = plan_document(
         parts.network,
         WORLD,
@@ -267,7 +267,7 @@ def with_background():
 
 
 class Encoder(nn.Module):
-    """A layer of PyTorch with dropout inside of its attention."""
+    """A transformer layer with dropout inside its attention."""
 
     def __init__(self):
         super().__init__()
@@ -280,8 +280,8 @@ class Encoder(nn.Module):
 
 
 def dropout_in_attention():
-    """By plans with all of the samples on one rank, and with few of them on each."""
-    found = []
+    """Returns losses of plans with all samples on one rank and with shards."""
+    losses = []
     for ranks in ([1], [0, 1, 2, 3], [3, 0]):
         torch.manual_seed(4)
         module = Encoder().double()
@@ -291,12 +291,12 @@ def dropout_in_attention():
         )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found.append(train(model, "tied", sgd(model)))
-    return found
+            losses.append(train(model, "tied", sgd(model)))
+    return losses
 
 
 CASES = (
-    ways_to_lower,
+    program_options,
     dropout_in_attention,
     checkpoints,
     norms_by_shard,
@@ -312,7 +312,7 @@ def all_cases():
 
 
 @pytest.fixture(scope="module")
-def found():
+def results():
     return on_ranks(WORLD, all_cases)
 
 
@@ -320,42 +320,42 @@ def close(some, others, tolerance=1e-9):
     return all(abs(a - b) < tolerance for a, b in zip(some, others, strict=True))
 
 
-def test_micro_batches_and_activation_checkpoints_change_no_loss(found):
-    for of_rank in found:
-        for (name, *options), (losses, state) in of_rank["ways_to_lower"].items():
+def test_micro_batches_and_checkpointing_do_not_change_losses(results):
+    for of_rank in results:
+        for (name, *options), (losses, state) in of_rank["program_options"].items():
             expected, state_alone = losses_alone(name, BATCH, ITERATIONS)
             assert close(losses, expected), (name, options)
             for tensor, value in (state or {}).items():
                 assert torch.allclose(value, state_alone[tensor], atol=1e-9), tensor
 
 
-def test_dropout_in_attention_does_not_depend_on_the_plan(found):
-    for of_rank in found:
+def test_dropout_in_attention_does_not_depend_on_the_plan(results):
+    for of_rank in results:
         alone, data_parallel_, some = of_rank["dropout_in_attention"]
         assert close(alone, data_parallel_) and close(alone, some)
         assert len(set(alone)) == len(alone)
 
 
-def test_a_run_goes_on_from_the_checkpoint_of_another_plan(found):
+def test_run_is_resumed_from_checkpoint_of_another_plan(results):
     expected, _ = losses_alone("skips", BATCH, ITERATIONS)
-    for of_rank in found:
+    for of_rank in results:
         losses, state = of_rank["checkpoints"]
         assert close(losses, expected[3:])
-        # The module itself loads it.
+        # The plain module can load it.
         make("skips").load_state_dict(state, strict=True)
 
 
-def test_norms_by_shard_are_those_of_distributed_data_parallel(found):
-    assert max(of_rank["norms_by_shard"] for of_rank in found) < 1e-9
+def test_norm_per_shard_matches_distributed_data_parallel(results):
+    assert max(of_rank["norms_by_shard"] for of_rank in results) < 1e-9
 
 
-def test_gradients_add_up_and_are_clipped_by_the_norm_of_all(found):
+def test_gradients_accumulate_and_are_clipped_by_the_global_norm(results):
     module = with_sampled_dropout(make("branches"))
     for inputs, targets in batches("branches", BATCH, 2):
         (0.5 * F.cross_entropy(module(inputs), targets)).backward()
     norm = nn.utils.clip_grad_norm_(module.parameters(), 0.01).item()
     seen = set()
-    for of_rank in found:
+    for of_rank in results:
         own_norm, own, *_ = of_rank["gradients"]
         assert abs(own_norm - norm) < 1e-9
         for name, gradient in own.items():
@@ -364,7 +364,7 @@ def test_gradients_add_up_and_are_clipped_by_the_norm_of_all(found):
     assert seen == {name for name, _ in module.named_parameters()}
 
 
-def test_frozen_parameters_stay_and_evaluation_is_the_module(found):
+def test_frozen_parameters_and_evaluation_match_the_module(results):
     module = with_sampled_dropout(make("branches"))
     module.stem.requires_grad_(False)
     module.three[0].requires_grad_(False)
@@ -379,14 +379,14 @@ def test_frozen_parameters_stay_and_evaluation_is_the_module(found):
     plain = Branches().double().eval()
     plain.load_state_dict(module.state_dict())
     scores = plain(next(batches("branches", BATCH, 1))[0])
-    for of_rank in found:
+    for of_rank in results:
         *_, found_losses, stale, output = of_rank["gradients"]
         assert close(found_losses, losses)
         assert stale is not None and "synchronize()" in stale
         assert torch.allclose(output, scores, atol=1e-9)
 
 
-def test_steps_start_in_the_order_of_the_program_and_of_the_simulator(found):
+def test_steps_start_in_program_and_simulated_order(results):
     _, parts = traced("branches")
     plan = searched(parts.network)
     simulated = deeppool.simulate(plan, timeline=True).timeline
@@ -394,7 +394,7 @@ def test_steps_start_in_the_order_of_the_program_and_of_the_simulator(found):
     of_sim = sorted(
         (event for event in simulated["traceEvents"] if event["ph"] == "X"), key=lambda event: event["ts"]
     )
-    for rank, of_rank in enumerate(found):
+    for rank, of_rank in enumerate(results):
         (program,) = plan.program(rank=rank)["ranks"]
         for lane in ("compute", "communication"):
             began = [label for of_lane, label in of_rank["order_of_steps"] if of_lane == lane]
@@ -403,28 +403,30 @@ def test_steps_start_in_the_order_of_the_program_and_of_the_simulator(found):
                 for step in program["steps"]
                 if step["lane"] == lane and step["op"] != "optimizer_step"
             ]
-            # What takes no time is not simulated, and the optimizer is the user's.
+            # Steps without duration are not simulated, and the user runs the optimizer.
             names = [event["name"] for event in of_sim if event["pid"] == rank + 1 and event["cat"] == lane]
             names = [name for name in names if not name.startswith("update ")]
             assert [label for label in began if label in names] == names
     assert of_sim
 
 
-def test_branches_on_different_ranks_run_at_the_same_time(found):
-    assert all(of_rank["branches_meet"] for of_rank in found)
+def test_branches_on_different_ranks_run_concurrently(results):
+    assert all(of_rank["branches_meet"] for of_rank in results)
 
 
-def test_a_background_job_runs_and_changes_no_loss(found):
+def test_background_job_runs_and_does_not_change_losses(results):
     expected, _ = losses_alone("branches", BATCH, ITERATIONS)
-    for of_rank in found:
+    for of_rank in results:
         losses, again, of_job, report, warned = of_rank["with_background"]
         assert close(losses, expected)
         assert close(again, expected)
         assert report.steps == len(of_job)
         assert "slowdown" in str(report)
         assert any("no more data" in message for message in warned) or not warned
-    steps = [of_rank["with_background"][3].steps for of_rank in found]
-    assert sum(steps) > 0, "no rank had time for the background"
-    trained = max((of_rank["with_background"][2] for of_rank in found), key=len)
+    steps = [of_rank["with_background"][3].steps for of_rank in results]
+    assert sum(steps) > 0, "the background ran on no rank"
+    trained = max((of_rank["with_background"][2] for of_rank in results), key=len)
     assert len(trained) < 5 or trained[-1] < trained[0]
-    assert any(of_rank["with_background"][4] for of_rank in found), "a background job that fails is reported"
+    assert any(of_rank["with_background"][4] for of_rank in results), (
+        "no warning about the failed background job"
+    )

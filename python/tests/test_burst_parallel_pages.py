@@ -1,4 +1,4 @@
-"""The page and the example run as they are written."""
+"""Commands of docs/pytorch.md and the training example."""
 
 import os
 import re
@@ -28,32 +28,32 @@ def commands():
     return re.findall(r"^    \$ (.*)$", PAGE, re.MULTILINE)
 
 
-def test_the_page_has_commands_for_all_of_its_scripts():
+def test_page_has_commands_for_all_of_its_scripts():
     scripts = re.findall(r"<!-- (\S+) -->", PAGE)
     assert scripts == ["export.py", "before.py", "after.py"]
     assert all(any(script in command for command in commands()) for script in scripts)
 
 
-def needs(arguments):
-    """Skips the test where a package that the script imports is missing."""
+def import_requirements(arguments):
+    """Skips the test if a package that the script imports is missing."""
     if arguments == ["export.py"]:
         pytest.importorskip("torchvision")
         pytest.importorskip("onnx")
 
 
 @pytest.mark.parametrize("command", commands())
-def test_the_commands_of_the_page_work(command, tmp_path):
+def test_command_of_page_runs(command, tmp_path):
     for name, script in re.findall(r"<!-- (\S+) -->\n```python\n(.*?)```", PAGE, re.DOTALL):
         (tmp_path / name).write_text(script)
     program, *arguments = shlex.split(command)
     if program == "torchrun":
-        said = run([*TORCHRUN, *arguments], tmp_path)
-        losses = dict(re.findall(r"rank 0, epoch (\d): loss ([\d.]+)", said))
+        output = run([*TORCHRUN, *arguments], tmp_path)
+        losses = dict(re.findall(r"rank 0, epoch (\d): loss ([\d.]+)", output))
         assert float(losses["1"]) < 3
     elif program == "python":
-        needs(arguments)
-        said = run([sys.executable, *arguments], tmp_path)
-        assert "times one GPU" in said or (tmp_path / "net.onnx").exists()
+        import_requirements(arguments)
+        output = run([sys.executable, *arguments], tmp_path)
+        assert "times one GPU" in output or (tmp_path / "net.onnx").exists()
     else:
         if not BIN.exists():
             pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
@@ -62,21 +62,21 @@ def test_the_commands_of_the_page_work(command, tmp_path):
             for other in commands()
             if other.startswith("python export.py" if "--onnx" in arguments else "python -c")
         )
-        needs(shlex.split(made_by)[1:])
+        import_requirements(shlex.split(made_by)[1:])
         run([sys.executable, *shlex.split(made_by)[1:]], tmp_path)
-        said = run([str(BIN), *arguments], tmp_path)
+        output = run([str(BIN), *arguments], tmp_path)
         if "--onnx" in arguments:
-            assert "layer1.0.conv1" in said
+            assert "layer1.0.conv1" in output
         else:
             assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v1"')
 
 
-def test_the_example_trains_by_a_plan_with_a_background(tmp_path):
+def test_example_trains_with_a_background_job(tmp_path):
     pytest.importorskip("torchvision")
     example = ROOT / "python/examples/cifar_resnet.py"
-    said = run(
+    output = run(
         [*TORCHRUN, "--nproc-per-node", "2", str(example), "--iterations", "11", "--batch", "8"], tmp_path
     )
-    assert "iteration 10: loss" in said
-    assert said.count("background: ") == 2 and said.count("slowdown") == 2
+    assert "iteration 10: loss" in output
+    assert output.count("background: ") == 2 and output.count("slowdown") == 2
     assert (tmp_path / "resnet18.pt").exists()

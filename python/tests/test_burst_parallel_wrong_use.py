@@ -1,4 +1,4 @@
-"""Wrong use is one exception that says what to do."""
+"""Exceptions for wrong use of `BurstParallel`."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def two_layers():
 
 
 class Centers(nn.Module):
-    """Takes the mean of the batch off."""
+    """Subtracts the mean over the batch."""
 
     def forward(self, x):
         return x - x.mean(0, keepdim=True)
@@ -31,7 +31,8 @@ def traced(module):
     return trace(module, torch.randn(4, 6))
 
 
-def problem(call):
+def error_of(call):
+    """Returns the type and message of the error that a call raises, or `None`."""
     try:
         call()
     except DeepPoolError as error:
@@ -39,48 +40,49 @@ def problem(call):
     return None
 
 
-def wrong_uses():
+def errors_of_wrong_uses():
+    """Returns the error of each wrong use, by name."""
     inputs, targets = torch.randn(BATCH, 6), torch.zeros(BATCH, dtype=torch.long)
-    found = {}
+    errors = {}
     parts = traced(two_layers())
-    found["world"] = problem(lambda: BurstParallel(parts, data_parallel(parts.network, 4, BATCH)))
+    errors["world"] = error_of(lambda: BurstParallel(parts, data_parallel(parts.network, 4, BATCH)))
     other = traced(nn.Sequential(nn.Linear(6, 3)))
-    found["other network"] = problem(lambda: BurstParallel(parts, data_parallel(other.network, 2, BATCH)))
-    found["other plans"] = problem(
+    errors["other network"] = error_of(lambda: BurstParallel(parts, data_parallel(other.network, 2, BATCH)))
+    errors["other plans"] = error_of(
         lambda: BurstParallel(
             parts, data_parallel(parts.network, 2, BATCH, bucket_bytes=1024 * (dist.get_rank() + 1))
         )
     )
     plan = data_parallel(parts.network, 2, BATCH)
     model = BurstParallel(parts, plan)
-    found["batch"] = problem(lambda: model(inputs[:3], targets))
-    found["targets"] = problem(lambda: model(inputs, targets[:2]))
-    found["no targets"] = problem(lambda: model(inputs))
-    found["shape"] = problem(lambda: model(torch.randn(BATCH, 7), targets))
-    found["no background"] = problem(model.background_report)
+    errors["batch"] = error_of(lambda: model(inputs[:3], targets))
+    errors["targets"] = error_of(lambda: model(inputs, targets[:2]))
+    errors["no targets"] = error_of(lambda: model(inputs))
+    errors["shape"] = error_of(lambda: model(torch.randn(BATCH, 7), targets))
+    errors["no background"] = error_of(model.background_report)
     loss = model(inputs, targets)
     loss.backward(retain_graph=True)
-    found["twice"] = problem(loss.backward)
+    errors["twice"] = error_of(loss.backward)
     parts.module[2].weight = nn.Parameter(torch.zeros(3, 5))
-    found["other parameters"] = problem(lambda: model(inputs, targets))
+    errors["other parameters"] = error_of(lambda: model(inputs, targets))
     parts.module[0] = nn.Linear(6, 5, bias=False)
-    found["changed"] = problem(lambda: BurstParallel(parts, plan))
+    errors["changed"] = error_of(lambda: BurstParallel(parts, plan))
 
     def mixes():
         parts = traced(nn.Sequential(nn.Linear(6, 5), Centers(), nn.Linear(5, 3)))
         BurstParallel(parts, data_parallel(parts.network, 2, BATCH))(inputs, targets)
 
-    found["mixes"] = problem(mixes)
-    return found
+    errors["mixes"] = error_of(mixes)
+    return errors
 
 
 @pytest.fixture(scope="module")
-def found():
-    return on_ranks(2, wrong_uses)
+def errors_by_rank():
+    return on_ranks(2, errors_of_wrong_uses)
 
 
 @pytest.mark.parametrize(
-    ("what", "kind", "says"),
+    ("use", "kind", "parts"),
     [
         ("world", BurstParallelError, ["for 4 ranks, not for 2", "torchrun --nproc-per-node 4"]),
         ("other network", InputError, ["made for another network"]),
@@ -96,21 +98,21 @@ def found():
         ("mixes", None, ["1", "sample"]),
     ],
 )
-def test_it_is_said_what_to_do(what, kind, says, found):
-    for of_rank in found:
-        assert of_rank[what] is not None, "nothing was raised"
-        name, message = of_rank[what]
+def test_wrong_use_raises_on_all_ranks(use, kind, parts, errors_by_rank):
+    for errors in errors_by_rank:
+        assert errors[use] is not None, "no exception"
+        name, message = errors[use]
         assert kind is None or name == kind.__name__
-        assert all(part in message for part in says), message
+        assert all(part in message for part in parts), message
 
 
-def test_without_a_process_group_it_is_said_how_to_start():
+def test_missing_process_group_raises():
     parts = traced(two_layers())
     with pytest.raises(BurstParallelError, match="torchrun"):
         BurstParallel(parts, data_parallel(parts.network, 1, BATCH))
 
 
-def test_a_layer_that_mixes_samples_is_named_where_tracing_did_not_see_it():
+def test_probe_names_a_layer_that_mixes_samples():
     from deeppool.torch.segments import LayerPasses
     from deeppool.torch.probe import probe
     from deeppool.torch.sampled_random import SampledRandom

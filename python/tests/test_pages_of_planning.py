@@ -1,4 +1,4 @@
-"""The package's page and its notebook do what they say."""
+"""Code of the package's README and notebook."""
 
 import json
 import re
@@ -12,14 +12,14 @@ import deeppool
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_readme_runs() -> None:
+def test_readme_code_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
     for block in blocks:
         exec(block, {})
 
 
-def test_the_notebook_runs(
+def test_notebook_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
@@ -32,6 +32,6 @@ def test_the_notebook_runs(
     plan = deeppool.Plan.load("plan.json")
     assert plan.gpus == 64
     assert plan.amplification <= 2.0
-    assert {layer.gpus for layer in plan.layers} != {64}, "a plan in which something is to be seen"
+    assert {layer.gpus for layer in plan.layers} != {64}, "the plan is not data parallel"
     assert any(layer.kind == "opaque" for layer in names["traced"].network.layers)
     assert "background" in capsys.readouterr().out

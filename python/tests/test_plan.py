@@ -20,7 +20,7 @@ def vgg16(**other: object) -> Plan:
     return deeppool.plan("vgg16", **{"gpus": 8, "batch": 32, "device": "a100", "amplification": 1.5, **other})  # type: ignore[arg-type]
 
 
-def test_a_burst_plan_keeps_its_limit_and_beats_data_parallelism() -> None:
+def test_burst_plan_is_within_its_limit_and_faster_than_data_parallelism() -> None:
     plan = vgg16()
     assert plan.mode == "bp"
     assert plan.amplification <= 1.5
@@ -28,17 +28,17 @@ def test_a_burst_plan_keeps_its_limit_and_beats_data_parallelism() -> None:
     assert plan.gap is not None and plan.gap >= 0
     assert {rank for ranks in plan.ranks.values() for rank in ranks} <= set(range(8))
     assert [layer.name for layer in plan.layers] == [layer.name for layer in Network.zoo("vgg16").layers[1:]]
-    assert vgg16() == plan, "the same question has the same answer"
+    assert vgg16() == plan, "planning is deterministic"
 
 
-def test_data_parallelism_puts_every_layer_on_all_gpus() -> None:
+def test_data_parallel_plan_has_all_layers_on_all_gpus() -> None:
     plan = vgg16(mode="data-parallel")
     assert plan.mode == "dp"
     assert all(layer.gpus == 8 for layer in plan.layers)
     assert plan.iteration_us == plan.data_parallel.iteration_us
 
 
-def test_a_deadline_and_a_knee_lie_on_the_frontier() -> None:
+def test_frontier_is_sorted_and_deadline_plan_is_no_worse() -> None:
     frontier = deeppool.frontier("vgg16", gpus=8, batch=32, device="a100", max_plans=50)
     times = [plan.iteration_us for plan in frontier]
     assert times == sorted(times)
@@ -51,7 +51,7 @@ def test_a_deadline_and_a_knee_lie_on_the_frontier() -> None:
     assert vgg16(mode="knee").amplification_limit is None
 
 
-def test_more_memory_than_there_is_is_no_plan() -> None:
+def test_unreachable_limits_raise_no_plan_error() -> None:
     with pytest.raises(NoPlanError):
         vgg16(memory="1.5GB")
     with pytest.raises(
@@ -62,7 +62,7 @@ def test_more_memory_than_there_is_is_no_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "said"),
+    ("arguments", "message"),
     [
         ({"device": "a101"}, "unknown device `a101`.*did you mean `a100`"),
         ({"device": None}, "give either a device"),
@@ -77,12 +77,12 @@ def test_more_memory_than_there_is_is_no_plan() -> None:
         ({"effort": -1.0}, "effort"),
     ],
 )
-def test_wrong_questions_are_one_error_that_says_what_to_do(question: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        vgg16(**question)
+def test_wrong_arguments_raise_input_error(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        vgg16(**arguments)
 
 
-def test_files_go_both_ways(tmp_path: Path) -> None:
+def test_plan_file_round_trips(tmp_path: Path) -> None:
     plan = vgg16()
     plan.save(tmp_path / "plan.json")
     again = Plan.load(tmp_path / "plan.json")
@@ -99,7 +99,7 @@ def test_files_go_both_ways(tmp_path: Path) -> None:
         Plan.load(tmp_path / "plan.json")
 
 
-def test_the_command_reads_our_plans_and_we_its(tmp_path: Path) -> None:
+def test_command_and_package_read_each_others_plans(tmp_path: Path) -> None:
     command = os.environ.get("DEEPPOOL_BIN", str(Path(__file__).parents[2] / "target/debug/deeppool"))
     if not Path(command).exists():
         pytest.skip("SKIPPED: the command `deeppool` is not built: cargo build -p deeppool-cli")
@@ -126,7 +126,7 @@ def test_the_command_reads_our_plans_and_we_its(tmp_path: Path) -> None:
     assert report["iteration_us"] == deeppool.simulate(ours).iteration_us
 
 
-def test_a_plan_is_simulated_as_it_was_planned() -> None:
+def test_simulated_iteration_time_equals_planned() -> None:
     plan = vgg16()
     alone = deeppool.simulate(plan, timeline=True)
     assert alone.iteration_us == pytest.approx(plan.iteration_us, rel=1e-6)
@@ -140,7 +140,7 @@ def test_a_plan_is_simulated_as_it_was_planned() -> None:
         deeppool.simulate(plan, policy="polite")
 
 
-def test_ways_are_compared_with_their_advice() -> None:
+def test_comparison_has_all_modes_and_advice() -> None:
     compared = deeppool.compare("vgg16", gpus=4, batch=16, device="a100", background=Background("vgg16", 8))
     assert {point.mode for point in compared.points} == {"dp", "dp+col", "bp", "bp+col", "partition", "bg"}
     assert "foreground" in compared.advice
@@ -149,7 +149,7 @@ def test_ways_are_compared_with_their_advice() -> None:
     assert best >= max(point.total_samples_per_s for point in compared.of("dp"))
 
 
-def test_a_profile_takes_the_place_of_a_device(tmp_path: Path) -> None:
+def test_profile_replaces_device_model(tmp_path: Path) -> None:
     profile = Profile.modelled("vgg16", "a100", [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 32])
     profile.save(tmp_path / "profile.json")
     plan = vgg16(device=None, profile=tmp_path / "profile.json")
@@ -170,7 +170,7 @@ def test_devices_and_links_are_listed() -> None:
     assert "dgx-a100" in deeppool.links()
 
 
-def test_a_plan_shows_itself_as_a_picture() -> None:
+def test_plan_picture_is_svg_with_a_block_per_layer_group() -> None:
     plan = deeppool.plan("inception-v3", gpus=128, batch=256, device="a100")
     root = ElementTree.fromstring(plan._repr_svg_())
     blocks = root.findall("{http://www.w3.org/2000/svg}rect")
@@ -181,7 +181,7 @@ def test_a_plan_shows_itself_as_a_picture() -> None:
     assert all(float(block.get("y") or 0) + float(block.get("height") or 0) <= bottom for block in blocks)
 
 
-def test_an_opaque_layer_is_planned_like_any_other() -> None:
+def test_network_with_opaque_layer_is_planned_and_simulated() -> None:
     document = Network.zoo("digits-cnn").to_dict()
     work = {"flops": 5000, "bytes": 8000, "kernels": 1}
     act = next(layer for layer in document["layers"] if layer["op"] == "gelu_tanh")
@@ -192,7 +192,7 @@ def test_an_opaque_layer_is_planned_like_any_other() -> None:
     assert deeppool.simulate(plan).iteration_us == pytest.approx(plan.iteration_us, rel=1e-6)
 
 
-def test_ctrl_c_ends_a_search() -> None:
+def test_ctrl_c_ends_the_search() -> None:
     program = (
         "import deeppool, sys\n"
         "print('begins', flush=True)\n"
@@ -204,13 +204,13 @@ def test_ctrl_c_ends_a_search() -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "begins\n"
     time.sleep(0.5)
-    assert process.poll() is None, "the search is over too soon to be stopped"
+    assert process.poll() is None, "the search ended before it was interrupted"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
-def test_other_threads_run_meanwhile() -> None:
+def test_other_threads_run_during_the_search() -> None:
     ticks = 0
     over = threading.Event()
 

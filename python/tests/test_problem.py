@@ -1,4 +1,4 @@
-"""Plans of training programs other than networks."""
+"""Planning problems given by step times."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def problem() -> PlanProblem:
     return PlanProblem.of(2, [conv, fc], [("conv", "fc")], [AllReduce(2, 0.0, 0.0)])
 
 
-def test_the_fastest_plan_within_a_limit_is_found() -> None:
+def test_plan_is_the_fastest_within_the_limit() -> None:
     # On two GPUs and one: 60 + 5 + 50, and 60 + 5 of the second GPU.
     plan = problem().plan(amplification=1.25)
     assert plan.iteration_us == pytest.approx(115.0)
@@ -28,19 +28,19 @@ def test_the_fastest_plan_within_a_limit_is_found() -> None:
     assert problem().plan(mode="data-parallel").layers[0].gpus == 2
 
 
-def test_the_limit_can_apply_to_each_layer() -> None:
+def test_limit_can_apply_to_each_layer() -> None:
     # Layers this short have no limit.
     plan = problem().plan(amplification=1.2, limit_per_layer=True)
     assert [layer.gpus for layer in plan.layers] == [2, 2]
     assert plan.lower_bound_us is None
 
 
-def test_files_go_both_ways(tmp_path: Path) -> None:
+def test_problem_file_round_trips(tmp_path: Path) -> None:
     problem().save(tmp_path / "problem.json")
     assert PlanProblem.load(tmp_path / "problem.json") == problem()
 
 
-def test_errors_name_their_place() -> None:
+def test_errors_name_the_node_or_field() -> None:
     with pytest.raises(NoPlanError):
         problem().plan(mode="deadline", deadline_us=10.0)
     with pytest.raises(InputError, match="no node `conw`"):

@@ -1,4 +1,4 @@
-"""Layer times as PyTorch takes them, as a profile that everything else takes."""
+"""Profiling of PyTorch modules."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def traced():
 
 @pytest.fixture
 def counted(monkeypatch):
-    """How often something was measured; after `limit` times the user interrupts."""
+    """Counts measurements, and raises `KeyboardInterrupt` after `limit` of them."""
     calls = {"count": 0, "limit": None}
     measure = profiling._times
 
@@ -48,15 +48,15 @@ def counted(monkeypatch):
     return calls
 
 
-def test_a_profile_has_a_time_for_each_layer_and_a_plan_takes_it(traced, tmp_path):
+def test_profile_has_times_of_each_layer_and_can_be_planned(traced, tmp_path):
     path = tmp_path / "small.json"
     for attempt in range(5):
         profiling.profile(traced, [1, 2, 4, 8], output=path, repeats=5)
         try:
-            found = plan(traced.network, gpus=4, batch=8, profile=path, link="shared-memory")
+            planned = plan(traced.network, gpus=4, batch=8, profile=path, link="shared-memory")
             break
         except InputError as error:
-            # By whatever else this machine does.
+            # Other load on the machine disturbs measurements.
             assert "disturbed" in str(error) and attempt < 4
     document = Profile.load(path).to_dict()
     assert document["schema"] == "deeppool/profile/v1" and document["origin"] == "measured"
@@ -67,28 +67,28 @@ def test_a_profile_has_a_time_for_each_layer_and_a_plan_takes_it(traced, tmp_pat
         assert all(row["backward_us"] > 0 for row in layer["times"])
     assert all(row["forward_us"] > 0 and row["update_us"] > 0 for row in document["network"])
     assert not os.path.exists(f"{path}.journal")
-    assert found.origin == "measured" and [layer.name for layer in found.layers] == [
+    assert planned.origin == "measured" and [layer.name for layer in planned.layers] == [
         layer.name for layer in traced.layers
     ]
-    assert simulate(found).iteration_us > 0
+    assert simulate(planned).iteration_us > 0
 
 
-def test_layers_of_the_same_work_are_measured_once(traced, counted):
+def test_layers_of_the_same_structure_are_measured_once(traced, counted):
     document = profiling.profile(traced, [2], repeats=1).to_dict()
-    # One of two SiLUs is not measured, but the network is.
+    # One of two SiLUs is not measured; the whole network is.
     assert counted["count"] == len(traced.layers)
     times = {layer["name"]: layer["times"] for layer in document["layers"]}
     assert times["2"] == times["4"] != times["0"]
 
 
-def test_the_first_layer_has_no_gradient_of_its_input(traced):
+def test_first_layer_has_no_backward_time_without_parameters(traced):
     module = nn.Sequential(nn.ReLU(), nn.Linear(4, 3))
     document = profiling.profile(module, [2], example_inputs=(torch.randn(2, 4),), repeats=1).to_dict()
     times = {layer["name"]: layer["times"][0]["backward_us"] for layer in document["layers"]}
     assert times["0"] == 0 and times["1"] > 0
 
 
-def test_a_profile_that_was_interrupted_goes_on(traced, counted, tmp_path):
+def test_interrupted_profile_is_resumed(traced, counted, tmp_path):
     path = tmp_path / "small.json"
     counted["limit"] = 5
     with pytest.raises(KeyboardInterrupt):
@@ -96,7 +96,7 @@ def test_a_profile_that_was_interrupted_goes_on(traced, counted, tmp_path):
     journal = tmp_path / "small.json.journal"
     kept = journal.read_text().splitlines()
     assert len(kept) == 1 + 5 and not path.exists()
-    # The last line was being written.
+    # Truncate the last line, as by an interruption.
     journal.write_text("\n".join([*kept[:-1], kept[-1][:20]]))
     counted.update(count=0, limit=None)
     profiling.profile(traced, [1, 2], output=path, repeats=1)
@@ -108,7 +108,7 @@ def test_a_profile_that_was_interrupted_goes_on(traced, counted, tmp_path):
     )
 
 
-def test_a_journal_of_something_else_is_not_taken(traced, counted, tmp_path):
+def test_journal_of_other_conditions_is_discarded(traced, counted, tmp_path):
     path = tmp_path / "small.json"
     counted["limit"] = 3
     with pytest.raises(KeyboardInterrupt):
@@ -118,7 +118,7 @@ def test_a_journal_of_something_else_is_not_taken(traced, counted, tmp_path):
     assert counted["count"] == len(traced.layers)
 
 
-def test_profiling_leaves_the_module_as_it_is():
+def test_profiling_does_not_change_the_module():
     module = network().eval()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     profiling.profile(module, [2], example_inputs=(torch.randn(2, 3, 8, 8),), repeats=1)
@@ -127,7 +127,7 @@ def test_profiling_leaves_the_module_as_it_is():
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
-def test_the_loss_of_the_user_is_profiled():
+def test_custom_loss_is_profiled():
     module = nn.Linear(4, 3)
     traced = trace(module, torch.randn(2, 4), loss=nn.MSELoss(), targets=torch.randn(2, 3))
     document = profiling.profile(traced, [3], repeats=1).to_dict()
@@ -144,19 +144,19 @@ def test_the_loss_of_the_user_is_profiled():
         ([1], "abacus", "device abacus"),
     ],
 )
-def test_wrong_use_is_refused(traced, batches, device, message):
+def test_wrong_arguments_raise_input_error(traced, batches, device, message):
     with pytest.raises(InputError, match=message):
         profiling.profile(traced, batches, device)
 
 
-def test_an_output_that_cannot_be_written_is_refused_at_once(traced, counted, tmp_path):
+def test_unwritable_output_fails_before_measuring(traced, counted, tmp_path):
     with pytest.raises(InputError, match="nowhere"):
         profiling.profile(traced, [1], output=tmp_path / "nowhere" / "small.json")
     assert counted["count"] == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="SKIPPED: no GPU that PyTorch can use")
-def test_layers_are_timed_on_a_gpu(traced):
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="SKIPPED: PyTorch has no GPU")
+def test_layers_are_profiled_on_a_gpu(traced):
     document = profiling.profile(traced, [1, 64], "cuda", repeats=5).to_dict()
     assert "cuda" in document["measurement"]["libraries"]
     assert all(row["forward_us"] > 0.5 for layer in document["layers"] for row in layer["times"])

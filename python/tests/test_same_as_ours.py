@@ -1,4 +1,4 @@
-"""A network in PyTorch learns by a plan what `deeppool train` learns by it."""
+"""Losses of `BurstParallel` against those of `deeppool train` by the same plan."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from deeppool.tracing import trace  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/pytorch"))
-import networks  # noqa: E402  (what both are compared on)
+import networks  # noqa: E402  (data and settings of the comparison)
 
 BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
 WORLD, ITERATIONS = 4, 50
 
 
 class DigitsCnn(nn.Module):
-    """`digits-cnn` of `deeppool models`, as a user would write it."""
+    """`digits-cnn` of `deeppool models` in PyTorch."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ def deeppool(folder, *arguments):
 
 
 def train(folder):
-    """By the plan of the command, whose layers are those of the module in the same order."""
+    """Trains by the command's plan. Its layers are the module's layers in the same order."""
     module = DigitsCnn()
     module.load_state_dict(safetensors.load_file(folder / "initial.safetensors"), strict=True)
     inputs, labels = networks.read_data(folder / "data.safetensors")
@@ -86,8 +86,8 @@ def train(folder):
     not BIN.exists(),
     reason=f"there is no {BIN.name} to compare with: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
 )
-@pytest.mark.parametrize("how", [["--amplification", "2"], ["--mode", "dp"]])
-def test_digits_cnn_learns_what_deeppool_train_learns(how, tmp_path):
+@pytest.mark.parametrize("mode", [["--amplification", "2"], ["--mode", "dp"]])
+def test_losses_of_digits_cnn_match_deeppool_train(mode, tmp_path):
     network = networks.NETWORKS["digits-cnn"]
     network.write_data(ITERATIONS, tmp_path / "data.safetensors")
     deeppool(tmp_path, "export", "--model", "digits-cnn", "-o", "initial.safetensors")
@@ -102,7 +102,7 @@ def test_digits_cnn_learns_what_deeppool_train_learns(how, tmp_path):
         WORLD,
         "--batch",
         network.batch,
-        *how,
+        *mode,
         "-o",
         "plan.json",
     )

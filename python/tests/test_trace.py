@@ -1,4 +1,4 @@
-"""Modules as networks, and their layers as modules."""
+"""Tracing of modules."""
 
 import copy
 import os
@@ -15,7 +15,7 @@ from traced_networks import NETWORKS, SMALL, GPT2, LanguageModel, tokens  # noqa
 from deeppool import Network, Profile, plan, simulate  # noqa: E402
 from deeppool.tracing import TraceError, trace  # noqa: E402
 
-#: Of `NETWORKS` those that are traced without being asked for more: one of each kind, quick ones.
+#: Networks of `NETWORKS` that are traced by default.
 QUICK = ["alexnet", "mobilenet_v3_large", "lstm"]
 
 
@@ -24,8 +24,8 @@ def seed():
     torch.manual_seed(0)
 
 
-def gradients(output):
-    """Of a loss that weighs all elements differently."""
+def backward(output):
+    """Computes gradients of a loss that weights all elements differently."""
     weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
     (output * weights).sum().backward()
 
@@ -38,7 +38,7 @@ def largest_difference(some, others):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_layers_compute_what_the_module_does(name):
+def test_layers_match_the_module_in_outputs_gradients_and_buffers(name):
     module, example = SMALL[name].make().double(), SMALL[name].example()
     example = example.double() if example.is_floating_point() else example
     traced = trace(module, example)
@@ -46,14 +46,14 @@ def test_layers_compute_what_the_module_does(name):
     for training in (True, False):
         module.train(training)
         reference.train(training)
-        # Another number of samples than was traced with.
+        # Use another number of samples than for tracing.
         batch = torch.cat([example, example.flip(0), example.flip(-1)])[:5]
         results = []
         for run, model in ((traced.run, module), (reference, reference)):
             model.zero_grad()
             torch.manual_seed(1)
             output = run(batch)
-            gradients(output)
+            backward(output)
             results.append(output)
         assert largest_difference(*results) <= 1e-12
         others = dict(reference.named_parameters())
@@ -65,7 +65,7 @@ def test_layers_compute_what_the_module_does(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_layers_take_a_part_of_the_samples_or_none(name):
+def test_layers_accept_a_shard_or_zero_samples(name):
     module, example = SMALL[name].make().double().eval(), SMALL[name].example()
     example = example.double() if example.is_floating_point() else example
     traced = trace(module, example)
@@ -80,8 +80,8 @@ def test_layers_take_a_part_of_the_samples_or_none(name):
         assert none.shape == (0, *layer.output_shape) and none.dtype == torch.float64
         learned = [parameter for _, parameter in layer.island.named_parameters()]
         if none.requires_grad and learned:
-            found = torch.autograd.grad(none.sum(), learned)
-            assert all(float(gradient.abs().max()) == 0 for gradient in found)
+            zeros = torch.autograd.grad(none.sum(), learned)
+            assert all(float(gradient.abs().max()) == 0 for gradient in zeros)
 
 
 def names():
@@ -89,27 +89,27 @@ def names():
 
 
 @pytest.mark.parametrize("name", names())
-def test_networks_are_traced(name):
-    wanted = NETWORKS[name]
-    module = wanted.make()
-    traced = trace(module, wanted.example())
+def test_traced_network_is_planned_and_simulated(name):
+    expected = NETWORKS[name]
+    module = expected.make()
+    traced = trace(module, expected.example())
     network = traced.network
     learned = sum(parameter.numel() for parameter in module.parameters())
     of_network = sum(layer.parameter_count for layer in network.layers if layer.parameters_of is None)
     assert of_network == learned
     reasons = set(traced.opaque.values())
-    assert all(any(part in reason for part in wanted.opaque) for reason in reasons), reasons
-    assert all(any(part in reason for reason in reasons) for part in wanted.opaque), reasons
-    found = plan(network, gpus=64, batch=256, device="a100")
-    assert 0 < found.iteration_us and {layer.name for layer in found.layers} >= {
+    assert all(any(part in reason for part in expected.opaque) for reason in reasons), reasons
+    assert all(any(part in reason for reason in reasons) for part in expected.opaque), reasons
+    planned = plan(network, gpus=64, batch=256, device="a100")
+    assert 0 < planned.iteration_us and {layer.name for layer in planned.layers} >= {
         layer.name for layer in traced.layers
     }
-    assert simulate(found).iteration_us == pytest.approx(found.iteration_us, rel=0.05)
+    assert simulate(planned).iteration_us == pytest.approx(planned.iteration_us, rel=0.05)
     table = str(traced)
     assert f"{len(traced.opaque)} opaque" in table and all(layer.name in table for layer in traced.layers)
 
 
-def test_resnet_50_is_the_one_of_the_zoo():
+def test_traced_resnet_50_equals_the_built_in_one():
     traced = trace(torchvision.models.resnet50(), torch.randn(1, 3, 224, 224))
     ours = {layer.name: layer for layer in Network.zoo("resnet-50").layers if layer.parameters}
     theirs = {layer.name: layer for layer in traced.network.layers if layer.parameters}
@@ -134,7 +134,7 @@ def test_resnet_50_is_the_one_of_the_zoo():
     )
 
 
-def test_parameters_are_shared_as_in_the_module():
+def test_shared_parameters_are_traced_as_shared():
     module = GPT2(31, 16, 16, 2, 1)
     traced = trace(module, tokens(31, 10))
     layers = {layer.name: layer for layer in traced.layers}
@@ -143,7 +143,7 @@ def test_parameters_are_shared_as_in_the_module():
     assert of_head is module.wte.weight
 
 
-def test_a_layer_trains_the_module_that_was_traced():
+def test_island_trains_the_traced_module():
     module = torchvision.models.resnet18(num_classes=3)
     island = trace(module, torch.randn(2, 3, 32, 32)).islands["bn1"]
     assert island.module is module.bn1
@@ -154,13 +154,13 @@ def test_a_layer_trains_the_module_that_was_traced():
     island(torch.randn(4, 64, 8, 8) + 3).sum().backward()
     assert module.bn1.bias.grad is not None and module.bn1.num_batches_tracked == 1
     assert float(module.bn1.running_mean.mean()) == pytest.approx(0.3, abs=0.05)
-    # Parameters that were replaced are found again.
+    # Islands look up replaced parameters.
     module.bn1.weight = nn.Parameter(torch.zeros(64))
     module.bn1.bias = nn.Parameter(torch.ones(64))
     assert torch.equal(island(torch.randn(4, 64, 8, 8)), torch.ones(4, 64, 8, 8))
 
 
-def test_tracing_leaves_the_module_as_it_is():
+def test_tracing_does_not_change_the_module():
     module = torchvision.models.mobilenet_v3_small(num_classes=3).eval()
     module.features[0].train()
     modes = [part.training for part in module.modules()]
@@ -174,7 +174,7 @@ def test_tracing_leaves_the_module_as_it_is():
     assert not any(part._forward_hooks for part in module.modules())
 
 
-def test_inputs_of_layers_are_not_changed():
+def test_islands_do_not_change_their_inputs():
     module = nn.Sequential(
         nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True), nn.Linear(4, 2)
     )
@@ -187,7 +187,7 @@ def test_inputs_of_layers_are_not_changed():
 
 
 class Manual(nn.Module):
-    """Attention by products of matrices, with a mask that is a buffer."""
+    """Attention by matrix products, with a mask in a buffer."""
 
     def __init__(self, causal, scale=True):
         super().__init__()
@@ -204,20 +204,20 @@ class Manual(nn.Module):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_is_found_however_it_is_written(causal):
+def test_attention_by_matrix_products_is_detected(causal):
     traced = trace(Manual(causal), torch.randn(2, 7, 12))
     (attention,) = [layer for layer in traced.graph["layers"] if "multi_head_attention" in layer["op"]]
     assert attention["op"] == {"multi_head_attention": {"heads": 2, "causal": causal}}
     assert not traced.opaque
 
 
-def test_what_is_almost_an_attention_is_opaque():
+def test_unscaled_attention_and_attention_with_dropout_are_opaque():
     traced = trace(Manual(True, scale=False), torch.randn(2, 7, 12))
     assert list(traced.opaque.values()) == ["attention of another kind"]
     traced = trace(
         nn.TransformerEncoderLayer(12, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 12)
     )
-    assert list(traced.opaque) == ["self_attn"] and "drops" in traced.opaque["self_attn"]
+    assert list(traced.opaque) == ["self_attn"] and "dropout" in traced.opaque["self_attn"]
 
 
 class Function(nn.Module):
@@ -241,12 +241,12 @@ class Function(nn.Module):
         (lambda x: x / x.shape[0], "div"),
     ],
 )
-def test_a_layer_that_mixes_samples_is_refused_by_name(function, layer):
+def test_layer_that_mixes_samples_is_named_in_the_error(function, layer):
     with pytest.raises(TraceError, match=f"`[a-z.]*{layer}.*(mixes the samples|number of samples)"):
         trace(Function(function), torch.randn(4, 6))
 
 
-def test_a_module_may_be_called_loss():
+def test_module_may_be_named_loss():
     module, x = nn.ModuleDict({"loss": nn.Linear(4, 3)}), torch.randn(2, 4)
     module.forward = lambda x: module["loss"](x)
     traced = trace(module, x)
@@ -254,18 +254,18 @@ def test_a_module_may_be_called_loss():
     assert torch.equal(traced.run(x), module(x))
 
 
-def test_what_stops_gradients_stops_them():
+def test_detached_values_stay_detached():
     module, x = Function(lambda x: x + 2 * x.detach()), torch.randn(2, 6)
     traced = trace(module, x)
     traced.run(x).sum().backward()
-    found = module.fc.weight.grad.clone()
+    traced_gradient = module.fc.weight.grad.clone()
     module.zero_grad()
     module(x).sum().backward()
-    assert torch.allclose(found, module.fc.weight.grad)
+    assert torch.allclose(traced_gradient, module.fc.weight.grad)
 
 
 class Tied(nn.Module):
-    """The head has the weights of the embedding, and a bias of its own."""
+    """A model whose head shares the embedding's weight, but has its own bias."""
 
     def __init__(self):
         super().__init__()
@@ -276,7 +276,7 @@ class Tied(nn.Module):
         return self.head(self.embedding(x))
 
 
-def test_a_bias_beside_a_shared_weight_is_a_layer():
+def test_bias_of_a_shared_weight_is_a_separate_layer():
     module, x = Tied(), torch.randint(0, 11, (2, 5))
     traced = trace(module, x)
     assert [(layer.name, layer.parameters_of) for layer in traced.layers[:3]] == [
@@ -290,7 +290,7 @@ def test_a_bias_beside_a_shared_weight_is_a_layer():
 
 
 class Recurrent(nn.Module):
-    """One cell, again and again."""
+    """A recurrent model that calls one cell several times."""
 
     def __init__(self):
         super().__init__()
@@ -303,7 +303,7 @@ class Recurrent(nn.Module):
         return self.out(state)
 
 
-def test_calls_of_one_module_share_its_parameters():
+def test_repeated_calls_of_a_module_share_parameters():
     module, x = Recurrent(), torch.randn(2, 3, 4)
     traced = trace(module, x)
     assert [layer.name for layer in traced.layers if layer.kind == "opaque"] == ["cell", "cell.2", "cell.3"]
@@ -316,7 +316,7 @@ def test_calls_of_one_module_share_its_parameters():
 
 
 class Conv1D(nn.Module):
-    """As in Hugging Face's GPT-2."""
+    """The linear layer of Hugging Face's GPT-2."""
 
     def __init__(self, inputs, outputs):
         super().__init__()
@@ -331,7 +331,7 @@ class Conv1D(nn.Module):
         )
 
 
-def test_a_linear_layer_may_be_written_as_a_product():
+def test_addmm_is_traced_as_linear():
     module, x = nn.Sequential(Conv1D(4, 6), nn.GELU(), Conv1D(6, 3)), torch.randn(2, 5, 4)
     traced = trace(module, x)
     assert [(layer.name, layer.kind) for layer in traced.layers[:3]] == [
@@ -372,25 +372,25 @@ class Branch(nn.Module):
         (Branch(), (torch.randn(2, 4),), "cannot be exported"),
     ],
 )
-def test_what_is_no_network_is_refused(module, inputs, message):
+def test_unsupported_module_raises(module, inputs, message):
     with pytest.raises(TraceError, match=message):
         trace(module, *inputs)
 
 
-def test_a_module_that_changed_is_noticed():
+def test_changed_module_is_detected():
     module = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
     traced = trace(module, torch.randn(2, 4))
     module.train(False)
     module.double()
     traced.check_unchanged()
     module[1].p = 0.1
-    with pytest.raises(TraceError, match="not as it was"):
+    with pytest.raises(TraceError, match="changed since it was traced"):
         traced.check_unchanged()
-    with pytest.raises(TraceError, match="not as it was"):
+    with pytest.raises(TraceError, match="changed since it was traced"):
         traced.check_unchanged(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 3)))
 
 
-def test_the_loss_is_a_layer():
+def test_default_loss_is_a_cross_entropy_layer():
     module, x = nn.Linear(4, 3), torch.randn(5, 4)
     traced = trace(module, x)
     labels = torch.tensor([0, 1, 2, 1, 0])
@@ -401,7 +401,7 @@ def test_the_loss_is_a_layer():
 
 
 @pytest.mark.parametrize("loss", [nn.MSELoss(), lambda output, target: ((output - target) ** 2).mean()])
-def test_another_loss_is_opaque(loss):
+def test_custom_loss_is_opaque(loss):
     module, x, targets = nn.Linear(4, 3), torch.randn(5, 4), torch.randn(5, 3)
     traced = trace(module, x, loss=loss, targets=targets)
     assert list(traced.opaque) == ["loss"]
@@ -413,7 +413,7 @@ def test_another_loss_is_opaque(loss):
         trace(module, x, loss=loss)
 
 
-def test_scores_of_pixels_have_a_loss():
+def test_loss_of_pixel_scores_matches_cross_entropy():
     module, x, labels = nn.Conv2d(3, 5, 1), torch.randn(2, 3, 4, 6), torch.randint(0, 5, (2, 4, 6))
     traced = trace(module, x)
     scores = traced.run(x)
@@ -423,11 +423,11 @@ def test_scores_of_pixels_have_a_loss():
     )
 
 
-def test_an_opaque_layer_costs_what_it_executes():
+def test_cost_of_opaque_lstm_matches_its_matrix_products():
     module = LanguageModel(11, 8, 0.0)
     (lstm,) = [layer for layer in trace(module, tokens(11, 5)).graph["layers"] if layer["name"] == "lstm"]
     cost = lstm["op"]["opaque"]
-    # 5 positions, 2 layers, 4 gates, of 8 features from 8 and 8 others.
+    # 5 positions, 2 layers, 4 gates, 8 features from 8 inputs and 8 states.
     products = 5 * 2 * 4 * 8 * (8 + 8) * 2
     assert products <= cost["forward"]["flops"] <= 1.5 * products
     assert 1.8 * products <= cost["backward"]["flops"] <= 3 * products
@@ -436,7 +436,7 @@ def test_an_opaque_layer_costs_what_it_executes():
 
 
 class SideBySide(nn.Module):
-    """Two outputs of one split, a value changed in place while another sees it, and a sum over constants."""
+    """A split, a value that is changed in place while another shares its memory, and a constant addend."""
 
     def __init__(self):
         super().__init__()
@@ -451,7 +451,7 @@ class SideBySide(nn.Module):
         return torch.cat([a + self.offset, b.relu_(), seen], 1)
 
 
-def test_values_in_shared_memory_stay_what_they_are():
+def test_in_place_changes_of_shared_memory_are_traced():
     module, x = SideBySide(), torch.randn(3, 6)
     traced = trace(module, x)
     assert torch.equal(traced.run(x), module(x))

@@ -1,4 +1,4 @@
-"""What our own engine learns from a batch is what PyTorch does, of networks that were traced."""
+"""Gradients of traced networks by the engines against PyTorch."""
 
 import copy
 import os
@@ -21,7 +21,7 @@ from deeppool.tracing import check_gradients, trace  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
-#: Those of `SMALL` that have no opaque layer, and no dropout.
+#: Networks of `SMALL` without opaque layers and dropout.
 TRAINED = ["resnet18", "vit", "bert", "gpt2"]
 SAMPLES, LEARNING_RATE = 4, 1.0
 
@@ -33,17 +33,17 @@ def deeppool(folder, *arguments):
 
 @pytest.mark.skipif(
     not BIN.exists(),
-    reason=f"SKIPPED: there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
+    reason=f"SKIPPED: no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
 )
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
+def test_gradients_of_deeppool_train_match_pytorch(name, tmp_path):
     torch.manual_seed(0)
     module = SMALL[name].make()
     example = torch.cat([SMALL[name].example(), SMALL[name].example()])[:SAMPLES]
     traced = trace(module, example)
     assert not traced.opaque
     traced.network.save(tmp_path / "graph.json")
-    # Where our layer is a table of positions, its first dimension is for the samples.
+    # A table of positions has a leading dimension for samples in PyTorch only.
     shapes = {
         layer.name: layer.parameters[0].shape
         for layer in traced.network.layers
@@ -63,9 +63,9 @@ def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
         batch = example.double() if model is exact and example.is_floating_point() else example
         F.cross_entropy(model(batch).flatten(0, -2), labels.flatten()).backward()
     data = {
-        f"{part}.{what}": tensor.clone()
+        f"{part}.{key}": tensor.clone()
         for part in ("train", "test")
-        for what, tensor in {"inputs": example, "labels": labels}.items()
+        for key, tensor in {"inputs": example, "labels": labels}.items()
     }
     safetensors.save_file(data, tmp_path / "data.safetensors")
     safetensors.save_file(state, tmp_path / "initial.safetensors")
@@ -98,20 +98,20 @@ def test_a_traced_network_has_pytorchs_gradients(name, tmp_path):
     for key, parameter in module.named_parameters():
         ours = ((state[key] - after[key]) / LEARNING_RATE).reshape(parameter.shape)
         wanted = doubles[key].grad
-        # Single precision, in which a normalisation over few samples magnifies rounding: PyTorch's own, too.
+        # In single precision, normalization over few samples magnifies rounding, also PyTorch's.
         rounding = (parameter.grad - wanted).abs().max().item()
         bound = 2e-6 * (wanted.abs().max().item() + parameter.detach().abs().max().item()) + 5 * rounding
         assert (ours - wanted).abs().max().item() <= bound, key
 
 
 def narrow(module, features):
-    """One whose classifier has fewer units: it has most of the parameters, and is two layers as any others."""
+    """Replaces the large classifier of a module by a small one, to save memory."""
     module.classifier = nn.Sequential(nn.Linear(features, 32), nn.ReLU(), nn.Linear(32, 10))
     return module
 
 
 models = torchvision.models
-#: Of `NETWORKS` those that our engines train, on small inputs: all that have no opaque layer. Transformers are not as deep.
+#: Networks of `NETWORKS` without opaque layers, with small inputs and shallower transformers.
 IN_DOUBLE = {
     "alexnet": (lambda: narrow(models.alexnet(), 256 * 6 * 6), lambda: image(64)),
     "vgg16": (lambda: narrow(models.vgg16(), 512 * 7 * 7), lambda: image(32)),
@@ -140,12 +140,12 @@ IN_DOUBLE = {
 QUICK = ["squeezenet1_1", "gpt2"]
 
 
-def test_all_networks_of_known_kinds_are_compared_in_double_precision():
+def test_double_precision_covers_all_networks_without_opaque_layers():
     assert IN_DOUBLE.keys() == {name for name, wanted in NETWORKS.items() if not wanted.opaque}
 
 
 @pytest.mark.parametrize("name", IN_DOUBLE if os.environ.get("DEEPPOOL_NETWORKS") == "all" else QUICK)
-def test_gradients_in_double_precision_are_pytorchs(name):
+def test_gradients_in_double_precision_match_pytorch(name):
     torch.manual_seed(0)
     make, example = IN_DOUBLE[name]
     module = make()
@@ -166,8 +166,7 @@ def test_gradients_in_double_precision_are_pytorchs(name):
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
-def test_other_gradients_are_seen():
-    """A module that computes something else than was traced."""
+def test_gradient_check_detects_a_changed_output():
     module = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 3))
     traced = trace(module, torch.randn(2, 4))
     module.register_forward_hook(lambda module, inputs, output: 1.001 * output)
@@ -185,7 +184,7 @@ def test_other_gradients_are_seen():
         (nn.Sequential(nn.Linear(4, 3)), [0], "whole samples and their labels"),
     ],
 )
-def test_what_the_engine_cannot_compare_is_said(module, targets, message):
+def test_gradient_check_of_unsupported_module_raises(module, targets, message):
     traced = trace(module, torch.randn(2, 4))
     with pytest.raises(InputError, match=message):
         check_gradients(traced, torch.randn(2, 4), torch.tensor(targets))

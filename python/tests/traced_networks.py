@@ -1,4 +1,4 @@
-"""The networks that are traced: torchvision's families, and some that it does not have."""
+"""Networks for tracing tests: torchvision's families and others."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ models = torchvision.models
 
 
 class Block(nn.Module):
-    """GPT-2's, with the names of Hugging Face's implementation."""
+    """GPT-2's block, with the parameter names of Hugging Face's implementation."""
 
     def __init__(self, features, heads, dropout):
         super().__init__()
@@ -44,7 +44,7 @@ class Attention(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Its head uses the weights of its embedding."""
+    """GPT-2. Its head shares the embedding's weight."""
 
     def __init__(self, vocabulary=50_257, context=1024, features=768, heads=12, blocks=12, dropout=0.1):
         super().__init__()
@@ -64,7 +64,7 @@ class GPT2(nn.Module):
 
 
 class Bert(nn.Module):
-    """An encoder of sentences, classified by their first token. Token 0 is padding."""
+    """A sentence encoder with a classifier of the first token. Token 0 is padding."""
 
     def __init__(
         self, vocabulary=30_522, positions=128, features=768, heads=12, blocks=12, dropout=0.0, masked=False
@@ -87,7 +87,7 @@ class Bert(nn.Module):
 
 
 class UNet(nn.Module):
-    """Classifies pixels."""
+    """U-Net, a classifier of pixels."""
 
     def __init__(self, channels=64, depth=4, classes=2):
         super().__init__()
@@ -119,7 +119,7 @@ class UNet(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """Two LSTMs."""
+    """A language model with two LSTM layers."""
 
     def __init__(self, vocabulary=10_000, features=650, dropout=0.5):
         super().__init__()
@@ -145,7 +145,7 @@ def tokens(vocabulary: int, positions: int) -> torch.Tensor:
 class Traceable:
     make: Callable[[], nn.Module]
     example: Callable[[], torch.Tensor]
-    #: Kinds of layers, by the reasons that tracing gives, that are no kinds of ours.
+    #: Parts of the expected reasons for opaque layers.
     opaque: tuple[str, ...] = ()
 
 

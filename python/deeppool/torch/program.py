@@ -17,7 +17,7 @@ END = -1
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerPlacement:
     """Placement of a layer."""
 
     ranks: tuple[int, ...]
@@ -86,7 +86,7 @@ class RankProgram:
     rank: int
     batch: int
     world: int
-    layers: dict[str, Layer]
+    layers: dict[str, LayerPlacement]
     collectives: tuple[Collective, ...]
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
@@ -100,7 +100,7 @@ class RankProgram:
             rank=rank["rank"],
             batch=document["batch"],
             world=document["world"],
-            layers={layer["name"]: _read(Layer, layer) for layer in document["layers"]},
+            layers={layer["name"]: _read(LayerPlacement, layer) for layer in document["layers"]},
             collectives=tuple(_collective(one) for one in document["collectives"]),
             buffers=tuple(_read(Buffer, one) for one in rank["buffers"]),
             steps=tuple(_read(Step, one | {"pass_": one.get("pass", "")}) for one in rank["steps"]),

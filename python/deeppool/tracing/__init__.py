@@ -1,5 +1,7 @@
-"""PyTorch modules as networks: :func:`trace` gives the layers of a module, to plan, and each layer as a module, to execute;
-:func:`check_gradients` compares what the module learns with what our engine does.
+"""Conversion of PyTorch modules to networks.
+
+:func:`trace` returns the layers of a module, for planning, and each layer as a module, for execution.
+:func:`check_gradients` compares the module's gradients with those of the layer engine.
 
 >>> import torch, torchvision
 >>> traced = trace(torchvision.models.resnet18(), torch.randn(1, 3, 224, 224))

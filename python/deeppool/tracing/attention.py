@@ -1,7 +1,8 @@
-"""Scaled dot-product attention of several heads, however it is written.
+"""Detection of multi-head scaled dot-product attention.
 
-What looks like one is compared with one: both are executed on random numbers, in double precision. That covers all the ways to
-write the same thing, from ``torch.nn.MultiheadAttention`` to products of matrices with a mask, and nothing else passes.
+A candidate is executed on random inputs in double precision and compared with a reference attention. This
+accepts every equivalent implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a
+mask, and rejects others.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ CORES = ("scaled_dot_product_attention", "softmax", "_safe_softmax")
 
 
 @dataclass
-class Layer:
-    """One of the layers that an attention is."""
+class AttentionLayer:
+    """One of the layers that an attention is split into."""
 
     name: str
-    #: ``None`` where no kind of ours is exactly that.
+    #: The kind; ``None`` for an opaque layer.
     op: Op | None
-    #: A value, or the name of another of these layers.
+    #: Indices of values, or names of other layers of the attention.
     inputs: list[int | str]
     island: Island
     reason: str | None = None
@@ -36,7 +37,10 @@ class Layer:
 
 
 def find(units: Units) -> None:
-    """Makes one unit of the steps of each attention over a sequence of queries, keys and values, one after another."""
+    """Merges the steps of each self-attention into one unit.
+
+    The input of such an attention is one sequence with queries, keys and values concatenated.
+    """
     for core in [step for step in units.steps if step.op in CORES and units.dynamic(step.index)]:
         owner = units.units[units.owner()[core.index]]
         if owner.is_call and isinstance(units.modules[owner.module], nn.MultiheadAttention):
@@ -47,12 +51,12 @@ def find(units: Units) -> None:
         units.merge(region, "")
         merged = units.units[units.owner()[core.index]]
         drops = any(_drops(units.steps[index]) for index in merged.steps)
-        merged.what = "attention that drops weights out" if drops else "attention of another kind"
+        merged.what = "attention with dropout" if drops else "attention of another kind"
         merged.module, merged.merged = core.module, []
 
 
-def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Layer] | None:
-    """The layers that a unit is if it is an attention."""
+def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[AttentionLayer] | None:
+    """Returns the layers of a unit if it is an attention, otherwise ``None``."""
     module = units.modules[unit.module] if unit.is_call else None
     if isinstance(module, nn.MultiheadAttention):
         return _of_module(units, unit, module, free_name)
@@ -68,24 +72,38 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[La
     heads = _heads(cores[0])
     island = Writer(units, unit).island(unit.module, unit.steps[-1], inputs, False)
     for causal in (False, True):
-        if heads and output[1] % heads == 0 and _is(island, sample, lambda x, t: attend(x, heads, causal)):
+        if (
+            heads
+            and output[1] % heads == 0
+            and _computes(island, sample, lambda x, t: attend(x, heads, causal))
+        ):
             island.name = free_name(unit.module or "attention")
             op: Op = {"multi_head_attention": {"heads": heads, "causal": causal}}
-            return [Layer(island.name, op, [inputs[0]], island)]
+            return [AttentionLayer(island.name, op, [inputs[0]], island)]
     return None
 
 
 def attend(x: torch.Tensor, heads: int, causal: bool, dropout: float = 0.0) -> torch.Tensor:
-    """Attention over ``samples x positions x 3 features``: ``samples x positions x features``."""
+    """Computes a multi-head self-attention.
+
+    Args:
+        x: Queries, keys and values, of shape ``(samples, positions, 3 * features)``.
+        heads: Number of heads.
+        causal: Whether each position attends only to itself and earlier positions.
+        dropout: Probability of dropping an attention weight.
+
+    Returns:
+        A tensor of shape ``(samples, positions, features)``.
+    """
     samples, positions, features = x.shape
-    # q, k and v: samples x heads x positions x features of a head.
+    # Each of q, k and v: (samples, heads, positions, features per head).
     parts = x.view(samples, positions, 3, heads, features // 3 // heads).permute(2, 0, 3, 1, 4)
     result = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], dropout_p=dropout, is_causal=causal)
     return result.transpose(1, 2).reshape(samples, positions, features // 3)
 
 
 def _region(units: Units, core: Step) -> list[int] | None:
-    """The steps from queries, keys and values to the attention's output."""
+    """Returns the steps from queries, keys and values to the attention's output."""
     users: dict[int, list[int]] = {}
     for index in sorted(units.live):
         for needed in units.steps[index].refs():
@@ -105,22 +123,25 @@ def _region(units: Units, core: Step) -> list[int] | None:
 
 
 def _back(units: Units, chain: list[int], output: tuple[int, ...]) -> list[int] | None:
-    """All steps before those of the chain and after the one value of queries, keys and values."""
+    """Returns the steps of the chain and their predecessors up to the single input of the attention.
+
+    Returns ``None`` if there is no such input, or if a step uses a parameter.
+    """
     wanted = (output[0], 3 * output[1])
-    pending, region, found = list(chain), set[int](), set[int]()
+    pending, region, sources = list(chain), set[int](), set[int]()
     while pending:
         index = pending.pop()
         step = units.steps[index]
         if index in region or index in units.free:
             continue
         if index not in chain and step.sample == wanted and step.rows == 1:
-            found.add(index)
+            sources.add(index)
             continue
         if index == 0 or _learns(step):
             return None
         region.add(index)
         pending.extend(step.refs())
-    return sorted(region) if len(found) == 1 else None
+    return sorted(region) if len(sources) == 1 else None
 
 
 def _learns(step: Step) -> bool:
@@ -128,14 +149,14 @@ def _learns(step: Step) -> bool:
 
 
 def _drops(step: Step) -> bool:
-    """Whether it drops weights out."""
+    """Returns whether a step applies dropout."""
     if step.op == "scaled_dot_product_attention":
         return bool(step.argument("dropout_p", 0.0) > 0)
     return step.is_random and not (step.op.startswith("dropout") and step.argument("p") == 0)
 
 
 def _heads(core: Step) -> int:
-    """By the shape ``(samples *) heads x positions x ...`` of scores or of results."""
+    """Returns the number of heads, from a shape ``(samples,) heads, positions, ...`` of scores or outputs."""
     if core.dims is None or len(core.dims) < 3:
         return 0
     heads = 1
@@ -144,12 +165,12 @@ def _heads(core: Step) -> int:
     return heads
 
 
-def _is(
+def _computes(
     island: Island,
     sample: tuple[int, ...],
     expected: Callable[[torch.Tensor, list[torch.Tensor]], torch.Tensor],
 ) -> bool:
-    """Whether an island computes what is expected of it, whatever its parameters."""
+    """Returns whether an island computes the expected function, for random parameters and inputs."""
     generator = torch.Generator().manual_seed(0)
 
     def random(shape: tuple[int, ...] | torch.Size) -> torch.Tensor:
@@ -166,7 +187,7 @@ def _is(
         with torch.no_grad():
             result, wanted = island.execute(tensors, x), expected(x, tensors)
     except RuntimeError:
-        return False  # Such as a constant of single precision.
+        return False  # For example, mixed data types because of a constant in single precision.
     return result.shape == wanted.shape and bool(
         ((result - wanted).abs().max() <= 1e-9 * wanted.abs().max()).item()
     )
@@ -174,8 +195,8 @@ def _is(
 
 def _of_module(
     units: Units, unit: Unit, module: nn.MultiheadAttention, free_name: Callable[[str], str]
-) -> list[Layer] | None:
-    """A self-attention by PyTorch's module: a projection, the attention, and another projection."""
+) -> list[AttentionLayer] | None:
+    """Returns the layers of PyTorch's attention module: projection, attention, output projection."""
     inputs, heads, features = units.needs(unit)[1], module.num_heads, module.embed_dim
     has_bias = module.in_proj_bias is not None
     if len(inputs) != 1 or module.in_proj_weight is None or has_bias != (module.out_proj.bias is not None):
@@ -210,7 +231,7 @@ def _of_module(
         return run
 
     for causal in (False, True):
-        if not _is(whole, sample, expected(causal)):
+        if not _computes(whole, sample, expected(causal)):
             continue
         positions, p = sample[0], module.dropout
         first = _linear(units, free_name(f"{path}.in_proj"), projection, (positions, 3 * features))
@@ -218,9 +239,9 @@ def _of_module(
         island = _attention(name, heads, causal, p, module, (positions, features))
         last = _linear(units, free_name(f"{path}.out_proj"), projection_back, (positions, features))
         op: Op | None = {"multi_head_attention": {"heads": heads, "causal": causal}}
-        core = Layer(name, op, [first.name], island)
+        core = AttentionLayer(name, op, [first.name], island)
         if p > 0:
-            core.op, core.reason = None, "attention that drops weights out"
+            core.op, core.reason = None, "attention with dropout"
             core.steps = [units.steps[index] for index in unit.steps if units.steps[index].op in CORES]
         first.inputs, last.inputs = [inputs[0]], [name]
         return [first, core, last]
@@ -235,9 +256,11 @@ def _projection(owner: str, prefix: str, has_bias: bool) -> list[Stored]:
     ]
 
 
-def _linear(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> Layer:
+def _linear(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> AttentionLayer:
     island = of_function(name, F.linear, output, [(one, units.modules[one.owner]) for one in stored])
-    return Layer(name, {"linear": {"out_features": output[-1], "bias": len(stored) == 2}}, [], island)
+    return AttentionLayer(
+        name, {"linear": {"out_features": output[-1], "bias": len(stored) == 2}}, [], island
+    )
 
 
 def _attention(

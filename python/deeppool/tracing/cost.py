@@ -1,4 +1,4 @@
-"""What a layer that is of no known kind costs: counted from the operations that it executes, forward and backward."""
+"""Cost of opaque layers, counted from the operations of their forward and backward passes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-#: Bytes of an element of floating point; a network's are counted in single precision.
+#: Bytes of a floating-point element. Costs are counted in single precision.
 ELEMENT_BYTES = 4
 
-#: Operations that copy, fill or look up, and compute nothing.
+#: Operations without arithmetic: copies, fills and look-ups.
 COPIES = {
     "clone",
     "copy_",
@@ -65,10 +65,10 @@ class Count:
     """Work of one pass over a batch."""
 
     flops: int = 0
-    #: Reads and writes of all operations, without those of parameters.
+    #: Bytes read and written by all operations, except parameters.
     bytes: int = 0
     kernels: int = 0
-    #: Kernels that are products of matrices, or convolutions.
+    #: Number of kernels that are matrix products or convolutions.
     products: int = 0
 
 
@@ -109,7 +109,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _bytes(self, tensor: torch.Tensor) -> int:
         if tensor.untyped_storage().data_ptr() in self.parameters:
             return 0
-        # Of a tensor that was expanded only what there is in memory.
+        # Count the elements in memory, not the repetitions of an expanded tensor.
         elements = 1
         for size, stride in zip(tensor.shape, tensor.stride()):
             elements *= size if stride != 0 else min(size, 1)
@@ -122,23 +122,32 @@ def cost(
     inputs: Sequence[torch.Tensor],
     is_recurrent: bool,
 ) -> dict[str, Any]:
-    """The cost of a sample, as the graph format has it for an opaque layer.
+    """Counts the cost of one sample of a layer.
 
-    It is what the last sample of the batches ``inputs``, of at least two samples, adds: what does not depend on the number of
-    samples does not count.
+    The cost is the difference between the passes over all samples and over all but the last. Work that
+    does not depend on the number of samples is not counted.
+
+    Args:
+        run: Forward pass of the layer.
+        parameters: Parameters of the layer.
+        inputs: Inputs of the layer, of at least two samples.
+        is_recurrent: Whether only matrix products count as kernels.
+
+    Returns:
+        Fields of an opaque layer in the graph format.
     """
     fewer = _passes(run, parameters, [tensor[:-1] for tensor in inputs])
     more = _passes(run, parameters, inputs)
 
-    def a_sample(small: int, large: int) -> int:
+    def per_sample(small: int, large: int) -> int:
         return max(0, large - small)
 
     document: dict[str, Any] = {}
     for name, small, large in zip(("forward", "backward"), fewer[:2], more[:2]):
         kernels = large.products if is_recurrent else large.kernels
-        flops, moved = a_sample(small.flops, large.flops), a_sample(small.bytes, large.bytes)
+        flops, moved = per_sample(small.flops, large.flops), per_sample(small.bytes, large.bytes)
         document[name] = {"flops": flops, "bytes": moved, "kernels": max(1, kernels)}
-    document["saved_bytes"] = a_sample(fewer[2], more[2])
+    document["saved_bytes"] = per_sample(fewer[2], more[2])
     return document
 
 
@@ -152,7 +161,7 @@ def _passes(
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
-            # Elements of single precision, whatever the module's are.
+            # Count floating-point elements in single precision.
             saved[storage.data_ptr()] = (
                 storage.nbytes()
                 // tensor.element_size()
@@ -160,7 +169,7 @@ def _passes(
             )
         return tensor
 
-    # In operations that can be counted, rather than fused ones whose parts are hidden.
+    # Avoid fused operations, whose parts cannot be counted.
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")

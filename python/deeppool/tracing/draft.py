@@ -1,4 +1,4 @@
-"""A layer before the costs of opaque ones are known."""
+"""Layers during tracing, before the costs of opaque layers are counted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from deeppool.tracing.program import Step
 
 @dataclass
 class Draft:
-    """A layer. ``op`` is ``None`` where no kind of ours is that, for a reason."""
+    """A layer during tracing."""
 
     name: str
+    #: The kind; ``None`` for an opaque layer.
     op: Op | None
-    #: The names of the layers that it takes, ``input`` among them.
+    #: Names of the layers that produce its inputs; ``input`` for the network's input.
     inputs: list[str]
     island: Island
+    #: Reason for which the layer is opaque.
     reason: str | None = None
-    #: The operations that it is made of.
+    #: Operations of the layer.
     steps: list[Step] = field(default_factory=list)
     parameters_of: str | None = None
 

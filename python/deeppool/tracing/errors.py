@@ -1,4 +1,4 @@
-"""What can be wrong with a module that is traced."""
+"""Errors of tracing."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from deeppool.errors import DeepPoolError
 
 
 class TraceError(DeepPoolError, ValueError):
-    """A module cannot be traced, or is not the one that was; the message names the layer and the way out."""
+    """A module that cannot be traced, or that changed since. The message names the layer and a remedy."""

@@ -1,4 +1,4 @@
-"""What a module is made of, as a number that changes with it."""
+"""Fingerprints of modules, to detect changes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from torch import nn
 
 
 def fingerprint(module: nn.Module) -> str:
-    """A number (in hexadecimal) of a module's structure: its parts with their options and code, and its tensors' names, shapes and
-    which of them are the same. The values of the tensors, their type and device, and whether it trains, do not count."""
+    """Returns a hash of a module's structure, in hexadecimal.
+
+    The structure is the submodules with their options and code, and the names, shapes, sharing and
+    ``requires_grad`` of the tensors. Values, data types, devices and the training mode are not part of it.
+    """
     parts = []
     for path, part in module.named_modules(remove_duplicate=False):
         kind = type(part)

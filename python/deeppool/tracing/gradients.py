@@ -1,4 +1,4 @@
-"""Whether what a module learns from a batch is what our engine learns from it."""
+"""Comparison of a module's gradients with those of the layer engine."""
 
 from __future__ import annotations
 
@@ -13,52 +13,60 @@ from deeppool.tracing.traced import Traced
 
 @dataclass(frozen=True)
 class GradientCheck:
-    """The loss and the gradients of a batch, of a module and of our engine for processors, in double precision."""
+    """Loss and gradients of a batch, by PyTorch and by the CPU engine, in double precision."""
 
     loss: float
-    """PyTorch's, the mean over the batch."""
+    """PyTorch's mean loss over the batch."""
     engine_loss: float
+    """The engine's mean loss over the batch."""
     gradients: dict[str, torch.Tensor]
-    """PyTorch's, by the parameter's name."""
+    """PyTorch's gradients by parameter name."""
     engine_gradients: dict[str, torch.Tensor]
+    """The engine's gradients by parameter name."""
 
     @property
     def differences(self) -> dict[str, float]:
-        """By parameter the largest difference of an element, relative to the largest element of its gradient, or to a millionth of the
-        largest of all where that is more: some gradients are zero but for rounding."""
+        """Maximum relative difference of each parameter's gradient, by name.
+
+        The maximum difference of an element is divided by the gradient's largest element, or by 1e-6 of
+        the largest element of all gradients if that is larger. Some gradients are zero except for rounding.
+        """
         sizes = {name: float(gradient.abs().max()) for name, gradient in self.gradients.items()}
-        least = max(1e-6 * max(sizes.values(), default=0.0), 1e-300)
+        min_size = max(1e-6 * max(sizes.values(), default=0.0), 1e-300)
         ours = self.engine_gradients
         return {
-            name: float((gradient - ours[name]).abs().max()) / max(sizes[name], least)
+            name: float((gradient - ours[name]).abs().max()) / max(sizes[name], min_size)
             for name, gradient in self.gradients.items()
         }
 
     @property
     def largest_difference(self) -> float:
-        """That of the losses, relative to PyTorch's, or of a gradient, whichever is larger."""
+        """Maximum relative difference of the loss and of all gradients."""
         of_loss = abs(self.engine_loss - self.loss) / max(abs(self.loss), 1e-300)
         return max((of_loss, *self.differences.values()))
 
     def __str__(self) -> str:
         name, difference = max(self.differences.items(), key=lambda one: one[1], default=("none", 0.0))
-        return f"loss {self.loss:.9g}, by the engine {self.engine_loss:.9g}; gradients differ by at most {difference:.1e} ({name})"
+        return (
+            f"loss {self.loss:.9g}, engine's loss {self.engine_loss:.9g}; gradients differ by at most "
+            f"{difference:.1e} ({name})"
+        )
 
 
 def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor) -> GradientCheck:
-    """Computes the loss and the gradients of a batch by the module and by the engine that ``deeppool train`` runs on processors, both in
-    double precision, and neither changes the module.
+    """Computes the loss and gradients of a batch by PyTorch and by the CPU engine of ``deeppool train``.
 
-    It takes networks whose layers are all of known kinds, with the loss that is traced by default. Dropout has to be off (``p=0``): the
-    two draw other numbers.
+    Both compute in double precision. The module does not change. The network must have no opaque layer and
+    the default loss. Dropout must be off (``p=0``), because PyTorch and the engine draw different numbers.
 
     Args:
-        inputs: ``samples x ...``.
-        targets: the classes of the samples, or of their positions.
+        traced: The traced module.
+        inputs: Inputs of the module, of shape ``(samples, ...)``.
+        targets: Classes of the samples, or of their positions.
 
     Raises:
-        deeppool.InputError: where the engine cannot run the network, or a parameter is not of the leaf module that its layer is called
-            after; it names the layer or the parameter.
+        deeppool.InputError: The engine cannot run the network, or a parameter does not belong to the leaf
+            module that its layer is named after. The message names the layer or parameter.
 
     >>> from torch import nn
     >>> from deeppool.tracing import trace
@@ -67,12 +75,12 @@ def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor)
     True
     """
     traced.check_unchanged()
-    given = {
+    engine_parameters = {
         name: (list(parameter.shape), _bytes(parameter))
         for name, parameter in traced.module.named_parameters()
     }
     engine_loss, of_engine = _deeppool.gradients(
-        traced.network.to_json(), given, _bytes(inputs), _bytes(targets)
+        traced.network.to_json(), engine_parameters, _bytes(inputs), _bytes(targets)
     )
     module = copy.deepcopy(traced.module).double().train().requires_grad_()
     value = module(inputs.double() if inputs.is_floating_point() else inputs)
@@ -80,12 +88,14 @@ def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor)
         value = layer.island(value)
     loss = traced.loss_layers[-1].island(value, targets).mean()
     parameters = dict(module.named_parameters())
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
+    gradients = torch.autograd.grad(
+        loss, list(parameters.values()), allow_unused=True, materialize_grads=True
+    )
     engine_gradients = {
         name: torch.frombuffer(bytearray(content), dtype=torch.float64).view_as(parameters[name])
         for name, (_, content) in of_engine.items()
     }
-    return GradientCheck(loss.item(), engine_loss, dict(zip(parameters, found)), engine_gradients)
+    return GradientCheck(loss.item(), engine_loss, dict(zip(parameters, gradients)), engine_gradients)
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

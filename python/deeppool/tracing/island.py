@@ -1,4 +1,4 @@
-"""A layer of a traced module as a module of its own, which computes with the traced module's own parameters and buffers."""
+"""Islands: layers of a traced module as modules that use its parameters and buffers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch import nn
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
 from deeppool.tracing.units import LIKE, Unit, Units
 
-#: ``run(n, t, training, *inputs)``: the number of samples, the stored tensors, and whether modules are training.
+#: ``run(n, t, training, *inputs)`` with the number of samples, the stored tensors, and modules' modes.
 Run = Callable[..., torch.Tensor]
 
-#: Operations that make tensors, whose type and device are those of what the layer works on.
+#: Operations that create tensors. They get the data type and device of the layer's input.
 FACTORIES = {"zeros", "ones", "full", "empty", "arange", "rand", "randn", "scalar_tensor", "eye", "linspace"}
 
 aten = torch.ops.aten
@@ -25,11 +25,14 @@ aten = torch.ops.aten
 class Island(nn.Module):
     """One layer of a traced module.
 
-    ``forward(*inputs)`` takes one tensor ``samples x ...`` for each input of the layer and returns ``samples x output_shape``,
-    for any number of samples, none included. It computes with the parameters and buffers of the traced module, which
-    :meth:`named_parameters` and :meth:`named_buffers` give under their names there: training an island trains that module,
-    and running statistics are updated in it. Inputs are never changed in place. Dropout and the like follow the ``training``
-    of the module that they belong to. It holds no state of its own: its ``state_dict()`` is empty.
+    ``forward(*inputs)`` takes one tensor of shape ``(samples, ...)`` for each input of the layer and returns
+    a tensor of shape ``(samples, *output_shape)``. The number of samples may be zero. Inputs are never
+    changed in place.
+
+    An island uses the parameters and buffers of the traced module. :meth:`named_parameters` and
+    :meth:`named_buffers` return them by their names in that module. Training an island trains the module and
+    updates its running statistics. Dropout follows the ``training`` mode of its module. An island has no
+    state: its ``state_dict()`` is empty.
     """
 
     def __init__(
@@ -45,38 +48,38 @@ class Island(nn.Module):
     ) -> None:
         super().__init__()
         self.name = name
-        #: What it executes, as Python.
+        #: Python source of the layer.
         self.source = source
-        #: The shape of one sample of the output.
+        #: Shape of one sample of the output.
         self.output_shape = output_shape
         self._run = run
-        #: Whether it does nothing but to call the module, which has the tensors.
+        #: Whether it only calls the module, which then looks up its own tensors.
         self._is_call = is_call
-        # In a tuple, so that they are not taken for modules of the island's own.
+        # A tuple, so that PyTorch does not register them as submodules.
         self._owned = (tuple(stored), tuple(training), module)
 
     @property
     def module(self) -> nn.Module | None:
-        """The user's module that the layer is one call of, if it is."""
+        """The user's module if the layer is one call of it, otherwise ``None``."""
         return self._owned[2]
 
     @property
     def stored(self) -> tuple[tuple[Stored, nn.Module | None], ...]:
-        """What it computes with, and where that is."""
+        """Stored tensors that it uses, with the modules that own them."""
         return self._owned[0]
 
     def execute(self, tensors: Sequence[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
-        """Computes with other tensors than the module's, without training."""
+        """Computes the output with other stored tensors, in evaluation mode."""
         return self._run(len(inputs[0]), list(tensors), [False] * len(self._owned[1]), *inputs)
 
     def tensors(self) -> list[torch.Tensor]:
-        """The stored tensors that it computes with, at this moment."""
+        """Returns the current stored tensors."""
         return [_look_up(stored, owner) for stored, owner in self._owned[0]]
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """The traced module's parameters that the layer uses, by their names there."""
+        """Yields the parameters that the layer uses, by their names in the traced module."""
         for stored, owner in self._owned[0]:
             tensor = _look_up(stored, owner)
             if stored.is_parameter and isinstance(tensor, nn.Parameter):
@@ -85,7 +88,7 @@ class Island(nn.Module):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """The traced module's buffers that the layer uses, by their names there."""
+        """Yields the buffers that the layer uses, by their names in the traced module."""
         for stored, owner in self._owned[0]:
             if not stored.is_parameter and stored.constant is None:
                 yield f"{prefix}.{stored.name}" if prefix else stored.name, _look_up(stored, owner)
@@ -103,7 +106,7 @@ class Island(nn.Module):
 
 
 class _Empty(torch.autograd.Function):
-    """The output of a layer for no samples; the gradients of what it takes are zeros."""
+    """The output of a layer for zero samples. Gradients of its inputs and parameters are zero."""
 
     @staticmethod
     def forward(ctx: Any, shape: tuple[int, ...], *tensors: torch.Tensor) -> torch.Tensor:
@@ -121,7 +124,7 @@ class _Empty(torch.autograd.Function):
 
 @contextmanager
 def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Buffers, such as running statistics, are afterwards what they were before."""
+    """Restores a module's buffers, such as running statistics, after the ``with`` block."""
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
         yield
@@ -145,7 +148,7 @@ def _look_up(stored: Stored, owner: nn.Module | None) -> torch.Tensor:
 
 
 class Writer:
-    """Writes Python that executes steps of a program."""
+    """Writes the Python source that executes the steps of a unit."""
 
     def __init__(self, units: Units, unit: Unit) -> None:
         self.units, self.unit = units, unit
@@ -156,7 +159,14 @@ class Writer:
         self.inputs: list[int] = []
 
     def island(self, name: str, output: int, inputs: list[int], is_simple: bool) -> Island:
-        """The island of the unit: ``inputs`` are the values that it is given, ``output`` the one that it returns."""
+        """Builds the island of the unit.
+
+        Args:
+            name: Name of the layer.
+            output: Index of the value that it returns.
+            inputs: Indices of the values that it takes.
+            is_simple: Whether the unit's module is called with one positional tensor and returns one.
+        """
         units, unit = self.units, self.unit
         step = units.steps[output]
         assert step.sample is not None
@@ -185,7 +195,7 @@ class Writer:
             self.lines.append(f"v{value} = x{position}" + ("" if rows == 1 else ".flatten(0, 1)"))
 
     def _changes(self, steps: Sequence[int]) -> bool:
-        """Whether one of the steps changes the memory of what the unit is given."""
+        """Returns whether one of the steps writes to memory of the unit's inputs."""
         return any(self._is_outside(leaf) for index in steps for leaf in self.units.steps[index].writes)
 
     def _is_outside(self, leaf: Any) -> bool:
@@ -197,11 +207,11 @@ class Writer:
 
     def _write(self, step: Step) -> None:
         if any(isinstance(leaf, Stored) for leaf in step.writes):
-            # Statistics are those of training.
+            # Running statistics are updated only in training mode.
             condition = f"if {self._training(step.module)}: "
         else:
             condition = ""
-        # What makes its input may leave a copy out that makes it contiguous.
+        # `view` needs a contiguous input, which the island's input may not be: use `reshape`.
         target, first = (aten.reshape.default if step.op in ("view", "_unsafe_view") else step.target), None
         if any(self._is_outside(leaf) for leaf in step.writes):
             target, first = self._out_of_place(step)
@@ -226,7 +236,7 @@ class Writer:
         self.lines.append(f"{condition}v{step.index} = {function}({', '.join(arguments)})")
 
     def _like(self, step: Step) -> str:
-        """A new tensor, of the type and on the device of the first input rather than of another layer's value."""
+        """Returns a line that creates a tensor with the data type and device of the island's first input."""
         sizes = ", ".join(str(dim) if isinstance(dim, int) else f"{dim.count} * n" for dim in step.dims or ())
         size = f"({sizes},)" if sizes else "()"
         dtype = self._name(step.dtype)
@@ -248,7 +258,10 @@ class Writer:
         return [("", argument) for argument in step.args]
 
     def _out_of_place(self, step: Step) -> tuple[Any, str | None]:
-        """The operation that leaves its argument as it is; another layer may need that."""
+        """Returns the out-of-place variant of an operation, since another layer may use its argument.
+
+        Without such a variant, the second result is a format that clones the argument.
+        """
         assert isinstance(step.target, torch._ops.OpOverload)
         name, overload = step.op.removesuffix("_"), step.target._overloadname
         packet = getattr(aten, name, None)
@@ -270,7 +283,7 @@ class Writer:
             case tuple():
                 return "(" + "".join(self._text(item, step, "") + ", " for item in argument) + ")"
             case list():
-                # With no samples, or parts of them, sizes to be inferred are ambiguous; they are known.
+                # Replace -1, which is ambiguous for zero samples, by the known size.
                 if (
                     name in ("size", "shape")
                     and argument.count(-1) == 1
@@ -296,14 +309,14 @@ class Writer:
         return f"training[{self.trained.index(path)}]"
 
     def _tensor(self, stored: Stored) -> int:
-        known = [one.name for one in self.stored]
-        if stored.name not in known:
+        names = [one.name for one in self.stored]
+        if stored.name not in names:
             self.stored.append(stored)
-            return len(known)
-        return known.index(stored.name)
+            return len(names)
+        return names.index(stored.name)
 
     def _name(self, value: Any) -> str:
-        """A name for something that has no literal."""
+        """Returns a name for a value without a literal."""
         if isinstance(value, torch.dtype):
             return str(value)
         base = str(value).replace(".", "_") if isinstance(value, torch._ops.OpOverload) else "constant"
@@ -324,7 +337,7 @@ def of_function(
     output_shape: tuple[int, ...],
     stored: Sequence[tuple[Stored, nn.Module | None]] = (),
 ) -> Island:
-    """An island that calls a function of the inputs and of stored tensors."""
+    """Returns an island that calls a function of the inputs and the stored tensors."""
 
     def run(samples: int, tensors: Any, training: Any, *inputs: torch.Tensor) -> torch.Tensor:
         return function(*inputs, *tensors)
@@ -335,7 +348,7 @@ def of_function(
 def build(
     units: Units, name: str, writer: Writer, output: tuple[int, ...], module: nn.Module | None = None
 ) -> Island:
-    """An island of the lines that a writer holds."""
+    """Compiles the lines of a writer to an island."""
     inputs = "".join(f", x{position}" for position in range(len(writer.inputs)))
     source = "\n".join([f"def run(n, t, training{inputs}):", *(f"    {line}" for line in writer.lines)])
     scope = dict(writer.names)

@@ -1,4 +1,4 @@
-"""Which of our kinds of layers an operation is, with exactly its options; or why it is none."""
+"""Matching of operations to layer kinds of the graph format."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import torch
 from deeppool.tracing.program import Ref, Step, Stored
 from deeppool.tracing.units import Units
 
-#: A layer's kind as the graph format has it: a name, or a name with its options.
+#: A layer's kind in the graph format: a name, or a name with options.
 Op = str | dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A layer of a known kind."""
+    """An operation that is a layer of a known kind."""
 
     op: Op
-    #: The values that it takes.
+    #: Indices of its input values.
     inputs: tuple[int, ...]
-    #: What it is called where it is not called as its module: a parameter that is a layer of its own.
+    #: Name of the layer if it differs from the module's: that of a parameter.
     name: str | None = None
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A layer that takes one value, and what computes it."""
+    """One of the layers of :class:`Pieces`, with one input."""
 
     op: Op
     function: Callable[[torch.Tensor], torch.Tensor]
     output: tuple[int, ...]
-    #: Follows the name; the last piece has the name itself.
+    #: Suffix of the layer's name; empty for the last piece.
     suffix: str = ""
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """An operation that is several layers of known kinds, one after another."""
+    """An operation that is a chain of layers of known kinds."""
 
     value: int
     pieces: tuple[Piece, ...]
@@ -47,14 +47,14 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Same:
-    """The operation changes nothing: its result is this value."""
+    """An operation that is the identity: its result is the given value."""
 
     value: int
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """No kind of ours is that operation."""
+    """An operation without a layer kind."""
 
     reason: str
 
@@ -78,7 +78,7 @@ VIEWS = {
     "reshape_as",
 }
 MOVES = {"permute", "transpose", "swapaxes", "swapdims", "movedim", "t"}
-#: Operations that are layers of ours, at least with some options.
+#: Operations with a layer kind for at least some options.
 KNOWN = {
     "conv2d",
     "linear",
@@ -101,17 +101,17 @@ KNOWN = {
     *VIEWS,
     *MOVES,
 }
-#: Begins reasons that follow from others.
+#: Prefix of reasons that follow from other reasons.
 SHAPE = "the shape"
 
 
 def label(op: Op) -> str:
-    """The kind's name."""
+    """Returns the kind's name."""
     return op if isinstance(op, str) else next(iter(op))
 
 
 def kind_of(units: Units, step: Step) -> Match:
-    """The kind of a step that belongs to one layer."""
+    """Matches a step that belongs to one layer."""
     return _Matcher(units, step).match()
 
 
@@ -165,12 +165,12 @@ class _Matcher:
             case name if name in MOVES:
                 return self._move()
             case name:
-                return Unknown(f"no kind of layer is {name}")
+                return Unknown(f"{name} has no layer kind")
 
-    # What steps take.
+    # Inputs.
 
     def _input(self, position: int = 0) -> int | None:
-        """The value of another layer that is this argument."""
+        """Returns the value at an argument's position if another layer produces it."""
         argument = self.step.args[position] if position < len(self.step.args) else None
         if isinstance(argument, Ref) and (argument.index == 0 or argument.index not in self.units.free):
             return argument.index
@@ -182,19 +182,19 @@ class _Matcher:
     def _unary(self, op: Op) -> Match:
         value = self._input()
         if value is None or self._sample(value) is None:
-            return Unknown(f"{SHAPE} of what {self.op} takes")
+            return Unknown(f"{SHAPE} of the input of {self.op}")
         return Kind(op, (value,))
 
     def _image(self, op: Op) -> Match:
         value = self._input()
         if value is None or self._sample(value) is None:
-            return Unknown(f"{SHAPE} of what {self.op} takes")
+            return Unknown(f"{SHAPE} of the input of {self.op}")
         if self.units.steps[value].rows != 1 or len(self._sample(value) or ()) != 3:
             return Unknown(f"{self.op} of something other than images")
         return Kind(op, (value,))
 
     def _dim(self, value: int, dim: int) -> int | None:
-        """The dimension of a sample that is this dimension of the batch; ``None`` for the batch itself."""
+        """Converts a dimension of a batch to one of a sample; ``None`` for the batch dimension."""
         step = self.units.steps[value]
         assert step.dims is not None
         dim %= len(step.dims)
@@ -203,24 +203,24 @@ class _Matcher:
     # Layers with parameters.
 
     def _stored(self, argument: Any) -> bool:
-        """Whether an argument is a parameter as it is."""
+        """Returns whether an argument is an unmodified parameter."""
         return isinstance(argument, Stored) and argument.is_parameter
 
     def _convolution(self) -> Match:
         step = self.step
         padding = step.argument("padding")
         if not self._stored(step.argument("weight")):
-            return Unknown("conv2d with a weight that is computed")
+            return Unknown("conv2d with a computed weight")
         if list(step.argument("dilation")) not in ([1], [1, 1]):
             return Unknown(f"conv2d with dilation {list(step.argument('dilation'))}")
         weight = self._parameter(step.argument("weight"))
         if isinstance(padding, str):
             if padding == "same" and any(size % 2 == 0 for size in weight[2:]):
-                return Unknown("conv2d with more padding at one side than at the other")
+                return Unknown("conv2d with asymmetric padding")
             padding = [size // 2 for size in weight[2:]] if padding == "same" else [0, 0]
         bias = step.argument("bias")
         if bias is not None and not self._stored(bias):
-            return Unknown("conv2d with a bias that is computed")
+            return Unknown("conv2d with a computed bias")
         options = {
             "out_channels": weight[0],
             "kernel": list(weight[2:]),
@@ -238,11 +238,11 @@ class _Matcher:
     def _linear(self) -> Match:
         weight, bias = self.step.argument("weight"), self.step.argument("bias")
         if not self._stored(weight) or not (bias is None or self._stored(bias)):
-            return Unknown("linear with a weight that is computed")
+            return Unknown("linear with a computed weight or bias")
         return self._unary({"linear": {"out_features": self._parameter(weight)[0], "bias": bias is not None}})
 
     def _addmm(self) -> Match:
-        """A linear layer whose weight is stored as ``inputs x outputs``, as Hugging Face's ``Conv1D`` has it."""
+        """Matches a linear layer with a transposed weight, as in Hugging Face's ``Conv1D``."""
         step = self.step
         bias, weight = step.args[0], step.argument("mat2")
         if (
@@ -250,10 +250,10 @@ class _Matcher:
             or not self._stored(bias)
             or (step.argument("beta"), step.argument("alpha")) != (1, 1)
         ):
-            return Unknown("a product with something that is no weight and bias")
+            return Unknown("a matrix product without a parameter as weight and bias")
         value, features = self._input(1), self._parameter(weight)[1]
         if value is None or self._sample(value) is None or self._parameter(bias) != (features,):
-            return Unknown("a product with something that is no weight and bias")
+            return Unknown("a matrix product without a parameter as weight and bias")
         return Kind({"linear": {"out_features": features, "bias": True}}, (value,))
 
     def _batch_norm(self) -> Match:
@@ -286,7 +286,7 @@ class _Matcher:
         step = self.step
         weight, tokens = step.argument("weight"), step.argument("indices")
         if not self._stored(weight):
-            return Unknown("embedding with a weight that is computed")
+            return Unknown("embedding with a computed weight")
         if not isinstance(tokens, Ref) or tokens.index != 0 or len(self._sample(0) or ()) != 1:
             return Unknown("embedding of something other than the network's input, a vector of tokens")
         if (
@@ -314,7 +314,7 @@ class _Matcher:
         sample = self._sample(value) if value is not None else None
         if sample is None or len(sample) != 3 or step.sample is None:
             return Unknown(f"{self.op} of something other than images")
-        # Rounding the number of windows up comes to more padding at the bottom and at the right.
+        # ceil_mode is equivalent to extra padding at the bottom and right.
         extra = [
             max(0, (windows - 1) * step_ + size - 2 * before - length)
             for windows, step_, size, before, length in zip(
@@ -328,15 +328,15 @@ class _Matcher:
             counts = bool(step.argument("count_include_pad"))
             if counts and extra != [0, 0] and padding != [0, 0]:
                 return Unknown(
-                    "avg_pool2d whose padding counts, in windows of which some reach beyond it (ceil_mode)"
+                    "avg_pool2d with count_include_pad, where windows exceed the padding (ceil_mode)"
                 )
-            # Without any padding, counting it or not is the same.
+            # Without padding, count_include_pad has no effect.
             if (not counts or extra != [0, 0]) and (padding != [0, 0] or extra != [0, 0]):
                 options["count_padding"] = False
         return self._image({self.op: options})
 
     def _mean(self) -> Match:
-        """A mean over height and width, which is another way to write a global average pooling."""
+        """Matches a mean over height and width: a global average pooling."""
         step, value = self.step, self._input()
         sample = self._sample(value) if value is not None else None
         if value is None or sample is None or len(sample) != 3 or self.units.steps[value].rows != 1:
@@ -365,13 +365,13 @@ class _Matcher:
         if value is not None and (p == 0 or not self.step.argument("train")):
             return Same(value)
         if p >= 1:
-            return Unknown("dropout of everything")
+            return Unknown("dropout with probability 1")
         return self._unary({"dropout": {"probability": p}})
 
     def _softmax(self) -> Match:
         value = self._input()
         if value is None or self.step.argument("dtype") is not None:
-            return Unknown("softmax with another type")
+            return Unknown("softmax with another data type")
         sample = self._sample(value)
         if sample is None or self._dim(value, self.step.argument("dim")) != len(sample) - 1:
             return Unknown("softmax over another dimension than the innermost")
@@ -393,13 +393,13 @@ class _Matcher:
         value, table = (one, step.args[1]) if one is not None else (other, step.args[0])
         stored = self._positions(table, value) if value is not None else None
         if value is None or stored is None:
-            return Unknown("a sum with something that is no layer's output")
-        # A parameter is as long as its first dimension but one.
+            return Unknown("a sum with a value that is not a layer's output")
+        # The second to last dimension of the parameter is the number of positions.
         positions = self._parameter(stored)[-2]
         return Kind({"position_embedding": {"positions": positions}}, (value,), stored.name)
 
     def _positions(self, table: Any, value: int) -> Stored | None:
-        """The parameter whose first rows are added to the positions of a sequence."""
+        """Returns the parameter whose first rows are added to the positions of a sequence."""
         sample = self._sample(value)
         if (
             sample is None
@@ -433,15 +433,15 @@ class _Matcher:
         )
 
     def _counts(self, indices: Any, length: int) -> bool:
-        """Whether position numbers are 0, 1, 2 and so on."""
-        found = self.units.constant(indices)
+        """Returns whether the indices are the constants 0, 1, ..., length - 1."""
+        value = self.units.constant(indices)
         return (
-            found is not None
-            and found.numel() == length
-            and bool((found.flatten() == torch.arange(length)).all())
+            value is not None
+            and value.numel() == length
+            and bool((value.flatten() == torch.arange(length)).all())
         )
 
-    # Elements moved.
+    # Data movement.
 
     def _concat(self) -> Match:
         step = self.step
@@ -470,7 +470,7 @@ class _Matcher:
             token = self._token(tensors[0], self._sample(values[0]))
             if token is not None:
                 return Kind("class_token", (values[0],), token.name)
-        return Unknown("a concatenation with something that is no layer's output")
+        return Unknown("a concatenation with a value that is not a layer's output")
 
     def _token(self, token: Any, sample: tuple[int, ...] | None) -> Stored | None:
         while isinstance(token, Ref) and self.units.steps[token.index].op in (
@@ -501,13 +501,13 @@ class _Matcher:
         value = self._input()
         if value is not None and self._sample(value) == self.step.sample and self.step.argument("step") == 1:
             return Same(value)
-        return Unknown("no kind of layer is slice")
+        return Unknown("slice has no layer kind")
 
     def _view(self) -> Match:
         value, output = self._input(), self.step.sample
         sample = self._sample(value) if value is not None else None
         if value is None or sample is None or output is None:
-            return Unknown(f"{SHAPE} of what {self.op} takes")
+            return Unknown(f"{SHAPE} of the input of {self.op}")
         if sample == output:
             return Same(value)
         if _product(sample) != _product(output):
@@ -520,10 +520,10 @@ class _Matcher:
         value = self._input()
         sample = self._sample(value) if value is not None else None
         if value is None or sample is None:
-            return Unknown(f"{SHAPE} of what {self.op} takes")
+            return Unknown(f"{SHAPE} of the input of {self.op}")
         step = self.units.steps[value]
         assert step.dims is not None
-        # The order of the dimensions, as the operation makes it of an empty tensor whose sizes tell them apart.
+        # Find the order by applying the operation to an empty tensor with distinct sizes.
         probe = torch.empty([index + 1 for index in range(len(step.dims))], device="meta")
         target: Any = self.step.target
         order = [size - 1 for size in target(probe, *self.step.args[1:]).shape]

@@ -1,4 +1,4 @@
-"""The loss as the last layer of a network: a value for each sample, whose mean over the global batch is minimised."""
+"""The loss as the last layer of a network. It returns one value per sample; training minimises the mean."""
 
 from __future__ import annotations
 
@@ -19,26 +19,32 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def drafts(loss: Loss | None, output: str, scores: tuple[int, ...]) -> list[Draft]:
-    """The layers from the network's output, of samples of shape ``scores``, to the loss."""
+    """Returns the layers from the network's output to the loss.
+
+    Args:
+        loss: The loss; cross-entropy if ``None``.
+        output: Name of the layer that computes the output.
+        scores: Shape of one sample of the output.
+    """
     if loss is None or _is_plain_cross_entropy(loss):
         if len(scores) > 3:
             raise TraceError(
-                f"the output has samples of shape {list(scores)}, which are no class scores: give a `loss`"
+                f"the output has samples of shape {list(scores)}, which are not class scores: give a `loss`"
             )
-        found = []
+        layers = []
         if len(scores) == 3:
-            # Scores of each pixel: as positions x classes.
+            # Convert scores per pixel to (positions, classes).
             pixels = scores[1] * scores[2]
             island = of_function("loss.reshape", lambda x: x.flatten(2), (scores[0], pixels))
-            found.append(Draft(island.name, {"reshape": {"output": [scores[0], pixels]}}, [output], island))
+            layers.append(Draft(island.name, {"reshape": {"output": [scores[0], pixels]}}, [output], island))
             island = of_function("loss.permute", lambda x: x.transpose(1, 2), (pixels, scores[0]))
-            found.append(Draft(island.name, {"permute": {"order": [1, 0]}}, ["loss.reshape"], island))
+            layers.append(Draft(island.name, {"permute": {"order": [1, 0]}}, ["loss.reshape"], island))
             output = "loss.permute"
         island = of_function("loss", _cross_entropy, (1,))
-        return [*found, Draft("loss", "softmax_cross_entropy", [output], island)]
+        return [*layers, Draft("loss", "softmax_cross_entropy", [output], island)]
     by_sample = _by_sample(loss)
-    what = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", "loss")
-    return [Draft("loss", None, [output], of_function(what, by_sample, (1,)), f"the loss is {what}")]
+    name = type(loss).__name__ if isinstance(loss, nn.Module) else getattr(loss, "__name__", "loss")
+    return [Draft("loss", None, [output], of_function(name, by_sample, (1,)), f"the loss is {name}")]
 
 
 def _is_plain_cross_entropy(loss: Loss) -> bool:
@@ -50,23 +56,23 @@ def _is_plain_cross_entropy(loss: Loss) -> bool:
 
 
 def _cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Of each sample the mean over its positions: ``samples``."""
+    """Returns the cross-entropy of each sample, the mean over its positions, of shape ``(samples,)``."""
     classes = scores.shape[-1]
     losses = F.cross_entropy(scores.reshape(-1, classes), targets.reshape(-1), reduction="none")
     return losses.reshape(len(scores), -1).mean(1)
 
 
 def _by_sample(loss: Loss) -> Loss:
-    """A loss that gives a value for each sample."""
+    """Converts a mean loss to a loss per sample."""
     if isinstance(loss, nn.Module) and isinstance(getattr(loss, "reduction", None), str):
         if loss.reduction != "mean":
             raise TraceError(
-                f"the loss has reduction={loss.reduction!r}: the loss is a mean over samples, reduction='mean'"
+                f"the loss has reduction={loss.reduction!r}, which is not supported: give a loss with reduction='mean'"
             )
         if getattr(loss, "weight", None) is not None:
             raise TraceError(
-                f"{type(loss).__name__} weighs classes, so that its mean depends on the labels of the other samples: give a function "
-                "that weighs the loss of each sample and takes the mean"
+                f"{type(loss).__name__} has class weights, so its mean depends on the labels of other samples: give a "
+                "function that weights the loss of each sample and returns the mean"
             )
         each = copy.copy(loss)
         setattr(each, "reduction", "none")
@@ -85,10 +91,10 @@ def _by_sample(loss: Loss) -> Loss:
 
 
 def cost_of(island: Island, output: torch.Tensor, targets: torch.Tensor | None) -> dict[str, Any]:
-    """What a loss that is no kind of ours costs, as the graph format has it."""
+    """Counts the cost of an opaque loss. Returns the fields of an opaque layer in the graph format."""
     if targets is None:
         raise TraceError(
-            "what a loss of your own costs is counted by executing it: give `targets` of the examples"
+            "the cost of a custom loss is counted by executing it: give `targets` of the examples"
         )
     times = -(-len(output) // len(targets))
     labels = torch.cat([targets] * times)[: len(output)]

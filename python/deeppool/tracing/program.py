@@ -1,7 +1,7 @@
 """A module as a list of steps, from two exports with different numbers of samples.
 
-``torch.export`` is called with 2 and with 3 samples instead of with a symbolic number: every module that runs at a number of
-samples exports at that number, and what differs between both exports is what depends on it.
+``torch.export`` is called with 2 and with 3 samples instead of a symbolic number, because more modules can
+be exported this way. Sizes that differ between the exports depend on the number of samples.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Ref:
-    """The value that a step makes."""
+    """Reference to the result of a step."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class PerSample:
-    """A number that is this many times the number of samples."""
+    """A size that is ``count`` times the number of samples."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor that a module owns: ``attribute`` of the submodule at ``owner``; a constant of the program where there is none."""
+    """A tensor that a module owns, or a constant of the program.
+
+    It is ``attribute`` of the submodule with the path ``owner``, or ``constant``.
+    """
 
     name: str
     owner: str
@@ -56,31 +59,34 @@ Dim = int | PerSample
 
 @dataclass
 class Step:
-    """One operation. Its arguments hold :class:`Ref`, :class:`Stored` and :class:`PerSample` in place of what they stand for."""
+    """One operation.
+
+    In its arguments, :class:`Ref`, :class:`Stored` and :class:`PerSample` stand for values and sizes.
+    """
 
     index: int
     target: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    #: The call of the innermost module that this belongs to, and the module's path in the whole.
+    #: Identifier of the innermost module call that contains this step, and the path of its module.
     call: str
     module: str
-    #: ``None`` where the step makes several tensors, or none.
+    #: Shape of the result; ``None`` if the step returns several tensors or none.
     dims: tuple[Dim, ...] | None
     dtype: torch.dtype | None
 
     @property
     def op(self) -> str:
-        """The operation's name without namespace and overload: ``conv2d``."""
+        """Name of the operation without namespace and overload, such as ``conv2d``."""
         if isinstance(self.target, torch._ops.OpOverload):
             return self.target._schema.name.split("::")[-1]
         return getattr(self.target, "__name__", "step")
 
     @property
     def sample(self) -> tuple[int, ...] | None:
-        """The shape of one sample of a value whose first dimension is the batch; ``None`` where it is not.
+        """Shape of one sample of the result; ``None`` if the first dimension is not the batch.
 
-        A value of ``3 * samples x features`` has samples of ``3 x features``.
+        A result of shape ``(3 * samples, features)`` has samples of shape ``(3, features)``.
         """
         match self.dims:
             case (PerSample(count), *rest) if all(isinstance(dim, int) for dim in rest):
@@ -90,7 +96,7 @@ class Step:
 
     @property
     def rows(self) -> int:
-        """How many entries of the first dimension a sample has: 1, unless parts of samples are stacked there."""
+        """Number of entries of the first dimension per sample, usually 1."""
         match self.dims:
             case (PerSample(count), *_):
                 return count
@@ -98,12 +104,12 @@ class Step:
 
     @property
     def writes(self) -> list[Any]:
-        """The arguments that the step changes in place."""
+        """Arguments that the step changes in place."""
         return [argument for argument, alias in self._aliases() if alias.is_write]
 
     @property
     def views(self) -> list[Any]:
-        """The arguments whose memory the result shares."""
+        """Arguments that share memory with the result."""
         return [argument for argument, _ in self._aliases()]
 
     def _aliases(self) -> Iterator[tuple[Any, Any]]:
@@ -118,7 +124,7 @@ class Step:
                 yield self.kwargs[parameter.name], parameter.alias_info
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """The argument of this name in the operation's schema, or its default there."""
+        """Returns an argument by its name in the operation's schema, or its default."""
         assert isinstance(self.target, torch._ops.OpOverload)
         for position, parameter in enumerate(self.target._schema.arguments):
             if parameter.name == name:
@@ -131,35 +137,35 @@ class Step:
 
     @property
     def is_random(self) -> bool:
-        """Whether each execution gives other numbers."""
+        """Whether the operation draws random numbers."""
         return (
             isinstance(self.target, torch._ops.OpOverload)
             and torch.Tag.nondeterministic_seeded in self.target.tags
         )
 
     def leaves(self) -> list[Any]:
-        """All references to values and stored tensors among the arguments, in order."""
-        found: list[Any] = []
-        map_arguments(lambda leaf: found.append(leaf), (self.args, self.kwargs))
-        return [leaf for leaf in found if isinstance(leaf, Ref | Stored)]
+        """Returns all values and stored tensors in the arguments, in order."""
+        leaves: list[Any] = []
+        map_arguments(lambda leaf: leaves.append(leaf), (self.args, self.kwargs))
+        return [leaf for leaf in leaves if isinstance(leaf, Ref | Stored)]
 
     def refs(self) -> list[int]:
-        """The values that it takes, in order."""
+        """Returns the indices of the values in the arguments, in order."""
         return [leaf.index for leaf in self.leaves() if isinstance(leaf, Ref)]
 
 
 @dataclass
 class Program:
-    """What a module computes of one batch. Step 0 is the input."""
+    """The steps of a module for one batch. Step 0 is the input."""
 
     steps: list[Step]
     output: int
-    #: By call of a leaf module: whether it was called with one positional tensor and gave one.
+    #: Whether each call of a leaf module takes one positional tensor and returns one, by call.
     simple_calls: dict[str, bool]
 
 
 def map_arguments(function: Callable[[Any], Any], arguments: Any) -> Any:
-    """Applies a function to everything in nested tuples, lists and dictionaries that is none of them."""
+    """Applies a function to all leaves of nested tuples, lists and dictionaries."""
     if isinstance(arguments, tuple | list):
         return type(arguments)(map_arguments(function, argument) for argument in arguments)
     if isinstance(arguments, dict):
@@ -168,7 +174,15 @@ def map_arguments(function: Callable[[Any], Any], arguments: Any) -> Any:
 
 
 def export(module: nn.Module, example: torch.Tensor) -> Program:
-    """The steps of a module on batches of samples like those of ``example``, ``batch x ...``, in training."""
+    """Exports a module in training mode.
+
+    Args:
+        module: The module.
+        example: Example inputs, of shape ``(samples, ...)``.
+
+    Raises:
+        TraceError: The module cannot be exported, or its steps depend on the number of samples.
+    """
     more = _export(module, batch_of(example, MORE))
     with _calls(module) as simple:
         fewer = _export(module, batch_of(example, FEWER))
@@ -185,7 +199,7 @@ def export(module: nn.Module, example: torch.Tensor) -> Program:
 
 @contextlib.contextmanager
 def _calls(module: nn.Module) -> Iterator[dict[tuple[int, int], bool]]:
-    """Notes of each call of a leaf module whether it takes one positional tensor and nothing else, and gives one."""
+    """Records for each call of a leaf module whether it takes one positional tensor and returns one."""
     simple: dict[tuple[int, int], bool] = {}
     counts: dict[int, int] = {}
 
@@ -208,7 +222,7 @@ def _calls(module: nn.Module) -> Iterator[dict[tuple[int, int], bool]]:
 
 
 def batch_of(example: torch.Tensor, samples: int) -> torch.Tensor:
-    """So many different samples, made of those that there are: a sample that is needed again is mirrored and rolled."""
+    """Returns a batch of distinct samples. Repetitions of an example are flipped and rolled."""
     rows = []
     for index in range(samples):
         row, again = example[index % len(example)], index // len(example)
@@ -219,14 +233,14 @@ def batch_of(example: torch.Tensor, samples: int) -> torch.Tensor:
 def _export(module: nn.Module, batch: torch.Tensor) -> torch.export.ExportedProgram:
     try:
         with warnings.catch_warnings():
-            # Of caches that modules fill, such as the list of weights of an LSTM.
+            # Ignore warnings about caches of modules, such as an LSTM's list of weights.
             warnings.filterwarnings("ignore", message="The tensor attributes")
             return torch.export.export(module, (batch,), strict=False)
     except Exception as error:
         problem = str(error).strip().split("\n")[0]
         raise TraceError(
-            f"{type(module).__name__} cannot be exported with {len(batch)} samples ({type(error).__name__}: {problem}): "
-            "what it computes must not depend on the values of tensors"
+            f"{type(module).__name__} cannot be exported with {len(batch)} samples "
+            f"({type(error).__name__}: {problem}): its control flow must not depend on the values of tensors"
         ) from error
 
 
@@ -245,8 +259,8 @@ class _Reader:
             a.target != b.target for a, b in zip(nodes, others) if a.op == "call_function"
         ):
             raise TraceError(
-                f"{type(self.module).__name__} does something else with {FEWER} samples than with {MORE}: "
-                "a layer may not depend on how many samples there are"
+                f"{type(self.module).__name__} runs different operations for {FEWER} and for {MORE} samples: "
+                "a layer must not depend on the number of samples"
             )
         self._inputs(nodes, others)
         output = None
@@ -256,9 +270,7 @@ class _Reader:
             elif node.op == "call_function":
                 self._step(node, other)
             elif node.op not in ("placeholder", "get_attr"):
-                raise TraceError(
-                    f"`{_path(node)}` has an operation that is not understood: {node.op} {node.target}"
-                )
+                raise TraceError(f"`{_path(node)}` has an unsupported operation: {node.op} {node.target}")
         assert output is not None
         return Program(self.steps, output, {})
 
@@ -279,14 +291,14 @@ class _Reader:
                 constant = self.fewer.constants[target]
             elif spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
                 raise TraceError(
-                    f"{type(self.module).__name__} holds something that is not a tensor: {target}"
+                    f"{type(self.module).__name__} has a constant that is not a tensor: {target}"
                 )
             self.values[node] = Stored(target, owner, attribute, is_parameter, constant)
         if not self.steps:
             raise TraceError(f"{type(self.module).__name__} takes no tensor")
 
     def _output(self, results: Any) -> int:
-        # Buffers that were changed come first where an export has them.
+        # Exports may also return mutated buffers.
         user = {
             spec.arg.name
             for spec in self.fewer.graph_signature.output_specs
@@ -295,8 +307,8 @@ class _Reader:
         tensors = [node for node in results if isinstance(node, torch.fx.Node) and node.name in user]
         if len(tensors) != 1:
             raise TraceError(
-                f"{type(self.module).__name__} returns {len(tensors)} tensors: a network has one output; leave auxiliary "
-                "outputs out (aux_logits=False), or wrap the module in one that returns the tensor to train on"
+                f"{type(self.module).__name__} returns {len(tensors)} tensors, but a network has one output: disable "
+                "auxiliary outputs (aux_logits=False), or wrap the module in one that returns a single tensor"
             )
         value = self.values[tensors[0]]
         if not isinstance(value, Ref):
@@ -309,8 +321,9 @@ class _Reader:
         path, call = _path(node), _call(node)
         if isinstance(target, torch._ops.HigherOrderOperator):
             raise TraceError(
-                f"`{path or type(self.module).__name__}` uses {target}, which has no layer: take contexts such as torch.no_grad and "
-                "torch.autocast, and control flow, out of the module (requires_grad_(False) keeps parameters as they are)"
+                f"`{path or type(self.module).__name__}` uses {target}, which is not supported: move contexts such as "
+                "torch.no_grad and torch.autocast, and control flow, out of the module (to freeze parameters, use "
+                "requires_grad_(False))"
             )
         arguments = self._arguments(path, node, node.args, other.args)
         keywords = self._arguments(path, node, node.kwargs, other.kwargs)
@@ -336,7 +349,7 @@ class _Reader:
         self.values[node] = Ref(step.index)
 
     def _part(self, pieces: Any, position: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
-        """A piece of a tensor that was split, as an operation on the tensor itself."""
+        """Converts an element of a split tensor to a ``select`` or ``slice`` of the tensor."""
         if not isinstance(pieces, Ref):
             return None
         split = self.steps[pieces.index]
@@ -351,7 +364,7 @@ class _Reader:
             return None
         if split.op == "unbind":
             return aten.select.int, (whole, dim, position)
-        # On a tensor of that size, since `chunk` has rules of its own.
+        # Find the sizes by splitting a tensor of this length, since `chunk` has special rules.
         pieces_of = split.target(torch.arange(dims[dim]), *split.args[1:2])
         start = sum(len(piece) for piece in pieces_of[:position])
         return aten.slice.Tensor, (whole, dim, start, start + len(pieces_of[position]))
@@ -359,7 +372,9 @@ class _Reader:
     def _arguments(self, path: str, node: torch.fx.Node, fewer: Any, more: Any) -> Any:
         if isinstance(fewer, torch.fx.Node):
             if fewer not in self.values:
-                raise TraceError(f"`{path}` takes a value that no tensor operation made: {fewer}")
+                raise TraceError(
+                    f"`{path}` takes a value that is not the result of a tensor operation: {fewer}"
+                )
             return self.values[fewer]
         if isinstance(fewer, tuple | list):
             if not isinstance(more, tuple | list) or len(fewer) != len(more):
@@ -392,13 +407,13 @@ class _Reader:
 
 
 def _input() -> None:
-    """Stands for the operation that makes the input."""
+    """Placeholder for the operation of the input step."""
 
 
 def _depends(path: str, node: torch.fx.Node) -> TraceError:
     return TraceError(
-        f"layer `{path or node.name}` ({getattr(node.target, '__name__', node.target)}) depends on the number of samples: "
-        "it mixes the samples of a batch, which are on different ranks"
+        f"layer `{path or node.name}` ({getattr(node.target, '__name__', node.target)}) depends on the number of "
+        "samples: it mixes the samples of a batch, which are on different ranks"
     )
 
 

@@ -1,4 +1,4 @@
-"""From a module to layers: the units of its program, each as one or more layers of our kinds, or as an opaque one."""
+"""Tracing of modules: converts each unit of a module's program to layers of known kinds or an opaque one."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from deeppool.tracing.units import Unit, Units
 
 SCHEMA = "deeppool/graph/v1"
 
-#: Which parts of a module are training.
+#: Training mode of each submodule.
 Modes = dict[nn.Module, bool]
 
-#: Samples of the batch that layers are tried with.
+#: Number of samples of the batch that layers are checked with.
 SAMPLES = 4
 
 
@@ -38,36 +38,36 @@ def trace(
     targets: torch.Tensor | None = None,
     name: str | None = None,
 ) -> Traced:
-    """The network that a module is, and each of its layers as a module.
+    """Converts a module to a network, with each of its layers as a module.
 
-    The module is exported by ``torch.export`` as it trains. Its layers are its leaf modules, by their names, and the operations
-    between them, named after the module that they are in and the operation. What our kinds of layers express exactly becomes
-    one of them; everything else is an *opaque* layer with the floating-point operations and bytes of what it executes, and
-    :attr:`Traced.opaque` says why.
+    The module is exported by ``torch.export`` in training mode. Its layers are its leaf modules, with their
+    names, and the operations between them, named after the enclosing module and the operation. A layer that
+    a kind of the graph format expresses exactly has that kind. Any other layer is *opaque*, with the
+    floating-point operations and bytes of its operations, and :attr:`Traced.opaque` has the reason.
 
-    The module itself, its mode and its buffers stay as they are.
+    The module, its mode and its buffers do not change.
 
     Args:
-        module: takes one tensor, ``samples x ...``, and returns one, ``samples x ...``.
-        example_inputs: one tensor of at least one sample.
-        loss: what is minimised, a mean over samples: by default :class:`torch.nn.CrossEntropyLoss` of class scores (``classes``
-            a sample, ``positions x classes`` or ``classes x height x width``); or a function of output and targets. It is
-            the last layer, ``loss``.
-        targets: with ``loss``, targets of the examples, ``samples x ...``.
-        name: the network's name; by default that of the module's class.
+        module: A module that takes and returns one tensor of shape ``(samples, ...)``.
+        example_inputs: One tensor with at least one sample.
+        loss: Loss to minimise, a mean over samples: a function of output and targets. It becomes the last
+            layer, ``loss``. The default is :class:`torch.nn.CrossEntropyLoss` of class scores; a sample's
+            scores have the shape ``(classes,)``, ``(positions, classes)`` or ``(classes, height, width)``.
+        targets: Targets of the examples, of shape ``(samples, ...)``. Required with a custom ``loss``.
+        name: Name of the network; by default that of the module's class.
 
     Raises:
-        TraceError: where the module cannot be exported, or is no network of layers that treat samples alike; it names the layer.
+        TraceError: The module cannot be exported, or a layer mixes samples. The message names the layer.
     """
     if len(example_inputs) != 1 or not isinstance(example_inputs[0], torch.Tensor):
         raise TraceError(
-            f"a network has one input, and {len(example_inputs)} were given: wrap the module in one that takes one tensor, "
-            "and makes the others of it"
+            f"a network has one input, and {len(example_inputs)} were given: wrap the module in one that takes one "
+            "tensor, and computes the others from it"
         )
     example = example_inputs[0]
     if example.dim() < 2 or len(example) == 0:
         raise TraceError(
-            f"expected a batch of examples, samples x ..., got one of shape {list(example.shape)}"
+            f"expected a batch of examples of shape (samples, ...), got a tensor of shape {list(example.shape)}"
         )
     with _training(module) as modes, buffers_kept(module), torch.random.fork_rng(devices=_devices(module)):
         program = export(module, example)
@@ -80,7 +80,7 @@ def trace(
         last = losses.drafts(loss, output, scores)
         drafts += last
         _tie(drafts)
-        costs = _try_out(modes, drafts, batch_of(example, SAMPLES), targets)
+        costs = _check_layers(modes, drafts, batch_of(example, SAMPLES), targets)
     document = {
         "schema": SCHEMA,
         "name": name or type(module).__name__,
@@ -98,22 +98,22 @@ def trace(
 
 
 class _Layers:
-    """Gives units their kinds and names."""
+    """Converts units to layers with kinds and names."""
 
     def __init__(self, units: Units) -> None:
         self.units = units
-        #: Of each unit what others take.
+        #: Values of each unit that other units use.
         self.outputs = units.outputs()
-        #: By parameter how many layers use it.
+        #: Number of units that use each parameter, by name.
         self.users = Counter(
             tensor.name for unit in units.units for tensor in units.stored(unit) if tensor.is_parameter
         )
         self.names = {"input", "loss"}
-        #: The layer whose output a value is.
+        #: Name of the layer that produces each value.
         self.layer_of = {0: "input"}
 
     def drafts(self) -> tuple[list[Draft], str]:
-        """The layers, and the one whose output is the network's."""
+        """Returns the layers, and the name of the one that produces the network's output."""
         drafts: list[Draft] = []
         for unit, outputs in zip(self.units.units, self.outputs):
             drafts += self._layers(unit, outputs)
@@ -123,11 +123,11 @@ class _Layers:
 
     def _layers(self, unit: Unit, outputs: list[int]) -> list[Draft]:
         if not outputs:
-            return []  # Nothing takes what it makes.
-        found = attention.layers(self.units, unit, self._free_name)
-        if found is not None:
+            return []  # Its result is unused.
+        attention_layers = attention.layers(self.units, unit, self._free_name)
+        if attention_layers is not None:
             drafts = []
-            for layer in found:
+            for layer in attention_layers:
                 inputs = [self.layer_of[value] if isinstance(value, int) else value for value in layer.inputs]
                 drafts.append(Draft(layer.name, layer.op, inputs, layer.island, layer.reason, layer.steps))
             self.layer_of[outputs[0]] = drafts[-1].name
@@ -154,7 +154,7 @@ class _Layers:
         return drafts
 
     def _significant(self, unit: Unit) -> list[Step]:
-        """The steps of a unit without the counters of batch normalisation, which are part of it."""
+        """Returns the steps of a unit, without the updates of a batch normalization's counters."""
         steps = [self.units.steps[index] for index in unit.steps]
         if any(step.op == "batch_norm" for step in steps):
             return [step for step in steps if not step.writes]
@@ -168,7 +168,7 @@ class _Layers:
             else Unit(unit.module, False, "", [step.index])
         )
         learns = any(tensor.is_parameter for tensor in self.units.stored(part))
-        # Of several layers the one with parameters is called as the module, so that they have the names they have there.
+        # With several layers, the one with parameters gets the module's name, so that parameter names match.
         has_name = unit.is_call and (alone or learns or match is kinds[-1] and not self._learns(unit))
         wanted = match.name or (unit.module if has_name else self._functional(unit.module, step.op))
         name = self._free_name(wanted)
@@ -177,13 +177,13 @@ class _Layers:
         return Draft(name, match.op, [self.layer_of[value] for value in match.inputs], island)
 
     def _shares_without_bias(self, step: Step) -> bool:
-        """Whether a linear layer has its weight in common with others, and its bias to itself."""
+        """Returns whether a linear layer shares its weight with other layers, but not its bias."""
         if step.op != "linear" or step.argument("bias") is None:
             return False
         return self.users[step.argument("weight").name] > 1 and self.users[step.argument("bias").name] == 1
 
     def _without_bias(self, unit: Unit, step: Step, match: Kind) -> list[Draft]:
-        """Layers share all of their parameters or none: the bias is added by a layer of its own."""
+        """Splits the bias off into a separate layer, because layers share all of their parameters or none."""
         assert step.sample is not None
         weight, bias = step.argument("weight"), step.argument("bias")
         name = self._free_name(unit.module if unit.is_call else self._functional(unit.module, step.op))
@@ -195,7 +195,7 @@ class _Layers:
         island = of_function(called, torch.add, step.sample, [(bias, modules[bias.owner])])
         return [
             first,
-            Draft(called, None, [name], island, "the bias of a layer whose weight others share", [step]),
+            Draft(called, None, [name], island, "the bias of a layer with a shared weight", [step]),
         ]
 
     def _pieces(self, unit: Unit, step: Step, match: Pieces) -> list[Draft]:
@@ -217,8 +217,8 @@ class _Layers:
         steps = [self.units.steps[index] for index in unit.steps]
         if len(outputs) > 1 or self.units.steps[outputs[0]].sample is None:
             raise TraceError(
-                f"layer `{unit.module or steps[-1].op}` gives something else than one batch of samples: the first dimension of "
-                "the output has to be the batch"
+                f"the output of layer `{unit.module or steps[-1].op}` is not a batch of samples: it must be one tensor "
+                "whose first dimension is the batch"
             )
         significant = [step for step in steps if not isinstance(kind_of(self.units, step), Same)] or steps
         names = list(dict.fromkeys(step.op for step in significant))
@@ -251,7 +251,7 @@ class _Layers:
 
 
 def _tie(drafts: list[Draft]) -> None:
-    """Notes which layers use an earlier one's parameters."""
+    """Sets ``parameters_of`` of layers that share an earlier layer's parameters."""
     owners: dict[tuple[int, ...], str] = {}
     users: dict[int, str] = {}
     for draft in drafts:
@@ -264,8 +264,8 @@ def _tie(drafts: list[Draft]) -> None:
         for parameter in parameters:
             if parameter in users:
                 raise TraceError(
-                    f"layers `{users[parameter]}` and `{draft.name}` share some of their parameters and not all: "
-                    "give both the same (such as no bias), or make them one module"
+                    f"layers `{users[parameter]}` and `{draft.name}` share some but not all of their parameters: "
+                    "let them share all (for example, without bias), or make them one module"
                 )
             users[parameter] = draft.name
         owners[parameters] = draft.name
@@ -280,13 +280,17 @@ def _document(draft: Draft, costs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return document
 
 
-# Trying layers out.
+# Checks.
 
 
-def _try_out(
+def _check_layers(
     modes: Modes, drafts: list[Draft], batch: torch.Tensor, targets: torch.Tensor | None
 ) -> dict[str, dict[str, Any]]:
-    """Makes sure that each layer treats samples alike, and counts what opaque ones cost."""
+    """Checks that no layer mixes samples, and counts the costs of opaque layers.
+
+    Returns:
+        The fields of each opaque layer in the graph format, by name.
+    """
     last_use = {name: index for index, draft in enumerate(drafts) for name in draft.inputs}
     values = {"input": batch}
     costs: dict[str, dict[str, Any]] = {}
@@ -303,16 +307,16 @@ def _try_out(
             values[draft.name] = output = draft.island(*inputs)
             if tuple(output.shape[1:]) != draft.island.output_shape:
                 raise TraceError(
-                    f"layer `{draft.name}` gives samples of another shape when there are {len(batch)} of them"
+                    f"layer `{draft.name}` returns samples of another shape for {len(batch)} samples"
                 )
-            # One that has others before it and behind it, and is not in the very middle, where reversing a batch leaves it.
+            # A sample that is not the first, last or middle one: reversing a batch would not move the middle.
             middle = slice(1, 2)
             alone = draft.island(*(tensor[middle] for tensor in inputs))
         _set(modes)
         if not _is_same(alone, output[middle]) and not any(step.op == "batch_norm" for step in draft.steps):
             raise TraceError(
-                f"layer `{draft.name}` mixes the samples of a batch: its output for one sample is another when there are more, "
-                "so that ranks cannot share a batch"
+                f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on other samples, "
+                "so ranks cannot share a batch"
             )
         for name in draft.inputs:
             if last_use[name] == index:
@@ -346,7 +350,7 @@ def _devices(module: nn.Module) -> list[torch.device]:
 
 @contextlib.contextmanager
 def _training(module: nn.Module) -> Iterator[Modes]:
-    """The module as it trains, and afterwards in the mode that it was in."""
+    """Sets a module to training mode, and restores the modes of its submodules afterwards."""
     before = {part: part.training for part in module.modules()}
     module.train()
     try:

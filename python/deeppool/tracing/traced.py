@@ -1,4 +1,4 @@
-"""What tracing a module gives."""
+"""Results of tracing a module."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class TracedLayer:
 
     name: str
     kind: str
-    """As in the graph format, such as ``conv2d``; ``opaque`` where it is none of ours."""
+    """Kind in the graph format, such as ``conv2d``; ``opaque`` if no kind matches."""
     inputs: tuple[str, ...]
-    """The layers whose outputs it takes, in order; ``input`` is the network's input."""
+    """Names of the layers that produce its inputs, in order; ``input`` for the network's input."""
     island: Island = field(repr=False)
-    """Computes it."""
+    """Module that computes the layer."""
     parameters_of: str | None = None
-    """The earlier layer whose parameters it uses."""
+    """Name of the earlier layer that owns its parameters; ``None`` if it owns them."""
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """The shape of one sample of its output."""
+        """Shape of one sample of the output."""
         return self.island.output_shape
 
 
 class Traced:
-    """A module as a network of layers, each of which can be executed by itself.
+    """A module as a network of layers that can be executed separately.
 
-    ``str()`` of it is a table of the layers.
+    ``str()`` returns a table of the layers.
     """
 
     def __init__(
@@ -56,37 +56,38 @@ class Traced:
     ) -> None:
         #: The network as a document of the format ``deeppool/graph/v1``.
         self.graph = dict(graph)
-        #: In the order of the graph, without its input.
+        #: Layers in the order of the graph, without its input.
         self.layers = layers
-        #: The layers that are of no known kind, and why.
+        #: Reason for each opaque layer, by name.
         self.opaque = dict(opaque)
-        #: The layer that gives the module's output.
+        #: Name of the layer that computes the module's output.
         self.output = output
-        #: From there to the loss.
+        #: Layers after the output, up to the loss.
         self.loss_layers = layers[len(layers) - losses :]
         self.module = module
-        #: Of the module's structure when it was traced.
+        #: Hash of the module's structure at the time of tracing.
         self.fingerprint = fingerprint
         self.example_inputs = example_inputs
-        #: Of the examples, where they were given.
+        #: Targets of the examples, if given.
         self.targets = targets
 
     @cached_property
     def network(self) -> Network:
-        """The network, to plan and to simulate."""
+        """The network, for planning and simulation."""
         return Network(self.graph)
 
     @property
     def islands(self) -> dict[str, Island]:
-        """By layer the module that computes it; that of ``loss`` takes scores and targets and gives ``samples`` losses."""
+        """Module of each layer, by name. The one of ``loss`` takes scores and targets and returns one loss per
+        sample."""
         return {layer.name: layer.island for layer in self.layers}
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """The module's output (``samples x ...``) for a batch of any number of samples, layer by layer."""
+        """Computes the module's output layer by layer, for any number of samples."""
         return self.values(*inputs)[self.output]
 
     def values(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The output of each layer before the loss, and ``input``."""
+        """Computes the output of each layer before the loss. The result also has ``input``."""
         (batch,) = inputs
         values = {"input": batch}
         for layer in self.layers[: len(self.layers) - len(self.loss_layers)]:
@@ -94,15 +95,18 @@ class Traced:
         return values
 
     def check_unchanged(self, module: nn.Module | None = None) -> None:
-        """Makes sure that a module (by default the traced one) still is what was traced.
+        """Checks that a module has the structure that was traced.
+
+        Args:
+            module: The module; by default the traced one.
 
         Raises:
-            TraceError: where its parts, options, or the shapes of its parameters are others.
+            TraceError: Its submodules, options, or parameter shapes differ.
         """
         module = self.module if module is None else module
         if fingerprint(module) != self.fingerprint:
             raise TraceError(
-                f"{type(module).__name__} is not as it was when it was traced: trace it again, and plan again"
+                f"{type(module).__name__} changed since it was traced: trace it again, and plan again"
             )
 
     def __str__(self) -> str:
@@ -128,7 +132,8 @@ class Traced:
             lines.append("  ".join(cells).rstrip())
         known = len(self.layers) - len(self.opaque)
         lines.append(
-            f"{self.graph['name']}: {len(self.layers)} layers, {known} of known kinds, {len(self.opaque)} opaque"
+            f"{self.graph['name']}: {len(self.layers)} layers, {known} of known kinds, "
+            f"{len(self.opaque)} opaque"
         )
         lines += [f"  {name}: {reason}" for name, reason in self.opaque.items()]
         return "\n".join(lines)

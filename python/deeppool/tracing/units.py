@@ -1,11 +1,13 @@
-"""Steps grouped into layers: what a leaf module computes is one layer, and so is a functional operation between modules.
+"""Grouping of steps into units, which become layers.
 
-Three things are moved so that each layer has one output tensor whose first dimension is the batch:
+Each call of a leaf module is a unit, and so is each functional operation between modules. A layer must have
+one output tensor whose first dimension is the batch. Units are therefore modified as follows:
 
-- Values that no gradient goes through to the input (position numbers, masks made of token numbers, tables made of parameters)
-  are computed by each layer that uses them.
-- A layer whose output is something else (several tensors, another first dimension, integers) becomes one with those that use it.
-- So do layers that use one parameter in different ways, and steps that change each other's memory.
+- A value through which no gradient passes to the input (positions, masks computed from tokens, tables
+  computed from parameters) is computed by each unit that uses it.
+- A unit with another output (several tensors, another first dimension, integers) is merged with its
+  consumers.
+- Steps that write to each other's memory are merged.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from torch import nn
 
 from deeppool.tracing.program import PerSample, Program, Ref, Step, Stored, map_arguments
 
-#: Modules with children that are one layer all the same.
+#: Modules with children that are treated as leaf modules.
 WHOLE = (nn.MultiheadAttention,)
 
-#: Operations that take no more of their first argument than its type and device.
+#: Operations that do not use the values of their first argument.
 LIKE = {
     "new_zeros",
     "new_ones",
@@ -37,23 +39,23 @@ LIKE = {
 
 @dataclass
 class Unit:
-    """Steps that are one layer."""
+    """Steps that form one layer."""
 
-    #: The module that they belong to.
+    #: Path of the module that contains them.
     module: str
-    #: Whether they are all that a call of this module computes.
+    #: Whether they are a complete call of this module.
     is_call: bool
     call: str
-    #: In order of execution, without those that are computed by each layer that uses them.
+    #: Indices in execution order, without free steps.
     steps: list[int]
-    #: What several units were made one for.
+    #: Reasons for merging units into this one.
     merged: list[str] = field(default_factory=list)
-    #: What the steps are together, where that is known.
+    #: Description of the unit as a reason for an opaque layer, if known.
     what: str = ""
 
 
 class Units:
-    """The units of a program in a topological order, with what goes from one to another."""
+    """The units of a program in topological order, with the values passed between them."""
 
     def __init__(self, module: nn.Module, program: Program) -> None:
         self.program = program
@@ -66,10 +68,10 @@ class Units:
         self._merge_writers()
         self._repair()
 
-    # What is computed at all, and where.
+    # Steps and memory.
 
     def _find_writers(self) -> None:
-        """Which memory each value is in, and which steps change it."""
+        """Finds the memory of each value and the steps that write to it."""
         self.root: list[object] = []
         self.writers: dict[object, list[int]] = {}
         for step in self.steps:
@@ -83,7 +85,7 @@ class Units:
                 self.writers.setdefault(root, []).append(step.index)
 
     def _before(self, index: int) -> Iterable[int]:
-        """Steps that have to come before this one: those that make what it takes, and those that write there."""
+        """Yields the steps that a step depends on: producers of its arguments, and earlier writers to them."""
         step = self.steps[index]
         for needed in step.refs():
             yield needed
@@ -92,7 +94,7 @@ class Units:
             )
 
     def _live(self) -> set[int]:
-        # Changes of buffers are kept although nothing takes what they make: running statistics.
+        # Updates of buffers, such as running statistics, are live although their results are unused.
         pending = [self.program.output]
         pending += [w for root, writers in self.writers.items() if isinstance(root, Stored) for w in writers]
         live: set[int] = set()
@@ -104,7 +106,7 @@ class Units:
         return live
 
     def _free(self) -> set[int]:
-        """Steps that each layer that uses them repeats."""
+        """Returns the free steps, which each unit that uses them repeats."""
         depends: list[bool] = []
         learned: list[bool] = []
         free: set[int] = set()
@@ -114,7 +116,7 @@ class Units:
             own = any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves())
             learned.append(own or any(learned[i] for i in needed))
             if step.index == 0:
-                # Token numbers have no gradient.
+                # Integer inputs, such as tokens, have no gradient.
                 if step.dtype is not None and not step.dtype.is_floating_point:
                     free.add(0)
             elif all(i in free for i in needed) and not step.is_random and not self._changes_buffer(step):
@@ -126,19 +128,19 @@ class Units:
         return any(isinstance(leaf, Stored) for leaf in step.writes)
 
     def constant(self, argument: Any) -> torch.Tensor | None:
-        """The value of something that depends on nothing but constants and buffers, if it does."""
-        found: dict[int, Any] = {}
+        """Computes an argument that depends only on constants and buffers; otherwise returns ``None``."""
+        computed: dict[int, Any] = {}
 
         def value(leaf: Any) -> Any:
             match leaf:
                 case Ref(index) if (
                     index != 0 and index in self.free and index not in self.writers.get(self.root[index], [])
                 ):
-                    if index not in found:
+                    if index not in computed:
                         step = self.steps[index]
                         arguments, keywords = map_arguments(value, (step.args, step.kwargs))
-                        found[index] = step.target(*arguments, **keywords)
-                    return found[index]
+                        computed[index] = step.target(*arguments, **keywords)
+                    return computed[index]
                 case Stored(constant=torch.Tensor()):
                     return leaf.constant
                 case Stored(is_parameter=False):
@@ -155,7 +157,7 @@ class Units:
         return result if isinstance(result, torch.Tensor) else None
 
     def dynamic(self, index: int) -> bool:
-        """Whether a live step belongs to exactly one layer."""
+        """Returns whether a step is live and belongs to exactly one unit."""
         return index in self.live and index not in self.free and index != 0
 
     # Grouping.
@@ -177,15 +179,19 @@ class Units:
         return units
 
     def needs(self, unit: Unit) -> tuple[list[int], list[int]]:
-        """The free steps that a unit repeats, in order, and the values of other units that it takes, in order of first use; 0 is
-        the network's input."""
+        """Returns the dependencies of a unit.
+
+        Returns:
+            The free steps that it repeats, in order, and the values of other units that it uses, in order
+            of first use. Value 0 is the network's input.
+        """
         own = set(unit.steps)
         repeated: set[int] = set()
         inputs: list[int] = []
         pending: list[tuple[int, bool]] = []
         for index in unit.steps:
             pending.extend((i, self.steps[index].op in LIKE) for i in self._before(index) if i not in own)
-        # A stack, so that values come in the order of the steps: the first input is the one that the original passes first.
+        # A stack, so that inputs are in the order in which the steps use them.
         pending.reverse()
         while pending:
             index, is_like = pending.pop()
@@ -201,20 +207,20 @@ class Units:
         return sorted(repeated), inputs
 
     def stored(self, unit: Unit) -> list[Stored]:
-        """The stored tensors that a unit uses, in order, each once."""
-        found: dict[str, Stored] = {}
+        """Returns the distinct stored tensors that a unit uses, in order."""
+        tensors: dict[str, Stored] = {}
         for index in sorted([*self.needs(unit)[0], *unit.steps]):
             for leaf in self.steps[index].leaves():
                 if isinstance(leaf, Stored):
-                    found.setdefault(leaf.name, leaf)
-        return list(found.values())
+                    tensors.setdefault(leaf.name, leaf)
+        return list(tensors.values())
 
     def owner(self) -> dict[int, int]:
-        """The position of the unit of each step."""
+        """Returns the index of each step's unit."""
         return {index: position for position, unit in enumerate(self.units) for index in unit.steps}
 
     def outputs(self) -> list[list[int]]:
-        """For each unit the values that others, or the network's output, take."""
+        """Returns for each unit the values that other units or the network's output use."""
         owner = self.owner()
         outputs: list[list[int]] = [[] for _ in self.units]
 
@@ -231,7 +237,7 @@ class Units:
     # Merging.
 
     def _merge_writers(self) -> None:
-        """Steps that change memory that others see by another value are one unit with them."""
+        """Merges steps that write to memory with later steps that read it through another value."""
         users: dict[object, set[int]] = {}
         for step in self.steps:
             for leaf in step.refs():
@@ -251,16 +257,21 @@ class Units:
                     together = [*others, writer, changed, *(i for i in [root] if isinstance(i, int))]
                     self.merge(
                         [i for i in together if self.dynamic(i)],
-                        "a tensor is changed in place while others see it",
+                        "a tensor is changed in place while others use it",
                     )
 
     def merge(self, steps: list[int], why: str) -> None:
-        """Makes the units of these steps one, with all units on the ways between them."""
+        """Merges the units of the given steps, with all units on paths between them.
+
+        Args:
+            steps: Steps of the units.
+            why: Reason, for the description of an opaque layer.
+        """
         owner = self.owner()
         chosen = {owner[index] for index in steps if index in owner}
         if len(chosen) < 2:
             return
-        before: list[int] = []  # Bits of the units before each, itself included.
+        before: list[int] = []  # Bit set of each unit's ancestors and itself.
         takes: list[set[int]] = []
         for position, unit in enumerate(self.units):
             needed = {owner[i] for i in self.needs(unit)[1] if i in owner} - {position}
@@ -292,7 +303,7 @@ class Units:
         self.units = self._sorted([*rest, merged])
 
     def _sorted(self, units: list[Unit]) -> list[Unit]:
-        """Topologically, in the order of execution where there is a choice."""
+        """Sorts units topologically, with execution order as the tie-break."""
         self.units = sorted(units, key=lambda unit: unit.steps[-1])
         owner = self.owner()
         done: dict[int, None] = {}
@@ -315,7 +326,7 @@ class Units:
         return [self.units[position] for position in done]
 
     def _repair(self) -> None:
-        """Makes one unit of those between which something goes that is no batch of samples."""
+        """Merges units with unsuitable outputs with their consumers."""
         while True:
             consumers = self._consumers()
             outputs = self.outputs()
@@ -325,7 +336,7 @@ class Units:
                     continue
                 together = [unit.steps[0], *(self.units[p].steps[0] for p in consumers[position])]
                 if len(set(together)) < 2:
-                    continue  # The network's output: what is wrong with it is said where layers are made.
+                    continue  # The network's output, which is checked when layers are created.
                 self.merge(together, why)
                 break
             else:
@@ -341,7 +352,7 @@ class Units:
         return consumers
 
     def _unfit(self, unit: Unit, outputs: list[int]) -> str | None:
-        """Why a unit cannot be a layer."""
+        """Returns the reason for which a unit cannot be a layer, or ``None``."""
         if not outputs:
             return None
         if len(outputs) > 1:
@@ -352,7 +363,7 @@ class Units:
         if step.sample is None:
             return "its first dimension is not the batch"
         if step.dtype is None or not step.dtype.is_floating_point:
-            return "its output is not of floating-point numbers"
+            return "its output is not floating-point"
         if not self.needs(unit)[1]:
             return "it has no input"
         return None
@@ -363,7 +374,7 @@ class _NotConstant(Exception):
 
 
 def _common(paths: list[str]) -> str:
-    """The module that holds all of these."""
+    """Returns the path of the innermost module that contains all paths."""
     parts = [path.split(".") if path else [] for path in paths]
     shared = []
     for level in zip(*parts):
