@@ -43,8 +43,10 @@ fn job_scripts_have_the_given_options_and_parse_in_bash() {
         "#SBATCH --requeue",
         "#SBATCH --signal=TERM@90",
         r"checkpoints='my'\''run'",
-        r"    /opt/deeppool train --plan plan.json --model digits-cnn --data digits --checkpoint 'my'\''run' \
-            --resume",
+        concat!(
+            "    /opt/deeppool train --plan plan.json --model digits-cnn --data digits ",
+            r"--checkpoint 'my'\''run' --resume"
+        ),
         r#"if [ "$restarts" -ge 5 ]; then"#,
     ] {
         assert!(script.lines().any(|there| there == line), "{line}: {script}");
