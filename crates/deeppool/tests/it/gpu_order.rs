@@ -149,7 +149,7 @@ fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, forgotten: usize) {
 }
 
 fn no_conflicts(world: usize) {
-    let name = format!("gpu_order::what_uses_the_same_memory_is_ordered_on_{world}_gpus");
+    let name = format!("gpu_order::accesses_to_the_same_memory_are_ordered_on_{world}_gpus");
     on_emulated_gpus(&name, world, |emulator| {
         let net = network();
         for number in 0..plans() {
