@@ -101,8 +101,8 @@ more_cases() {
         some_tests -p burst-planner --test it -- --skip placement:: &&
             BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 some_tests -p burst-planner --test it placement:: &&
             some_tests -p deeppool-tests --test it -- plan_independent::digits partial::losses &&
-            DEEPPOOL_CASES=200 some_tests -p deeppool --test it checkpoint::a_damaged &&
-            some_tests -p deeppool --test it compare::the_most &&
+            DEEPPOOL_CASES=200 some_tests -p deeppool --test it checkpoint::damaged &&
+            some_tests -p deeppool --test it compare::max_total &&
             EXPERIMENTS_FULL=1 some_tests -p experiments --features measure,pdf --test it command::the_same_command
     )
 }
