@@ -72,7 +72,8 @@ def _title(plan: Plan) -> str:
 def _figures(plan: Plan) -> str:
     return (
         f"iteration {plan.iteration_us / 1e3:.2f} ms, {plan.speedup:.2f} times as fast as one GPU, "
-        f"amplification {plan.amplification:.2f}; data parallel {plan.data_parallel.iteration_us / 1e3:.2f} ms, amplification "
+        f"amplification {plan.amplification:.2f}; data parallel "
+        f"{plan.data_parallel.iteration_us / 1e3:.2f} ms, amplification "
         f"{plan.data_parallel.amplification:.2f}; {plan.device} ({plan.origin}), {plan.link}"
     )
 

@@ -176,7 +176,8 @@ class PlanProblem:
 
         Args:
             mode, amplification, deadline_us: As in :func:`deeppool.plan`.
-            limit_per_layer: Whether the limit applies to each layer, as in the original DeepPool; chains only.
+            limit_per_layer: Whether the limit applies to each layer, as in the original DeepPool. For
+                chains only.
             frontier: Whether the result also lists all Pareto-optimal plans.
 
         Raises:

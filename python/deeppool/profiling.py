@@ -33,7 +33,7 @@ SCHEMA = "deeppool/profile/v1"
 #: Number of untimed executions before the timed ones.
 WARM_UP = 3
 
-#: Minimum duration of one timed sequence of graph launches on a GPU. Events have a resolution of 0.5 µs.
+#: Minimum duration of a timed sequence of graph launches. Events have a resolution of 0.5 µs.
 GPU_SPAN_US = 500.0
 
 

@@ -1,5 +1,6 @@
-//! The native module of the Python package `deeppool`. Its arguments and results are JSON documents,
-//! which the package wraps in classes.
+//! The native module of the Python package `deeppool`.
+//!
+//! Its arguments and results are JSON documents, which the package wraps in classes.
 
 mod costs;
 mod error;

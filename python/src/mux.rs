@@ -90,8 +90,8 @@ impl CpuDriver {
         Ok(())
     }
 
-    /// Returns for each background job its number of tasklets, its busy time in seconds, and the error
-    /// that ended it, if any.
+    /// Returns for each background job its number of tasklets, its busy time in seconds, and the
+    /// error that ended it, if any.
     fn background(&self, py: Python<'_>) -> Vec<(u64, f64, Option<Py<PyAny>>)> {
         let driver = self.driver();
         let jobs = driver.background().iter().map(|job| {

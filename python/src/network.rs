@@ -22,8 +22,8 @@ pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
     inputs::model(name).map(|network| network.to_json()).map_err(input_error)
 }
 
-/// Returns the network of an ONNX file as a document of the format `deeppool/graph/v1`, and a warning
-/// if the training network differs from the exported one.
+/// Returns the network of an ONNX file as a document of the format `deeppool/graph/v1`, and a
+/// warning if the training network differs from the exported one.
 #[pyfunction]
 pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
@@ -32,8 +32,8 @@ pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String
     Ok((imported.graph.to_json(), imported.warning()))
 }
 
-/// Checks a document of the format `deeppool/graph/v1`, and returns each layer's shapes, parameters,
-/// floating-point operations and bytes of one sample.
+/// Checks a document of the format `deeppool/graph/v1`, and returns each layer's shapes,
+/// parameters, floating-point operations and bytes of one sample.
 #[pyfunction]
 pub(crate) fn describe_network(py: Python<'_>, network: &str) -> PyResult<String> {
     py.detach(|| LayerGraph::from_json(network).map(|network| description(&network).to_string()))

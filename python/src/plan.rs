@@ -164,8 +164,8 @@ pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
     ExecutionPlan::from_json(plan).map(drop).map_err(exception)
 }
 
-/// Simulates a plan. Returns a report, and the timeline of the last iteration as Chrome trace events if
-/// requested.
+/// Simulates a plan. Returns a report, and the timeline of the last iteration as Chrome trace
+/// events if requested.
 #[pyfunction]
 pub(crate) fn simulate(
     py: Python<'_>,

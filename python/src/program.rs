@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 use crate::error::input_error;
 
-/// Lowers a plan of a network to a document of the format `deeppool/program/v1`: the operations of all
-/// ranks, or of one rank with the collectives of all.
+/// Lowers a plan of a network to a document of the format `deeppool/program/v1`: the operations of
+/// all ranks, or of one rank with the collectives of all.
 #[pyfunction]
 #[pyo3(signature = (network, plan, rank=None))]
 pub(crate) fn lower(py: Python<'_>, network: &str, plan: &str, rank: Option<usize>) -> PyResult<String> {

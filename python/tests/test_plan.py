@@ -17,7 +17,8 @@ from deeppool import Background, InputError, Network, NoPlanError, Plan, Profile
 
 
 def vgg16(**other: object) -> Plan:
-    return deeppool.plan("vgg16", **{"gpus": 8, "batch": 32, "device": "a100", "amplification": 1.5, **other})  # type: ignore[arg-type]
+    arguments = {"gpus": 8, "batch": 32, "device": "a100", "amplification": 1.5, **other}
+    return deeppool.plan("vgg16", **arguments)  # type: ignore[arg-type]
 
 
 def test_burst_plan_is_within_its_limit_and_faster_than_data_parallelism() -> None:

@@ -58,8 +58,9 @@ class Background:
     def __init__(self, job: Callable[[], object], device: torch.device) -> None:
         self._driver = _deeppool.CpuDriver()
         self._driver.add(_Job(job, device))
-        is_cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
         #: Iteration times by whether the foreground ran alone.
         self._times: dict[bool, list[float]] = {False: [], True: []}
         self._iteration = 0

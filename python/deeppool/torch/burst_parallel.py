@@ -136,15 +136,15 @@ class BurstParallel(nn.Module):
         if not self.training:
             if not self._is_current:
                 raise BurstParallelError(
-                    "parameters of other ranks' layers are out of date on this rank: call synchronize() on every "
-                    "rank before evaluation"
+                    "parameters of other ranks' layers are out of date on this rank: call synchronize() "
+                    "on every rank before evaluation"
                 )
             return cast(torch.Tensor, self.module(*inputs))
         samples, targets = self._batch(inputs)
         if self._identify() != self._identities:
             raise BurstParallelError(
-                "the module's parameters changed since it was traced: trace it again, plan again, and make a new "
-                "BurstParallel"
+                "the module's parameters changed since it was traced: trace it again, plan again, and "
+                "make a new BurstParallel"
             )
         executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
@@ -290,16 +290,16 @@ class BurstParallel(nn.Module):
         for name, tensor in zip(("inputs", "targets"), inputs):
             if len(tensor) != self._program.batch:
                 raise BurstParallelError(
-                    f"the plan is for a global batch of {self._program.batch} samples, not for {len(tensor)} {name}: "
-                    "give every rank the global batch (no DistributedSampler; drop_last=True), or make a plan "
-                    "for another batch"
+                    f"the plan is for a global batch of {self._program.batch} samples, not for "
+                    f"{len(tensor)} {name}: give every rank the global batch (no DistributedSampler; "
+                    "drop_last=True), or make a plan for another batch"
                 )
         shape = tuple(inputs[0].shape[1:])
         expected = tuple(self._traced.example_inputs[0].shape[1:])
         if shape != expected:
             raise BurstParallelError(
-                f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace it with "
-                "samples of this shape"
+                f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace "
+                "it with samples of this shape"
             )
         return inputs[0], inputs[1]
 
@@ -390,6 +390,6 @@ def _check_agreement(program: RankProgram, document: str, fingerprint: str, seed
     for rank, other in enumerate(found):
         if other != found[0]:
             raise BurstParallelError(
-                f"rank {rank} has another plan, module or seed than rank 0: make the plan once and give all ranks the "
-                "same file"
+                f"rank {rank} has another plan, module or seed than rank 0: make the plan once and give "
+                "all ranks the same file"
             )

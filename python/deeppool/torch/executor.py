@@ -89,7 +89,7 @@ class Executor:
         ]
         run_index = {step: number for number, run in enumerate(self._runs) for step in run.steps}
         self._communicate = [i for i, step in enumerate(program.steps) if step.lane == "communication"]
-        #: Dependencies of each collective: number of runs of the compute lane, and other collectives.
+        #: Dependencies of each collective: number of runs of the compute lane, and collectives.
         self._after = {
             i: (
                 max(

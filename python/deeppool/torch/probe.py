@@ -16,7 +16,7 @@ from deeppool.torch.segments import LayerPasses
 from deeppool.tracing import Traced
 from deeppool.tracing.island import buffers_kept
 
-#: Maximum difference between a sample's outputs alone and in a batch, relative to the largest value.
+#: Maximum difference of a sample's outputs alone and in a batch, relative to the largest value.
 #: Kernels for different batch sizes differ in rounding.
 TOLERANCE = 1e-2
 
@@ -66,7 +66,8 @@ def _checked(layer: LayerPasses, inputs: list[torch.Tensor], random: SampledRand
         same = bool(((wide - narrow).abs() <= TOLERANCE * wide.abs().max().clamp_min(1e-30)).all())
     if not same:
         raise BurstParallelError(
-            f"layer {layer.name!r} mixes samples: its output for a sample depends on other samples of the batch, so "
-            "it cannot be computed in shards. Compute it per sample, or leave this module out of the plan"
+            f"layer {layer.name!r} mixes samples: its output for a sample depends on other samples of the "
+            "batch, so it cannot be computed in shards. Compute it per sample, or leave this module out of "
+            "the plan"
         )
     return both

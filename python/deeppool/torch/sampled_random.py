@@ -148,8 +148,8 @@ class SampledRandom(TorchDispatchMode):
         if operation not in self._warned:
             self._warned.add(operation)
             warnings.warn(
-                f"layer {self._layer!r} draws random numbers by {operation}, which is not supported per sample: "
-                "the result of training depends on the plan",
+                f"layer {self._layer!r} draws random numbers by {operation}, which is not supported per "
+                "sample: the result of training depends on the plan",
                 stacklevel=3,
             )
 

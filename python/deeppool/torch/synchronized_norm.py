@@ -19,7 +19,7 @@ class SynchronizedNorm:
     def __init__(self, norm: nn.Module | None, parameters: Sequence[nn.Parameter]) -> None:
         assert norm is not None
         self._norm, self._parameters = norm, parameters
-        #: Saved by the forward pass: input, mean, inverse standard deviation, and values per channel.
+        #: Saved for backward: input, mean, inverse standard deviation, and values per channel.
         self._saved: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None
 
     def moments(self, x: torch.Tensor) -> torch.Tensor:
@@ -109,7 +109,7 @@ class SynchronizedNorm:
         scale = inverse if weight is None else inverse * weight
         of_sum = (reduced[:channels] / count).to(mean.dtype)
         of_product = (reduced[channels:] / count).to(mean.dtype) * inverse
-        # scale * (g - mean(g) - x_normalized * mean(g * x_normalized)), with constant terms combined.
+        # scale * (g - mean(g) - x_normalized * mean(g * x_normalized)), constant terms combined.
         shift = (mean * of_product - of_sum) * scale
         result = gradient * scale.view(shape)
         result.addcmul_(x, (of_product * scale).view(shape), value=-1)

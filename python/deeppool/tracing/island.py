@@ -13,7 +13,7 @@ from torch import nn
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
 from deeppool.tracing.units import LIKE, Unit, Units
 
-#: ``run(n, t, training, *inputs)`` with the number of samples, the stored tensors, and modules' modes.
+#: ``run(n, t, training, *inputs)``: number of samples, stored tensors, modes of modules, inputs.
 Run = Callable[..., torch.Tensor]
 
 #: Operations that create tensors. They get the data type and device of the layer's input.
@@ -97,7 +97,8 @@ class Island(nn.Module):
         samples = inputs[0].shape[0]
         tensors = [] if self._is_call and samples > 0 else self.tensors()
         if samples == 0:
-            result: torch.Tensor = _Empty.apply(self.output_shape, *inputs, *tensors)  # type: ignore[no-untyped-call]
+            arguments = (self.output_shape, *inputs, *tensors)
+            result: torch.Tensor = _Empty.apply(*arguments)  # type: ignore[no-untyped-call]
             return result
         return self._run(samples, tensors, [module.training for module in self._owned[1]], *inputs)
 

@@ -67,12 +67,13 @@ def _by_sample(loss: Loss) -> Loss:
     if isinstance(loss, nn.Module) and isinstance(getattr(loss, "reduction", None), str):
         if loss.reduction != "mean":
             raise TraceError(
-                f"the loss has reduction={loss.reduction!r}, which is not supported: give a loss with reduction='mean'"
+                f"the loss has reduction={loss.reduction!r}, which is not supported: give a loss with "
+                "reduction='mean'"
             )
         if getattr(loss, "weight", None) is not None:
             raise TraceError(
-                f"{type(loss).__name__} has class weights, so its mean depends on the labels of other samples: give a "
-                "function that weights the loss of each sample and returns the mean"
+                f"{type(loss).__name__} has class weights, so its mean depends on the labels of other "
+                "samples: give a function that weights the loss of each sample and returns the mean"
             )
         each = copy.copy(loss)
         setattr(each, "reduction", "none")

@@ -307,8 +307,9 @@ class _Reader:
         tensors = [node for node in results if isinstance(node, torch.fx.Node) and node.name in user]
         if len(tensors) != 1:
             raise TraceError(
-                f"{type(self.module).__name__} returns {len(tensors)} tensors, but a network has one output: disable "
-                "auxiliary outputs (aux_logits=False), or wrap the module in one that returns a single tensor"
+                f"{type(self.module).__name__} returns {len(tensors)} tensors, but a network has one "
+                "output: disable auxiliary outputs (aux_logits=False), or wrap the module in one that "
+                "returns a single tensor"
             )
         value = self.values[tensors[0]]
         if not isinstance(value, Ref):
@@ -321,9 +322,9 @@ class _Reader:
         path, call = _path(node), _call(node)
         if isinstance(target, torch._ops.HigherOrderOperator):
             raise TraceError(
-                f"`{path or type(self.module).__name__}` uses {target}, which is not supported: move contexts such as "
-                "torch.no_grad and torch.autocast, and control flow, out of the module (to freeze parameters, use "
-                "requires_grad_(False))"
+                f"`{path or type(self.module).__name__}` uses {target}, which is not supported: move "
+                "contexts such as torch.no_grad and torch.autocast, and control flow, out of the module "
+                "(to freeze parameters, use requires_grad_(False))"
             )
         arguments = self._arguments(path, node, node.args, other.args)
         keywords = self._arguments(path, node, node.kwargs, other.kwargs)
@@ -412,8 +413,8 @@ def _input() -> None:
 
 def _depends(path: str, node: torch.fx.Node) -> TraceError:
     return TraceError(
-        f"layer `{path or node.name}` ({getattr(node.target, '__name__', node.target)}) depends on the number of "
-        "samples: it mixes the samples of a batch, which are on different ranks"
+        f"layer `{path or node.name}` ({getattr(node.target, '__name__', node.target)}) depends on the "
+        "number of samples: it mixes the samples of a batch, which are on different ranks"
     )
 
 

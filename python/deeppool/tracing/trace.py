@@ -16,7 +16,7 @@ from deeppool.tracing.cost import cost
 from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
-from deeppool.tracing.island import Island, Writer, buffers_kept, of_function
+from deeppool.tracing.island import Writer, buffers_kept, of_function
 from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of
 from deeppool.tracing.program import Step, batch_of, export
 from deeppool.tracing.traced import Traced, TracedLayer
@@ -61,13 +61,14 @@ def trace(
     """
     if len(example_inputs) != 1 or not isinstance(example_inputs[0], torch.Tensor):
         raise TraceError(
-            f"a network has one input, and {len(example_inputs)} were given: wrap the module in one that takes one "
-            "tensor, and computes the others from it"
+            f"a network has one input, and {len(example_inputs)} were given: wrap the module in one that "
+            "takes one tensor, and computes the others from it"
         )
     example = example_inputs[0]
     if example.dim() < 2 or len(example) == 0:
         raise TraceError(
-            f"expected a batch of examples of shape (samples, ...), got a tensor of shape {list(example.shape)}"
+            "expected a batch of examples of shape (samples, ...), got a tensor of shape "
+            f"{list(example.shape)}"
         )
     with _training(module) as modes, buffers_kept(module), torch.random.fork_rng(devices=_devices(module)):
         program = export(module, example)
@@ -168,7 +169,7 @@ class _Layers:
             else Unit(unit.module, False, "", [step.index])
         )
         learns = any(tensor.is_parameter for tensor in self.units.stored(part))
-        # With several layers, the one with parameters gets the module's name, so that parameter names match.
+        # Of several layers, the one with parameters gets the module's name: parameter names match.
         has_name = unit.is_call and (alone or learns or match is kinds[-1] and not self._learns(unit))
         wanted = match.name or (unit.module if has_name else self._functional(unit.module, step.op))
         name = self._free_name(wanted)
@@ -217,8 +218,8 @@ class _Layers:
         steps = [self.units.steps[index] for index in unit.steps]
         if len(outputs) > 1 or self.units.steps[outputs[0]].sample is None:
             raise TraceError(
-                f"the output of layer `{unit.module or steps[-1].op}` is not a batch of samples: it must be one tensor "
-                "whose first dimension is the batch"
+                f"the output of layer `{unit.module or steps[-1].op}` is not a batch of samples: it must "
+                "be one tensor whose first dimension is the batch"
             )
         significant = [step for step in steps if not isinstance(kind_of(self.units, step), Same)] or steps
         names = list(dict.fromkeys(step.op for step in significant))
@@ -264,8 +265,8 @@ def _tie(drafts: list[Draft]) -> None:
         for parameter in parameters:
             if parameter in users:
                 raise TraceError(
-                    f"layers `{users[parameter]}` and `{draft.name}` share some but not all of their parameters: "
-                    "let them share all (for example, without bias), or make them one module"
+                    f"layers `{users[parameter]}` and `{draft.name}` share some but not all of their "
+                    "parameters: let them share all (for example, without bias), or make them one module"
                 )
             users[parameter] = draft.name
         owners[parameters] = draft.name
@@ -309,14 +310,14 @@ def _check_layers(
                 raise TraceError(
                     f"layer `{draft.name}` returns samples of another shape for {len(batch)} samples"
                 )
-            # A sample that is not the first, last or middle one: reversing a batch would not move the middle.
+            # Not the first, last or middle sample: reversing a batch does not move the middle.
             middle = slice(1, 2)
             alone = draft.island(*(tensor[middle] for tensor in inputs))
         _set(modes)
         if not _is_same(alone, output[middle]) and not any(step.op == "batch_norm" for step in draft.steps):
             raise TraceError(
-                f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on other samples, "
-                "so ranks cannot share a batch"
+                f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on "
+                "other samples, so ranks cannot share a batch"
             )
         for name in draft.inputs:
             if last_use[name] == index:

@@ -78,8 +78,10 @@ class Traced:
 
     @property
     def islands(self) -> dict[str, Island]:
-        """Module of each layer, by name. The one of ``loss`` takes scores and targets and returns one loss per
-        sample."""
+        """Module of each layer, by name.
+
+        The module of ``loss`` takes scores and targets and returns one loss per sample.
+        """
         return {layer.name: layer.island for layer in self.layers}
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:

@@ -85,7 +85,7 @@ class Units:
                 self.writers.setdefault(root, []).append(step.index)
 
     def _before(self, index: int) -> Iterable[int]:
-        """Yields the steps that a step depends on: producers of its arguments, and earlier writers to them."""
+        """Yields the steps that a step depends on: producers of its arguments, and writers to them."""
         step = self.steps[index]
         for needed in step.refs():
             yield needed
@@ -94,7 +94,7 @@ class Units:
             )
 
     def _live(self) -> set[int]:
-        # Updates of buffers, such as running statistics, are live although their results are unused.
+        # Updates of buffers, such as running statistics, are live without uses of their results.
         pending = [self.program.output]
         pending += [w for root, writers in self.writers.items() if isinstance(root, Stored) for w in writers]
         live: set[int] = set()
