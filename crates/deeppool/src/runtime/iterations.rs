@@ -27,14 +27,14 @@ pub trait BatchSource {
 
 /// The time interval of some work.
 #[derive(Debug, Clone, Copy)]
-pub struct Ran {
+pub struct TimeSpan {
     /// Start.
     pub began: Instant,
     /// End.
     pub ended: Instant,
 }
 
-impl Ran {
+impl TimeSpan {
     /// Returns the interval from `began` until now.
     fn since(began: Instant) -> Self {
         Self { began, ended: Instant::now() }
@@ -48,7 +48,7 @@ pub trait Observer {
 
     /// Steps that were launched together have run, or their collective is complete. Called for each
     /// piece of a divided step.
-    fn ended(&mut self, _steps: &[StepId], _ran: Ran) {}
+    fn ended(&mut self, _steps: &[StepId], _ran: TimeSpan) {}
 
     /// An iteration has ended at the given time. `metrics` are the loss, summed over the global
     /// batch, and the number of correctly classified samples, on a rank that has them.
@@ -70,7 +70,7 @@ impl<O: Observer + ?Sized> Observer for &mut O {
         (**self).started(step);
     }
 
-    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+    fn ended(&mut self, steps: &[StepId], ran: TimeSpan) {
         (**self).ended(steps, ran);
     }
 
@@ -204,7 +204,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 }
                 if let Some((complete, began)) = self.pending.take() {
                     complete.finish(&mut at)?;
-                    self.observer.ended(&[StepId(index)], Ran::since(began));
+                    self.observer.ended(&[StepId(index)], TimeSpan::since(began));
                 }
                 self.finished[index] = true;
                 self.communicated += 1;
@@ -294,7 +294,7 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
             self.observer.started(StepId(step));
             let began = Instant::now();
             self.compute(step)?;
-            self.observer.ended(&[StepId(step)], Ran::since(began));
+            self.observer.ended(&[StepId(step)], TimeSpan::since(began));
             self.finished[step] = true;
             self.computed += 1;
         }

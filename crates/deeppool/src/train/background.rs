@@ -11,7 +11,7 @@ use super::step_times::StepTimes;
 use super::{BackgroundConfig, Epochs, TrainConfig};
 use crate::Error;
 use crate::program::StepId;
-use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, Ran, RankDevice, RankState};
+use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
 
 /// A background job of a rank, without end.
 pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, BackgroundRecord>;
@@ -102,7 +102,7 @@ impl BackgroundRecord {
 }
 
 impl Observer for BackgroundRecord {
-    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+    fn ended(&mut self, steps: &[StepId], ran: TimeSpan) {
         self.steps.ended(steps, ran);
     }
 

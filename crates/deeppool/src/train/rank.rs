@@ -14,7 +14,7 @@ use super::{EmulatedTimes, Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{Program, StepId};
 use crate::runtime::{
-    Iterations, LoadedProgram, Observer, Ran, RankDevice, RankDriver, RankState, TrainingBackend,
+    Iterations, LoadedProgram, Observer, RankDevice, RankDriver, RankState, TimeSpan, TrainingBackend,
 };
 
 /// Results of the iterations between two synchronisation points on one rank.
@@ -242,7 +242,7 @@ struct Recorder<'a> {
 }
 
 impl Observer for Recorder<'_> {
-    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+    fn ended(&mut self, steps: &[StepId], ran: TimeSpan) {
         self.steps.ended(steps, ran);
     }
 

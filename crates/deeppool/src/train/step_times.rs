@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use crate::Error;
 use crate::program::StepId;
-use crate::runtime::{Observer, Ran};
+use crate::runtime::{Observer, TimeSpan};
 
 /// Steps that were launched together, with their time.
-pub(super) type Launched = (Vec<StepId>, Ran);
+pub(super) type Launched = (Vec<StepId>, TimeSpan);
 
 /// Recorder of the times of the steps of a job's last iterations.
 pub(super) struct StepTimes {
@@ -34,7 +34,7 @@ impl StepTimes {
 }
 
 impl Observer for StepTimes {
-    fn ended(&mut self, steps: &[StepId], ran: Ran) {
+    fn ended(&mut self, steps: &[StepId], ran: TimeSpan) {
         if self.iterations > 0 {
             self.current.push((steps.to_vec(), ran));
         }

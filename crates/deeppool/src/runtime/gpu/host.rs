@@ -6,7 +6,7 @@ use gpu_mux::{Driver, Finished, Host, JobId, Lane, Policy, Tasklet, Usage};
 use super::Gpu;
 use super::job::Job;
 use crate::Error;
-use crate::runtime::{BatchSource, Iterations, Observer, Ran};
+use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
 
 /// A background job, which has one rank and no end.
 pub(super) struct BackgroundJob<'a, S, O> {
@@ -34,11 +34,11 @@ pub(super) struct Run<'h> {
 
 impl Run<'_> {
     /// Returns the time interval of the tasklet that finished last.
-    fn ran(&self, driver: &mut Driver<CudaDevice>, took: Duration) -> Result<Ran, Error> {
+    fn ran(&self, driver: &mut Driver<CudaDevice>, took: Duration) -> Result<TimeSpan, Error> {
         let device = driver.device_mut();
         let end = device.last_end()?.unwrap_or_else(|| gpu_mux::Device::now(device));
         let ended = self.epoch + end;
-        Ok(Ran { began: ended.checked_sub(took).unwrap_or(ended), ended })
+        Ok(TimeSpan { began: ended.checked_sub(took).unwrap_or(ended), ended })
     }
 
     fn count(&mut self, is_foreground: bool, lane: Lane, took: Duration) {

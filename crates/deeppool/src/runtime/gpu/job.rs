@@ -7,12 +7,12 @@ use layer_engine::LaunchContext;
 
 use super::Gpu;
 use super::graphs::{Launch, capture, uncaptured};
-use super::launch_table::{AHEAD, LaunchTable};
+use super::launch_table::{LaunchTable, MAX_RUNNING_ITERATIONS};
 use super::units::{Unit, UnitWork};
 use crate::Error;
 use crate::program::{CollectiveOp, IterationSchedule, Op, StepId};
 use crate::runtime::loaded::LoadedIteration;
-use crate::runtime::{BatchSource, Iterations, Observer, Ran};
+use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
 
 /// Number of iterations in which each program is launched kernel by kernel, before it is captured.
 /// The last one gives the durations of steps.
@@ -156,7 +156,10 @@ impl Job {
         let ended = iterations.context.iteration;
         let is_warm =
             !policy.captured_graphs || self.is_captured || self.done + (iteration - ended) < self.warm_up;
-        if iteration >= iterations.end || iteration >= ended + AHEAD || (place == 0 && !is_warm) {
+        if iteration >= iterations.end
+            || iteration >= ended + MAX_RUNNING_ITERATIONS
+            || (place == 0 && !is_warm)
+        {
             return Ok(None);
         }
         let context = LaunchContext { iteration, ..iterations.context };
@@ -204,7 +207,7 @@ impl Job {
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,
         number: u64,
-        (took, ran): (Duration, Ran),
+        (took, ran): (Duration, TimeSpan),
         device: &mut CudaDevice,
         policy: &Policy,
     ) -> Result<(), Error> {

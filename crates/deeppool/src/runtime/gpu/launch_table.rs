@@ -16,7 +16,7 @@ use crate::runtime::{LoadedProgram, RankState};
 use layer_engine::{DeviceSlice, LaunchContext};
 
 /// Maximum number of running iterations: while one ends on the device, the next one is launched.
-pub(super) const AHEAD: u64 = 2;
+pub(super) const MAX_RUNNING_ITERATIONS: u64 = 2;
 
 /// The work that each unit of a program launches.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct LaunchTable {
     kernels: HashMap<StepId, KernelCall>,
     collectives: HashMap<StepId, Work>,
     /// Staging buffers for copies to or from the device, which iterations use alternately.
-    staged: HashMap<BufferId, [SharedHostBuffer; AHEAD as usize]>,
+    staged: HashMap<BufferId, [SharedHostBuffer; MAX_RUNNING_ITERATIONS as usize]>,
     metrics: Option<BufferId>,
 }
 
@@ -152,7 +152,7 @@ impl LaunchTable {
     pub(super) fn staged_buffer(&self, unit: &Unit, iteration: u64) -> Option<(BufferId, SharedHostBuffer)> {
         let (UnitWork::Load(_, buffer) | UnitWork::Metrics(buffer)) = unit.work else { return None };
         let places = self.staged.get(&buffer)?;
-        Some((buffer, places[(iteration % AHEAD) as usize].clone()))
+        Some((buffer, places[(iteration % MAX_RUNNING_ITERATIONS) as usize].clone()))
     }
 }
 
