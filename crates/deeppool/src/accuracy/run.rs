@@ -73,7 +73,7 @@ pub fn train_to_target(
 ) -> Result<TargetRun, Error> {
     check_target(target)?;
     let stop = AtomicBool::new(false);
-    let seen = Mutex::new(Seen::default());
+    let seen = Mutex::new(Evaluations::default());
     let is_told_to_stop = || config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let trained = train(&config.clone().with_stop(&stop), &|at| {
         // A rank that panicked ends the run anyway.
@@ -107,14 +107,14 @@ pub fn train_to_target(
 
 /// Results of the evaluations of a run.
 #[derive(Default)]
-struct Seen {
+struct Evaluations {
     rounds: u64,
     best: f64,
     /// Number of epochs to the target.
     reached: Option<u64>,
 }
 
-impl Seen {
+impl Evaluations {
     fn add(&mut self, epoch: &EpochReport, target: f64) {
         if self.reached.is_some() {
             // An epoch that ended before the run stopped.

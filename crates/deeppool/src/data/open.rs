@@ -23,7 +23,7 @@ impl Dataset {
             DataSource::Cifar10(folder) => Self::cifar10(folder)?,
             DataSource::Tensors(file) => tensors::load(file, network)?,
             DataSource::Synthetic { seed } => {
-                return Self::synthetic_for(network, synthetic::usual_samples(network), *seed);
+                return Self::synthetic_for(network, synthetic::default_sample_count(network), *seed);
             }
         };
         dataset.fits(network)?;

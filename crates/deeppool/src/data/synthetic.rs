@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 128 << 20;
 const MIN_SAMPLES: usize = 320;
 
 /// Returns the default number of samples for a network.
-pub(super) fn usual_samples(network: &LayerGraph) -> usize {
+pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
     let elements = network.layer(network.input()).output_shape().elements();
     (MAX_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
@@ -28,7 +28,7 @@ pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Re
 }
 
 /// Probability that a token is random instead of determined by the previous one.
-const SURPRISE: f64 = 0.25;
+const RANDOM_TOKEN_PROBABILITY: f64 = 0.25;
 
 /// Creates sequences of tokens. Their labels are the next tokens (of the last positions, if there
 /// are fewer labels). With fewer classes than tokens, a label is the token modulo the number of
@@ -47,10 +47,10 @@ fn sequences(
         let mut stream = RandomStream::new(seed, Purpose::Synthetic, 0, "tokens", index as u64);
         let mut tokens = vec![stream.below(vocabulary)];
         while tokens.len() <= count {
-            let surprise = stream.uniform() < SURPRISE;
+            let is_random = stream.uniform() < RANDOM_TOKEN_PROBABILITY;
             // Any function of the previous token would do; this one visits much of the vocabulary.
             let follower = tokens.last().map_or(0, |token| (token + vocabulary / 3 + 1) % vocabulary);
-            tokens.push(if surprise { stream.below(vocabulary) } else { follower });
+            tokens.push(if is_random { stream.below(vocabulary) } else { follower });
         }
         let (features, labels) = if is_held_out(index) { &mut test } else { &mut train };
         features.extend(tokens[..count].iter().map(|&token| token as f32));

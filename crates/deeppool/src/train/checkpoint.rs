@@ -10,8 +10,8 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::checkpoint_files::{
-    Checkpoint, Found, Identity, ListedFile, SCHEMA, best, failed, file_name, list, newest_whole, remove,
-    sync, unwritten, write_manifest,
+    Checkpoint, Found, Identity, ListedFile, SCHEMA, best, failed, file_name, list, newest_valid, remove,
+    sync, write_error, write_manifest,
 };
 use super::rank::Rank;
 use super::{CheckpointConfig, TrainConfig, tensors};
@@ -34,7 +34,7 @@ pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
             None => Ok(Found::default()),
         };
     }
-    newest_whole(&checkpoint.folder)
+    newest_valid(&checkpoint.folder)
 }
 
 /// Writes a checkpoint, with the test accuracy if it is known, and the files of the rank's
@@ -59,7 +59,7 @@ pub(super) fn save<B: TrainingBackend>(
     let mut files = background;
     if !tensors.is_empty() {
         let bytes = tensors::serialize(&tensors, identity(config, iteration));
-        let bytes = bytes.map_err(|problem| unwritten(&unfinished.join(file_name(number)), problem))?;
+        let bytes = bytes.map_err(|problem| write_error(&unfinished.join(file_name(number)), problem))?;
         files.push((file_name(number), bytes));
     }
     let mut own: Vec<(String, ListedFile)> = Vec::new();
@@ -67,16 +67,16 @@ pub(super) fn save<B: TrainingBackend>(
         let file = unfinished.join(&name);
         let written =
             File::create(&file).and_then(|mut to| to.write_all(&bytes).and_then(|()| to.sync_all()));
-        written.map_err(|error| unwritten(&file, error))?;
+        written.map_err(|error| write_error(&file, error))?;
         own.push((name, ListedFile::of(&bytes)));
     }
-    let own = serde_json::to_vec(&own).map_err(|error| unwritten(&unfinished, error))?;
+    let own = serde_json::to_vec(&own).map_err(|error| write_error(&unfinished, error))?;
     let files = rank.gather(&own)?;
     if number == 0 {
         write_manifest(&unfinished, (iteration, test_accuracy), &files)?;
         // Newer ones are damaged: otherwise this run would have resumed from them.
         remove(list(&checkpoint.folder)?.into_iter().filter(|one| one.iteration >= iteration))?;
-        fs::rename(&unfinished, &path).map_err(|error| unwritten(&path, error))?;
+        fs::rename(&unfinished, &path).map_err(|error| write_error(&path, error))?;
         sync(&checkpoint.folder)?;
         remove_old(checkpoint)?;
     }

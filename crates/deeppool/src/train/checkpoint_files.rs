@@ -65,7 +65,7 @@ impl Found {
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if all of them are damaged.
-pub(super) fn newest_whole(folder: &Path) -> Result<Found, Error> {
+pub(super) fn newest_valid(folder: &Path) -> Result<Found, Error> {
     let mut found = Found::default();
     for mut checkpoint in list(folder)?.into_iter().rev() {
         match checkpoint.check_files() {
@@ -93,7 +93,7 @@ pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if it is damaged.
-pub(super) fn best_whole(folder: &Path) -> Result<Option<Checkpoint>, Error> {
+pub(super) fn best_valid(folder: &Path) -> Result<Option<Checkpoint>, Error> {
     let Some((mut checkpoint, _)) = best(folder)? else { return Ok(None) };
     checkpoint.check_files()?;
     Ok(Some(checkpoint))
@@ -117,10 +117,10 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
 }
 
 /// Prefix of the names of the ranks' own files.
-const OF_RANKS: &str = "rank-";
+const RANK_FILE_PREFIX: &str = "rank-";
 
 pub(super) fn file_name(rank: usize) -> String {
-    format!("{OF_RANKS}{rank}.safetensors")
+    format!("{RANK_FILE_PREFIX}{rank}.safetensors")
 }
 
 impl ListedFile {
@@ -132,12 +132,12 @@ impl ListedFile {
 pub(super) fn remove(checkpoints: impl IntoIterator<Item = Checkpoint>) -> Result<(), Error> {
     checkpoints
         .into_iter()
-        .try_for_each(|one| fs::remove_dir_all(&one.path).map_err(|error| unwritten(&one.path, error)))
+        .try_for_each(|one| fs::remove_dir_all(&one.path).map_err(|error| write_error(&one.path, error)))
 }
 
 /// Waits until a file, or the entries of a folder, are on disk.
 pub(super) fn sync(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(|error| unwritten(path, error))
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| write_error(path, error))
 }
 
 /// Writes the manifest of the files of all ranks as JSON.
@@ -150,19 +150,19 @@ pub(super) fn write_manifest(
     let files: Result<Vec<Vec<(String, ListedFile)>>, _> =
         files.iter().map(|file| serde_json::from_slice(file)).collect();
     let files: BTreeMap<String, ListedFile> =
-        files.map_err(|error| unwritten(&path, error))?.into_iter().flatten().collect();
+        files.map_err(|error| write_error(&path, error))?.into_iter().flatten().collect();
     for (name, file) in &files {
         let there = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
         if there != file.bytes {
             let problem =
                 "the rank's file is not in the folder that rank 0 sees: give all ranks the same folder";
-            return Err(unwritten(&folder.join(name), problem));
+            return Err(write_error(&folder.join(name), problem));
         }
     }
     let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, files };
-    let text = serde_json::to_string_pretty(&manifest).map_err(|error| unwritten(&path, error))?;
+    let text = serde_json::to_string_pretty(&manifest).map_err(|error| write_error(&path, error))?;
     // The folder gets its final name when it is complete.
-    fs::write(&path, text).map_err(|error| unwritten(&path, error))?;
+    fs::write(&path, text).map_err(|error| write_error(&path, error))?;
     sync(&path)?;
     sync(folder)
 }
@@ -202,7 +202,7 @@ impl Checkpoint {
     /// run's identity, if one is given.
     pub(super) fn read(&self, identity: Option<&Identity>) -> Result<Tensors, Error> {
         let mut all = Tensors::new();
-        for path in self.paths(OF_RANKS) {
+        for path in self.paths(RANK_FILE_PREFIX) {
             let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
             if let Some(identity) = identity {
                 check_identity(identity, &path, &bytes)?;
@@ -225,7 +225,7 @@ fn check_identity(identity: &Identity, path: &Path, bytes: &[u8]) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn unwritten(path: &Path, problem: impl Display) -> Error {
+pub(super) fn write_error(path: &Path, problem: impl Display) -> Error {
     Error::CheckpointNotWritten { path: path.into(), problem: problem.to_string() }
 }
 

@@ -76,7 +76,7 @@ fn on_gpus<T: Send>(
 ) -> Result<Vec<Result<T, Error>>, Error> {
     // Opened first: if a GPU is missing, no rank waits for it.
     let engines = GpuEngine::of_ranks(ranks)?;
-    let (port, token) = meeting_place()?;
+    let (port, token) = rendezvous()?;
     let on_gpu = |(rank, engine): (usize, GpuEngine)| {
         let world = NcclWorld::new(rank, ranks, rank)
             .with_address("127.0.0.1", port)
@@ -102,7 +102,7 @@ fn on_gpus<T: Send>(
 }
 
 /// Returns a free port of this host, and a token that other processes do not know.
-fn meeting_place() -> Result<(u16, String), Error> {
+fn rendezvous() -> Result<(u16, String), Error> {
     let failed =
         |error: std::io::Error| Error::Program(format!("the ranks have nowhere to meet: 127.0.0.1: {error}"));
     let port =

@@ -9,11 +9,11 @@ use crate::Error;
 use crate::runtime::TrainingBackend;
 
 /// Approximate time between two synchronisation points.
-const STRETCH: Duration = Duration::from_millis(500);
+const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of iterations between them, which single precision represents exactly.
 const MAX_ITERATIONS: f64 = 1e6;
 /// Minimum time between two checkpoints, as a multiple of the time to write one.
-const WRITING: u32 = 20;
+const MIN_INTERVAL_IN_WRITES: u32 = 20;
 
 /// Timing of the synchronisation points, measured by rank 0.
 pub(super) struct Pace {
@@ -55,9 +55,11 @@ impl Pace {
         let is_first = rank.rank() == 0;
         let stop = config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         let one_us = elapsed.as_secs_f64() * 1e6 / iterations.max(1) as f64;
-        let next = (STRETCH.as_secs_f64() * 1e6 / one_us.max(1e-3)).clamp(1.0, MAX_ITERATIONS).floor();
+        let next = (SYNC_INTERVAL.as_secs_f64() * 1e6 / one_us.max(1e-3)).clamp(1.0, MAX_ITERATIONS).floor();
         let is_due = match config.checkpoint.as_ref().map(|checkpoint| checkpoint.every) {
-            Some(CheckpointEvery::Time(time)) => self.saved.elapsed() >= time.max(WRITING * self.writing),
+            Some(CheckpointEvery::Time(time)) => {
+                self.saved.elapsed() >= time.max(MIN_INTERVAL_IN_WRITES * self.writing)
+            }
             _ => false,
         };
         let of_first = |value: f64| if is_first { value as f32 } else { 0.0 };

@@ -6,7 +6,7 @@ use collectives::ThreadCommunicator;
 use layer_engine::CpuEngine;
 use layer_graph::LayerGraph;
 
-use super::checkpoint_files::{best_whole, newest_whole};
+use super::checkpoint_files::{best_valid, newest_valid};
 use super::tensors::{self, Tensors, VELOCITY};
 use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_training};
@@ -56,7 +56,7 @@ impl Weights {
     /// [`Error::Checkpoint`] if there is none.
     pub fn of_checkpoint(folder: &Path, damaged: impl FnMut(&Error)) -> Result<Self, Error> {
         let none = || Error::Checkpoint { path: folder.into(), problem: "there is no checkpoint".into() };
-        let found = newest_whole(folder)?;
+        let found = newest_valid(folder)?;
         found.damaged.iter().for_each(damaged);
         let checkpoint = found.checkpoint.ok_or_else(none)?;
         Ok(Self {
@@ -75,7 +75,7 @@ impl Weights {
             path: folder.into(),
             problem: "no checkpoint was written with a test accuracy: train with --checkpoint-best".into(),
         };
-        let checkpoint = best_whole(folder)?.ok_or_else(none)?;
+        let checkpoint = best_valid(folder)?.ok_or_else(none)?;
         Ok(Self {
             source_name: folder.display().to_string(),
             tensors: without_velocities(checkpoint.read(None)?),
