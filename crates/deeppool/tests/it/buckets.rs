@@ -18,12 +18,12 @@ type Exchange = <ThreadCommunicator as Communicator<f32>>::ExchangeRequest;
 
 /// A communicator that records the length of every reduction.
 #[derive(Clone)]
-struct Written {
+struct RecordingCommunicator {
     ranks: ThreadCommunicator,
     reduced: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Group for Written {
+impl Group for RecordingCommunicator {
     type Queue = ();
     type BarrierRequest = <ThreadCommunicator as Group>::BarrierRequest;
 
@@ -49,7 +49,7 @@ impl Group for Written {
     }
 }
 
-impl Communicator<f32> for Written {
+impl Communicator<f32> for RecordingCommunicator {
     type Buffer = Buffer;
     type Request = <ThreadCommunicator as Communicator<f32>>::Request;
     type ExchangeRequest = Exchange;
@@ -136,11 +136,11 @@ impl Communicator<f32> for Written {
 }
 
 /// Samples and labels with the value of their position.
-struct Counted {
+struct PositionSource {
     sample_elements: usize,
 }
 
-impl BatchSource for Counted {
+impl BatchSource for PositionSource {
     fn load(
         &mut self,
         _: u64,
@@ -165,11 +165,11 @@ const ITERATIONS: u64 = 3;
 /// Runs a rank. Returns its state and the lengths of its reductions.
 fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (Vec<Buffer>, Vec<usize>) {
     let rank = ranks.rank();
-    let communicator = Written { ranks, reduced: Arc::default() };
-    let mut device = RankDevice::<Cpu<Written>>::new(CpuEngine::new()).unwrap();
+    let communicator = RecordingCommunicator { ranks, reduced: Arc::default() };
+    let mut device = RankDevice::<Cpu<RecordingCommunicator>>::new(CpuEngine::new()).unwrap();
     let mut loaded = LoadedProgram::new(&mut device, Some(&communicator), network, program, rank).unwrap();
     let mut state = RankState::new(&mut device, network, &program.ranks[rank], 0).unwrap();
-    let source = Counted { sample_elements: network.layer(network.input()).output_shape().elements() };
+    let source = PositionSource { sample_elements: network.layer(network.input()).output_shape().elements() };
     let context = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.1 };
     let mut job = Iterations::new(&mut device, &mut loaded, &mut state, source, (), context, ITERATIONS);
     loop {
@@ -187,7 +187,7 @@ fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (V
 }
 
 /// Returns the lengths of a rank's reductions in an iteration, by its program.
-fn charged(program: &Program, rank: &RankProgram) -> Vec<usize> {
+fn expected_reductions(program: &Program, rank: &RankProgram) -> Vec<usize> {
     let lengths = rank.steps.iter().filter_map(|step| match step.op {
         Op::Collective(id) => match program.collectives[id.0].op {
             CollectiveOp::AllReduce { elements } => Some(elements),
@@ -214,7 +214,7 @@ fn bucket_reduction_is_bit_identical_to_separate_reductions() {
         assert_eq!(in_buckets, bucket_bytes > 1);
         let ranks = ThreadWorld::new(3).run(|communicator| run(&network, &program, communicator));
         let learned = ranks.into_iter().zip(&program.ranks).map(|((learned, reduced), rank)| {
-            assert_eq!(reduced, charged(&program, rank).repeat(ITERATIONS as usize));
+            assert_eq!(reduced, expected_reductions(&program, rank).repeat(ITERATIONS as usize));
             learned
         });
         learned.collect::<Vec<_>>()

@@ -84,10 +84,11 @@ fn sharing_envelope_covers_the_modes_it_includes() {
                 let foreground = point.foreground_samples_per_s;
                 let total = sharing.total_at(foreground);
                 assert!(!within || total.unwrap() >= point.total_samples_per_s() * (1.0 - 1e-9), "{point:?}");
-                if let (Some([least, most]), Some([fewest, _])) = (point.foreground_range, point.total_range)
+                if let (Some([min_foreground, max_foreground]), Some([min_total, _])) =
+                    (point.foreground_range, point.total_range)
                 {
-                    assert!(least <= foreground && foreground <= most, "{point:?}");
-                    assert!(fewest <= point.total_samples_per_s(), "{point:?}");
+                    assert!(min_foreground <= foreground && foreground <= max_foreground, "{point:?}");
+                    assert!(min_total <= point.total_samples_per_s(), "{point:?}");
                 }
             }
             assert!(compared.advice().contains("of the fastest foreground"), "{}", compared.advice());

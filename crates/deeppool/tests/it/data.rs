@@ -65,7 +65,7 @@ fn tiny_cifar() -> Vec<Vec<u8>> {
 }
 
 /// Returns the error message of a damaged file, without the name of its folder.
-fn complaint(folder: &TempDir, open: fn(&Path) -> Result<Dataset, DataError>) -> String {
+fn error_message(folder: &TempDir, open: fn(&Path) -> Result<Dataset, DataError>) -> String {
     let message = open(folder.path()).unwrap_err().to_string();
     assert!(!message.contains('\n'), "{message}");
     message.replace(&format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR), "")
@@ -229,14 +229,17 @@ fn errors_name_damaged_mnist_files_and_the_problem() {
     ] {
         let mut files = tiny_mnist();
         files[file] = content;
-        assert_eq!(complaint(&folder_of(&IDX_FILES, &files), Dataset::mnist), expected);
+        assert_eq!(error_message(&folder_of(&IDX_FILES, &files), Dataset::mnist), expected);
     }
 }
 
 #[test]
 fn errors_name_missing_files_and_folders() {
     let folder = folder_of(&IDX_FILES[..3], &tiny_mnist());
-    assert_eq!(complaint(&folder, Dataset::mnist), "t10k-labels-idx1-ubyte: no such file, plain or with .gz");
+    assert_eq!(
+        error_message(&folder, Dataset::mnist),
+        "t10k-labels-idx1-ubyte: no such file, plain or with .gz"
+    );
     let file = folder.path().join(IDX_FILES[0]);
     for path in [&file, &folder.path().join("nowhere")] {
         for open in [Dataset::mnist, Dataset::cifar10] {
@@ -252,7 +255,7 @@ fn truncated_gzip_files_are_errors() {
     let packed = gzip(&files[0]);
     for bytes in 0..packed.len() {
         files[0] = packed[..bytes].to_vec();
-        let error = complaint(&folder_of(&IDX_FILES, &files), Dataset::mnist);
+        let error = error_message(&folder_of(&IDX_FILES, &files), Dataset::mnist);
         assert!(error.starts_with("train-images-idx3-ubyte: "), "{error}");
     }
 }
@@ -283,7 +286,7 @@ fn errors_name_damaged_cifar10_files_and_the_problem() {
     ] {
         let mut files = tiny_cifar();
         files[2] = content;
-        assert_eq!(complaint(&folder_of(&CIFAR_FILES, &files), Dataset::cifar10), expected);
+        assert_eq!(error_message(&folder_of(&CIFAR_FILES, &files), Dataset::cifar10), expected);
     }
 }
 
@@ -291,23 +294,23 @@ fn errors_name_damaged_cifar10_files_and_the_problem() {
 fn data_that_do_not_fit_the_network_are_rejected() {
     let digits = Dataset::digits().unwrap();
     digits.fits(&zoo::model("digits-cnn").unwrap()).unwrap();
-    let complaint = |network: &LayerGraph| {
+    let error_message = |network: &LayerGraph| {
         let error = Dataset::open(&DataSource::Digits, network).unwrap_err();
         assert_eq!(digits.fits(network).unwrap_err().to_string(), error.to_string());
         error.to_string()
     };
     assert_eq!(
-        complaint(&linear_classifier(Shape::image(1, 28, 28), 10)),
+        error_message(&linear_classifier(Shape::image(1, 28, 28), 10)),
         "data set `digits` has samples of shape 1x8x8, but network `linear` takes 1x28x28"
     );
     assert_eq!(
-        complaint(&linear_classifier(Shape::image(1, 8, 8), 1000)),
+        error_message(&linear_classifier(Shape::image(1, 8, 8), 1000)),
         "data set `digits` has 10 classes, but layer `loss` of network `linear` tells 1000 apart"
     );
     let bare = LayerGraph::new("bare", Shape::image(1, 8, 8)).unwrap();
     let no_loss =
         "network `bare` has no softmax_cross_entropy layer, so it cannot be trained on labelled data";
-    assert_eq!(complaint(&bare), no_loss);
+    assert_eq!(error_message(&bare), no_loss);
     let synthetic = Dataset::open(&DataSource::Synthetic { seed: 0 }, &bare).unwrap_err();
     assert_eq!(synthetic.to_string(), no_loss);
 }
@@ -346,7 +349,7 @@ proptest! {
         let mut files = tiny_mnist();
         let bytes = cut.index(files[file].len());
         files[file].truncate(bytes);
-        let error = complaint(&folder_of(&IDX_FILES, &files), Dataset::mnist);
+        let error = error_message(&folder_of(&IDX_FILES, &files), Dataset::mnist);
         prop_assert!(error.starts_with(&format!("{}: truncated", IDX_FILES[file])), "{}", error);
     }
 

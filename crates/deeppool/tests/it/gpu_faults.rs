@@ -21,7 +21,7 @@ use crate::emulated::on_emulated_gpus;
 const RANKS: usize = 2;
 
 /// `CUDA_ERROR_OPERATING_SYSTEM`, which no code handles specially.
-const FAILS_WITH: u32 = 304;
+const ERROR_CODE: u32 = 304;
 
 /// Number of calls that fail at random, besides the first, a middle and the last of each function.
 fn random_calls() -> usize {
@@ -135,7 +135,7 @@ fn every_driver_call_may_fail_without_leaks() {
         let (mut errors, mut slowest) = (0, Duration::ZERO);
         for &call in &tried {
             reset(emulator);
-            emulator.fail_call(call, FAILS_WITH);
+            emulator.fail_call(call, ERROR_CODE);
             let began = Instant::now();
             let result = run(&net, &data, &placement);
             slowest = slowest.max(began.elapsed());

@@ -13,10 +13,10 @@ use crate::shrunk::{shrunk, shrunk_without};
 
 const RANKS: usize = 2;
 const BATCH: usize = 8;
-const LIMIT: f64 = 1e-4;
+const MAX_DIFFERENCE: f64 = 1e-4;
 
 /// Places consecutive layers on both ranks, on one, and on the other; the loss is on one.
-fn by_turns(net: &LayerGraph) -> Placement {
+fn alternating_placement(net: &LayerGraph) -> Placement {
     let turn = |(place, (_, layer)): (usize, (_, &layer_graph::Layer))| match (place / 3 % 3, layer.kind()) {
         (_, LayerKind::SoftmaxCrossEntropy) | (1, _) => vec![1],
         (2, _) => vec![0],
@@ -28,11 +28,11 @@ fn by_turns(net: &LayerGraph) -> Placement {
 /// Returns the maximum relative differences of the losses of three iterations: between GPUs and
 /// CPUs, and, as a measure of rounding, between CPUs with this placement and with one rank.
 /// Normalisations are over the global batch.
-fn distances(net: &LayerGraph, policy: Policy) -> (f64, f64) {
+fn loss_differences(net: &LayerGraph, policy: Policy) -> (f64, f64) {
     let data = Dataset::synthetic_for(net, 64, 0).unwrap();
     let lowering = LowerOptions::default().with_sync_batch_norm(true);
     let lowered = |placement| LoweredTraining::new(net, placement, BATCH, lowering.clone());
-    let (both, alone) = (lowered(by_turns(net)), lowered(Placement::single(net).unwrap()));
+    let (both, alone) = (lowered(alternating_placement(net)), lowered(Placement::single(net).unwrap()));
     let config = |training| {
         TrainConfig::new(&data, training)
             .with_length(Length::Iterations(3))
@@ -44,10 +44,10 @@ fn distances(net: &LayerGraph, policy: Policy) -> (f64, f64) {
     let one = train(&config(&alone), &|_| {}).unwrap().losses;
     let gpus = train_on_gpus(&config(&both), Duration::from_secs(60), &|_| {}).unwrap().losses;
     assert_eq!((processors.len(), gpus.len()), (3, 3));
-    let distance = |a: &[f64], b: &[f64]| {
+    let difference = |a: &[f64], b: &[f64]| {
         a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
     };
-    (distance(&processors, &gpus), distance(&processors, &one))
+    (difference(&processors, &gpus), difference(&processors, &one))
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn losses_on_gpus_match_losses_on_cpus() {
             ("vit-b-16", shrunk("vit-b-16", 32, 16)),
         ] {
             for (how, policy) in [("in graphs", Policy::default()), ("by kernels", Policy::priority())] {
-                let (distance, of_processors) = distances(&net, policy);
-                println!("{model}, small, {how}: {distance:.1e}, and processors alone {of_processors:.1e}");
-                assert!(distance <= LIMIT, "{model}, {how}: {distance:.1e}");
+                let (difference, rounding) = loss_differences(&net, policy);
+                println!("{model}, small, {how}: {difference:.1e}, between CPUs {rounding:.1e}");
+                assert!(difference <= MAX_DIFFERENCE, "{model}, {how}: {difference:.1e}");
             }
         }
         assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());

@@ -40,7 +40,7 @@ fn plans() -> usize {
 }
 
 /// Number of waits that are dropped in turn, which the variable raises.
-fn forgotten_waits() -> usize {
+fn max_dropped_waits() -> usize {
     number("DEEPPOOL_GPU_ORDER_WAITS").unwrap_or(4)
 }
 
@@ -93,8 +93,8 @@ fn random_placement(net: &LayerGraph, world: usize, random: &mut ChaCha8Rng) -> 
     Placement::new(net, world, ranks.collect()).unwrap()
 }
 
-/// Returns the placement of a searched plan.
-fn searched(net: &LayerGraph, world: usize, lowering: &LowerOptions) -> Placement {
+/// Returns the placement of a plan that was searched.
+fn searched_placement(net: &LayerGraph, world: usize, lowering: &LowerOptions) -> Placement {
     let profile = DeviceModel::named("a100").unwrap().profile(net, &shard_sizes(BATCH, world)).unwrap();
     let link = default_link("a100", world).unwrap();
     let costs = Costs::new(net, &profile, &link);
@@ -118,19 +118,19 @@ fn random_run(net: &LayerGraph, world: usize, number: usize) -> Run {
     let checkpoint = coin();
     let (plan, placement) = match number {
         0 => ("data parallelism", Placement::first_ranks(net, world, &vec![world; net.len() - 1]).unwrap()),
-        1 => ("a searched plan", searched(net, world, &lowering)),
+        1 => ("a searched plan", searched_placement(net, world, &lowering)),
         _ => ("a random plan", random_placement(net, world, &mut random)),
     };
     Run { plan, placement, lowering, policy, background, checkpoint }
 }
 
 /// Trains with the check, and without the wait with this number if it is not 0.
-fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, forgotten: usize) {
+fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, dropped: usize) {
     emulator.reset();
     emulator.set(Setting::Devices, i64::try_from(run.placement.world()).unwrap());
     emulator.set(Setting::RankTimeoutMs, 10_000);
     emulator.set(Setting::OrderCheck, 1);
-    emulator.set(Setting::DropWait, i64::try_from(forgotten).unwrap());
+    emulator.set(Setting::DropWait, i64::try_from(dropped).unwrap());
     let data = Dataset::synthetic_for(net, SAMPLES, 0).unwrap();
     let folder = TempDir::new().unwrap();
     let kept = || CheckpointConfig::new(folder.path()).with_every(CheckpointEvery::Iterations(3));
@@ -148,7 +148,7 @@ fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, forgotten: usize) {
     }
 }
 
-fn no_conflicts(world: usize) {
+fn assert_no_conflicts(world: usize) {
     let name = format!("gpu_order::accesses_to_the_same_memory_are_ordered_on_{world}_gpus");
     on_emulated_gpus(&name, world, |emulator| {
         let net = network();
@@ -168,12 +168,12 @@ fn no_conflicts(world: usize) {
 
 #[test]
 fn accesses_to_the_same_memory_are_ordered_on_2_gpus() {
-    no_conflicts(2);
+    assert_no_conflicts(2);
 }
 
 #[test]
 fn accesses_to_the_same_memory_are_ordered_on_4_gpus() {
-    no_conflicts(4);
+    assert_no_conflicts(4);
 }
 
 /// Returns the number of waits that a run has enqueued.
@@ -189,24 +189,24 @@ fn waits(emulator: &Emulator) -> usize {
 fn missing_waits_are_detected() {
     on_emulated_gpus("gpu_order::missing_waits_are_detected", 2, |emulator| {
         let net = network();
-        let (mut noticed, mut redundant, mut others) = (0, 0, Vec::new());
+        let (mut detected, mut redundant, mut others) = (0, 0, Vec::new());
         for number in [0, 2] {
             let run = Run { checkpoint: false, ..random_run(&net, 2, number) };
             train(emulator, &net, &run, 0);
             let waits = waits(emulator);
-            let tried = forgotten_waits().min(waits);
+            let tried = max_dropped_waits().min(waits);
             println!("{run}: {tried} of {waits} waits");
-            for forgotten in (0..tried).map(|place| 1 + (2 * place + 1) * waits / (2 * tried)) {
-                train(emulator, &net, &run, forgotten);
+            for dropped in (0..tried).map(|place| 1 + (2 * place + 1) * waits / (2 * tried)) {
+                train(emulator, &net, &run, dropped);
                 match (emulator.conflicts().is_empty(), emulator.dropped_wait_is_needed()) {
-                    (false, _) => noticed += 1,
+                    (false, _) => detected += 1,
                     (true, Some(false)) => redundant += 1,
-                    (true, orders) => others.push((number, forgotten, orders)),
+                    (true, orders) => others.push((number, dropped, orders)),
                 }
             }
         }
-        println!("{noticed} forgotten waits were noticed, {redundant} were not needed, neither: {others:?}");
+        println!("{detected} dropped waits were detected, {redundant} were not needed, neither: {others:?}");
         // In the first iteration some waits are for memory that was not used yet.
-        assert!(noticed > 0 && others.len() <= noticed / 10, "{noticed} noticed, and not {others:?}");
+        assert!(detected > 0 && others.len() <= detected / 10, "{detected} detected, and not {others:?}");
     });
 }

@@ -31,7 +31,7 @@ fn role(label: &str) -> Role {
     }
 }
 
-struct Reader<'a>(&'a LayerGraph);
+struct DocumentReader<'a>(&'a LayerGraph);
 
 fn number(value: &Value) -> usize {
     usize::try_from(value.as_u64().unwrap()).unwrap()
@@ -60,7 +60,7 @@ fn partition(value: &Value) -> Partition {
     Partition::from_counts(&counts).unwrap()
 }
 
-impl Reader<'_> {
+impl DocumentReader<'_> {
     fn layer(&self, value: &Value) -> LayerId {
         self.0.find(value["layer"].as_str().unwrap()).unwrap()
     }
@@ -203,7 +203,7 @@ fn exported_documents_rebuild_the_program() {
         let document = read(&program.to_json(&network, None).unwrap());
         assert_eq!(document["schema"], "deeppool/program/v1");
         assert_eq!(number(&document["world"]), 4);
-        let again = Reader(&network).program(&document);
+        let again = DocumentReader(&network).program(&document);
         assert_eq!(again, program, "{model}");
     }
 }

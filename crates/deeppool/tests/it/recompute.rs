@@ -20,7 +20,7 @@ fn lowered(
     lower_training(network, &placement, BATCH, &options).unwrap().ranks
 }
 
-fn every(network: &LayerGraph, nth: usize) -> Vec<String> {
+fn every_nth_layer(network: &LayerGraph, nth: usize) -> Vec<String> {
     let possible = possible_checkpoints(network).into_iter().skip(nth / 2).step_by(nth);
     possible.map(|id| network.layer(id).name().to_owned()).collect()
 }
@@ -30,7 +30,7 @@ fn shared_memory_is_not_read_after_it_is_overwritten() {
     for model in ["digits-cnn", "resnet-18", "inception-v3", "gpt2"] {
         let network = zoo::model(model).unwrap();
         for (ranks, micro_batches) in [(1, 1), (3, 1), (2, 5)] {
-            for program in lowered(&network, ranks, every(&network, 3), micro_batches) {
+            for program in lowered(&network, ranks, every_nth_layer(&network, 3), micro_batches) {
                 let mut holds = HashMap::new();
                 for step in &program.steps {
                     let shared = |id: &deeppool::program::BufferId| program.buffers[id.0].shared;
@@ -56,8 +56,8 @@ fn shared_memory_is_not_read_after_it_is_overwritten() {
 fn recomputation_needs_less_memory_and_more_steps() {
     for (model, at_most) in [("vgg16", 0.85), ("resnet-50", 0.5), ("gpt2", 0.6)] {
         let network = zoo::model(model).unwrap();
-        let [kept, again] =
-            [Vec::new(), every(&network, 6)].map(|checkpoints| lowered(&network, 1, checkpoints, 1));
+        let [kept, again] = [Vec::new(), every_nth_layer(&network, 6)]
+            .map(|checkpoints| lowered(&network, 1, checkpoints, 1));
         let activations = |program: &RankProgram| {
             let memory = program.memory();
             memory.activations_bytes + memory.activation_gradients_bytes + memory.recomputed_bytes
