@@ -1,4 +1,4 @@
-//! All experiments, and a page of them.
+//! The command `all`: runs the experiments and writes a page of their results.
 
 use clap::{ArgAction, Args};
 use serde_json::{Value, json};
@@ -14,16 +14,14 @@ use crate::testbed::Testbed;
 const NAME: &str = "all";
 
 #[derive(Args)]
-#[command(
-    after_help = "Leaves index.html beside the experiments' own files: figures, tables and findings in one file that needs no
-network. Options go to the experiments that have them; experiments with networks of their own are left out where
-another one is asked for, and clusters where GPUs or links are.
-
+#[command(after_help = "\
+Leaves index.html beside the experiments' own files: figures, tables and findings in one file that
+needs no network. Options go to the experiments that have them; experiments with networks of their
+own are left out where another one is asked for, and clusters where GPUs or links are.
 Examples:
   experiments all --out results
   experiments all --full --out results
-  experiments all --onnx net.onnx --batch 64 --device h100"
-)]
+  experiments all --onnx net.onnx --batch 64 --device h100")]
 pub(crate) struct AllOptions {
     #[command(flatten)]
     output: OutputOptions,
@@ -33,28 +31,28 @@ pub(crate) struct AllOptions {
     sharing: PolicyOptions,
     #[command(flatten)]
     limit: LimitOptions,
-    /// With clusters of up to 1,024 GPUs, sensitivity, and what is measured on this machine: a quarter of an hour.
-    /// Needs the feature `measure`
+    /// Include clusters of up to 1,024 GPUs, sensitivity, and measurements on this machine: a
+    /// quarter of an hour. Needs the feature `measure`
     #[arg(long)]
     full: bool,
 }
 
-/// Two-level clusters that are shown beside one host.
+/// Options of the two-level cluster that is shown beside one host.
 const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch", "64"];
 
-/// What of `scale` and `jigsaw` takes seconds, and runs of `validate` that take minutes.
+/// Options that limit `scale` and `jigsaw` to seconds, and `validate` and `spb` to minutes.
 const FEW: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
 const SMALL: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--loads", "0.7,10"];
 const SHORT: [&str; 2] = ["--iterations", "10"];
 const SEEDS: [&str; 4] = ["--seeds", "3", "--epochs", "8"];
 
-/// Runs all experiments, writes their files and the page, and gives what is to be printed.
+/// Runs the experiments, writes their files and the page, and returns the text to print.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
     let AllOptions { output, testbed, sharing, limit, full } = options;
     let Testbed { times, link, .. } = testbed.testbed(limit.amplification, &sharing.policy)?;
     let parts = parts(*full, &given(line.get(1..).unwrap_or_default()))?;
     make_folder(&output.out)?;
-    Journal::keep(&output.out, NAME, line, |journal| {
+    Journal::with_journal(&output.out, NAME, line, |journal| {
         let (mut done, mut texts) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
         for part in parts {
             let found = part.run(journal)?;
@@ -75,11 +73,11 @@ fn to_json(done: &[Done]) -> anyhow::Result<String> {
     Ok(format!("{all:#}\n"))
 }
 
-/// What is run, each with the options that it has of those that are given.
+/// Returns the experiments to run, each with those of the given options that it has.
 fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part>> {
     let part = |stem: &str, experiment: &str, more: &[&str]| {
         let names = Single::option_names(experiment);
-        // Layers are shown on as many GPUs as are usual.
+        // `layers` shows the usual GPU counts, whatever `--gpus` says.
         let is_taken = |name: &String| names.contains(name) && !(experiment == "layers" && name == "gpus");
         let options = given.iter().filter(|(name, _)| is_taken(name)).flat_map(|(_, words)| words.clone());
         let line = std::iter::once(experiment.to_owned()).chain(options);
@@ -113,7 +111,7 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
     Ok(parts)
 }
 
-/// The options on a line, each with its name and its words.
+/// Splits a command line into its options: the name and the words of each.
 fn given(line: &[String]) -> Vec<(String, Vec<String>)> {
     let command = AllOptions::augment_args(clap::Command::new(NAME));
     let takes_value = |name: &str| {

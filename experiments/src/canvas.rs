@@ -1,4 +1,4 @@
-//! A figure: an SVG image with a header, or with what the header would say in its description.
+//! SVG figures with a header, or with the header's text in the image's description.
 
 use plotters::chart::{MeshStyle, SeriesLabelStyle};
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
@@ -9,41 +9,42 @@ use crate::style::{GRID, INK, Style, wrapped};
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Pixels from the left edge to the header's text, from the top to its small print, and from a line of that to the next.
+/// Layout of the header in pixels: left margin, top of the small print, and its line height.
 const LEFT: i32 = 22;
 const PRINT_TOP: u32 = 44;
 const PRINT_LINE: u32 = 17;
-/// Pixels of a letter of small print, on average and then some.
+/// Width of a letter of the small print in pixels: an upper estimate of the average.
 const PRINT_LETTER: u32 = 5;
 const BELOW_HEADER: u32 = 8;
 
 /// A figure of an experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Figure {
-    /// Which of the experiment's figures it is, for file names; empty where there is one.
+    /// Suffix of the file name among the experiment's figures; empty for an only figure.
     pub(crate) of: String,
     pub(crate) title: String,
-    /// What it is from.
+    /// Origin of the data: simulated, measured or published, one line each.
     pub(crate) provenance: Vec<String>,
     pub(crate) svg: String,
     pub(crate) marks: Vec<Marks>,
 }
 
-/// Marks of a figure: elements of one kind and colour, in the order in which they are drawn.
+/// Marks of a figure: SVG elements of one tag and colour, in drawing order.
 #[derive(Debug, Clone)]
 pub(crate) struct Marks {
-    /// How their lines begin, such as `<rect`.
+    /// Start of the elements' lines, such as `<rect`.
     pub(crate) tag: &'static str,
-    /// What their lines have in them.
+    /// Text that the elements' lines contain.
     pub(crate) contains: String,
-    /// How many belong to the legend.
+    /// Number of elements of the legend, which are drawn first.
     pub(crate) legend: usize,
-    /// What each of them is.
+    /// Description of each mark, in drawing order, without the legend.
     pub(crate) values: Vec<String>,
 }
 
 impl Figure {
-    /// Draws a figure of this many pixels, to which the header is added.
+    /// Draws a figure of the given width and height in pixels. In style `screen` the header adds to
+    /// the height.
     pub(crate) fn draw(
         title: String,
         provenance: Vec<String>,
@@ -80,22 +81,22 @@ impl Figure {
         Ok(Self { of: String::new(), title, provenance, svg, marks: Vec::new() })
     }
 
-    /// The figure with the values that its marks stand for.
+    /// Returns the figure with descriptions of its marks.
     pub(crate) fn with_marks(self, marks: Vec<Marks>) -> Self {
         Self { marks, ..self }
     }
 
-    /// As one of several of an experiment.
+    /// Returns the figure as one of several of an experiment, with the given file name suffix.
     pub(crate) fn one_of_several(self, of: &str) -> Self {
         Self { of: of.into(), ..self }
     }
 
-    /// How its files are called, of those of an experiment's that begin with `stem`.
+    /// Returns the stem of the figure's files: `stem`, or `stem-suffix` for one of several figures.
     pub(crate) fn stem(&self, stem: &str) -> String {
         if self.of.is_empty() { stem.into() } else { format!("{stem}-{}", self.of) }
     }
 
-    /// The image with a title in each mark, which browsers show where one points.
+    /// Returns the SVG with a `<title>` in each mark, which browsers show as a tooltip.
     pub(crate) fn with_values(&self) -> String {
         let mut values: Vec<_> = self.marks.iter().map(|marks| (marks.legend, marks.values.iter())).collect();
         let line = |line: &str| {
@@ -116,12 +117,12 @@ impl Figure {
     }
 }
 
-/// Text of a size.
+/// Returns a text style of the given size.
 pub(crate) fn text(size: i32) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size)).color(&INK)
 }
 
-/// A chart with room for its title above it and for labels at its left and below it.
+/// Returns a chart builder with margins for a title, an axis at the left and an axis below.
 pub(crate) fn titled_chart<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut chart = ChartBuilder::on(area);
     chart.margin_top(28).margin_left(8).margin_right(22).margin_bottom(6);
@@ -129,7 +130,7 @@ pub(crate) fn titled_chart<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, S
     chart
 }
 
-/// Axes and the grid behind them, as all charts have them.
+/// Configures axes and grid in the style of all charts.
 pub(crate) fn axes<'m, 'a, 'b, X, Y, DB>(
     mesh: &'m mut MeshStyle<'a, 'b, X, Y, DB>,
 ) -> &'m mut MeshStyle<'a, 'b, X, Y, DB>
@@ -145,7 +146,7 @@ where
         .axis_desc_style(text(13))
 }
 
-/// The box that names a chart's series.
+/// Configures the legend of a chart.
 pub(crate) fn series_names<'m, 'a, 'b, DB: DrawingBackend + 'a, CT: CoordTranslate>(
     labels: &'m mut SeriesLabelStyle<'a, 'b, DB, CT>,
     position: SeriesLabelPosition,
@@ -153,14 +154,14 @@ pub(crate) fn series_names<'m, 'a, 'b, DB: DrawingBackend + 'a, CT: CoordTransla
     labels.position(position).background_style(WHITE.mix(0.85)).border_style(GRID).label_font(text(13))
 }
 
-/// A dot of a colour, and what it stands for.
+/// Draws a legend entry: a dot of a colour and its label.
 pub(crate) fn dot_entry(area: &Area<'_>, color: RGBColor, label: &str) -> anyhow::Result<()> {
     area.draw(&Circle::new((6, 8), 4, color.filled()))?;
     area.draw(&Text::new(label, (18, 1), text(13)))?;
     Ok(())
 }
 
-/// An image with a description of what it shows and is from, for screen readers and for readers who have the file alone.
+/// Returns the SVG with a description of its content and origin, for screen readers.
 fn described(svg: &str, title: &str, provenance: &[String]) -> String {
     let description = escaped(&format!("{title}. {}", provenance.join(". ")));
     match svg.split_once('\n') {

@@ -1,4 +1,4 @@
-//! The experiments there are.
+//! The list of experiments.
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -54,7 +54,7 @@ fn quoted(word: &str) -> String {
 /// If it has not; the message is the command that has them.
 pub(crate) fn check_features(line: &[String]) -> anyhow::Result<()> {
     let is_missing = cfg!(not(feature = "measure")) && !features(line).is_empty();
-    anyhow::ensure!(!is_missing, "training is not in this build: `{}`", command(line));
+    anyhow::ensure!(!is_missing, "this build lacks training: run `{}`", command(line));
     Ok(())
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn missing() -> String {
         return String::new();
     }
     format!(
-        "{:18}  These train here: `cargo run --release -p experiments --features measure -- NAME`\n",
+        "{:18}  need training: `cargo run --release -p experiments --features measure -- NAME`\n",
         MEASURE.join(", ")
     )
 }
@@ -72,42 +72,45 @@ pub(crate) fn missing() -> String {
 /// An experiment with its options.
 #[derive(Subcommand)]
 pub(crate) enum Single {
-    /// How much faster each layer of a network is on more GPUs
+    /// Speed-up of each layer of a network on more GPUs
     Layers(LayersOptions),
-    /// DP, BP, DP+Col, BP+Col and background alone
+    /// Throughput of DP, BP, DP+Col, BP+Col and background jobs alone
     #[command(visible_alias = "fig7")]
     Throughput(ThroughputOptions),
-    /// BP+Col against static partitions of the GPUs, by the foreground's speed
+    /// BP+Col against static partitions of the GPUs, at equal foreground speed
     Partition(PartitionOptions),
-    /// BP and BP+Col by the limit on amplification
+    /// BP and BP+Col by amplification limit
     Limits(LimitsOptions),
-    /// Burst plans as pictures: which GPUs each layer is on
+    /// Burst plans as pictures: the GPUs of each layer
     Plans(PlansOptions),
-    /// What each technique of sharing a GPU costs the foreground and gives to the background
+    /// Foreground slow-down and background throughput of each GPU-sharing technique
     Qos(QosOptions),
-    /// The numbers that were published with the original, beside ours
+    /// Numbers published with the original system, beside ours
     Published(PublishedOptions),
-    /// BP+Col against every static partition on 1 to 1,024 GPUs of several hosts: some minutes
+    /// BP+Col against every static partition on 1 to 1,024 GPUs of several hosts (some minutes)
     Scale(ScaleOptions),
-    /// How long the planner takes, beside the original's: measured
+    /// Run time of the planner, beside that of the original's planner (measured)
     SearchTime(SearchTimeOptions),
-    /// A cluster by JigSaw, burst parallelism, Gavel's policies and common ones, on jobs of real clusters
+    /// JigSaw, burst parallelism, Gavel's policies and common ones on a cluster, with jobs of real
+    /// clusters
     Jigsaw(JigsawOptions),
-    /// Structured partial backpropagation: its accuracy, trained here, and what it leaves to background jobs: some minutes
+    /// Structured partial backpropagation: accuracy (trained here) and background throughput (some
+    /// minutes)
     #[cfg(feature = "measure")]
     Spb(SpbOptions),
-    /// Workers of several GPUs against data parallelism, by the time to an accuracy: modelled
+    /// Workers of several GPUs against data parallelism, by time to accuracy (modelled)
     Hybrid(HybridOptions),
-    /// How conclusions move when figures of the models are off by half
+    /// Effect of errors of the models' parameters, by half, on the conclusions
     Sensitivity(SensitivityOptions),
-    /// Planned times against simulated ones, over 768 questions: some minutes
+    /// Planned against simulated times, over 768 planning problems (some minutes)
     Sweep(SweepOptions),
-    /// Planned and simulated times against those that this machine's processor takes: measured, some minutes
+    /// Planned and simulated times against times measured on this machine's processor (some
+    /// minutes)
     #[cfg(feature = "measure")]
     Validate(ValidateOptions),
 }
 
-/// A command line of one experiment.
+/// Command line of one experiment, without the program's name.
 #[derive(Parser)]
 #[command(name = "experiments", no_binary_name = true)]
 struct Line {
@@ -116,18 +119,18 @@ struct Line {
 }
 
 impl Single {
-    /// The experiment of a command line without the program's name.
+    /// Parses the command line of an experiment, without the program's name.
     pub(crate) fn parse(line: &[String]) -> anyhow::Result<Self> {
         check_features(line)?;
         Line::try_parse_from(line).map(|line| line.experiment).map_err(|error| {
-            // What follows are hints for a user at a command line.
+            // clap's hints for a user at a terminal follow an empty line.
             let message = error.to_string();
             let message = message.split("\n\n").next().unwrap_or_default();
             anyhow::anyhow!("{}", message.trim_start_matches("error: "))
         })
     }
 
-    /// What its files are called.
+    /// Returns the experiment's name, which is also the stem of its files.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Layers(_) => layers::NAME,
@@ -150,7 +153,7 @@ impl Single {
         }
     }
 
-    /// What can be asked of it.
+    /// Returns the experiment's options as a trait object.
     pub(crate) fn experiment(&self) -> &dyn Experiment {
         match self {
             Self::Layers(options) => options,
@@ -173,7 +176,7 @@ impl Single {
         }
     }
 
-    /// The names of the options that an experiment has of its own: not those that all have.
+    /// Returns the names of the options that only some experiments have.
     pub(crate) fn option_names(experiment: &str) -> Vec<String> {
         let of_all = RunOptions::augment_args(clap::Command::new(""));
         let is_of_all = |name: &str| of_all.get_arguments().any(|argument| argument.get_long() == Some(name));
@@ -183,7 +186,7 @@ impl Single {
         names.map(str::to_owned).collect()
     }
 
-    /// The experiments' names, their aliases, and what they compare.
+    /// Returns the name, the aliases and the description of each experiment.
     pub(crate) fn all() -> Vec<(String, Vec<String>, String)> {
         let of = |command: &clap::Command| {
             let aliases = command.get_visible_aliases().map(str::to_owned).collect();

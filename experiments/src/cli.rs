@@ -12,15 +12,15 @@ use crate::journal::Journal;
 use crate::options::make_folder;
 use crate::{all, catalog, grid, outcome};
 
-/// The comparisons of the DeepPool paper, simulated: tables, CSV and SVG
+/// Comparisons of the DeepPool paper: tables, CSV and SVG
 #[derive(Parser)]
 #[command(
     version,
     max_term_width = 110,
-    after_help = "Experiments are named for what they compare: the numbers of the figures in the DeepPool paper
-(Park et al., MLSys 2022) are not known to us, and `fig7` is our alias for `throughput`. A command that was
-stopped goes on where it was when it is given again.
-
+    after_help = "\
+Experiments are named for what they compare: the numbers of the figures in the DeepPool paper (Park
+et al., MLSys 2022) are not known to us, and `fig7` is our alias for `throughput`. A command that
+was stopped resumes when it is given again.
 Examples:
   experiments fig7
   experiments throughput --gpus 4 --amplification 1.5
@@ -34,7 +34,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Say which experiments there are
+    /// List the experiments
     List {
         /// Print one JSON object
         #[arg(long)]
@@ -42,11 +42,13 @@ enum Command {
     },
     #[command(flatten)]
     Single(Single),
-    /// The experiments that are simulated on up to 64 GPUs, with a page of all of them; with --full, all there are
+    /// Run all experiments that are simulated on up to 64 GPUs, and write a page of their results;
+    /// `--full` adds the others
     All(AllOptions),
 }
 
-/// Exit code 0, 2 for bad usage or input, 1 for a failure, each with one line on stderr.
+/// Runs the command of the process's arguments. Returns exit code 0, 2 for bad usage or input, or 1
+/// for a failure, with one line on stderr.
 pub(crate) fn run() -> ExitCode {
     let line: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -62,7 +64,8 @@ pub(crate) fn run() -> ExitCode {
         }
         Err(error) if error.kind() == UsageError::DisplayHelpOnMissingArgumentOrSubcommand => {
             eprintln!(
-                "error: say which experiment, such as `throughput`, or `all`: `list` names them, `--help` says more"
+                "error: no experiment is named: give one, such as `throughput`, or `all`; see `list` and \
+                 `--help`"
             );
             return ExitCode::from(2);
         }
@@ -86,7 +89,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Runs an experiment, or many by a file, writes the files, and gives what is to be printed.
+/// Runs one experiment, or a sweep of it, writes the files and returns the text to print.
 fn run_single(single: &Single, line: &[String]) -> anyhow::Result<String> {
     let (name, options) = (single.name(), single.experiment().run_options());
     if let Some(file) = &options.sweep {
@@ -94,7 +97,7 @@ fn run_single(single: &Single, line: &[String]) -> anyhow::Result<String> {
     }
     let (prepared, output) = (single.experiment().prepare()?, &options.output);
     make_folder(&output.out)?;
-    Journal::keep(&output.out, name, line, |journal| {
+    Journal::with_journal(&output.out, name, line, |journal| {
         let found = prepared(journal)?;
         let text = outcome::save(&*found, name, &output.out, output.style)?;
         if output.json { found.to_json() } else { Ok(text) }
@@ -115,11 +118,13 @@ fn list(json: bool) -> String {
     });
     lines.collect::<String>()
         + &catalog::missing()
-        + "\nAll but search-time and validate are simulated. The numbers of the figures in the DeepPool paper (Park et al., MLSys 2022)\n\
-           are not known to us: experiments are named for what they compare, and fig7 is our alias for throughput.\n"
+        + "\nAll but search-time and validate are simulated. The numbers of the figures in the DeepPool \
+           paper (Park et al., MLSys 2022)\n\
+           are not known to us: experiments are named for what they compare, and fig7 is our alias for \
+           throughput.\n"
 }
 
-/// Prints to stdout; a reader that has seen enough (`| head`) is no failure.
+/// Prints to stdout. A closed pipe (`| head`) is no failure.
 fn print(output: &str) -> ExitCode {
     match std::io::stdout().write_all(output.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -130,7 +135,7 @@ fn print(output: &str) -> ExitCode {
     }
 }
 
-/// A message without its line breaks, and without the usage that clap adds.
+/// Returns a message as one line, without clap's usage text.
 fn one_line(message: &str) -> String {
     let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")

@@ -1,27 +1,27 @@
-//! How an experiment is run: everything is checked first.
+//! The experiment trait. Input is checked before any work starts.
 
 use crate::journal::Journal;
 use crate::options::RunOptions;
 use crate::outcome::Outcome;
 
-/// An experiment whose input is read and found to be good.
+/// An experiment whose input has been read and checked.
 pub(crate) type Prepared = Box<dyn FnOnce(&Journal) -> anyhow::Result<Box<dyn Outcome>> + Send>;
 
-/// The options of an experiment.
+/// Options of an experiment.
 pub(crate) trait Experiment {
-    /// The options that all experiments have.
+    /// Returns the options that all experiments have.
     fn run_options(&self) -> &RunOptions;
 
-    /// Whether it measures this machine, which must do nothing else meanwhile.
+    /// Returns whether the experiment measures this machine. Nothing else may run at the same time.
     fn is_measured(&self) -> bool {
         false
     }
 
-    /// Reads all input: what is wrong with it is found before any work starts.
+    /// Reads and checks all input, and returns the work to do.
     fn prepare(&self) -> anyhow::Result<Prepared>;
 }
 
-/// What is left to do, of a kind.
+/// Boxes the work of an experiment.
 pub(crate) fn prepared<O: Outcome + 'static>(
     run: impl FnOnce(&Journal) -> anyhow::Result<O> + Send + 'static,
 ) -> Prepared {

@@ -1,4 +1,4 @@
-//! One experiment for every combination of the values in a file.
+//! Sweeps: one experiment for every combination of the option values in a TOML file.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::part::Part;
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 
-/// Combinations that a file may ask for.
-const MOST: usize = 10_000;
-/// The tables whose values belong together, such as GPUs and the batch for them.
+/// Maximum number of combinations of a file.
+const MAX_POINTS: usize = 10_000;
+/// Key of the array of tables whose values belong together, such as GPU counts and their batches.
 const POINTS: &str = "points";
 
-/// Values of options, by their names.
-type Point = Vec<(String, String)>;
+/// Option values by option name.
+type GridPoint = Vec<(String, String)>;
 
-/// Runs an experiment for all combinations of the values in a file, and gives what is to be printed.
+/// Runs an experiment for all combinations of the values in a file, and returns the text to print.
 ///
-/// A key of the file is the name of an option without its dashes; its value is a number, a text, or a list of them. Tables of the list
-/// `points` are combined with what stands above them, each by itself.
+/// A key of the file is the name of an option without its dashes; its value is a number, a string,
+/// or a list of them. Each table of the array `points` is combined with the values above it.
 pub(crate) fn run(
     name: &str,
     file: &Path,
@@ -38,23 +38,26 @@ pub(crate) fn run(
     let points = points(name, file).with_context(in_file)?;
     let mut parts = Vec::with_capacity(points.len());
     for point in &points {
-        let line = with(line, point)?;
+        let line = with_options(line, point)?;
         parts.push(
-            Part::new(stem(point), line).with_context(|| format!("{}: {}", in_file(), in_words(point)))?,
+            Part::new(stem(point), line).with_context(|| format!("{}: {}", in_file(), described(point)))?,
         );
     }
     let stems: HashSet<&str> = parts.iter().map(|part| part.stem.as_str()).collect();
     if stems.len() < parts.len() {
-        bail!("{}: a combination is there twice, or differs in the folders of files only", in_file());
+        bail!(
+            "{}: two combinations are equal, or their values differ only in the folders of files",
+            in_file()
+        );
     }
     make_folder(&output.out)?;
-    // Files that options name are looked at, too.
+    // The journal also checks the files that options name.
     let words: Vec<String> = line.iter().chain(parts.iter().flat_map(|part| &part.line)).cloned().collect();
     let csv = output.out.join(name).with_extension("csv");
-    let found = Journal::keep(&output.out, name, &words, |journal| {
+    let found = Journal::with_journal(&output.out, name, &words, |journal| {
         let results = run_parts(parts, name, output, &journal.quiet());
-        // What there is stays, also when a point cannot be answered.
-        let mut found: Vec<(&Point, Found)> = Vec::with_capacity(points.len());
+        // The results of the other points are kept when a point fails.
+        let mut found: Vec<(&GridPoint, PointResult)> = Vec::with_capacity(points.len());
         let mut first_error = None;
         for (point, result) in points.iter().zip(results) {
             match result {
@@ -67,11 +70,11 @@ pub(crate) fn run(
         let (all, failed) = (points.len(), points.len() - found.len());
         let csv = csv.display();
         Err(error.context(format!(
-            "{failed} of {all} points have no answer; those of the others are in {csv}; the first"
+            "{failed} of {all} points failed; the results of the others are in {csv}; the first error"
         )))
     })?;
     if output.json {
-        let values = |point: &Point| -> Map<String, Value> {
+        let values = |point: &GridPoint| -> Map<String, Value> {
             point.iter().map(|(key, value)| (key.clone(), Value::from(value.clone()))).collect()
         };
         let sweep =
@@ -80,33 +83,34 @@ pub(crate) fn run(
         return Ok(format!("{:#}\n", json!({"schema": SCHEMA, "experiment": name, "sweep": sweep})));
     }
     let lines =
-        found.iter().map(|(point, found)| format!("{}  ({})\n", in_words(point), found.folder.display()));
+        found.iter().map(|(point, found)| format!("{}  ({})\n", described(point), found.folder.display()));
     let lines = lines.collect::<String>();
     Ok(format!("{name} for each of these, by {}:\n{lines}wrote {}\n", in_file(), csv.display()))
 }
 
-/// What a point has left.
-struct Found {
+/// Result of a point.
+struct PointResult {
     folder: PathBuf,
     csv: Vec<u8>,
     report: Value,
 }
 
-/// Runs all points and writes their files: side by side, or one after another where the machine is measured.
+/// Runs all points in parallel, or one after another if they measure this machine, and writes their
+/// files.
 fn run_parts(
     parts: Vec<Part>,
     name: &str,
     output: &OutputOptions,
     journal: &Journal,
-) -> Vec<anyhow::Result<Found>> {
+) -> Vec<anyhow::Result<PointResult>> {
     let bar = progress_bar(parts.len(), "points");
-    let run = |part: Part| -> anyhow::Result<Found> {
+    let run = |part: Part| -> anyhow::Result<PointResult> {
         let folder = output.out.join(&part.stem);
         let done = part.run(journal)?;
         make_folder(&folder)?;
         outcome::save(&*done.outcome, name, &folder, output.style)?;
         bar.inc(1);
-        Ok(Found {
+        Ok(PointResult {
             folder,
             csv: done.outcome.csv()?,
             report: serde_json::from_str(&done.outcome.to_json()?)?,
@@ -121,8 +125,8 @@ fn run_parts(
     found
 }
 
-/// All combinations, in the order of the file.
-fn points(experiment: &str, file: &Path) -> anyhow::Result<Vec<Point>> {
+/// Returns all combinations, in the order of the file.
+fn points(experiment: &str, file: &Path) -> anyhow::Result<Vec<GridPoint>> {
     let text = command_line::files::read_to_string(file).context("cannot read this file")?;
     let mut table: Table = toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
@@ -144,23 +148,23 @@ fn points(experiment: &str, file: &Path) -> anyhow::Result<Vec<Point>> {
     let mut points = Vec::new();
     for of_table in tables {
         if let Some(key) = of_table.keys().find(|key| table.contains_key(*key)) {
-            bail!("`{key}` stands above [[{POINTS}]] and in one of them");
+            bail!("`{key}` is set above [[{POINTS}]] and in one of its tables");
         }
         let all = table.clone().into_iter().chain(of_table);
         let axes =
             all.map(|(key, value)| axis(experiment, key, value)).collect::<anyhow::Result<Vec<_>>>()?;
         points.extend(combinations(&axes)?);
-        if points.len() > MOST {
-            bail!("more than {MOST} combinations: split the file");
+        if points.len() > MAX_POINTS {
+            bail!("more than {MAX_POINTS} combinations: split the file");
         }
     }
     if points.iter().any(Vec::is_empty) {
-        bail!("there are no values in it, such as `gpus = [8, 16]`");
+        bail!("the file has no values: add one, such as `gpus = [8, 16]`");
     }
     Ok(points)
 }
 
-/// An option, and its values as they stand on a command line.
+/// Returns an option and its values as command-line words.
 fn axis(experiment: &str, key: String, value: toml::Value) -> anyhow::Result<(String, Vec<String>)> {
     let names = Single::option_names(experiment);
     if !names.contains(&key) {
@@ -170,7 +174,7 @@ fn axis(experiment: &str, key: String, value: toml::Value) -> anyhow::Result<(St
         toml::Value::String(text) => Ok(text),
         toml::Value::Integer(number) => Ok(number.to_string()),
         toml::Value::Float(number) => Ok(number.to_string()),
-        other => bail!("`{key}`: expected numbers or texts, not {}", other.type_str()),
+        other => bail!("`{key}`: expected numbers or strings, not {}", other.type_str()),
     };
     let words = match value {
         toml::Value::Array(values) => values.into_iter().map(word).collect::<anyhow::Result<Vec<_>>>()?,
@@ -182,14 +186,14 @@ fn axis(experiment: &str, key: String, value: toml::Value) -> anyhow::Result<(St
     Ok((key, words))
 }
 
-fn combinations(axes: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Point>> {
+fn combinations(axes: &[(String, Vec<String>)]) -> anyhow::Result<Vec<GridPoint>> {
     let count = axes.iter().try_fold(1_usize, |count, (_, words)| count.checked_mul(words.len()));
-    if count.is_none_or(|count| count > MOST) {
-        bail!("more than {MOST} combinations: split the file");
+    if count.is_none_or(|count| count > MAX_POINTS) {
+        bail!("more than {MAX_POINTS} combinations: split the file");
     }
-    let mut points: Vec<Point> = vec![Vec::new()];
+    let mut points: Vec<GridPoint> = vec![Vec::new()];
     for (key, words) in axes {
-        let with = |point: &Point| {
+        let with = |point: &GridPoint| {
             let point = point.clone();
             words.iter().map(move |word| [&point[..], &[(key.clone(), word.clone())]].concat())
         };
@@ -198,8 +202,8 @@ fn combinations(axes: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Point>> {
     Ok(points)
 }
 
-/// A command line with the options of a point, and without those of all experiments.
-fn with(line: &[String], point: &Point) -> anyhow::Result<Vec<String>> {
+/// Returns the command line with a point's options and without the options that only a sweep has.
+fn with_options(line: &[String], point: &GridPoint) -> anyhow::Result<Vec<String>> {
     let mut words = line.iter();
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
@@ -223,8 +227,8 @@ fn with(line: &[String], point: &Point) -> anyhow::Result<Vec<String>> {
     Ok(kept)
 }
 
-/// The folder of a point.
-fn stem(point: &Point) -> String {
+/// Returns the name of a point's folder.
+fn stem(point: &GridPoint) -> String {
     let plain = |value: &str| -> String {
         let name = value.rsplit('/').next().unwrap_or(value);
         name.chars()
@@ -234,19 +238,19 @@ fn stem(point: &Point) -> String {
     point.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect::<Vec<_>>().join(",")
 }
 
-fn in_words(point: &Point) -> String {
+fn described(point: &GridPoint) -> String {
     point.iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The records of all points, each behind the values of its point.
-fn joined(found: &[(&Point, Found)]) -> anyhow::Result<Vec<u8>> {
+/// Joins the CSV records of all points, each preceded by the values of its point.
+fn joined(found: &[(&GridPoint, PointResult)]) -> anyhow::Result<Vec<u8>> {
     let mut keys: Vec<&str> =
         found.iter().flat_map(|(point, _)| *point).map(|(key, _)| key.as_str()).collect();
     let mut seen = HashSet::new();
     keys.retain(|key| seen.insert(*key));
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut has_header = false;
-    for (point, Found { csv, .. }) in found {
+    for (point, PointResult { csv, .. }) in found {
         let mut reader = csv::Reader::from_reader(&csv[..]);
         if !has_header && !reader.headers()?.is_empty() {
             has_header = true;

@@ -12,17 +12,17 @@ use layer_profile::{DataSheet, ProfileTable};
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 
-/// Iterations that are simulated, of which a quarter warms up, where an experiment does not say otherwise.
+/// Default number of simulated iterations. The first quarter is warm-up.
 const ITERATIONS: usize = 20;
 
-/// A workload with what it costs on a testbed.
+/// A workload with its layer times on a testbed.
 pub(crate) struct ForegroundJob<'a> {
     pub(crate) workload: Workload,
     pub(crate) testbed: &'a Testbed,
     pub(crate) profile: ProfileTable,
 }
 
-/// A foreground job that is ready to be simulated.
+/// A planned foreground job.
 pub(crate) struct Foreground {
     pub(crate) plan: ExecutionPlan,
 }
@@ -37,28 +37,28 @@ impl<'a> ForegroundJob<'a> {
         Costs::new(&self.workload.network, &self.profile, &self.testbed.link)
     }
 
-    /// The workload as a job that is planned and simulated.
+    /// Returns the workload as a job that can be planned and simulated.
     fn job(&self, overlap_all_reduce: bool) -> deeppool::job::Job<'_> {
         let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce);
         deeppool::job::Job::new(self.costs(), self.workload.batch, lowering)
     }
 
-    /// Burst plans on all GPUs: under the testbed's limit, and under the amplification of data parallelism. Both are from one
-    /// search, which does not depend on the limit.
+    /// Plans burst parallelism on all GPUs under the testbed's limit, and under the amplification
+    /// of data parallelism. One search yields both plans.
     pub(crate) fn bursts(&self) -> anyhow::Result<[Foreground; 2]> {
         let job = self.job(true);
         let frontier = find_frontier(&job, &self.request(self.testbed.gpus, self.testbed.burst())?)?;
         let asked = frontier.plan(self.testbed.burst())?;
-        // On few GPUs rounding may leave it a trace below 1, which is no limit.
+        // On few GPUs, rounding may give slightly less than 1, which is no valid limit.
         let amplification = asked.dp.amplification.max(1.0);
         let as_dp = frontier.plan(Mode::Burst { amplification })?;
         Ok([Foreground { plan: asked.into_plan() }, Foreground { plan: as_dp.into_plan() }])
     }
 
-    /// All ways to share the GPUs, simulated.
+    /// Simulates all ways to share the GPUs.
     ///
     /// # Errors
-    /// Where no plan has room, among others.
+    /// Returns an error if no plan fits in memory, or if planning or simulation fails.
     pub(crate) fn compared(&self) -> Result<Comparison, Error> {
         let request =
             PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(self.usable_bytes());
@@ -66,7 +66,8 @@ impl<'a> ForegroundJob<'a> {
         Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})
     }
 
-    /// Burst plans on all GPUs under each of some limits, those that a plan can keep.
+    /// Plans burst parallelism on all GPUs under each of the limits. Limits that no plan can keep
+    /// are left out.
     pub(crate) fn bursts_under(&self, limits: &[f64]) -> anyhow::Result<Vec<Foreground>> {
         let mode = |amplification| Mode::Burst { amplification };
         let job = self.job(true);
@@ -81,12 +82,13 @@ impl<'a> ForegroundJob<'a> {
         Ok(plans)
     }
 
-    /// At most so many burst plans of the whole frontier on all GPUs, evenly over their times, the fastest first.
-    pub(crate) fn frontier(&self, most: usize) -> anyhow::Result<Vec<Foreground>> {
+    /// Returns at most `max_plans` burst plans of the frontier on all GPUs, at even steps of
+    /// iteration time, fastest first.
+    pub(crate) fn frontier(&self, max_plans: usize) -> anyhow::Result<Vec<Foreground>> {
         let mode = Mode::Burst { amplification: f64::INFINITY };
         let job = self.job(true);
         let frontier = find_frontier(&job, &self.request(self.testbed.gpus, mode)?)?;
-        Ok(frontier.plans(most)?.into_iter().map(|plan| Foreground { plan: plan.into_plan() }).collect())
+        Ok(frontier.plans(max_plans)?.into_iter().map(|plan| Foreground { plan: plan.into_plan() }).collect())
     }
 
     /// Plans the foreground on the first `gpus` GPUs.
@@ -95,7 +97,8 @@ impl<'a> ForegroundJob<'a> {
         Ok(Foreground { plan })
     }
 
-    /// Data parallelism on the first `gpus` GPUs, which have no background job; `None` where they have no room for it.
+    /// Plans data parallelism on the first `gpus` GPUs, without background jobs. Returns `None` if
+    /// it does not fit in memory.
     pub(crate) fn part(&self, gpus: usize) -> anyhow::Result<Option<Foreground>> {
         let request = PlanRequest::new(gpus, Mode::DataParallel).with_memory_limit(self.usable_bytes());
         match find_plan(&self.job(true), &request) {
@@ -104,12 +107,13 @@ impl<'a> ForegroundJob<'a> {
         }
     }
 
-    /// What a GPU has room for, where that is known.
+    /// Returns the usable memory of a GPU in bytes, if the device has a data sheet.
     fn usable_bytes(&self) -> Option<u64> {
         DataSheet::of_device(self.profile.device()).map(|sheet| sheet.usable_bytes())
     }
 
-    /// A question to the planner that leaves a background job room on every GPU, where it is known how much there is.
+    /// Returns a plan request that leaves memory for a background job on every GPU, if the memory
+    /// size is known.
     fn request(&self, gpus: usize, mode: Mode) -> anyhow::Result<PlanRequest> {
         let room = self.background()?.room_beside(self.usable_bytes())?;
         Ok(PlanRequest::new(gpus, mode).with_memory_limit(room))
@@ -125,12 +129,12 @@ impl<'a> ForegroundJob<'a> {
         Ok(simulate_plan(&job, &job.lower(plan.clone())?, options)?)
     }
 
-    /// Simulates the foreground by itself.
+    /// Simulates the foreground without background jobs.
     pub(crate) fn alone(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
         self.alone_on(foreground, undisturbed(), ITERATIONS)
     }
 
-    /// Simulates the foreground by itself on GPUs of this kind.
+    /// Simulates the foreground without background jobs on the given kind of GPU.
     pub(crate) fn alone_on(
         &self,
         foreground: &Foreground,
@@ -141,12 +145,14 @@ impl<'a> ForegroundJob<'a> {
         self.simulate(foreground, &options)
     }
 
-    /// Simulates the foreground with a background job on each of its GPUs, by the testbed's policy.
+    /// Simulates the foreground with a background job on each of its GPUs, under the testbed's
+    /// policy.
     pub(crate) fn collocated(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
         self.collocated_on(foreground, self.testbed.policy, undisturbed(), ITERATIONS)
     }
 
-    /// Simulates the foreground with a background job on each of its GPUs, by this policy on GPUs of this kind.
+    /// Simulates the foreground with a background job on each of its GPUs, under the given policy
+    /// and on the given kind of GPU.
     pub(crate) fn collocated_on(
         &self,
         foreground: &Foreground,
@@ -163,7 +169,7 @@ impl<'a> ForegroundJob<'a> {
         self.simulate(foreground, &options)
     }
 
-    /// Samples by second of `gpus` background jobs, each alone on a GPU.
+    /// Returns the throughput of `gpus` background jobs in samples/s, each alone on a GPU.
     pub(crate) fn background_samples_per_s(&self, gpus: usize) -> anyhow::Result<f64> {
         Ok(gpus as f64 * self.background()?.samples_per_s())
     }

@@ -1,4 +1,5 @@
-//! What keeps the answers of long work as they come, so that the same command goes on after it was stopped.
+//! A file of the finished results of a long command, with which the same command resumes after it
+//! was stopped.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,42 +18,44 @@ use serde_json::Value;
 use crate::machine::hardware;
 use crate::progress::progress_bar;
 
-/// Answers of a command that has not finished, or of a part of it.
+/// Cache of the results of an unfinished command, or of a part of it.
 #[derive(Clone)]
 pub(crate) struct Journal {
-    kept: Arc<Kept>,
-    /// What the keys of the part begin with.
+    store: Arc<JournalFile>,
+    /// Prefix of the keys of the part.
     part: String,
     is_quiet: bool,
 }
 
-/// A file of a line an answer, after a line that says which command of which program it is, and the answers that were there.
-struct Kept {
+/// A journal file: a header that identifies the command and the program, and then one result a
+/// line.
+struct JournalFile {
     path: PathBuf,
     file: Mutex<File>,
-    answers: HashMap<String, Value>,
-    /// Whether there are any answers by now.
-    is_worth_keeping: AtomicBool,
+    results: HashMap<String, Value>,
+    /// Whether the file has any results.
+    has_results: AtomicBool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Header {
-    /// Length and time of the program's file: another build may answer otherwise.
+struct JournalHeader {
+    /// Size and modification time of the program's file, since another build may give other
+    /// results.
     program: String,
-    /// What is measured on one machine is no answer for another.
+    /// The machine, since measurements of one machine do not hold for another.
     machine: String,
     command: Vec<String>,
-    /// The same of the files that the command names.
+    /// Size and modification time of the files that the command names.
     files: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct Entry {
     key: String,
-    answer: Value,
+    result: Value,
 }
 
-impl Header {
+impl JournalHeader {
     fn new(command: &[String]) -> Self {
         let stamp = |path: &Path| {
             let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -71,23 +74,24 @@ impl Header {
 }
 
 impl Journal {
-    /// Does the work of a command with its journal in a folder: with the answers that are there already, if it is the same command of the
-    /// same program on the same files. When the work is done there is nothing to go on with, and the file is removed; also when it has
-    /// failed without an answer.
-    pub(crate) fn keep<T>(
+    /// Runs a command's work with a journal in `folder`. If the folder has a journal of the same
+    /// command, program and files, its results are used. The file is removed when the work is done,
+    /// or when it has failed without any result.
+    pub(crate) fn with_journal<T>(
         folder: &Path,
         name: &str,
         command: &[String],
         work: impl FnOnce(&Self) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let kept = Arc::new(Kept::open(folder.join(format!(".{name}.unfinished")), command)?);
-        let journal = Self { kept: Arc::clone(&kept), part: String::new(), is_quiet: false };
+        let store = Arc::new(JournalFile::open(folder.join(format!(".{name}.unfinished")), command)?);
+        let journal = Self { store: Arc::clone(&store), part: String::new(), is_quiet: false };
         let done = work(&journal);
-        if done.is_ok() || !kept.is_worth_keeping.load(Ordering::Relaxed) {
-            match std::fs::remove_file(&kept.path) {
-                // What has failed says why itself, and another command in the same folder may have been faster.
+        if done.is_ok() || !store.has_results.load(Ordering::Relaxed) {
+            match std::fs::remove_file(&store.path) {
+                // If the work failed, its error is the one to report. If the file is missing, the
+                // same command in the same folder was faster.
                 Err(error) if done.is_ok() && error.kind() != ErrorKind::NotFound => {
-                    let cannot = format!("{}: cannot remove this file", kept.path.display());
+                    let cannot = format!("{}: cannot remove this file", store.path.display());
                     return Err(error).context(cannot);
                 }
                 _ => {}
@@ -96,100 +100,101 @@ impl Journal {
         done
     }
 
-    /// The same file for a part of the command.
+    /// Returns the journal of a part of the command, in the same file.
     pub(crate) fn part(&self, name: &str) -> Self {
         Self { part: format!("{}{name}/", self.part), ..self.clone() }
     }
 
-    /// The same without bars, where another one is shown.
+    /// Returns the journal without progress bars, for callers that show one.
     pub(crate) fn quiet(&self) -> Self {
         Self { is_quiet: true, ..self.clone() }
     }
 
-    /// The answers to questions, which are answered side by side, but for those that are known. On a terminal a bar shows how far it is.
-    pub(crate) fn answers<Q: Sync, A: Serialize + DeserializeOwned + Send>(
+    /// Computes the results of all inputs in parallel, except for those that the journal has. Shows
+    /// a progress bar on a terminal.
+    pub(crate) fn results<I: Sync, R: Serialize + DeserializeOwned + Send>(
         &self,
-        what: &str,
-        questions: &[Q],
-        answer: impl Fn(&Q) -> anyhow::Result<A> + Sync,
-    ) -> anyhow::Result<Vec<A>> {
-        // Which part of a longer command it is.
+        name: &str,
+        inputs: &[I],
+        compute: impl Fn(&I) -> anyhow::Result<R> + Sync,
+    ) -> anyhow::Result<Vec<R>> {
+        // Names the part of a longer command.
         let of = self.part.strip_suffix('/').map_or_else(String::new, |part| format!(" of {part}"));
         let bar = if self.is_quiet {
             ProgressBar::hidden()
         } else {
-            progress_bar(questions.len(), &format!("{what}{of}"))
+            progress_bar(inputs.len(), &format!("{name}{of}"))
         };
-        let answers = questions.par_iter().enumerate().map(|(index, question)| {
-            let answer = self.answer(&format!("{what} {index}"), || answer(question));
+        let results = inputs.par_iter().enumerate().map(|(index, input)| {
+            let result = self.result(&format!("{name} {index}"), || compute(input));
             bar.inc(1);
-            answer
+            result
         });
-        let answers = answers.collect();
+        let results = results.collect();
         bar.finish_and_clear();
-        answers
+        results
     }
 
-    /// The answer to one question, if it is not known.
-    pub(crate) fn answer<A: Serialize + DeserializeOwned>(
+    /// Returns the journal's result of a key, or computes and stores it.
+    pub(crate) fn result<R: Serialize + DeserializeOwned>(
         &self,
         key: &str,
-        answer: impl FnOnce() -> anyhow::Result<A>,
-    ) -> anyhow::Result<A> {
+        compute: impl FnOnce() -> anyhow::Result<R>,
+    ) -> anyhow::Result<R> {
         let key = format!("{}{key}", self.part);
-        // What another version has written in another form is not an answer.
-        let known = self.kept.answers.get(&key).and_then(|known| A::deserialize(known).ok());
-        if let Some(known) = known {
-            return Ok(known);
+        // A result in the format of another version cannot be parsed and is ignored.
+        let stored = self.store.results.get(&key).and_then(|stored| R::deserialize(stored).ok());
+        if let Some(stored) = stored {
+            return Ok(stored);
         }
-        let answer = answer()?;
-        self.kept.append(&Line { key, answer: serde_json::to_value(&answer)? })?;
-        Ok(answer)
+        let result = compute()?;
+        self.store.append(&Entry { key, result: serde_json::to_value(&result)? })?;
+        Ok(result)
     }
 }
 
-impl Kept {
+impl JournalFile {
     fn open(path: PathBuf, command: &[String]) -> anyhow::Result<Self> {
-        let header = Header::new(command);
-        let answers = answers_in(&path, &header);
-        let cannot = || format!("{}: cannot keep answers in this file", path.display());
-        if answers.is_empty() {
-            // Another command that still writes to the old file must not write to this one.
+        let header = JournalHeader::new(command);
+        let results = read_results(&path, &header);
+        let cannot = || format!("{}: cannot store results in this file", path.display());
+        if results.is_empty() {
+            // Another command may still be writing to the old file.
             let _ = std::fs::remove_file(&path);
         }
         let mut file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
-        if answers.is_empty() {
+        if results.is_empty() {
             writeln!(file, "{}", serde_json::to_string(&header)?).with_context(cannot)?;
         } else {
-            // What was being written when the command was stopped may lack its end.
+            // The last line may be incomplete if the command was stopped while writing it.
             writeln!(file).with_context(cannot)?;
-            eprintln!("going on with {} answers of the same command, which was stopped", answers.len());
+            eprintln!("resuming with {} results of the same command, which was stopped", results.len());
         }
-        let is_worth_keeping = AtomicBool::new(!answers.is_empty());
-        Ok(Self { path, file: Mutex::new(file), answers, is_worth_keeping })
+        let has_results = AtomicBool::new(!results.is_empty());
+        Ok(Self { path, file: Mutex::new(file), results, has_results })
     }
 
-    fn append(&self, line: &Line) -> anyhow::Result<()> {
+    fn append(&self, line: &Entry) -> anyhow::Result<()> {
         let line = serde_json::to_string(line)? + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(line.as_bytes());
         written.with_context(|| format!("{}: cannot write to this file", self.path.display()))?;
-        self.is_worth_keeping.store(true, Ordering::Relaxed);
+        self.has_results.store(true, Ordering::Relaxed);
         Ok(())
     }
 }
 
-/// The answers in a file of this header. A line that is not whole is none.
-fn answers_in(path: &Path, header: &Header) -> HashMap<String, Value> {
+/// Returns the results in a file with the given header. Incomplete lines are ignored.
+fn read_results(path: &Path, header: &JournalHeader) -> HashMap<String, Value> {
     let Ok(file) = File::open(path) else { return HashMap::new() };
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
     let is_same = lines
         .next()
-        .and_then(|line| serde_json::from_str::<Header>(&line).ok())
+        .and_then(|line| serde_json::from_str::<JournalHeader>(&line).ok())
         .is_some_and(|found| found == *header);
     if !is_same {
         return HashMap::new();
     }
-    let answers = lines.filter_map(|line| serde_json::from_str::<Line>(&line).ok());
-    answers.map(|line| (line.key, line.answer)).collect()
+    let results = lines.filter_map(|line| serde_json::from_str::<Entry>(&line).ok());
+    results.map(|line| (line.key, line.result)).collect()
 }

@@ -1,20 +1,20 @@
-//! Where layer times are from: a model of a device, or the table of a profile.
+//! Sources of layer times: a device model or a measured profile.
 
 use anyhow::bail;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ModelAccuracy, Origin, ProfileTable};
 
-/// How long layers take on a device.
+/// Layer times of a device.
 #[derive(Debug, Clone)]
 pub(crate) enum LayerTimes {
-    /// Of any network.
+    /// A model, which covers any network.
     Model(DeviceModel),
-    /// Of one network, at some batches and between them.
+    /// A profile of one network: times at some batches, interpolated between them.
     Table(ProfileTable),
 }
 
 impl LayerTimes {
-    /// The device's name.
+    /// Returns the device's name.
     pub(crate) fn device(&self) -> &str {
         match self {
             Self::Model(model) => model.name(),
@@ -29,7 +29,7 @@ impl LayerTimes {
         }
     }
 
-    /// How far they are from measured ones, where that is known.
+    /// Returns the error of the times relative to measured ones, if it is known.
     pub(crate) fn accuracy(&self) -> Option<&ModelAccuracy> {
         match self {
             Self::Model(model) => Some(model.accuracy()),
@@ -38,9 +38,10 @@ impl LayerTimes {
     }
 
     /// Those of a network at these batches.
+    /// Returns the times of a network at the given batches.
     ///
     /// # Errors
-    /// Where they are a table of another network, or without one of these batches.
+    /// Returns an error if the profile is of another network or does not cover one of the batches.
     pub(crate) fn profile(&self, network: &LayerGraph, batches: &[usize]) -> anyhow::Result<ProfileTable> {
         let table = match self {
             Self::Model(model) => return Ok(model.profile(network, batches)?),
@@ -48,20 +49,22 @@ impl LayerTimes {
         };
         table.check_undisturbed()?;
         let profiled = || table.layers().iter().map(|layer| layer.times.iter().map(|time| time.batch));
-        let least = profiled().filter_map(Iterator::min).max().unwrap_or_default();
-        let most = profiled().filter_map(Iterator::max).min().unwrap_or_default();
-        let is_missing = |batch: &&usize| !(least..=most).contains(*batch);
+        let min = profiled().filter_map(Iterator::min).max().unwrap_or_default();
+        let max = profiled().filter_map(Iterator::max).min().unwrap_or_default();
+        let is_missing = |batch: &&usize| !(min..=max).contains(*batch);
         if let Some(batch) = batches.iter().find(is_missing) {
             let batches: Vec<_> = batches.iter().map(usize::to_string).collect();
             bail!(
-                "the profile has times of {least} to {most} samples, and {batch} are asked for: make one with --batches {}",
+                "the profile has times of {min} to {max} samples, but {batch} are needed: make one with \
+                 --batches {}",
                 batches.join(",")
             );
         }
         Ok(table)
     }
 
-    /// Checks that a table has those of a network at these batches. A model has those of all, and nothing is computed.
+    /// Checks that the times cover a network at the given batches. A model covers all, so that
+    /// nothing is computed for it.
     ///
     /// # Errors
     /// As [`profile`](Self::profile).
@@ -72,7 +75,7 @@ impl LayerTimes {
         }
     }
 
-    /// What they are, in few words.
+    /// Returns a short description.
     pub(crate) fn name(&self) -> String {
         let kind = match self {
             Self::Model(_) => "device model",
@@ -81,7 +84,7 @@ impl LayerTimes {
         format!("layer times of {kind} {}", self.device())
     }
 
-    /// What they are, and how far off they are known to be.
+    /// Returns a description with the error of the times.
     pub(crate) fn about(&self) -> String {
         let accuracy = self.accuracy().map(|accuracy| format!(", {accuracy}")).unwrap_or_default();
         format!("{} ({}{accuracy})", self.name(), self.origin())

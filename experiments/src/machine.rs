@@ -1,21 +1,21 @@
-//! The machine that something was measured on.
+//! The machine on which something was measured.
 
 use std::fmt;
 use std::process::Command;
 
-/// What stands with figures that were measured: where, and with which version of this program.
+/// Provenance of measured figures: the machine and the version of this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// The processor's model.
+    /// Model name of the processor.
     pub(crate) processor: String,
-    /// Cores that this process may use.
+    /// Number of cores that this process may use.
     pub(crate) cores: usize,
-    /// The commit of the sources, `-dirty` where they are changed; `unknown` outside of a clone.
+    /// Git commit of the sources, with `-dirty` if they are modified; `unknown` outside a clone.
     pub(crate) commit: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Returns this machine.
     pub(crate) fn here() -> Self {
         let (processor, cores) = hardware();
         Self { processor, cores, commit: commit().unwrap_or_else(|| "unknown".into()) }
@@ -30,21 +30,23 @@ impl fmt::Display for Machine {
     }
 }
 
-/// The model of this machine's processor, and the cores that this process may use.
+/// Returns the model name of this machine's processor and the number of cores that this process may
+/// use.
 pub(crate) fn hardware() -> (String, usize) {
     let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let processor = processor(&table).unwrap_or(std::env::consts::ARCH).to_owned();
     (processor, std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// The model of the first processor of the table `/proc/cpuinfo`. Other systems have no such table.
+/// Returns the model name of the first processor in `/proc/cpuinfo`. Other systems have no such
+/// file.
 fn processor(table: &str) -> Option<&str> {
     let mut fields = table.lines().filter_map(|line| line.split_once(':'));
     let (_, model) = fields.find(|(name, _)| name.trim() == "model name")?;
     Some(model.trim())
 }
 
-/// As git describes the folder of the sources.
+/// Returns the output of `git describe` in the folder of the sources.
 fn commit() -> Option<String> {
     let output = Command::new("git")
         .args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--exclude=*"])
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processor_is_the_first_of_the_table() {
+    fn processor_is_first_of_cpuinfo() {
         let table = "processor\t: 0\nmodel\t\t: 143\nmodel name\t: A Processor @ 2 GHz \nmodel name\t: B\n";
         assert_eq!(processor(table), Some("A Processor @ 2 GHz"));
         assert_eq!(processor("processor : 0\n"), None);

@@ -1,8 +1,9 @@
-//! The comparisons that burst parallelism is judged by, one subcommand each.
+//! Comparisons of burst parallelism with its alternatives, one subcommand each.
 //!
-//! Everything but `validate` and `search-time` is simulated: the same programs that the runtime executes, in virtual time, with
-//! layer times of a device model and the collectives' times of a link model. Each experiment leaves a table on stdout, and a CSV, a
-//! JSON report and most of them figures in a folder.
+//! `validate` and `search-time` measure; all other experiments simulate. A simulation runs the
+//! program that the runtime would execute in virtual time, with layer times of a device model and
+//! collective times of a link model. Each experiment prints a table and writes a CSV file, a JSON
+//! report and, for most experiments, figures.
 
 mod all;
 mod canvas;

@@ -1,4 +1,4 @@
-//! What an experiment leaves: its files, and what it prints.
+//! Results of an experiment: the files and the printed text.
 
 use std::path::{Path, PathBuf};
 
@@ -9,42 +9,42 @@ use crate::canvas::Figure;
 use crate::pdf::pdf;
 use crate::style::Style;
 
-/// What was found.
+/// Result of an experiment.
 pub(crate) trait Outcome {
-    /// What was compared, for people.
+    /// Returns the title: a description of the comparison.
     fn title(&self) -> String;
 
-    /// For people: what was asked, the numbers, and what they come to.
+    /// Returns the printed text: the setting, the tables and the findings.
     fn text(&self) -> String;
 
-    /// What the numbers come to, for people; [`text`](Self::text) has it, too.
+    /// Returns the findings, which are also part of [`text`](Self::text).
     fn findings(&self) -> String;
 
-    /// What the numbers are from, for people: the first line is enough for who reads no further.
+    /// Returns the origin of the numbers, the most important line first.
     fn provenance(&self) -> Vec<String>;
 
-    /// Whether a machine was timed: all else is simulated.
+    /// Returns whether the numbers were measured on a machine, not simulated.
     fn is_measured(&self) -> bool {
         false
     }
 
-    /// A line a row, below the names of its fields.
+    /// Returns the rows as CSV, with a header.
     fn csv(&self) -> anyhow::Result<Vec<u8>>;
 
-    /// Its figures, if it has any.
+    /// Returns the figures, if there are any.
     fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
         Ok(Vec::new())
     }
 
-    /// A JSON document of the format `deeppool/report/v1`.
+    /// Returns a JSON document of the format `deeppool/report/v1`.
     fn to_json(&self) -> anyhow::Result<String>;
 }
 
-/// Note on the files of style `paper` of a program that was built without feature `pdf`.
+/// Note that `--style paper` wrote no PDF because the program was built without feature `pdf`.
 const NO_PDF: &str = "no PDF: that needs `cargo run --release -p experiments --features pdf -- ...`\n";
 
-/// Writes the files of what was found to a folder, each whole or not at all, and gives its text, which says which they are. Their names
-/// begin with `stem`.
+/// Writes the files of a result, named with the prefix `stem`, each atomically. Returns the text to
+/// print, which lists the files.
 pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Style) -> anyhow::Result<String> {
     let mut files = vec![(format!("{stem}.csv"), outcome.csv()?)];
     for figure in outcome.figures(style)? {
@@ -67,7 +67,7 @@ pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Styl
     Ok(format!("{}\nwrote {}\n{no_pdf}", outcome.text(), names.join(", ")))
 }
 
-/// Rows as CSV with a header; what has no meaning in a row is empty.
+/// Returns rows as CSV with a header. Fields that do not apply to a row are empty.
 pub(crate) fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
@@ -76,7 +76,7 @@ pub(crate) fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> anyhow::Re
     Ok(writer.into_inner()?)
 }
 
-/// As JSON, for people to read, too.
+/// Returns a value as indented JSON with a final newline.
 pub(crate) fn json(found: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(found)? + "\n")
 }

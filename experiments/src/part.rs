@@ -1,4 +1,4 @@
-//! A command line of an experiment as a part of a longer command.
+//! An experiment that runs as part of a longer command.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use crate::journal::Journal;
 use crate::outcome::{self, Outcome};
 use crate::style::Style;
 
-/// An experiment that is to be run, and how its files are called.
+/// An experiment to run, and the stem of its files.
 pub(crate) struct Part {
     pub(crate) stem: String,
-    /// Its command line without the program's name and the options of all experiments.
+    /// Command line without the program's name and the options that all experiments have.
     pub(crate) line: Vec<String>,
-    /// Whether it measures this machine.
+    /// Whether the experiment measures this machine.
     pub(crate) is_measured: bool,
     prepared: Prepared,
 }
 
-/// A part that was run.
+/// A finished part.
 pub(crate) struct Done {
     pub(crate) stem: String,
     pub(crate) line: Vec<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Done {
 }
 
 impl Part {
-    /// A part whose input is read and found to be good.
+    /// Parses the command line and checks the experiment's input.
     pub(crate) fn new(stem: impl Into<String>, line: Vec<String>) -> anyhow::Result<Self> {
         let stem = stem.into();
         let single = Single::parse(&line)?;
@@ -37,7 +37,7 @@ impl Part {
         Ok(Self { stem, line, is_measured, prepared })
     }
 
-    /// Runs it, but for what the journal knows.
+    /// Runs the experiment. Results that the journal has are not computed again.
     pub(crate) fn run(self, journal: &Journal) -> anyhow::Result<Done> {
         let Self { stem, line, prepared, .. } = self;
         let outcome = prepared(&journal.part(&stem)).with_context(|| stem.clone())?;
@@ -46,7 +46,7 @@ impl Part {
 }
 
 impl Done {
-    /// Writes its files, and gives its text.
+    /// Writes the files and returns the text to print.
     pub(crate) fn save(&self, folder: &Path, style: Style) -> anyhow::Result<String> {
         outcome::save(&*self.outcome, &self.stem, folder, style)
     }

@@ -1,4 +1,4 @@
-//! A figure as a PDF of one page, of the same bytes on every machine.
+//! Figures as one-page PDF files with the same bytes on every machine.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use svg2pdf::usvg::{Options, Tree};
 
 use crate::canvas::Figure;
 
-/// What is drawn where a figure says `sans-serif`: about as wide as what browsers take.
+/// Font of `sans-serif` text. Its letters are about as wide as those of browsers' default fonts.
 const FAMILY: &str = "DejaVu Sans";
 const IMAGE: Name<'static> = Name(b"Figure");
-/// A pixel is a 96th of an inch, a point a 72nd.
+/// Points per pixel: a pixel is 1/96 inch and a point 1/72 inch.
 const POINTS_PER_PIXEL: f32 = 0.75;
 
-/// The figure with its text as text. What it shows and is from, and the program that has made it, are the document's properties;
-/// it has no date: the same figure is the same file.
+/// Returns the figure as a PDF with selectable text. Title, origin and program are document
+/// properties. The document has no date, so that equal figures give equal files.
 pub(crate) fn pdf(figure: &Figure) -> anyhow::Result<Vec<u8>> {
     let failed = || format!("the figure {:?} as PDF", figure.title);
     let tree = Tree::from_str(&figure.svg, &options()).with_context(failed)?;
@@ -56,8 +56,8 @@ pub(crate) fn pdf(figure: &Figure) -> anyhow::Result<Vec<u8>> {
     Ok(with_names_in_order(&pdf.finish()))
 }
 
-/// The document with the names in each list of resources in order: svg2pdf gives them in another one in each run. All stays where it
-/// is but for the lines of such a list, so that the document's table of contents holds.
+/// Sorts the names in each resource list, since svg2pdf writes them in a random order. Only whole
+/// lines of a list change places, so that the cross-reference table stays valid.
 fn with_names_in_order(pdf: &[u8]) -> Vec<u8> {
     let mut lines: Vec<&[u8]> = pdf.split_inclusive(|&byte| byte == b'\n').collect();
     for list in lines.chunk_by_mut(|a, b| is_name(a) && is_name(b)) {
@@ -66,7 +66,7 @@ fn with_names_in_order(pdf: &[u8]) -> Vec<u8> {
     lines.concat()
 }
 
-/// Whether a line gives an object a name, such as `/gs7 12 0 R`.
+/// Returns whether a line assigns a name to an object, such as `/gs7 12 0 R`.
 fn is_name(line: &[u8]) -> bool {
     let words: Vec<&[u8]> = line.trim_ascii().split(|&byte| byte == b' ').collect();
     let [name, object, b"0", b"R"] = words[..] else { return false };
@@ -77,8 +77,8 @@ fn is_name(line: &[u8]) -> bool {
         && name.last().is_some_and(u8::is_ascii_digit)
 }
 
-/// A font of this program, and none of the system: those differ from machine to machine. One for all weights, since svg2pdf writes
-/// several in an order that differs from run to run.
+/// Returns conversion options with a bundled font, since system fonts differ between machines.
+/// There is one font for all weights: svg2pdf writes several in a random order.
 fn options() -> Options<'static> {
     let mut fonts = Database::new();
     fonts.load_font_source(Source::Binary(Arc::new(dejavu::sans_condensed::regular())));

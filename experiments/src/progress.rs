@@ -1,10 +1,10 @@
-//! What shows on a terminal that work goes on.
+//! Progress bars.
 
 use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of so many steps, on a terminal; elsewhere nothing is shown.
+/// Returns a progress bar of `steps` steps, which is hidden if stderr is no terminal.
 pub(crate) fn progress_bar(steps: usize, what: &str) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();

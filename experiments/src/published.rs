@@ -1,4 +1,4 @@
-//! The numbers that were published with the original, beside ours.
+//! Numbers published with the original system, beside ours.
 
 use clap::Args;
 use collectives::LinkModel;
@@ -21,11 +21,12 @@ use crate::workload::{BuiltIn, WORKLOADS};
 
 pub(crate) const NAME: &str = "published";
 const TITLE: &str = "Numbers that were published with the original, beside ours";
-/// The original's machine: a DGX A100.
+/// GPUs of the original's machine, a DGX A100.
 const GPUS: usize = 8;
 const LIMIT: f64 = 2.0;
 const README: &str = "the original's README, measured on a DGX A100";
-const RESULTS: &str = "the original's results of October 2021, measured on a DGX A100; its background's network and batch are not known";
+const RESULTS: &str = "the original's results of October 2021, measured on a DGX A100; its background's \
+                       network and batch are not known";
 const CLAIM: &str = "the paper's abstract (v3), at large scale";
 
 #[derive(Args)]
@@ -63,42 +64,43 @@ struct Published {
     simulated: bool,
     device: String,
     link: String,
-    rows: Vec<Row>,
+    rows: Vec<PublishedRow>,
     #[serde(skip)]
     provenance: String,
 }
 
-/// A number; `None` where it was not published.
+/// One number. `published` is `None` if it was not published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Row {
+struct PublishedRow {
     quantity: String,
     unit: String,
     ours: f64,
     published: Option<f64>,
-    /// The other end, where a range was published.
-    published_most: Option<f64>,
-    /// Ours over the published number.
+    /// Upper end, if a range was published.
+    #[serde(rename = "published_most")]
+    published_max: Option<f64>,
+    /// Our number divided by the published one.
     ratio: Option<f64>,
     source: Option<String>,
 }
 
-impl Row {
+impl PublishedRow {
     fn new(quantity: String, unit: &str, ours: f64, published: Option<(f64, &str)>) -> Self {
         Self {
             quantity,
             unit: unit.into(),
             ours,
             published: published.map(|(value, _)| value),
-            published_most: None,
+            published_max: None,
             ratio: published.map(|(value, _)| ours / value),
             source: published.map(|(_, source)| source.into()),
         }
     }
 
-    /// The published number for a table.
+    /// Returns the published number as a table cell.
     fn published(&self) -> String {
-        match (self.published, self.published_most) {
-            (Some(least), Some(most)) => format!("{least} to {most}"),
+        match (self.published, self.published_max) {
+            (Some(min), Some(max)) => format!("{min} to {max}"),
             (Some(value), None) => value.to_string(),
             (None, _) => "not published".into(),
         }
@@ -107,12 +109,12 @@ impl Row {
 
 impl Published {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
-        let mut rows: Vec<Row> = journal
-            .answers("networks", &WORKLOADS, |built_in| of_network(testbed, built_in))?
+        let mut rows: Vec<PublishedRow> = journal
+            .results("networks", &WORKLOADS, |built_in| of_network(testbed, built_in))?
             .into_iter()
             .flatten()
             .collect();
-        rows.extend(journal.answer("beside background", || beside_background(testbed))?);
+        rows.extend(journal.result("beside background", || beside_background(testbed))?);
         Ok(Self {
             schema: SCHEMA,
             experiment: NAME,
@@ -125,8 +127,8 @@ impl Published {
     }
 }
 
-/// A network of the paper: data parallelism, and what BP+Col gives over it.
-fn of_network(testbed: &Testbed, built_in: &BuiltIn) -> anyhow::Result<Vec<Row>> {
+/// Returns the numbers of a network of the paper: data parallelism, and the gain of BP+Col over it.
+fn of_network(testbed: &Testbed, built_in: &BuiltIn) -> anyhow::Result<Vec<PublishedRow>> {
     let job = ForegroundJob::new(built_in.load()?, testbed)?;
     let dp = job.alone(&job.foreground(GPUS, PlanMode::DataParallel, true)?)?;
     let burst = job.foreground(GPUS, testbed.burst(), true)?;
@@ -137,19 +139,19 @@ fn of_network(testbed: &Testbed, built_in: &BuiltIn) -> anyhow::Result<Vec<Row>>
     let over = total / dp.foreground_samples_per_s;
     let is_measured = title == "VGG-16";
     Ok(vec![
-        Row::new(
+        PublishedRow::new(
             format!("{on}: DP, an iteration"),
             "ms",
             1e3 * dp.iteration.as_secs_f64(),
             is_measured.then_some((13.57, README)),
         ),
-        Row {
+        PublishedRow {
             published: Some(1.2),
-            published_most: Some(2.3),
+            published_max: Some(2.3),
             source: Some(CLAIM.into()),
-            ..Row::new(format!("{on}: total of BP+Col (limit {LIMIT}) over DP"), "times", over, None)
+            ..PublishedRow::new(format!("{on}: total of BP+Col (limit {LIMIT}) over DP"), "times", over, None)
         },
-        Row::new(
+        PublishedRow::new(
             format!("{on}: BP (limit {LIMIT}), an iteration"),
             "ms",
             burst.plan.iteration_us / 1e3,
@@ -158,8 +160,8 @@ fn of_network(testbed: &Testbed, built_in: &BuiltIn) -> anyhow::Result<Vec<Row>>
     ])
 }
 
-/// Data parallelism beside background jobs that nothing withholds.
-fn beside_background(testbed: &Testbed) -> anyhow::Result<Vec<Row>> {
+/// Returns the numbers of data parallelism beside background jobs under the policy `ungated`.
+fn beside_background(testbed: &Testbed) -> anyhow::Result<Vec<PublishedRow>> {
     let policy: Policy = policy_named("ungated")?;
     let workload = BuiltIn { batch: 16, ..WORKLOADS[0] };
     let job = ForegroundJob::new(workload.load()?, testbed)?;
@@ -168,13 +170,18 @@ fn beside_background(testbed: &Testbed) -> anyhow::Result<Vec<Row>> {
     let on = format!("VGG-16, batch 16, {GPUS} GPUs, DP beside background (ungated)");
     let of_one = shared.background_samples_per_s / GPUS as f64;
     Ok(vec![
-        Row::new(
+        PublishedRow::new(
             format!("{on}: an iteration"),
             "ms",
             1e3 * shared.iteration.as_secs_f64(),
             Some((11.23, RESULTS)),
         ),
-        Row::new(format!("{on}: background of one GPU"), "samples/s", of_one, Some((763.52, RESULTS))),
+        PublishedRow::new(
+            format!("{on}: background of one GPU"),
+            "samples/s",
+            of_one,
+            Some((763.52, RESULTS)),
+        ),
     ])
 }
 
@@ -201,13 +208,14 @@ impl Outcome for Published {
     }
 
     fn findings(&self) -> String {
-        let line = |row: &Row| {
+        let line = |row: &PublishedRow| {
             let beside = row.ratio.map_or_else(String::new, |ratio| format!(" ({ratio:.2} of it)"));
-            let Row { quantity, unit, ours, .. } = row;
+            let PublishedRow { quantity, unit, ours, .. } = row;
             format!("{quantity}: {ours:.2} {unit}, published: {}{beside}", row.published())
         };
         let lines = self.rows.iter().filter(|row| row.published.is_some()).map(line);
-        let last = "The original's are measured; ours are simulated without what launching costs and what communication takes from computing.";
+        let last = "The original's numbers are measured. Ours are simulated without launch costs and \
+                    without contention between communication and computation.";
         lines.chain([last.to_owned()]).collect::<Vec<_>>().join("\n")
     }
 

@@ -10,93 +10,94 @@ use crate::statistics::percentile;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 
-/// How the GPUs are shared.
+/// Way to share the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
     /// Data parallelism.
     #[serde(rename = "dp")]
     DataParallel,
-    /// Data parallelism, and background jobs on the same GPUs.
+    /// Data parallelism, with background jobs on the same GPUs.
     #[serde(rename = "dp+col")]
     DataParallelCollocated,
     /// A burst plan.
     #[serde(rename = "bp")]
     Burst,
-    /// A burst plan, and background jobs on the same GPUs.
+    /// A burst plan, with background jobs on the same GPUs.
     #[serde(rename = "bp+col")]
     BurstCollocated,
-    /// Background jobs by themselves.
+    /// Background jobs alone.
     #[serde(rename = "bg")]
     Background,
 }
 
-/// One result: a line of the table, a record of the CSV, an entry of the report, a bar of the figure. `None` is what has
-/// no meaning in a mode.
+/// One result: a line of the table, a record of the CSV file, an entry of the report and a bar of
+/// the figure. Fields that do not apply to a mode are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub(crate) struct ReportRow {
     pub(crate) experiment: String,
     pub(crate) model: String,
-    /// The model's name as people write it.
+    /// Display name of the model.
     #[serde(skip)]
     pub(crate) title: String,
-    /// GPUs of the machine.
+    /// Number of GPUs of the machine.
     pub(crate) gpus: usize,
-    /// GPUs that the foreground may use.
+    /// Number of GPUs that the foreground may use.
     pub(crate) foreground_gpus: usize,
-    /// GPUs that each run a background job.
+    /// Number of GPUs that run a background job.
     pub(crate) background_gpus: usize,
     /// Samples of the foreground's global batch.
     pub(crate) batch: usize,
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
-    /// What is shared and on which GPUs, where that is compared.
+    /// Name of the setting, in experiments that compare settings.
     pub(crate) setting: Option<String>,
     pub(crate) mode: Mode,
-    /// The policy of sharing, where policies are compared.
+    /// GPU-sharing policy, in experiments that compare policies.
     pub(crate) policy: Option<String>,
-    /// Whether gradients are all-reduced during the backward pass, or after it.
+    /// Whether the gradient all-reduces overlap the backward pass.
     pub(crate) overlap: Option<bool>,
-    /// The limit that the plan had to keep.
+    /// Amplification limit of the plan.
     pub(crate) amplification_limit: Option<f64>,
     /// Whether that limit is the amplification of data parallelism.
     pub(crate) limit_is_dp: bool,
-    /// Active time of all GPUs, by the planner's evaluation, over the iteration time on one GPU.
+    /// Active time of all GPUs, by the planner's evaluation, divided by the iteration time on one
+    /// GPU.
     pub(crate) amplification: Option<f64>,
-    /// Simulated.
+    /// Simulated iteration time.
     pub(crate) iteration_us: Option<f64>,
-    /// By the planner's evaluation.
+    /// Iteration time by the planner's evaluation.
     pub(crate) planned_iteration_us: Option<f64>,
-    /// How far the planned time is above the planner's lower bound for that limit: planned / bound - 1.
+    /// Gap to the planner's lower bound for that limit: planned / bound - 1.
     pub(crate) gap: Option<f64>,
     pub(crate) foreground_samples_per_s: f64,
-    /// Of all background jobs together.
+    /// Throughput of all background jobs together.
     pub(crate) background_samples_per_s: f64,
-    /// Iteration time with background jobs on the same GPUs over that without.
+    /// Iteration time with background jobs on the same GPUs, divided by that without.
     pub(crate) foreground_slowdown: Option<f64>,
-    /// The same of the middle one of all iterations, and of the slowest in a hundred.
+    /// The same ratio of the medians and of the 99th percentiles of the iterations' times.
     pub(crate) foreground_slowdown_median: Option<f64>,
     pub(crate) foreground_slowdown_p99: Option<f64>,
-    /// The parts of the time in which the foreground computes, and in which it only communicates, in which a background job is on
-    /// the GPU as well.
+    /// Fractions of the time in which the foreground computes, and only communicates, in which a
+    /// background job runs on the GPU as well.
     pub(crate) background_share_of_computing: Option<f64>,
     pub(crate) background_share_of_communicating: Option<f64>,
-    /// The part that background jobs used of the time in which the foreground waits or has nothing to do.
+    /// Fraction of the foreground's idle time that background jobs use.
     pub(crate) background_share_of_idle: Option<f64>,
-    /// The part of all GPUs' time in which they compute.
+    /// Fraction of all GPUs' time in which they compute.
     pub(crate) gpu_busy_fraction: f64,
-    /// The parts of all GPUs' time in which the foreground computes, only communicates, and is idle: it waits for other GPUs, or
-    /// has nothing to do. They add up to 1.
+    /// Fractions of all GPUs' time in which the foreground computes, only communicates, and is idle
+    /// (it waits for other GPUs or has no work). They add up to 1.
     pub(crate) computing_fraction: f64,
     pub(crate) communicating_fraction: f64,
     pub(crate) idle_fraction: f64,
-    /// Background samples by second in each of the three. They add up to all of them.
+    /// Background throughput in each of the three. They add up to the total.
     pub(crate) background_computing_samples_per_s: f64,
     pub(crate) background_communicating_samples_per_s: f64,
     pub(crate) background_idle_samples_per_s: f64,
 }
 
-impl Row {
-    /// Background jobs alone on all GPUs.
+impl ReportRow {
+    /// Returns the row of background jobs alone on all GPUs.
     pub(crate) fn background(experiment: &str, job: &ForegroundJob<'_>) -> anyhow::Result<Self> {
         let gpus = job.testbed.gpus;
         let background_samples_per_s = job.background_samples_per_s(gpus)?;
@@ -127,7 +128,7 @@ impl Row {
             background_share_of_computing: None,
             background_share_of_communicating: None,
             background_share_of_idle: None,
-            // Its tasklets follow each other without a gap.
+            // Tasklets of the background follow each other without a gap.
             gpu_busy_fraction: 1.0,
             computing_fraction: 0.0,
             communicating_fraction: 0.0,
@@ -138,7 +139,7 @@ impl Row {
         })
     }
 
-    /// A foreground on all GPUs, and no background.
+    /// Returns the row of a foreground on all GPUs without background jobs.
     pub(crate) fn alone(
         experiment: &str,
         job: &ForegroundJob<'_>,
@@ -187,7 +188,7 @@ impl Row {
         }
     }
 
-    /// A foreground on all GPUs, and a background job on each of them.
+    /// Returns the row of a foreground on all GPUs with a background job on each.
     pub(crate) fn collocated(
         experiment: &str,
         job: &ForegroundJob<'_>,
@@ -214,12 +215,12 @@ impl Row {
         }
     }
 
-    /// This row of a burst plan whose limit is the amplification of data parallelism.
+    /// Marks the row as a burst plan whose limit is the amplification of data parallelism.
     pub(crate) fn at_dp_amplification(self) -> Self {
         Self { limit_is_dp: true, ..self }
     }
 
-    /// What the row is called among those of its model.
+    /// Returns the row's label among the rows of its model.
     pub(crate) fn label(&self) -> String {
         if let Some(policy) = &self.policy {
             return policy.clone();
@@ -235,30 +236,32 @@ impl Row {
         }
     }
 
-    /// Foreground and background together.
+    /// Returns the throughput of the foreground and the background together.
     pub(crate) fn total_samples_per_s(&self) -> f64 {
         self.foreground_samples_per_s + self.background_samples_per_s
     }
 }
 
-/// An experiment's rows for every workload of a testbed, workloads side by side, rows in their order.
+/// Returns the rows of every workload of a testbed. Workloads run in parallel; the rows are in the
+/// testbed's order.
 pub(crate) fn rows_of_workloads(
     testbed: &Testbed,
     journal: &Journal,
-    rows: impl Fn(&ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> + Sync,
-) -> anyhow::Result<Vec<Row>> {
-    let by_workload: Vec<Vec<Row>> = journal.answers("networks", &testbed.workloads, |workload| {
+    rows: impl Fn(&ForegroundJob<'_>) -> anyhow::Result<Vec<ReportRow>> + Sync,
+) -> anyhow::Result<Vec<ReportRow>> {
+    let by_workload: Vec<Vec<ReportRow>> = journal.results("networks", &testbed.workloads, |workload| {
         let job = ForegroundJob::new(workload.clone(), testbed);
         job.and_then(|job| rows(&job)).with_context(|| workload.title.clone())
     })?;
-    let titled = |(workload, rows): (&Workload, Vec<Row>)| {
+    let titled = |(workload, rows): (&Workload, Vec<ReportRow>)| {
         let title = workload.title.clone();
-        rows.into_iter().map(move |row| Row { title: title.clone(), ..row })
+        rows.into_iter().map(move |row| ReportRow { title: title.clone(), ..row })
     };
     Ok(testbed.workloads.iter().zip(by_workload).flat_map(titled).collect())
 }
 
-/// The time of an iteration that so large a part of them takes at most, collocated over alone; `None` without any, or when it is zero.
+/// Returns the ratio of a percentile of the iterations' times, collocated over alone. Returns
+/// `None` if there are no iterations or the time alone is zero.
 fn slowdown_at(part: f64, collocated: &Simulation, alone: &Simulation) -> Option<f64> {
     let time = |simulation: &Simulation| {
         let seconds = percentile(simulation.iterations.iter().map(Duration::as_secs_f64), part)?;

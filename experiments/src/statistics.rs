@@ -1,11 +1,12 @@
 //! Statistics of repeated measurements.
 
-/// The middle one, or the mean of the middle two; not a number without any.
+/// Returns the median of the values, or NaN if there are none.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     percentile(values, 0.5).unwrap_or(f64::NAN)
 }
 
-/// A percentile of the values, interpolated linearly; `None` without any.
+/// Returns the percentile `part` (0 to 1) of the values by linear interpolation, or `None` if there
+/// are none.
 pub(crate) fn percentile(values: impl Iterator<Item = f64>, part: f64) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -19,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_values_are_below() {
+    fn median_is_middle_value_or_mean_of_middle_two() {
         assert!((median([3.0, 1.0, 9.0].into_iter()) - 3.0).abs() < 1e-12);
         assert!((median([4.0, 1.0, 9.0, 2.0].into_iter()) - 3.0).abs() < 1e-12);
         assert!(median(std::iter::empty()).is_nan());

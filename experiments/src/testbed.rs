@@ -5,28 +5,28 @@ use deeppool::plan::Mode;
 use crate::layer_times::LayerTimes;
 use crate::workload::{BACKGROUND_BATCH, Workload};
 
-/// What ours is called.
+/// Name of the default GPU-sharing policy.
 pub(crate) const DEFAULT_POLICY: &str = "default";
 
-/// The simulated machine, what is trained on it, and the limit of the burst plans.
+/// The simulated machine, its workloads, and the limit of burst plans.
 #[derive(Debug, Clone)]
 pub(crate) struct Testbed {
     pub(crate) times: LayerTimes,
     pub(crate) link: LinkModel,
     pub(crate) gpus: usize,
-    /// The largest amplification of a burst plan, at least 1.
+    /// Maximum amplification of a burst plan, at least 1.
     pub(crate) amplification_limit: f64,
-    /// How background jobs share the GPUs, by its name.
+    /// Name of the GPU-sharing policy.
     pub(crate) policy_name: String,
     pub(crate) policy: Policy,
-    /// The foreground jobs, each by itself.
+    /// Foreground jobs. Each runs alone on the machine, without the others.
     pub(crate) workloads: Vec<Workload>,
-    /// Samples of each background job's batch, unless an experiment says otherwise.
+    /// Samples of each background job's batch, unless an experiment has its own.
     pub(crate) background_batch: usize,
 }
 
 impl Testbed {
-    /// GPUs for experiments that have workloads and policies of their own.
+    /// Returns a testbed for experiments with their own workloads and policies.
     pub(crate) fn without_workloads(times: LayerTimes, link: LinkModel, gpus: usize, limit: f64) -> Self {
         Self {
             times,
@@ -40,12 +40,12 @@ impl Testbed {
         }
     }
 
-    /// The mode of a burst plan under the limit.
+    /// Returns the mode of a burst plan under the limit.
     pub(crate) fn burst(&self) -> Mode {
         Mode::Burst { amplification: self.amplification_limit }
     }
 
-    /// What the figures are from, in one line.
+    /// Returns the origin of the figures in one line.
     pub(crate) fn origin(&self) -> String {
         format!(
             "simulated on {} GPUs: {}, link model {} ({:.0} GB/s a direction and GPU in a host)",

@@ -4,7 +4,7 @@ use std::ops::RangeBounds;
 
 use comfy_table::{CellAlignment, Row, Table, presets};
 
-/// An empty table without lines, whose columns of numbers are aligned to the right.
+/// Returns an empty table without rules whose columns `numbers` are right-aligned.
 pub(crate) fn text_table(header: impl Into<Row>, numbers: impl RangeBounds<usize>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
@@ -16,7 +16,7 @@ pub(crate) fn text_table(header: impl Into<Row>, numbers: impl RangeBounds<usize
     table
 }
 
-/// Its lines, without trailing spaces.
+/// Returns the table's lines without trailing spaces.
 pub(crate) fn printed(table: &Table) -> String {
     table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }

@@ -8,14 +8,14 @@ use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::ForegroundJob;
 use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
-use crate::row::{Mode, Row, rows_of_workloads};
+use crate::row::{Mode, ReportRow, rows_of_workloads};
 
 pub(crate) const NAME: &str = "throughput";
 const TITLE: &str = "Throughput of one training job and of background jobs";
 
 #[derive(Args)]
 #[command(after_help = "FG is the foreground job, BG are the background jobs. DP: every layer on all GPUs.
-BP: each layer on a GPU count of its own. +Col: background jobs on the same GPUs, whenever the
+BP: a GPU count for each layer. +Col: background jobs on the same GPUs, whenever the
 foreground leaves them idle.
 
 Examples:
@@ -50,7 +50,7 @@ impl Experiment for ThroughputOptions {
     }
 }
 
-fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> {
+fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<ReportRow>> {
     let gpus = job.testbed.gpus;
     let serial = job.foreground(gpus, PlanMode::DataParallel, false)?;
     let dp = job.foreground(gpus, PlanMode::DataParallel, true)?;
@@ -60,20 +60,21 @@ fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> {
     let [dp_shared, bp_shared, as_dp_shared] = shared;
     let (alone, collocated) = (Mode::Burst, Mode::BurstCollocated);
     Ok(vec![
-        Row::alone(NAME, job, Mode::DataParallel, &serial, &job.alone(&serial)?),
-        Row::alone(NAME, job, Mode::DataParallel, &dp, &dp_alone),
-        Row::alone(NAME, job, alone, &bp, &bp_alone),
-        Row::alone(NAME, job, alone, &as_dp, &as_dp_alone).at_dp_amplification(),
-        Row::collocated(NAME, job, Mode::DataParallelCollocated, &dp, &dp_alone, &dp_shared?),
-        Row::collocated(NAME, job, collocated, &bp, &bp_alone, &bp_shared?),
-        Row::collocated(NAME, job, collocated, &as_dp, &as_dp_alone, &as_dp_shared?).at_dp_amplification(),
-        Row::background(NAME, job)?,
+        ReportRow::alone(NAME, job, Mode::DataParallel, &serial, &job.alone(&serial)?),
+        ReportRow::alone(NAME, job, Mode::DataParallel, &dp, &dp_alone),
+        ReportRow::alone(NAME, job, alone, &bp, &bp_alone),
+        ReportRow::alone(NAME, job, alone, &as_dp, &as_dp_alone).at_dp_amplification(),
+        ReportRow::collocated(NAME, job, Mode::DataParallelCollocated, &dp, &dp_alone, &dp_shared?),
+        ReportRow::collocated(NAME, job, collocated, &bp, &bp_alone, &bp_shared?),
+        ReportRow::collocated(NAME, job, collocated, &as_dp, &as_dp_alone, &as_dp_shared?)
+            .at_dp_amplification(),
+        ReportRow::background(NAME, job)?,
     ])
 }
 
-/// What burst parallelism and collocation are worth against plain data parallelism, and where the time goes.
-fn summary(rows: &[Row]) -> Vec<String> {
-    let over_dp = |mode, limit_is_dp, rate: fn(&Row) -> f64| {
+/// Returns the gains of burst parallelism and collocation over data parallelism.
+fn summary(rows: &[ReportRow]) -> Vec<String> {
+    let over_dp = |mode, limit_is_dp, rate: fn(&ReportRow) -> f64| {
         let ratios = rows.chunk_by(|a, b| a.model == b.model).filter_map(|rows| {
             let dp = rows.iter().find(|row| row.mode == Mode::DataParallel && row.overlap == Some(true))?;
             let row = rows.iter().find(|row| row.mode == mode && row.limit_is_dp == limit_is_dp)?;
@@ -81,8 +82,8 @@ fn summary(rows: &[Row]) -> Vec<String> {
         });
         ratios.collect::<Vec<_>>().join(", ")
     };
-    let total = Row::total_samples_per_s;
-    let foreground = |row: &Row| row.foreground_samples_per_s;
+    let total = ReportRow::total_samples_per_s;
+    let foreground = |row: &ReportRow| row.foreground_samples_per_s;
     let (bp, col) = (Mode::Burst, Mode::BurstCollocated);
     vec![
         format!("FG + BG samples/s, BP+Col over DP:          {}", over_dp(col, false, total)),
@@ -106,9 +107,9 @@ fn summary(rows: &[Row]) -> Vec<String> {
     ]
 }
 
-/// The total of BP+Col over that of background jobs alone.
-fn shares_of_ceiling(rows: &[Row]) -> String {
-    let share = |rows: &[Row]| {
+/// Returns the total of BP+Col as a percentage of that of background jobs alone.
+fn shares_of_ceiling(rows: &[ReportRow]) -> String {
+    let share = |rows: &[ReportRow]| {
         let total = |mode| {
             let row = rows.iter().find(|row| row.mode == mode && !row.limit_is_dp)?;
             Some(row.total_samples_per_s())

@@ -3,27 +3,28 @@ use std::sync::Arc;
 use deeppool::costs::shard_sizes;
 use layer_graph::{LayerGraph, zoo};
 
-/// A network and the batches that it is trained with.
+/// A network and its batches.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
     pub(crate) network: Arc<LayerGraph>,
-    /// The network's name as people write it.
+    /// Display name of the network.
     pub(crate) title: String,
     /// Samples of the foreground's global batch.
     pub(crate) batch: usize,
-    /// Samples of a background job's batch: it trains the same network as the foreground, on one GPU.
+    /// Samples of a background job's batch. It trains the foreground's network on one GPU.
     pub(crate) background_batch: usize,
 }
 
 impl Workload {
-    /// A network that is called by its name, or as the paper writes it.
+    /// Creates a workload. The title of a built-in network is the paper's name of it.
     pub(crate) fn new(network: LayerGraph, batch: usize, background_batch: usize) -> Self {
         let built_in = WORKLOADS.iter().find(|built_in| built_in.model == network.name());
         let title = built_in.map_or(network.name(), |built_in| built_in.title).to_owned();
         Self { network: Arc::new(network), title, batch, background_batch }
     }
 
-    /// The batches that a profile needs for the foreground on up to so many GPUs, and for the background.
+    /// Returns the batches that a profile needs for the foreground on up to `gpus` GPUs and for the
+    /// background.
     pub(crate) fn batches(&self, gpus: usize) -> Vec<usize> {
         let mut batches = shard_sizes(self.batch, gpus);
         batches.push(self.background_batch);
@@ -50,7 +51,7 @@ impl BuiltIn {
     }
 }
 
-/// The foreground jobs of the DeepPool paper (Park et al., `MLSys` 2022).
+/// Foreground jobs of the DeepPool paper (Park et al., `MLSys` 2022).
 pub(crate) const WORKLOADS: [BuiltIn; 3] = [
     workload("vgg16", "VGG-16", 32),
     workload("wrn-101-2", "WRN-101-2", 16),
@@ -61,5 +62,5 @@ const fn workload(model: &'static str, title: &'static str, batch: usize) -> Bui
     BuiltIn { model, title, batch, background_batch: BACKGROUND_BATCH }
 }
 
-/// Samples of a background job's batch, where an experiment does not say otherwise.
+/// Default number of samples of a background job's batch.
 pub(crate) const BACKGROUND_BATCH: usize = 8;

@@ -1,28 +1,31 @@
-//! The networks that are compared, and what is known of them.
+//! The networks of the comparison, and what is published about them.
 
 use std::sync::Arc;
 
 use layer_graph::{LayerGraph, zoo};
 use time_to_accuracy::EpochCurve;
 
-use super::question::MOST_WORKER_GPUS;
+/// GPU counts of a worker.
+pub(super) const WORKER_GPUS: [usize; 2] = [2, MAX_WORKER_GPUS];
+/// Maximum number of GPUs of a worker.
+pub(super) const MAX_WORKER_GPUS: usize = 4;
 
-/// A network, and where its epochs to the target are from.
+/// A network and the source of its epochs to the target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Case {
     pub(super) model: &'static str,
     pub(super) title: &'static str,
-    /// Samples of a worker, whether it has one GPU or several.
+    /// Samples of a worker, whatever its number of GPUs.
     pub(super) samples: usize,
-    /// Whose curve of epochs is taken, by the name of a built-in one.
+    /// Name of the built-in curve of epochs.
     pub(super) curve: Option<&'static str>,
-    /// How much sooner hybrid workers are by the paper, as a ratio.
+    /// Time to the target of data parallelism over that of hybrid workers, by the paper.
     pub(super) paper_gain: Option<f64>,
-    /// SU^2 in the paper, as it is remembered: not verified.
+    /// SU^2 in the paper, as remembered: not verified.
     pub(super) paper_speedup: Option<f64>,
 }
 
-/// Gains are those of the abstract of Pal et al.: "at least".
+/// The networks. Gains are the lower bounds in the abstract of Pal et al.
 pub(super) const CASES: [Case; 4] = [
     Case {
         model: "inception-v3",
@@ -60,7 +63,7 @@ pub(super) const CASES: [Case; 4] = [
 
 /// A case with its network and curve.
 #[derive(Debug, Clone)]
-pub(super) struct Loaded {
+pub(super) struct LoadedCase {
     pub(super) case: Case,
     pub(super) title: String,
     pub(super) network: Arc<LayerGraph>,
@@ -68,24 +71,24 @@ pub(super) struct Loaded {
 }
 
 impl Case {
-    pub(super) fn load(&self) -> anyhow::Result<Loaded> {
+    pub(super) fn load(&self) -> anyhow::Result<LoadedCase> {
         let network = Arc::new(zoo::model(self.model)?);
         let curve = self.curve.map(EpochCurve::named).transpose()?;
-        Ok(Loaded { case: *self, title: self.title.into(), network, curve })
+        Ok(LoadedCase { case: *self, title: self.title.into(), network, curve })
     }
 
-    /// Whether the curve is that of another network.
-    pub(super) fn has_a_stand_in(&self) -> bool {
+    /// Returns whether the curve is that of another network.
+    pub(super) fn has_substitute_curve(&self) -> bool {
         self.curve.is_some_and(|curve| curve != self.model)
     }
 }
 
-impl Loaded {
-    /// The numbers of samples that a GPU of a worker may have of a layer, and the global batches on up to so many GPUs, which amplification is
-    /// relative to.
+impl LoadedCase {
+    /// Returns the batches that a profile needs: the shards of a worker's GPUs and the global
+    /// batches of data parallelism on up to `gpus` GPUs.
     pub(super) fn batches(&self, gpus: usize) -> Vec<usize> {
         let samples = self.case.samples;
-        let shards = (1..=MOST_WORKER_GPUS).flat_map(|gpus| [samples / gpus, samples.div_ceil(gpus)]);
+        let shards = (1..=MAX_WORKER_GPUS).flat_map(|gpus| [samples / gpus, samples.div_ceil(gpus)]);
         let workers = std::iter::successors(Some(1), |workers| Some(2 * workers))
             .take_while(|&workers| workers <= gpus);
         let mut batches: Vec<usize> = shards.chain(workers.map(|workers| workers * samples)).collect();

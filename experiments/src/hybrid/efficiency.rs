@@ -1,11 +1,13 @@
-//! Scaling efficiency that was measured elsewhere.
+//! Published scaling efficiencies.
 
-/// Scaling efficiency of an epoch on V100s (NVIDIA, DGX-2H, MLPerf v0.7), relative to 16 GPUs: GPUs, efficiency. Derived from the seconds and epochs
-/// of published runs, whose batches differ from ours.
+/// Scaling efficiency of an epoch on V100s (NVIDIA, DGX-2H, MLPerf v0.7), relative to 16 GPUs, by
+/// number of GPUs. Derived from the seconds and epochs of published runs, whose batches differ from
+/// ours.
 const GNMT: [(usize, f64); 3] = [(16, 1.0), (256, 0.461), (1024, 0.26)];
 const RESNET_50: [(usize, f64); 2] = [(16, 1.0), (512, 0.75)];
 
-/// The efficiency on so many GPUs, between two that were measured by a straight line in logarithms; `None` outside, and for other networks.
+/// Returns the efficiency on `gpus` GPUs, interpolated linearly between the logarithms of measured
+/// values. Returns `None` outside their range and for other networks.
 pub(super) fn measured(model: &str, gpus: usize) -> Option<f64> {
     let rows: &[(usize, f64)] = match model {
         "gnmt" => &GNMT,
@@ -23,7 +25,7 @@ mod tests {
     use super::measured;
 
     #[test]
-    fn is_what_was_measured_there_and_between() {
+    fn measured_points_are_exact_and_others_are_interpolated() {
         assert_eq!(measured("gnmt", 256), Some(0.461));
         let between = measured("gnmt", 512).unwrap();
         assert!((between - (0.461_f64 * 0.26).sqrt()).abs() < 1e-12);

@@ -1,4 +1,4 @@
-//! Gains by the number of GPUs, and by the slope of the curve of epochs.
+//! Gains by number of GPUs, and by slope of the curve of epochs.
 
 use std::ops::Range;
 
@@ -6,34 +6,34 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Hybrid;
+use super::assumed::{AssumedGain, EFFICIENCIES};
 use super::case::Case;
-use super::question::{Row, Way};
-use super::sweep::{EFFICIENCIES, Sweep};
+use super::configuration::{HybridRow, WorkerMode};
 use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text, titled_chart};
 use crate::style::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (450, 300);
 const LEGEND_LINE: u32 = 20;
 
-/// What a line of the first figure shows.
-struct Line {
+/// A line of the first figure.
+struct GainLine {
     label: &'static str,
     color: RGBColor,
     gpus_per_worker: usize,
-    way: Way,
-    value: fn(&Row) -> Option<f64>,
+    mode: WorkerMode,
+    value: fn(&HybridRow) -> Option<f64>,
 }
 
-const LINES: [Line; 5] = [
-    line("2 GPUs a worker, each layer on one of them", BLUE, 2, Way::Placed, |row| row.gain),
-    line("4 GPUs a worker, each layer on one of them", SKY, 4, Way::Placed, |row| row.gain),
-    line("2 GPUs a worker, burst plans", VERMILION, 2, Way::Burst, |row| row.gain),
-    line("4 GPUs a worker, burst plans", ORANGE, 4, Way::Burst, |row| row.gain),
+const LINES: [GainLine; 5] = [
+    line("2 GPUs a worker, each layer on one of them", BLUE, 2, WorkerMode::Placed, |row| row.gain),
+    line("4 GPUs a worker, each layer on one of them", SKY, 4, WorkerMode::Placed, |row| row.gain),
+    line("2 GPUs a worker, burst plans", VERMILION, 2, WorkerMode::Burst, |row| row.gain),
+    line("4 GPUs a worker, burst plans", ORANGE, 4, WorkerMode::Burst, |row| row.gain),
     line(
         "2 GPUs a worker, each layer on one, with efficiencies measured on V100s",
         GREEN,
         2,
-        Way::Placed,
+        WorkerMode::Placed,
         |row| row.gain_by_measured_efficiency,
     ),
 ];
@@ -42,20 +42,21 @@ const fn line(
     label: &'static str,
     color: RGBColor,
     gpus_per_worker: usize,
-    way: Way,
-    value: fn(&Row) -> Option<f64>,
-) -> Line {
-    Line { label, color, gpus_per_worker, way, value }
+    mode: WorkerMode,
+    value: fn(&HybridRow) -> Option<f64>,
+) -> GainLine {
+    GainLine { label, color, gpus_per_worker, mode, value }
 }
 
-impl Line {
-    fn points<'a>(&self, rows: impl Iterator<Item = &'a Row>) -> Vec<(f64, f64)> {
-        let of_line = rows.filter(|row| row.way == self.way && row.gpus_per_worker == self.gpus_per_worker);
+impl GainLine {
+    fn points<'a>(&self, rows: impl Iterator<Item = &'a HybridRow>) -> Vec<(f64, f64)> {
+        let of_line = rows.filter(|row| row.mode == self.mode && row.gpus_per_worker == self.gpus_per_worker);
         of_line.filter_map(|row| Some((row.gpus as f64, (self.value)(row)?))).collect()
     }
 }
 
-/// How much sooner the target is reached than by data parallelism, by the number of GPUs: a panel for each network with a curve.
+/// Draws the time to the target of data parallelism over that of each mode by number of GPUs, with
+/// a panel for each network that has a curve.
 pub(super) fn by_gpus(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
     let cases: Vec<&Case> = found.cases.iter().filter(|case| case.curve.is_some()).collect();
     let of_case = |case: &Case| {
@@ -66,8 +67,8 @@ pub(super) fn by_gpus(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
     let papers = cases.iter().filter_map(|case| case.paper_gain);
     let all = values().map(|(_, gain)| gain).chain(papers);
     let range = range_of(all);
-    let most = values().map(|(gpus, _)| gpus).fold(8.0, f64::max);
-    let least = values().map(|(gpus, _)| gpus).fold(most / 2.0, f64::min);
+    let max_gpus = values().map(|(gpus, _)| gpus).fold(8.0, f64::max);
+    let min_gpus = values().map(|(gpus, _)| gpus).fold(max_gpus / 2.0, f64::min);
     let legend_height = LEGEND_LINE * (LINES.len() as u32 + 1) + 6;
     let size = (PANEL.0 * cases.len().max(1) as u32, legend_height + PANEL.1);
     let title = "Time to accuracy: workers of several GPUs over data parallelism (modelled)".to_owned();
@@ -79,7 +80,7 @@ pub(super) fn by_gpus(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
             let lines = LINES.iter().map(|line| (line.color, line.points(of_case(case))));
             let panel = Panel {
                 title: case.title,
-                x: least..most,
+                x: min_gpus..max_gpus,
                 y: range.clone(),
                 about: ("GPUs", "times as soon"),
                 is_log: true,
@@ -106,11 +107,12 @@ pub(super) fn by_gpus(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
 
 const EFFICIENCY_COLORS: [RGBColor; EFFICIENCIES.len()] = [BLUE, GREEN, ORANGE, PURPLE];
 
-/// The same for assumed curves: by their slope, a line for each loss of efficiency, a panel for each network.
+/// Draws the same for assumed curves by slope, with a line for each loss of efficiency and a panel
+/// for each network.
 pub(super) fn by_slope(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
     let points = |case: &Case, ratio: f64| -> Vec<(f64, f64)> {
         let is_of =
-            |sweep: &&Sweep| sweep.model == case.model && (sweep.efficiency_ratio - ratio).abs() < 1e-9;
+            |sweep: &&AssumedGain| sweep.model == case.model && (sweep.efficiency_ratio - ratio).abs() < 1e-9;
         found.sweeps.iter().filter(is_of).map(|sweep| (sweep.slope, sweep.gain)).collect()
     };
     let papers = found.cases.iter().filter_map(|case| case.paper_gain);
@@ -181,7 +183,7 @@ impl Panel<'_> {
         lines: Vec<(RGBColor, Vec<(f64, f64)>)>,
         paper: Option<f64>,
     ) -> anyhow::Result<()> {
-        // Doublings are as far apart from each other, by their logarithms.
+        // A logarithmic axis has doublings at equal distances.
         let place = |x: f64| if self.is_log { x.log2() } else { x };
         let (from, to) = (place(self.x.start), place(self.x.end));
         let mut chart = titled_chart(area).build_cartesian_2d(from..to, self.y.clone())?;

@@ -1,10 +1,10 @@
-//! Workers of several GPUs against data parallelism, by the time to an accuracy.
+//! Workers of several GPUs against data parallelism, by time to accuracy.
 
+mod assumed;
 mod case;
+mod configuration;
 mod efficiency;
 mod figure;
-mod question;
-mod sweep;
 mod text;
 
 use anyhow::Context;
@@ -18,34 +18,33 @@ use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
 use crate::options::{DeviceOptions, RunOptions, gpus, inputs};
 use crate::outcome::{self, Outcome};
-use crate::report::Header;
+use crate::report::ReportHeader;
 use crate::style::Style;
-use case::{CASES, Case, Loaded};
-use question::{Question, Row, Worker, questions};
-use sweep::Sweep;
+use assumed::AssumedGain;
+use case::{CASES, Case, LoadedCase};
+use configuration::{Configuration, HybridRow, Worker, configurations};
 
 pub(crate) const NAME: &str = "hybrid";
 
 #[derive(Args)]
-#[command(
-    after_help = "Workers of 2 and 4 GPUs, each with as many samples as a data-parallel worker of one GPU; iterations are modelled, epochs
-to the target published where a curve is public. Where none is, and for other curves, gains by the curve's slope and by scaling efficiency.
-
+#[command(after_help = "\
+Workers of 2 and 4 GPUs, each with the samples of a data-parallel worker of one GPU. Iterations are
+modelled; epochs to the target are published where a curve is public. For other curves, gains are
+shown by slope and efficiency.
 Examples:
   experiments hybrid
   experiments hybrid --gpus 64
   experiments hybrid --model gnmt
-  experiments hybrid --device v100 --link a100-100gbe --out results"
-)]
+  experiments hybrid --device v100 --link a100-100gbe --out results")]
 pub(crate) struct HybridOptions {
     #[command(flatten)]
     run: RunOptions,
     #[command(flatten)]
     device: DeviceOptions,
-    /// How the GPUs are linked: the name of a link model, or its FILE.json
+    /// Link model of the GPUs: the name of one, or its FILE.json
     #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100-pod")]
     link: String,
-    /// Up to how many GPUs
+    /// Maximum number of GPUs
     #[arg(long, value_name = "N", default_value = "1024", value_parser = gpus)]
     gpus: usize,
     /// One of the networks, instead of all
@@ -62,9 +61,9 @@ impl Experiment for HybridOptions {
         let times = self.device.load()?;
         let link = inputs::link(&self.link)?;
         link.check_ranks(self.gpus)?;
-        let is_asked = |case: &&Case| self.model.as_ref().is_none_or(|model| model == case.model);
-        let cases: Vec<Loaded> =
-            CASES.iter().filter(is_asked).map(Case::load).collect::<anyhow::Result<_>>()?;
+        let is_selected = |case: &&Case| self.model.as_ref().is_none_or(|model| model == case.model);
+        let cases: Vec<LoadedCase> =
+            CASES.iter().filter(is_selected).map(Case::load).collect::<anyhow::Result<_>>()?;
         for case in &cases {
             times.check(&case.network, &case.batches(self.gpus))?;
         }
@@ -73,54 +72,59 @@ impl Experiment for HybridOptions {
     }
 }
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Hybrid {
     #[serde(flatten)]
-    header: Header,
-    /// How much faster one worker is than one GPU, with as many samples.
+    header: ReportHeader,
+    /// Speed-up of one worker over one GPU with the same samples.
     workers: Vec<Worker>,
-    /// By network and number of GPUs.
-    rows: Vec<Row>,
+    /// Rows by network and number of GPUs.
+    rows: Vec<HybridRow>,
     /// Gains of workers of two GPUs for assumed curves and efficiencies.
-    sweeps: Vec<Sweep>,
+    sweeps: Vec<AssumedGain>,
     #[serde(skip)]
     cases: Vec<Case>,
 }
 
 impl Hybrid {
     fn run(
-        cases: &[Loaded],
+        cases: &[LoadedCase],
         (times, link): (&LayerTimes, &LinkModel),
         gpus: usize,
         journal: &Journal,
     ) -> anyhow::Result<Self> {
-        let of_workers: Vec<(&Loaded, usize)> =
-            cases.iter().flat_map(|case| question::WORKER_GPUS.map(|gpus| (case, gpus))).collect();
-        let workers: Vec<Worker> = journal.answers("workers", &of_workers, |&(case, gpus)| {
+        let of_workers: Vec<(&LoadedCase, usize)> =
+            cases.iter().flat_map(|case| case::WORKER_GPUS.map(|gpus| (case, gpus))).collect();
+        let workers: Vec<Worker> = journal.results("workers", &of_workers, |&(case, gpus)| {
             Worker::new(case, gpus, times, link).with_context(|| case.title.clone())
         })?;
-        let questions: Vec<Question<'_>> = cases.iter().flat_map(|case| questions(case, gpus)).collect();
-        let rows: Vec<Row> = journal.answers("times to accuracy", &questions, |question| {
-            let row = question.answer(&workers, times, link);
-            row.with_context(|| format!("{} on {} GPUs", question.case.title, question.gpus))
-        })?;
-        let sweeps = cases.iter().flat_map(|case| sweep::all(case, &workers)).collect();
+        let configurations: Vec<Configuration<'_>> =
+            cases.iter().flat_map(|case| configurations(case, gpus)).collect();
+        let rows: Vec<HybridRow> =
+            journal.results("times to accuracy", &configurations, |configuration| {
+                let row = configuration.evaluate(&workers, times, link);
+                row.with_context(|| format!("{} on {} GPUs", configuration.case.title, configuration.gpus))
+            })?;
+        let sweeps = cases.iter().flat_map(|case| assumed::all(case, &workers)).collect();
         let cases = cases.iter().map(|case| case.case).collect();
-        Ok(Self { header: Header::new(NAME, times, link), workers, rows, sweeps, cases })
+        Ok(Self { header: ReportHeader::new(NAME, times, link), workers, rows, sweeps, cases })
     }
 
-    /// What the numbers are from.
+    /// Returns the origin of the numbers.
     fn provenance(&self) -> Vec<String> {
         vec![
             format!(
                 "iterations are modelled: {}, link model {}; a plan's time is that of its program",
                 self.header.layer_times, self.header.link
             ),
-            "epochs to the target are published (MLPerf) where there is a curve; that of ResNet-50 stands in for Inception-V3's, which is not public, \
+            "epochs to the target are published (MLPerf) where there is a curve; that of ResNet-50 stands \
+             in for Inception-V3's, which is not public, \
              and BigLSTM has none: only assumed ones"
                 .into(),
-            "the paper's gains (Pal et al., IEEE Micro 39(5), 2019) are projections from its abstract; its inputs are not public".into(),
+            "the paper's gains (Pal et al., IEEE Micro 39(5), 2019) are projections from its abstract; its \
+             inputs are not public"
+                .into(),
         ]
     }
 }

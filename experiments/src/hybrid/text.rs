@@ -1,13 +1,13 @@
-//! The comparison for people.
+//! Results as text.
 
 use super::Hybrid;
+use super::assumed::{EFFICIENCIES, SLOPES};
 use super::case::Case;
-use super::question::{Row, Way};
-use super::sweep::{EFFICIENCIES, SLOPES};
+use super::configuration::{HybridRow, WorkerMode};
 use crate::text_table::{printed, text_table};
 
-/// Slopes and efficiencies that differ by less are the same.
-const SAME: f64 = 1e-9;
+/// Difference below which slopes and efficiencies count as equal.
+const TOLERANCE: f64 = 1e-9;
 
 impl Hybrid {
     pub(super) fn printed(&self) -> String {
@@ -18,19 +18,21 @@ impl Hybrid {
             ),
             self.provenance().join("\n"),
             String::new(),
-            "One worker by itself, modelled: how many times as fast as one GPU, with as many samples".into(),
+            "Speed-up of one worker over one GPU with the same samples (modelled, without other workers)"
+                .into(),
             self.worker_table(),
         ];
         for case in &self.cases {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.model == case.model).collect();
+            let rows: Vec<&HybridRow> = self.rows.iter().filter(|row| row.model == case.model).collect();
             lines.extend([String::new(), about(case), times_table(&rows)]);
-            let placed = rows.iter().filter(|row| row.way == Way::Placed && row.gpus_per_worker == 2);
+            let placed = rows.iter().filter(|row| row.mode == WorkerMode::Placed && row.gpus_per_worker == 2);
             lines.extend(placed.filter_map(|row| row.inequality.clone()).map(|line| format!("  {line}")));
         }
         lines.extend([
             String::new(),
-            "Gain of workers of two GPUs over data parallelism, SU^2 / 2 x (E_2N / E_N) x (SE_N / SE_2N), for assumed curves E ~ batch^slope (across) and \
-             efficiencies SE_2N / SE_N (down)"
+            "Gain of workers of two GPUs over data parallelism, SU^2 / 2 x (E_2N / E_N) x (SE_N / SE_2N), \
+             for assumed \
+             curves E ~ batch^slope (across) and efficiencies SE_2N / SE_N (down)"
                 .into(),
             self.sweep_table(),
             String::new(),
@@ -78,7 +80,7 @@ impl Hybrid {
         for case in &self.cases {
             let of_case = || self.sweeps.iter().filter(|sweep| sweep.model == case.model);
             for (index, ratio) in EFFICIENCIES.into_iter().enumerate() {
-                let gains = of_case().filter(|sweep| (sweep.efficiency_ratio - ratio).abs() < SAME);
+                let gains = of_case().filter(|sweep| (sweep.efficiency_ratio - ratio).abs() < TOLERANCE);
                 let speedup = of_case().next().map_or(0.0, |sweep| sweep.worker_speedup);
                 let title = if index == 0 { case.title } else { "" };
                 let first = [title.to_owned(), format!("{speedup:.3}"), format!("{ratio:.2}")];
@@ -88,21 +90,22 @@ impl Hybrid {
         printed(&table)
     }
 
-    /// What it comes to.
+    /// Returns the findings, one line each.
     pub(super) fn summary(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for case in &self.cases {
-            let gains = |way: Way| {
-                let rows = self.rows.iter().filter(move |row| row.model == case.model && row.way == way);
+            let gains = |mode: WorkerMode| {
+                let rows = self.rows.iter().filter(move |row| row.model == case.model && row.mode == mode);
                 rows.filter_map(|row| Some((row.gain?, row)))
             };
-            let best = |way| gains(way).max_by(|a, b| a.0.total_cmp(&b.0));
-            for way in Way::HYBRID {
-                if let Some((gain, row)) = best(way) {
+            let best = |mode| gains(mode).max_by(|a, b| a.0.total_cmp(&b.0));
+            for mode in WorkerMode::HYBRID {
+                if let Some((gain, row)) = best(mode) {
                     lines.push(format!(
-                        "* {}, {}: at best {gain:.2} times as soon as data parallelism, by workers of {} on {} GPUs.",
+                        "* {}, {}: {gain:.2} times as soon as data parallelism at best, by workers of {} \
+                         on {} GPUs.",
                         case.title,
-                        way.label(),
+                        mode.label(),
                         row.gpus_per_worker,
                         row.gpus
                     ));
@@ -112,14 +115,15 @@ impl Hybrid {
                 let sweep = self
                     .sweeps
                     .iter()
-                    .find(|sweep| sweep.model == case.model && (sweep.slope - slope).abs() < SAME)?;
+                    .find(|sweep| sweep.model == case.model && (sweep.slope - slope).abs() < TOLERANCE)?;
                 sweep.efficiency_ratio_for_paper
             };
             if let (Some(paper), Some(none), Some(half), Some(full)) =
                 (case.paper_gain, needed(0.0), needed(0.4), needed(1.0))
             {
                 lines.push(format!(
-                    "* {}: the paper's {paper:.3} needs SE_2N / SE_N of {none:.2} where epochs do not grow, {half:.2} at slope 0.4, {full:.2} at slope 1.",
+                    "* {}: the paper's {paper:.3} needs SE_2N / SE_N of {none:.2} where epochs do not grow, \
+                     {half:.2} at slope 0.4, {full:.2} at slope 1.",
                     case.title
                 ));
             }
@@ -130,7 +134,7 @@ impl Hybrid {
 
 fn about(case: &Case) -> String {
     let curve = match case.curve {
-        Some(curve) if case.has_a_stand_in() => format!("epochs of {curve}, which stands in"),
+        Some(curve) if case.has_substitute_curve() => format!("epochs of {curve} as a substitute"),
         Some(curve) => format!("epochs of {curve}, published"),
         None => "no public curve of epochs: throughput alone".into(),
     };
@@ -139,7 +143,7 @@ fn about(case: &Case) -> String {
     format!("{}, {} samples a worker; {curve}{paper}", case.title, case.samples)
 }
 
-fn times_table(rows: &[&Row]) -> String {
+fn times_table(rows: &[&HybridRow]) -> String {
     let header = [
         "GPUs",
         "way",
@@ -159,7 +163,7 @@ fn times_table(rows: &[&Row]) -> String {
     for row in rows {
         table.add_row([
             row.gpus.to_string(),
-            row.way.label().to_owned(),
+            row.mode.label().to_owned(),
             format!("{} x {}", row.workers, row.gpus_per_worker),
             row.batch.to_string(),
             format!("{:.2} ms", row.iteration_us / 1e3),

@@ -1,18 +1,18 @@
-//! The loads from which and up to which a policy pays against another, by bisection.
+//! Range of loads in which a policy pays against another, by bisection.
 
 use std::collections::HashMap;
 
 use cluster_scheduler::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::findings::{Band, ROUNDING};
-use super::options::Question;
-use super::runs::{self, Run};
+use super::band::{Band, ROUNDING};
+use super::input::JigsawInput;
+use super::runs::{self, PolicyRun};
 use super::tables::Tables;
-use super::traces::Source;
+use super::traces::JobSource;
 use crate::journal::Journal;
 
-/// What is compared with what.
+/// Pairs of policies that are compared.
 pub(super) const COMPARISONS: [(&str, &str); 9] = [
     ("jigsaw, K = 2", "iteration-level"),
     ("jigsaw, K = 4", "iteration-level"),
@@ -22,16 +22,16 @@ pub(super) const COMPARISONS: [(&str, &str); 9] = [
     ("burst", "partition"),
     ("burst-fixed", "iteration-level"),
     ("burst-fixed", "jigsaw, K = 4"),
-    // Where jobs have all the GPUs that they want, this is what a partition is.
+    // If jobs have all the GPUs that they want, `las` is a static partition.
     ("burst-fixed", "las"),
 ];
 
-/// Loads between which the last one that pays is looked for, and the first one. At the largest, all jobs come almost at once.
+/// Loads that are simulated before bisection. At the largest, all jobs arrive almost at once.
 const LOADS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 128.0, 1024.0];
-/// Loads closer than this are not told apart.
+/// Ratio of loads at which bisection ends.
 const PRECISION: f64 = 1.02;
 
-/// By what a policy pays.
+/// Criterion by which a policy pays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Gain {
@@ -50,7 +50,7 @@ impl Gain {
     }
 }
 
-/// Where a policy pays against another, for a draw of jobs.
+/// Range of loads in which a policy pays against another, for one draw of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Crossover {
     trace: String,
@@ -58,34 +58,35 @@ pub(super) struct Crossover {
     against: String,
     gain: Gain,
     seed: usize,
-    /// `null` where it pays at no load that was looked at. At the least and the largest of these it may pay beyond, too.
+    /// `None` if the policy pays at none of the loads. If it is the smallest or the largest load,
+    /// the range may extend beyond it.
     pays_from: Option<f64>,
     pays_to: Option<f64>,
 }
 
-/// The figures of a draw of jobs by policy and load, which are simulated as they are asked for.
+/// Figures of a draw of jobs by policy and load, simulated on demand.
 struct Draw<'a> {
-    question: &'a Question,
+    input: &'a JigsawInput,
     tables: &'a Tables,
-    source: Source,
+    source: JobSource,
     seed: usize,
     policies: Vec<(String, Policy)>,
     known: HashMap<(String, u64), [f64; 2]>,
 }
 
 pub(super) fn crossovers(
-    question: &Question,
+    input: &JigsawInput,
     tables: &Tables,
     journal: &Journal,
 ) -> anyhow::Result<Vec<Crossover>> {
-    let draws: Vec<(Source, usize)> = Source::all(question)
+    let draws: Vec<(JobSource, usize)> = JobSource::all(input)
         .into_iter()
-        .flat_map(|source| (0..question.seeds).map(move |seed| (source, seed)))
+        .flat_map(|source| (0..input.seeds).map(move |seed| (source, seed)))
         .collect();
-    let found: Vec<Vec<Crossover>> = journal.answers("crossovers", &draws, |&(source, seed)| {
+    let found: Vec<Vec<Crossover>> = journal.results("crossovers", &draws, |&(source, seed)| {
         let policies =
             runs::policies(source).into_iter().map(|policy| (runs::title(&policy), policy)).collect();
-        Draw { question, tables, source, seed, policies, known: HashMap::new() }.crossovers()
+        Draw { input, tables, source, seed, policies, known: HashMap::new() }.crossovers()
     })?;
     Ok(found.into_iter().flatten().collect())
 }
@@ -114,7 +115,7 @@ impl Draw<'_> {
         Ok(found)
     }
 
-    /// The first and the last load at which a policy pays.
+    /// Returns the first and the last load at which a policy pays.
     fn span(&mut self, policy: &str, against: &str, gain: Gain) -> anyhow::Result<Option<(f64, f64)>> {
         let pays: Vec<bool> = LOADS
             .iter()
@@ -147,7 +148,8 @@ impl Draw<'_> {
         Ok(one[at] > other[at] * (1.0 + ROUNDING))
     }
 
-    /// The more the better: the inverse of the mean completion time, and efficiency.
+    /// Returns the inverse of the mean completion time, and the efficiency. Larger is better for
+    /// both.
     fn figures(&mut self, policy: &str, load: f64) -> anyhow::Result<[f64; 2]> {
         let key = (policy.to_owned(), load.to_bits());
         if let Some(&known) = self.known.get(&key) {
@@ -155,16 +157,17 @@ impl Draw<'_> {
         }
         let named = self.policies.iter().find(|(name, _)| name == policy);
         let policy = named.map_or_else(Policy::fifo, |(_, policy)| policy.clone());
-        let run = Run { source: self.source, policy, load, seed: self.seed };
-        let report = runs::simulated(self.question, self.tables, &run)?;
+        let run = PolicyRun { source: self.source, policy, load, seed: self.seed };
+        let report = runs::simulated(self.input, self.tables, &run)?;
         let figures = [1.0 / report.mean_completion(), report.efficiency()];
         self.known.insert(key, figures);
         Ok(figures)
     }
 }
 
-/// Where a policy pays on a trace, in words: the middle of the seeds, with the least and the most.
-pub(super) fn in_words(all: &[Crossover], trace: &str, policy: &str, against: &str) -> String {
+/// Describes the range of loads in which a policy pays on a trace: the median over the seeds, with
+/// minimum and maximum.
+pub(super) fn described(all: &[Crossover], trace: &str, policy: &str, against: &str) -> String {
     let of = |gain: Gain| {
         let is_of = move |found: &&Crossover| {
             (found.trace.as_str(), found.policy.as_str(), found.against.as_str(), found.gain)
@@ -184,11 +187,11 @@ pub(super) fn in_words(all: &[Crossover], trace: &str, policy: &str, against: &s
     format!("it pays {}, and {}", words(Gain::MeanCompletion), words(Gain::Efficiency))
 }
 
-fn band(Band { least, middle, most }: Band) -> String {
-    if (most - least).abs() < 1e-9 {
-        shown(middle)
+fn band(Band { min, median, max }: Band) -> String {
+    if (max - min).abs() < 1e-9 {
+        shown(median)
     } else {
-        format!("{} ({} to {})", shown(middle), shown(least), shown(most))
+        format!("{} ({} to {})", shown(median), shown(min), shown(max))
     }
 }
 

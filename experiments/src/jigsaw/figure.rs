@@ -3,12 +3,12 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::row::Row;
+use super::row::PolicyRow;
 use super::{Jigsaw, TITLE};
 use crate::canvas::{Area, Figure, axes, dot_entry, text};
 use crate::style::{BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, Style, VERMILION};
 
-/// The policies that are drawn.
+/// Policies in the figures, with their colours.
 const DRAWN: [(&str, RGBColor); 7] = [
     ("fifo", GREY),
     ("las", ORANGE),
@@ -23,14 +23,14 @@ const PANEL: (u32, u32) = (340, 260);
 const LEGEND: u32 = 30;
 const LEFT: u32 = 16;
 
-/// What a panel shows, by load.
-type Shown = (&'static str, fn(&Row) -> f64);
+/// A figure that a panel shows by load: its label and function.
+type Shown = (&'static str, fn(&PolicyRow) -> f64);
 
 const SHOWN: [Shown; 2] =
     [("efficiency", |row| row.efficiency), ("mean completion time, h", |row| row.mean_jct_s / 3600.0)];
 
-/// A column a trace: efficiency above, completion times below; a line a policy through the middle of the seeds, with bars from the
-/// least to the most.
+/// Draws a column for each trace, with efficiency above and completion times below. A line for each
+/// policy connects the medians over the seeds; bars range from the minimum to the maximum.
 pub(super) fn by_load(found: &Jigsaw, style: Style) -> anyhow::Result<Figure> {
     let traces = found.traces();
     let size = (2 * LEFT + traces.len().max(2) as u32 * PANEL.0, LEGEND + 2 * PANEL.1);
@@ -54,7 +54,7 @@ fn legend(area: &Area<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A panel's margins.
+/// Sets a panel's margins.
 fn frame<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut chart = ChartBuilder::on(area);
     chart
@@ -66,7 +66,7 @@ fn frame<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     chart
 }
 
-/// A panel's name, above its left corner.
+/// Returns a panel's title, above its left corner.
 fn name(trace: &str) -> Text<'static, (i32, i32), String> {
     let above = text(14).pos(Pos::new(HPos::Left, VPos::Bottom));
     Text::new(trace.to_owned(), (0, -6), above.color(&INK))
@@ -78,18 +78,18 @@ fn panel(area: &Area<'_>, found: &Jigsaw, trace: &str, (label, figure): Shown) -
         found.loads().into_iter().filter_map(band).collect::<Vec<_>>()
     };
     let lines: Vec<_> = DRAWN.into_iter().map(|(policy, color)| (color, bands(policy))).collect();
-    let top = lines.iter().flat_map(|(_, bands)| bands).map(|(_, band)| band.most).fold(0.0, f64::max) * 1.08;
+    let top = lines.iter().flat_map(|(_, bands)| bands).map(|(_, band)| band.max).fold(0.0, f64::max) * 1.08;
     let loads = found.loads();
-    let most = loads.last().copied().unwrap_or(1.0) * 1.04;
-    let mut chart = frame(area).build_cartesian_2d(0.0..most, 0.0..top.max(1e-9))?;
+    let max = loads.last().copied().unwrap_or(1.0) * 1.04;
+    let mut chart = frame(area).build_cartesian_2d(0.0..max, 0.0..top.max(1e-9))?;
     axes(&mut chart.configure_mesh()).x_desc("load").y_desc(label).draw()?;
     chart.draw_series([EmptyElement::at((0.0, top)) + name(trace)])?;
     for (color, bands) in lines {
-        let points: Vec<(f64, f64)> = bands.iter().map(|&(load, band)| (load, band.middle)).collect();
+        let points: Vec<(f64, f64)> = bands.iter().map(|&(load, band)| (load, band.median)).collect();
         chart.draw_series([PathElement::new(points.clone(), color.stroke_width(2))])?;
         for (load, band) in bands {
             chart.draw_series([PathElement::new(
-                vec![(load, band.least), (load, band.most)],
+                vec![(load, band.min), (load, band.max)],
                 color.stroke_width(1),
             )])?;
         }
@@ -98,7 +98,8 @@ fn panel(area: &Area<'_>, found: &Jigsaw, trace: &str, (label, figure): Shown) -
     Ok(())
 }
 
-/// The part of jobs that have ended within a time, by policy, a panel a trace.
+/// Draws the fraction of jobs that have ended within a time, by policy, with a panel for each
+/// trace.
 pub(super) fn cumulative(found: &Jigsaw, style: Style) -> anyhow::Result<Figure> {
     let traces = found.traces();
     let size = (2 * LEFT + traces.len().max(2) as u32 * PANEL.0, LEGEND + PANEL.1);
@@ -116,8 +117,8 @@ pub(super) fn cumulative(found: &Jigsaw, style: Style) -> anyhow::Result<Figure>
 
 fn curves(area: &Area<'_>, found: &Jigsaw, trace: &str) -> anyhow::Result<()> {
     let of_trace = || found.completions.iter().filter(|(other, ..)| other == trace);
-    let most = of_trace().filter_map(|(.., times)| times.last()).copied().fold(10.0, f64::max);
-    let mut chart = frame(area).build_cartesian_2d((1.0..most).log_scale(), 0.0..1.0)?;
+    let max = of_trace().filter_map(|(.., times)| times.last()).copied().fold(10.0, f64::max);
+    let mut chart = frame(area).build_cartesian_2d((1.0..max).log_scale(), 0.0..1.0)?;
     axes(&mut chart.configure_mesh())
         .x_desc("completion time, s")
         .y_desc("part of the jobs")

@@ -1,48 +1,25 @@
-//! What the runs come to.
+//! Findings of the runs.
 
+use super::band::Band;
 use super::crossover::{self, COMPARISONS};
-use super::row::Row;
+use super::row::PolicyRow;
 use super::runs::shown_load;
 use super::{Jigsaw, measured};
 
-/// The claim of the paper.
+/// Gain in efficiency that the paper claims.
 const CLAIM: f64 = 1.28;
-/// Ratios that are closer to 1 are the same.
-pub(super) const ROUNDING: f64 = 1e-3;
-
-/// The middle of some figures, with the least and the most.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Band {
-    pub(super) least: f64,
-    pub(super) middle: f64,
-    pub(super) most: f64,
-}
-
-impl Band {
-    /// Of no figures there is none.
-    pub(super) fn of(mut all: Vec<f64>) -> Option<Self> {
-        all.retain(|value| value.is_finite());
-        all.sort_by(f64::total_cmp);
-        let (&least, &most) = (all.first()?, all.last()?);
-        Some(Self { least, middle: all[all.len() / 2], most })
-    }
-
-    pub(super) fn shown(&self) -> String {
-        format!("{:.3} ({:.3} to {:.3})", self.middle, self.least, self.most)
-    }
-}
 
 /// A figure of a row.
-type Figure = fn(&Row) -> f64;
+type RowFigure = fn(&PolicyRow) -> f64;
 
-const EFFICIENCY: Figure = |row| row.efficiency;
-const SPEED: Figure = |row| 1.0 / row.mean_jct_s;
+const EFFICIENCY: RowFigure = |row| row.efficiency;
+const SPEED: RowFigure = |row| 1.0 / row.mean_jct_s;
 
 impl Jigsaw {
-    /// Rows where sharing costs what is assumed, and the rest.
-    pub(super) fn is_as_assumed(&self, row: &Row) -> bool {
-        let same = |other: &&Row| (&other.trace, other.name()) == (&row.trace, row.name());
-        // The first runs of a policy are those as assumed.
+    /// Returns whether the row's cost of sharing is the assumed one.
+    pub(super) fn is_as_assumed(&self, row: &PolicyRow) -> bool {
+        let same = |other: &&PolicyRow| (&other.trace, other.name()) == (&row.trace, row.name());
+        // The first runs of a policy have the assumed cost.
         let first = self.rows.iter().find(same);
         first.is_some_and(|first| (first.overlap - row.overlap).abs() < 1e-12)
     }
@@ -74,9 +51,9 @@ impl Jigsaw {
         loads
     }
 
-    /// The seeds' rows of a policy at a load.
-    pub(super) fn runs(&self, trace: &str, policy: &str, load: f64) -> impl Iterator<Item = &Row> {
-        let is_of = move |row: &&Row| {
+    /// Returns the rows of all seeds of a policy at a load.
+    pub(super) fn runs(&self, trace: &str, policy: &str, load: f64) -> impl Iterator<Item = &PolicyRow> {
+        let is_of = move |row: &&PolicyRow| {
             row.trace == trace
                 && row.name() == policy
                 && (row.load - load).abs() < 1e-12
@@ -85,13 +62,13 @@ impl Jigsaw {
         self.rows.iter().filter(is_of)
     }
 
-    pub(super) fn band(&self, trace: &str, policy: &str, load: f64, figure: Figure) -> Option<Band> {
+    pub(super) fn band(&self, trace: &str, policy: &str, load: f64, figure: RowFigure) -> Option<Band> {
         Band::of(self.runs(trace, policy, load).map(figure).collect())
     }
 
-    /// A policy's figure over that of another, seed by seed.
-    fn ratio(&self, trace: &str, (one, other): (&str, &str), load: f64, figure: Figure) -> Option<Band> {
-        let ratio = |row: &Row| {
+    /// Returns the ratio of one policy's figure to another's, over the seeds.
+    fn ratio(&self, trace: &str, (one, other): (&str, &str), load: f64, figure: RowFigure) -> Option<Band> {
+        let ratio = |row: &PolicyRow| {
             let against = self.runs(trace, other, load).find(|against| against.seed == row.seed);
             against.map_or(f64::NAN, |against| figure(row) / figure(against))
         };
@@ -110,7 +87,7 @@ impl Jigsaw {
         lines
     }
 
-    /// How a policy compares with another by load, and from which load to which it pays.
+    /// Compares one policy with another by load, and gives the range of loads in which it pays.
     fn pays(&self, trace: &str, one: &str, other: &str) -> Option<String> {
         let mut shown = Vec::new();
         for load in self.loads() {
@@ -119,30 +96,33 @@ impl Jigsaw {
             shown.push(format!("load {load}: {}, {}", efficiency.shown(), speed.shown()));
         }
         Some(format!(
-            "{trace}: {one} over {other}, efficiency and 1 / mean completion time: {}. By bisection over load {}.",
+            "{trace}: {one} over {other}, efficiency and 1 / mean completion time: {}. By bisection over \
+             load {}.",
             shown.join("; "),
-            crossover::in_words(&self.crossovers, trace, one, other)
+            crossover::described(&self.crossovers, trace, one, other)
         ))
     }
 
-    /// The paper's 28% beside what there is here.
+    /// Compares the paper's 28% with the results.
     fn claim(&self) -> Option<String> {
         let ratios = self.rows.iter().filter(|row| row.policy == "jigsaw" && self.is_as_assumed(row));
-        let ratio = |row: &Row| {
+        let ratio = |row: &PolicyRow| {
             let mut against = self.runs(&row.trace, "iteration-level", row.load);
             Some(row.efficiency / against.find(|against| against.seed == row.seed)?.efficiency)
         };
         let all: Vec<f64> = ratios.filter_map(ratio).collect();
         let (count, reached) = (all.len(), all.iter().filter(|&&ratio| ratio >= CLAIM).count());
-        let Band { least, middle, most } = Band::of(all)?;
+        let Band { min, median, max } = Band::of(all)?;
         Some(format!(
-            "JigSaw's abstract says that large clusters become up to 28% more efficient. Here efficiency over iteration-level scheduling without SPB is \
-             {middle:.3} in the middle, {least:.3} at least and {most:.3} at most, in {count} runs (all traces, loads, K and seeds); {reached} of \
-             them reach {CLAIM}."
+            "JigSaw's abstract says that large clusters become up to 28% more efficient. Here the \
+             efficiency relative to iteration-level scheduling without SPB is \
+             {median:.3} at the median ({min:.3} to {max:.3}) in {count} runs (all traces, loads, K and \
+             seeds); {reached} \
+             of them reach {CLAIM}."
         ))
     }
 
-    /// At which cost of sharing a policy stops paying.
+    /// Returns the efficiency by cost of sharing.
     fn sensitivity(&self) -> Vec<String> {
         let load = shown_load(&self.loads());
         let mut lines = Vec::new();
@@ -152,7 +132,7 @@ impl Jigsaw {
             ("burst-fixed", "las"),
             ("burst", "partition"),
         ] {
-            let of_policy = |row: &&Row| {
+            let of_policy = |row: &&PolicyRow| {
                 row.trace == "synthetic" && row.name() == policy && (row.load - load).abs() < 1e-12
             };
             let mut overlaps: Vec<f64> = self.rows.iter().filter(of_policy).map(|row| row.overlap).collect();
@@ -195,7 +175,8 @@ impl Jigsaw {
             ["fifo, strict", "max-min", "finish-time"].into_iter().filter_map(cost).collect();
         (!costs.is_empty()).then(|| {
             format!(
-                "What Gavel's rounds, and shares that hold 1,920 s, add to the mean completion time of its 500 jobs on 32 V100: {}.",
+                "Increase of the mean completion time of Gavel's 500 jobs on 32 V100 by its rounds, and by \
+                 shares that hold 1,920 s: {}.",
                 costs.join(", ")
             )
         })

@@ -1,86 +1,92 @@
-//! Sharing and placement as others measured them, in place of what is assumed.
+//! Sharing and placement with published measurements in place of assumptions.
 
 use cluster_scheduler::{Cluster, Policy, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};
 
-use super::findings::Band;
-use super::options::Question;
+use super::band::Band;
+use super::input::JigsawInput;
 use super::runs::shown_load;
 use super::tables::Tables;
-use super::traces::Source;
+use super::traces::JobSource;
 use crate::journal::Journal;
 use crate::statistics::median;
 
-/// GPUs of Pollux' nodes.
+/// GPUs of a node in Pollux' measurements.
 const NODE: usize = 4;
-/// Part of two jobs' speeds above which pairs are tried: no better than taking turns, and Gavel's threshold.
-const LEAST: [f64; 2] = [1.0, 1.5];
+/// Minimum sums of two jobs' relative speeds at which they share a GPU: that of taking turns, and
+/// Gavel's threshold.
+const MIN_SPEED_SUMS: [f64; 2] = [1.0, 1.5];
 
-/// What was measured.
+/// A measured effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Measured {
-    /// Gavel's jobs, two on a GPU where their speeds together add up to a part at least, against one.
+pub(super) enum MeasuredEffect {
+    /// Gavel's jobs, two on a GPU if their relative speeds add up to a minimum, against one on a
+    /// GPU.
     Pairs,
-    /// Synthetic jobs of Pollux' models: of other speeds where GPUs are spread over nodes, against the same speed everywhere.
+    /// Synthetic jobs of Pollux' models, with speeds that depend on their placement, against the
+    /// same speeds everywhere.
     Placement,
 }
 
-/// A policy with what was measured, by the same without.
+/// A policy with a measured effect, relative to the same policy without it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct MeasuredRow {
-    measured: Measured,
+    measured: MeasuredEffect,
     policy: String,
     load: f64,
     seed: usize,
-    /// Of pairs, what their speeds add up to at least.
-    least: Option<f64>,
+    /// Minimum sum of the speeds of a pair.
+    #[serde(rename = "least")]
+    min_speed_sum: Option<f64>,
     efficiency_ratio: f64,
     mean_jct_ratio: f64,
 }
 
 pub(super) fn rows(
-    question: &Question,
+    input: &JigsawInput,
     tables: &Tables,
     journal: &Journal,
 ) -> anyhow::Result<Vec<MeasuredRow>> {
-    let sources = Source::all(question);
-    let mut asked: Vec<(Measured, Policy, usize)> = Vec::new();
-    for seed in 0..question.seeds {
-        if sources.contains(&Source::Gavel) && !question.gavel_pairs.is_empty() {
+    let sources = JobSource::all(input);
+    let mut asked: Vec<(MeasuredEffect, Policy, usize)> = Vec::new();
+    for seed in 0..input.seeds {
+        if sources.contains(&JobSource::Gavel) && !input.gavel_pairs.is_empty() {
             let packed = |min_speed_sum| Policy {
                 sharing: Sharing::Pairs { min_speed_sum },
                 ..Policy::measured_pairs()
             };
-            asked.extend(LEAST.map(|least| (Measured::Pairs, packed(least), seed)));
+            asked.extend(MIN_SPEED_SUMS.map(|sum| (MeasuredEffect::Pairs, packed(sum), seed)));
         }
-        if !question.pollux.is_empty() {
+        if !input.pollux.is_empty() {
             let policies = [Policy::least_attained_service(), Policy::iteration_level()];
-            asked.extend(policies.map(|policy| (Measured::Placement, policy, seed)));
+            asked.extend(policies.map(|policy| (MeasuredEffect::Placement, policy, seed)));
         }
     }
-    journal.answers("measured sharing and placement", &asked, |(measured, policy, seed)| {
-        row(question, tables, *measured, policy, *seed)
+    journal.results("measured sharing and placement", &asked, |(measured, policy, seed)| {
+        row(input, tables, *measured, policy, *seed)
     })
 }
 
 fn row(
-    question: &Question,
+    input: &JigsawInput,
     tables: &Tables,
-    measured: Measured,
+    measured: MeasuredEffect,
     policy: &Policy,
     seed: usize,
 ) -> anyhow::Result<MeasuredRow> {
-    let load = shown_load(&question.loads);
+    let load = shown_load(&input.loads);
     let (source, with, without, other, gpus) = match measured {
-        Measured::Pairs => (Source::Gavel, &tables.gavel, &tables.gavel, Policy::least_attained_service(), 8),
-        Measured::Placement => {
-            (Source::Synthetic, &tables.pollux, &tables.pollux_packed, policy.clone(), NODE)
+        MeasuredEffect::Pairs => {
+            (JobSource::Gavel, &tables.gavel, &tables.gavel, Policy::least_attained_service(), 8)
+        }
+        MeasuredEffect::Placement => {
+            (JobSource::Synthetic, &tables.pollux, &tables.pollux_packed, policy.clone(), NODE)
         }
     };
-    let cluster = Cluster::uniform("gpu", question.gpus / gpus, gpus)?;
-    // Of the table where placement makes no difference, so that both have the same jobs.
-    let arrivals = source.arrivals(question, without, load, seed)?;
+    let cluster = Cluster::uniform("gpu", input.gpus / gpus, gpus)?;
+    // Arrivals are drawn from the table without the effect, so that both have the same jobs.
+    let arrivals = source.arrivals(input, without, load, seed)?;
     let run = |table, policy| simulate(&cluster, table, policy, &arrivals, &SimulationOptions::default());
     let (one, other) = (run(with, policy)?, run(without, &other)?);
     Ok(MeasuredRow {
@@ -88,7 +94,7 @@ fn row(
         policy: policy.name.clone(),
         load,
         seed,
-        least: match policy.sharing {
+        min_speed_sum: match policy.sharing {
             Sharing::Pairs { min_speed_sum } => Some(min_speed_sum),
             _ => None,
         },
@@ -97,27 +103,30 @@ fn row(
     })
 }
 
-/// What was measured, in words.
-pub(super) fn in_words(question: &Question) -> Vec<String> {
+/// Describes the measurements.
+pub(super) fn described(input: &JigsawInput) -> Vec<String> {
     let mut lines = Vec::new();
     let sums: Vec<f64> =
-        question.gavel_pairs.iter().map(|pair| pair.parts().iter().map(|part| part.min(1.0)).sum()).collect();
+        input.gavel_pairs.iter().map(|pair| pair.parts().iter().map(|part| part.min(1.0)).sum()).collect();
     if !sums.is_empty() {
-        let clipped = question.gavel_pairs.iter().filter(|pair| pair.looks_clipped()).count();
+        let clipped = input.gavel_pairs.iter().filter(|pair| pair.looks_clipped()).count();
         let costly = sums.iter().filter(|&&sum| sum < 1.0 / 1.02).count();
-        let least = sums.iter().copied().fold(f64::INFINITY, f64::min);
+        let min = sums.iter().copied().fold(f64::INFINITY, f64::min);
         lines.push(format!(
-            "published: Gavel's pairs (MIT), on V100 and of jobs on one GPU each only: two jobs on a GPU have {:.2} of their speeds alone together in the middle of {} \
-             pairs, {least:.2} at least. Taking turns without a cost would give 1: sharing costs more than the 2% that are assumed in {costly} pairs, up to {:.0}%. In {clipped} \
-             pairs one of the two is as fast as alone, which looks clipped, so that these may share worse than it says",
+            "published: Gavel's pairs (MIT), on V100 and of jobs on one GPU each only: the speeds of two \
+             jobs on a GPU, relative to running alone, add up to {:.2} at the median of {} pairs, and to \
+             at least {min:.2}. Taking turns without a cost would give 1. Sharing costs more than the \
+             assumed 2% in {costly} pairs, up to {:.0}%. In {clipped} pairs one of the two is as fast as \
+             alone, which looks clipped: these may share worse than stated",
             median(sums.iter().copied()),
             sums.len(),
-            (1.0 / least - 1.0) * 100.0
+            (1.0 / min - 1.0) * 100.0
         ));
     }
-    if !question.pollux.is_empty() {
+    if !input.pollux.is_empty() {
         lines.push(
-            "published: Pollux' step times by placement on nodes of 4 T4 (Qiao et al., OSDI 2021; Apache-2.0), each model at the largest batch that was measured on 1 to 16 \
+            "published: Pollux' step times by placement on nodes of 4 T4 (Qiao et al., OSDI 2021; \
+             Apache-2.0), each model at the largest batch that was measured on 1 to 16 \
              GPUs; spread over more nodes than needed, the mean of all placements"
                 .into(),
         );
@@ -125,32 +134,35 @@ pub(super) fn in_words(question: &Question) -> Vec<String> {
     lines
 }
 
-/// What it comes to, beside the sensitivity to what is assumed.
+/// Returns the findings, beside the sensitivity to the assumptions.
 pub(super) fn findings(rows: &[MeasuredRow]) -> Vec<String> {
-    let mut kinds: Vec<(Measured, &str, Option<f64>)> = Vec::new();
+    let mut kinds: Vec<(MeasuredEffect, &str, Option<f64>)> = Vec::new();
     for row in rows {
-        let kind = (row.measured, row.policy.as_str(), row.least);
+        let kind = (row.measured, row.policy.as_str(), row.min_speed_sum);
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
-    let of = |kind: (Measured, &str, Option<f64>), figure: fn(&MeasuredRow) -> f64| {
-        let same = rows.iter().filter(|row| (row.measured, row.policy.as_str(), row.least) == kind);
+    let of = |kind: (MeasuredEffect, &str, Option<f64>), figure: fn(&MeasuredRow) -> f64| {
+        let same = rows.iter().filter(|row| (row.measured, row.policy.as_str(), row.min_speed_sum) == kind);
         Band::of(same.map(figure).collect()).map_or_else(String::new, |band| band.shown())
     };
-    let line = |kind: (Measured, &str, Option<f64>)| {
+    let line = |kind: (MeasuredEffect, &str, Option<f64>)| {
         let (efficiency, jct) = (of(kind, |row| row.efficiency_ratio), of(kind, |row| row.mean_jct_ratio));
         let load = rows.first().map_or(f64::NAN, |row| row.load);
-        let (measured, policy, least) = kind;
+        let (measured, policy, min_speed_sum) = kind;
         match measured {
-            Measured::Pairs => format!(
-                "Gavel, load {load}: las with pairs as measured (V100, one GPU each, some clipped at 1) that add up to {} at least, over las: efficiency {efficiency}, mean \
+            MeasuredEffect::Pairs => format!(
+                "Gavel, load {load}: las with measured pairs (V100, one GPU each, some clipped at 1) whose \
+                 relative speeds add up to at least {}, over las: efficiency {efficiency}, mean \
                  completion time {jct}.",
-                least.unwrap_or(f64::NAN)
+                min_speed_sum.unwrap_or(f64::NAN)
             ),
-            Measured::Placement => format!(
-                "Synthetic jobs of Pollux' models, load {load}: {policy} where jobs that are spread over nodes take as long as measured (T4; on several nodes, fewer GPUs a node are often \
-                 faster), over {policy} where placement makes no difference: efficiency {efficiency}, mean completion time {jct}."
+            MeasuredEffect::Placement => format!(
+                "Synthetic jobs of Pollux' models, load {load}: {policy} with measured times of jobs \
+                 spread over nodes (T4; on several nodes, fewer GPUs a node are often faster), over \
+                 {policy} without an effect of placement: efficiency {efficiency}, mean \
+                 completion time {jct}."
             ),
         }
     };

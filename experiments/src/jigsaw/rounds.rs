@@ -1,4 +1,4 @@
-//! Gavel's jobs on 32 V100, by its rounds and without: what rounds cost.
+//! Cost of scheduling rounds: Gavel's jobs on 32 V100 with its rounds and without.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use cluster_scheduler::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::options::Question;
+use super::input::JigsawInput;
 use crate::journal::Journal;
 
 const GPUS: usize = 32;
 
-/// A way to schedule Gavel's 500 jobs.
+/// A schedule of Gavel's 500 jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RoundsRow {
     pub(super) policy: String,
-    /// How often it decides.
+    /// Description of when the scheduler decides.
     pub(super) pace: String,
     pub(super) mean_jct_s: f64,
     pub(super) makespan_s: f64,
-    /// What Gavel's own simulator says, where it was run so.
+    /// Mean completion time by Gavel's own simulator, if it was run with this configuration.
     pub(super) gavel_mean_jct_s: Option<f64>,
 }
 
@@ -32,15 +32,15 @@ enum Pace {
     Events(Policy),
 }
 
-/// Without the files there are no rows.
-pub(super) fn rows(question: &Question, journal: &Journal) -> anyhow::Result<Vec<RoundsRow>> {
-    if question.gavel_reference.is_empty() || question.gavel_speeds.is_empty() {
+/// Returns the rows, or none if the files are missing.
+pub(super) fn rows(input: &JigsawInput, journal: &Journal) -> anyhow::Result<Vec<RoundsRow>> {
+    if input.gavel_reference.is_empty() || input.gavel_speeds.is_empty() {
         return Ok(Vec::new());
     }
     let s = Duration::from_secs;
     let (max_min, finish_time) = (Policy::max_min_fairness(), Policy::finish_time_fairness());
     let gavels = "rounds of 360 s, shares hold 1,920 s";
-    let asked: Vec<(&str, &str, Pace, Option<f64>)> = vec![
+    let configurations: Vec<(&str, &str, Pace, Option<f64>)> = vec![
         ("fifo", gavels, Pace::Rounds(RoundsPolicy::Fifo(FifoFaults::GAVEL)), Some(90_091.9)),
         ("fifo, strict", gavels, Pace::Rounds(RoundsPolicy::Fifo(FifoFaults::NONE)), Some(100_201.0)),
         ("fifo, strict", "at every event", Pace::Events(Policy::fifo()), None),
@@ -65,51 +65,51 @@ pub(super) fn rows(question: &Question, journal: &Journal) -> anyhow::Result<Vec
             None,
         ),
     ];
-    journal.answers("Gavel's jobs", &asked, |(policy, pace, how, gavel)| {
+    journal.results("Gavel's jobs", &configurations, |(policy, pace, how, gavel)| {
         let (mean_jct_s, makespan_s) = match how {
-            Pace::Rounds(policy) => in_rounds(question, *policy)?,
-            Pace::Events(policy) => at_events(question, policy)?,
+            Pace::Rounds(policy) => in_rounds(input, *policy)?,
+            Pace::Events(policy) => at_events(input, policy)?,
         };
         let (policy, pace) = ((*policy).to_owned(), (*pace).to_owned());
         Ok(RoundsRow { policy, pace, mean_jct_s, makespan_s, gavel_mean_jct_s: *gavel })
     })
 }
 
-fn speed(question: &Question, job: &GavelJob) -> f64 {
-    let mut speeds = question.gavel_speeds.iter();
+fn speed(input: &JigsawInput, job: &GavelJob) -> f64 {
+    let mut speeds = input.gavel_speeds.iter();
     let found =
         speeds.find(|speed| speed.gpu_type == "v100" && speed.kind == job.kind && speed.gpus == job.gpus);
     found.map_or(0.0, |speed| speed.steps_per_s)
 }
 
-fn in_rounds(question: &Question, policy: RoundsPolicy) -> anyhow::Result<(f64, f64)> {
-    let jobs: Vec<RoundsJob> = question
+fn in_rounds(input: &JigsawInput, policy: RoundsPolicy) -> anyhow::Result<(f64, f64)> {
+    let jobs: Vec<RoundsJob> = input
         .gavel_reference
         .iter()
         .map(|job| RoundsJob {
             arrival: job.arrival,
             gpus: job.gpus,
             steps: job.steps,
-            speeds: vec![speed(question, job)],
+            speeds: vec![speed(input, job)],
         })
         .collect();
     let report = simulate(&jobs, &[GPUS], policy, &RoundsOptions::default())?;
     Ok((report.mean(), report.makespan))
 }
 
-fn at_events(question: &Question, policy: &Policy) -> anyhow::Result<(f64, f64)> {
+fn at_events(input: &JigsawInput, policy: &Policy) -> anyhow::Result<(f64, f64)> {
     let mut table = Table::new();
     let mut arrivals = Vec::new();
-    for (number, job) in question.gavel_reference.iter().enumerate() {
+    for (number, job) in input.gavel_reference.iter().enumerate() {
         let kind = table.kind(&job.kind);
-        let iteration = Duration::try_from_secs_f64(job.gpus as f64 / speed(question, job));
+        let iteration = Duration::try_from_secs_f64(job.gpus as f64 / speed(input, job));
         let iteration =
             iteration.with_context(|| format!("no throughput of {} on {} V100", job.kind, job.gpus))?;
         table.set(kind, GpuType(0), Mode::DataParallel, Execution::full(job.gpus, iteration)?);
         let (at, iterations) = (Duration::from_secs_f64(job.arrival), job.steps.div_ceil(job.gpus as u64));
         arrivals.push(Arrival { at, id: JobId(number as u64), job: Job::new(kind, iterations, job.gpus) });
     }
-    // Placement makes no difference there.
+    // Placement makes no difference to these jobs.
     let cluster = Cluster::uniform("v100", 1, GPUS)?;
     let report =
         cluster_scheduler::simulate(&cluster, &table, policy, &arrivals, &SimulationOptions::default())?;

@@ -5,34 +5,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::percentile;
 
-/// What a policy did with a draw of jobs.
+/// Result of a policy on a draw of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct PolicyRow {
     pub(super) trace: String,
     pub(super) policy: String,
-    /// Of JigSaw: the parts of SPB.
+    /// Number of SPB parts K, for JigSaw.
     pub(super) parts: Option<u16>,
     pub(super) load: f64,
-    /// The part by which sharing slows work down.
+    /// Fraction by which sharing slows work down.
     pub(super) overlap: f64,
     pub(super) seed: usize,
     pub(super) jobs: usize,
     pub(super) gpu_hours_per_job: f64,
-    /// GPU time of the jobs alone, over what was held.
+    /// GPU time that the jobs need alone, divided by the GPU time that they held.
     pub(super) efficiency: f64,
     pub(super) mean_jct_s: f64,
     pub(super) p99_jct_s: f64,
     pub(super) makespan_s: f64,
     pub(super) utilization: f64,
-    /// Jain's index of the jobs' speeds by those alone.
+    /// Jain's index of the jobs' speeds relative to running alone.
     pub(super) fairness: f64,
-    /// Completion time by that alone on one's own 1/n of the cluster: the mean, and the 99th percentile.
+    /// Completion time divided by that on 1/n of the cluster alone: the mean and the 99th
+    /// percentile.
     pub(super) rho_mean: f64,
     pub(super) rho_p99: f64,
 }
 
-impl Row {
-    /// With the figures of a report.
+impl PolicyRow {
+    /// Fills in the figures of a report.
     pub(super) fn of(self, report: &Report) -> Self {
         let ratios = report.finish_time_ratios();
         Self {
@@ -50,7 +51,7 @@ impl Row {
         }
     }
 
-    /// The policy, with the parts of SPB.
+    /// Returns the policy's name, with the number of SPB parts.
     pub(super) fn name(&self) -> String {
         match self.parts {
             Some(parts) => format!("{}, K = {parts}", self.policy),

@@ -1,70 +1,70 @@
-//! Every policy on every trace, at every load.
+//! Every policy on every trace at every load.
 
 use cluster_scheduler::{Cluster, Mode, Policy, Report, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};
 
-use super::options::Question;
-use super::row::Row;
+use super::input::JigsawInput;
+use super::row::PolicyRow;
 use super::tables::{PARTS, Tables};
-use super::traces::Source;
+use super::traces::JobSource;
 use crate::journal::Journal;
 
-/// Costs of sharing that are tried instead of what is assumed.
+/// NetworkCosts of sharing that replace the assumed one.
 const OVERLAPS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
 
 /// One run.
 #[derive(Clone)]
-pub(super) struct Run {
-    pub(super) source: Source,
+pub(super) struct PolicyRun {
+    pub(super) source: JobSource,
     pub(super) policy: Policy,
     pub(super) load: f64,
     pub(super) seed: usize,
 }
 
-/// What is kept of it.
+/// Stored result of a run.
 #[derive(Serialize, Deserialize)]
-struct Answer {
-    row: Row,
+struct RunResult {
+    row: PolicyRow,
     completions: Vec<f64>,
 }
 
 /// Completion times in seconds, by trace and policy.
 type Completions = Vec<(String, String, Vec<f64>)>;
 
-/// Rows of all runs, and completion times at the load whose curves are shown.
+/// Returns the rows of all runs, and the completion times at the load of the curves.
 pub(super) fn rows(
-    question: &Question,
+    input: &JigsawInput,
     tables: &Tables,
     journal: &Journal,
-) -> anyhow::Result<(Vec<Row>, Completions)> {
-    let runs = runs(question);
-    let shown = shown_load(&question.loads);
-    let answers: Vec<Answer> = journal.answers("runs", &runs, |run| answer(question, tables, run))?;
+) -> anyhow::Result<(Vec<PolicyRow>, Completions)> {
+    let runs = runs(input);
+    let shown = shown_load(&input.loads);
+    let results: Vec<RunResult> = journal.results("runs", &runs, |run| run_result(input, tables, run))?;
     let mut completions: Completions = Vec::new();
-    for (run, answer) in runs.iter().zip(&answers) {
+    for (run, result) in runs.iter().zip(&results) {
         let is_shown = (run.load - shown).abs() < 1e-9 && is_as_assumed(&run.policy);
         if !is_shown {
             continue;
         }
-        let (trace, policy) = (answer.row.trace.clone(), answer.row.name());
+        let (trace, policy) = (result.row.trace.clone(), result.row.name());
         match completions.iter_mut().find(|found| (&found.0, &found.1) == (&trace, &policy)) {
-            Some((.., all)) => all.extend(&answer.completions),
-            None => completions.push((trace, policy, answer.completions.clone())),
+            Some((.., all)) => all.extend(&result.completions),
+            None => completions.push((trace, policy, result.completions.clone())),
         }
     }
     for (.., all) in &mut completions {
         all.sort_by(f64::total_cmp);
     }
-    Ok((answers.into_iter().map(|answer| answer.row).collect(), completions))
+    Ok((results.into_iter().map(|result| result.row).collect(), completions))
 }
 
-/// The load at which curves and sensitivity are shown: the largest.
+/// Returns the load of the curves and of the sensitivity: the largest.
 pub(super) fn shown_load(loads: &[f64]) -> f64 {
     loads.iter().copied().fold(0.0, f64::max)
 }
 
-/// The policies that are compared, by how they share GPUs.
-pub(super) fn policies(source: Source) -> Vec<Policy> {
+/// Returns the policies for the jobs of a source.
+pub(super) fn policies(source: JobSource) -> Vec<Policy> {
     let mut all = vec![
         Policy::fifo(),
         Policy::srtf(),
@@ -74,8 +74,8 @@ pub(super) fn policies(source: Source) -> Vec<Policy> {
         Policy::iteration_level(),
     ];
     all.extend(PARTS.map(Policy::jigsaw));
-    if source != Source::Gavel {
-        // For Gavel's jobs there are no burst plans.
+    if source != JobSource::Gavel {
+        // There are no burst plans of Gavel's jobs.
         let sharing = Sharing::Gaps { efficiency: 1.0, overlap: 0.01 };
         let bursts = [Policy::burst(), Policy::burst_fixed()];
         all.extend(bursts.map(|policy| Policy { sharing, ..policy }));
@@ -84,29 +84,30 @@ pub(super) fn policies(source: Source) -> Vec<Policy> {
     all
 }
 
-fn runs(question: &Question) -> Vec<Run> {
+fn runs(input: &JigsawInput) -> Vec<PolicyRun> {
     let mut runs = Vec::new();
-    for source in Source::all(question) {
-        for &load in &question.loads {
+    for source in JobSource::all(input) {
+        for &load in &input.loads {
             for policy in policies(source) {
-                let of_seed = |seed| Run { source, policy: policy.clone(), load, seed };
-                runs.extend((0..question.seeds).map(of_seed));
+                let of_seed = |seed| PolicyRun { source, policy: policy.clone(), load, seed };
+                runs.extend((0..input.seeds).map(of_seed));
             }
         }
     }
-    let load = shown_load(&question.loads);
-    for policy in policies(Source::Synthetic) {
+    let load = shown_load(&input.loads);
+    for policy in policies(JobSource::Synthetic) {
         let shares = policy.sharing != Sharing::None && !matches!(parts(&policy), Some(2 | 8));
         for overlap in OVERLAPS.into_iter().filter(|_| shares) {
             let policy = policy.clone().with_overlap(overlap);
-            let of_seed = |seed| Run { source: Source::Synthetic, policy: policy.clone(), load, seed };
-            runs.extend((0..question.seeds).map(of_seed));
+            let of_seed =
+                |seed| PolicyRun { source: JobSource::Synthetic, policy: policy.clone(), load, seed };
+            runs.extend((0..input.seeds).map(of_seed));
         }
     }
     runs
 }
 
-/// The parts of SPB, if the policy has jobs under it.
+/// Returns the number of SPB parts of a policy, if it uses SPB.
 fn parts(policy: &Policy) -> Option<u16> {
     policy.modes.iter().find_map(|mode| match mode {
         Mode::Spb(parts) => Some(*parts),
@@ -114,7 +115,7 @@ fn parts(policy: &Policy) -> Option<u16> {
     })
 }
 
-/// The policy, with the parts of SPB.
+/// Returns the policy's name, with the number of SPB parts.
 pub(super) fn title(policy: &Policy) -> String {
     match parts(policy) {
         Some(parts) => format!("{}, K = {parts}", policy.name),
@@ -129,25 +130,24 @@ fn overlap(policy: &Policy) -> f64 {
     }
 }
 
-/// Whether sharing costs what is assumed where nothing else is said.
+/// Returns whether the policy's cost of sharing is the assumed one.
 fn is_as_assumed(policy: &Policy) -> bool {
-    let mut assumed = policies(Source::Synthetic).into_iter();
+    let mut assumed = policies(JobSource::Synthetic).into_iter();
     assumed.any(|other| other == *policy)
 }
 
-/// What becomes of the jobs.
-pub(super) fn simulated(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Report> {
-    let Run { source, policy, load, seed } = run;
-    let (cluster, table) =
-        (Cluster::uniform(question.times.device(), question.gpus / 8, 8)?, source.table(tables));
-    let arrivals = source.arrivals(question, table, *load, *seed)?;
+/// Simulates a run.
+pub(super) fn simulated(input: &JigsawInput, tables: &Tables, run: &PolicyRun) -> anyhow::Result<Report> {
+    let PolicyRun { source, policy, load, seed } = run;
+    let (cluster, table) = (Cluster::uniform(input.times.device(), input.gpus / 8, 8)?, source.table(tables));
+    let arrivals = source.arrivals(input, table, *load, *seed)?;
     Ok(simulate(&cluster, table, policy, &arrivals, &SimulationOptions::default())?)
 }
 
-fn answer(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Answer> {
-    let report = simulated(question, tables, run)?;
-    let Run { source, policy, load, seed } = run;
-    let row = Row {
+fn run_result(input: &JigsawInput, tables: &Tables, run: &PolicyRun) -> anyhow::Result<RunResult> {
+    let report = simulated(input, tables, run)?;
+    let PolicyRun { source, policy, load, seed } = run;
+    let row = PolicyRow {
         trace: source.name().into(),
         policy: policy.name.clone(),
         parts: parts(policy),
@@ -165,5 +165,5 @@ fn answer(question: &Question, tables: &Tables, run: &Run) -> anyhow::Result<Ans
         rho_mean: 0.0,
         rho_p99: 0.0,
     };
-    Ok(Answer { row: row.of(&report), completions: report.completions() })
+    Ok(RunResult { row: row.of(&report), completions: report.completions() })
 }

@@ -1,4 +1,4 @@
-//! A small schedule by each of some policies: GPUs by time.
+//! Small schedules by each of some policies: GPUs over time.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ const GPUS: usize = 8;
 const PANEL: (u32, u32) = (900, 150);
 const COLORS: [RGBColor; 7] = [BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY];
 
-/// Eight jobs of the networks on one host, most of which come in the first minute.
+/// Schedules eight jobs on one host by each policy. Most arrive in the first minute.
 pub(super) fn small(tables: &Tables) -> anyhow::Result<Vec<(String, Vec<Segment>)>> {
     let table = &tables.networks;
     let kinds: Vec<_> = table.kinds().collect();
-    // When it comes, for how long it runs alone, and on how many GPUs.
+    // Arrival in seconds, duration alone in seconds, and number of GPUs.
     let jobs = [
         (0, 300, 4),
         (0, 200, 4),
@@ -55,7 +55,7 @@ pub(super) fn small(tables: &Tables) -> anyhow::Result<Vec<(String, Vec<Segment>
     Ok(schedules)
 }
 
-/// A panel a policy. A job beside another takes the lower half of its GPUs' lines.
+/// Draws a panel for each policy. A job beside another takes the lower half of its GPUs' lines.
 pub(super) fn draw(
     schedules: &[(String, Vec<Segment>)],
     provenance: &[String],
@@ -87,7 +87,7 @@ pub(super) fn draw(
                     (segment.beside.is_some(), Rectangle::new([(from, low), (to, high)], color.filled()))
                 })
             });
-            // Who is beside another is drawn over it.
+            // Jobs beside others are drawn over them.
             let (beside, own): (Vec<_>, Vec<_>) = boxes.partition(|(is_beside, _)| *is_beside);
             chart.draw_series(own.into_iter().chain(beside).map(|(_, rectangle)| rectangle))?;
         }

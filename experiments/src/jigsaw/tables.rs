@@ -1,4 +1,5 @@
-//! How long iterations take: of networks by `deeppool`, and of Gavel's jobs and Pollux' models by what they published.
+//! Execution times: of networks by simulation, and of Gavel's jobs and Pollux' models by their
+//! publications.
 
 use std::time::Duration;
 
@@ -7,65 +8,65 @@ use cluster_scheduler::{Execution, GpuType, Mode, Table};
 use deeppool::plan::Mode as PlanMode;
 use serde::{Deserialize, Serialize};
 
-use super::options::Question;
+use super::input::JigsawInput;
 use crate::job::ForegroundJob;
 use crate::journal::Journal;
 use crate::testbed::Testbed;
 use crate::workload::WORKLOADS;
 
-/// Numbers of GPUs of jobs.
+/// GPU counts of jobs.
 pub(super) const COUNTS: [usize; 5] = [1, 2, 4, 8, 16];
-/// Numbers of parts of SPB.
+/// Numbers of SPB parts.
 pub(super) const PARTS: [u16; 3] = [2, 4, 8];
-/// Plans of a frontier that are simulated, at most, evenly over its times.
+/// Maximum number of simulated plans of a frontier.
 const FRONTIER: usize = 8;
-/// Layers that Gavel's models are taken to have, and how much longer the backward pass takes.
+/// Assumed number of layers of Gavel's models.
 const LAYERS: u32 = 16;
 
 /// Tables of execution times, each on GPUs of one type.
 pub(super) struct Tables {
     pub(super) networks: Table,
     pub(super) gavel: Table,
-    /// Of Pollux' models, and the same where placement makes no difference.
+    /// Pollux' models, and the same with placement that makes no difference.
     pub(super) pollux: Table,
     pub(super) pollux_packed: Table,
 }
 
-/// What `deeppool` says of a network on so many GPUs.
+/// Simulated costs of a network on a number of GPUs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Costs {
+struct NetworkCosts {
     gpus: usize,
-    /// Of an iteration by data parallelism, and the computing of a GPU in it.
+    /// Iteration time by data parallelism, and a GPU's computing time in it.
     iteration: Duration,
     computing: Duration,
-    /// Forward and backward times of the layers, of a GPU's samples.
+    /// Forward and backward times of the layers for a GPU's samples.
     layers: Vec<(Duration, Duration)>,
-    /// Of each plan of the frontier of burst plans, an iteration with background jobs beside it, and the part of its GPUs' time that these get,
-    /// by what they have alone.
+    /// For each plan of the burst frontier: iteration time beside background jobs, and the
+    /// throughput of these relative to running alone.
     bursts: Vec<(Duration, f64)>,
 }
 
-pub(super) fn tables(question: &Question, journal: &Journal) -> anyhow::Result<Tables> {
-    let asked: Vec<(usize, usize)> = (0..WORKLOADS.len())
+pub(super) fn tables(input: &JigsawInput, journal: &Journal) -> anyhow::Result<Tables> {
+    let points: Vec<(usize, usize)> = (0..WORKLOADS.len())
         .flat_map(|network| COUNTS.into_iter().map(move |gpus| (network, gpus)))
-        .filter(|&(_, gpus)| gpus <= question.gpus)
+        .filter(|&(_, gpus)| gpus <= input.gpus)
         .collect();
-    let answers: Vec<Costs> =
-        journal.answers("costs of networks", &asked, |&(network, gpus)| costs(question, network, gpus))?;
+    let results: Vec<NetworkCosts> =
+        journal.results("costs of networks", &points, |&(network, gpus)| costs(input, network, gpus))?;
     let mut networks = Table::new();
-    for ((network, _), costs) in asked.into_iter().zip(answers) {
+    for ((network, _), costs) in points.into_iter().zip(results) {
         add(&mut networks, WORKLOADS[network].title, &costs)?;
     }
-    let mut gavel = gavel(&question.gavel_speeds)?;
-    add_pairs(&mut gavel, GpuType(0), &question.gavel_pairs);
-    let packed: Vec<_> = question.pollux.iter().filter(|step| !step.is_spread()).cloned().collect();
-    let pollux = pollux_table(&question.pollux, &COUNTS, GpuType(0))?;
+    let mut gavel = gavel(&input.gavel_speeds)?;
+    add_pairs(&mut gavel, GpuType(0), &input.gavel_pairs);
+    let packed: Vec<_> = input.pollux.iter().filter(|step| !step.is_spread()).cloned().collect();
+    let pollux = pollux_table(&input.pollux, &COUNTS, GpuType(0))?;
     let pollux_packed = pollux_table(&packed, &COUNTS, GpuType(0))?;
     Ok(Tables { networks, gavel, pollux, pollux_packed })
 }
 
-fn costs(question: &Question, network: usize, gpus: usize) -> anyhow::Result<Costs> {
-    let (times, link) = (question.times.clone(), question.link.clone());
+fn costs(input: &JigsawInput, network: usize, gpus: usize) -> anyhow::Result<NetworkCosts> {
+    let (times, link) = (input.times.clone(), input.link.clone());
     let testbed = Testbed::without_workloads(times, link, gpus, f64::INFINITY);
     let job = ForegroundJob::new(WORKLOADS[network].load()?, &testbed)?;
     let dp = job.foreground(gpus, PlanMode::DataParallel, true)?;
@@ -84,7 +85,7 @@ fn costs(question: &Question, network: usize, gpus: usize) -> anyhow::Result<Cos
         let share = together.background_samples_per_s / job.background_samples_per_s(gpus)?;
         bursts.push((together.iteration, share.clamp(0.0, 1.0)));
     }
-    Ok(Costs {
+    Ok(NetworkCosts {
         gpus,
         iteration: alone.iteration,
         computing: alone.iteration.mul_f64(activity.computing.as_secs_f64() / all.as_secs_f64()),
@@ -93,8 +94,8 @@ fn costs(question: &Question, network: usize, gpus: usize) -> anyhow::Result<Cos
     })
 }
 
-fn add(table: &mut Table, name: &str, costs: &Costs) -> anyhow::Result<()> {
-    let &Costs { gpus, iteration, computing, ref layers, ref bursts } = costs;
+fn add(table: &mut Table, name: &str, costs: &NetworkCosts) -> anyhow::Result<()> {
+    let &NetworkCosts { gpus, iteration, computing, ref layers, ref bursts } = costs;
     let kind = table.kind(name);
     let mut set = |mode, execution| table.set(kind, GpuType(0), mode, execution);
     set(Mode::DataParallel, Execution::parts(iteration, &vec![computing.min(iteration); gpus])?);
@@ -112,8 +113,8 @@ fn add(table: &mut Table, name: &str, costs: &Costs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The layers, with what a GPU computes beyond their passes, such as updates of parameters: every part of SPB does that, and its longest
-/// part takes as long as data parallelism.
+/// Adds a GPU's other computation, such as parameter updates, to the layers. Every part of SPB does
+/// it, and the longest part takes as long as data parallelism.
 fn with_rest(layers: &[(Duration, Duration)], computing: Duration) -> Vec<(Duration, Duration)> {
     let passes: Duration = layers.iter().map(|&(forward, backward)| forward + backward).sum();
     let mut all = layers.to_vec();
@@ -128,7 +129,8 @@ fn with_rest(layers: &[(Duration, Duration)], computing: Duration) -> Vec<(Durat
     all
 }
 
-/// Gavel's jobs on V100. What an iteration on several GPUs takes beyond that of one is taken for synchronization.
+/// Returns the table of Gavel's jobs on V100. The excess of an iteration on several GPUs over one
+/// on one GPU counts as synchronization.
 fn gavel(speeds: &[GavelSpeed]) -> anyhow::Result<Table> {
     let mut table = Table::new();
     let of_v100 = || speeds.iter().filter(|speed| speed.gpu_type == "v100" && speed.steps_per_s > 0.0);

@@ -1,12 +1,12 @@
-//! The runs for people.
+//! Results as text.
 
 use super::Jigsaw;
-use super::findings::Band;
-use super::row::Row;
+use super::band::Band;
+use super::row::PolicyRow;
 use crate::text_table::{printed, text_table};
 
-/// A column, with how a band of it is written.
-type Column = (&'static str, fn(&Row) -> f64, usize);
+/// A column: its header, its figure and the number of digits.
+type Column = (&'static str, fn(&PolicyRow) -> f64, usize);
 
 const COLUMNS: [Column; 9] = [
     ("GPU hours\na job", |row| row.gpu_hours_per_job, 2),
@@ -21,7 +21,8 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Jigsaw {
-    /// A line a policy at each load of each trace, the middle of the seeds, with the range of efficiency.
+    /// Formats a line for each policy, load and trace, with the median over the seeds and the range
+    /// of efficiency.
     pub(super) fn printed(&self) -> String {
         let mut lines = vec![super::TITLE.to_owned(), self.provenance.join("\n"), String::new()];
         let header = ["trace\n", "load\n", "policy\n"].into_iter().chain(COLUMNS.map(|(name, ..)| name));
@@ -34,10 +35,10 @@ impl Jigsaw {
                     let mut cells = vec![titles.0, titles.1, policy.clone()];
                     for (_, figure, digits) in COLUMNS {
                         let band = self.band(trace, policy, load, figure);
-                        cells.push(band.map_or_else(String::new, |band| format!("{:.digits$}", band.middle)));
+                        cells.push(band.map_or_else(String::new, |band| format!("{:.digits$}", band.median)));
                     }
                     let band = self.band(trace, policy, load, |row| row.efficiency);
-                    let range = |Band { least, most, .. }| format!("{least:.3}, {most:.3}");
+                    let range = |Band { min, max, .. }| format!("{min:.3}, {max:.3}");
                     cells.push(band.map_or_else(String::new, range));
                     table.add_row(cells);
                 }
@@ -46,9 +47,11 @@ impl Jigsaw {
         lines.push(printed(&table));
         lines.push(String::new());
         lines.push(
-            "The middle of the seeds. JCT: from arrival to the end. Efficiency: GPU time of the jobs alone by data parallelism, over what was held. Fairness: \
-             Jain's index of the jobs' speeds by those alone. Rho: finish-time fairness (Themis, NSDI 2020), completion time over that alone on one's own 1/n of the cluster, \
-             where n is the mean number of jobs meanwhile; it is fair up to 1."
+            "Medians over the seeds. JCT: time from arrival to end. Efficiency: GPU time of the jobs alone \
+             by data parallelism, divided by the GPU time that they held. Fairness: Jain's index of the \
+             jobs' speeds relative to running alone. Rho: finish-time fairness (Themis, NSDI 2020), the \
+             completion time divided by that on 1/n of the cluster alone, where n is the mean number of \
+             jobs meanwhile; up to 1 is fair."
                 .into(),
         );
         if !self.rounds.is_empty() {

@@ -1,25 +1,25 @@
-//! The jobs.
+//! Arrivals of jobs.
 
 use std::time::Duration;
 
 use cluster_scheduler::trace::{TraceJob, assign, at_load, synthetic};
 use cluster_scheduler::{Allocation, Arrival, GpuType, Job, JobId, Mode, Table};
 
-use super::options::Question;
+use super::input::JigsawInput;
 use super::tables::{COUNTS, Tables};
 
-/// Where jobs are from.
+/// JobSource of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum JobSource {
     Synthetic,
     Philly,
     Gavel,
 }
 
-/// Jobs of Philly's before the cluster was in full use.
+/// Number of Philly's first jobs that are skipped: the cluster was not in full use yet.
 const QUIET: usize = 13_127;
 
-impl Source {
+impl JobSource {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Synthetic => "synthetic",
@@ -28,13 +28,13 @@ impl Source {
         }
     }
 
-    /// Those whose files are there.
-    pub(super) fn all(question: &Question) -> Vec<Self> {
+    /// Returns the sources whose files exist.
+    pub(super) fn all(input: &JigsawInput) -> Vec<Self> {
         let mut all = vec![Self::Synthetic];
-        if !question.philly.is_empty() {
+        if !input.philly.is_empty() {
             all.push(Self::Philly);
         }
-        if !question.gavel.is_empty() && !question.gavel_speeds.is_empty() {
+        if !input.gavel.is_empty() && !input.gavel_speeds.is_empty() {
             all.push(Self::Gavel);
         }
         all
@@ -47,28 +47,29 @@ impl Source {
         }
     }
 
-    /// Jobs of one of the draws at a load.
+    /// Returns the jobs of one draw at a load.
     pub(super) fn arrivals(
         self,
-        question: &Question,
+        input: &JigsawInput,
         table: &Table,
         load: f64,
         seed: usize,
     ) -> anyhow::Result<Vec<Arrival>> {
-        let Question { jobs, gpus, .. } = *question;
+        let JigsawInput { jobs, gpus, .. } = *input;
         let drawn = match self {
             Self::Synthetic => synthetic(jobs, seed as u64),
-            // Stretches of the trace that are far from each other.
+            // Seeds take distant stretches of the trace.
             Self::Philly => {
-                let usable = question.philly.len().saturating_sub(QUIET + jobs).max(1);
-                let from = QUIET.min(question.philly.len()) + usable / question.seeds * seed;
-                question.philly.iter().skip(from).take(jobs).copied().collect()
+                let usable = input.philly.len().saturating_sub(QUIET + jobs).max(1);
+                let from = QUIET.min(input.philly.len()) + usable / input.seeds * seed;
+                input.philly.iter().skip(from).take(jobs).copied().collect()
             }
-            Self::Gavel => return Ok(Self::gavel(question, table, load, seed)),
+            Self::Gavel => return Ok(Self::gavel(input, table, load, seed)),
         };
         let of_table = |job: TraceJob| TraceJob { gpus: job.gpus.next_power_of_two(), ..job };
-        let most = COUNTS.into_iter().filter(|&count| count <= gpus).max().unwrap_or(1);
-        let jobs: Vec<TraceJob> = drawn.into_iter().map(of_table).filter(|job| job.gpus <= most).collect();
+        let max_gpus = COUNTS.into_iter().filter(|&count| count <= gpus).max().unwrap_or(1);
+        let jobs: Vec<TraceJob> =
+            drawn.into_iter().map(of_table).filter(|job| job.gpus <= max_gpus).collect();
         let kinds: Vec<_> = table.kinds().collect();
         let mut arrivals = assign(&at_load(&jobs, gpus, load), table, &kinds, GpuType(0), seed as u64)?;
         for arrival in &mut arrivals {
@@ -78,19 +79,19 @@ impl Source {
         Ok(arrivals)
     }
 
-    /// Gavel's jobs, each with the steps that it has.
-    fn gavel(question: &Question, table: &Table, load: f64, seed: usize) -> Vec<Arrival> {
-        let usable = question.gavel.len().saturating_sub(question.jobs).max(1);
-        let from = usable / question.seeds * seed;
+    /// Returns Gavel's jobs, each with its number of steps.
+    fn gavel(input: &JigsawInput, table: &Table, load: f64, seed: usize) -> Vec<Arrival> {
+        let usable = input.gavel.len().saturating_sub(input.jobs).max(1);
+        let from = usable / input.seeds * seed;
         let mut found = Vec::new();
-        for (number, job) in question.gavel.iter().skip(from).take(question.jobs).enumerate() {
+        for (number, job) in input.gavel.iter().skip(from).take(input.jobs).enumerate() {
             let Ok(kind) = table.find(&job.kind) else { continue };
             let allocation = Allocation { gpu_type: GpuType(0), gpus: job.gpus, spread: false };
             let Some(execution) = table.execution(kind, allocation, Mode::DataParallel) else { continue };
             let iterations = job.steps.div_ceil(job.gpus as u64);
             let timed = TraceJob {
                 arrival: Duration::from_secs_f64(job.arrival),
-                // What is longer than a century is refused where it is simulated.
+                // The simulator rejects durations of more than a century.
                 duration: Duration::from_secs_f64(
                     (execution.iteration().as_secs_f64() * iterations as f64).min(1e10),
                 ),
@@ -98,12 +99,12 @@ impl Source {
             };
             found.push((JobId(number as u64), timed, Job::new(kind, iterations, job.gpus)));
         }
-        // Virtual clusters follow each other in the trace: a stretch may have jobs of two.
+        // The trace has one virtual cluster after another, so that a stretch may have jobs of two.
         found.sort_by_key(|(_, timed, _)| timed.arrival);
         let timed: Vec<TraceJob> =
-            found.iter().map(|(_, timed, _)| *timed).filter(|job| job.gpus <= question.gpus).collect();
-        let at = at_load(&timed, question.gpus, load);
-        let fitting = found.into_iter().filter(|(_, timed, _)| timed.gpus <= question.gpus);
+            found.iter().map(|(_, timed, _)| *timed).filter(|job| job.gpus <= input.gpus).collect();
+        let at = at_load(&timed, input.gpus, load);
+        let fitting = found.into_iter().filter(|(_, timed, _)| timed.gpus <= input.gpus);
         fitting.zip(at).map(|((id, _, job), timed)| Arrival { at: timed.arrival, id, job }).collect()
     }
 }

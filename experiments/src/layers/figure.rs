@@ -1,36 +1,35 @@
-//! Speed-ups by GPU count, a line a layer.
+//! Speed-up by number of GPUs, with a line for each layer.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Layers, Row};
+use super::{LayerRow, Layers};
 use crate::canvas::{Figure, Marks, axes, series_names, text};
 use crate::style::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, Style, VERMILION};
 
 const COLORS: [RGBColor; 6] = [BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY];
 const SIZE: (u32, u32) = (900, 540);
-/// Width for the names at the ends of lines.
+/// Width for the names at the ends of lines, in pixels.
 const NAMES: u32 = 170;
-/// Height of a name, pixels.
+/// Height of a name in pixels.
 const NAME_HEIGHT: f64 = 14.0;
 
-/// Both axes logarithmic. Lines have the colour of the layer's kind; the longest layers are named.
+/// Draws the lines on two logarithmic axes. A line's colour is that of the layer's kind; the layers
+/// that take longest are named.
 pub(super) fn draw(layers: &Layers, style: Style) -> anyhow::Result<Figure> {
-    let point = |row: &Row| format!("{} on {} GPUs: {:.2} times as fast", row.layer, row.gpus, row.speedup);
+    let point =
+        |row: &LayerRow| format!("{} on {} GPUs: {:.2} times as fast", row.layer, row.gpus, row.speedup);
     let values = layers.rows.iter().map(point).collect();
     let figure = Figure::draw(layers.heading(), vec![layers.origin()], SIZE, style, |body| {
-        let most_gpus = layers.rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
-        let least = layers.rows.iter().map(|row| row.speedup).fold(1.0, f64::min);
-        let (bottom, top) = (least * 0.9, most_gpus * 1.08);
+        let max_gpus = layers.rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
+        let min = layers.rows.iter().map(|row| row.speedup).fold(1.0, f64::min);
+        let (bottom, top) = (min * 0.9, max_gpus * 1.08);
         let mut chart = ChartBuilder::on(body)
             .margin(14)
             .margin_right(NAMES)
             .set_label_area_size(LabelAreaPosition::Left, 60)
             .set_label_area_size(LabelAreaPosition::Bottom, 46)
-            .build_cartesian_2d(
-                (1.0..most_gpus).log_scale().base(2.0),
-                (bottom..top).log_scale().base(2.0),
-            )?;
+            .build_cartesian_2d((1.0..max_gpus).log_scale().base(2.0), (bottom..top).log_scale().base(2.0))?;
         axes(&mut chart.configure_mesh())
             .x_desc("GPUs")
             .y_desc("times as fast as on one GPU")
@@ -39,7 +38,7 @@ pub(super) fn draw(layers: &Layers, style: Style) -> anyhow::Result<Figure> {
                 if *times < 1.0 { format!("{times:.1}") } else { format!("{times:.0}") }
             })
             .draw()?;
-        let ideal = vec![(1.0, 1.0), (most_gpus, most_gpus)];
+        let ideal = vec![(1.0, 1.0), (max_gpus, max_gpus)];
         chart.draw_series(DashedLineSeries::new(ideal, 6, 5, INK.stroke_width(1)))?;
         let kinds = kinds(layers);
         let color = |kind: &str| {
@@ -77,10 +76,10 @@ pub(super) fn draw(layers: &Layers, style: Style) -> anyhow::Result<Figure> {
     Ok(figure.with_marks(vec![Marks { tag: "<circle", contains: String::new(), legend: 0, values }]))
 }
 
-/// The kinds of layers, those that take most time on one GPU first.
+/// Returns the kinds of layers by decreasing time on one GPU.
 fn kinds(layers: &Layers) -> Vec<&'static str> {
     let mut kinds: Vec<(&'static str, f64)> = Vec::new();
-    for row in layers.by_layer().filter_map(<[Row]>::first) {
+    for row in layers.by_layer().filter_map(<[LayerRow]>::first) {
         match kinds.iter_mut().find(|(kind, _)| *kind == row.kind) {
             Some((_, us)) => *us += row.step_us(),
             None => kinds.push((row.kind, row.step_us())),
@@ -90,12 +89,13 @@ fn kinds(layers: &Layers) -> Vec<&'static str> {
     kinds.into_iter().map(|(kind, _)| kind).collect()
 }
 
-/// The ends of the lines that there is room to name, the layers that take longest on one GPU first.
-fn named(layers: &Layers, plot_height: u32, range: f64) -> Vec<&Row> {
-    let mut ends: Vec<(&Row, &Row)> =
+/// Returns the ends of the lines whose names do not overlap, preferring layers that take longer on
+/// one GPU.
+fn named(layers: &Layers, plot_height: u32, range: f64) -> Vec<&LayerRow> {
+    let mut ends: Vec<(&LayerRow, &LayerRow)> =
         layers.by_layer().filter_map(|rows| Some((rows.first()?, rows.last()?))).collect();
     ends.sort_by(|a, b| b.0.step_us().total_cmp(&a.0.step_us()));
-    let height = |row: &Row| -row.speedup.ln() / range * f64::from(plot_height);
+    let height = |row: &LayerRow| -row.speedup.ln() / range * f64::from(plot_height);
     let mut taken: Vec<f64> = Vec::new();
     let mut named = Vec::new();
     for (_, end) in ends {

@@ -1,4 +1,4 @@
-//! How far each layer of a network gets faster on more GPUs, with the same global batch.
+//! Speed-up of each layer of a network on more GPUs with the same global batch.
 
 mod figure;
 mod text;
@@ -15,24 +15,23 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::options::{MachineOptions, NetworkOptions, RunOptions, batch, gpus};
 use crate::outcome::{self, Outcome};
-use crate::report::Header;
+use crate::report::ReportHeader;
 use crate::style::Style;
 
 pub(crate) const NAME: &str = "layers";
 
-/// What layers are shown with: the paper's first picture.
+/// Default global batch and GPU count, those of the paper's first figure.
 const BATCH: usize = 128;
 const GPUS: usize = 64;
 
 #[derive(Args)]
-#[command(
-    after_help = "Each layer by itself, with the same global batch on 1, 2, 4, ... GPUs: by the device model's times, or those of a profile.
-
+#[command(after_help = "\
+Shows each layer alone, with the same global batch on 1, 2, 4, ... GPUs. Times are those of the
+device model or of a profile.
 Examples:
   experiments layers
   experiments layers --model inception-v3 --batch 256 --gpus 32
-  experiments layers --onnx net.onnx --device h100 --out results"
-)]
+  experiments layers --onnx net.onnx --device h100 --out results")]
 pub(crate) struct LayersOptions {
     #[command(flatten)]
     run: RunOptions,
@@ -43,8 +42,7 @@ pub(crate) struct LayersOptions {
     /// Samples of the global batch
     #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = batch)]
     batch: usize,
-    /// Up to how many GPUs
-    /// [default: 64, or as many as the links of --link connect]
+    /// Maximum number of GPUs [default: 64, or the number that the links of --link connect]
     #[arg(long, value_name = "N", value_parser = gpus)]
     gpus: Option<usize>,
 }
@@ -65,60 +63,61 @@ impl Experiment for LayersOptions {
         samples.dedup();
         let profile = times.profile(&network, &samples)?;
         Ok(prepared(move |_| {
-            let header = Header::new(NAME, &times, &link);
+            let header = ReportHeader::new(NAME, &times, &link);
             Layers::run(header, &network, batch, &counts, (&profile, &link))
         }))
     }
 }
 
-/// 1, 2, 4, ... GPUs, up to so many, and as many as there are samples at most.
+/// Returns 1, 2, 4, ... and `gpus`, but no more GPUs than samples.
 fn counts(batch: usize, gpus: usize) -> Vec<usize> {
-    let most = gpus.min(batch);
-    let powers = std::iter::successors(Some(1), |count| Some(2 * count)).take_while(|&count| count < most);
-    powers.chain([most]).collect()
+    let max = gpus.min(batch);
+    let powers = std::iter::successors(Some(1), |count| Some(2 * count)).take_while(|&count| count < max);
+    powers.chain([max]).collect()
 }
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Layers {
     #[serde(flatten)]
-    header: Header,
+    header: ReportHeader,
     model: String,
     batch: usize,
-    rows: Vec<Row>,
+    rows: Vec<LayerRow>,
 }
 
-/// A layer on some GPUs, each with an equal part of the batch, or one sample more. Times are of the one that takes longest.
+/// A layer on a number of GPUs that share the batch evenly. Times are those of the GPU with the
+/// most samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
+struct LayerRow {
     layer: String,
     kind: &'static str,
     gpus: usize,
-    /// Samples of the GPU that has most.
+    /// Maximum number of samples of a GPU.
     samples: usize,
     forward_us: f64,
     backward_us: f64,
     update_us: f64,
-    /// Summing the layer's gradients over the GPUs, by itself.
+    /// Time to all-reduce the layer's gradients over the GPUs, without other traffic.
     all_reduce_us: f64,
-    /// The time of the layer on one GPU over that on these: forward, backward and update.
+    /// Forward, backward and update time on one GPU, divided by that on these GPUs.
     speedup: f64,
     /// The same, with the all-reduce after the backward step instead of beside it.
     speedup_with_all_reduce: f64,
-    /// The time of all these GPUs together over that on one: what speed costs.
+    /// Time of all these GPUs together divided by that on one GPU.
     amplification: f64,
 }
 
-impl Row {
+impl LayerRow {
     fn step_us(&self) -> f64 {
         self.forward_us + self.backward_us + self.update_us
     }
 }
 
 impl Layers {
-    /// Each layer on each of some numbers of GPUs, 1 being the first.
+    /// Computes the rows of each layer on each number of GPUs, the first of which is 1.
     fn run(
-        header: Header,
+        header: ReportHeader,
         network: &LayerGraph,
         batch: usize,
         counts: &[usize],
@@ -127,7 +126,7 @@ impl Layers {
         let mut rows = Vec::new();
         for (id, layer) in network.layers().skip(1) {
             let gradient_bytes = 4 * network.own_parameter_count(id) as u64;
-            let mut alone: Option<Row> = None;
+            let mut alone: Option<LayerRow> = None;
             for &count in counts {
                 let samples = batch.div_ceil(count);
                 let time = profile.time(layer.name(), samples)?;
@@ -138,7 +137,7 @@ impl Layers {
                     _ => Duration::ZERO,
                 };
                 let us = |time: Duration| 1e6 * time.as_secs_f64();
-                let mut row = Row {
+                let mut row = LayerRow {
                     layer: layer.name().into(),
                     kind: layer.kind().label(),
                     gpus: count,
@@ -151,14 +150,14 @@ impl Layers {
                     speedup_with_all_reduce: 1.0,
                     amplification: 1.0,
                 };
-                if let Some(alone_us) = alone.as_ref().map(Row::step_us) {
+                if let Some(alone_us) = alone.as_ref().map(LayerRow::step_us) {
                     row.speedup = alone_us / row.step_us();
                     row.speedup_with_all_reduce = alone_us / (row.step_us() + row.all_reduce_us);
                     row.amplification = count as f64 / row.speedup;
                 } else {
                     alone = Some(row.clone());
                 }
-                // What takes no time on one GPU does not get faster.
+                // A layer without any time on one GPU has no speed-up.
                 if alone.as_ref().is_some_and(|alone| alone.step_us() > 0.0) && row.step_us() > 0.0 {
                     rows.push(row);
                 }
@@ -167,12 +166,12 @@ impl Layers {
         Ok(Self { header, model: network.name().into(), batch, rows })
     }
 
-    /// The rows of each layer, by rising GPU count.
-    fn by_layer(&self) -> impl Iterator<Item = &[Row]> {
+    /// Returns the rows of each layer, by increasing GPU count.
+    fn by_layer(&self) -> impl Iterator<Item = &[LayerRow]> {
         self.rows.chunk_by(|a, b| a.layer == b.layer)
     }
 
-    /// What the times are from.
+    /// Returns the origin of the times.
     fn origin(&self) -> String {
         format!(
             "{}, all-reduces of link model {}; global batch {}",
@@ -180,7 +179,7 @@ impl Layers {
         )
     }
 
-    /// What is shown, for people.
+    /// Returns the title.
     fn heading(&self) -> String {
         format!("Speed-up of each layer of {} by GPUs ({})", self.model, self.header.origin)
     }

@@ -1,10 +1,10 @@
-//! The layers for people.
+//! Results as text.
 
-use super::{Layers, Row};
+use super::{LayerRow, Layers};
 use crate::text_table::{printed, text_table};
 
 impl Layers {
-    /// A line a layer, with its speed-up by GPU count, and a summary.
+    /// Formats a line for each layer with its speed-up by GPU count, and the findings.
     pub(super) fn printed(&self) -> String {
         let counts: Vec<usize> =
             self.by_layer().next().unwrap_or_default().iter().map(|row| row.gpus).collect();
@@ -18,7 +18,7 @@ impl Layers {
         }
         let table = printed(&table);
         format!(
-            "How much faster each layer of {} is on more GPUs ({})\n{}\n\n{}\n\n{}\n",
+            "Speed-up of each layer of {} on more GPUs ({})\n{}\n\n{}\n\n{}\n",
             self.model,
             self.header.experiment,
             self.origin(),
@@ -27,35 +27,38 @@ impl Layers {
         )
     }
 
-    /// All layers together, and how unlike they are, on the most GPUs.
+    /// Returns the speed-up of all layers together, and its spread, on the maximum number of GPUs.
     pub(super) fn summary(&self) -> Vec<String> {
-        let most: Vec<&Row> = self.by_layer().filter_map(<[Row]>::last).collect();
-        let alone_us: f64 = self.by_layer().filter_map(<[Row]>::first).map(Row::step_us).sum();
-        let (Some(first), most_us) = (most.first(), most.iter().map(|row| row.step_us()).sum::<f64>()) else {
+        let largest: Vec<&LayerRow> = self.by_layer().filter_map(<[LayerRow]>::last).collect();
+        let alone_us: f64 = self.by_layer().filter_map(<[LayerRow]>::first).map(LayerRow::step_us).sum();
+        let (Some(first), largest_us) =
+            (largest.first(), largest.iter().map(|row| row.step_us()).sum::<f64>())
+        else {
             return Vec::new();
         };
-        let by_speedup = |row: &&&Row| row.speedup;
-        let fastest = most.iter().max_by(|a, b| by_speedup(a).total_cmp(&by_speedup(b)));
-        let slowest = most.iter().min_by(|a, b| by_speedup(a).total_cmp(&by_speedup(b)));
-        let named = |row: Option<&&Row>| {
+        let by_speedup = |row: &&&LayerRow| row.speedup;
+        let fastest = largest.iter().max_by(|a, b| by_speedup(a).total_cmp(&by_speedup(b)));
+        let slowest = largest.iter().min_by(|a, b| by_speedup(a).total_cmp(&by_speedup(b)));
+        let named = |row: Option<&&LayerRow>| {
             row.map_or_else(String::new, |row| format!("{} {:.2}", row.layer, row.speedup))
         };
-        let half = most.iter().filter(|row| row.speedup < first.gpus as f64 / 2.0);
+        let half = largest.iter().filter(|row| row.speedup < first.gpus as f64 / 2.0);
         let half_us: f64 = half.clone().map(|row| row.step_us()).sum();
         vec![
             format!(
                 "On {} GPUs all layers one after another are {:.2} times as fast as on one: from {} to {}.",
                 first.gpus,
-                alone_us / most_us,
+                alone_us / largest_us,
                 named(slowest),
                 named(fastest),
             ),
             format!(
-                "{} of {} layers, with {:.0}% of the time there, make use of less than half of these GPUs: what a burst plan \
-                 gives to others.",
+                "{} of {} layers, with {:.0}% of the time there, use less than half of these GPUs. A burst \
+                 plan gives the \
+                 rest to other jobs.",
                 half.count(),
-                most.len(),
-                100.0 * half_us / most_us,
+                largest.len(),
+                100.0 * half_us / largest_us,
             ),
         ]
     }

@@ -1,34 +1,34 @@
-//! Throughputs over that of data parallelism, by the limit on amplification.
+//! Throughput relative to data parallelism by amplification limit.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text};
 use crate::report::Report;
-use crate::row::{Mode, Row};
+use crate::row::{Mode, ReportRow};
 use crate::style::{BLUE, GREEN, INK, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (350, 330);
 const LEGEND: u32 = 46;
 const LEFT: u32 = 16;
 
-/// What a line shows, of rows of a mode.
-struct Line {
+/// A line of the figure: a throughput of the rows of a mode.
+struct LimitsLine {
     label: &'static str,
     color: RGBColor,
     mode: Mode,
-    rate: fn(&Row) -> f64,
+    rate: fn(&ReportRow) -> f64,
 }
 
-const LINES: [Line; 3] = [
-    Line {
+const LINES: [LimitsLine; 3] = [
+    LimitsLine {
         label: "BP+Col, FG + BG",
         color: VERMILION,
         mode: Mode::BurstCollocated,
-        rate: Row::total_samples_per_s,
+        rate: ReportRow::total_samples_per_s,
     },
-    Line { label: "BP, FG", color: BLUE, mode: Mode::Burst, rate: |row| row.foreground_samples_per_s },
-    Line {
+    LimitsLine { label: "BP, FG", color: BLUE, mode: Mode::Burst, rate: |row| row.foreground_samples_per_s },
+    LimitsLine {
         label: "BP+Col, FG",
         color: GREEN,
         mode: Mode::BurstCollocated,
@@ -36,9 +36,10 @@ const LINES: [Line; 3] = [
     },
 ];
 
-/// A panel a network, a line for each throughput, dashed where data parallelism and background jobs alone are.
+/// Draws a panel for each network, with a line for each throughput and dashed lines for data
+/// parallelism and background jobs alone.
 pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
-    let networks: Vec<&[Row]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
+    let networks: Vec<&[ReportRow]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
     let size = (2 * LEFT + networks.len().max(2) as u32 * PANEL.0, LEGEND + PANEL.1);
     let title = format!("{} (simulated)", report.title);
     let figure = Figure::draw(title, report.provenance.clone(), size, style, |root| {
@@ -47,7 +48,8 @@ pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
             let area = legend.clone().shrink((22 + 170 * index as u32, 6), (170, 18));
             dot_entry(&area, line.color, line.label)?;
         }
-        let note = "dashed: DP at its amplification, and what background jobs alone would give (the ceiling of FG + BG)";
+        let note = "dashed: DP at its amplification, and what background jobs alone would give (the \
+                    ceiling of FG + BG)";
         legend.draw(&Text::new(note, (22, 26), text(12)))?;
         for (index, rows) in networks.iter().enumerate() {
             let area = body.clone().shrink((LEFT + index as u32 * PANEL.0, 0), PANEL);
@@ -66,31 +68,32 @@ pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
     Ok(figure.with_marks(marks.collect()))
 }
 
-/// Limits and throughputs over data parallelism's.
-fn points(line: &Line, rows: &[Row]) -> Vec<(f64, f64)> {
+/// Returns the points of a line: the limit and the throughput relative to data parallelism.
+fn points(line: &LimitsLine, rows: &[ReportRow]) -> Vec<(f64, f64)> {
     let Some(dp) = rows.iter().find(|row| row.mode == Mode::DataParallel) else { return Vec::new() };
     let of_line = rows.iter().filter(|row| row.mode == line.mode);
-    let point = |row: &Row| Some((row.amplification_limit?, (line.rate)(row) / dp.foreground_samples_per_s));
+    let point =
+        |row: &ReportRow| Some((row.amplification_limit?, (line.rate)(row) / dp.foreground_samples_per_s));
     of_line.filter_map(point).collect()
 }
 
-fn panel(area: &Area<'_>, rows: &[Row]) -> anyhow::Result<()> {
+fn panel(area: &Area<'_>, rows: &[ReportRow]) -> anyhow::Result<()> {
     let find = |mode: Mode| rows.iter().find(|row| row.mode == mode);
     let ceiling = find(Mode::Background)
         .zip(find(Mode::DataParallel))
         .map(|(background, dp)| background.background_samples_per_s / dp.foreground_samples_per_s);
     let lines = LINES.map(|line| (line.color, points(&line, rows)));
     let values = lines.iter().flat_map(|(_, points)| points);
-    let (most_limit, most) =
-        values.fold((1.1, 1.0), |(limit, most), point| (f64::max(limit, point.0), f64::max(most, point.1)));
-    let top = f64::max(most, ceiling.unwrap_or(1.0)) * 1.06;
+    let (max_limit, max) =
+        values.fold((1.1, 1.0), |(limit, max), point| (f64::max(limit, point.0), f64::max(max, point.1)));
+    let top = f64::max(max, ceiling.unwrap_or(1.0)) * 1.06;
     let mut chart = ChartBuilder::on(area)
         .margin_top(26)
         .margin_right(16)
         .margin_bottom(6)
         .set_label_area_size(LabelAreaPosition::Left, 48)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)
-        .build_cartesian_2d(1.0..most_limit, 0.0..top)?;
+        .build_cartesian_2d(1.0..max_limit, 0.0..top)?;
     axes(&mut chart.configure_mesh())
         .x_desc("limit on amplification")
         .y_desc("samples/s over DP's")
@@ -101,12 +104,12 @@ fn panel(area: &Area<'_>, rows: &[Row]) -> anyhow::Result<()> {
         chart.draw_series(DashedLineSeries::new([from, to], 4, 4, INK.stroke_width(1)))?;
         Ok(())
     };
-    dash((1.0, 1.0), (most_limit, 1.0))?;
+    dash((1.0, 1.0), (max_limit, 1.0))?;
     if let Some(ceiling) = ceiling {
-        dash((1.0, ceiling), (most_limit, ceiling))?;
+        dash((1.0, ceiling), (max_limit, ceiling))?;
     }
     if let Some(amplification) = find(Mode::DataParallel).and_then(|dp| dp.amplification) {
-        let at = amplification.clamp(1.0, most_limit);
+        let at = amplification.clamp(1.0, max_limit);
         dash((at, 0.0), (at, top))?;
     }
     let above = text(14).pos(Pos::new(HPos::Left, VPos::Bottom));

@@ -1,4 +1,4 @@
-//! What burst parallelism gives by the limit on amplification.
+//! Throughput of burst parallelism by amplification limit.
 
 mod figure;
 
@@ -10,11 +10,11 @@ use crate::experiment::{Experiment, Prepared, prepared};
 use crate::job::ForegroundJob;
 use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
-use crate::row::{Mode, Row, rows_of_workloads};
+use crate::row::{Mode, ReportRow, rows_of_workloads};
 
 pub(crate) const NAME: &str = "limits";
-const TITLE: &str = "What a burst plan gives by its limit on amplification";
-/// Those that a plan can keep are shown.
+const TITLE: &str = "Throughput of burst plans by amplification limit";
+/// Limits. Those that no plan can keep are left out.
 const LIMITS: [f64; 10] = [1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0];
 
 #[derive(Args)]
@@ -50,44 +50,44 @@ impl Experiment for LimitsOptions {
     }
 }
 
-fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<Row>> {
+fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<ReportRow>> {
     let dp = job.foreground(job.testbed.gpus, PlanMode::DataParallel, true)?;
     let dp_alone = job.alone(&dp)?;
     let shared = Mode::DataParallelCollocated;
     let mut rows = vec![
-        Row::alone(NAME, job, Mode::DataParallel, &dp, &dp_alone),
-        Row::collocated(NAME, job, shared, &dp, &dp_alone, &job.collocated(&dp)?),
-        Row::background(NAME, job)?,
+        ReportRow::alone(NAME, job, Mode::DataParallel, &dp, &dp_alone),
+        ReportRow::collocated(NAME, job, shared, &dp, &dp_alone, &job.collocated(&dp)?),
+        ReportRow::background(NAME, job)?,
     ];
     for burst in job.bursts_under(&LIMITS)? {
         let alone = job.alone(&burst)?;
-        rows.push(Row::alone(NAME, job, Mode::Burst, &burst, &alone));
+        rows.push(ReportRow::alone(NAME, job, Mode::Burst, &burst, &alone));
         let shared = job.collocated(&burst)?;
-        rows.push(Row::collocated(NAME, job, Mode::BurstCollocated, &burst, &alone, &shared));
+        rows.push(ReportRow::collocated(NAME, job, Mode::BurstCollocated, &burst, &alone, &shared));
     }
     Ok(rows)
 }
 
-/// The limits at which a network's burst plans are fastest, and give most in total.
-fn summary(rows: &[Row]) -> Vec<String> {
-    let of_network = |rows: &[Row]| {
-        let best = |mode: Mode, rate: fn(&Row) -> f64| {
+/// Returns the limits at which each network's burst plans are fastest and have the largest total.
+fn summary(rows: &[ReportRow]) -> Vec<String> {
+    let of_network = |rows: &[ReportRow]| {
+        let best = |mode: Mode, rate: fn(&ReportRow) -> f64| {
             let of_mode = rows.iter().filter(|row| row.mode == mode);
-            // Of equals the tightest.
+            // Prefers the tightest of limits with equal results.
             let best =
                 of_mode.reduce(|best, row| if rate(row) > rate(best) * (1.0 + 1e-6) { row } else { best })?;
             Some((rate(best), best.amplification_limit?))
         };
         let dp = rows.iter().find(|row| row.mode == Mode::DataParallel)?;
         let (fastest, fastest_at) = best(Mode::Burst, |row| row.foreground_samples_per_s)?;
-        let (most, most_at) = best(Mode::BurstCollocated, Row::total_samples_per_s)?;
+        let (largest, largest_at) = best(Mode::BurstCollocated, ReportRow::total_samples_per_s)?;
         Some(format!(
-            "{}: DP has amplification {:.2}. BP is fastest from limit {fastest_at} on, {:.2} times as fast as DP; BP+Col gives most in \
-             total at {most_at}, {:.2} times DP's.",
+            "{}: DP has amplification {:.2}. BP is fastest from limit {fastest_at} on, {:.2} times as fast \
+             as DP. BP+Col has the largest total at limit {largest_at}, {:.2} times DP's.",
             dp.title,
             dp.amplification?,
             fastest / dp.foreground_samples_per_s,
-            most / dp.total_samples_per_s(),
+            largest / dp.total_samples_per_s(),
         ))
     };
     rows.chunk_by(|a, b| a.model == b.model).filter_map(of_network).collect()

@@ -1,4 +1,4 @@
-//! Which network, device and links an experiment is about.
+//! Options that choose the network, the device and the links.
 
 use std::path::PathBuf;
 
@@ -11,19 +11,19 @@ use layer_graph::LayerGraph;
 use super::inputs;
 use crate::layer_times::LayerTimes;
 
-/// A network.
+/// The network.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NetworkOptions {
-    /// A network of `deeppool models`
+    /// Network of `deeppool models`
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// A network from an ONNX file, instead of a built-in one
+    /// ONNX file of a network, instead of a built-in one
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) onnx: Option<PathBuf>,
 }
 
 impl NetworkOptions {
-    /// The network that these options ask for.
+    /// Returns the network that these options name, if any.
     pub(crate) fn asked(&self) -> anyhow::Result<Option<LayerGraph>> {
         Ok(match (&self.onnx, &self.model) {
             (Some(path), _) => {
@@ -38,7 +38,8 @@ impl NetworkOptions {
         })
     }
 
-    /// The same, or the network that layer times are of.
+    /// Returns the network that these options name, or else the network of the measured layer
+    /// times.
     pub(crate) fn load(&self, times: &LayerTimes) -> anyhow::Result<Option<LayerGraph>> {
         match (self.asked()?, times) {
             (None, LayerTimes::Table(table)) => {
@@ -52,13 +53,15 @@ impl NetworkOptions {
     }
 }
 
-/// Where layer times are from.
+/// Source of layer times.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeviceOptions {
-    /// A built-in device model, such as a100, a100-80gb, h100, h200 or v100; or the FILE.json of one (see `deeppool fit`)
+    /// Built-in device model, such as a100, a100-80gb, h100, h200 or v100, or the FILE.json of one
+    /// (see `deeppool fit`)
     #[arg(long, value_name = "NAME|FILE", default_value = "a100")]
     device: String,
-    /// A file of layer times of one network (see `deeppool profile`), instead of a device model
+    /// File of measured layer times of one network (see `deeppool profile`), instead of a device
+    /// model
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     profile: Option<PathBuf>,
 }
@@ -72,30 +75,30 @@ impl DeviceOptions {
     }
 }
 
-/// Layer times, and how devices are linked.
+/// Layer times and links.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MachineOptions {
     #[command(flatten)]
     device: DeviceOptions,
-    /// How the GPUs are linked: the name of a link model, such as dgx-a100, dgx-a100-pod or a100-100gbe, or its FILE.json
-    /// [default: the host that goes with the device, or a pod of them]
+    /// Link model, such as dgx-a100, dgx-a100-pod or a100-100gbe, or the FILE.json of one
+    /// [default: the host that goes with the device, or a pod of such hosts]
     #[arg(long, value_name = "NAME|FILE")]
     link: Option<String>,
 }
 
 impl MachineOptions {
-    /// Whether layer times are those of one network.
+    /// Returns whether the layer times are those of one network.
     pub(crate) fn has_profile(&self) -> bool {
         self.device.profile.is_some()
     }
 
-    /// So many GPUs, or as many as the links connect that are asked for.
+    /// Returns `gpus`, or the maximum number of ranks of the given links if that is smaller.
     pub(crate) fn at_most(&self, gpus: usize) -> anyhow::Result<usize> {
         let Some(link) = &self.link else { return Ok(gpus) };
         Ok(inputs::link(link)?.max_ranks().map_or(gpus, |most| gpus.min(most)))
     }
 
-    /// Layer times, and the links of so many GPUs.
+    /// Returns the layer times, and the links of `gpus` GPUs.
     pub(crate) fn load(&self, gpus: usize) -> anyhow::Result<(LayerTimes, LinkModel)> {
         let times = self.device.load()?;
         let link = match &self.link {

@@ -16,7 +16,7 @@ pub(super) fn model(name: &str) -> Result<LayerGraph, InputError> {
     get_by_name(name, zoo::names(), zoo::model)
 }
 
-/// Imports an ONNX file. The network gets the name of the file, without its extension.
+/// Imports an ONNX file. The network is named after the file, without its extension.
 pub(super) fn onnx(path: &Path) -> Result<onnx::Imported, InputError> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     read_as(path, |content| onnx::from_vec(&name, content))
@@ -37,7 +37,7 @@ pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
     get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
 }
 
-/// Returns a policy of sharing a GPU.
+/// Returns a GPU-sharing policy.
 pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
     get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }

@@ -1,4 +1,4 @@
-//! What the experiments' options have in common.
+//! Options that several experiments have.
 
 mod choice;
 pub(crate) mod inputs;

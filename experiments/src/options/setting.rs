@@ -1,4 +1,4 @@
-//! Foreground jobs, background jobs and the GPUs that they share.
+//! Options of the foreground jobs, the background jobs and their GPUs.
 
 use anyhow::bail;
 use clap::Args;
@@ -10,42 +10,43 @@ use crate::layer_times::LayerTimes;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
 use crate::workload::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 
-/// The limit of burst plans.
+/// Amplification limit of burst plans.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitOptions {
-    /// The limit of burst plans: GPU time over the iteration time on one GPU
+    /// Amplification limit of burst plans: GPU time over the iteration time on one GPU
     #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
     pub(crate) amplification: f64,
 }
 
-/// How background jobs share GPUs with the foreground.
+/// GPU-sharing policy.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PolicyOptions {
-    /// How background jobs share the GPUs: naive, priority, ungated, artifact, deeppool, feedback or default; qos compares them all
+    /// GPU-sharing policy: naive, priority, ungated, artifact, deeppool, feedback or default; `qos`
+    /// compares them
     #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY)]
     pub(crate) policy: String,
 }
 
-/// What is trained, beside what, and on which GPUs.
+/// Foreground jobs, background jobs and their GPUs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TestbedOptions {
     #[command(flatten)]
     pub(crate) network: NetworkOptions,
-    /// Samples of that network's global batch
+    /// Samples of the foreground's global batch
     #[arg(long, value_name = "N", value_parser = batch)]
     pub(crate) batch: Option<usize>,
-    /// Samples of each background job's batch: it trains the same network
+    /// Samples of each background job's batch; it trains the foreground's network
     #[arg(long, value_name = "N", default_value_t = BACKGROUND_BATCH, value_parser = batch)]
     pub(crate) background_batch: usize,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
-    /// How many GPUs there are
+    /// Number of GPUs
     #[arg(long, value_name = "N", default_value = "8", value_parser = gpus)]
     pub(crate) gpus: usize,
 }
 
 impl TestbedOptions {
-    /// The paper's foreground jobs, or the one that is asked for.
+    /// Returns the paper's foreground jobs, or the job that the options describe.
     fn workloads(&self, times: &LayerTimes) -> anyhow::Result<Vec<Workload>> {
         match (self.network.load(times)?, self.batch) {
             (None, batch) => {
@@ -57,11 +58,13 @@ impl TestbedOptions {
                 WORKLOADS.iter().map(built_in).collect()
             }
             (Some(network), Some(batch)) => Ok(vec![Workload::new(network, batch, self.background_batch)]),
-            (Some(_), None) => bail!("give the network's global batch, too: --batch N"),
+            (Some(_), None) => {
+                bail!("the network has no default batch: give its global batch with --batch N")
+            }
         }
     }
 
-    /// What is asked for, with a limit for burst plans and a policy of sharing.
+    /// Returns the testbed of these options, with a limit of burst plans and a GPU-sharing policy.
     pub(crate) fn testbed(&self, amplification_limit: f64, policy: &str) -> anyhow::Result<Testbed> {
         let (times, link) = self.machine.load(self.gpus)?;
         let workloads = self.workloads(&times)?;
@@ -80,7 +83,7 @@ impl TestbedOptions {
         })
     }
 
-    /// Whether it is about the paper's foreground jobs.
+    /// Returns whether the options describe the paper's foreground jobs.
     pub(crate) fn is_of_the_paper(&self) -> bool {
         self.network.model.is_none()
             && self.network.onnx.is_none()

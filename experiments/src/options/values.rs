@@ -1,4 +1,4 @@
-//! Numbers on a command line.
+//! Parsers of numbers on a command line.
 
 pub(crate) fn gpus(text: &str) -> Result<usize, String> {
     within(text, 1, 1024)
@@ -8,10 +8,10 @@ pub(crate) fn batch(text: &str) -> Result<usize, String> {
     within(text, 1, 1 << 20)
 }
 
-pub(crate) fn within(text: &str, least: usize, most: usize) -> Result<usize, String> {
+pub(crate) fn within(text: &str, min: usize, max: usize) -> Result<usize, String> {
     match text.parse() {
-        Ok(count) if (least..=most).contains(&count) => Ok(count),
-        _ => Err(format!("expected a whole number from {least} to {most}")),
+        Ok(count) if (min..=max).contains(&count) => Ok(count),
+        _ => Err(format!("expected a whole number from {min} to {max}")),
     }
 }
 

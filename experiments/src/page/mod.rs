@@ -62,8 +62,8 @@ fn write_header(page: &mut String, sections: &[Section]) -> std::fmt::Result {
 <header>
 <h1>Burst-parallel training: experiments</h1>
 <p><abbr title="data parallelism">DP</abbr> has every layer on all GPUs,
-<abbr title="burst parallelism">BP</abbr> each layer on a GPU count of its own; +Col adds background jobs
-on the same GPUs. FG and BG are the foreground and the background.</p>
+<abbr title="burst parallelism">BP</abbr> has a GPU count for each layer; +Col adds background jobs on the
+same GPUs. FG and BG are the foreground and the background.</p>
 <nav aria-label="Sections"><ul>
 <li><a href="#rests-on">What these numbers rest on</a></li>{links}
 </ul></nav>
@@ -95,14 +95,14 @@ fn write_basis(
 <h2 id="rests-on-title">What these numbers rest on</h2>
 <ul>
 <li><strong>Measured:</strong> {measured}. Nothing here was run on GPUs.</li>
-<li><strong>Simulated:</strong> all else. The programs that the runtime executes on each rank run in
-virtual time, step by step.</li>
-<li><strong>Modelled:</strong> how long layers take, unless it was measured: {layer_times}; and
-communication, by link model {link}, {error}.
-A section with another model says so. A difference smaller than what the models are off by may be theirs.</li>
-<li><strong>Not modelled,</strong> unless a section says otherwise: what launching kernels costs, and what
-communication takes from computing beside it. Never: loading data, other users of the links, and GPUs that
-are slower than others or fail.</li>
+<li><strong>Simulated:</strong> everything else. The programs that the runtime executes on each rank
+run in virtual time, step by step.</li>
+<li><strong>Modelled:</strong> layer times, unless they were measured: {layer_times};
+and communication, by link model {link}, {error}.
+A section with another model says so. A difference smaller than the models' error may be due to it.</li>
+<li><strong>Not modelled,</strong> unless a section says otherwise: launch costs, and contention between
+communication and computation. Never modelled: loading data,
+other users of the links, and GPUs that are slower than others or fail.</li>
 </ul>
 </section>
 "#,

@@ -110,7 +110,7 @@ impl Section {
 <section id="{name}" aria-labelledby="{name}-title">
 <h2 id="{name}-title">{title}</h2>
 <p>From: {origin}.</p>
-<p>By itself: <code>{command}</code></p>{figures}
+<p>Command: <code>{command}</code></p>{figures}
 <h3>Findings</h3>
 <div class="findings">{findings}</div>
 <h3>Numbers</h3>

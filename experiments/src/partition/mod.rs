@@ -1,4 +1,5 @@
-//! Sharing every GPU against giving some to the foreground and the rest to background jobs, at any speed of the foreground.
+//! Burst parallelism on all GPUs with background jobs against static partitions, at equal
+//! foreground speeds.
 
 mod figure;
 mod text;
@@ -15,27 +16,26 @@ use crate::job::ForegroundJob;
 use crate::journal::Journal;
 use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
-use crate::report::Header;
+use crate::report::ReportHeader;
 use crate::style::Style;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 use totals::{Totals, totals};
 
 pub(crate) const NAME: &str = "partition";
-/// Plans are compared over all limits; that of the usual one, which `throughput` shows, is one of them.
+/// Default amplification limit, which `throughput` shows. Plans are compared over all limits, of
+/// which this is one.
 const LIMIT: f64 = 2.0;
 
 #[derive(Args)]
-#[command(
-    after_help = "A partition is DP on some GPUs with a background job on each of the others. BP+Col is compared with the best
-partitions at equal speeds of the foreground, over all limits; both may take turns.
-
+#[command(after_help = "\
+A partition is DP on some GPUs with a background job on each of the others. BP+Col is compared with
+the best partitions at equal foreground speeds, over all limits; both may take turns.
 Examples:
   experiments partition
   experiments partition --gpus 64 --link dgx-a100-pod --batch 64
   experiments partition --onnx net.onnx --batch 64 --device h100 --gpus 16
-  experiments partition --policy deeppool --json"
-)]
+  experiments partition --policy deeppool --json")]
 pub(crate) struct PartitionOptions {
     #[command(flatten)]
     run: RunOptions,
@@ -56,63 +56,67 @@ impl Experiment for PartitionOptions {
     }
 }
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Partition {
     #[serde(flatten)]
-    header: Header,
+    header: ReportHeader,
     gpus: usize,
     policy: String,
     background_batch: usize,
-    networks: Vec<OfNetwork>,
+    networks: Vec<NetworkPartition>,
     #[serde(skip)]
     provenance: Vec<String>,
 }
 
-/// What was found for a network.
+/// Results of one network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct OfNetwork {
+struct NetworkPartition {
     title: String,
     model: String,
     batch: usize,
-    rows: Vec<Row>,
-    /// At some speeds of the foreground.
+    rows: Vec<PartitionRow>,
+    /// Totals at some foreground speeds.
     totals: Vec<Totals>,
-    /// Which way to use, in words.
+    /// Advice in one sentence.
     advice: String,
 }
 
-/// A way to share the GPUs and what it gives: a point of the figure. Throughputs are in samples by second; `None` is what has no meaning
-/// in a mode, or is not known.
+/// One way to share the GPUs: a point of the figure. Throughputs are in samples/s. Fields that do
+/// not apply to a mode or are not known are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Row {
+struct PartitionRow {
     mode: String,
-    /// GPUs on which the foreground has a part.
+    /// Number of GPUs with a share of the foreground.
     foreground_gpus: usize,
-    /// GPUs that each run a background job.
+    /// Number of GPUs that run a background job.
     background_gpus: usize,
-    /// Active time of all GPUs over the iteration time on one GPU.
+    /// Active time of all GPUs divided by the iteration time on one GPU.
     amplification: Option<f64>,
     iteration_us: Option<f64>,
     foreground_samples_per_s: f64,
     background_samples_per_s: f64,
-    /// Both together.
+    /// Sum of both.
     total_samples_per_s: f64,
-    /// What they may be, by how far the models are known to be off.
-    foreground_least_samples_per_s: Option<f64>,
-    foreground_most_samples_per_s: Option<f64>,
-    total_least_samples_per_s: Option<f64>,
-    total_most_samples_per_s: Option<f64>,
+    /// Ranges that result from the known error of the models.
+    #[serde(rename = "foreground_least_samples_per_s")]
+    foreground_min_samples_per_s: Option<f64>,
+    #[serde(rename = "foreground_most_samples_per_s")]
+    foreground_max_samples_per_s: Option<f64>,
+    #[serde(rename = "total_least_samples_per_s")]
+    total_min_samples_per_s: Option<f64>,
+    #[serde(rename = "total_most_samples_per_s")]
+    total_max_samples_per_s: Option<f64>,
 }
 
-/// What a comparison leaves, as it is kept.
+/// Stored result of one comparison.
 #[derive(Serialize, Deserialize)]
-struct Compared {
-    rows: Vec<Row>,
+struct StoredComparison {
+    rows: Vec<PartitionRow>,
     advice: String,
 }
 
-impl Row {
+impl PartitionRow {
     fn new(point: &Point, gpus: usize) -> Self {
         let background_gpus = match point.mode {
             SharingMode::DataParallel | SharingMode::Burst => 0,
@@ -120,8 +124,8 @@ impl Row {
             _ => gpus,
         };
         let ends = |range: Option<[f64; 2]>| (range.map(|range| range[0]), range.map(|range| range[1]));
-        let (foreground_least_samples_per_s, foreground_most_samples_per_s) = ends(point.foreground_range);
-        let (total_least_samples_per_s, total_most_samples_per_s) = ends(point.total_range);
+        let (foreground_min_samples_per_s, foreground_max_samples_per_s) = ends(point.foreground_range);
+        let (total_min_samples_per_s, total_max_samples_per_s) = ends(point.total_range);
         Self {
             mode: point.mode.name().into(),
             foreground_gpus: point.gpus,
@@ -131,10 +135,10 @@ impl Row {
             foreground_samples_per_s: point.foreground_samples_per_s,
             background_samples_per_s: point.background_samples_per_s,
             total_samples_per_s: point.total_samples_per_s(),
-            foreground_least_samples_per_s,
-            foreground_most_samples_per_s,
-            total_least_samples_per_s,
-            total_most_samples_per_s,
+            foreground_min_samples_per_s,
+            foreground_max_samples_per_s,
+            total_min_samples_per_s,
+            total_max_samples_per_s,
         }
     }
 
@@ -143,24 +147,26 @@ impl Row {
     }
 }
 
-impl Compared {
+impl StoredComparison {
     fn new(compared: &Comparison) -> Self {
-        let rows = compared.points.iter().map(|point| Row::new(point, compared.gpus)).collect();
+        let rows = compared.points.iter().map(|point| PartitionRow::new(point, compared.gpus)).collect();
         Self { rows, advice: compared.advice() }
     }
 }
 
 impl Partition {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
-        let compared: Vec<Compared> = journal.answers("networks", &testbed.workloads, |workload| {
-            let compared = ForegroundJob::new(workload.clone(), testbed).and_then(|job| Ok(job.compared()?));
-            Ok(Compared::new(&compared.with_context(|| workload.title.clone())?))
-        })?;
+        let compared: Vec<StoredComparison> =
+            journal.results("networks", &testbed.workloads, |workload| {
+                let compared =
+                    ForegroundJob::new(workload.clone(), testbed).and_then(|job| Ok(job.compared()?));
+                Ok(StoredComparison::new(&compared.with_context(|| workload.title.clone())?))
+            })?;
         let networks = testbed.workloads.iter().zip(compared).map(|(workload, compared)| {
             let Workload { title, batch, network, .. } = workload;
-            let Compared { rows, advice } = compared;
+            let StoredComparison { rows, advice } = compared;
             let totals = totals(&rows);
-            OfNetwork {
+            NetworkPartition {
                 title: title.clone(),
                 model: network.name().into(),
                 batch: *batch,
@@ -170,11 +176,12 @@ impl Partition {
             }
         });
         let jobs = format!(
-            "background: the same network, batch {} on each GPU; policy: {}; BP+Col over all limits of amplification",
+            "background: the same network, batch {} on each GPU; policy: {}; BP+Col over all limits of \
+             amplification",
             testbed.background_batch, testbed.policy_name
         );
         Ok(Self {
-            header: Header::new(NAME, &testbed.times, &testbed.link),
+            header: ReportHeader::new(NAME, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             policy: testbed.policy_name.clone(),
             background_batch: testbed.background_batch,
@@ -184,9 +191,9 @@ impl Partition {
     }
 }
 
-/// What a row is about.
+/// Columns that all rows of a network repeat.
 #[derive(Clone, Copy, Serialize)]
-struct About<'a> {
+struct PartitionColumns<'a> {
     model: &'a str,
     batch: usize,
     gpus: usize,
@@ -212,9 +219,10 @@ impl Outcome for Partition {
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         let provenance = self.header.provenance();
-        let records = self.networks.iter().flat_map(|OfNetwork { model, batch, rows, .. }| {
+        let records = self.networks.iter().flat_map(|NetworkPartition { model, batch, rows, .. }| {
             let (batch, gpus, background_batch) = (*batch, self.gpus, self.background_batch);
-            rows.iter().map(move |row| (About { model, batch, gpus, background_batch }, row, provenance))
+            rows.iter()
+                .map(move |row| (PartitionColumns { model, batch, gpus, background_batch }, row, provenance))
         });
         outcome::csv(records)
     }

@@ -1,16 +1,17 @@
-//! The comparison for people.
+//! Results as text.
 
 use deeppool::compare::SharingMode;
 
-use super::{OfNetwork, Partition, Row};
+use super::{NetworkPartition, Partition, PartitionRow};
 use crate::text_table::{printed, text_table};
 
-/// Ways that are one point at a speed; what partitions and BP+Col give stands beside them.
+/// Ways with a column of their best single point. The columns of partitions and BP+Col combine
+/// points.
 const WAYS: [SharingMode; 3] =
     [SharingMode::DataParallel, SharingMode::DataParallelCollocated, SharingMode::Burst];
 
 impl Partition {
-    /// What was asked, a line a network and speed, and what they come to.
+    /// Formats the provenance, a line for each network and speed, and the findings.
     pub(super) fn printed(&self) -> String {
         let ways = WAYS.iter().map(|way| format!("{way}\nFG + BG"));
         let header =
@@ -43,7 +44,9 @@ impl Partition {
         let table = printed(&table);
         format!(
             "Sharing all GPUs against static partitions ({})\n{}\n\n\
-             FG + BG samples/s with an FG of at least so much (partitions take turns with each other, BP+Col with all but partitions):\n{}\n\n{}\n",
+             FG + BG samples/s with at least the FG samples/s of the line (partitions take turns with each \
+             other, \
+             BP+Col with all but partitions):\n{}\n\n{}\n",
             self.header.experiment,
             self.provenance.join("\n"),
             table,
@@ -51,9 +54,9 @@ impl Partition {
         )
     }
 
-    /// What BP+Col gives over partitions, and which way to use.
+    /// Returns the gain of BP+Col over partitions, and the advice.
     pub(super) fn summary(&self) -> Vec<String> {
-        let over = |network: &OfNetwork| {
+        let over = |network: &NetworkPartition| {
             let at = network.totals.iter().filter_map(|at| {
                 Some(format!("{:.2} at {}", at.shared_over_partition?, at.foreground_over_dp))
             });
@@ -66,8 +69,10 @@ impl Partition {
     }
 }
 
-/// The most that one of the points of a way gives with so fast a foreground.
-fn best(rows: &[Row], way: SharingMode, foreground: f64) -> Option<f64> {
-    let is_as_fast = |row: &&Row| row.is(way) && row.foreground_samples_per_s >= foreground * (1.0 - 1e-9);
+/// Returns the maximum total throughput of a way's points with at least the given foreground
+/// throughput.
+fn best(rows: &[PartitionRow], way: SharingMode, foreground: f64) -> Option<f64> {
+    let is_as_fast =
+        |row: &&PartitionRow| row.is(way) && row.foreground_samples_per_s >= foreground * (1.0 - 1e-9);
     rows.iter().filter(is_as_fast).map(|row| row.total_samples_per_s).reduce(f64::max)
 }

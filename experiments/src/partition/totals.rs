@@ -1,50 +1,52 @@
-//! What sharing gives over partitions at some speeds of the foreground.
+//! Total throughputs of sharing and of partitions at some foreground speeds.
 
 use deeppool::compare::{Envelope, SharingMode};
 use serde::Serialize;
 
-use super::Row;
+use super::PartitionRow;
 
-/// Speeds of the foreground, as parts of data parallelism's on all GPUs.
+/// Foreground speeds, relative to data parallelism on all GPUs.
 const SPEEDS: [f64; 4] = [0.75, 0.9, 0.97, 1.0];
-/// Foregrounds whose speeds differ by less, relatively, are as fast.
+/// Relative difference below which foreground speeds count as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// Throughputs with a foreground of at least so much, samples by second; `None` where none is as fast.
+/// Throughputs in samples/s with a foreground of at least the given speed. `None` if no foreground
+/// is as fast.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Totals {
-    /// As a part of DP's speed on all GPUs.
+    /// Foreground speed relative to DP's on all GPUs.
     pub(super) foreground_over_dp: f64,
     pub(super) foreground_samples_per_s: f64,
-    /// Of BP+Col, and of all that it contains, taking turns.
+    /// Total of BP+Col and all other ways but partitions, taking turns.
     pub(super) shared_samples_per_s: Option<f64>,
-    /// Of partitions, taking turns.
+    /// Total of partitions, taking turns.
     pub(super) partition_samples_per_s: Option<f64>,
     pub(super) shared_over_partition: Option<f64>,
 }
 
-/// What all but partitions give, by taking turns.
-pub(super) fn sharing(rows: &[Row]) -> Envelope {
+/// Returns the envelope of all ways but partitions.
+pub(super) fn sharing(rows: &[PartitionRow]) -> Envelope {
     envelope(rows, |row| !row.is(SharingMode::Partition))
 }
 
-/// What partitions give, by taking turns with each other and with background jobs alone.
-pub(super) fn partitions(rows: &[Row]) -> Envelope {
+/// Returns the envelope of partitions, taking turns with each other and with background jobs alone.
+pub(super) fn partitions(rows: &[PartitionRow]) -> Envelope {
     envelope(rows, |row| row.is(SharingMode::Partition) || row.is(SharingMode::Background))
 }
 
-fn envelope(rows: &[Row], is_asked: impl Fn(&Row) -> bool) -> Envelope {
+fn envelope(rows: &[PartitionRow], is_asked: impl Fn(&PartitionRow) -> bool) -> Envelope {
     let asked = rows.iter().filter(|row| is_asked(row));
     Envelope::new(asked.map(|row| (row.foreground_samples_per_s, row.total_samples_per_s)))
 }
 
-/// The throughput of data parallelism on all GPUs without background; `None` where it has no room.
-pub(super) fn data_parallel(rows: &[Row]) -> Option<f64> {
+/// Returns the throughput of data parallelism on all GPUs without background, or `None` if it does
+/// not fit in memory.
+pub(super) fn data_parallel(rows: &[PartitionRow]) -> Option<f64> {
     rows.iter().find(|row| row.is(SharingMode::DataParallel)).map(|row| row.foreground_samples_per_s)
 }
 
-/// The totals at all speeds; none where there is no data parallelism on all GPUs.
-pub(super) fn totals(rows: &[Row]) -> Vec<Totals> {
+/// Returns the totals at all speeds, or nothing if there is no data parallelism on all GPUs.
+pub(super) fn totals(rows: &[PartitionRow]) -> Vec<Totals> {
     let (shared, parted) = (sharing(rows), partitions(rows));
     let at = |dp: f64| {
         SPEEDS.map(|part| {

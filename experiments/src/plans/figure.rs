@@ -1,32 +1,32 @@
-//! A plan as a picture: layers from left to right, GPUs from top to bottom.
+//! Pictures of plans: layers from left to right, GPUs from top to bottom.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Plan, Plans, Row};
+use super::{NetworkPlan, PlannedLayer, Plans};
 use crate::canvas::{Figure, Marks, text};
 use crate::style::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, Style, VERMILION, hex};
 
 const WIDTH: u32 = 900;
-/// Of all GPUs together, pixels; a GPU has at least a few.
+/// Height of all GPUs together and minimum height of a GPU, in pixels.
 const HEIGHT: u32 = 240;
-const LEAST_GPU: u32 = 4;
+const MIN_GPU_HEIGHT: u32 = 4;
 const LEGEND: u32 = 30;
-/// Of the names of layers below the picture, where there is room for them.
+/// Height of the layer names below the picture, in pixels.
 const NAMES: u32 = 110;
-/// Layers of which there is room for the names.
-const NAMED: usize = 48;
-/// Layers on the most GPUs first.
+/// Maximum number of layers whose names are shown.
+const MAX_NAMED: usize = 48;
+/// Colours by GPU count. Layers on the most GPUs have the first.
 const COLORS: [RGBColor; 6] = [BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY];
 
-pub(super) fn draw(found: &Plans, plan: &Plan, style: Style) -> anyhow::Result<Figure> {
-    let Plan { title, model, batch, rows, .. } = plan;
+pub(super) fn draw(found: &Plans, plan: &NetworkPlan, style: Style) -> anyhow::Result<Figure> {
+    let NetworkPlan { title, model, batch, rows, .. } = plan;
     let heading =
         format!("{title}, batch {batch}: the GPUs of each layer (limit {})", found.amplification_limit);
     let counts = counts(rows);
-    let is_named = rows.len() <= NAMED;
+    let is_named = rows.len() <= MAX_NAMED;
     let names = if is_named { NAMES } else { 8 };
-    let height = HEIGHT.max(LEAST_GPU * found.gpus as u32);
+    let height = HEIGHT.max(MIN_GPU_HEIGHT * found.gpus as u32);
     let figure =
         Figure::draw(heading, found.provenance.clone(), (WIDTH, LEGEND + height + names), style, |root| {
             let (legend, body) = root.split_vertically(LEGEND);
@@ -64,7 +64,7 @@ pub(super) fn draw(found: &Plans, plan: &Plan, style: Style) -> anyhow::Result<F
                     plot.draw(&Rectangle::new(corners, color(&counts, row.layer_gpus).filled()))?;
                 }
                 if is_named {
-                    // Downwards, from just below the middle of the layer.
+                    // Names run downwards from the middle of the layer.
                     let position = Pos::new(HPos::Left, VPos::Center);
                     let below = text(11).transform(FontTransform::Rotate90).pos(position);
                     let at = (left + (x(place) + x(place + 1)) / 2, y(found.gpus) + 6);
@@ -79,20 +79,20 @@ pub(super) fn draw(found: &Plans, plan: &Plan, style: Style) -> anyhow::Result<F
         legend: 1,
         values: rows.iter().filter(|row| row.layer_gpus == count).flat_map(values).collect(),
     });
-    // Counts beyond the colours share the last one.
+    // Counts beyond the colours share the last one, which makes marks ambiguous.
     let marks = if counts.len() <= COLORS.len() { marks.collect() } else { Vec::new() };
     Ok(figure.with_marks(marks).one_of_several(model))
 }
 
-/// What the rectangles of a layer say.
-fn values(row: &Row) -> impl Iterator<Item = String> {
-    let Row { layer, kind, ranks, samples, .. } = row;
+/// Returns the descriptions of a layer's rectangles.
+fn values(row: &PlannedLayer) -> impl Iterator<Item = String> {
+    let PlannedLayer { layer, kind, ranks, samples, .. } = row;
     let value = format!("{layer} ({kind}) on GPUs {ranks}: at most {samples} samples each");
     row.runs().map(move |_| value.clone())
 }
 
-/// The numbers of GPUs that layers are on, descending.
-fn counts(rows: &[Row]) -> Vec<usize> {
+/// Returns the GPU counts of the layers, in decreasing order.
+fn counts(rows: &[PlannedLayer]) -> Vec<usize> {
     let mut counts: Vec<usize> = rows.iter().map(|row| row.layer_gpus).collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
     counts.dedup();

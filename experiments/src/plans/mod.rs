@@ -13,7 +13,7 @@ use crate::job::ForegroundJob;
 use crate::journal::Journal;
 use crate::options::{LimitOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
-use crate::report::Header;
+use crate::report::ReportHeader;
 use crate::style::Style;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
 use crate::text_table::{printed, text_table};
@@ -21,7 +21,7 @@ use crate::text_table::{printed, text_table};
 pub(crate) const NAME: &str = "plans";
 
 #[derive(Args)]
-#[command(after_help = "The plans of `throughput`: the fastest under a limit on amplification.
+#[command(after_help = "Shows the plans of `throughput`: the fastest under an amplification limit.
 
 Examples:
   experiments plans
@@ -51,51 +51,51 @@ impl Experiment for PlansOptions {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Plans {
     #[serde(flatten)]
-    header: Header,
+    header: ReportHeader,
     gpus: usize,
     amplification_limit: f64,
-    networks: Vec<Plan>,
+    networks: Vec<NetworkPlan>,
     #[serde(skip)]
     provenance: Vec<String>,
 }
 
-/// The plan of a network.
+/// Plan of a network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Plan {
+struct NetworkPlan {
     title: String,
     model: String,
     batch: usize,
     iteration_us: f64,
     dp_iteration_us: f64,
     amplification: f64,
-    rows: Vec<Row>,
+    rows: Vec<PlannedLayer>,
 }
 
 /// A layer of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Row {
+struct PlannedLayer {
     layer: String,
     kind: String,
-    /// On how many GPUs it is.
+    /// Number of GPUs of the layer.
     layer_gpus: usize,
-    /// Which, ascending, such as `0-3 6`.
+    /// Ranks of the layer in increasing order, such as `0-3 6`.
     ranks: String,
-    /// Samples of the GPU that has most.
+    /// Maximum number of samples of a GPU.
     samples: usize,
 }
 
-impl Plan {
+impl NetworkPlan {
     fn new(job: &ForegroundJob<'_>, plan: &ExecutionPlan) -> Self {
         let network = &job.workload.network;
         let row = |(_, layer): (_, &layer_graph::Layer)| {
             let planned = plan.layers.iter().find(|planned| planned.name == layer.name())?;
             let mut ranks = planned.ranks.clone();
             ranks.sort_unstable();
-            Some(Row {
+            Some(PlannedLayer {
                 layer: layer.name().into(),
                 kind: layer.kind().label().into(),
                 layer_gpus: ranks.len(),
-                ranks: in_words(&ranks),
+                ranks: as_ranges(&ranks),
                 samples: plan.batch.div_ceil(ranks.len().max(1)),
             })
         };
@@ -111,8 +111,8 @@ impl Plan {
     }
 }
 
-/// Ascending numbers, those that follow each other as `first-last`.
-fn in_words(ranks: &[usize]) -> String {
+/// Formats increasing numbers, with consecutive ones as `first-last`.
+fn as_ranges(ranks: &[usize]) -> String {
     let run = |run: &[usize]| match run {
         [one] => one.to_string(),
         [first, .., last] => format!("{first}-{last}"),
@@ -121,8 +121,8 @@ fn in_words(ranks: &[usize]) -> String {
     ranks.chunk_by(|a, b| a + 1 == *b).map(run).collect::<Vec<_>>().join(" ")
 }
 
-impl Row {
-    /// The first and the last of ranks that follow each other.
+impl PlannedLayer {
+    /// Returns the first and the last rank of each run of consecutive ranks.
     fn runs(&self) -> impl Iterator<Item = (usize, usize)> {
         self.ranks.split(' ').filter_map(|run| {
             let (first, last) = run.split_once('-').unwrap_or((run, run));
@@ -133,17 +133,17 @@ impl Row {
 
 impl Plans {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
-        let networks: Vec<Plan> = journal.answers("plans", &testbed.workloads, |workload| {
+        let networks: Vec<NetworkPlan> = journal.results("plans", &testbed.workloads, |workload| {
             let plan = || {
                 let job = ForegroundJob::new(workload.clone(), testbed)?;
                 let foreground = job.foreground(testbed.gpus, testbed.burst(), true)?;
-                anyhow::Ok(Plan::new(&job, &foreground.plan))
+                anyhow::Ok(NetworkPlan::new(&job, &foreground.plan))
             };
             plan().with_context(|| workload.title.clone())
         })?;
         let limit = testbed.amplification_limit;
         Ok(Self {
-            header: Header::new(NAME, &testbed.times, &testbed.link),
+            header: ReportHeader::new(NAME, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit: limit,
             networks,
@@ -155,9 +155,9 @@ impl Plans {
     }
 }
 
-/// What a row is about.
+/// Columns that all rows of a plan repeat.
 #[derive(Clone, Copy, Serialize)]
-struct About<'a> {
+struct PlanColumns<'a> {
     model: &'a str,
     batch: usize,
     gpus: usize,
@@ -167,7 +167,7 @@ struct About<'a> {
 impl Outcome for Plans {
     fn title(&self) -> String {
         format!(
-            "Which of {} GPUs each layer is on, amplification limit {}",
+            "GPUs of each layer on a machine of {}, amplification limit {}",
             self.gpus, self.amplification_limit
         )
     }
@@ -193,12 +193,13 @@ impl Outcome for Plans {
     }
 
     fn findings(&self) -> String {
-        let of_plan = |plan: &Plan| {
-            let Plan { title, iteration_us, dp_iteration_us, amplification, .. } = plan;
+        let of_plan = |plan: &NetworkPlan| {
+            let NetworkPlan { title, iteration_us, dp_iteration_us, amplification, .. } = plan;
             let counts = plan.rows.iter().map(|row| row.layer_gpus);
             let all = counts.clone().filter(|&gpus| gpus == self.gpus).count();
             format!(
-                "{title}: {:.2} ms an iteration (DP {:.2}), amplification {amplification:.2}; {all} of {} layers on all GPUs",
+                "{title}: {:.2} ms an iteration (DP {:.2}), amplification {amplification:.2}; {all} of {} \
+                 layers on all GPUs",
                 iteration_us / 1e3,
                 dp_iteration_us / 1e3,
                 counts.count(),
@@ -214,8 +215,8 @@ impl Outcome for Plans {
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         let (gpus, amplification_limit) = (self.gpus, self.amplification_limit);
         let provenance = self.header.provenance();
-        let records = self.networks.iter().flat_map(|Plan { model, batch, rows, .. }| {
-            let about = About { model, batch: *batch, gpus, amplification_limit };
+        let records = self.networks.iter().flat_map(|NetworkPlan { model, batch, rows, .. }| {
+            let about = PlanColumns { model, batch: *batch, gpus, amplification_limit };
             rows.iter().map(move |row| (about, row, provenance))
         });
         outcome::csv(records)

@@ -8,25 +8,25 @@ use crate::row::Mode;
 use crate::testbed::Testbed;
 use crate::workload::{BuiltIn, WORKLOADS, Workload};
 
-/// What is shared, and on which GPUs.
+/// A foreground and background jobs on GPUs of one kind.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     pub(super) name: String,
-    /// What is special about it, for people.
+    /// Description of what distinguishes the setting.
     pub(super) about: &'static str,
     pub(super) workload: Workload,
-    /// Collocated: with a burst plan under the testbed's limit, or with data parallelism.
+    /// Mode: collocated with a burst plan under the testbed's limit, or with data parallelism.
     pub(super) mode: Mode,
-    /// Hardware queues of a GPU, where they are not those of the card.
+    /// Hardware queues of a GPU, if they differ from the card's.
     hardware_queues: Option<u32>,
-    /// What launching a kernel takes the host, where that is not what CUDA takes.
+    /// Host time to launch a kernel, if it differs from CUDA's.
     launch_time: Option<Duration>,
-    /// Iterations that are simulated, of which a quarter warms up.
+    /// Number of simulated iterations. The first quarter is warm-up.
     pub(super) iterations: usize,
     pub(super) compares_presets: bool,
 }
 
-/// Rules that learn from iteration to iteration take some, and the slowest are looked for.
+/// Number of simulated iterations: adaptive rules need some to converge, and percentiles need many.
 const ITERATIONS: usize = 80;
 
 pub(super) const BURST: &str = "VGG-16";
@@ -39,7 +39,7 @@ pub(super) const SLOW_HOST: &str = "Inception-V3, slow host";
 const QUEUE: &str =
     "the same, and all streams launch through one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)";
 
-/// What techniques are judged by. Each by itself: the rows of one follow each other.
+/// Returns the settings of the presets and techniques. Rows of one setting are consecutive.
 pub(super) fn of_the_paper() -> anyhow::Result<Vec<Setting>> {
     let [vgg, wrn, inception] = &WORKLOADS;
     let long = BuiltIn { background_batch: 64, ..*vgg };
@@ -70,7 +70,7 @@ pub(super) fn of_the_paper() -> anyhow::Result<Vec<Setting>> {
     ])
 }
 
-/// What the presets are compared on, for a workload that the user names.
+/// Returns the settings that compare the presets for a given workload.
 pub(super) fn of_workload(workload: &Workload) -> [Setting; 2] {
     let name = &workload.title;
     [
@@ -93,7 +93,8 @@ fn burst(name: &str, about: &'static str, workload: Workload) -> Setting {
     }
 }
 
-/// Some iterations take thirty times as long.
+/// Returns a setting with one hardware queue. It simulates fewer iterations, since some take thirty
+/// times as long.
 fn one_queue(name: &str, workload: Workload) -> Setting {
     Setting { hardware_queues: Some(1), iterations: 20, ..burst(name, QUEUE, workload) }
 }
@@ -103,7 +104,7 @@ impl Setting {
         if self.mode == Mode::BurstCollocated { testbed.burst() } else { PlanMode::DataParallel }
     }
 
-    /// Its GPUs, on which communication takes from computing, and launching takes time.
+    /// Returns the setting's GPUs, with contention and launch costs.
     pub(super) fn device(&self) -> DeviceParameters {
         let card = contended();
         DeviceParameters {

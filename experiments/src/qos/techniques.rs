@@ -1,26 +1,26 @@
 use super::settings::{BURST, DATA_PARALLEL, LONG_PIECES, ONE_QUEUE, SLOW_HOST, SMALL_KERNELS};
-use crate::row::Row;
+use crate::row::ReportRow;
 
-/// A technique of sharing, and where it is judged.
+/// A GPU-sharing technique, with a setting in which it matters and one in which it does not.
 pub(super) struct Technique {
-    /// The policies without it and with it.
+    /// Names of the policies without and with the technique.
     without: &'static str,
     with: &'static str,
-    matters: Finding,
-    does_not: Finding,
+    matters: TechniqueEffect,
+    does_not: TechniqueEffect,
 }
 
-/// A setting, and why a technique matters in it, or does not.
-struct Finding {
+/// A setting, and the reason why a technique matters in it or does not.
+struct TechniqueEffect {
     setting: &'static str,
     why: &'static str,
 }
 
-const fn at(setting: &'static str, why: &'static str) -> Finding {
-    Finding { setting, why }
+const fn at(setting: &'static str, why: &'static str) -> TechniqueEffect {
+    TechniqueEffect { setting, why }
 }
 
-/// In the order in which the default adds them, and then those that it does without.
+/// Techniques in the order in which the default policy adds them, then those that it does not use.
 pub(super) const TECHNIQUES: [Technique; 10] = [
     Technique {
         without: "naive",
@@ -28,7 +28,8 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
         matters: at(BURST, "kernels of both jobs fill a GPU: whose blocks go first decides who waits"),
         does_not: at(
             SMALL_KERNELS,
-            "small kernels find room beside each other: what slows the foreground is the memory's bandwidth, which has no priorities",
+            "small kernels run side by side: contention for memory bandwidth, which has no priorities, \
+             slows the foreground",
         ),
     },
     Technique {
@@ -36,7 +37,8 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
         with: "+ captured graphs",
         matters: at(
             SLOW_HOST,
-            "one host launches for both jobs: kernel by kernel it cannot keep the background's stream full, and a graph is one launch",
+            "one host launches for both jobs: kernel by kernel it cannot keep the background's stream \
+             full, but a graph is one launch",
         ),
         does_not: at(BURST, "kernels are longer than it takes to launch them, so the host is ahead anyway"),
     },
@@ -45,38 +47,41 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
         with: "+ bounded pieces",
         matters: at(
             ONE_QUEUE,
-            "nothing passes a launch whose kernels have not all begun: the shorter that is, the sooner comes the foreground's",
+            "a launch waits until all kernels of earlier launches have begun: after shorter pieces the \
+             foreground begins sooner",
         ),
         does_not: at(
             BURST,
-            "each stream has a queue of its own: the foreground runs between two waves of thread blocks of any piece",
+            "each stream has its own queue: the foreground runs between two waves of thread blocks of \
+             any piece",
         ),
     },
     Technique {
         without: "+ bounded pieces",
         with: "+ pieces in flight",
         matters: at(ONE_QUEUE, "every piece that is launched already delays the foreground"),
-        does_not: at(BURST, "pieces that wait in a queue of their own do not delay the foreground"),
+        does_not: at(BURST, "pieces in another queue do not delay the foreground"),
     },
     Technique {
         without: "+ pieces in flight",
         with: "+ foreground ahead",
         matters: at(
             ONE_QUEUE,
-            "what the foreground launches ahead stands before the background's pieces: less of it lets them in, at the foreground's cost",
+            "launches of the foreground queue up before the background's pieces: with fewer of them the \
+             background runs more, at the foreground's cost",
         ),
-        does_not: at(BURST, "four tasklets hide what launching takes as well as a whole iteration does"),
+        does_not: at(BURST, "four tasklets hide the launch time as well as a whole iteration does"),
     },
     Technique {
         without: "+ foreground ahead",
         with: "+ not beside compute",
         matters: at(
             SMALL_KERNELS,
-            "half of the time is idle: the background has enough of it, and takes no bandwidth from compute",
+            "half of the time is idle: it suffices for the background, which takes no bandwidth from compute",
         ),
         does_not: at(
             LONG_PIECES,
-            "a kernel that began in idle time runs on for milliseconds when the foreground is back",
+            "a kernel that began in idle time runs for milliseconds after the foreground is back",
         ),
     },
     Technique {
@@ -90,7 +95,8 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
         with: "default, withheld beside communication",
         matters: at(
             BURST,
-            "a GPU that is idle waits for a receive, which is queued all the while: nothing is left for the background",
+            "an idle GPU waits for a receive, which is queued all the time: no time is left for the \
+             background",
         ),
         does_not: at(DATA_PARALLEL, "the background runs beside nothing, with it or without"),
     },
@@ -115,22 +121,22 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
 ];
 
 impl Technique {
-    /// Whether it is judged in this setting by this policy.
-    pub(super) fn asks(&self, setting: &str, policy: &str) -> bool {
+    /// Returns whether the technique needs the results of a policy in a setting.
+    pub(super) fn uses(&self, setting: &str, policy: &str) -> bool {
         let judged = self.matters.setting == setting || self.does_not.setting == setting;
         judged && (self.without == policy || self.with == policy)
     }
 
-    /// Its name, and what it changes in both settings, with the reason.
-    pub(super) fn findings(&self, rows: &[Row]) -> Vec<String> {
-        let change = |finding: &Finding, does: &str| {
+    /// Returns the technique's name and its effect in both settings, with the reasons.
+    pub(super) fn findings(&self, rows: &[ReportRow]) -> Vec<String> {
+        let change = |finding: &TechniqueEffect, does: &str| {
             let row = |policy: &str| {
                 rows.iter().find(|row| {
                     row.setting.as_deref() == Some(finding.setting) && row.policy.as_deref() == Some(policy)
                 })
             };
             let (without, with) = (row(self.without)?, row(self.with)?);
-            let figures = |row: &Row| {
+            let figures = |row: &ReportRow| {
                 let slowdown =
                     |figure: Option<f64>| figure.map_or_else(|| "-".into(), |figure| format!("{figure:.3}"));
                 let (median, p99) = (row.foreground_slowdown_median, row.foreground_slowdown_p99);

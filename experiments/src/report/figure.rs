@@ -1,11 +1,11 @@
-//! Rows as bars: foreground and background end to end.
+//! Reports as bar charts: foreground and background throughput, stacked.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Report;
 use crate::canvas::{Area, Figure, Marks, axes, text};
-use crate::row::Row;
+use crate::row::ReportRow;
 use crate::style::{BLUE, INK, ORANGE, Style, hex};
 
 const FOREGROUND: RGBColor = BLUE;
@@ -14,7 +14,7 @@ const BACKGROUND: RGBColor = ORANGE;
 // Lengths in pixels.
 const PANEL_WIDTH: u32 = 350;
 const LABEL_WIDTH: u32 = 115;
-/// Of a letter of a label, on average and then some.
+/// Width of a letter of a label: an upper estimate of the average.
 const LABEL_LETTER: u32 = 7;
 const LEGEND_HEIGHT: u32 = 30;
 const BAR_HEIGHT: u32 = 34;
@@ -24,16 +24,16 @@ const BOTTOM: u32 = 10;
 const MARGIN: u32 = LEFT as u32;
 const LEFT: i32 = 22;
 
-/// The rows as a figure: a panel a model, or a setting where those are compared, a bar a row. Models, which have the same bars, stand
-/// side by side, and settings one below the other.
+/// Draws a panel for each model or setting, with a bar for each row. Panels of models stand side by
+/// side, since they have the same bars; panels of settings stand below each other.
 pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
-    let of_panels: Vec<&[Row]> =
+    let of_panels: Vec<&[ReportRow]> =
         report.rows.chunk_by(|a, b| (&a.model, &a.setting) == (&b.model, &b.setting)).collect();
     let is_stacked = report.rows.iter().any(|row| row.setting.is_some());
     let columns = if is_stacked { 1 } else { of_panels.len() as u32 };
     let longest = report.rows.iter().map(|row| row.label().len()).max().unwrap_or(0) as u32;
     let label_width = LABEL_WIDTH.max(longest * LABEL_LETTER);
-    // What stands behind a bar of a policy needs as much as the bar.
+    // The text after a policy's bar needs as much room as the bar.
     let panel_width = if report.rows.iter().any(|row| row.policy.is_some()) { 2 } else { 1 } * PANEL_WIDTH;
     let width = label_width + columns * panel_width + 2 * MARGIN;
     let heights =
@@ -47,7 +47,7 @@ pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
         let mut top = 0;
         for (index, (rows, height)) in of_panels.iter().zip(heights).enumerate() {
             let column = if is_stacked { 0 } else { index as u32 };
-            // The first panel of a line names the bars for all of them.
+            // The first panel of a line has the labels for all of them.
             let labels = if column == 0 { label_width } else { 0 };
             let left = MARGIN + column * panel_width + label_width - labels;
             draw_panel(&body.clone().shrink((left, top), (panel_width + labels, height)), rows, labels)?;
@@ -58,13 +58,14 @@ pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
     Ok(figure.with_marks(marks(&report.rows)))
 }
 
-/// What each bar is.
-fn marks(rows: &[Row]) -> Vec<Marks> {
-    let bars = |color, rate: fn(&Row) -> f64, whose: &str| {
+/// Returns the descriptions of the bars.
+fn marks(rows: &[ReportRow]) -> Vec<Marks> {
+    let bars = |color, rate: fn(&ReportRow) -> f64, whose: &str| {
         let drawn = rows.iter().filter(|row| rate(row) > 0.0);
-        let setting = |row: &Row| row.setting.clone().unwrap_or_else(|| row.title.clone());
-        let value =
-            |row: &Row| format!("{}, {}: {whose} {:.1} samples/s", setting(row), row.label(), rate(row));
+        let setting = |row: &ReportRow| row.setting.clone().unwrap_or_else(|| row.title.clone());
+        let value = |row: &ReportRow| {
+            format!("{}, {}: {whose} {:.1} samples/s", setting(row), row.label(), rate(row))
+        };
         Marks { tag: "<rect", contains: hex(color), legend: 1, values: drawn.map(value).collect() }
     };
     vec![
@@ -84,10 +85,10 @@ fn draw_legend(area: &Area<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result<()> {
+fn draw_panel(area: &Area<'_>, rows: &[ReportRow], label_width: u32) -> anyhow::Result<()> {
     let bars = rows.len() as f64;
-    let longest = rows.iter().map(Row::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
-    // Room for the figure at the end of the longest bar.
+    let longest = rows.iter().map(ReportRow::total_samples_per_s).fold(f64::MIN_POSITIVE, f64::max);
+    // Leaves room for the text after the longest bar.
     let range = longest * if rows.iter().any(|row| row.policy.is_some()) { 2.4 } else { 1.16 };
     let title = rows.first().map(|row| match &row.setting {
         Some(setting) => setting.clone(),
@@ -119,7 +120,8 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
         let parts = [(0.0, foreground, FOREGROUND, WHITE), (foreground, total, BACKGROUND, BLACK)];
         for (from, to, color, ink) in parts.into_iter().filter(|(from, to, ..)| to > from) {
             chart.draw_series([Rectangle::new([(from, top), (to, bottom)], color.filled())])?;
-            // What part of the bar it is, unless it is all of it or too small to hold the figure.
+            // The number stands inside its bar, unless the bar is the only one of its row or too
+            // small.
             if to - from < total && to - from > range * 0.13 {
                 let inside = TextStyle { color: ink.to_backend_color(), ..text(12) }
                     .pos(Pos::new(HPos::Center, VPos::Center));
@@ -137,8 +139,9 @@ fn draw_panel(area: &Area<'_>, rows: &[Row], label_width: u32) -> anyhow::Result
     Ok(())
 }
 
-/// What stands at the end of a bar: the total, and for a policy what it does to the foreground and its idle time.
-fn beside(row: &Row) -> String {
+/// Returns the text after a bar: the total and, for a policy, the foreground's slow-down and the
+/// share of idle time that the background uses.
+fn beside(row: &ReportRow) -> String {
     let total = format!("{:.0}", row.total_samples_per_s());
     let slowdown = row.foreground_slowdown_median.zip(row.foreground_slowdown_p99);
     match (&row.policy, slowdown, row.background_share_of_idle) {

@@ -1,4 +1,4 @@
-//! What most experiments find: rows of simulations, with what they were made from.
+//! Reports: rows of simulation results and their provenance. Most experiments return one.
 
 mod figure;
 mod sharing_table;
@@ -15,15 +15,14 @@ use serde::Serialize;
 use crate::canvas::Figure;
 use crate::layer_times::LayerTimes;
 use crate::outcome::{self, Outcome};
-use crate::row::Row;
+use crate::row::ReportRow;
 use crate::style::Style;
 use crate::testbed::Testbed;
 
-/// What the reader should know of the GPUs before comparing with a real machine.
+/// Returns a sentence on the launch and contention costs that the simulation includes.
 fn charges(gpu: &DeviceParameters) -> String {
     if *gpu == undisturbed() {
-        return "not modelled: what launching costs, and what communication takes from computing beside it"
-            .into();
+        return "not modelled: launch costs, and contention between communication and computation".into();
     }
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     format!(
@@ -36,7 +35,7 @@ fn charges(gpu: &DeviceParameters) -> String {
     )
 }
 
-/// What each record of a CSV repeats, since it has nowhere else to say it.
+/// Provenance fields that each CSV record repeats.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Provenance<'a> {
     simulated: bool,
@@ -44,30 +43,30 @@ pub(crate) struct Provenance<'a> {
     link: &'a str,
 }
 
-/// The format of all reports.
+/// Format of all reports.
 pub(crate) const SCHEMA: &str = "deeppool/report/v1";
 
-/// How a report is drawn.
+/// Function that draws a report.
 type Draw = fn(&Report, Style) -> anyhow::Result<Figure>;
 
-/// How a report of what is simulated begins: which experiment it is of, and the models that its numbers are from.
+/// ReportHeader of a report of simulations: the experiment and the models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Header {
+pub(crate) struct ReportHeader {
     schema: &'static str,
     pub(crate) experiment: &'static str,
     simulated: bool,
     pub(crate) device: String,
     pub(crate) origin: Origin,
-    /// How far the layer times are from measured ones, where that is known.
+    /// Error of the layer times relative to measured ones, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     accuracy: Option<ModelAccuracy>,
     pub(crate) link: String,
-    /// What the layer times are, for people.
+    /// Description of the layer times.
     #[serde(skip)]
     pub(crate) layer_times: String,
 }
 
-impl Header {
+impl ReportHeader {
     pub(crate) fn new(experiment: &'static str, times: &LayerTimes, link: &LinkModel) -> Self {
         Self {
             schema: SCHEMA,
@@ -81,34 +80,35 @@ impl Header {
         }
     }
 
-    /// What each record of a CSV repeats of it.
+    /// Returns the fields that each CSV record repeats.
     pub(crate) fn provenance(&self) -> Provenance<'_> {
         Provenance { simulated: self.simulated, device: &self.device, link: &self.link }
     }
 }
 
-/// What an experiment found, and what it was made from. As JSON, a document of the format `deeppool/report/v1`.
+/// Result of an experiment and its provenance. As JSON, a document of the format
+/// `deeppool/report/v1`.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
     #[serde(flatten)]
-    pub(crate) header: Header,
+    pub(crate) header: ReportHeader,
     pub(crate) gpus: usize,
-    /// The limit of burst plans, unless each row says it.
+    /// Amplification limit of burst plans, unless it differs between rows.
     pub(crate) amplification_limit: Option<f64>,
-    /// How background jobs share the GPUs, unless each row says it.
+    /// GPU-sharing policy, unless it differs between rows.
     pub(crate) policy: Option<String>,
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
-    pub(crate) rows: Vec<Row>,
-    /// What is compared, for people, and how it is drawn.
+    pub(crate) rows: Vec<ReportRow>,
+    /// Title, and the function that draws the figure.
     #[serde(skip)]
     pub(crate) title: &'static str,
     #[serde(skip)]
     draw: Draw,
-    /// What the figures are from, for people.
+    /// Origin of the figures, one line each.
     #[serde(skip)]
     pub(crate) provenance: Vec<String>,
-    /// What the rows come to, for people.
+    /// Findings, one line each.
     #[serde(skip)]
     pub(crate) summary: Vec<String>,
 }
@@ -119,7 +119,7 @@ impl Report {
         title: &'static str,
         testbed: &Testbed,
         gpu: &DeviceParameters,
-        rows: Vec<Row>,
+        rows: Vec<ReportRow>,
         summary: Vec<String>,
     ) -> Self {
         let (limit, background_batch) = (testbed.amplification_limit, testbed.background_batch);
@@ -136,7 +136,7 @@ impl Report {
             policy.as_deref().unwrap_or("as in each row"),
         );
         Self {
-            header: Header::new(experiment, &testbed.times, &testbed.link),
+            header: ReportHeader::new(experiment, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit,
             policy,
@@ -149,7 +149,7 @@ impl Report {
         }
     }
 
-    /// The same drawn in another way than as a bar a row.
+    /// Replaces the bar chart by another figure.
     pub(crate) fn drawn_by(self, draw: Draw) -> Self {
         Self { draw, ..self }
     }

@@ -1,12 +1,12 @@
-//! Rows that compare policies of sharing, as a table.
+//! Table of rows that compare GPU-sharing policies.
 
 use comfy_table::Table;
 
-use crate::row::Row;
+use crate::row::ReportRow;
 use crate::text_table::text_table;
 
-/// A line a policy, setting by setting.
-pub(super) fn table(rows: &[Row]) -> Table {
+/// Returns a table with a line for each policy, grouped by setting.
+pub(super) fn table(rows: &[ReportRow]) -> Table {
     let mut table = text_table(
         [
             "setting\n",
@@ -34,7 +34,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn cells(setting: &str, row: &Row) -> [String; 10] {
+fn cells(setting: &str, row: &ReportRow) -> [String; 10] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
     let slowdown = |figure: Option<f64>| or_dash(figure.map(|figure| format!("{figure:.3}")));
     let percent = |part: f64| format!("{:.0}", part * 100.0);

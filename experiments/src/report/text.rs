@@ -1,10 +1,10 @@
 use comfy_table::Table;
 
 use super::{Report, sharing_table};
-use crate::row::Row;
+use crate::row::ReportRow;
 use crate::text_table::{printed, text_table};
 
-/// A report as lines of text: what the figures are from, the rows, and what they come to.
+/// Formats a report: provenance, table and findings.
 pub(super) fn text(report: &Report) -> String {
     let provenance = report.provenance.join("\n");
     let summary = report.summary.join("\n");
@@ -14,7 +14,7 @@ pub(super) fn text(report: &Report) -> String {
     format!("{} ({})\n{provenance}\n\n{rows}\n\n{summary}\n", report.title, report.header.experiment)
 }
 
-fn rows(rows: &[Row]) -> Table {
+fn rows(rows: &[ReportRow]) -> Table {
     let mut table = text_table(
         [
             "model\n",
@@ -50,7 +50,7 @@ fn rows(rows: &[Row]) -> Table {
     table
 }
 
-fn cells(model: String, row: &Row) -> [String; 14] {
+fn cells(model: String, row: &ReportRow) -> [String; 14] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
     let ms = |us: Option<f64>| or_dash(us.map(|us| format!("{:.2}", us / 1e3)));
     let percent = |part: f64| format!("{:.0}%", part * 100.0);

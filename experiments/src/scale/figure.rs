@@ -1,42 +1,42 @@
-//! What burst plans are worth over partitions, by the number of GPUs.
+//! Gain of burst plans over partitions, by number of GPUs.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Row, Scale, Series};
+use super::{Scale, ScaleRow, Series};
 use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text, titled_chart};
 use crate::style::{BLUE, GREY, INK, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (450, 330);
 const LEGEND: u32 = 66;
 
-/// What a line shows.
-struct Line {
+/// A line of the figure.
+struct ScaleLine {
     label: &'static str,
     color: RGBColor,
-    value: fn(&Row) -> Option<f64>,
+    value: fn(&ScaleRow) -> Option<f64>,
 }
 
-const LINES: [Line; 3] = [
-    Line {
+const LINES: [ScaleLine; 3] = [
+    ScaleLine {
         label: "foreground: fastest burst plan over the fastest partition",
         color: BLUE,
         value: |row| Some(row.fastest_over_partition),
     },
-    Line {
+    ScaleLine {
         label: "total: BP+Col over the best partition, with a foreground of 0.9 of the fastest partition's",
         color: VERMILION,
         value: |row| row.total_over_partition_at_09,
     },
-    Line {
+    ScaleLine {
         label: "foreground: DP on all GPUs over the fastest partition",
         color: GREY,
         value: |row| Some(row.dp_foreground_samples_per_s / row.partition_foreground_samples_per_s),
     },
 ];
 
-/// A panel for each series of batches of a network.
-pub(super) fn draw(found: &Scale, title: &str, rows: &[Row], style: Style) -> anyhow::Result<Figure> {
+/// Draws a panel for each series of batches of a network.
+pub(super) fn draw(found: &Scale, title: &str, rows: &[ScaleRow], style: Style) -> anyhow::Result<Figure> {
     let heading = format!(
         "{title} on 1 to {} GPUs: over static partitions (simulated)",
         rows.last().map_or(1, |row| row.gpus)
@@ -72,27 +72,32 @@ pub(super) fn draw(found: &Scale, title: &str, rows: &[Row], style: Style) -> an
     Ok(figure.with_marks(marks.collect()).one_of_several(model))
 }
 
-/// What a point says.
-fn value(line: &Line, row: &Row) -> Option<String> {
+/// Returns the description of a point.
+fn value(line: &ScaleLine, row: &ScaleRow) -> Option<String> {
     let value = (line.value)(row)?;
     Some(format!("{} GPUs, batch {}: {value:.2} ({})", row.gpus, row.batch, line.label))
 }
 
-fn panel(area: &Area<'_>, title: &str, rows: &[&Row], range: std::ops::Range<f64>) -> anyhow::Result<()> {
-    let most = rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
+fn panel(
+    area: &Area<'_>,
+    title: &str,
+    rows: &[&ScaleRow],
+    range: std::ops::Range<f64>,
+) -> anyhow::Result<()> {
+    let max_gpus = rows.iter().map(|row| row.gpus).max().unwrap_or(1).max(2) as f64;
     let mut chart =
-        titled_chart(area).build_cartesian_2d((1.0..most).log_scale().base(2.0), range.clone())?;
+        titled_chart(area).build_cartesian_2d((1.0..max_gpus).log_scale().base(2.0), range.clone())?;
     axes(&mut chart.configure_mesh())
         .x_desc("GPUs")
         .y_desc("ratio")
         .x_label_formatter(&|count| format!("{count:.0}"))
         .y_label_formatter(&|ratio| format!("{ratio:.1}"))
         .draw()?;
-    chart.draw_series(DashedLineSeries::new([(1.0, 1.0), (most, 1.0)], 4, 4, INK.stroke_width(1)))?;
+    chart.draw_series(DashedLineSeries::new([(1.0, 1.0), (max_gpus, 1.0)], 4, 4, INK.stroke_width(1)))?;
     let above = text(13).pos(Pos::new(HPos::Left, VPos::Bottom));
     chart.draw_series([EmptyElement::at((1.0, range.end)) + Text::new(title.to_owned(), (0, -8), above)])?;
     for line in LINES {
-        let point = |row: &&Row| Some((row.gpus as f64, (line.value)(row)?));
+        let point = |row: &&ScaleRow| Some((row.gpus as f64, (line.value)(row)?));
         let points: Vec<(f64, f64)> = rows.iter().filter_map(point).collect();
         chart.draw_series([PathElement::new(points.clone(), line.color.stroke_width(1))])?;
         chart.draw_series(points.into_iter().map(|point| Circle::new(point, 4, line.color.filled())))?;

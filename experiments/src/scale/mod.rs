@@ -1,7 +1,8 @@
-//! Burst parallelism against data parallelism and every static partition, from one GPU to clusters of several hosts.
+//! Burst parallelism against data parallelism and every static partition, from one GPU to clusters
+//! of several hosts.
 
+mod case;
 mod figure;
-mod question;
 mod text;
 
 use anyhow::{Context, bail};
@@ -15,41 +16,39 @@ use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
 use crate::options::{DeviceOptions, LimitOptions, NetworkOptions, RunOptions, batch, gpus, inputs};
 use crate::outcome::{self, Outcome};
-use crate::report::Header;
+use crate::report::ReportHeader;
 use crate::style::Style;
 use crate::workload::{BACKGROUND_BATCH, WORKLOADS, Workload};
-use question::{FIXED_BATCH, Question, Row, Series, questions};
+use case::{FIXED_BATCH, ScaleCase, ScaleRow, Series, cases};
 
 pub(crate) const NAME: &str = "scale";
 
 #[derive(Args)]
-#[command(
-    after_help = "Two series of global batches: one that does not grow with the GPUs, and one of 2 samples a GPU up to 1,024. For
-the paper's networks also 1 to 4 samples a GPU, and fewer samples than GPUs.
-
+#[command(after_help = "\
+Two series of global batches: one that does not grow with the GPUs, and one of 2 samples a GPU up to
+1,024. For the paper's networks also 1 to 4 samples a GPU, and fewer samples than GPUs.
 Examples:
   experiments scale
   experiments scale --gpus 64
   experiments scale --link a100-100gbe --out results
-  experiments scale --model gpt2 --device h100 --link dgx-h100-pod --batch 128"
-)]
+  experiments scale --model gpt2 --device h100 --link dgx-h100-pod --batch 128")]
 pub(crate) struct ScaleOptions {
     #[command(flatten)]
     run: RunOptions,
     #[command(flatten)]
     network: NetworkOptions,
-    /// Samples of the global batch that does not grow
+    /// Samples of the global batch in the series with a fixed batch
     #[arg(long, value_name = "N", default_value_t = FIXED_BATCH, value_parser = batch)]
     batch: usize,
-    /// Samples of each background job's batch: it trains the same network
+    /// Samples of each background job's batch; it trains the foreground's network
     #[arg(long, value_name = "N", default_value_t = BACKGROUND_BATCH, value_parser = batch)]
     background_batch: usize,
     #[command(flatten)]
     device: DeviceOptions,
-    /// How the GPUs are linked: the name of a link model, or its FILE.json
+    /// Link model of the GPUs: the name of one, or its FILE.json
     #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100-pod")]
     link: String,
-    /// Up to how many GPUs
+    /// Maximum number of GPUs
     #[arg(long, value_name = "N", default_value = "1024", value_parser = gpus)]
     gpus: usize,
     #[command(flatten)]
@@ -67,7 +66,7 @@ impl Experiment for ScaleOptions {
         link.check_ranks(self.gpus)?;
         let own = self.network.load(&times)?;
         if self.batch < 2 && self.gpus > 1 {
-            bail!("--batch 1 leaves nothing to split: give at least 2");
+            bail!("--batch 1 cannot be split: give at least 2");
         }
         let workloads = match &own {
             Some(network) => vec![Workload::new(network.clone(), self.batch, self.background_batch)],
@@ -76,61 +75,59 @@ impl Experiment for ScaleOptions {
                 .map(|built_in| Ok(Workload { background_batch: self.background_batch, ..built_in.load()? }))
                 .collect::<anyhow::Result<_>>()?,
         };
-        let questions = questions(&workloads, self.gpus, self.batch, own.is_none());
-        for Question { workload, gpus } in &questions {
+        let cases = cases(&workloads, self.gpus, self.batch, own.is_none());
+        for ScaleCase { workload, gpus } in &cases {
             times.check(&workload.network, &workload.batches(*gpus))?;
         }
         let (limit, fixed_batch) = (self.limit.amplification, self.batch);
-        Ok(prepared(move |journal| Scale::run(&questions, (&times, &link), limit, fixed_batch, journal)))
+        Ok(prepared(move |journal| Scale::run(&cases, (&times, &link), limit, fixed_batch, journal)))
     }
 }
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Scale {
     #[serde(flatten)]
-    header: Header,
+    header: ReportHeader,
     amplification_limit: f64,
     background_batch: usize,
-    /// Samples of the global batch that does not grow.
+    /// Samples of the global batch in the series with a fixed batch.
     fixed_batch: usize,
-    rows: Vec<Row>,
-    /// Questions whose plans have no room on the GPUs, in words.
+    rows: Vec<ScaleRow>,
+    /// Descriptions of the cases whose plans do not fit in memory.
     without_room: Vec<String>,
-    /// Models, and their names as people write them.
+    /// Models and their display names.
     #[serde(skip)]
     titles: Vec<(String, String)>,
 }
 
 impl Scale {
-    /// Compares all ways to share GPUs for every question, side by side.
+    /// Compares all ways to share the GPUs for every case, in parallel.
     fn run(
-        questions: &[Question],
+        cases: &[ScaleCase],
         (times, link): (&LayerTimes, &LinkModel),
         limit: f64,
         fixed_batch: usize,
         journal: &Journal,
     ) -> anyhow::Result<Self> {
-        let rows: Vec<Option<Row>> = journal.answers("comparisons", questions, |question| {
-            let row = question.answer(times, link, limit);
-            row.with_context(|| format!("{} on {} GPUs", question.workload.title, question.gpus))
+        let rows: Vec<Option<ScaleRow>> = journal.results("comparisons", cases, |case| {
+            let row = case.compare(times, link, limit);
+            row.with_context(|| format!("{} on {} GPUs", case.workload.title, case.gpus))
         })?;
-        let without_room = questions.iter().zip(&rows).filter(|(_, row)| row.is_none());
-        let without_room = without_room.map(|(Question { workload, gpus }, _)| {
+        let without_room = cases.iter().zip(&rows).filter(|(_, row)| row.is_none());
+        let without_room = without_room.map(|(ScaleCase { workload, gpus }, _)| {
             format!("{} with batch {} on {gpus}", workload.title, workload.batch)
         });
         let without_room = without_room.collect();
-        let title = |Question { workload, .. }: &Question| {
+        let title = |ScaleCase { workload, .. }: &ScaleCase| {
             (workload.network.name().to_owned(), workload.title.clone())
         };
-        let mut titles: Vec<(String, String)> = questions.iter().map(title).collect();
+        let mut titles: Vec<(String, String)> = cases.iter().map(title).collect();
         titles.dedup();
         Ok(Self {
-            header: Header::new(NAME, times, link),
+            header: ReportHeader::new(NAME, times, link),
             amplification_limit: limit,
-            background_batch: questions
-                .first()
-                .map_or(BACKGROUND_BATCH, |question| question.workload.background_batch),
+            background_batch: cases.first().map_or(BACKGROUND_BATCH, |case| case.workload.background_batch),
             fixed_batch,
             rows: rows.into_iter().flatten().collect(),
             without_room,
@@ -138,8 +135,8 @@ impl Scale {
         })
     }
 
-    /// The rows of each network with its name.
-    fn networks(&self) -> impl Iterator<Item = (&str, &[Row])> {
+    /// Returns the display name and the rows of each network.
+    fn networks(&self) -> impl Iterator<Item = (&str, &[ScaleRow])> {
         let title = |model: &str| {
             let found = self.titles.iter().find(|(of, _)| of == model);
             found.map_or("", |(_, title)| title.as_str())
@@ -147,17 +144,18 @@ impl Scale {
         self.rows.chunk_by(|a, b| a.model == b.model).map(move |rows| (title(&rows[0].model), rows))
     }
 
-    /// The rows of a network that belong to a series, by rising GPU count.
-    fn series<'a>(&self, rows: &'a [Row], series: Series) -> Vec<&'a Row> {
+    /// Returns the rows of a network that belong to a series, by increasing GPU count.
+    fn series<'a>(&self, rows: &'a [ScaleRow], series: Series) -> Vec<&'a ScaleRow> {
         rows.iter().filter(|row| row.batch == series.batch(row.gpus, self.fixed_batch)).collect()
     }
 
-    /// What the numbers are from.
+    /// Returns the origin of the numbers.
     fn provenance(&self) -> Vec<String> {
         vec![
             format!("simulated: {}, link model {}", self.header.layer_times, self.header.link),
             format!(
-                "speeds of the foreground are compared within 1%; the background trains the same network on batches of {}; a partition is DP on some GPUs and background on the others; \
+                "speeds of the foreground are compared within 1%; the background trains the same network \
+                 on batches of {}; a partition is DP on some GPUs and background on the others; \
                  plans keep the memory of the GPUs, with the background's where it shares them",
                 self.background_batch
             ),

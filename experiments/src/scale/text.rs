@@ -1,12 +1,12 @@
-//! What was found as a table, and where which way wins.
+//! Results as a table, and the winner by number of GPUs.
 
-use super::{Row, Scale, Series};
+use super::{Scale, ScaleRow, Series};
 use crate::text_table::{printed, text_table};
 
-/// Totals that differ by less, relatively, are the same.
-const ALIKE: f64 = 0.01;
+/// Relative difference below which totals count as equal.
+const TOLERANCE: f64 = 0.01;
 
-/// What gives most in total, with a foreground of 0.9 of the fastest partition's.
+/// Way with the larger total, at a foreground speed of 0.9 of the fastest partition's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Winner {
     Sharing,
@@ -15,10 +15,10 @@ enum Winner {
 }
 
 impl Winner {
-    fn of(row: &Row) -> Self {
+    fn of(row: &ScaleRow) -> Self {
         match row.total_over_partition_at_09 {
-            Some(over) if over > 1.0 + ALIKE => Self::Sharing,
-            Some(over) if over < 1.0 - ALIKE => Self::Partition,
+            Some(over) if over > 1.0 + TOLERANCE => Self::Sharing,
+            Some(over) if over < 1.0 - TOLERANCE => Self::Partition,
             _ => Self::Neither,
         }
     }
@@ -33,7 +33,7 @@ impl Winner {
 }
 
 impl Scale {
-    /// What was asked, and what the answers come to.
+    /// Formats the provenance, the table and the findings.
     pub(super) fn printed(&self) -> String {
         let mut table = text_table(
             [
@@ -80,15 +80,15 @@ impl Scale {
         )
     }
 
-    /// Where which way wins.
+    /// Returns the winner by number of GPUs.
     pub(super) fn summary(&self) -> Vec<String> {
-        let of_series = |title: &str, rows: &[Row], series: Series| {
+        let of_series = |title: &str, rows: &[ScaleRow], series: Series| {
             let rows = self.series(rows, series);
             let spans = rows.chunk_by(|a, b| Winner::of(a) == Winner::of(b));
             let spans = spans.map(span).collect::<Vec<_>>().join("; ");
             let fastest =
                 rows.iter().max_by(|a, b| a.fastest_over_partition.total_cmp(&b.fastest_over_partition))?;
-            let faster = if fastest.fastest_over_partition > 1.0 + ALIKE {
+            let faster = if fastest.fastest_over_partition > 1.0 + TOLERANCE {
                 format!(
                     "The fastest burst plan is up to {:.2} times as fast as any partition (on {} GPUs)",
                     fastest.fastest_over_partition, fastest.gpus
@@ -98,20 +98,21 @@ impl Scale {
             };
             Some(format!("{title}, {}: {spans}. {faster}.", series.about(self.fixed_batch)))
         };
-        let heading = "Foreground and background together, with a foreground of at least 0.9 of the fastest partition's:";
+        let heading = "Foreground and background together, with a foreground of at least 0.9 of the \
+                       fastest partition's:";
         let lines = self
             .networks()
             .flat_map(|(title, rows)| Series::ALL.map(|series| of_series(title, rows, series)))
             .flatten();
         let room = (!self.without_room.is_empty()).then(|| {
-            format!("Left out, since no plan has room there, by GPUs: {}.", self.without_room.join(", "))
+            format!("Left out because no plan fits in memory, by GPUs: {}.", self.without_room.join(", "))
         });
         std::iter::once(heading.to_owned()).chain(lines).chain(room).collect()
     }
 }
 
-/// Rows that follow each other and have the same winner, in words.
-fn span(rows: &[&Row]) -> String {
+/// Describes consecutive rows with the same winner.
+fn span(rows: &[&ScaleRow]) -> String {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return String::new() };
     let on = if first.gpus == last.gpus {
         format!("on {} GPU{}", first.gpus, if first.gpus == 1 { "" } else { "s" })
@@ -119,9 +120,9 @@ fn span(rows: &[&Row]) -> String {
         format!("on {} to {} GPUs", first.gpus, last.gpus)
     };
     let winner = Winner::of(first);
-    let factor = |row: &&&Row| row.total_over_partition_at_09.map_or(0.0, |over| over.ln().abs());
-    let most = rows.iter().max_by(|a, b| factor(a).total_cmp(&factor(b)));
-    match most.and_then(|row| Some((row.total_over_partition_at_09?, row.gpus))) {
+    let factor = |row: &&&ScaleRow| row.total_over_partition_at_09.map_or(0.0, |over| over.ln().abs());
+    let max = rows.iter().max_by(|a, b| factor(a).total_cmp(&factor(b)));
+    match max.and_then(|row| Some((row.total_over_partition_at_09?, row.gpus))) {
         Some((over, gpus)) if winner != Winner::Neither => {
             format!("{on} {} (at most {:.2} times, on {gpus})", winner.words(), over.max(1.0 / over))
         }

@@ -1,8 +1,8 @@
-//! How long the planner takes.
+//! Run time of the planner.
 
+mod case;
 mod options;
 mod original;
-mod question;
 mod text;
 
 use anyhow::Context;
@@ -13,36 +13,34 @@ use crate::machine::Machine;
 use crate::outcome::{self, Outcome};
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
+use case::{DEVICE, SearchCase, SearchTimeRow, cases};
 pub(crate) use options::SearchTimeOptions;
-use question::{DEVICE, Question, Row, questions};
 
 pub(crate) const NAME: &str = "search-time";
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct SearchTime {
     schema: &'static str,
     experiment: &'static str,
-    /// Where the layer times of the plans are from; the times of the searches are measured.
+    /// Device model of the layer times. The search times are measured.
     device: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<SearchTimeRow>,
     #[serde(skip)]
     machine: String,
 }
 
 impl SearchTime {
-    /// Searches so many times for every plan, one after another: the planner works on one core, and nothing else of this process does.
-    /// On a terminal a bar shows how far it is.
+    /// Searches `runs` times for every plan, one after another: the planner uses one core, and
+    /// other work would disturb the measurement. Shows a progress bar on a terminal.
     fn run(runs: usize, quick: bool, journal: &Journal) -> anyhow::Result<Self> {
-        let (questions, machine) = (questions(quick), Machine::here());
-        let bar = progress_bar(questions.len() * runs, "searches");
-        let answer = |question: &Question| {
-            let on = format!("{} on {} GPUs", question.model, question.gpus);
-            journal
-                .answer(&on, || question.answer(runs, &machine, &|| bar.inc(1)))
-                .with_context(|| on.clone())
+        let (cases, machine) = (cases(quick), Machine::here());
+        let bar = progress_bar(cases.len() * runs, "searches");
+        let measure = |case: &SearchCase| {
+            let on = format!("{} on {} GPUs", case.model, case.gpus);
+            journal.result(&on, || case.measure(runs, &machine, &|| bar.inc(1))).with_context(|| on.clone())
         };
-        let rows: anyhow::Result<Vec<Row>> = questions.iter().map(answer).collect();
+        let rows: anyhow::Result<Vec<SearchTimeRow>> = cases.iter().map(measure).collect();
         bar.finish_and_clear();
         Ok(Self {
             schema: SCHEMA,
@@ -56,7 +54,7 @@ impl SearchTime {
 
 impl Outcome for SearchTime {
     fn title(&self) -> String {
-        "How long the planner takes".into()
+        "Run time of the planner".into()
     }
 
     fn text(&self) -> String {

@@ -5,21 +5,25 @@ use crate::experiment::{Experiment, Prepared, prepared};
 use crate::options::RunOptions;
 
 #[derive(Args)]
-#[command(
-    after_help = "VGG-16, WRN-101-2, Inception-V3 and ResNet-50, burst plans within amplification 2, layer times of device model a100. Times are
-those of the search alone, on one core: layer times are there before.
-
+#[command(after_help = "\
+Burst plans of VGG-16, WRN-101-2, Inception-V3 and ResNet-50 within amplification 2, with layer
+times of device model a100. Times are those of the search on one core, without those of the device
+model.
 Examples:
   experiments search-time --quick
-  experiments search-time --runs 9 --out results"
-)]
+  experiments search-time --runs 9 --out results")]
 pub(crate) struct SearchTimeOptions {
     #[command(flatten)]
     run: RunOptions,
-    /// How often each plan is searched for
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// Number of searches for each plan
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..=1000)
+    )]
     runs: u16,
-    /// Only on 8 GPUs
+    /// Run on 8 GPUs only
     #[arg(long)]
     quick: bool,
 }

@@ -1,14 +1,15 @@
-//! How long the original's planner takes.
+//! Run times of the original's planner.
 //!
-//! Its authors publish no such time that we know of. These are of its planner (Python, `DeepPoolML/DeepPool`), run on one core of some
-//! other machine on the A100 profiles that were published with it, with a limit of 2.
+//! Its authors publish no such time that we know of. These were measured with its planner (Python,
+//! `DeepPoolML/DeepPool`) on one core of another machine, on the A100 profiles published with it,
+//! with a limit of 2.
 
 /// A search by the original's planner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Original {
     model: &'static str,
     gpus: usize,
-    /// Samples of the global batch, where that was written down.
+    /// Samples of the global batch, if they were recorded.
     pub(super) batch: Option<usize>,
     pub(super) seconds: f64,
 }
@@ -30,7 +31,7 @@ const fn original(model: &'static str, gpus: usize, batch: Option<usize>, second
 }
 
 impl Original {
-    /// What is known of a network on so many GPUs.
+    /// Returns the record of a network on `gpus` GPUs.
     pub(super) fn find(model: &str, gpus: usize) -> Option<&'static Self> {
         ORIGINAL.iter().find(|of| (of.model, of.gpus) == (model, gpus))
     }

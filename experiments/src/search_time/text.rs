@@ -1,11 +1,11 @@
-//! The rows for people.
+//! Results as text.
 
 use super::SearchTime;
-use super::question::{LIMIT, Row};
+use super::case::{LIMIT, SearchTimeRow};
 use crate::text_table::{printed, text_table};
 
 impl SearchTime {
-    /// A line a search.
+    /// Formats a line for each search.
     pub(super) fn printed(&self) -> String {
         let mut table = text_table(
             [
@@ -42,30 +42,33 @@ impl SearchTime {
         }
         let table = printed(&table);
         let provenance = self.provenance().join("\n");
-        format!("How long the planner takes ({})\n{provenance}\n\n{}\n", self.experiment, table)
+        format!("Run time of the planner ({})\n{provenance}\n\n{}\n", self.experiment, table)
     }
 
-    /// What the times are from.
+    /// Returns the origin of the times.
     pub(super) fn provenance(&self) -> Vec<String> {
         let runs = self.rows.first().map_or(0, |row| row.runs);
         vec![
             format!(
-                "measured on {}: wall time of a search on one core, the median, the shortest and the longest of {runs}",
+                "measured on {}: wall time of a search on one core, median, minimum and maximum of {runs}",
                 self.machine
             ),
             format!(
-                "burst plans within amplification {LIMIT}, layer times of device model {} (modelled), links of a DGX A100, above 8 \
+                "burst plans within amplification {LIMIT}, layer times of device model {} (modelled), \
+                 links of a DGX A100, above 8 \
                  GPUs of a pod of them; above bound: planned time over the proved lower bound",
                 self.device
             ),
-            "original: its planner in Python, on one core of another machine and its own A100 profiles, in seconds, and the batch of \
-             that (?: not written down); its authors published no time of a search that we know of. ratio: our seconds over those"
+            "original: seconds of its planner in Python on one core of another machine, with its own A100 \
+             profiles, and the \
+             batch (?: not recorded); its authors published no such time that we know of. ratio: our \
+             seconds over those"
                 .into(),
         ]
     }
 }
 
-fn original(row: &Row) -> String {
+fn original(row: &SearchTimeRow) -> String {
     let Some(seconds) = row.original_seconds else { return "not published".into() };
     let batch = row.original_batch.map_or_else(|| "?".into(), |batch| batch.to_string());
     format!("{seconds:.4} ({batch})")

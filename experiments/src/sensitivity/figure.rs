@@ -1,10 +1,10 @@
-//! Each number's range under each variation.
+//! Value of each headline ratio under each variation.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::variation::PARAMETERS;
-use super::{Row, Sensitivity, TITLE};
+use super::{Sensitivity, SensitivityRow, TITLE};
 use crate::canvas::{Area, Figure, Marks, text};
 use crate::style::{BLUE, GRID, INK, ORANGE, Style, hex};
 
@@ -16,10 +16,11 @@ const NAMES: u32 = 170;
 const LEGEND: u32 = 28;
 const MARGIN: u32 = 16;
 
-/// A panel for each number, a bar from what it is to what it becomes for each variation, a line at 1.
+/// Draws a panel for each ratio, with a bar from its base value to its value under each variation,
+/// and a line at 1.
 pub(super) fn draw(found: &Sensitivity, style: Style) -> anyhow::Result<Figure> {
-    let groups: Vec<&[Row]> = found.groups().collect();
-    let lines: Vec<&[&[Row]]> = groups.chunk_by(|a, b| a[0].model == b[0].model).collect();
+    let groups: Vec<&[SensitivityRow]> = found.groups().collect();
+    let lines: Vec<&[&[SensitivityRow]]> = groups.chunk_by(|a, b| a[0].model == b[0].model).collect();
     let columns = lines.iter().map(|line| line.len()).max().unwrap_or(0) as u32;
     let size = (NAMES + columns * PANEL.0 + MARGIN, LEGEND + lines.len() as u32 * PANEL.1 + MARGIN);
     let provenance = vec![found.testbed.clone()];
@@ -32,7 +33,7 @@ pub(super) fn draw(found: &Sensitivity, style: Style) -> anyhow::Result<Figure> 
         }
         for (line_index, line) in lines.iter().enumerate() {
             for (index, group) in line.iter().enumerate() {
-                // The first panel of a line names the parameters for all of them.
+                // The first panel of a line has the parameters' names for all of them.
                 let names = if index == 0 { NAMES } else { 0 };
                 let left = NAMES + index as u32 * PANEL.0 - names;
                 let top = LEGEND + line_index as u32 * PANEL.1;
@@ -44,28 +45,28 @@ pub(super) fn draw(found: &Sensitivity, style: Style) -> anyhow::Result<Figure> 
     Ok(figure.with_marks(vec![marks(found, DOWN, true), marks(found, UP, false)]))
 }
 
-/// What the bars of a colour are.
+/// Returns the descriptions of the bars of a colour.
 fn marks(found: &Sensitivity, color: RGBColor, is_down: bool) -> Marks {
     let drawn = found.rows.iter().filter_map(|row| Some((row, row.change.as_deref()?)));
     let drawn = drawn.filter(|(_, change)| (*change == "x 0.5") == is_down);
-    let value = |(row, change): (&Row, &str)| {
+    let value = |(row, change): (&SensitivityRow, &str)| {
         let parameter = row.parameter.as_deref().unwrap_or_default();
-        let Row { title, headline, value, base, .. } = row;
+        let SensitivityRow { title, headline, value, base, .. } = row;
         format!("{title}: {headline}: {base:.2} to {value:.2} with {parameter} {change}")
     };
     Marks { tag: "<rect", contains: hex(color), legend: 1, values: drawn.map(value).collect() }
 }
 
-fn panel(area: &Area<'_>, group: &[Row], names: u32) -> anyhow::Result<()> {
+fn panel(area: &Area<'_>, group: &[SensitivityRow], names: u32) -> anyhow::Result<()> {
     let values = || group.iter().map(|row| row.value).chain([1.0]);
-    let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    let room = 0.16 * (most - least).max(0.05);
+    let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    let room = 0.16 * (max - min).max(0.05);
     let mut chart = ChartBuilder::on(area)
         .margin_top(26)
         .margin_right(14)
         .set_label_area_size(LabelAreaPosition::Left, names)
         .set_label_area_size(LabelAreaPosition::Bottom, 26)
-        .build_cartesian_2d(least - room..most + room, PARAMETERS.len() as f64..0.0)?;
+        .build_cartesian_2d(min - room..max + room, PARAMETERS.len() as f64..0.0)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
@@ -83,7 +84,7 @@ fn panel(area: &Area<'_>, group: &[Row], names: u32) -> anyhow::Result<()> {
     chart.draw_series([PathElement::new([(base, 0.0), (base, bottom)], INK.stroke_width(1))])?;
     let title = format!("{}: {} {base:.2}", group[0].title, group[0].headline);
     let above = text(12).pos(Pos::new(HPos::Left, VPos::Bottom));
-    chart.draw_series([EmptyElement::at((least - room, 0.0)) + Text::new(title, (0, -7), above)])?;
+    chart.draw_series([EmptyElement::at((min - room, 0.0)) + Text::new(title, (0, -7), above)])?;
     for (place, parameter) in PARAMETERS.iter().enumerate() {
         let middle = place as f64 + 0.5;
         let of_parameter = group.iter().filter(|row| row.parameter.as_deref() == Some(parameter.label()));
@@ -95,7 +96,7 @@ fn panel(area: &Area<'_>, group: &[Row], names: u32) -> anyhow::Result<()> {
         if names > 0 {
             let before = text(12).pos(Pos::new(HPos::Right, VPos::Center));
             let label =
-                EmptyElement::at((least - room, middle)) + Text::new(parameter.label(), (-8, 0), before);
+                EmptyElement::at((min - room, middle)) + Text::new(parameter.label(), (-8, 0), before);
             chart.draw_series([label])?;
         }
     }

@@ -1,4 +1,4 @@
-//! The numbers that conclusions rest on.
+//! Headline ratios, on which the conclusions rest.
 
 use deeppool::compare::Envelope;
 use deeppool::plan::Mode as PlanMode;
@@ -7,7 +7,7 @@ use deeppool::simulate::SimulateOptions;
 use super::variation::{Setup, with_fixed_time};
 use crate::job::{Foreground, ForegroundJob};
 
-/// A number above 1 is the conclusion that it is named for.
+/// A ratio whose conclusion is that it is above 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Headline {
     BurstOverDp,
@@ -29,21 +29,22 @@ impl Headline {
 
     pub(super) fn about(self) -> &'static str {
         match self {
-            Self::BurstOverDp => "samples/s of the foreground by itself",
+            Self::BurstOverDp => "samples/s of the foreground alone",
             Self::SharedOverDp => "samples/s of foreground and background",
             Self::SharedOverPartitions => {
-                "the same, over the best static partitions (1, 2, 4, ... GPUs for the foreground) that take turns and whose foreground is as fast, or where none is, as \
-                 fast as a partition's can be"
+                "the same, over the best static partitions (1, 2, 4, ... GPUs for the foreground) that \
+                 take turns and \
+                 whose foreground is as fast, or the fastest partition if none is"
             }
         }
     }
 }
 
-/// The headlines' numbers, in their order.
+/// Values of the headline ratios, in the order of `HEADLINES`.
 pub(super) type Numbers = [f64; HEADLINES.len()];
 
 impl Setup {
-    /// Plans and simulates everything that the headlines need.
+    /// Plans and simulates everything that the ratios need, and returns them.
     pub(super) fn numbers(&self) -> anyhow::Result<Numbers> {
         let mut job = ForegroundJob::new(self.workload.clone(), &self.testbed)?;
         if (self.fixed_time - 1.0).abs() > f64::EPSILON {
@@ -66,14 +67,14 @@ impl Setup {
         let shared = options.clone().with_background(Some(job.background()?));
         let shared = job.simulate(&burst, &shared)?;
         let total = shared.foreground_samples_per_s + shared.background_samples_per_s;
-        // At the speed of the fastest partition, where none is as fast.
+        // If no partition is as fast, compares at the speed of the fastest.
         let speed = shared.foreground_samples_per_s.min(partitions.fastest());
         let over_partitions = total / partitions.total_at(speed).unwrap_or(f64::NAN);
         Ok([alone(&burst)?.foreground_samples_per_s / dp, total / dp, over_partitions])
     }
 }
 
-/// How many GPUs the foreground of a partition gets: 1, 2, 4, ... and all.
+/// Returns the GPU counts of partitions' foregrounds: 1, 2, 4, ... and all.
 fn foreground_parts(gpus: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |part| Some(part * 2)).take_while(move |&part| part < gpus).chain([gpus])
 }

@@ -1,4 +1,4 @@
-//! How conclusions move when parameters of the models that are not known well are off by half.
+//! Sensitivity of the conclusions to errors, by half, of the models' uncertain parameters.
 
 mod figure;
 mod headline;
@@ -14,7 +14,7 @@ use crate::experiment::{Experiment, Prepared, prepared};
 use crate::journal::Journal;
 use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::outcome::{self, Outcome};
-use crate::report::Header;
+use crate::report::ReportHeader;
 use crate::style::Style;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
@@ -22,20 +22,19 @@ use headline::{HEADLINES, Headline, Numbers};
 use variation::{PARAMETERS, Parameter, Setup};
 
 pub(crate) const NAME: &str = "sensitivity";
-const TITLE: &str = "How conclusions depend on parameters of the models that may be off by half (simulated)";
-/// Ratios that differ by less are the same.
+const TITLE: &str = "Sensitivity of the conclusions to errors of the models' parameters by half (simulated)";
+/// Difference to 1 below which a ratio counts as 1.
 const ROUNDING: f64 = 1e-3;
 
 #[derive(Args)]
-#[command(
-    after_help = "Link bandwidth, layer times of small batches, launch times, contention and the background's batch, each by half
-down and up, and launches kernel by kernel. Plans are made anew for each.
-
+#[command(after_help = "\
+Varies link bandwidth, layer times of small batches, launch times, contention and the background's
+batch, each by half down and up, and launches kernel by kernel. Searches for new plans for each
+variation.
 Examples:
   experiments sensitivity
   experiments sensitivity --gpus 64 --link dgx-a100-pod --batch 64
-  experiments sensitivity --model resnet-50 --batch 64 --out results"
-)]
+  experiments sensitivity --model resnet-50 --batch 64 --out results")]
 pub(crate) struct SensitivityOptions {
     #[command(flatten)]
     run: RunOptions,
@@ -58,52 +57,52 @@ impl Experiment for SensitivityOptions {
     }
 }
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Sensitivity {
     #[serde(flatten)]
-    header: Header,
+    header: ReportHeader,
     gpus: usize,
     amplification_limit: f64,
     policy: String,
-    rows: Vec<Row>,
+    rows: Vec<SensitivityRow>,
     #[serde(skip)]
-    /// What the testbed is, in a line.
+    /// Description of the testbed.
     testbed: String,
 }
 
-/// One number under one variation.
+/// A headline ratio under one variation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
+struct SensitivityRow {
     model: String,
     #[serde(skip)]
     title: String,
     batch: usize,
     headline: &'static str,
-    /// What is varied, and by what; empty in the rows of what nothing is varied in.
+    /// Varied parameter and its change. `None` in the rows without a variation.
     parameter: Option<String>,
     change: Option<String>,
     value: f64,
-    /// Without the variation.
+    /// Value without the variation.
     base: f64,
-    /// Whether one of the two is above 1, and the other is not.
+    /// Whether exactly one of the two values is above 1.
     flips: bool,
 }
 
 impl Sensitivity {
-    /// Varies each parameter for each workload, side by side.
+    /// Varies each parameter for each workload, in parallel.
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
         type Change = Option<(Parameter, f64)>;
         let changes = PARAMETERS
             .iter()
             .flat_map(|&parameter| parameter.factors().iter().map(move |&by| Some((parameter, by))));
         let changes: Vec<Change> = std::iter::once(None).chain(changes).collect();
-        let questions: Vec<(&Workload, Change)> = testbed
+        let points: Vec<(&Workload, Change)> = testbed
             .workloads
             .iter()
             .flat_map(|workload| changes.iter().map(move |&change| (workload, change)))
             .collect();
-        let answers: Vec<Numbers> = journal.answers("variations", &questions, |&(workload, change)| {
+        let results: Vec<Numbers> = journal.results("variations", &points, |&(workload, change)| {
             let setup = Setup::new(testbed, workload);
             let setup = match change {
                 Some((parameter, factor)) => setup.with(parameter, factor)?,
@@ -112,15 +111,15 @@ impl Sensitivity {
             setup.numbers().with_context(|| workload.title.clone())
         })?;
         let mut rows = Vec::new();
-        for (workload, answers) in testbed.workloads.iter().zip(answers.chunks(changes.len())) {
+        for (workload, results) in testbed.workloads.iter().zip(results.chunks(changes.len())) {
             for (index, headline) in HEADLINES.into_iter().enumerate() {
-                for (change, numbers) in changes.iter().zip(answers) {
-                    rows.push(row(workload, headline, *change, (numbers[index], answers[0][index])));
+                for (change, numbers) in changes.iter().zip(results) {
+                    rows.push(row(workload, headline, *change, (numbers[index], results[0][index])));
                 }
             }
         }
         Ok(Self {
-            header: Header::new(NAME, &testbed.times, &testbed.link),
+            header: ReportHeader::new(NAME, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit: testbed.amplification_limit,
             policy: testbed.policy_name.clone(),
@@ -129,18 +128,18 @@ impl Sensitivity {
         })
     }
 
-    /// What the numbers are from.
+    /// Returns the origin of the numbers.
     fn provenance(&self) -> Vec<String> {
         let of_plans = format!(
-            "burst plans: amplification limit {}; policy {}; launching and communication kernels cost what they cost on \
-             an A100, unless varied; plans are made anew for every variation",
+            "burst plans: amplification limit {}; policy {}; launches and communication kernels have the \
+             costs of an A100 unless varied; every variation has its own plans",
             self.amplification_limit, self.policy
         );
         vec![self.testbed.clone(), of_plans]
     }
 
-    /// The rows of each workload and headline; the first of each varies nothing.
-    fn groups(&self) -> impl Iterator<Item = &[Row]> {
+    /// Returns the rows of each workload and headline. The first row of a group has no variation.
+    fn groups(&self) -> impl Iterator<Item = &[SensitivityRow]> {
         self.rows.chunk_by(|a, b| (&a.model, a.headline) == (&b.model, b.headline))
     }
 }
@@ -175,7 +174,7 @@ impl Outcome for Sensitivity {
     }
 }
 
-/// By more than rounding.
+/// Returns whether a ratio is above 1 by more than rounding.
 fn is_above_one(ratio: f64) -> bool {
     ratio > 1.0 + ROUNDING
 }
@@ -185,8 +184,8 @@ fn row(
     headline: Headline,
     change: Option<(Parameter, f64)>,
     (value, base): (f64, f64),
-) -> Row {
-    Row {
+) -> SensitivityRow {
+    SensitivityRow {
         model: workload.network.name().into(),
         title: workload.title.clone(),
         batch: workload.batch,

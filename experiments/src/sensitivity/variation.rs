@@ -1,4 +1,4 @@
-//! What is varied: parameters of the models that are not known well.
+//! Variations of the models' uncertain parameters.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use layer_profile::{BatchTime, LayerProfile, ProfileTable};
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 
-/// Half down, half up.
+/// Factors by which a parameter is varied.
 pub(super) const FACTORS: [f64; 2] = [0.5, 1.5];
 
 /// A parameter that is varied.
@@ -44,14 +44,15 @@ impl Parameter {
         }
     }
 
-    /// What exactly it is, for people.
+    /// Returns the definition of the parameter.
     pub(super) fn about(self) -> &'static str {
         match self {
             Self::LinkBandwidth => "of all links, in and between hosts",
             Self::FixedLayerTime => {
-                "the part of a layer's time that does not shrink with its samples, from its two smallest batches"
+                "the part of a layer's time that does not depend on its samples, from its two smallest \
+                 batches"
             }
-            Self::LaunchTime => "what launching a kernel or a graph takes the host",
+            Self::LaunchTime => "host time to launch a kernel or a graph",
             Self::Contention => {
                 "the multiprocessors and the memory bandwidth that communication kernels hold"
             }
@@ -60,29 +61,30 @@ impl Parameter {
         }
     }
 
-    /// The factors that it is varied by; launches are captured or not.
+    /// Returns the factors by which the parameter is varied. `Eager` has none: launches are
+    /// captured or not.
     pub(super) fn factors(self) -> &'static [f64] {
         if self == Self::Eager { &[0.0] } else { &FACTORS }
     }
 
-    /// What a variation is called: `x 0.5`, or `eager`.
+    /// Returns the label of a variation: `x 0.5`, or `eager`.
     pub(super) fn change(self, factor: f64) -> String {
         if self == Self::Eager { "eager".into() } else { format!("x {factor}") }
     }
 }
 
-/// What an answer depends on.
+/// Input of one evaluation of the headline ratios.
 pub(super) struct Setup {
     pub(super) testbed: Testbed,
     pub(super) workload: Workload,
     pub(super) device: DeviceParameters,
     pub(super) policy: Policy,
-    /// Times that part of layers' times which does not shrink with their samples.
+    /// Factor of that part of the layers' times which does not depend on the number of samples.
     pub(super) fixed_time: f64,
 }
 
 impl Setup {
-    /// Nothing varied, on GPUs on which launching and communication cost what they cost on a card.
+    /// Returns the unvaried setup, with the contention and launch costs of a card.
     pub(super) fn new(testbed: &Testbed, workload: &Workload) -> Self {
         Self {
             testbed: testbed.clone(),
@@ -120,7 +122,7 @@ impl Setup {
     }
 }
 
-/// The same table where what does not shrink with samples takes `factor` times as long.
+/// Returns the table with the batch-independent part of the layers' times scaled by `factor`.
 pub(super) fn with_fixed_time(table: &ProfileTable, factor: f64) -> anyhow::Result<ProfileTable> {
     let layers = table.layers().iter().map(|layer| {
         let fixed = |time: fn(&BatchTime) -> Duration| fixed_time(layer, time).mul_f64((factor - 1.0).abs());
@@ -139,7 +141,8 @@ pub(super) fn with_fixed_time(table: &ProfileTable, factor: f64) -> anyhow::Resu
     Ok(ProfileTable::new(model, device, origin, layers.collect(), Vec::new())?)
 }
 
-/// A line through the times of the two smallest batches, at no samples; 0 where it is below, and at most the time of the smallest.
+/// Returns the batch-independent part of a layer's time: the intercept of the line through the
+/// times of the two smallest batches, at least 0.
 fn fixed_time(layer: &LayerProfile, time: fn(&BatchTime) -> Duration) -> Duration {
     let [first, second, ..] = &layer.times[..] else { return Duration::ZERO };
     let a_sample =

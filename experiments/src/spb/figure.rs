@@ -12,24 +12,24 @@ use crate::style::{BLUE, GREEN, GREY, INK, ORANGE, PURPLE, Style, VERMILION, hex
 
 const PANEL: (u32, u32) = (440, 340);
 const LEGEND_LINE: u32 = 20;
-/// In the order of the ways.
+/// Colours in the order of the methods.
 const COLORS: [RGBColor; 6] = [INK, BLUE, GREEN, ORANGE, PURPLE, GREY];
 
-/// A way's seeds, epoch by epoch.
-struct Line<'r> {
+/// A line of the figure: the epochs of a method over all seeds.
+struct MethodLine<'r> {
     color: RGBColor,
-    way: &'r str,
-    points: Vec<Point>,
+    method: &'r str,
+    points: Vec<AccuracyPoint>,
 }
 
-/// An epoch: where it is on both axes, and the least, middle and most of all seeds.
-struct Point {
+/// An epoch: its place on both axes, and the minimum, median and maximum accuracy of the seeds.
+struct AccuracyPoint {
     iterations: f64,
     compute: f64,
     accuracy: [f64; 3],
 }
 
-impl Point {
+impl AccuracyPoint {
     fn of(rows: &[&LearningRow], epoch: u64) -> Self {
         let of_epoch: Vec<&&LearningRow> = rows.iter().filter(|row| row.epoch == epoch).collect();
         let values = || of_epoch.iter().map(|row| row.test_accuracy);
@@ -43,16 +43,17 @@ impl Point {
     }
 }
 
-/// A panel by iterations and one by compute, a line for each way in a band of all its seeds.
+/// Draws a panel by iterations and one by compute, with a line for each method's median in a band
+/// of all its seeds.
 pub(super) fn draw(found: &Spb, rows: &[&LearningRow], style: Style) -> anyhow::Result<Figure> {
     let epochs = rows.iter().map(|row| row.epoch).max().unwrap_or(1);
-    let lines: Vec<Line<'_>> = rows
-        .chunk_by(|a, b| a.way == b.way)
+    let lines: Vec<MethodLine<'_>> = rows
+        .chunk_by(|a, b| a.method == b.method)
         .zip(COLORS.into_iter().chain(std::iter::repeat(VERMILION)))
-        .map(|(rows, color)| Line {
+        .map(|(rows, color)| MethodLine {
             color,
-            way: &rows[0].way,
-            points: (1..=epochs).map(|epoch| Point::of(rows, epoch)).collect(),
+            method: &rows[0].method,
+            points: (1..=epochs).map(|epoch| AccuracyPoint::of(rows, epoch)).collect(),
         })
         .collect();
     let title = format!("Partial backpropagation of {}: test accuracy", rows[0].title);
@@ -62,18 +63,18 @@ pub(super) fn draw(found: &Spb, rows: &[&LearningRow], style: Style) -> anyhow::
         let (legend, body) = root.split_vertically(legend_height);
         for (index, line) in lines.iter().enumerate() {
             let at = (22 + 270 * (index as u32 % 3), 4 + LEGEND_LINE * (index as u32 / 3));
-            dot_entry(&legend.clone().shrink(at, (270, LEGEND_LINE)), line.color, line.way)?;
+            dot_entry(&legend.clone().shrink(at, (270, LEGEND_LINE)), line.color, line.method)?;
         }
         let area = |index: u32| body.clone().shrink((index * PANEL.0, 0), PANEL);
         panel(&area(0), &lines, "iterations", |point| point.iterations)?;
         panel(&area(1), &lines, "compute, epochs of whole backpropagation", |point| point.compute)
     })?;
     let marks = lines.iter().map(|line| {
-        let value = |point: &Point| {
-            let [least, middle, most] = point.accuracy.map(|accuracy| 100.0 * accuracy);
+        let value = |point: &AccuracyPoint| {
+            let [min, middle, max] = point.accuracy.map(|accuracy| 100.0 * accuracy);
             format!(
-                "{}, {} iterations, compute of {:.2} epochs: {middle:.1}% ({least:.1} to {most:.1}%)",
-                line.way, point.iterations, point.compute
+                "{}, {} iterations, compute of {:.2} epochs: {middle:.1}% ({min:.1} to {max:.1}%)",
+                line.method, point.iterations, point.compute
             )
         };
         let values: Vec<String> = line.points.iter().map(value).collect();
@@ -87,13 +88,18 @@ pub(super) fn draw(found: &Spb, rows: &[&LearningRow], style: Style) -> anyhow::
     Ok(figure.with_marks(marks.collect()).one_of_several(&rows[0].model))
 }
 
-fn panel(area: &Area<'_>, lines: &[Line<'_>], name: &str, across: fn(&Point) -> f64) -> anyhow::Result<()> {
+fn panel(
+    area: &Area<'_>,
+    lines: &[MethodLine<'_>],
+    name: &str,
+    across: fn(&AccuracyPoint) -> f64,
+) -> anyhow::Result<()> {
     let points = || lines.iter().flat_map(|line| &line.points);
     let right = points().map(across).fold(0.0, f64::max) * 1.02;
-    // Of most epochs: the first ones are far below.
+    // The range covers most epochs. The first ones are far below it.
     let middles = points().map(|point| point.accuracy[1]).collect::<Vec<f64>>();
-    let least = crate::statistics::percentile(middles.iter().copied(), 0.08).unwrap_or(0.0);
-    let (bottom, top) = ((least - 0.02).max(0.0), 1.0);
+    let low = crate::statistics::percentile(middles.iter().copied(), 0.08).unwrap_or(0.0);
+    let (bottom, top) = ((low - 0.02).max(0.0), 1.0);
     let mut chart = ChartBuilder::on(area)
         .margin_top(14)
         .margin_left(8)

@@ -1,4 +1,4 @@
-//! What is learned with partial backpropagation, by the epoch.
+//! Training with partial backpropagation, epoch by epoch.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use layer_graph::{
 use layer_profile::DeviceModel;
 use serde::{Deserialize, Serialize};
 
-use super::{GPUS, Way};
+use super::{GPUS, Method};
 
 /// Samples of a batch.
 pub(super) const BATCH: usize = 32;
-/// The device model by which compute is counted.
+/// Device model by which compute is counted.
 pub(super) const DEVICE: &str = "cpu-core";
-/// Into how many parts batches are cut.
+/// Numbers of parts into which batches are split.
 const PARTS: [usize; 3] = [2, 4, 8];
-/// Those that baselines of equal cost are for.
+/// Number of parts whose compute the baselines match.
 const BASELINE_PARTS: usize = 4;
 
-/// A network that is trained.
-pub(super) struct Learns {
+/// A network that is trained, and its data.
+pub(super) struct TrainedNetwork {
     pub(super) title: String,
     network: LayerGraph,
     dataset: Dataset,
     learning_rate: f64,
 }
 
-/// The loss and the test accuracy of each epoch.
+/// Loss and test accuracy of each epoch of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Learned(Vec<(f64, f64)>);
+pub(super) struct LearningCurve(Vec<(f64, f64)>);
 
 /// An epoch of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -44,39 +44,41 @@ pub(super) struct LearningRow {
     pub(super) model: String,
     #[serde(skip)]
     pub(super) title: String,
-    pub(super) way: String,
+    #[serde(rename = "way")]
+    pub(super) method: String,
     pub(super) seed: u64,
     pub(super) epoch: u64,
     pub(super) iterations: u64,
-    /// What it has computed so far, in epochs of whole backpropagation.
+    /// Compute so far, in epochs of full backpropagation.
     pub(super) compute: f64,
-    /// The same of one epoch.
+    /// Compute of one epoch, in epochs of full backpropagation.
     pub(super) compute_share: f64,
     pub(super) train_loss: f64,
     pub(super) test_accuracy: f64,
 }
 
-/// For the digits that are shipped a network without batch normalisation, and for all data a residual one with it.
-pub(super) fn networks(source: &DataSource) -> anyhow::Result<Vec<Learns>> {
+/// Returns the networks: a residual one with batch normalisation and, for the bundled digits, also
+/// one without.
+pub(super) fn networks(source: &DataSource) -> anyhow::Result<Vec<TrainedNetwork>> {
     let dataset = match source {
         DataSource::Digits => Dataset::digits()?,
         DataSource::Mnist(folder) => Dataset::mnist(folder)?,
         DataSource::Cifar10(folder) => Dataset::cifar10(folder)?,
         other => bail!(
-            "data set `{other}`: ways to backpropagate are compared on digits, mnist:DIR or cifar10:DIR"
+            "data set `{other}`: backpropagation methods are compared on digits, mnist:DIR or cifar10:DIR"
         ),
     };
     dataset.check_batch(BATCH)?;
     let mut networks = Vec::new();
     if *source == DataSource::Digits {
-        networks.push(Learns {
+        networks.push(TrainedNetwork {
             title: "digits-cnn".into(),
             network: zoo::model("digits-cnn")?,
             dataset: dataset.clone(),
             learning_rate: 0.03,
         });
     }
-    networks.push(Learns {
+    networks.push(TrainedNetwork {
         title: format!("a residual network on {}", dataset.name()),
         network: residual_network(&dataset)?,
         dataset,
@@ -85,7 +87,8 @@ pub(super) fn networks(source: &DataSource) -> anyhow::Result<Vec<Learns>> {
     Ok(networks)
 }
 
-/// Six residual blocks of two convolutions, 16, 32 and 32 channels wide. Images are halved first where they are larger than digits.
+/// Builds six residual blocks of two convolutions, 16, 32 and 32 channels wide. Images larger than
+/// those of digits are halved first.
 fn residual_network(dataset: &Dataset) -> Result<LayerGraph, GraphError> {
     let shape = dataset.shape().clone();
     let side = shape.dims().last().copied().unwrap_or_default();
@@ -129,8 +132,8 @@ fn normalised(net: &mut LayerGraph, name: &str, conv: Conv2d, input: LayerId) ->
     net.add(format!("{name}.norm"), BatchNorm::default(), [x])
 }
 
-impl Learns {
-    /// What it learns from.
+impl TrainedNetwork {
+    /// Describes the data.
     pub(super) fn data(&self) -> String {
         let Self { dataset, .. } = self;
         format!(
@@ -141,32 +144,34 @@ impl Learns {
         )
     }
 
-    /// Whole backpropagation, partial with more and more parts, and baselines that compute as much as one of them.
-    pub(super) fn ways(&self) -> anyhow::Result<Vec<Way>> {
-        let mut ways = vec![Way::Whole];
-        ways.extend(PARTS.map(Way::Parts));
-        ways.extend([Way::Together(BASELINE_PARTS), Way::Random(BASELINE_PARTS)]);
-        let as_much = self.compute_share(&Way::Parts(BASELINE_PARTS))?;
+    /// Returns the methods: full backpropagation, partial with 2, 4 and 8 parts, and baselines with
+    /// the compute of one of these.
+    pub(super) fn methods(&self) -> anyhow::Result<Vec<Method>> {
+        let mut methods = vec![Method::Whole];
+        methods.extend(PARTS.map(Method::Parts));
+        methods.extend([Method::Together(BASELINE_PARTS), Method::Random(BASELINE_PARTS)]);
+        let as_much = self.compute_share(&Method::Parts(BASELINE_PARTS))?;
         let mut frozen = None;
         for (_, layer) in self.network.layers().filter(|(_, layer)| layer.parameter_count() > 0).skip(1) {
-            let way = Way::Frozen(layer.name().into());
-            let off = (self.compute_share(&way)? - as_much).abs();
-            if frozen.as_ref().is_none_or(|(_, least)| off < *least) {
-                frozen = Some((way, off));
+            let method = Method::Frozen(layer.name().into());
+            let off = (self.compute_share(&method)? - as_much).abs();
+            if frozen.as_ref().is_none_or(|(_, min)| off < *min) {
+                frozen = Some((method, off));
             }
         }
-        ways.extend(frozen.map(|(way, _)| way));
-        Ok(ways)
+        methods.extend(frozen.map(|(method, _)| method));
+        Ok(methods)
     }
 
-    /// What a way computes, over what whole backpropagation does, where every role is a rank's.
-    pub(super) fn compute_share(&self, way: &Way) -> anyhow::Result<f64> {
+    /// Returns the compute of a method relative to full backpropagation, with each role on every
+    /// rank.
+    pub(super) fn compute_share(&self, method: &Method) -> anyhow::Result<f64> {
         let profile = DeviceModel::named(DEVICE)?.profile(&self.network, &shard_sizes(BATCH, GPUS))?;
         let link = LinkModel::threads_of_one_host();
         let costs = Costs::new(&self.network, &profile, &link);
         let everywhere = Placement::first_ranks(&self.network, GPUS, &vec![GPUS; self.network.len() - 1])?;
-        let computing = |way: &Way| -> anyhow::Result<f64> {
-            let options = LowerOptions::default().with_partial(way.partial(&self.network)?);
+        let computing = |method: &Method| -> anyhow::Result<f64> {
+            let options = LowerOptions::default().with_partial(method.partial(&self.network)?);
             let programs = lower_rotation(&self.network, &everywhere, BATCH, &options)?;
             let mut all = Duration::ZERO;
             for step in programs.iter().flat_map(|program| &program.ranks).flat_map(|rank| &rank.steps) {
@@ -174,12 +179,12 @@ impl Learns {
             }
             Ok(all.as_secs_f64() / programs.len() as f64)
         };
-        Ok(computing(way)? / computing(&Way::Whole)?)
+        Ok(computing(method)? / computing(&Method::Whole)?)
     }
 
-    pub(super) fn learn(&self, way: &Way, seed: u64, epochs: u64) -> anyhow::Result<Learned> {
+    pub(super) fn learn(&self, method: &Method, seed: u64, epochs: u64) -> anyhow::Result<LearningCurve> {
         let placement = Placement::single(&self.network)?;
-        let lowering = LowerOptions::default().with_partial(way.partial(&self.network)?);
+        let lowering = LowerOptions::default().with_partial(method.partial(&self.network)?);
         let training = LoweredTraining::new(&self.network, placement, BATCH, lowering);
         let config = TrainConfig::new(&self.dataset, &training)
             .with_length(Length::Epochs(epochs))
@@ -191,17 +196,23 @@ impl Learns {
                 of_epochs.push((epoch.train_loss, epoch.test_accuracy));
             }
         })?;
-        Ok(Learned(of_epochs.into_inner().unwrap_or_default()))
+        Ok(LearningCurve(of_epochs.into_inner().unwrap_or_default()))
     }
 }
 
-impl Learned {
-    pub(super) fn rows(&self, network: &Learns, way: &Way, seed: u64, share: f64) -> Vec<LearningRow> {
+impl LearningCurve {
+    pub(super) fn rows(
+        &self,
+        network: &TrainedNetwork,
+        method: &Method,
+        seed: u64,
+        share: f64,
+    ) -> Vec<LearningRow> {
         let of_epoch = (network.dataset.train().len() / BATCH) as u64;
         let row = |(epoch, &(train_loss, test_accuracy)): (u64, &(f64, f64))| LearningRow {
             model: network.network.name().into(),
             title: network.title.clone(),
-            way: way.label(),
+            method: method.label(),
             seed,
             epoch,
             iterations: epoch * of_epoch,

@@ -1,10 +1,11 @@
-//! Structured partial backpropagation: what it costs in accuracy, and what others can run in the time that it leaves.
+//! Structured partial backpropagation: its effect on accuracy, and the throughput of background
+//! jobs beside it.
 
 mod figure;
 mod learning;
+mod method;
 mod sharing;
 mod text;
-mod way;
 
 use anyhow::Context;
 use clap::Args;
@@ -18,21 +19,21 @@ use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
 use crate::options::{DeviceOptions, RunOptions, inputs, within};
 use crate::outcome::{self, Outcome};
-use crate::report::Header;
+use crate::report::ReportHeader;
 use crate::style::Style;
 use crate::workload::{BuiltIn, WORKLOADS, Workload};
-use learning::{Learned, LearningRow, Learns};
-use sharing::{Shared, SharingRow};
-use way::Way;
+use learning::{LearningCurve, LearningRow, TrainedNetwork};
+use method::Method;
+use sharing::{SharingResult, SharingRow};
 
 pub(crate) const NAME: &str = "spb";
 /// GPUs of the simulated host.
 const GPUS: usize = 8;
-/// The test accuracy that epochs are counted to.
+/// Target of the count of epochs: a test accuracy.
 const TARGET: f64 = 0.97;
 
 #[derive(Args)]
-#[command(after_help = "Learning is real, on one thread; throughputs are simulated, on 8 GPUs of one host.
+#[command(after_help = "Networks are trained on one thread; throughputs are simulated on 8 GPUs of one host.
 
 Examples:
   experiments spb
@@ -43,18 +44,19 @@ Examples:
 pub(crate) struct SpbOptions {
     #[command(flatten)]
     run: RunOptions,
-    /// How many seeds each way to train is tried with
+    /// Number of seeds of each method
     #[arg(long, value_name = "N", default_value = "10", value_parser = seeds)]
     seeds: usize,
-    /// How many epochs each run has
+    /// Number of epochs of each run
     #[arg(long, value_name = "N", default_value = "12", value_parser = epochs)]
     epochs: usize,
     #[command(flatten)]
     device: DeviceOptions,
-    /// What is learned: digits, mnist:DIR or cifar10:DIR. On others than digits it is a residual network for their shape only
+    /// Data to train on: digits, mnist:DIR or cifar10:DIR. On data other than digits, only a
+    /// residual network of the data's shape is trained
     #[arg(long, value_name = "NAME", default_value = "digits")]
     data: DataSource,
-    /// How the GPUs are linked: the name of a link model, or its FILE.json
+    /// Link model of the GPUs: the name of one, or its FILE.json
     #[arg(long, value_name = "NAME|FILE", default_value = "dgx-a100")]
     link: String,
     /// One of the networks whose throughputs are simulated, instead of all
@@ -79,9 +81,10 @@ impl Experiment for SpbOptions {
         let times = self.device.load()?;
         let link = inputs::link(&self.link)?;
         link.check_ranks(GPUS)?;
-        let is_asked = |workload: &&BuiltIn| self.model.as_ref().is_none_or(|model| model == workload.model);
+        let is_selected =
+            |workload: &&BuiltIn| self.model.as_ref().is_none_or(|model| model == workload.model);
         let workloads: Vec<Workload> =
-            WORKLOADS.iter().filter(is_asked).map(BuiltIn::load).collect::<anyhow::Result<_>>()?;
+            WORKLOADS.iter().filter(is_selected).map(BuiltIn::load).collect::<anyhow::Result<_>>()?;
         for workload in &workloads {
             times.check(&workload.network, &workload.batches(GPUS))?;
         }
@@ -93,69 +96,71 @@ impl Experiment for SpbOptions {
     }
 }
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, Serialize)]
 struct Spb {
     #[serde(flatten)]
-    header: Header,
+    header: ReportHeader,
     data: String,
     seeds: u64,
     epochs: u64,
-    rows: Vec<Row>,
+    rows: Vec<SpbRow>,
 }
 
-/// A line of the CSV: an epoch of a run, or a way to share GPUs.
+/// A record of the CSV file: an epoch of a run, or a method to share GPUs.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
-enum Row {
+enum SpbRow {
     Learning(LearningRow),
     Sharing(SharingRow),
 }
 
 impl Spb {
     fn run(
-        (networks, seeds, epochs): (&[Learns], u64, u64),
+        (networks, seeds, epochs): (&[TrainedNetwork], u64, u64),
         workloads: &[Workload],
         (times, link): (&LayerTimes, &LinkModel),
         journal: &Journal,
     ) -> anyhow::Result<Self> {
-        let mut questions = Vec::new();
+        let mut runs = Vec::new();
         for network in networks {
-            for way in network.ways()? {
-                questions.extend((0..seeds).map(|seed| (network, way.clone(), seed)));
+            for method in network.methods()? {
+                runs.extend((0..seeds).map(|seed| (network, method.clone(), seed)));
             }
         }
-        let learned: Vec<Learned> = journal.answers("runs", &questions, |(network, way, seed)| {
-            network.learn(way, *seed, epochs).with_context(|| format!("{}, {}", network.title, way.label()))
+        let learned: Vec<LearningCurve> = journal.results("runs", &runs, |(network, method, seed)| {
+            network
+                .learn(method, *seed, epochs)
+                .with_context(|| format!("{}, {}", network.title, method.label()))
         })?;
         let mut rows = Vec::new();
-        for ((network, way, seed), learned) in questions.iter().zip(&learned) {
-            let share = network.compute_share(way)?;
-            rows.extend(learned.rows(network, way, *seed, share).into_iter().map(Row::Learning));
+        for ((network, method, seed), learned) in runs.iter().zip(&learned) {
+            let share = network.compute_share(method)?;
+            rows.extend(learned.rows(network, method, *seed, share).into_iter().map(SpbRow::Learning));
         }
-        let shared: Vec<Vec<Shared>> = journal.answers("networks", workloads, |workload| {
+        let shared: Vec<Vec<SharingResult>> = journal.results("networks", workloads, |workload| {
             sharing::compare(workload, times, link).with_context(|| workload.title.clone())
         })?;
         for (workload, shared) in workloads.iter().zip(shared) {
-            rows.extend(shared.into_iter().map(|shared| Row::Sharing(shared.row(workload))));
+            rows.extend(shared.into_iter().map(|shared| SpbRow::Sharing(shared.row(workload))));
         }
-        let data = networks.first().map(Learns::data).unwrap_or_default();
-        Ok(Self { header: Header::new(NAME, times, link), data, seeds, epochs, rows })
+        let data = networks.first().map(TrainedNetwork::data).unwrap_or_default();
+        Ok(Self { header: ReportHeader::new(NAME, times, link), data, seeds, epochs, rows })
     }
 
-    /// The epochs of all runs, network by network.
+    /// Returns the epochs of all runs, grouped by network.
     fn learning(&self) -> Vec<&LearningRow> {
-        self.rows.iter().filter_map(Row::learning).collect()
+        self.rows.iter().filter_map(SpbRow::learning).collect()
     }
 
     fn sharing(&self) -> Vec<&SharingRow> {
-        self.rows.iter().filter_map(Row::sharing).collect()
+        self.rows.iter().filter_map(SpbRow::sharing).collect()
     }
 }
 
 impl Outcome for Spb {
     fn title(&self) -> String {
-        "Structured partial backpropagation: accuracy, and what is left to others".into()
+        "Structured partial backpropagation: accuracy and background throughput".into()
     }
 
     fn text(&self) -> String {
@@ -176,11 +181,13 @@ impl Outcome for Spb {
                 self.epochs
             ),
             format!(
-                "compute is forward, backward and update steps by the model of {} on {GPUS} GPUs, over those of whole backpropagation",
+                "compute is forward, backward and update steps by the model of {} on {GPUS} GPUs, over \
+                 those of whole backpropagation",
                 learning::DEVICE
             ),
             format!(
-                "throughputs simulated: {GPUS} GPUs, {}, link model {}; the background trains the same network on batches of {}",
+                "throughputs simulated: {GPUS} GPUs, {}, link model {}; the background trains the same \
+                 network on batches of {}",
                 self.header.layer_times,
                 self.header.link,
                 crate::workload::BACKGROUND_BATCH
@@ -190,7 +197,7 @@ impl Outcome for Spb {
     }
 
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
-        outcome::csv(self.rows.iter().map(Row::record))
+        outcome::csv(self.rows.iter().map(SpbRow::record))
     }
 
     fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
@@ -203,12 +210,13 @@ impl Outcome for Spb {
     }
 }
 
-/// A record of the CSV: what has no meaning in a row is empty.
+/// A record of the CSV file. Fields that do not apply to a row are empty.
 #[derive(Debug, Clone, Default, Serialize)]
-struct Record<'r> {
+struct SpbRecord<'r> {
     experiment: &'static str,
     model: &'r str,
-    way: String,
+    #[serde(rename = "way")]
+    method: String,
     mode: Option<&'static str>,
     seed: Option<u64>,
     epoch: Option<u64>,
@@ -225,7 +233,7 @@ struct Record<'r> {
     foreground_slowdown: Option<f64>,
 }
 
-impl Row {
+impl SpbRow {
     fn learning(&self) -> Option<&LearningRow> {
         if let Self::Learning(row) = self { Some(row) } else { None }
     }
@@ -234,24 +242,24 @@ impl Row {
         if let Self::Sharing(row) = self { Some(row) } else { None }
     }
 
-    fn record(&self) -> Record<'_> {
+    fn record(&self) -> SpbRecord<'_> {
         match self {
-            Self::Learning(row) => Record {
+            Self::Learning(row) => SpbRecord {
                 experiment: NAME,
                 model: &row.model,
-                way: row.way.clone(),
+                method: row.method.clone(),
                 seed: Some(row.seed),
                 epoch: Some(row.epoch),
                 iterations: Some(row.iterations),
                 compute: Some(row.compute),
                 train_loss: Some(row.train_loss),
                 test_accuracy: Some(row.test_accuracy),
-                ..Record::default()
+                ..SpbRecord::default()
             },
-            Self::Sharing(row) => Record {
+            Self::Sharing(row) => SpbRecord {
                 experiment: NAME,
                 model: &row.model,
-                way: row.way.clone(),
+                method: row.method.clone(),
                 mode: Some(row.mode),
                 batch: Some(row.batch),
                 iteration_us: Some(row.iteration_us),
@@ -260,7 +268,7 @@ impl Row {
                 foreground_samples_per_s: Some(row.foreground_samples_per_s),
                 background_samples_per_s: Some(row.background_samples_per_s),
                 foreground_slowdown: Some(row.foreground_slowdown),
-                ..Record::default()
+                ..SpbRecord::default()
             },
         }
     }

@@ -1,4 +1,4 @@
-//! What was found, as text.
+//! Results as text.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use crate::outcome::Outcome;
 use crate::statistics::median;
 use crate::text_table::{printed, text_table};
 
-/// What all seeds of a way came to.
-pub(super) struct OfWay<'r> {
-    pub(super) way: &'r str,
+/// Summary of all seeds of a method.
+pub(super) struct MethodSummary<'r> {
+    pub(super) method: &'r str,
     pub(super) compute_share: f64,
-    /// By seed: the epoch that first reached the target.
+    /// First epoch that reached the target, by seed.
     pub(super) epochs_to_target: Vec<Option<u64>>,
-    /// By seed: the accuracy after the last epoch.
+    /// Accuracy after the last epoch, by seed.
     pub(super) last: Vec<f64>,
 }
 
-/// The ways of a network, in the order of its rows.
-pub(super) fn ways<'r>(rows: &[&'r LearningRow]) -> Vec<OfWay<'r>> {
-    let of_way = |rows: &[&'r LearningRow]| {
+/// Returns the summaries of a network's methods, in the order of its rows.
+pub(super) fn methods<'r>(rows: &[&'r LearningRow]) -> Vec<MethodSummary<'r>> {
+    let of_method = |rows: &[&'r LearningRow]| {
         let runs: Vec<&[&LearningRow]> = rows.chunk_by(|a, b| a.seed == b.seed).collect();
         let reached =
             |run: &&[&LearningRow]| run.iter().find(|row| row.test_accuracy >= TARGET).map(|row| row.epoch);
-        OfWay {
-            way: &rows[0].way,
+        MethodSummary {
+            method: &rows[0].method,
             compute_share: rows[0].compute_share,
             epochs_to_target: runs.iter().map(reached).collect(),
             last: runs.iter().filter_map(|run| run.last()).map(|row| row.test_accuracy).collect(),
         }
     };
-    rows.chunk_by(|a, b| a.way == b.way).map(of_way).collect()
+    rows.chunk_by(|a, b| a.method == b.method).map(of_method).collect()
 }
 
-impl OfWay<'_> {
-    /// The middle one of all seeds; none where less than half reach the target.
+impl MethodSummary<'_> {
+    /// Returns the median over the seeds, or `None` if fewer than half reach the target.
     fn epochs(&self) -> Option<f64> {
         let middle =
             median(self.epochs_to_target.iter().map(|epochs| epochs.map_or(f64::INFINITY, |at| at as f64)));
@@ -53,7 +53,7 @@ impl OfWay<'_> {
 fn range(values: &[f64]) -> (f64, f64) {
     values
         .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &value| (least.min(value), most.max(value)))
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), &value| (min.min(value), max.max(value)))
 }
 
 impl Spb {
@@ -61,7 +61,7 @@ impl Spb {
         let learning = self.learning();
         let mut parts = vec![format!("{} ({NAME})\n{}", self.title(), self.provenance().join("\n"))];
         for rows in learning.chunk_by(|a, b| a.model == b.model) {
-            let table = printed(&learning_table(&ways(rows)));
+            let table = printed(&learning_table(&methods(rows)));
             parts
                 .push(format!("{}: test accuracy by epochs, and epochs to {TARGET}\n{table}", rows[0].title));
         }
@@ -73,14 +73,14 @@ impl Spb {
         parts.join("\n\n") + "\n"
     }
 
-    /// What the numbers come to.
+    /// Returns the findings, one line each.
     pub(super) fn summary(&self) -> Vec<String> {
         let learning = self.learning();
         let mut found = Vec::new();
         for rows in learning.chunk_by(|a, b| a.model == b.model) {
-            let ways = ways(rows);
-            let Some((whole, others)) = ways.split_first() else { continue };
-            found.extend(others.iter().map(|way| against(&rows[0].title, whole, way)));
+            let methods = methods(rows);
+            let Some((whole, others)) = methods.split_first() else { continue };
+            found.extend(others.iter().map(|method| against(&rows[0].title, whole, method)));
         }
         let sharing = self.sharing();
         let mut by_model: BTreeMap<&str, Vec<&SharingRow>> = BTreeMap::new();
@@ -88,47 +88,52 @@ impl Spb {
             by_model.entry(&row.model).or_default().push(row);
         }
         for rows in by_model.values() {
-            found.extend(most_in_total(rows));
+            found.extend(largest_total(rows));
         }
         found
     }
 }
 
-fn against(network: &str, whole: &OfWay<'_>, way: &OfWay<'_>) -> String {
-    let seeds = way.epochs_to_target.len();
-    let epochs = match (whole.epochs(), way.epochs()) {
+fn against(network: &str, whole: &MethodSummary<'_>, method: &MethodSummary<'_>) -> String {
+    let seeds = method.epochs_to_target.len();
+    let epochs = match (whole.epochs(), method.epochs()) {
         (Some(whole), Some(other)) => format!(
-            "reaches {TARGET} after {other} epochs at the median, whole backpropagation after {whole}, which is {:.2} times the compute of that",
-            other * way.compute_share / whole
+            "reaches {TARGET} after {other} epochs at the median, full backpropagation after {whole}; \
+             compute to the \
+             target is {:.2} times that of full backpropagation",
+            other * method.compute_share / whole
         ),
-        (Some(_), None) => format!("reaches {TARGET} with {} of {seeds} seeds only", way.reached()),
-        _ => format!("and whole backpropagation did not reach {TARGET} with most seeds"),
+        (Some(_), None) => format!("reaches {TARGET} with {} of {seeds} seeds only", method.reached()),
+        _ => format!("full backpropagation did not reach {TARGET} with most seeds"),
     };
-    let off = median(way.last.iter().copied()) - median(whole.last.iter().copied());
-    let (least, most) = range(&whole.last);
-    let middle = median(way.last.iter().copied());
-    let is_within = middle >= least && middle <= most;
+    let off = median(method.last.iter().copied()) - median(whole.last.iter().copied());
+    let (min, max) = range(&whole.last);
+    let middle = median(method.last.iter().copied());
+    let is_within = middle >= min && middle <= max;
     format!(
-        "{network}, {}: {:.0}% of the compute; {epochs}; at the end {:+.1} points of accuracy, {} the spread of whole backpropagation's seeds.",
-        way.way,
-        100.0 * way.compute_share,
+        "{network}, {}: {:.0}% of the compute; {epochs}; final accuracy {:+.1} points, {} the spread of full \
+         backpropagation's seeds.",
+        method.method,
+        100.0 * method.compute_share,
         100.0 * off,
         if is_within { "within" } else { "outside" }
     )
 }
 
-/// The way with the most throughput together, and what it does to the foreground.
-fn most_in_total(rows: &[&SharingRow]) -> Option<String> {
+/// Describes the method with the largest total throughput, and its foreground.
+fn largest_total(rows: &[&SharingRow]) -> Option<String> {
     let total = |row: &SharingRow| row.foreground_samples_per_s + row.background_samples_per_s;
-    let whole = |mode: &str| rows.iter().find(|row| row.mode == mode && row.way == "whole");
+    let whole = |mode: &str| rows.iter().find(|row| row.mode == mode && row.method == "whole");
     let (dp, bp) = (whole("dp+col")?, whole("bp+col")?);
-    let best = rows.iter().filter(|row| row.way != "whole").max_by(|a, b| total(a).total_cmp(&total(b)))?;
+    let best =
+        rows.iter().filter(|row| row.method != "whole").max_by(|a, b| total(a).total_cmp(&total(b)))?;
     Some(format!(
-        "{}, batch {}: {} by {} gives {:.0} samples/s in total, {:.2} times DP+Col's and {:.2} times BP+Col's, the foreground \
-         {:.2} and {:.2} times theirs; its iterations learn from fewer gradients.",
+        "{}, batch {}: {} by {} gives {:.0} samples/s in total, {:.2} times DP+Col's and {:.2} times \
+         BP+Col's. Its foreground has {:.2} and {:.2} times theirs, but its iterations learn from fewer \
+         gradients.",
         best.title,
         best.batch,
-        best.way,
+        best.method,
         if best.mode == "bp+col" { "BP+Col" } else { "DP+Col" },
         total(best),
         total(best) / total(dp),
@@ -138,31 +143,31 @@ fn most_in_total(rows: &[&SharingRow]) -> Option<String> {
     ))
 }
 
-fn learning_table(ways: &[OfWay<'_>]) -> Table {
+fn learning_table(methods: &[MethodSummary<'_>]) -> Table {
     let mut table = text_table(
         [
             "way\n",
             "compute\nan epoch",
-            "epochs to it\nmedian",
-            "least\nto most",
+            "epochs to target\nmedian",
+            "min\nto max",
             "seeds that\nreach it",
             "accuracy\nat the end",
-            "least\nto most",
+            "min\nto max",
         ],
         1..,
     );
-    for way in ways {
-        let reached: Vec<f64> = way.epochs_to_target.iter().flatten().map(|&epoch| epoch as f64).collect();
+    for method in methods {
+        let reached: Vec<f64> = method.epochs_to_target.iter().flatten().map(|&epoch| epoch as f64).collect();
         let (first, last) = range(&reached);
-        let (least, most) = range(&way.last);
+        let (min, max) = range(&method.last);
         table.add_row([
-            way.way.to_owned(),
-            format!("{:.0}%", 100.0 * way.compute_share),
-            way.epochs().map_or("-".into(), |epochs| epochs.to_string()),
+            method.method.to_owned(),
+            format!("{:.0}%", 100.0 * method.compute_share),
+            method.epochs().map_or("-".into(), |epochs| epochs.to_string()),
             if reached.is_empty() { "-".into() } else { format!("{first} to {last}") },
-            format!("{} of {}", way.reached(), way.epochs_to_target.len()),
-            format!("{:.1}%", 100.0 * median(way.last.iter().copied())),
-            format!("{:.1} to {:.1}%", 100.0 * least, 100.0 * most),
+            format!("{} of {}", method.reached(), method.epochs_to_target.len()),
+            format!("{:.1}%", 100.0 * median(method.last.iter().copied())),
+            format!("{:.1} to {:.1}%", 100.0 * min, 100.0 * max),
         ]);
     }
     table
@@ -192,7 +197,7 @@ fn sharing_table(rows: &[&SharingRow]) -> Table {
             table.add_row([
                 if index == 0 { row.title.clone() } else { String::new() },
                 if row.mode == "bp+col" { "BP+Col".into() } else { "DP+Col".into() },
-                row.way.clone(),
+                row.method.clone(),
                 format!("{:.2}", row.iteration_us / 1e3),
                 format!("{:.2}", row.amplification),
                 format!("{:.0}%", 100.0 * row.computing_share),

@@ -1,45 +1,47 @@
-//! What should hold of the pairs, counted.
+//! Checks of expected properties of the pairs.
 
 use serde::Serialize;
 
-use super::pair::{Pair, SAME};
+use super::pair::{SweepPair, TOLERANCE};
 
-/// Planned and simulated times should be no farther apart than this, relatively.
+/// Maximum relative difference of planned and simulated times.
 pub(super) const AGREEMENT: f64 = 1e-3;
 
-/// How often something that should not be was found, and the worst of it.
+/// Number of violations of a property, and the largest one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Count {
-    /// How many pairs.
+    /// Number of violations.
     pub(super) pairs: usize,
-    /// Of how many that could have shown it.
+    /// Number of checked pairs.
     pub(super) of: usize,
-    /// By how much the time is too long at worst, relatively.
+    /// Largest relative excess of a time.
     pub(super) worst: f64,
-    /// Where.
+    /// Description of the pair with the largest excess.
     pub(super) worst_pair: Option<String>,
 }
 
-/// What the pairs show.
+/// Findings of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Findings {
     pub(super) pairs: usize,
-    /// Pairs without a plan within the limit.
+    /// Number of pairs without a plan within the limit.
     pub(super) without_plan: usize,
-    /// Planned and simulated farther apart than 0.1%; `worst` is the farthest of all, within or not. Data-parallel plans, too.
+    /// Planned and simulated times that differ by more than 0.1%, data-parallel plans included.
+    /// `worst` is the largest difference, even if it is below that.
     pub(super) disagreements: Count,
-    /// Slower than under a tighter limit.
+    /// Plans slower than under a tighter limit.
     pub(super) looser_slower: Count,
-    /// Slower than on fewer GPUs.
+    /// Plans slower than on fewer GPUs.
     pub(super) more_gpus_slower: Count,
-    /// Slower than data parallelism under a limit that it keeps.
+    /// Plans slower than data parallelism under a limit that it keeps.
     pub(super) slower_than_dp: Count,
-    /// The median of iteration / lower bound - 1.
+    /// Median of iteration / lower bound - 1.
     pub(super) median_gap: f64,
 }
 
 impl Count {
-    /// Notes a pair that takes `excess` too long, relatively; negative is not too long.
+    /// Counts a pair whose time exceeds the expected one by the relative `excess`, which may be
+    /// negative.
     fn note(&mut self, excess: f64, tolerance: f64, pair: impl FnOnce() -> String) {
         self.of += 1;
         self.pairs += usize::from(excess > tolerance);
@@ -51,8 +53,8 @@ impl Count {
 }
 
 impl Findings {
-    /// O(pairs^2), of some hundreds.
-    pub(super) fn of(pairs: &[Pair]) -> Self {
+    /// Checks all pairs. O(n^2) for n pairs, of which there are some hundreds.
+    pub(super) fn of(pairs: &[SweepPair]) -> Self {
         let mut found = Self {
             pairs: pairs.len(),
             without_plan: pairs.iter().filter(|pair| pair.iteration_us.is_none()).count(),
@@ -67,9 +69,9 @@ impl Findings {
             let dp_ratio = pair.dp_iteration_us / pair.dp_planned_iteration_us;
             found
                 .disagreements
-                .note((dp_ratio - 1.0).abs(), AGREEMENT, || format!("DP of {}", pair.question()));
+                .note((dp_ratio - 1.0).abs(), AGREEMENT, || format!("DP of {}", pair.description()));
             let Some((ratio, iteration_us)) = pair.ratio().zip(pair.iteration_us) else { continue };
-            found.disagreements.note((ratio - 1.0).abs(), AGREEMENT, || pair.question());
+            found.disagreements.note((ratio - 1.0).abs(), AGREEMENT, || pair.description());
             found.compare(pairs, pair, iteration_us);
             gaps.extend(
                 pair.lower_bound_us.zip(pair.planned_iteration_us).map(|(bound, us)| us / bound - 1.0),
@@ -79,15 +81,16 @@ impl Findings {
         found
     }
 
-    /// Compares a pair's simulated time with those of tighter limits and fewer GPUs, and with data parallelism.
-    fn compare(&mut self, pairs: &[Pair], pair: &Pair, iteration_us: f64) {
-        let least = |others: &dyn Fn(&Pair) -> bool| {
+    /// Compares a pair's simulated time with those of tighter limits and fewer GPUs, and with data
+    /// parallelism.
+    fn compare(&mut self, pairs: &[SweepPair], pair: &SweepPair, iteration_us: f64) {
+        let min = |others: &dyn Fn(&SweepPair) -> bool| {
             let times = pairs.iter().filter(|other| others(other)).filter_map(|other| other.iteration_us);
             times.min_by(f64::total_cmp)
         };
         let limit = pair.amplification_limit;
-        let tighter = least(&|other| other.search() == pair.search() && other.amplification_limit < limit);
-        let fewer = least(&|other| {
+        let tighter = min(&|other| other.search() == pair.search() && other.amplification_limit < limit);
+        let fewer = min(&|other| {
             let (model, batch, link, gpus) = pair.search();
             let same = (&*other.model, other.batch, &*other.link) == (model, batch, link);
             same && other.gpus < gpus && other.amplification_limit <= limit
@@ -97,7 +100,7 @@ impl Findings {
         let counts = [&mut self.looser_slower, &mut self.more_gpus_slower, &mut self.slower_than_dp];
         for (count, other_us) in counts.into_iter().zip([tighter, fewer, dp]) {
             if let Some(other_us) = other_us {
-                count.note(iteration_us / other_us - 1.0, SAME, || pair.question());
+                count.note(iteration_us / other_us - 1.0, TOLERANCE, || pair.description());
             }
         }
     }
@@ -113,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_too_long_counts_and_the_worst_is_kept() {
+    fn count_has_excesses_above_tolerance_and_the_largest() {
         let mut count = Count::default();
         for (excess, pair) in [(-0.5, "a"), (0.01, "b"), (0.2, "c"), (0.1, "d"), (0.0, "e")] {
             count.note(excess, 0.05, || pair.into());

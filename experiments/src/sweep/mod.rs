@@ -1,4 +1,4 @@
-//! Planned times against simulated ones, over many networks, links, limits and GPU counts.
+//! Planned against simulated times over many networks, links, limits and GPU counts.
 
 mod findings;
 mod grid;
@@ -15,7 +15,7 @@ use crate::options::RunOptions;
 use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
 use findings::Findings;
-use pair::Pair;
+use pair::SweepPair;
 use text::ORIGIN;
 
 #[cfg(feature = "measure")]
@@ -35,10 +35,10 @@ Examples:
 pub(crate) struct SweepOptions {
     #[command(flatten)]
     run: RunOptions,
-    /// Only a small part, in seconds: 2 networks, 2 links, 3 limits, 4 and 8 GPUs
+    /// Run only a small part, in seconds: 2 networks, 2 links, 3 limits, 4 and 8 GPUs
     #[arg(long)]
     quick: bool,
-    /// Only this network, with all its batches
+    /// Run only this network, with all its batches
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
 }
@@ -54,7 +54,7 @@ impl Experiment for SweepOptions {
     }
 }
 
-/// What a sweep found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Sweep {
     schema: &'static str,
@@ -62,23 +62,23 @@ struct Sweep {
     simulated: bool,
     device: &'static str,
     findings: Findings,
-    rows: Vec<Pair>,
+    rows: Vec<SweepPair>,
 }
 
 impl Sweep {
-    /// Searches for all plans, side by side, and simulates them.
+    /// Searches for all plans in parallel and simulates them.
     fn run(grid: &Grid, journal: &Journal) -> anyhow::Result<Self> {
-        let questions = grid.workloads.iter().flat_map(|workload| {
+        let points = grid.workloads.iter().flat_map(|workload| {
             let links = grid.links.iter();
             links.flat_map(move |link| grid.gpus.iter().map(move |&gpus| (workload, link, gpus)))
         });
-        let questions: Vec<_> = questions.collect();
-        let answers: Vec<Vec<Pair>> =
-            journal.answers("searches", &questions, |&(workload, link, gpus)| {
+        let points: Vec<_> = points.collect();
+        let results: Vec<Vec<SweepPair>> =
+            journal.results("searches", &points, |&(workload, link, gpus)| {
                 pair::pairs(grid, workload, link, gpus)
                     .with_context(|| format!("{} on {gpus} GPUs, {}", workload.model, link.name))
             })?;
-        let rows: Vec<Pair> = answers.into_iter().flatten().collect();
+        let rows: Vec<SweepPair> = results.into_iter().flatten().collect();
         debug_assert_eq!(rows.len(), grid.pairs(), "a pair for every limit");
         Ok(Self {
             schema: SCHEMA,

@@ -10,14 +10,15 @@ use deeppool::program::LowerOptions;
 use deeppool::simulate::{SimulateOptions, simulate_plan};
 use serde::{Deserialize, Serialize};
 
-use super::grid::{Grid, Link, Workload};
+use super::grid::{Grid, NamedLink, SweepWorkload};
 
-/// Times within a limit, and figures that should be equal but for rounding, are compared at this relative tolerance.
-pub(super) const SAME: f64 = 1e-6;
+/// Relative tolerance below which two times count as equal.
+pub(super) const TOLERANCE: f64 = 1e-6;
 
-/// A question and its answers: a record of the CSV, an entry of the report. `None` where no plan is within the limit.
+/// A point of the grid with its plan and simulation: a record of the CSV file and an entry of the
+/// report. Fields of the plan are `None` if no plan is within the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Pair {
+pub(super) struct SweepPair {
     pub(super) model: String,
     /// Samples of the global batch.
     pub(super) batch: usize,
@@ -25,46 +26,51 @@ pub(super) struct Pair {
     pub(super) gpus: usize,
     pub(super) mode: String,
     pub(super) amplification_limit: f64,
-    /// Active time of all GPUs over the time on one.
+    /// Active time of all GPUs divided by the time on one GPU.
     pub(super) amplification: Option<f64>,
-    /// Simulated, alone.
+    /// Simulated iteration time without background jobs.
     pub(super) iteration_us: Option<f64>,
-    /// By the planner's evaluation.
+    /// Iteration time by the planner's evaluation.
     pub(super) planned_iteration_us: Option<f64>,
-    /// No plan within the limit takes less.
+    /// Lower bound on the time of any plan within the limit.
     pub(super) lower_bound_us: Option<f64>,
     pub(super) foreground_samples_per_s: Option<f64>,
     pub(super) background_samples_per_s: f64,
     pub(super) foreground_slowdown: f64,
-    /// Data parallelism, simulated.
+    /// Simulated iteration time of data parallelism.
     pub(super) dp_iteration_us: f64,
     pub(super) dp_planned_iteration_us: f64,
     pub(super) dp_amplification: f64,
-    /// GPUs by layers of the plan, `8x30 1x3`.
+    /// GPU counts of the layers, such as `8x30 1x3`.
     pub(super) gpu_counts: Option<String>,
 }
 
-impl Pair {
-    /// Simulated over planned.
+impl SweepPair {
+    /// Returns simulated over planned time.
     pub(super) fn ratio(&self) -> Option<f64> {
         Some(self.iteration_us? / self.planned_iteration_us?)
     }
 
-    /// The question, but for the limit.
+    /// Returns the point without the limit.
     pub(super) fn search(&self) -> (&str, usize, &str, usize) {
         (&self.model, self.batch, &self.link, self.gpus)
     }
 
-    /// The question in words.
-    pub(super) fn question(&self) -> String {
+    /// Returns a description of the point.
+    pub(super) fn description(&self) -> String {
         let Self { model, batch, link, gpus, amplification_limit, .. } = self;
         format!("{model}, batch {batch}, {gpus} GPUs, {link}, limit {amplification_limit}")
     }
 }
 
-/// Searches for plans within all limits and simulates them. Pairs are in the order of limits.
-pub(super) fn pairs(grid: &Grid, workload: &Workload, link: &Link, gpus: usize) -> Result<Vec<Pair>, Error> {
-    let &Workload { model, batch, ref network, ref profile } = workload;
+/// Searches for plans within all limits and simulates them. Pairs are in the order of the limits.
+pub(super) fn pairs(
+    grid: &Grid,
+    workload: &SweepWorkload,
+    link: &NamedLink,
+    gpus: usize,
+) -> Result<Vec<SweepPair>, Error> {
+    let &SweepWorkload { model, batch, ref network, ref profile } = workload;
     let job = Job::new(Costs::new(network, profile, &link.model), batch, LowerOptions::default());
     let frontier = find_frontier(&job, &PlanRequest::new(gpus, Mode::Knee))?;
     let dp = frontier.plan(Mode::DataParallel)?;
@@ -74,8 +80,8 @@ pub(super) fn pairs(grid: &Grid, workload: &Workload, link: &Link, gpus: usize) 
     };
     let dp_us = simulated_us(&dp)?;
 
-    let mut pairs: Vec<Pair> = Vec::new();
-    // Under several limits the plan may be the same.
+    let mut pairs: Vec<SweepPair> = Vec::new();
+    // Neighbouring limits may have the same plan.
     let mut last: Option<(LoweredPlan<'_>, f64)> = None;
     for &limit in &grid.limits {
         let plan = match frontier.plan(Mode::Burst { amplification: limit }) {
@@ -93,7 +99,7 @@ pub(super) fn pairs(grid: &Grid, workload: &Workload, link: &Link, gpus: usize) 
             (Some(plan), _) => Some(simulated_us(plan)?),
         };
         let of_plan = |figure: fn(&ExecutionPlan) -> f64| plan.as_ref().map(|plan| figure(plan.plan()));
-        pairs.push(Pair {
+        pairs.push(SweepPair {
             model: model.into(),
             batch,
             link: link.name.into(),
@@ -117,8 +123,8 @@ pub(super) fn pairs(grid: &Grid, workload: &Workload, link: &Link, gpus: usize) 
     Ok(pairs)
 }
 
-/// Returns the GPU counts of layers in topological order, in runs of equal counts: `8x30 1x3` is 30
-/// layers on 8 GPUs, then 3 on 1.
+/// Returns the GPU counts of layers in topological order as runs of equal counts, such as
+/// `8x30 1x3`: 30 layers on 8 GPUs, then 3 on 1.
 pub(crate) fn gpu_counts(counts: impl Iterator<Item = usize>) -> String {
     let counts: Vec<usize> = counts.collect();
     let runs = counts.chunk_by(|a, b| a == b).map(|run| format!("{}x{}", run[0], run.len()));

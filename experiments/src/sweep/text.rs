@@ -1,14 +1,14 @@
-//! A sweep as lines of text.
+//! Results as text.
 
 use super::Sweep;
 use super::findings::{AGREEMENT, Count};
 
-/// What the numbers are from.
+/// Origin of the numbers.
 pub(super) const ORIGIN: &str =
     "layer times of device model a100 (modelled); each plan simulated alone; times within 1e-6 are the same";
 
 impl Sweep {
-    /// What was asked, and what the answers come to.
+    /// Formats the counts of violations.
     pub(super) fn printed(&self) -> String {
         let found = &self.findings;
         let percent = |part: f64| format!("{:.4}%", part * 100.0);
@@ -16,10 +16,7 @@ impl Sweep {
             format!("Planned against simulated ({})", self.experiment),
             ORIGIN.into(),
             String::new(),
-            format!(
-                "pairs of a question and a limit: {}, without a plan within the limit: {}",
-                found.pairs, found.without_plan
-            ),
+            format!("grid points: {}, without a plan within the limit: {}", found.pairs, found.without_plan),
             format!(
                 "largest |simulated / planned - 1|: {} (law: at most {})",
                 percent(found.disagreements.worst),

@@ -1,4 +1,4 @@
-//! A network that is profiled, planned, simulated and trained on this machine.
+//! Profiling, planning, simulating and training of a network on this machine.
 
 use anyhow::bail;
 use collectives::LinkModel;
@@ -13,31 +13,32 @@ use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_
 use deeppool::train::{BackgroundConfig, Length, TrainConfig, train};
 use layer_profile::ProfileTable;
 
-use super::Question;
-use super::networks::Workload;
-use super::row::{Mode, Row};
+use super::ValidateSetup;
+use super::networks::TrainingJob;
+use super::row::{TrainingMode, ValidateRow};
 use crate::machine::Machine;
 use crate::statistics::median;
 use crate::sweep::gpu_counts;
 
-/// Threads that a rank computes with, and that its layers are profiled with.
+/// Threads of a rank, for training and for profiling.
 const THREADS: usize = 1;
 
-/// A network with its layer times on this machine, and something to train it on.
+/// A network with its layer times on this machine, and data to train it on.
 pub(super) struct Subject {
-    workload: Workload,
+    workload: TrainingJob,
     profile: ProfileTable,
     dataset: Dataset,
 }
 
 impl Subject {
-    /// Measures the layers of a workload on up to so many ranks, and makes data for so many iterations.
-    pub(super) fn measure(workload: &Workload, ranks: usize, iterations: usize) -> anyhow::Result<Self> {
+    /// Measures the layers of a workload on up to `ranks` ranks, and creates data for `iterations`
+    /// iterations.
+    pub(super) fn measure(workload: &TrainingJob, ranks: usize, iterations: usize) -> anyhow::Result<Self> {
         let profile = measured(&workload.network, shard_sizes(workload.batch, ranks), THREADS)?;
         Ok(Self { workload: workload.clone(), profile, dataset: workload.dataset(iterations)? })
     }
 
-    /// `MODEL:BATCH`.
+    /// Returns the label `MODEL:BATCH`.
     pub(super) fn label(&self) -> String {
         format!("{}:{}", self.workload.network.name(), self.workload.batch)
     }
@@ -47,51 +48,52 @@ impl Subject {
     }
 }
 
-/// What one run measured.
-struct Run {
-    /// The median of its iterations.
+/// Measurements of one run.
+struct TrainingRun {
+    /// Median of the iterations' times.
     iteration_us: f64,
     background_samples_per_s: f64,
 }
 
-/// A foreground with a background job to put beside it.
-pub(super) struct Comparison<'a> {
-    pub(super) question: &'a Question,
+/// Context of the comparison: the machine, the links and the background job.
+pub(super) struct NetworkComparison<'a> {
+    pub(super) setup: &'a ValidateSetup,
     pub(super) machine: &'a Machine,
     pub(super) link: &'a LinkModel,
     pub(super) background: &'a Subject,
 }
 
-/// A plan with what is said of it.
+/// A plan with its simulation and its measured runs.
 struct Candidate {
-    mode: Mode,
+    mode: TrainingMode,
     plan: ExecutionPlan,
     simulation: Simulation,
-    runs: Vec<Run>,
+    runs: Vec<TrainingRun>,
 }
 
-impl Comparison<'_> {
-    /// Plans and simulates all modes, and trains by them in turns, so that a machine whose speed drifts is as fast for one as for
-    /// another. `done` is called after every run.
-    pub(super) fn rows(&self, subject: &Subject, done: &dyn Fn()) -> anyhow::Result<Vec<Row>> {
-        // The rule that a profile's updates are measured with.
+impl NetworkComparison<'_> {
+    /// Plans and simulates all modes, and trains them in turns, so that a drift of the machine's
+    /// speed affects all modes alike. `done` is called after every run.
+    pub(super) fn rows(&self, subject: &Subject, done: &dyn Fn()) -> anyhow::Result<Vec<ValidateRow>> {
+        // The optimizer with which updates are profiled.
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
         let lowering = LowerOptions::default().with_optimizer(optimizer);
         let job = Job::new(subject.costs(self.link), subject.workload.batch, lowering);
-        let frontier = find_frontier(&job, &PlanRequest::new(self.question.ranks, PlanMode::Knee))?;
+        let frontier = find_frontier(&job, &PlanRequest::new(self.setup.ranks, PlanMode::Knee))?;
         let dp = frontier.plan(PlanMode::DataParallel)?;
-        let burst = frontier.plan(PlanMode::Burst { amplification: tight(dp.amplification) })?;
+        let burst = frontier.plan(PlanMode::Burst { amplification: tight_limit(dp.amplification) })?;
         let background =
             BackgroundCosts::new(&self.background.costs(self.link), self.background.workload.batch)?;
-        let candidate = |mode: Mode| -> anyhow::Result<Candidate> {
+        let candidate = |mode: TrainingMode| -> anyhow::Result<Candidate> {
             let plan = if mode.is_burst() { burst.clone() } else { dp.clone() };
             let background = mode.has_background().then(|| background.clone());
             let options = SimulateOptions::default().with_background(background);
             let simulation = simulate_plan(&job, &plan, &options)?;
             Ok(Candidate { mode, plan: plan.into_plan(), simulation, runs: Vec::new() })
         };
-        let mut candidates = Mode::ALL.into_iter().map(candidate).collect::<anyhow::Result<Vec<_>>>()?;
-        for _ in 0..self.question.runs {
+        let mut candidates =
+            TrainingMode::ALL.into_iter().map(candidate).collect::<anyhow::Result<Vec<_>>>()?;
+        for _ in 0..self.setup.runs {
             for candidate in &mut candidates {
                 let run = self.run(subject, &job, candidate)?;
                 candidate.runs.push(run);
@@ -106,15 +108,15 @@ impl Comparison<'_> {
         Ok(candidates.iter().map(row).collect())
     }
 
-    fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<Run> {
+    fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<TrainingRun> {
         let background = self.background;
         let lowered = job.lower(candidate.plan.clone())?;
-        let Workload { network, batch } = &background.workload;
+        let TrainingJob { network, batch } = &background.workload;
         let beside = BackgroundConfig::new(network, &background.dataset, *batch);
         let beside = candidate.mode.has_background().then_some(beside);
         let config = TrainConfig::new(&subject.dataset, lowered.training())
             .with_length(Length::Epochs(1))
-            // What is learned from made-up data does not matter, but numbers that grow without end would.
+            // Learning on synthetic data is irrelevant, but the loss must not diverge.
             .with_learning_rate(1e-4)
             .with_threads_per_rank(THREADS)
             .with_background(beside);
@@ -122,18 +124,18 @@ impl Comparison<'_> {
         if let Some((rank, error)) = report.background.iter().find_map(|job| job.errors.first()) {
             bail!("the background job of rank {rank} stopped: {error}");
         }
-        Ok(Run {
+        Ok(TrainingRun {
             iteration_us: report.iteration_times.median().as_secs_f64() * 1e6,
             background_samples_per_s: report.background_samples_per_s,
         })
     }
 
-    fn row(&self, of: &Candidate, alone_us: f64) -> Row {
+    fn row(&self, of: &Candidate, alone_us: f64) -> ValidateRow {
         let Candidate { mode, plan, simulation, runs } = of;
         let (mode, measured_us) = (*mode, of.measured_us());
         let predicted_us = simulation.iteration.as_secs_f64() * 1e6;
         let times = || runs.iter().map(|run| run.iteration_us);
-        Row {
+        ValidateRow {
             run: 0,
             machine: self.machine.processor.clone(),
             cores: self.machine.cores,
@@ -157,7 +159,7 @@ impl Comparison<'_> {
             foreground_samples_per_s: plan.batch as f64 / measured_us * 1e6,
             foreground_slowdown: measured_us / alone_us,
             runs: runs.len(),
-            iterations: self.question.iterations,
+            iterations: self.setup.iterations,
         }
     }
 }
@@ -168,8 +170,9 @@ impl Candidate {
     }
 }
 
-/// A limit that allows a burst plan a tenth of the GPU time that data parallelism takes beyond that of one GPU. Where data parallelism
-/// takes any, another plan has to be found; and what a tenth buys is mostly so far from it in time that a ranking means something.
-fn tight(dp_amplification: f64) -> f64 {
+/// Returns a limit that allows a burst plan a tenth of the extra GPU time of data parallelism. If
+/// data parallelism has any, the burst plan must differ from it; with a tenth, its time usually
+/// differs enough for a ranking.
+fn tight_limit(dp_amplification: f64) -> f64 {
     1.0 + (dp_amplification - 1.0).max(0.0) / 10.0
 }

@@ -4,24 +4,25 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use super::row::Row;
+use super::row::ValidateRow;
 
-/// The rows of CSV files that this experiment wrote, each a run of its own.
-pub(super) fn rows(paths: &[PathBuf]) -> anyhow::Result<Vec<Row>> {
+/// Reads the rows of CSV files that this experiment wrote. Each file is one run.
+pub(super) fn rows(paths: &[PathBuf]) -> anyhow::Result<Vec<ValidateRow>> {
     let mut rows = Vec::new();
     for (run, path) in (1..).zip(paths) {
-        rows.extend(rows_of(path)?.into_iter().map(|row| Row { run, ..row }));
+        rows.extend(rows_of(path)?.into_iter().map(|row| ValidateRow { run, ..row }));
     }
     Ok(rows)
 }
 
-fn rows_of(path: &Path) -> anyhow::Result<Vec<Row>> {
+fn rows_of(path: &Path) -> anyhow::Result<Vec<ValidateRow>> {
     let name = || path.display().to_string();
     let content = command_line::files::read(path).with_context(name)?;
-    let rows: Result<Vec<Row>, csv::Error> = csv::Reader::from_reader(&content[..]).deserialize().collect();
+    let rows: Result<Vec<ValidateRow>, csv::Error> =
+        csv::Reader::from_reader(&content[..]).deserialize().collect();
     let rows = rows.context("these are not rows of `experiments validate`").with_context(name)?;
     if rows.is_empty() {
-        bail!("{}: there are no rows in it", name());
+        bail!("{}: the file has no rows", name());
     }
     Ok(rows)
 }

@@ -1,4 +1,4 @@
-//! What is planned and simulated, beside what this machine's processor measures.
+//! Planned and simulated times against times measured on this machine's processor.
 
 mod comparison;
 mod earlier;
@@ -19,53 +19,53 @@ use crate::outcome::{self, Outcome};
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 use crate::style::Style;
-use comparison::{Comparison, Subject};
-use networks::{BACKGROUND, Workload};
+use comparison::{NetworkComparison, Subject};
+use networks::{BACKGROUND, TrainingJob};
 pub(crate) use options::ValidateOptions;
-use ranking::{Finding, findings};
-use row::{Mode, Row};
+use ranking::{PlanPairFinding, findings};
+use row::{TrainingMode, ValidateRow};
 
 pub(crate) const NAME: &str = "validate";
 
-/// What is asked.
+/// Networks to measure, and numbers of ranks, runs and iterations.
 #[derive(Debug, Clone)]
-struct Question {
-    workloads: Vec<Workload>,
-    /// Each a thread, at least two and no more than any of the batches has samples.
+struct ValidateSetup {
+    workloads: Vec<TrainingJob>,
+    /// Number of ranks, each a thread: at least 2 and at most the smallest batch.
     ranks: usize,
-    /// How often each plan is run, at least once.
+    /// Number of runs of each plan, at least 1.
     runs: usize,
-    /// Iterations of a run, at least two.
+    /// Number of iterations of a run, at least 2.
     iterations: usize,
 }
 
-/// What was found. As JSON, a document of the format `deeppool/report/v1`.
+/// Results. As JSON, a document of the format `deeppool/report/v1`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Validate {
     schema: &'static str,
     experiment: &'static str,
     link: String,
-    /// The background job, `MODEL:BATCH`.
+    /// The background job as `MODEL:BATCH`.
     background: String,
-    rows: Vec<Row>,
-    findings: Vec<Finding>,
+    rows: Vec<ValidateRow>,
+    findings: Vec<PlanPairFinding>,
 }
 
 impl Validate {
-    /// Measures the layers of every network, plans, simulates and trains it, and puts rows of earlier runs beside that. On a terminal a
-    /// bar shows how far it is.
-    fn run(question: &Question, earlier: Vec<Row>, journal: &Journal) -> anyhow::Result<Self> {
-        let Question { workloads, ranks, runs, iterations } = question;
+    /// Measures the layers of every network, plans, simulates and trains it, and adds rows of
+    /// earlier runs. Shows a progress bar on a terminal.
+    fn run(setup: &ValidateSetup, earlier: Vec<ValidateRow>, journal: &Journal) -> anyhow::Result<Self> {
+        let ValidateSetup { workloads, ranks, runs, iterations } = setup;
         let (machine, link) = (Machine::here(), LinkModel::threads_of_one_host());
-        // A network's layer times, and its runs.
-        let bar = progress_bar(workloads.len() * (1 + runs * Mode::ALL.len()), "measurements");
+        // One step for a network's layer times, and one for each of its runs.
+        let bar = progress_bar(workloads.len() * (1 + runs * TrainingMode::ALL.len()), "measurements");
         bar.tick();
         let background = &Subject::measure(&BACKGROUND.load()?, 1, *iterations)?;
-        let comparison = Comparison { question, machine: &machine, link: &link, background };
+        let comparison = NetworkComparison { setup, machine: &machine, link: &link, background };
         let mut rows = Vec::new();
         for (index, workload) in workloads.iter().enumerate() {
-            // What was measured before the command was stopped stays: its runs were in turns.
-            rows.extend(journal.answer::<Vec<Row>>(&format!("network {index}"), || {
+            // The journal has whole networks only, since the runs of a network take turns.
+            rows.extend(journal.result::<Vec<ValidateRow>>(&format!("network {index}"), || {
                 let subject = Subject::measure(workload, *ranks, *iterations)?;
                 bar.inc(1);
                 comparison.rows(&subject, &|| bar.inc(1))

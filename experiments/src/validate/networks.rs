@@ -1,4 +1,4 @@
-//! What is trained: networks that a few cores of a processor train at some tens of milliseconds an iteration.
+//! Networks that a few cores train in tens of milliseconds an iteration.
 //!
 //! They differ in what limits data parallelism.
 
@@ -11,16 +11,16 @@ use layer_graph::{
     zoo,
 };
 
-/// A job.
+/// A network and its batch.
 #[derive(Debug, Clone)]
-pub(super) struct Workload {
+pub(super) struct TrainingJob {
     pub(super) network: Arc<LayerGraph>,
     /// Samples of the global batch.
     pub(super) batch: usize,
 }
 
-impl Workload {
-    /// Made-up data of which an epoch has so many iterations.
+impl TrainingJob {
+    /// Creates synthetic data with `iterations` iterations an epoch.
     pub(super) fn dataset(&self, iterations: usize) -> Result<Dataset, Error> {
         // A fifth of the samples, rounded up, is held out.
         let samples = (self.batch * iterations * 5).div_ceil(4);
@@ -28,35 +28,37 @@ impl Workload {
     }
 }
 
-/// A job that is always there.
+/// A built-in job.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BuiltIn {
+pub(super) struct BuiltInJob {
     build: fn() -> Result<LayerGraph, GraphError>,
     batch: usize,
 }
 
-impl BuiltIn {
-    pub(super) fn load(&self) -> Result<Workload, Error> {
-        Ok(Workload { network: Arc::new((self.build)()?), batch: self.batch })
+impl BuiltInJob {
+    pub(super) fn load(&self) -> Result<TrainingJob, Error> {
+        Ok(TrainingJob { network: Arc::new((self.build)()?), batch: self.batch })
     }
 }
 
-/// Classes of all labels.
+/// Number of classes of the labels.
 const CLASSES: usize = 10;
 
-/// The foreground jobs, unless another is asked for. The first one is what a quick look takes.
-pub(super) const WORKLOADS: [BuiltIn; 3] = [
-    BuiltIn { build: two_towers, batch: 32 },
-    BuiltIn { build: vgg11_32, batch: 16 },
-    BuiltIn { build: resnet20, batch: 4 },
+/// Default foreground jobs. `--quick` uses the first one.
+pub(super) const WORKLOADS: [BuiltInJob; 3] = [
+    BuiltInJob { build: two_towers, batch: 32 },
+    BuiltInJob { build: vgg11_32, batch: 16 },
+    BuiltInJob { build: resnet20, batch: 4 },
 ];
 
-/// The background job, which is the same beside all of them: none of its steps takes longer than the piece of background work that
-/// the default policy allows, so its batch need not be cut, and the runtime and the simulator run the same steps.
-pub(super) const BACKGROUND: BuiltIn = BuiltIn { build: || zoo::model("digits-cnn"), batch: 8 };
+/// The background job beside all of them. None of its steps is longer than a piece of background
+/// work under the default policy, so that its batch is not split, and the runtime and the simulator
+/// run the same steps.
+pub(super) const BACKGROUND: BuiltInJob = BuiltInJob { build: || zoo::model("digits-cnn"), batch: 8 };
 
-/// Two branches of wide linear layers: many parameters, few operations. With half of the samples they are hardly faster, and all
-/// gradients have to be summed; a rank for each branch has neither problem.
+/// Builds two branches of wide linear layers, with many parameters and few operations. They are
+/// hardly faster with half of the samples, and data parallelism has to reduce all gradients; a rank
+/// for each branch avoids both.
 fn two_towers() -> Result<LayerGraph, GraphError> {
     const WIDTH: usize = 2048;
     let mut net = LayerGraph::new("two-towers", Shape::features(WIDTH / 2))?;
@@ -73,8 +75,8 @@ fn two_towers() -> Result<LayerGraph, GraphError> {
     classified(net, x)
 }
 
-/// VGG-11 with half of its channels for images of 32 x 32 pixels: convolutions that more ranks make faster, and layers with most of
-/// the parameters and small images, of which half of the samples take much more than half of the time.
+/// Builds VGG-11 with half of its channels for images of 32 x 32 pixels. More ranks make its
+/// convolutions faster, but not the layers with small images and most parameters.
 fn vgg11_32() -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("vgg11-32", Shape::image(3, 32, 32))?;
     let mut x = net.input();
@@ -95,8 +97,9 @@ fn vgg11_32() -> Result<LayerGraph, GraphError> {
     classified(net, x)
 }
 
-/// The residual network of 20 layers for images of 32 x 32 pixels (He et al., 2016, section 4.2), four times as wide, with projections
-/// where shapes change: all of it is faster on more ranks, the last stage the least.
+/// Builds the residual network of 20 layers for images of 32 x 32 pixels (He et al., 2016, section
+/// 4.2), four times as wide, with projections where shapes change. More ranks make all of it
+/// faster, the last stage the least.
 fn resnet20() -> Result<LayerGraph, GraphError> {
     const WIDTHS: [usize; 3] = [64, 128, 256];
     let mut net = LayerGraph::new("resnet-20x4", Shape::image(3, 32, 32))?;
@@ -143,7 +146,7 @@ fn normalised(
     net.add(format!("{label}.bn"), BatchNorm::default(), [x])
 }
 
-/// The network with a linear layer to the classes and the loss.
+/// Adds a linear layer to the classes and the loss.
 fn classified(mut net: LayerGraph, x: LayerId) -> Result<LayerGraph, GraphError> {
     let x = net.add("classes", Linear::new(CLASSES), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;

@@ -1,58 +1,62 @@
-//! Whether data parallelism and the burst plan are ranked as they are measured.
+//! NetworkComparison of predicted and measured rankings of data parallelism and the burst plan.
 
 use std::fmt::{self, Write};
 
 use serde::Serialize;
 
-use super::row::{Mode, Row};
+use super::row::{TrainingMode, ValidateRow};
 
-/// How a prediction ranks two plans.
+/// Agreement of a predicted ranking of two plans with the measured one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ranking {
-    /// As they are measured.
+    /// The rankings agree.
     Right,
-    /// The other way round.
+    /// The rankings disagree.
     Wrong,
-    /// The measured times differ by less than the runs of one plan do.
+    /// The measured times differ by less than the runs of one plan.
     TooClose,
     /// Both plans are data parallelism.
     SamePlan,
 }
 
-/// Data parallelism and the burst plan of one network on one machine, alone or beside background work. Ratios are the time of data
-/// parallelism over that of the burst plan: above 1 the burst plan is faster.
+/// Data parallelism and the burst plan of one network on one machine, alone or beside background
+/// work. Ratios are the time of data parallelism divided by that of the burst plan: above 1, the
+/// burst plan is faster.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Finding {
+pub(super) struct PlanPairFinding {
     #[serde(skip)]
     run: usize,
-    /// With the version of this program.
+    /// Description of the machine, with the version of this program.
     machine: String,
     model: String,
     has_background: bool,
-    /// By the planner's evaluation, which knows of no background.
+    /// Ratio by the planner's evaluation, which does not model background work.
     planned_dp_over_bp: Option<f64>,
     predicted_dp_over_bp: f64,
     measured_dp_over_bp: f64,
-    /// How far the runs of one plan are apart, of the plan where they are farther apart, over the shorter measured time.
+    /// Range of the runs of one plan, the larger of the two, divided by the shorter measured time.
     measured_spread: f64,
     planned: Option<Ranking>,
     predicted: Ranking,
 }
 
-/// What the rows of each network on each machine say, in their order.
-pub(super) fn findings(rows: &[Row]) -> Vec<Finding> {
-    let pairs = [(Mode::DataParallel, Mode::Burst), (Mode::DataParallelCollocated, Mode::BurstCollocated)];
+/// Returns the findings of each network on each machine, in the order of the rows.
+pub(super) fn findings(rows: &[ValidateRow]) -> Vec<PlanPairFinding> {
+    let pairs = [
+        (TrainingMode::DataParallel, TrainingMode::Burst),
+        (TrainingMode::DataParallelCollocated, TrainingMode::BurstCollocated),
+    ];
     let groups = rows.chunk_by(|a, b| (a.place(), a.network()) == (b.place(), b.network()));
-    let of_group = |group: &[Row]| {
+    let of_group = |group: &[ValidateRow]| {
         let find = |mode| group.iter().find(|row| row.mode == mode);
-        pairs.map(|(dp, bp)| Some(Finding::of(find(dp)?, find(bp)?)))
+        pairs.map(|(dp, bp)| Some(PlanPairFinding::of(find(dp)?, find(bp)?)))
     };
     groups.flat_map(of_group).flatten().collect()
 }
 
-impl Finding {
-    fn of(dp: &Row, bp: &Row) -> Self {
+impl PlanPairFinding {
+    fn of(dp: &ValidateRow, bp: &ValidateRow) -> Self {
         let (dp_us, bp_us) = (dp.measured_iteration_us, bp.measured_iteration_us);
         let spread_us = dp.spread_us().max(bp.spread_us());
         let measured = dp_us / bp_us;
@@ -84,18 +88,18 @@ impl Finding {
         }
     }
 
-    /// As of the rows that it is of.
+    /// Returns the run and the machine of the finding's rows.
     pub(super) fn place(&self) -> (usize, String) {
         (self.run, self.machine.clone())
     }
 
-    /// How the simulation ranks the two.
+    /// Returns the agreement of the simulated ranking.
     pub(super) fn predicted(&self) -> Ranking {
         self.predicted
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for PlanPairFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let beside = if self.has_background { "beside background" } else { "alone" };
         write!(f, "{}, {beside}: ", self.model)?;
@@ -132,10 +136,16 @@ impl fmt::Display for Finding {
 mod tests {
     use super::*;
 
-    /// A row with what is ranked: planned, simulated, and measured with its spread.
-    fn row(mode: Mode, gpu_counts: &str, planned_us: f64, predicted_us: f64, measured: (f64, f64)) -> Row {
+    /// Returns a row with planned, simulated and measured times, the last with their range.
+    fn row(
+        mode: TrainingMode,
+        gpu_counts: &str,
+        planned_us: f64,
+        predicted_us: f64,
+        measured: (f64, f64),
+    ) -> ValidateRow {
         let (measured_us, spread_us) = measured;
-        Row {
+        ValidateRow {
             run: 0,
             machine: "a processor".into(),
             cores: 2,
@@ -163,26 +173,28 @@ mod tests {
         }
     }
 
-    fn said(dp: Row, bp: Row) -> String {
+    fn said(dp: ValidateRow, bp: ValidateRow) -> String {
         let found = findings(&[dp, bp]);
         assert_eq!(found.len(), 1);
         found[0].to_string()
     }
 
     #[test]
-    fn plans_are_ranked_as_they_are_measured_or_not() {
-        let dp = row(Mode::DataParallel, "2x5", 100.0, 110.0, (120.0, 5.0));
-        let slower = row(Mode::Burst, "2x4 1x1", 130.0, 140.0, (150.0, 5.0));
-        let faster = row(Mode::Burst, "2x4 1x1", 90.0, 95.0, (80.0, 5.0));
+    fn rankings_agree_or_disagree_with_measured_times() {
+        let dp = row(TrainingMode::DataParallel, "2x5", 100.0, 110.0, (120.0, 5.0));
+        let slower = row(TrainingMode::Burst, "2x4 1x1", 130.0, 140.0, (150.0, 5.0));
+        let faster = row(TrainingMode::Burst, "2x4 1x1", 90.0, 95.0, (80.0, 5.0));
         assert_eq!(
             said(dp.clone(), slower.clone()),
-            "net, alone: DP over BP: measured 0.80, planned 0.77, simulated 0.79: DP is faster, planned and simulated rightly"
+            "net, alone: DP over BP: measured 0.80, planned 0.77, simulated 0.79: DP is faster, planned \
+             and simulated rightly"
         );
         assert_eq!(
             said(dp.clone(), faster.clone()),
-            "net, alone: DP over BP: measured 1.50, planned 1.11, simulated 1.16: BP is faster, planned and simulated rightly"
+            "net, alone: DP over BP: measured 1.50, planned 1.11, simulated 1.16: BP is faster, planned \
+             and simulated rightly"
         );
-        let measured = |row: &Row, measured_iteration_us| Row {
+        let measured = |row: &ValidateRow, measured_iteration_us| ValidateRow {
             measured_iteration_us,
             measured_min_us: measured_iteration_us,
             measured_max_us: measured_iteration_us,
@@ -191,40 +203,41 @@ mod tests {
         let wrongly = "planned and simulated wrongly";
         assert!(said(dp.clone(), measured(&slower, 80.0)).ends_with(&format!("BP is faster, {wrongly}")));
         assert!(said(dp.clone(), measured(&faster, 150.0)).ends_with(&format!("DP is faster, {wrongly}")));
-        let mixed = Row { planned_iteration_us: Some(90.0), ..slower };
+        let mixed = ValidateRow { planned_iteration_us: Some(90.0), ..slower };
         assert!(said(dp, mixed).ends_with("DP is faster, planned wrongly, simulated rightly"));
     }
 
     #[test]
-    fn what_is_closer_than_runs_of_one_plan_is_not_ranked() {
-        let dp = row(Mode::DataParallel, "2x5", 100.0, 110.0, (100.0, 2.0));
-        let bp = row(Mode::Burst, "2x4 1x1", 130.0, 140.0, (105.0, 6.0));
+    fn plans_closer_than_their_runs_are_not_ranked() {
+        let dp = row(TrainingMode::DataParallel, "2x5", 100.0, 110.0, (100.0, 2.0));
+        let bp = row(TrainingMode::Burst, "2x4 1x1", 130.0, 140.0, (105.0, 6.0));
         assert_eq!(
             said(dp, bp),
-            "net, alone: DP over BP: measured 0.95, planned 0.77, simulated 0.79: too close to tell, since runs of one plan are \
+            "net, alone: DP over BP: measured 0.95, planned 0.77, simulated 0.79: too close to tell, since \
+             runs of one plan are \
              6.0% apart"
         );
     }
 
     #[test]
-    fn the_same_plan_is_not_ranked() {
-        let dp = row(Mode::DataParallel, "2x5", 100.0, 110.0, (100.0, 2.0));
-        let bp = row(Mode::Burst, "2x5", 100.0, 110.0, (150.0, 2.0));
+    fn equal_plans_are_not_ranked() {
+        let dp = row(TrainingMode::DataParallel, "2x5", 100.0, 110.0, (100.0, 2.0));
+        let bp = row(TrainingMode::Burst, "2x5", 100.0, 110.0, (150.0, 2.0));
         assert!(said(dp, bp).contains("nothing to rank"));
     }
 
     #[test]
-    fn background_is_simulated_only_and_machines_are_not_mixed() {
-        let dp = row(Mode::DataParallelCollocated, "2x5", 0.0, 100.0, (100.0, 1.0));
-        let bp = row(Mode::BurstCollocated, "2x4 1x1", 0.0, 90.0, (120.0, 1.0));
+    fn background_has_no_planned_ranking_and_machines_are_not_mixed() {
+        let dp = row(TrainingMode::DataParallelCollocated, "2x5", 0.0, 100.0, (100.0, 1.0));
+        let bp = row(TrainingMode::BurstCollocated, "2x4 1x1", 0.0, 90.0, (120.0, 1.0));
         assert!(
             said(dp.clone(), bp.clone()).ends_with("simulated 1.11: DP is faster, simulated wrongly"),
             "{dp:?}"
         );
-        let elsewhere = Row { machine: "another".into(), ..bp.clone() };
+        let elsewhere = ValidateRow { machine: "another".into(), ..bp.clone() };
         assert!(findings(&[dp.clone(), elsewhere]).is_empty());
-        // The same machine twice is two findings.
-        let again = [&dp, &bp].map(|row| Row { run: 1, ..row.clone() });
+        // Two runs on the same machine have two findings.
+        let again = [&dp, &bp].map(|row| ValidateRow { run: 1, ..row.clone() });
         assert_eq!(findings(&[&[dp, bp][..], &again].concat()).len(), 2);
     }
 }

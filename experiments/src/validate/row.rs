@@ -1,27 +1,27 @@
-//! What stands side by side.
+//! Rows of the results.
 
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 
-/// How a network was trained.
+/// TrainingMode of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Mode {
+pub(super) enum TrainingMode {
     /// Data parallelism.
     #[serde(rename = "dp")]
     DataParallel,
     /// A burst plan.
     #[serde(rename = "bp")]
     Burst,
-    /// Data parallelism, and a background job on each rank.
+    /// Data parallelism, with a background job on each rank.
     #[serde(rename = "dp+col")]
     DataParallelCollocated,
-    /// A burst plan, and a background job on each rank.
+    /// A burst plan, with a background job on each rank.
     #[serde(rename = "bp+col")]
     BurstCollocated,
 }
 
-impl Mode {
-    /// In the order in which they take turns.
+impl TrainingMode {
+    /// All modes, in the order in which they take turns.
     pub(super) const ALL: [Self; 4] =
         [Self::DataParallel, Self::Burst, Self::DataParallelCollocated, Self::BurstCollocated];
 
@@ -43,65 +43,67 @@ impl Mode {
     }
 }
 
-/// A plan on a machine: a line of the table, a record of the CSV, an entry of the report. A run's time is the median of its iterations;
-/// what is measured is the median of several runs, unless it says otherwise.
+/// A plan on a machine: a line of the table, a record of the CSV file and an entry of the report.
+/// The time of a run is the median of its iterations; measured figures are medians over the runs
+/// unless stated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Row {
-    /// The run that it is of: 0 for this one, and from 1 the files of earlier ones.
+pub(super) struct ValidateRow {
+    /// Number of the run: 0 for this one, and from 1 for the files of earlier ones.
     #[serde(skip)]
     pub(super) run: usize,
-    /// The processor's model, how many of its cores there were, and the version of this program.
+    /// Model of the processor, number of its cores and version of this program.
     pub(super) machine: String,
     pub(super) cores: usize,
     pub(super) commit: String,
     pub(super) model: String,
     /// Samples of the global batch.
     pub(super) batch: usize,
-    /// Ranks, each a thread.
+    /// Number of ranks, each a thread.
     pub(super) gpus: usize,
-    pub(super) mode: Mode,
-    /// Runs of layers by the number of their ranks, `2x20 1x5`.
+    pub(super) mode: TrainingMode,
+    /// Layers by number of ranks, such as `2x20 1x5`.
     pub(super) gpu_counts: String,
-    /// What the burst plan may have.
+    /// Amplification limit of the burst plan.
     pub(super) amplification_limit: Option<f64>,
-    /// Active time of all ranks over the iteration time on one, as planned.
+    /// Planned active time of all ranks divided by the iteration time on one.
     pub(super) amplification: f64,
-    /// By the planner's evaluation, which knows of no background.
+    /// Iteration time by the planner's evaluation, which does not model background work.
     pub(super) planned_iteration_us: Option<f64>,
-    /// Simulated.
+    /// Simulated iteration time.
     pub(super) predicted_iteration_us: f64,
     pub(super) measured_iteration_us: f64,
-    /// The shortest and the longest run.
+    /// Shortest and longest run.
     pub(super) measured_min_us: f64,
     pub(super) measured_max_us: f64,
-    /// Simulated over measured.
+    /// Simulated divided by measured time.
     pub(super) predicted_over_measured: f64,
-    /// Of all ranks together: simulated, and measured.
+    /// Background throughput of all ranks together, simulated and measured.
     pub(super) predicted_background_samples_per_s: f64,
     pub(super) background_samples_per_s: f64,
-    /// Measured: the same as `measured_iteration_us`, the batch over it, and it over that without background.
+    /// Measured: equal to `measured_iteration_us`, the batch divided by it, and it divided by that
+    /// without background.
     pub(super) iteration_us: f64,
     pub(super) foreground_samples_per_s: f64,
     pub(super) foreground_slowdown: f64,
     pub(super) runs: usize,
-    /// Iterations of a run.
+    /// Number of iterations of a run.
     pub(super) iterations: usize,
 }
 
-impl Row {
-    /// How far the runs are apart, microseconds.
+impl ValidateRow {
+    /// Returns the difference between the longest and the shortest run, in microseconds.
     pub(super) fn spread_us(&self) -> f64 {
         self.measured_max_us - self.measured_min_us
     }
 
-    /// The run that it is of, and the machine with the version of this program in words.
+    /// Returns the run, and a description of the machine with the version of this program.
     pub(super) fn place(&self) -> (usize, String) {
         let (processor, commit) = (self.machine.clone(), self.commit.clone());
         (self.run, Machine { processor, cores: self.cores, commit }.to_string())
     }
 
-    /// What tells the rows of one network from those of others.
+    /// Returns the key of the network: model, batch and number of ranks.
     pub(super) fn network(&self) -> (&str, usize, usize) {
         (&self.model, self.batch, self.gpus)
     }

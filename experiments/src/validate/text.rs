@@ -1,8 +1,8 @@
-//! The rows for people.
+//! Results as text.
 
 use super::Validate;
-use super::ranking::{Finding, Ranking};
-use super::row::Row;
+use super::ranking::{PlanPairFinding, Ranking};
+use super::row::ValidateRow;
 use crate::text_table::{printed, text_table};
 
 const HEADER: [&str; 14] = [
@@ -23,13 +23,19 @@ const HEADER: [&str; 14] = [
 ];
 
 impl Validate {
-    /// A table for each machine, with whether predictions rank plans rightly there.
+    /// Formats a table for each machine, with the findings below it.
     pub(super) fn printed(&self) -> String {
         let introduction = format!(
             "Planned, simulated and measured ({})\n\
-             planned and simulated from layer times measured on one core of the same machine, links {} (modelled); measured is the median,\n\
-             the shortest and the longest of several runs in turns, a run being the median of its iterations; slowdown and BG measured are\n\
-             measured, too. Times are in ms an iteration. Col and BG: {} on each rank, in samples/s of all ranks together\n",
+             Planned and simulated times are based on layer times measured on one core of the same machine \
+             and on links \
+             {} (modelled).\n\
+             Measured times are the median, the minimum and the maximum of several runs in turns; the time \
+             of a run is \
+             the median of its iterations.\n\
+             Slowdown and BG measured are measured. Times are in ms an iteration. Col and BG: {} on each \
+             rank, in \
+             samples/s of all ranks together\n",
             self.experiment, self.link, self.background
         );
         let machines = self.rows.chunk_by(|a, b| a.place() == b.place());
@@ -37,8 +43,8 @@ impl Validate {
         texts.collect::<Vec<_>>().join("\n")
     }
 
-    /// The rows of one run on one machine, and what they come to.
-    fn of_machine(&self, rows: &[Row]) -> Option<String> {
+    /// Formats the rows of one run on one machine, and the findings.
+    fn of_machine(&self, rows: &[ValidateRow]) -> Option<String> {
         let first = rows.first()?;
         let mut lines = vec![heading(first), String::new(), table(rows), String::new()];
         lines.extend(self.found(first).map(|finding| format!("* {finding}")));
@@ -46,10 +52,10 @@ impl Validate {
         Some(lines.join("\n"))
     }
 
-    /// What is found on each machine.
+    /// Returns the findings of each machine.
     pub(super) fn summary(&self) -> Vec<String> {
         let machines = self.rows.chunk_by(|a, b| a.place() == b.place());
-        let of_machine = |rows: &[Row]| {
+        let of_machine = |rows: &[ValidateRow]| {
             let findings = self.found(&rows[0]).map(ToString::to_string);
             let lines: Vec<String> =
                 std::iter::once(heading(&rows[0])).chain(findings).chain([self.conclusion(rows)]).collect();
@@ -58,26 +64,26 @@ impl Validate {
         machines.flat_map(of_machine).collect()
     }
 
-    /// The findings of the run that a row is of.
-    fn found(&self, row: &Row) -> impl Iterator<Item = &Finding> {
+    /// Returns the findings of a row's run.
+    fn found(&self, row: &ValidateRow) -> impl Iterator<Item = &PlanPairFinding> {
         let place = row.place();
         self.findings.iter().filter(move |finding| finding.place() == place)
     }
 
-    /// How many pairs of plans are ranked rightly, and how far times are off.
-    fn conclusion(&self, rows: &[Row]) -> String {
-        let found: Vec<&Finding> = rows.first().into_iter().flat_map(|row| self.found(row)).collect();
+    /// Returns the number of pairs of plans ranked rightly, and the error of the simulated times.
+    fn conclusion(&self, rows: &[ValidateRow]) -> String {
+        let found: Vec<&PlanPairFinding> = rows.first().into_iter().flat_map(|row| self.found(row)).collect();
         format!("{}\n{}", counted(&found), errors(rows))
     }
 }
 
-/// Where and how often rows were measured.
-fn heading(row: &Row) -> String {
-    let ((_, machine), Row { runs, iterations, .. }) = (row.place(), row);
+/// Describes the machine and the number of runs.
+fn heading(row: &ValidateRow) -> String {
+    let ((_, machine), ValidateRow { runs, iterations, .. }) = (row.place(), row);
     format!("{machine}; {runs} runs of {iterations} iterations")
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[ValidateRow]) -> String {
     let mut table = text_table(HEADER, 5..);
     for row in rows {
         let ms = |us: f64| format!("{:.2}", us / 1e3);
@@ -104,26 +110,27 @@ fn table(rows: &[Row]) -> String {
     printed(&table)
 }
 
-/// How many pairs of plans are ranked rightly.
-fn counted(findings: &[&Finding]) -> String {
+/// Counts the pairs of plans by agreement of their ranking.
+fn counted(findings: &[&PlanPairFinding]) -> String {
     let count = |ranking| findings.iter().filter(|finding| finding.predicted() == ranking).count();
     let (right, wrong) = (count(Ranking::Right), count(Ranking::Wrong));
     format!(
-        "The simulation ranks {right} of {} pairs rightly, {wrong} wrongly; {} are too close to tell, {} are one plan.",
+        "The simulation ranks {right} of {} pairs rightly, {wrong} wrongly; {} are too close to tell, {} \
+         are one plan.",
         findings.len(),
         count(Ranking::TooClose),
         count(Ranking::SamePlan),
     )
 }
 
-/// How far simulated times are from measured ones, alone and beside background.
-fn errors(rows: &[Row]) -> String {
+/// Returns the range of simulated over measured times, alone and beside background.
+fn errors(rows: &[ValidateRow]) -> String {
     let range = |has_background: bool| {
         let ratios = rows.iter().filter(|row| row.mode.has_background() == has_background);
         let ratios: Vec<f64> = ratios.map(|row| row.predicted_over_measured).collect();
-        let (least, most) =
+        let (min, max) =
             (ratios.iter().fold(f64::INFINITY, |a, &b| a.min(b)), ratios.iter().fold(0.0, |a, &b| b.max(a)));
-        format!("{least:.2} to {most:.2}")
+        format!("{min:.2} to {max:.2}")
     };
     format!("Simulated over measured: {} alone, {} beside background.", range(false), range(true))
 }

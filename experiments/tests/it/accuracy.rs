@@ -1,4 +1,5 @@
-//! What is measured beside what is planned and simulated. How long anything takes is not looked at: machines differ.
+//! Measured results beside planned and simulated ones. Times are not asserted, since machines
+//! differ.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,7 +13,7 @@ fn experiments(args: &[&str], out: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_experiments")).args(args).arg("--out").arg(out).output().unwrap()
 }
 
-/// The records of a CSV; what reads as a number is one.
+/// Returns the records of a CSV file. Cells that parse as numbers are numbers.
 fn records(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let records = csv::Reader::from_reader(text.as_bytes()).into_deserialize();
@@ -23,17 +24,18 @@ fn assert_close(got: f64, expected: f64, what: &Value) {
     assert!((got / expected - 1.0).abs() < 1e-9, "{got} instead of {expected} in {what}");
 }
 
-/// A run of another machine, as this experiment writes it.
+/// A run on another machine, in the format of this experiment.
 const EARLIER: &str = "\
 machine,cores,commit,model,batch,gpus,mode,gpu_counts,amplification_limit,amplification,planned_iteration_us,\
 predicted_iteration_us,measured_iteration_us,measured_min_us,measured_max_us,predicted_over_measured,\
-predicted_background_samples_per_s,background_samples_per_s,iteration_us,foreground_samples_per_s,foreground_slowdown,runs,iterations
+predicted_background_samples_per_s,background_samples_per_s,iteration_us,foreground_samples_per_s,\
+foreground_slowdown,runs,iterations
 Another Processor,4,0123456,net,8,2,dp,2x5,,1.5,3000,3000,5000,4900,5100,0.6,0,0,5000,1600,1,5,20
 Another Processor,4,0123456,net,8,2,bp,2x4 1x1,1.1,1.1,2000,2000,4000,3900,4100,0.5,0,0,4000,2000,1,5,20
 ";
 
 #[test]
-fn what_is_printed_follows_from_the_rows() {
+fn printed_text_figure_and_report_follow_from_the_rows() {
     let folder = tempfile::tempdir().unwrap();
     let earlier = folder.path().join("earlier.csv");
     std::fs::write(&earlier, EARLIER).unwrap();
@@ -57,7 +59,7 @@ fn what_is_printed_follows_from_the_rows() {
         );
         assert_eq!(row["planned_iteration_us"].is_number(), place < 2, "{row}");
         if place < 2 {
-            // Alone, a simulation takes what was planned.
+            // Alone, the simulation agrees with the plan.
             let planned = number(row, "planned_iteration_us");
             assert!((number(row, "predicted_iteration_us") / planned - 1.0).abs() < 1e-3, "{row}");
         }
@@ -81,7 +83,7 @@ fn what_is_printed_follows_from_the_rows() {
     let (mut across, mut up) = (Vec::new(), Vec::new());
     for (mode, color) in drawn {
         let mut drawn = centres(&svg, color);
-        // One is in the legend, which is drawn last.
+        // The legend's mark is drawn last.
         drawn.pop();
         let of_mode: Vec<_> = all.iter().filter(|row| row["mode"] == mode).collect();
         assert_eq!(drawn.len(), of_mode.len(), "{mode}");
@@ -92,7 +94,7 @@ fn what_is_printed_follows_from_the_rows() {
     }
     assert_on_one_scale(&across);
     assert_on_one_scale(&up);
-    // The burst plan is another one: a rank for each branch.
+    // The burst plan differs: it has a rank for each branch.
     assert_ne!(rows[0]["gpu_counts"], rows[1]["gpu_counts"]);
     let ratio = |field| number(&rows[0], field) / number(&rows[1], field);
     let said = format!(
@@ -110,10 +112,11 @@ fn what_is_printed_follows_from_the_rows() {
         ratio("measured_iteration_us"),
         &rows[0],
     );
-    // Beside it the run of another machine.
+    // The run of the other machine is shown as well.
     for said in [
         "Another Processor, 4 cores, commit 0123456; 5 runs of 20 iterations",
-        "* net, alone: DP over BP: measured 1.25, planned 1.50, simulated 1.50: BP is faster, planned and simulated rightly",
+        "* net, alone: DP over BP: measured 1.25, planned 1.50, simulated 1.50: BP is faster, planned and \
+         simulated rightly",
         "The simulation ranks 1 of 1 pairs rightly, 0 wrongly; 0 are too close to tell, 0 are one plan.",
     ] {
         assert!(text.contains(said), "no {said} in\n{text}");
@@ -121,7 +124,7 @@ fn what_is_printed_follows_from_the_rows() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_one_line() {
+fn invalid_options_are_refused_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let (none, other) = (folder.path().join("none.csv"), folder.path().join("other.csv"));
     std::fs::write(&other, "model,batch\nvgg16,32\n").unwrap();

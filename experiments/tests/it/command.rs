@@ -1,4 +1,4 @@
-//! The command as its users call it.
+//! The command line as a user calls it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn experiments(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_experiments")).args(args).output().unwrap()
 }
 
-/// Runs an experiment into a folder of its own and gives what it printed.
+/// Runs an experiment with the given output folder and returns the text that it prints.
 pub(crate) fn run(folder: &Path, args: &[&str]) -> String {
     let output = experiments(&[args, &["--out", folder.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{output:?}");
@@ -24,7 +24,7 @@ fn json(folder: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&run(folder, &[args, &["--json"]].concat())).unwrap()
 }
 
-/// The command prints one line, which has `says` in it, and does nothing else.
+/// Asserts that the command fails with exit code 2 and one line on stderr that contains `says`.
 pub(crate) fn assert_refused(args: &[&str], says: &str) {
     let output = experiments(args);
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -35,7 +35,7 @@ pub(crate) fn assert_refused(args: &[&str], says: &str) {
 }
 
 #[test]
-fn the_list_names_experiments_and_the_alias() {
+fn list_has_experiments_and_aliases() {
     let list = String::from_utf8(experiments(&["list"]).stdout).unwrap();
     assert!(list.contains("throughput, fig7"), "{list}");
     assert!(list.contains("partition") && list.contains("qos"), "{list}");
@@ -45,9 +45,9 @@ fn the_list_names_experiments_and_the_alias() {
 }
 
 #[test]
-fn an_experiment_leaves_a_table_a_csv_a_figure_and_a_report() {
+fn experiment_writes_table_csv_figure_and_report() {
     let folder = tempfile::tempdir().unwrap();
-    // The folder is made.
+    // The folder does not exist yet.
     let out = folder.path().join("made/here");
     let table = run(&out, &["fig7"]);
     for expected in
@@ -71,11 +71,11 @@ fn an_experiment_leaves_a_table_a_csv_a_figure_and_a_report() {
     }
 
     let report = std::fs::read_to_string(out.join("throughput.json")).unwrap();
-    assert_eq!(report, run(&out, &["throughput", "--json"]), "what is printed is what is written");
+    assert_eq!(report, run(&out, &["throughput", "--json"]), "printed and written reports are equal");
 }
 
 #[test]
-fn the_same_command_leaves_the_same_bytes() {
+fn equal_commands_write_equal_bytes() {
     // CI runs all parts.
     let full: &[&str] = if std::env::var_os("EXPERIMENTS_FULL").is_some() { &["--full"] } else { &[] };
     let first = if full.is_empty() { shared().0.clone() } else { all(full) };
@@ -94,12 +94,12 @@ fn all(options: &[&str]) -> HashMap<String, Vec<u8>> {
 }
 
 #[test]
-fn all_has_every_experiments_report() {
+fn all_reports_every_experiment() {
     let folder = tempfile::tempdir().unwrap();
     let report: Value = serde_json::from_slice(&shared().1).unwrap();
     let reports = report["reports"].as_array().unwrap();
     let names: Vec<&str> = reports.iter().map(|report| report["experiment"].as_str().unwrap()).collect();
-    // What has networks of its own is left out.
+    // Experiments with their own networks are left out.
     assert_eq!(names, ["layers", "throughput", "limits", "plans", "partition", "qos"]);
     for experiment in ["throughput", "partition"] {
         let of_all = reports.iter().find(|report| report["experiment"] == experiment).unwrap();
@@ -118,7 +118,7 @@ fn training_needs_a_feature() {
 }
 
 #[test]
-fn what_cannot_be_done_is_one_line_and_exit_code_2() {
+fn invalid_commands_exit_with_code_2_and_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -133,7 +133,7 @@ fn what_cannot_be_done_is_one_line_and_exit_code_2() {
     );
 }
 
-/// The same names and words, and numbers that are as good as the same.
+/// Asserts that two values have the same keys and strings, and numbers within a tolerance.
 fn assert_alike(found: &Value, expected: &Value) {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => {
@@ -152,9 +152,10 @@ fn assert_alike(found: &Value, expected: &Value) {
     }
 }
 
-/// A table with the times of a device model gives what the model gives, but for the file's whole nanoseconds.
+/// A profile with the times of a device model gives the model's results, up to the file's rounding
+/// to nanoseconds.
 #[test]
-fn layer_times_of_a_file() {
+fn profile_file_replaces_the_device_model() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile.json");
     let network = layer_graph::zoo::model("resnet-18").unwrap();
@@ -179,7 +180,7 @@ fn layer_times_of_a_file() {
 }
 
 #[test]
-fn any_network_on_any_machine() {
+fn network_device_links_and_batches_can_be_chosen() {
     let folder = tempfile::tempdir().unwrap();
     let own = [
         "--model",

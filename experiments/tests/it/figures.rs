@@ -1,4 +1,4 @@
-//! Figures against the CSV beside them.
+//! Figures against the CSV file beside them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,19 +9,20 @@ use crate::svg::{attribute, elements};
 const FOREGROUND: &str = "#0072B2";
 const BACKGROUND: &str = "#E69F00";
 
-/// The widths of the bars' rectangles of a colour, in the order in which they are drawn, without that of the legend.
+/// Returns the widths of a colour's bars in drawing order, without the legend.
 fn widths(svg: &str, color: &str) -> Vec<f64> {
     elements(svg, "<rect", color).into_iter().skip(1).map(|bar| attribute(bar, "width")).collect()
 }
 
-/// Its records, by the names of their fields.
+/// Returns the records of a CSV file by field name.
 pub(crate) fn records(csv: &Path) -> Vec<HashMap<String, String>> {
     csv::Reader::from_path(csv).unwrap().deserialize().map(Result::unwrap).collect()
 }
 
-/// One bar for each record, as long as the record says, in the order of the records, with its figures beside it.
+/// Each record has one bar of the recorded length, in the order of the records, with its numbers
+/// beside it.
 #[test]
-fn every_bar_is_derived_from_its_record() {
+fn bars_match_their_records() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["throughput"]);
     for (experiment, folder) in [("throughput", folder.path()), ("qos", crate::qos::folder())] {
@@ -36,7 +37,7 @@ fn every_bar_is_derived_from_its_record() {
             let of = |record: &HashMap<String, String>| record[rate].parse::<f64>().unwrap();
             let shown: Vec<_> = records.iter().filter(|record| of(record) > 0.0).collect();
             assert_eq!(drawn.len(), shown.len(), "{experiment}: {rate}");
-            // A panel, of one model and setting, has a scale of its own.
+            // Panels of different models and settings have different scales.
             let panel =
                 |record: &HashMap<String, String>| (record["model"].clone(), record["setting"].clone());
             let bars: Vec<_> = shown.iter().zip(drawn).collect();
@@ -45,7 +46,7 @@ fn every_bar_is_derived_from_its_record() {
                 let widest = of_panel.iter().map(|(_, width)| *width).fold(0.0, f64::max);
                 for (record, width) in of_panel {
                     let expected = of(record) / longest * widest;
-                    // Both ends are whole pixels.
+                    // Both ends are rounded to whole pixels.
                     assert!(
                         (width - expected).abs() <= 2.5,
                         "{experiment}: {width}, not {expected}: {record:?}"
@@ -76,9 +77,9 @@ fn every_bar_is_derived_from_its_record() {
     }
 }
 
-/// Those that take a second; `scripts/readme-figures` makes the third one, too.
+/// Checks the figures that take a second. `scripts/readme-figures` draws all.
 #[test]
-fn figures_of_the_readme_equal_the_experiments() {
+fn committed_figures_equal_the_experiments() {
     let folder = tempfile::tempdir().unwrap();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/figures");
     for experiment in ["plans", "partition"] {

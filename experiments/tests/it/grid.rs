@@ -1,4 +1,4 @@
-//! One experiment for all combinations of the values in a file.
+//! Sweeps: one experiment for all combinations of the values in a file.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -17,9 +17,10 @@ fn sweep(file: &str, folder: &Path, more: &[&str]) -> Output {
 }
 
 #[test]
-fn all_combinations_in_one_csv_and_each_in_its_folder() {
+fn sweep_writes_one_csv_and_a_folder_for_each_combination() {
     let folder = tempfile::tempdir().unwrap();
-    let file = "model = 'digits-cnn'\namplification = [1.2, 2]\n[[points]]\ngpus = 2\nbatch = [16, 32]\n[[points]]\ngpus = 4\nbatch = 64\n";
+    let file = "model = 'digits-cnn'\namplification = [1.2, 2]\n[[points]]\ngpus = 2\nbatch = [16, 32]\n\
+                [[points]]\ngpus = 4\nbatch = 64\n";
     let output = sweep(file, folder.path(), &["--device", "h100"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let out = folder.path().join("out");
@@ -40,7 +41,7 @@ fn all_combinations_in_one_csv_and_each_in_its_folder() {
         let of_point: Vec<_> =
             records.iter().filter(|record| record.iter().skip(1).take(3).eq(point.iter().copied())).collect();
         assert_eq!(of_point.len(), 8, "{point:?}");
-        // The records are those of its own files, and say what was asked.
+        // The records equal those of the combination's folder.
         let alone =
             format!("model=digits-cnn,amplification={limit},gpus={gpus},batch={batch}/throughput.csv");
         let alone = std::fs::read_to_string(out.join(alone)).unwrap();
@@ -53,7 +54,7 @@ fn all_combinations_in_one_csv_and_each_in_its_folder() {
 }
 
 #[test]
-fn a_wrong_file_is_one_line_before_any_work() {
+fn invalid_files_are_refused_in_one_line_before_any_work() {
     let folder = tempfile::tempdir().unwrap();
     for (file, more, says) in [
         ("gpu = [2]", &[][..], "`gpu` is not an option of throughput: expected one of model"),
@@ -64,8 +65,8 @@ fn a_wrong_file_is_one_line_before_any_work() {
         ("gpus = [2, 0]", &[], "gpus 0"),
         ("gpus = true", &[], "not boolean"),
         ("points = 3", &[], "[[points]]"),
-        ("gpus = 4\n[[points]]\ngpus = 2", &[], "`gpus` stands above"),
-        ("gpus = [2, 2]", &[], "twice"),
+        ("gpus = 4\n[[points]]\ngpus = 2", &[], "`gpus` is set above"),
+        ("gpus = [2, 2]", &[], "two combinations are equal"),
         ("model = ['vgg16', 'vgg61']\nbatch = 8", &[], "vgg61"),
         ("gpus = [2, 4]", &["--gpus", "8"], "on the command line"),
         ("link = 'dgx-a100'\ngpus = [8, 16]", &[], "dgx-a100"),

@@ -7,13 +7,14 @@ use serde_json::Value;
 use crate::svg::elements;
 
 #[test]
-fn every_figure_follows_from_those_beside_it() {
+fn derived_figures_follow_from_the_others() {
     for (model, gains) in [("inception-v3", 6), ("gnmt", 6), ("big-lstm", 0)] {
         check(model, gains);
     }
 }
 
-/// Figures of a network, of which so many are gains over data parallelism: none where no curve of epochs is public.
+/// Checks the results of a network. `gains` is the number of gains over data parallelism, 0 without
+/// a public curve of epochs.
 fn check(model: &str, gains: usize) {
     let folder = tempfile::tempdir().unwrap();
     let gpus = if gains > 0 { "128" } else { "4" };
@@ -26,10 +27,11 @@ fn check(model: &str, gains: usize) {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let number = |row: &Value, field: &str| row[field].as_f64().unwrap();
     for worker in report["workers"].as_array().unwrap() {
-        // The bound is of the forward and the backward pass; the optimiser's steps, which it leaves out, are divided as well.
+        // The bound covers the forward and backward passes only; the optimizer's steps are divided
+        // among the GPUs as well.
         assert!(number(worker, "placed_speedup") <= 1.02 * number(worker, "placed_bound"), "{worker}");
         assert!(number(worker, "list_speedup") <= number(worker, "placed_bound") * (1.0 + 1e-9), "{worker}");
-        // Layers on one GPU each are burst plans, too.
+        // A placement of each layer on one GPU is also a burst plan.
         assert!(
             number(worker, "burst_speedup") >= number(worker, "placed_speedup") * (1.0 - 1e-9),
             "{worker}"
@@ -46,7 +48,7 @@ fn check(model: &str, gains: usize) {
             other["model"] == row["model"] && other["way"] == "data-parallel" && other["gpus"] == row["gpus"]
         });
         let (Some(gain), Some(other)) = (row["gain"].as_f64(), data_parallel) else { continue };
-        // As long as it takes to go through the samples of all epochs.
+        // The time to the target is the epochs' samples divided by the throughput.
         let time = |row: &Value| number(row, "epochs") / number(row, "samples_per_s");
         assert!((time(other) / time(row) / gain - 1.0).abs() < 1e-9, "{row}");
         with_gains += usize::from(row["way"] != "data-parallel");
@@ -60,7 +62,7 @@ fn check(model: &str, gains: usize) {
             / number(sweep, "efficiency_ratio");
         assert!((number(sweep, "gain") / expected - 1.0).abs() < 1e-9, "{sweep}");
     }
-    // A point for each gain; one of each colour is in the legend.
+    // The figure has a point for each gain, and one of each colour in the legend.
     let svg = std::fs::read_to_string(folder.path().join("hybrid-gpus.svg")).unwrap();
     let of_line =
         |row: &&Value| row["way"] == "placed" && row["gpus_per_worker"] == 2 && row["gain"].is_number();

@@ -1,4 +1,4 @@
-//! Layers by themselves on more and more GPUs.
+//! Speed-up of single layers.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn layers(folder: &Path, options: &[&str]) -> Value {
 }
 
 #[test]
-fn figures_follow_from_the_times() {
+fn speedups_follow_from_the_times() {
     let folder = tempfile::tempdir().unwrap();
     for (options, counts) in [
         (&[][..], &[1, 2, 4, 8, 16, 32, 64][..]),
@@ -50,7 +50,7 @@ fn figures_follow_from_the_times() {
                 ] {
                     assert!((number(row, field) / expected - 1.0).abs() < 1e-9, "{field} of {row}");
                 }
-                // Fewer samples take no longer, and nothing gets faster than by its part of them.
+                // Fewer samples take no longer, and the speed-up is at most the number of GPUs.
                 assert!(speedup > 1.0 - 1e-9 && speedup < gpus as f64 * (1.0 + 1e-9), "{row}");
             }
         }
@@ -58,7 +58,7 @@ fn figures_follow_from_the_times() {
         assert_eq!(records.len(), report["rows"].as_array().unwrap().len());
         let svg = std::fs::read_to_string(folder.path().join("layers.svg")).unwrap();
         assert!(svg.contains("Speed-up of each layer of ") && svg.contains("(modelled"), "{svg}");
-        // A circle for each record, on logarithmic scales.
+        // The figure has a circle for each record, on logarithmic scales.
         let drawn = centres(&svg, "");
         assert_eq!(drawn.len(), records.len());
         let on_scale = |field: &str, pixel: fn(&(f64, f64)) -> f64| {
@@ -72,7 +72,7 @@ fn figures_follow_from_the_times() {
 }
 
 #[test]
-fn what_cannot_be_is_one_line() {
+fn invalid_options_are_refused_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     for (options, says) in [
         (["--model", "vgg"], "vgg16"),

@@ -1,4 +1,4 @@
-//! Throughputs by the limit on amplification.
+//! Throughput by amplification limit.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::figures::records;
 use crate::svg::{assert_on_one_scale, centres};
 
 #[test]
-fn every_point_is_derived_from_its_record() {
+fn points_match_their_records() {
     type Rate<'a> = &'a dyn Fn(&HashMap<String, String>) -> f64;
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["limits", "--model", "digits-cnn", "--batch", "64", "--gpus", "4"]);
@@ -23,7 +23,7 @@ fn every_point_is_derived_from_its_record() {
         [("bp+col", "#D55E00", &total), ("bp", "#0072B2", &foreground), ("bp+col", "#009E73", &foreground)];
     for (mode, color, rate) in lines {
         let of_mode: Vec<_> = records.iter().filter(|record| record["mode"] == mode).collect();
-        // The first is in the legend.
+        // The first mark is in the legend.
         let drawn = centres(&svg, color).split_off(1);
         assert_eq!(drawn.len(), of_mode.len(), "{mode}");
         for ((x, y), record) in drawn.into_iter().zip(of_mode) {

@@ -1,7 +1,8 @@
-//! The experiments: their command, and their figures.
+//! Tests of the command `experiments` and of its figures.
 
 #[cfg(feature = "measure")]
 mod accuracy;
+mod book;
 mod command;
 mod figures;
 mod grid;

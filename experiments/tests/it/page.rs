@@ -58,7 +58,7 @@ fn page() -> &'static str {
 }
 
 #[test]
-fn it_needs_nothing_else_and_has_every_number() {
+fn page_is_self_contained_and_has_every_number() {
     let page = page();
     for outside in ["http://", "https://", "src=", "@import", "<script", "<link"] {
         let namespace = page.matches("http://www.w3.org/2000/svg").count();
@@ -68,7 +68,7 @@ fn it_needs_nothing_else_and_has_every_number() {
     for experiment in ["layers", "throughput", "limits", "plans", "partition", "qos"] {
         assert!(page.contains(&format!("<section id=\"{experiment}\"")), "{experiment}");
         assert!(page.contains(&format!("experiments -- {experiment} --model digits-cnn")), "its command");
-        // Every record of the CSV is a row of its table, and its figure is there.
+        // Every record of the CSV file is a row of a table.
         for record in csv::Reader::from_reader(csv_of(experiment)).records() {
             let record = record.unwrap();
             let cells = record.iter().collect::<Vec<_>>();
@@ -78,8 +78,8 @@ fn it_needs_nothing_else_and_has_every_number() {
         }
     }
     assert_eq!(page.matches("<svg").count(), 6);
-    assert!(!page.contains("throughput-cluster"), "another network has no cluster of its own");
-    // A value for each bar and point of the figures.
+    assert!(!page.contains("throughput-cluster"), "clusters are left out if another network is given");
+    // Each bar and point of the figures has a title.
     let rows = |experiment: &str| {
         let mut reader = csv::Reader::from_reader(csv_of(experiment));
         reader.deserialize::<HashMap<String, String>>().map(Result::unwrap).collect::<Vec<_>>()
@@ -88,7 +88,7 @@ fn it_needs_nothing_else_and_has_every_number() {
         let drawn = |field: &str| usize::from(row[field].parse::<f64>().unwrap() > 0.0);
         drawn("foreground_samples_per_s") + drawn("background_samples_per_s")
     });
-    // Both lines of BP+Col, and that of BP.
+    // There are two lines of BP+Col and one of BP.
     let by_limit = rows("limits").into_iter().map(|row| match row["mode"].as_str() {
         "bp+col" => 2,
         mode => usize::from(mode == "bp"),
@@ -100,7 +100,7 @@ fn it_needs_nothing_else_and_has_every_number() {
 }
 
 #[test]
-fn its_downloads_are_the_files() {
+fn downloads_equal_the_files() {
     let page = page();
     let links = page.split("<a download=\"").skip(1).map(|link| {
         let (name, rest) = link.split_once("\" href=\"data:").unwrap();
@@ -121,7 +121,7 @@ fn its_downloads_are_the_files() {
 }
 
 #[test]
-fn it_says_what_its_numbers_rest_on() {
+fn page_states_the_origin_of_its_numbers() {
     let page = page();
     let (_, rest) = page.split_once("<section id=\"rests-on\"").unwrap();
     let (rest, sections) = rest.split_once("</section>").unwrap();
@@ -130,7 +130,7 @@ fn it_says_what_its_numbers_rest_on() {
     {
         assert!(rest.contains(words), "{words}");
     }
-    // In each section above everything else, and without opening anything.
+    // Each section begins with the origin, outside of folded parts.
     for section in sections.split("<section id=").skip(1) {
         let (_, shown) = section.split_once("<p>From: ").unwrap();
         let (line, _) = shown.split_once("</p>").unwrap();
@@ -139,7 +139,7 @@ fn it_says_what_its_numbers_rest_on() {
 }
 
 #[test]
-fn its_elements_are_closed() {
+fn elements_are_closed() {
     let page = page();
     for element in [
         "section", "table", "thead", "tbody", "tr", "th", "td", "svg", "details", "pre", "main", "div",

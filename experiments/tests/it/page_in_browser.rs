@@ -1,4 +1,4 @@
-//! The page as Chromium shows it, on a phone and on a screen, light and dark.
+//! The page in Chromium, on a phone and on a screen, light and dark.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,26 +8,26 @@ use serde::Deserialize;
 use crate::page::write_page;
 
 const SIZES: [(u32, u32); 2] = [(390, 844), (1280, 900)];
-/// What can be preferred, and the colour of the page then.
+/// Colour schemes and the page's background in each.
 const SCHEMES: [(&str, [u8; 3]); 2] = [("light", [0xff, 0xff, 0xff]), ("dark", [0x16, 0x17, 0x1a])];
 
-/// What is seen of the page in a frame.
+/// Observations of the page in a frame.
 #[derive(Debug, Deserialize)]
 struct Seen {
-    /// Pixels of the frame, and of what is in it.
+    /// Width of the frame and of its content, in pixels.
     width: u32,
     content_width: u32,
     background: String,
     sections: Vec<String>,
-    /// The levels of its headings.
+    /// Levels of the headings.
     headings: Vec<u32>,
-    /// Files that were asked for.
+    /// Number of requested files.
     requests: u32,
-    /// What scrolls and cannot be reached by keyboard, or has no name.
+    /// Scrolling elements that are not reachable by keyboard or have no name.
     out_of_reach: Vec<String>,
 }
 
-/// Looks at the page in each frame, with all that it can open, and leaves what is seen as text.
+/// Script that unfolds the page in each frame and prints the observations as JSON.
 const LOOK: &str = "
 addEventListener('load', () => {
   const seen = [...document.querySelectorAll('iframe')].map(frame => {
@@ -49,7 +49,7 @@ addEventListener('load', () => {
   document.body.innerHTML = `<pre>${JSON.stringify(seen)}</pre>`;
 });";
 
-/// The program to look with, which `EXPERIMENTS_BROWSER` names.
+/// Returns the browser that `EXPERIMENTS_BROWSER` names.
 fn chromium() -> Option<String> {
     let found = std::env::var("EXPERIMENTS_BROWSER").ok();
     if found.is_none() {
@@ -58,7 +58,7 @@ fn chromium() -> Option<String> {
     found
 }
 
-/// Opens a file, and gives what is printed.
+/// Opens a file and returns the browser's output.
 fn open(chromium: &str, file: &Path, flags: &[&str]) -> String {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new(chromium)
@@ -72,7 +72,8 @@ fn open(chromium: &str, file: &Path, flags: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A frame of the page beside it: it is as wide as it says, whatever the least width of a window is, and has its own scheme.
+/// Returns a frame of the page with exact size, whatever the minimum width of a window, and with
+/// its own colour scheme.
 fn frame((width, height): (u32, u32), scheme: &str, part: &str) -> String {
     let style =
         format!("width: {width}px; height: {height}px; color-scheme: {scheme}; border: 0; display: block");
@@ -86,7 +87,7 @@ fn write_frames(file: &Path, frames: &str, script: &str) {
 }
 
 #[test]
-fn it_fits_and_can_be_reached() {
+fn page_fits_its_width_and_is_reachable_by_keyboard() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
     write_page(folder.path(), &[]);
@@ -118,7 +119,7 @@ fn it_fits_and_can_be_reached() {
 }
 
 #[test]
-fn it_is_drawn() {
+fn page_is_drawn_in_its_colours() {
     let Some(chromium) = chromium() else { return };
     let folder = tempfile::tempdir().unwrap();
     write_page(folder.path(), &[]);
@@ -129,7 +130,7 @@ fn it_is_drawn() {
         open(&chromium, &file, &[&screenshot, &format!("--window-size={},{}", size.0, size.1)]);
         let pixels = pixels(&image);
         let of_paper = pixels.iter().filter(|&&pixel| pixel == paper).count();
-        // Neither blank nor without its own background, and figures have their colours.
+        // The page is not blank, and the figures have their colours.
         let share = of_paper as f64 / pixels.len() as f64;
         assert!((0.2..0.98).contains(&share), "{size:?} {scheme}: {share} of it is background");
         let is_blue = |[red, _, blue]: [u8; 3]| blue > red.saturating_add(60);
@@ -138,7 +139,7 @@ fn it_is_drawn() {
     }
 }
 
-/// Red, green and blue of all pixels.
+/// Returns red, green and blue of all pixels.
 fn pixels(image: &Path) -> Vec<[u8; 3]> {
     let mut reader = png::Decoder::new(std::fs::File::open(image).unwrap()).read_info().unwrap();
     let mut bytes = vec![0; reader.output_buffer_size()];

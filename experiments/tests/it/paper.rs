@@ -1,4 +1,4 @@
-//! Figures for paper: SVG and PDF.
+//! Figures in style `paper`: SVG and PDF.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn contains(content: &[u8], words: &str) -> bool {
 
 #[cfg(feature = "pdf")]
 #[test]
-fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
+fn pdf_has_its_provenance_and_equal_bytes_in_every_run() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let [first, second] = folders.each_ref().map(|folder| {
         run("throughput", folder.path(), "paper");
@@ -50,7 +50,7 @@ fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
         "/Title (Throughput of one training job and of background jobs (simulated))",
         "/Subject (simulated on 4 GPUs: layer times of device model a100",
         concat!("/Creator (experiments ", env!("CARGO_PKG_VERSION"), ")"),
-        // Text is text, in a font that is inside.
+        // Text is text, in an embedded font.
         "DejaVuSans",
         "/FontFile2",
     ] {
@@ -61,7 +61,7 @@ fn a_pdf_says_what_it_is_from_and_is_always_the_same() {
 
 #[cfg(not(feature = "pdf"))]
 #[test]
-fn without_the_feature_there_is_svg_and_a_note() {
+fn without_feature_pdf_there_is_svg_and_a_note() {
     let folder = tempfile::tempdir().unwrap();
     run("throughput", folder.path(), "paper");
     assert!(folder.path().join("throughput.svg").exists());
@@ -69,7 +69,7 @@ fn without_the_feature_there_is_svg_and_a_note() {
 }
 
 #[test]
-fn for_screens_there_is_no_pdf() {
+fn style_screen_writes_no_pdf() {
     let folder = tempfile::tempdir().unwrap();
     run("throughput", folder.path(), "screen");
     assert!(folder.path().join("throughput.svg").exists());

@@ -1,4 +1,4 @@
-//! Sharing GPUs against partitions: the numbers follow from the points, and the laws hold.
+//! Sharing GPUs against static partitions.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -16,14 +16,14 @@ const OPTIONS: [&[&str]; 3] = [
     &["--model", "digits-cnn", "--batch", "12", "--gpus", "3"],
 ];
 
-/// What the command printed, and where its files are.
+/// Result of a command: its folder, its text and its records.
 struct Found {
     folder: tempfile::TempDir,
     text: String,
     records: Vec<HashMap<String, String>>,
 }
 
-/// For all options. It always finds the same: once is enough for all tests.
+/// Runs the experiment for all options, once for all tests.
 fn found() -> &'static [Found] {
     static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -37,7 +37,8 @@ fn found() -> &'static [Found] {
     })
 }
 
-/// The most total throughput of points of `ways` that take turns, two at a time, with a foreground of `speed`.
+/// Returns the maximum total throughput of points of `ways`, alone or two in turns, with a
+/// foreground of at least `speed`.
 fn oracle(records: &[&HashMap<String, String>], ways: &[&str], speed: f64) -> Option<f64> {
     let speed = speed * (1.0 - 1e-9);
     let point = |record: &&&HashMap<String, String>| {
@@ -45,8 +46,8 @@ fn oracle(records: &[&HashMap<String, String>], ways: &[&str], speed: f64) -> Op
         let foreground = number("foreground_samples_per_s");
         (foreground, foreground + number("background_samples_per_s"))
     };
-    let is_asked = |record: &&&HashMap<String, String>| ways.contains(&record["mode"].as_str());
-    let points: Vec<(f64, f64)> = records.iter().filter(is_asked).map(|record| point(&record)).collect();
+    let is_of_ways = |record: &&&HashMap<String, String>| ways.contains(&record["mode"].as_str());
+    let points: Vec<(f64, f64)> = records.iter().filter(is_of_ways).map(|record| point(&record)).collect();
     let fast = points.iter().filter(|point| point.0 >= speed);
     let in_turns = fast.clone().flat_map(|fast| {
         let slow = points.iter().filter(|point| point.0 < speed);
@@ -56,7 +57,7 @@ fn oracle(records: &[&HashMap<String, String>], ways: &[&str], speed: f64) -> Op
 }
 
 #[test]
-fn totals_follow_from_the_records_and_sharing_never_loses_to_what_it_contains() {
+fn totals_match_the_oracle_and_sharing_is_at_least_its_parts() {
     for Found { folder, text, records } in found() {
         let report = std::fs::read(folder.path().join("partition.json")).unwrap();
         let report: Value = serde_json::from_slice(&report).unwrap();
@@ -86,7 +87,7 @@ fn totals_follow_from_the_records_and_sharing_never_loses_to_what_it_contains() 
                 assert!(
                     text.contains(&format!("{over:.2} at {}", at["foreground_over_dp"].as_f64().unwrap()))
                 );
-                // The law: over all limits, BP+Col is never below what it contains.
+                // Over all limits, BP+Col with its parts is at least as good as each part.
                 for way in ["dp", "dp+col", "bp"] {
                     let alone = of(&[way]).unwrap_or(0.0);
                     assert!(
@@ -100,7 +101,7 @@ fn totals_follow_from_the_records_and_sharing_never_loses_to_what_it_contains() 
 }
 
 #[test]
-fn table_on_the_clusters_page_equals_the_report() {
+fn table_of_docs_clusters_equals_the_report() {
     let report = std::fs::read(found()[0].folder.path().join("partition.json")).unwrap();
     let report: Value = serde_json::from_slice(&report).unwrap();
     let expected = report["networks"].as_array().unwrap().iter().map(|network| {
@@ -112,7 +113,7 @@ fn table_on_the_clusters_page_equals_the_report() {
     assert_eq!(quoted.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
-/// With the points of BP+Col alone: sharing as such gives at least what its foreground gives without background.
+/// Compares each burst plan with background jobs to the same plan without.
 #[test]
 fn background_work_adds_to_the_total_at_every_limit() {
     for Found { records, .. } in found() {
@@ -124,15 +125,15 @@ fn background_work_adds_to_the_total_at_every_limit() {
                     .all(|field| record[*field] == alone[*field])
                     && record["mode"] == "bp+col"
             };
-            let most = records.iter().filter(same).map(total).reduce(f64::max).unwrap();
-            // Within the slow-down of the foreground that a policy allows.
-            assert!(most >= total(alone) * 0.99, "{most} of {alone:?}");
+            let max = records.iter().filter(same).map(total).reduce(f64::max).unwrap();
+            // The policy may slow the foreground down slightly.
+            assert!(max >= total(alone) * 0.99, "{max} of {alone:?}");
         }
     }
 }
 
 #[test]
-fn it_agrees_with_throughput_on_what_both_show() {
+fn partition_agrees_with_throughput() {
     let throughput = Report::of("throughput", &[]);
     let records = &found()[0].records;
     for rows in throughput.by_model() {
@@ -154,9 +155,10 @@ fn it_agrees_with_throughput_on_what_both_show() {
     }
 }
 
-/// Circles at foreground and total, by straight scales, in the order of the records of each way.
+/// Circles lie at foreground and total throughput on linear scales, in the order of each way's
+/// records.
 #[test]
-fn every_point_is_derived_from_its_record() {
+fn points_match_their_records() {
     let folder = tempfile::tempdir().unwrap();
     let paper = ["partition", "--model", "digits-cnn", "--batch", "64", "--style", "paper"];
     run(folder.path(), &paper);
@@ -173,7 +175,7 @@ fn every_point_is_derived_from_its_record() {
     let (mut across, mut up) = (Vec::new(), Vec::new());
     for (way, color) in colors {
         let mut drawn = centres(&svg, color);
-        // One is in the legend, which is drawn last.
+        // The legend's mark is drawn last.
         drawn.pop();
         let of_way: Vec<_> = records.iter().filter(|record| record["mode"] == way).collect();
         assert_eq!(drawn.len(), of_way.len(), "{way}");

@@ -1,12 +1,12 @@
-//! Plans as pictures.
+//! Plans as pictures, and published numbers.
 
 use crate::command::run;
 use crate::figures::records;
 use crate::svg::{attribute, elements};
 
-/// A rectangle for each stretch of GPUs of each layer, where the record says.
+/// Each run of GPUs of each layer has a rectangle at the recorded place.
 #[test]
-fn every_rectangle_is_derived_from_its_record() {
+fn rectangles_match_their_records() {
     let folder = tempfile::tempdir().unwrap();
     let text = run(folder.path(), &["plans", "--model", "vgg16", "--batch", "32"]);
     assert!(text.contains("layers on all GPUs"), "{text}");
@@ -16,7 +16,7 @@ fn every_rectangle_is_derived_from_its_record() {
     counts.sort_unstable();
     counts.dedup();
     assert!(counts.len() > 1, "a burst plan: {counts:?}");
-    // The legend comes first.
+    // The legend is drawn first.
     let is_drawn = |line: &&str| !line.contains("#FFFFFF");
     let rectangles: Vec<&str> =
         elements(&svg, "<rect", "").into_iter().filter(is_drawn).skip(counts.len()).collect();
@@ -41,7 +41,7 @@ fn every_rectangle_is_derived_from_its_record() {
 }
 
 #[test]
-fn published_numbers_stand_beside_ours() {
+fn published_numbers_are_compared_with_ours() {
     let folder = tempfile::tempdir().unwrap();
     let text = run(folder.path(), &["published"]);
     for expected in ["13.57", "1.2 to 2.3", "11.23", "763.52", "not published", "ours / published"] {

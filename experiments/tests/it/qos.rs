@@ -1,4 +1,4 @@
-//! What the presets and techniques of sharing come to. All of it is simulated, and the same on any machine.
+//! GPU-sharing presets and techniques. All results are simulated and equal on all machines.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -8,14 +8,14 @@ use serde_json::Value;
 use crate::command::run;
 use crate::rows::{check_row, number};
 
-/// What the command prints, and the rows of its report.
+/// Output of the command and rows of its report.
 struct Qos {
     folder: tempfile::TempDir,
     text: String,
     rows: Vec<Value>,
 }
 
-/// It always gives the same: once is enough for all tests.
+/// Runs the experiment once for all tests.
 fn qos() -> &'static Qos {
     static QOS: OnceLock<Qos> = OnceLock::new();
     QOS.get_or_init(|| {
@@ -27,12 +27,13 @@ fn qos() -> &'static Qos {
     })
 }
 
-/// Where its files are.
+/// Returns the experiment's output folder.
 pub(crate) fn folder() -> &'static Path {
     qos().folder.path()
 }
 
-/// The slow-down of the foreground at the median and at the 99th percentile, and the background's share of idle time.
+/// Returns the foreground's slow-down at the median and the 99th percentile, and the background's
+/// share of idle time.
 fn figures(setting: &str, policy: &str) -> (f64, f64, f64) {
     let is = |row: &&Value| row["setting"] == setting && row["policy"] == policy;
     let row = qos().rows.iter().find(is).unwrap_or_else(|| panic!("no {policy} in {setting}"));
@@ -40,10 +41,10 @@ fn figures(setting: &str, policy: &str) -> (f64, f64, f64) {
     (slowdown("median"), slowdown("p99"), number(row, "background_share_of_idle"))
 }
 
-/// The rules of DeepPool's runtimes: nothing withholds the background, all queued communication does, and only the tasklet
-/// that the foreground is at does.
+/// Under `ungated` nothing withholds the background, under `artifact` all queued communication
+/// does, and under `deeppool` only the foreground's current tasklet does.
 #[test]
-fn presets_use_the_idle_time_of_vgg16_as_their_rules_say() {
+fn presets_use_idle_time_as_their_rules_allow() {
     let of = |policy| {
         let (median, p99, share) = figures("VGG-16", policy);
         println!("{policy}: {:.0}% of idle time, slow-down {median:.3} (p99 {p99:.3})", share * 100.0);
@@ -52,12 +53,12 @@ fn presets_use_the_idle_time_of_vgg16_as_their_rules_say() {
     };
     let [ungated, artifact, deeppool, default] = ["ungated", "artifact", "deeppool", "default"].map(of);
     assert!(ungated.1 >= 0.98 && artifact.1 <= 0.4 && deeppool.1 >= 0.8);
-    // What fills idle time costs little; what runs beside compute costs more.
+    // Work in idle time slows the foreground less than work beside compute.
     assert!(default.1 > 0.9 && [ungated, artifact, deeppool].iter().all(|other| other.0 > default.0 + 0.005));
 }
 
 #[test]
-fn every_row_accounts_for_all_time() {
+fn rows_account_for_all_time() {
     for row in &qos().rows {
         check_row(row, 2.0);
         for state in ["computing", "communicating", "idle"] {
@@ -72,7 +73,7 @@ fn every_row_accounts_for_all_time() {
             assert_eq!(share > 0.0, rate > 0.0, "{state} in {row}");
         }
     }
-    // What a policy is called does not matter.
+    // The name of a policy has no effect.
     assert_eq!(figures("VGG-16", "priority"), figures("VGG-16", "+ stream priority"));
 }
 
@@ -96,9 +97,9 @@ fn presets_are_compared_on_any_network() {
     }
 }
 
-/// The paper's problem: what is launched through one queue keeps its order, and what runs is not interrupted.
+/// Work in one launch queue keeps its order, and running work is not preempted.
 #[test]
-fn a_shared_launch_queue_makes_the_foreground_wait_for_whatever_was_launched_before() {
+fn shared_launch_queue_makes_the_foreground_wait_for_earlier_launches() {
     let slowdown = |setting, policy| figures(setting, policy).0;
     let shared = "VGG-16, one launch queue";
     assert!(slowdown(shared, "ungated") > 5.0 && slowdown("VGG-16", "ungated") < 1.1);
@@ -106,7 +107,7 @@ fn a_shared_launch_queue_makes_the_foreground_wait_for_whatever_was_launched_bef
     assert!(slowdown(shared, "+ bounded pieces") < 1.1, "short pieces help");
 }
 
-/// Both lines of each technique, as a reader sees them.
+/// Compares both lines of each technique in the printed text.
 #[test]
 fn techniques_change_more_where_they_are_said_to_matter() {
     let text = &qos().text;
@@ -122,7 +123,8 @@ fn techniques_change_more_where_they_are_said_to_matter() {
     }
 }
 
-/// How much a technique changes: the foreground's slow-down, and the background's throughput by the larger of the two.
+/// Returns the size of a technique's effect: the change of the foreground's slow-down plus the
+/// relative change of the background's throughput.
 fn change(line: &str) -> f64 {
     let (_, figures) = line.split_once("FG slowdown ").unwrap();
     let of = |side: &str| -> (f64, f64) {

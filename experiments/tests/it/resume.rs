@@ -1,4 +1,4 @@
-//! A command that was stopped goes on where it was.
+//! Resuming a command that was stopped.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,18 +12,18 @@ fn command(out: &Path) -> Command {
     command
 }
 
-/// Answers that are kept, whole lines only.
+/// Returns the number of complete results in the journal.
 fn kept(out: &Path) -> usize {
     let text = std::fs::read_to_string(out.join(FILE)).unwrap_or_default();
     text.lines().filter(|line| line.starts_with("{\"key\"") && line.ends_with('}')).count()
 }
 
-/// Kills the command when it has a few answers.
+/// Kills the command when its journal has a few results.
 fn kill_after_some(out: &Path) {
     let mut child = command(out).stdout(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
     while kept(out) < 3 && child.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "no answers");
+        assert!(begun.elapsed() < Duration::from_secs(120), "no results");
         std::thread::sleep(Duration::from_millis(2));
     }
     let _ = child.kill();
@@ -35,27 +35,27 @@ fn report(out: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_answered_is_kept_and_the_rest_is_the_same_to_the_byte() {
+fn resumed_command_writes_the_same_bytes() {
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let output = command(whole.path()).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     kill_after_some(killed.path());
-    let answers = kept(killed.path());
-    assert!(answers >= 3 && !killed.path().join("sensitivity.json").exists(), "killed too late");
-    // A line that was cut off in the middle is not an answer.
+    let results = kept(killed.path());
+    assert!(results >= 3 && !killed.path().join("sensitivity.json").exists(), "killed too late");
+    // An incomplete line is no result.
     let path = killed.path().join(FILE);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.trim_end().rsplit_once(']').unwrap().0).unwrap();
     let output = command(killed.path()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.starts_with(&format!("going on with {} answers", answers - 1)), "{stderr}");
+    assert!(stderr.starts_with(&format!("resuming with {} results", results - 1)), "{stderr}");
     assert_eq!(report(whole.path()), report(killed.path()));
-    assert!(!path.exists(), "there is nothing to go on with");
+    assert!(!path.exists(), "the journal is removed");
 }
 
 #[test]
-fn another_command_begins_anew() {
+fn other_command_starts_from_scratch() {
     let killed = tempfile::tempdir().unwrap();
     kill_after_some(killed.path());
     let output = command(killed.path()).args(["--gpus", "4"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! What must hold of the figures, whatever they are.
+//! Laws of the rows of reports.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Several tests look at the same report.
+    /// Runs an experiment, once for all tests with the same options.
     pub(crate) fn of(experiment: &str, options: &[&str]) -> Arc<Self> {
         static KNOWN: Mutex<BTreeMap<String, Arc<OnceLock<Arc<Report>>>>> = Mutex::new(BTreeMap::new());
         let command = format!("{experiment} {}", options.join(" "));
@@ -37,7 +37,7 @@ impl Report {
         Self { rows: report["rows"].as_array().unwrap().clone() }
     }
 
-    /// The rows of each model.
+    /// Returns the rows of each model.
     pub(crate) fn by_model(&self) -> impl Iterator<Item = &[Value]> {
         self.rows.chunk_by(|a, b| a["model"] == b["model"])
     }
@@ -51,7 +51,7 @@ pub(crate) fn find<'a>(rows: &'a [Value], mode: &str, overlap: bool) -> &'a Valu
     rows.iter().find(|row| row["mode"] == mode && row["overlap"] == overlap).unwrap()
 }
 
-/// Holds for every row of every experiment.
+/// Checks the laws of a row, which hold in every experiment.
 pub(crate) fn check_row(row: &Value, limit: f64) {
     let (gpus, busy) = (number(row, "gpus"), number(row, "gpu_busy_fraction"));
     assert!(busy > 0.0 && busy <= 1.0 + 1e-9, "{row}");
@@ -75,7 +75,7 @@ pub(crate) fn check_row(row: &Value, limit: f64) {
     let from_iteration = number(row, "batch") / number(row, "iteration_us") * 1e6;
     let throughput = number(row, "foreground_samples_per_s");
     if row["background_gpus"] == 0 {
-        // Alone, the program takes what the planner says.
+        // Alone, the simulation agrees with the plan.
         let ratio = number(row, "iteration_us") / number(row, "planned_iteration_us");
         assert!((ratio - 1.0).abs() < 1e-3, "{row}");
     }
@@ -93,7 +93,7 @@ pub(crate) fn check_row(row: &Value, limit: f64) {
 }
 
 #[test]
-fn throughput_has_eight_rows_a_model_that_obey_its_laws() {
+fn throughput_has_eight_valid_rows_for_each_model() {
     for (options, limit) in [(&["--amplification", "1.3"][..], 1.3), (&["--gpus", "3"], 2.0), (&[], 2.0)] {
         let report = Report::of("throughput", options);
         assert_eq!(report.rows.len(), 24);
@@ -106,20 +106,21 @@ fn throughput_has_eight_rows_a_model_that_obey_its_laws() {
             assert!(iteration("bp", true) <= iteration("bp+col", true));
             assert!(iteration("dp", true) <= iteration("dp+col", true));
             let background_alone = number(&rows[7], "background_samples_per_s");
-            // On as much GPU time as data parallelism takes, and no more, a burst plan is at least as fast.
+            // With at most the GPU time of data parallelism, a burst plan is at least as fast.
             let as_dp = rows.iter().find(|row| row["mode"] == "bp" && row["limit_is_dp"] == true).unwrap();
             assert!(number(as_dp, "iteration_us") <= iteration("dp", true) * (1.0 + 1e-6), "{as_dp}");
             for row in rows {
                 let background = number(row, "background_samples_per_s");
                 assert!(background <= background_alone, "{row}");
-                // A background job needs idle time.
+                // Background jobs need GPUs.
                 assert!(number(row, "background_gpus") > 0.0 || background == 0.0, "{row}");
             }
         }
     }
 }
 
-/// The rows of the table between `<!-- NAME -->` and `<!-- end of NAME -->` of a page, without spaces around cells.
+/// Returns the cells of the table between `<!-- NAME -->` and `<!-- end of NAME -->` of a page,
+/// trimmed.
 pub(crate) fn quoted_table(page: &str, name: &str) -> Vec<Vec<String>> {
     let table = page.split_once(&format!("<!-- {name} -->\n")).unwrap().1;
     let table = table.split_once(&format!("<!-- end of {name} -->")).unwrap().0;
@@ -151,14 +152,14 @@ fn readme_table_equals_the_throughput_report() {
         .collect();
     let mut quoted = quoted_table(include_str!("../../../README.md"), "fig7");
     for (row, expected) in quoted.iter_mut().zip(&expected) {
-        // The report has the name that the command takes.
+        // The report has the model's name, the page its title.
         row[0].clone_from(&expected[0]);
     }
     assert_eq!(quoted, expected);
 }
 
 #[test]
-fn a_tight_limit_leaves_gpus_to_the_background() {
+fn tight_limit_leaves_idle_time_to_the_background() {
     let report = Report::of("throughput", &["--amplification", "1.1"]);
     for rows in report.by_model() {
         assert!(number(find(rows, "dp", true), "amplification") > 1.1);
@@ -168,7 +169,7 @@ fn a_tight_limit_leaves_gpus_to_the_background() {
 }
 
 #[test]
-fn the_policy_of_the_other_experiments_can_be_chosen() {
+fn policy_option_changes_collocated_rows_only() {
     let (ours, naive) = (Report::of("throughput", &[]), Report::of("throughput", &["--policy", "naive"]));
     for (ours, naive) in ours.by_model().zip(naive.by_model()) {
         let slowdown = |rows| number(find(rows, "bp+col", true), "foreground_slowdown");
@@ -178,7 +179,7 @@ fn the_policy_of_the_other_experiments_can_be_chosen() {
 }
 
 #[test]
-fn one_gpu_leaves_nothing_to_choose() {
+fn all_plans_are_equal_on_one_gpu() {
     let report = Report::of("throughput", &["--gpus", "1", "--amplification", "1"]);
     report.rows.iter().for_each(|row| check_row(row, 1.0));
     for rows in report.by_model() {
@@ -186,19 +187,19 @@ fn one_gpu_leaves_nothing_to_choose() {
     }
 }
 
-/// The laws of the limit on amplification: under one that data parallelism keeps a burst plan is never slower than it, and over all limits
-/// burst plans with background work give no less than what they contain.
+/// Under a limit that data parallelism keeps, a burst plan is never slower than it. Over all
+/// limits, burst plans with background work give at least as much as their parts.
 #[test]
-fn over_all_limits_burst_plans_lose_to_nothing_that_they_contain() {
+fn burst_plans_over_all_limits_are_at_least_their_parts() {
     let limits = Report::of("limits", &[]);
     for rows in limits.by_model() {
         let dp = find(rows, "dp", true);
         let of = |mode: &'static str| rows.iter().filter(move |row| row["mode"] == mode);
         let total =
             |row: &Value| number(row, "foreground_samples_per_s") + number(row, "background_samples_per_s");
-        let most = of("bp+col").map(total).fold(0.0, f64::max);
+        let max = of("bp+col").map(total).fold(0.0, f64::max);
         for mode in ["dp", "dp+col", "bp"] {
-            assert!(of(mode).map(total).fold(0.0, f64::max) <= most, "{mode}");
+            assert!(of(mode).map(total).fold(0.0, f64::max) <= max, "{mode}");
         }
         for burst in of("bp") {
             check_row(burst, number(burst, "amplification_limit"));

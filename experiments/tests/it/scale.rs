@@ -1,4 +1,4 @@
-//! From one GPU to clusters of several hosts.
+//! Comparisons from one GPU to clusters of several hosts.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ fn clusters_are_compared_with_partitions() {
         serde_json::from_slice(&std::fs::read(folder.path().join("scale.json")).unwrap()).unwrap();
     for row in report["rows"].as_array().unwrap() {
         let figure = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"));
-        // Data parallelism on any number of GPUs is a burst plan.
+        // Data parallelism on any number of GPUs is also a burst plan.
         assert!(figure("fastest_over_partition") > 0.999, "{row}");
         assert!(figure("total_over_partition_at_its_fastest") > 0.99, "{row}");
         assert!(figure("total_over_dp_at_095") <= figure("ceiling_over_dp_at_095"), "{row}");
@@ -32,7 +32,7 @@ fn clusters_are_compared_with_partitions() {
     let number = |record: &HashMap<String, String>, field: &str| record[field].parse::<f64>().ok();
     let batch = |record: &HashMap<String, String>| number(record, "batch").unwrap();
     let gpus = |record: &HashMap<String, String>| number(record, "gpus").unwrap();
-    // Two panels with a scale of GPUs each; that of ratios is of both.
+    // The two panels have different scales of GPUs and the same scale of ratios.
     let mut across = [const { Vec::new() }; 2];
     let mut up = Vec::new();
     for (color, ratio, over) in [
@@ -40,7 +40,7 @@ fn clusters_are_compared_with_partitions() {
         ("#D55E00", "total_over_partition_at_09", None),
         ("#787878", "dp_foreground_samples_per_s", Some("partition_foreground_samples_per_s")),
     ] {
-        // The first is in the legend.
+        // The first mark is in the legend.
         let mut drawn = centres(&svg, color).into_iter().skip(1);
         for (panel, across) in across.iter_mut().enumerate() {
             let of_panel = |record: &&HashMap<String, String>| {
@@ -64,7 +64,7 @@ fn clusters_are_compared_with_partitions() {
 }
 
 #[test]
-fn clusters_that_cannot_be_are_one_line() {
+fn invalid_clusters_are_refused_in_one_line() {
     assert_refused(&["scale", "--link", "rope"], "there is no link model");
     assert_refused(&["scale", "--link", "dgx-a100", "--gpus", "16"], "connects 8 ranks, not 16");
 }

@@ -1,4 +1,4 @@
-//! How long the planner takes. How long that is, is not looked at: machines differ.
+//! Run time of the planner. Times are not asserted, since machines differ.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn searches_are_timed_beside_the_originals() {
         assert!(number("amplification") <= 2.0 + 1e-9 && number("gap") >= 0.0, "{row}");
         let gap = number("planned_iteration_us") / number("lower_bound_us") - 1.0;
         assert!((number("gap") - gap).abs() < 1e-9, "{row}");
-        // Nothing is known of the original's ResNet-50.
+        // There is no record of the original's planner for ResNet-50.
         assert_eq!(row["original_seconds"].is_number(), row["model"] != "resnet-50", "{row}");
         if row["original_seconds"].is_number() {
             let ratio = number("seconds") / number("original_seconds");

@@ -1,4 +1,4 @@
-//! How conclusions depend on figures that are not known well.
+//! Sensitivity of the conclusions to uncertain parameters.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::svg::{assert_on_one_scale, attribute, elements};
 
 #[test]
-fn every_number_is_there_under_every_variation() {
+fn every_ratio_has_a_value_for_every_variation() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_experiments"))
         .args(["sensitivity", "--model", "resnet-18", "--batch", "16", "--gpus", "4", "--json", "--out"])
@@ -17,7 +17,7 @@ fn every_number_is_there_under_every_variation() {
     assert!(output.status.success(), "{output:?}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    // What nothing is varied in, five figures by half down and up, and launches.
+    // The base value, five parameters by half down and up, and launches.
     assert_eq!(rows.len(), 3 * (1 + 5 * 2 + 1));
     let number = |row: &Value, field: &str| row[field].as_f64().unwrap();
     for headline in rows.chunk_by(|a, b| a["headline"] == b["headline"]) {
@@ -29,10 +29,10 @@ fn every_number_is_there_under_every_variation() {
             assert!(value > 0.0 && value.is_finite(), "{row}");
             assert_eq!(row["flips"], (value > 1.0) != (base > 1.0), "{row}");
         }
-        // Something moves.
+        // Some variation has an effect.
         assert!(headline.iter().any(|row| (number(row, "value") / number(row, "base") - 1.0).abs() > 1e-3));
     }
-    // Alone, the foreground does not know of the background's batch.
+    // The foreground alone does not depend on the background's batch.
     let burst_over_dp = rows
         .iter()
         .filter(|row| row["headline"] == "BP over DP, foreground" && row["parameter"] == "background batch");
@@ -41,8 +41,8 @@ fn every_number_is_there_under_every_variation() {
     }
     let csv = std::fs::read_to_string(folder.path().join("sensitivity.csv")).unwrap();
     assert_eq!(csv::Reader::from_reader(csv.as_bytes()).deserialize::<Value>().count(), rows.len());
-    // A bar for each variation from what a number is to what it becomes: a panel with a scale of its own for each number. The first bar
-    // of each colour is in the legend.
+    // Each variation has a bar from the base value to its value, in a panel with its own scale for
+    // each ratio. The first bar of each colour is in the legend.
     let svg = std::fs::read_to_string(folder.path().join("sensitivity.svg")).unwrap();
     let [mut down, mut up] =
         ["#0072B2", "#E69F00"].map(|color| elements(&svg, "<rect", color).into_iter().skip(1));

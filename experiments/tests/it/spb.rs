@@ -1,4 +1,4 @@
-//! Partial backpropagation: what is learned, and what is left to others.
+//! Partial backpropagation: training, and background throughput.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use crate::command::{assert_refused, run};
 use crate::figures::records;
 use crate::svg::{assert_on_one_scale, centres};
 
-/// Of an epoch the figures are no result, but everything is there and fits together.
+/// Checks that all results exist and are consistent. Accuracy after one epoch is not asserted.
 #[test]
-fn ways_to_backpropagate_are_compared() {
+fn backpropagation_methods_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let table = run(folder.path(), &["spb", "--seeds", "1", "--epochs", "1", "--model", "vgg16"]);
     for expected in [
@@ -33,12 +33,12 @@ fn ways_to_backpropagate_are_compared() {
         assert!((compute["whole"] - 1.0).abs() < 1e-12);
         let falling = ["whole", "SPB, K = 2", "SPB, K = 4", "SPB, K = 8"].map(|way| compute[way]);
         assert!(falling.is_sorted_by(|a, b| a > b), "{falling:?}");
-        // All have the same first samples, and learn something from them.
+        // All methods have the same first samples and learn something from them.
         assert!(of_model.iter().all(|record| (0.2..0.99).contains(&number(record, "test_accuracy"))));
 
         let svg = std::fs::read_to_string(folder.path().join(format!("spb-{model}.svg"))).unwrap();
         let colors = ["#282828", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#787878", "#D55E00"];
-        // The first is in the legend; then one in each panel.
+        // The first mark is in the legend; each panel has one more.
         let across = of_model.iter().zip(colors).map(|(record, color)| {
             let drawn = centres(&svg, color);
             assert_eq!(drawn.len(), 3, "{color}");
@@ -54,9 +54,9 @@ fn ways_to_backpropagate_are_compared() {
     assert!(background.collect::<Vec<_>>().is_sorted());
 }
 
-/// The residual network is made for their shape; here half of the images are dark, and half bright.
+/// Trains the residual network on images of another shape, half of them dark and half bright.
 #[test]
-fn other_images_are_learned_by_a_network_of_their_shape() {
+fn residual_network_adapts_to_the_shape_of_the_images() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("images");
     std::fs::create_dir(&data).unwrap();
@@ -84,7 +84,7 @@ fn other_images_are_learned_by_a_network_of_their_shape() {
 }
 
 #[test]
-fn what_cannot_be_is_one_line() {
+fn invalid_options_are_refused_in_one_line() {
     assert_refused(&["spb", "--seeds", "0"], "from 1 to 100");
     assert_refused(&["spb", "--link", "nothing"], "nothing");
     assert_refused(&["spb", "--model", "resnet-50"], "vgg16, wrn-101-2, inception-v3");

@@ -1,4 +1,4 @@
-//! What must hold of planned and simulated times, on a small part of the sweep.
+//! Laws of planned and simulated times, on a small part of the sweep.
 
 use std::process::Command;
 
@@ -17,21 +17,21 @@ fn sweep(arguments: &[&str]) -> (std::process::Output, tempfile::TempDir) {
 }
 
 #[test]
-fn plans_take_what_was_planned_and_nothing_is_slower_than_it_could_be() {
+fn simulated_times_agree_with_plans_and_obey_monotonicity() {
     let (output, folder) = sweep(&["--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["schema"], "deeppool/report/v1");
     assert_eq!(report["experiment"], "sweep");
     let findings = &report["findings"];
-    // Two networks, two links, three limits, two GPU counts.
+    // Two networks, two links, three limits and two GPU counts.
     assert_eq!(findings["pairs"], 24);
     assert!(findings["disagreements"]["worst"].as_f64().unwrap() <= 1e-3, "{findings}");
     for law in ["disagreements", "looser_slower", "more_gpus_slower", "slower_than_dp"] {
         assert_eq!(findings[law]["pairs"], 0, "{law} in {findings}");
-        assert!(findings[law]["of"].as_u64().unwrap() > 0, "{law} was never looked at: {findings}");
+        assert!(findings[law]["of"].as_u64().unwrap() > 0, "{law} was never checked: {findings}");
     }
     let written = std::fs::read(folder.path().join("sweep.json")).unwrap();
-    assert_eq!(output.stdout, written, "what is printed is what is written");
+    assert_eq!(output.stdout, written, "printed and written reports are equal");
     let csv = std::fs::read_to_string(folder.path().join("sweep.csv")).unwrap();
     assert_eq!(csv.lines().count(), 25, "{csv}");
     for row in report["rows"].as_array().unwrap() {

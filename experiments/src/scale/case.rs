@@ -1,4 +1,4 @@
-//! What is compared, and the results.
+//! Cases of the comparison and their results.
 
 use anyhow::Context;
 use burst_planner::Error as Unplanned;
@@ -12,24 +12,25 @@ use crate::layer_times::LayerTimes;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 
-/// GPUs, and global batches for them that are asked beside the series: 1, 2 and 4 samples a GPU, and fewer samples than GPUs.
+/// GPU counts and further global batches for them: 1, 2 and 4 samples a GPU, and fewer samples than
+/// GPUs.
 const SIZES: [(usize, &[usize]); 4] = [
     (16, &[16, 32, 64]),
     (64, &[64, 128, 256]),
     (256, &[128, 256, 512, 1024]),
     (1024, &[256, 1024, 2048, 4096]),
 ];
-/// Samples of the global batch that does not grow.
+/// Samples of the global batch in the series with a fixed batch.
 pub(super) const FIXED_BATCH: usize = 256;
-/// Samples a GPU of the batch that grows, and where it stops.
+/// Samples a GPU of the growing batch, and its maximum.
 const GROWTH: usize = 2;
-const CAP: usize = 1024;
-/// Speed of the foreground at which totals are compared, as a part of the fastest.
+const MAX_GROWING_BATCH: usize = 1024;
+/// Foreground speed at which totals are compared, relative to the fastest burst plan.
 const SPEED: f64 = 0.95;
-/// The same as a part of the fastest partition's.
+/// Foreground speed at which totals are compared, relative to the fastest partition.
 const NEAR_PARTITION: f64 = 0.9;
 
-/// How the global batch goes with the number of GPUs.
+/// Global batch as a function of the number of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Series {
@@ -43,87 +44,90 @@ impl Series {
     pub(super) fn batch(self, gpus: usize, fixed: usize) -> usize {
         match self {
             Self::Fixed => fixed,
-            Self::Growing => (GROWTH * gpus).min(CAP),
+            Self::Growing => (GROWTH * gpus).min(MAX_GROWING_BATCH),
         }
     }
 
     pub(super) fn about(self, fixed: usize) -> String {
         match self {
             Self::Fixed => format!("global batch {fixed}"),
-            Self::Growing => format!("global batch {GROWTH} a GPU, at most {CAP}"),
+            Self::Growing => format!("global batch {GROWTH} a GPU, at max_gpus {MAX_GROWING_BATCH}"),
         }
     }
 }
 
-/// A network on a cluster.
+/// A network, its batch and a number of GPUs.
 #[derive(Debug, Clone)]
-pub(super) struct Question {
+pub(super) struct ScaleCase {
     pub(super) workload: Workload,
     pub(super) gpus: usize,
 }
 
-/// What the ways to share the GPUs give. Throughputs are in samples by second; a ratio is empty where there is nothing to compare with.
+/// Comparison of the ways to share the GPUs. Throughputs are in samples/s. Ratios without a
+/// reference are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct ScaleRow {
     pub(super) model: String,
     pub(super) gpus: usize,
     pub(super) batch: usize,
-    /// Data parallelism on all GPUs, or as many as there are samples.
+    /// Data parallelism on all GPUs, or on as many as there are samples.
     pub(super) dp_foreground_samples_per_s: f64,
-    /// The foreground of the fastest partition, and its GPUs.
+    /// Foreground of the fastest partition, and its number of GPUs.
     pub(super) partition_foreground_samples_per_s: f64,
     pub(super) partition_gpus: usize,
-    /// BP+Col under the limit on amplification: its foreground, that over the fastest partition's, and its total over that of DP on all
-    /// GPUs.
+    /// BP+Col under the amplification limit: its foreground, that relative to the fastest
+    /// partition's, and its total relative to DP's on all GPUs.
     pub(super) limited_foreground_samples_per_s: f64,
     pub(super) limited_foreground_over_partition: f64,
     pub(super) limited_total_over_dp: f64,
-    /// The fastest foreground of all burst plans, and that over the fastest partition's.
+    /// Foreground of the fastest burst plan, and that relative to the fastest partition's.
     pub(super) fastest_foreground_samples_per_s: f64,
     pub(super) fastest_over_partition: f64,
-    /// With a foreground as fast as the fastest partition's, and as 0.9 of it: the total of BP+Col over the best partition's.
+    /// Total of BP+Col relative to the best partition's, with a foreground as fast as the fastest
+    /// partition's, and 0.9 times as fast.
     pub(super) total_over_partition_at_its_fastest: Option<f64>,
     pub(super) total_over_partition_at_09: Option<f64>,
-    /// With a foreground of 0.95 of the fastest: BP+Col's total over that of DP on all GPUs, and what it would be if the GPUs did all that
-    /// the background can beside such a foreground.
+    /// Total of BP+Col relative to DP's on all GPUs, with a foreground of 0.95 of the fastest; and
+    /// its upper bound, where all GPUs run background jobs at full speed beside that foreground.
     pub(super) total_over_dp_at_095: Option<f64>,
     pub(super) ceiling_over_dp_at_095: f64,
 }
 
-/// All that there is to ask of networks on up to so many GPUs, a network after another, by GPUs and batches.
-pub(super) fn questions(
+/// Returns the cases of the given networks on up to `max_gpus` GPUs, sorted by network, GPUs and
+/// batch.
+pub(super) fn cases(
     workloads: &[Workload],
-    most: usize,
+    max_gpus: usize,
     fixed: usize,
     with_sizes: bool,
-) -> Vec<Question> {
-    let powers = std::iter::successors(Some(1), |gpus| Some(2 * gpus)).take_while(|&gpus| gpus < most);
-    let counts: Vec<usize> = powers.chain([most]).collect();
+) -> Vec<ScaleCase> {
+    let powers = std::iter::successors(Some(1), |gpus| Some(2 * gpus)).take_while(|&gpus| gpus < max_gpus);
+    let counts: Vec<usize> = powers.chain([max_gpus]).collect();
     let in_series =
         counts.iter().flat_map(|&gpus| Series::ALL.map(|series| (gpus, series.batch(gpus, fixed))));
-    let sizes = SIZES.iter().filter(|(gpus, _)| with_sizes && *gpus <= most);
+    let sizes = SIZES.iter().filter(|(gpus, _)| with_sizes && *gpus <= max_gpus);
     let beside = sizes.flat_map(|&(gpus, batches)| batches.iter().map(move |&batch| (gpus, batch)));
-    let mut asked: Vec<(usize, usize)> = in_series.chain(beside).collect();
-    asked.sort_unstable();
-    asked.dedup();
+    let mut points: Vec<(usize, usize)> = in_series.chain(beside).collect();
+    points.sort_unstable();
+    points.dedup();
     let of = |workload: &Workload| {
-        let question = |&(gpus, batch): &(usize, usize)| Question {
+        let case = |&(gpus, batch): &(usize, usize)| ScaleCase {
             workload: Workload { batch, ..workload.clone() },
             gpus,
         };
-        asked.iter().map(question).collect::<Vec<_>>()
+        points.iter().map(case).collect::<Vec<_>>()
     };
     workloads.iter().flat_map(of).collect()
 }
 
-impl Question {
-    /// The comparison; `None` where no plan has room.
-    pub(super) fn answer(
+impl ScaleCase {
+    /// Compares the ways to share the GPUs. Returns `None` if no plan fits in memory.
+    pub(super) fn compare(
         &self,
         times: &LayerTimes,
         link: &LinkModel,
         limit: f64,
-    ) -> anyhow::Result<Option<Row>> {
+    ) -> anyhow::Result<Option<ScaleRow>> {
         let Self { workload, gpus } = self;
         let (batch, gpus) = (workload.batch, *gpus);
         let testbed = Testbed::without_workloads(times.clone(), link.clone(), gpus, limit);
@@ -147,7 +151,7 @@ impl Question {
         };
         let dp_total = dp.total_samples_per_s();
         let ceiling = SPEED * fastest + gpus as f64 * compared.background_samples_per_s;
-        Ok(Some(Row {
+        Ok(Some(ScaleRow {
             model: workload.network.name().into(),
             gpus,
             batch,

@@ -1,24 +1,25 @@
-//! Ways to backpropagate, which are compared.
+//! Backpropagation methods that are compared.
 
 use deeppool::program::{PartialBackpropagation, PartialDepth};
 use layer_graph::LayerGraph;
 
-/// How far gradients go.
+/// Method: how far gradients are propagated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Way {
-    /// All samples go all the way.
+pub(super) enum Method {
+    /// All gradients of all samples.
     Whole,
-    /// Parts of the batch in roles of their own, in turn.
+    /// Parts of the batch have different roles, which rotate.
     Parts(usize),
-    /// The whole batch in the same role, in turn: what is skipped is skipped for all samples at once.
+    /// The whole batch has the same role, which rotates: skipped layers are skipped for all samples
+    /// at once.
     Together(usize),
-    /// The whole batch in a role that is drawn in each iteration.
+    /// The whole batch has the same role, drawn at random in each iteration.
     Random(usize),
-    /// All samples down to this layer; those below stay as they are.
+    /// All samples down to this layer. The layers below are not trained.
     Frozen(String),
 }
 
-impl Way {
+impl Method {
     pub(super) fn label(&self) -> String {
         match self {
             Self::Whole => "whole".into(),

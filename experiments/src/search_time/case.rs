@@ -1,4 +1,4 @@
-//! A plan that is searched for several times, and how long that takes.
+//! A repeated search for a plan, and its run time.
 
 use std::time::Instant;
 
@@ -16,24 +16,24 @@ use super::original::Original;
 use crate::machine::Machine;
 use crate::statistics::median;
 
-/// The limit on amplification of all plans.
+/// Amplification limit of all plans.
 pub(super) const LIMIT: f64 = 2.0;
 pub(super) const DEVICE: &str = "a100";
 const MODELS: [&str; 4] = ["vgg16", "wrn-101-2", "inception-v3", "resnet-50"];
-/// GPUs, and the global batch for them: a sample a GPU, but no fewer than the usual 32.
+/// GPU counts and their global batches: one sample a GPU, but at least the usual 32.
 const SIZES: [(usize, usize); 3] = [(8, 32), (64, 64), (1024, 1024)];
 
-/// A network on so many GPUs.
+/// A network, its batch and a number of GPUs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question {
+pub(super) struct SearchCase {
     pub(super) model: &'static str,
     pub(super) gpus: usize,
     batch: usize,
 }
 
-/// How long the search takes, measured, and what it finds.
+/// Measured run time of a search, and the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct SearchTimeRow {
     machine: String,
     cores: usize,
     commit: String,
@@ -44,34 +44,39 @@ pub(super) struct Row {
     mode: String,
     amplification_limit: f64,
     pub(super) runs: usize,
-    /// Wall time of a search: the median, the shortest and the longest.
+    /// Wall time of a search: median, minimum and maximum.
     pub(super) seconds: f64,
     pub(super) min_seconds: f64,
     pub(super) max_seconds: f64,
-    /// Of the plan that is found, by the planner's evaluation.
+    /// Iteration time of the plan by the planner's evaluation.
     pub(super) planned_iteration_us: f64,
     pub(super) amplification: f64,
-    /// No plan within the limit is faster; and how far the plan is above that: planned / bound - 1.
+    /// Lower bound on the iteration time of any plan within the limit, and planned / bound - 1.
     lower_bound_us: Option<f64>,
     pub(super) gap: Option<f64>,
-    /// How long the original's planner took for the same GPUs, where that is known, the batch of that, where it is known, and ours over
-    /// that.
+    /// Run time of the original's planner for the same GPUs, its batch, and our time divided by it,
+    /// as far as they are known.
     pub(super) original_seconds: Option<f64>,
     pub(super) original_batch: Option<usize>,
     pub(super) over_original: Option<f64>,
 }
 
-/// All that there is to ask, or what takes seconds.
-pub(super) fn questions(quick: bool) -> Vec<Question> {
+/// Returns all cases, or those that take seconds.
+pub(super) fn cases(quick: bool) -> Vec<SearchCase> {
     let sizes = if quick { &SIZES[..1] } else { &SIZES[..] };
     let of_model =
-        |model: &'static str| sizes.iter().map(move |&(gpus, batch)| Question { model, gpus, batch });
+        |model: &'static str| sizes.iter().map(move |&(gpus, batch)| SearchCase { model, gpus, batch });
     MODELS.into_iter().flat_map(of_model).collect()
 }
 
-impl Question {
-    /// Searches so many times. Layer times and links are there before the clock starts.
-    pub(super) fn answer(&self, runs: usize, machine: &Machine, done: &dyn Fn()) -> anyhow::Result<Row> {
+impl SearchCase {
+    /// Searches `runs` times. Layer times and links are prepared before the clock starts.
+    pub(super) fn measure(
+        &self,
+        runs: usize,
+        machine: &Machine,
+        done: &dyn Fn(),
+    ) -> anyhow::Result<SearchTimeRow> {
         let &Self { model, gpus, batch } = self;
         let network = zoo::model(model)?;
         let profile = DeviceModel::named(DEVICE)?.profile(&network, &shard_sizes(batch, gpus))?;
@@ -91,7 +96,7 @@ impl Question {
         let Some(plan) = found else { bail!("at least one run is needed") };
         let original = Original::find(model, gpus);
         let typical = median(seconds.iter().copied());
-        Ok(Row {
+        Ok(SearchTimeRow {
             machine: machine.processor.clone(),
             cores: machine.cores,
             commit: machine.commit.clone(),

@@ -1,32 +1,34 @@
-//! Gains for curves and efficiencies that are assumed.
+//! Gains for assumed curves of epochs and scaling efficiencies.
 
 use serde::Serialize;
 use time_to_accuracy::Comparison;
 
-use super::case::Loaded;
-use super::question::Worker;
+use super::case::LoadedCase;
+use super::configuration::Worker;
 
-/// Epochs grow with the batch by these powers of it: 0 is no growth at all, 1 that a larger batch is of no use.
+/// Exponents of the growth of epochs with the batch: 0 is no growth; with 1, a larger batch saves
+/// no iterations.
 pub(super) const SLOPES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
-/// What part of the efficiency of N workers twice as many have.
+/// Scaling efficiency of 2N workers relative to that of N workers.
 pub(super) const EFFICIENCIES: [f64; 4] = [1.0, 0.9, 0.8, 0.65];
 
-/// Workers of two GPUs against twice as many of one, for one curve and one loss of efficiency.
+/// Gain of workers of two GPUs over twice as many of one GPU, for one curve and one loss of
+/// efficiency.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Sweep {
+pub(super) struct AssumedGain {
     pub(super) model: String,
-    /// SU^2, modelled: each layer on one GPU of its worker.
+    /// Modelled SU^2, with each layer on one GPU of its worker.
     pub(super) worker_speedup: f64,
-    /// Epochs grow as the batch to this power: assumed.
+    /// Assumed exponent of the growth of epochs with the batch.
     pub(super) slope: f64,
-    /// `SE_2N / SE_N`: assumed.
+    /// Assumed `SE_2N / SE_N`.
     pub(super) efficiency_ratio: f64,
     pub(super) gain: f64,
-    /// `SE_2N / SE_N` at which the gain were the paper's.
+    /// `SE_2N / SE_N` at which the gain equals the paper's.
     pub(super) efficiency_ratio_for_paper: Option<f64>,
 }
 
-pub(super) fn all(case: &Loaded, workers: &[Worker]) -> Vec<Sweep> {
+pub(super) fn all(case: &LoadedCase, workers: &[Worker]) -> Vec<AssumedGain> {
     let worker = workers.iter().find(|worker| worker.model == case.case.model && worker.gpus == 2);
     let Some(worker) = worker else { return Vec::new() };
     let of = |slope: f64, efficiency_ratio: f64| {
@@ -39,7 +41,7 @@ pub(super) fn all(case: &Loaded, workers: &[Worker]) -> Vec<Sweep> {
             epochs_of_workers: 1.0,
             epochs_of_gpus: 2.0_f64.powf(slope),
         };
-        Sweep {
+        AssumedGain {
             model: worker.model.clone(),
             worker_speedup: worker.placed_speedup,
             slope,
