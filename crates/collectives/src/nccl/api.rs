@@ -32,7 +32,7 @@ macro_rules! functions {
         /// Functions of the library.
         ///
         /// Each has the safety requirements of NCCL's function of that name: handles are
-        /// live_communicators, pointers are valid for the written values, and streams belong to the
+        /// alive, pointers are valid for the written values, and streams belong to the
         /// handle's device.
         pub(super) struct Functions {
             $($method: unsafe extern "C" fn($($type),*) -> Code,)*

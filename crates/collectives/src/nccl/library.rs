@@ -33,7 +33,7 @@ impl NcclLibrary {
     /// 1. The file named by the variable `COLLECTIVES_NCCL`. If it is set, no other is tried.
     /// 2. The emulated library, if `DEEPPOOL_EMULATED_GPUS` requests it. No other is tried then.
     /// 3. `libnccl.so.2` and `libnccl.so` on the loader's path (`LD_LIBRARY_PATH` and the system's
-    ///   folders).
+    ///    folders).
     /// 4. The Python package `nvidia-nccl-cu13` or `-cu12` of the active environment.
     /// 5. CUDA's folder.
     ///

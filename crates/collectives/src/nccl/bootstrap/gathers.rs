@@ -8,7 +8,7 @@ use super::wire::{Action, StoreReply, StoreRequest};
 /// belong to slow operations that completed, whose keys are never gathered.
 const MAX_UNREAD: usize = 1024;
 
-/// ServerState of all gathers.
+/// State of all gathers at the store.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
     slots: HashMap<String, Slots>,

@@ -19,7 +19,7 @@ pub(super) enum Action {
     Withdraw,
 }
 
-/// StoreRequest of a rank to the store.
+/// Request of a rank to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoreRequest {
     pub(super) action: Action,
@@ -32,7 +32,7 @@ pub(super) struct StoreRequest {
     pub(super) value: Vec<u8>,
 }
 
-/// ServerState of a gather, sent as the reply to a request.
+/// State of a gather, sent as the reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StoreReply {
     /// Values of all members, in their order.
