@@ -70,7 +70,7 @@ pub enum DataError {
         found_bytes: u64,
     },
     /// A file is longer than its header says. Sizes are those after decompression.
-    #[error("{}: goes on after the {expected_bytes} bytes that its header announces", path.display())]
+    #[error("{}: longer than the {expected_bytes} bytes given by its header", path.display())]
     Trailing {
         /// The file.
         path: PathBuf,
@@ -106,7 +106,7 @@ pub enum DataError {
         problem: String,
     },
     /// The training part or the test part is empty.
-    #[error("{origin}: holds no samples")]
+    #[error("{origin}: has no samples")]
     Empty {
         /// The file, or the part of a data set.
         origin: String,
@@ -125,7 +125,7 @@ pub enum DataError {
     },
     /// The numbers of images and labels of a data set differ.
     #[error(
-        "{} holds {image_count} images, but {} holds {label_count} labels",
+        "{} has {image_count} images, but {} has {label_count} labels",
         images.display(),
         labels.display()
     )]
@@ -199,7 +199,7 @@ pub enum DataError {
     /// The network has another number of classes.
     #[error(
         "data set `{dataset}` has {found} classes, but layer `{layer}` of network `{network}` \
-         tells {expected} apart"
+         has {expected}"
     )]
     Classes {
         /// The data set.
@@ -232,7 +232,7 @@ pub enum DataError {
     },
     /// A feature is not the number of a token.
     #[error(
-        "data set `{dataset}` has a feature {feature}, which is none of the {vocabulary} tokens of \
+        "data set `{dataset}` has a feature {feature}, which is not one of the {vocabulary} tokens of \
          layer `{layer}` of network `{network}`"
     )]
     Token {

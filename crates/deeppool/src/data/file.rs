@@ -27,7 +27,7 @@ pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_BYTES {
-        let problem = "this is no file, and goes on for more than 256 MiB";
+        let problem = "not a regular file, and longer than 256 MiB";
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     Ok(content)

@@ -54,7 +54,7 @@ fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> 
         ));
     }
     let features = floats(&inputs)
-        .ok_or_else(|| format!("tensor `{inputs_name}` is {}: F32 and integers are known", inputs.dtype()))?;
+        .ok_or_else(|| format!("tensor `{inputs_name}` is {}: expected F32 or integers", inputs.dtype()))?;
     let classes = labels_of(&labels).ok_or_else(|| {
         format!("tensor `{labels_name}` is {}, or not of classes: they are integers from 0", labels.dtype())
     })?;

@@ -16,7 +16,7 @@ const NAMES: [&str; 8] = [
     "options",
     "initial weights",
     "background jobs",
-    "checkpoint to go on from",
+    "checkpoint to resume from",
 ];
 const HASH_BYTES: usize = 32;
 

@@ -34,10 +34,10 @@ impl BackgroundState {
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| failed(&path, error))?;
         let entry = |name: &str| {
             let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(name)).cloned();
-            entry.ok_or_else(|| failed(&path, format!("it does not say its {name}")))
+            entry.ok_or_else(|| failed(&path, format!("its metadata has no `{name}`")))
         };
         let iterations = entry(ITERATIONS)?.parse();
-        let iterations = iterations.map_err(|_| failed(&path, "its number of iterations is none"))?;
+        let iterations = iterations.map_err(|_| failed(&path, "its number of iterations is invalid"))?;
         let tensors = tensors::parse(&bytes).map_err(|problem| failed(&path, problem))?;
         Ok(Some(Self { network: entry(NETWORK)?, iterations, tensors }))
     }

@@ -111,7 +111,7 @@ fn damaged_checkpoints_are_rejected() {
             assert_eq!(resumed.first_iteration, 7, "{name} at {place}");
             assert_eq!(resumed.losses, whole.losses[7..]);
         }
-        assert!(before.is_dir(), "the whole one was removed, and not the damaged one");
+        assert!(before.is_dir(), "the valid checkpoint was removed instead of the damaged one");
     }
     std::fs::remove_file(newest.join("rank-1.safetensors")).unwrap();
     std::fs::write(before.join("checkpoint.json"), "{}").unwrap();

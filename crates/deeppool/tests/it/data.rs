@@ -196,7 +196,7 @@ fn errors_name_damaged_mnist_files_and_the_problem() {
         (
             0,
             [images, vec![0]].concat(),
-            "train-images-idx3-ubyte: goes on after the 40 bytes that its header announces",
+            "train-images-idx3-ubyte: longer than the 40 bytes given by its header",
         ),
         (
             2,
@@ -204,7 +204,7 @@ fn errors_name_damaged_mnist_files_and_the_problem() {
             "t10k-images-idx3-ubyte: wrong magic number 0x00000801, an IDX file of images \
              begins with 0x00000803",
         ),
-        (0, idx(&[0, 2, 4], &[]), "train-images-idx3-ubyte: holds no samples"),
+        (0, idx(&[0, 2, 4], &[]), "train-images-idx3-ubyte: has no samples"),
         (
             0,
             idx(&[huge, huge, huge], &[1]),
@@ -219,7 +219,7 @@ fn errors_name_damaged_mnist_files_and_the_problem() {
         (
             1,
             idx(&[2], &[1, 1]),
-            "train-images-idx3-ubyte holds 3 images, but train-labels-idx1-ubyte holds 2 labels",
+            "train-images-idx3-ubyte has 3 images, but train-labels-idx1-ubyte has 2 labels",
         ),
         (
             2,
@@ -281,7 +281,7 @@ fn errors_name_damaged_cifar10_files_and_the_problem() {
     for (content, expected) in [
         (record[..3000].to_vec(), format!("data_batch_3.bin: {partial} 3000")),
         ([&record[..], &record[..1]].concat(), format!("data_batch_3.bin: {partial} 3074")),
-        (Vec::new(), "data_batch_3.bin: holds no samples".into()),
+        (Vec::new(), "data_batch_3.bin: has no samples".into()),
         (vec![10; 3073], "data_batch_3.bin: sample 0 has label 10, but labels must be below 10".into()),
     ] {
         let mut files = tiny_cifar();
@@ -305,7 +305,7 @@ fn data_that_do_not_fit_the_network_are_rejected() {
     );
     assert_eq!(
         error_message(&linear_classifier(Shape::image(1, 8, 8), 1000)),
-        "data set `digits` has 10 classes, but layer `loss` of network `linear` tells 1000 apart"
+        "data set `digits` has 10 classes, but layer `loss` of network `linear` has 1000"
     );
     let bare = LayerGraph::new("bare", Shape::image(1, 8, 8)).unwrap();
     let no_loss =
@@ -321,7 +321,7 @@ fn custom_data_sets_are_checked() {
     let own = |train, test| Dataset::new("own", Shape::features(2), 3, train, test);
     assert_eq!(own(samples(4, 2), samples(1, 0)).unwrap().train().features(3), [0.5, 0.5]);
     let error = own(samples(4, 2), samples(0, 0)).unwrap_err();
-    assert_eq!(error.to_string(), "test part of data set `own`: holds no samples");
+    assert_eq!(error.to_string(), "test part of data set `own`: has no samples");
     assert!(matches!(own(samples(4, 3), samples(1, 0)), Err(DataError::Label { index: 0, label: 3, .. })));
     let wide = Samples::new(3, vec![0.0; 3], vec![0]).unwrap();
     assert!(matches!(own(wide, samples(1, 0)), Err(DataError::SampleSize { found: 3, expected: 2, .. })));
@@ -457,7 +457,7 @@ fn safetensors_files_without_samples_are_rejected() {
         ),
         (
             vec![("train.inputs", Dtype::F64, vec![2], vec![0; 16]), labels.clone()],
-            "FILE: tensor `train.inputs` is F64: F32 and integers are known",
+            "FILE: tensor `train.inputs` is F64: expected F32 or integers",
         ),
         (
             vec![inputs.clone(), classes("train.labels", &[2], &[0, 3])],
