@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn points_below_the_line_between_two_others_are_no_corners() {
+    fn dominated_points_are_excluded() {
         let envelope =
             Envelope::new([(0.0, 10.0), (1.0, 9.0), (2.0, 9.6), (4.0, 9.0), (4.0, 2.0), (3.0, 1.0)]);
         assert_eq!(envelope.corners(), [(0.0, 10.0), (2.0, 9.6), (4.0, 9.0)]);
@@ -92,7 +92,7 @@ mod tests {
     proptest! {
         /// Compares the envelope with the maximum over all pairs of points.
         #[test]
-        fn it_is_the_best_of_all_pairs(
+        fn envelope_is_the_best_of_all_pairs(
             points in prop::collection::vec((0.0..10.0_f64, 0.0..10.0_f64), 1..12), at in 0.0..10.0_f64,
         ) {
             let envelope = Envelope::new(points.iter().copied());

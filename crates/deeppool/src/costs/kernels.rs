@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_of_a_convolution_are_counted() {
+    fn convolution_blocks_match_its_tiles() {
         // 14 x 14 positions of 4 samples: 784 rows, 7 tiles; 512 channels: 4 tiles; a depth of
         // 4,608.
         let conv = layer(Conv2d::new(512, 3).padding(1), Shape::image(512, 14, 14));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_the_device_does_not_hold_at_once_come_in_waves() {
+    fn blocks_beyond_capacity_run_in_waves() {
         let waves = |footprints: &[Footprint]| {
             let kernels = Footprint::kernels(footprints, US, Some(&DataSheet::A100));
             kernels.iter().map(|kernel| (kernel.share, kernel.waves.get())).collect::<Vec<_>>()
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_is_moved_of_what_could_be() {
+    fn memory_share_is_relative_to_bandwidth() {
         let relu = layer(LayerKind::Relu, Shape::features(1_555_000));
         // 12.44 MB of input and output take 8 us at 1,555 GB/s.
         let kernels = Footprint::kernels(&Footprint::of_forward(&relu, 1), 16 * US, Some(&DataSheet::A100));

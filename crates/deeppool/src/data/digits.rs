@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named() {
+    fn errors_name_the_invalid_line() {
         let good = line(64, "16", "9");
         assert!(parse(&good.repeat(2)).is_ok());
         for bad in [

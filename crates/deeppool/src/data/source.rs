@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_read_as_they_are_written() {
+    fn sources_parse_as_displayed() {
         for spec in
             ["digits", "mnist:a/b", "cifar10:C:/data", "safetensors:a.b", "synthetic:18446744073709551615"]
         {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_or_huge_synthetic_data_are_refused() {
+    fn empty_or_huge_synthetic_data_are_rejected() {
         for (shape, classes, samples) in [
             (Shape::image(1, 0, 8), 10, 10),
             (Shape::new([]), 10, 10),

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_loads_ranks_less() {
+    fn bound_is_the_minimum_of_all_assignments() {
         let mut closest = 0;
         for (gpus, batch) in [(3, 3), (3, 7), (4, 4), (4, 6), (4, 9), (5, 5), (5, 8), (5, 12)] {
             for (a, b) in (1..=gpus).flat_map(|a| (1..=gpus).map(move |b| (a, b))) {

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_turns_are_as_frequent_as_each_other_and_independent() {
+    fn drawn_programs_are_uniform_and_independent() {
         let schedule = IterationSchedule::random(4, 7);
         let mut counts = [0; 4];
         let mut pairs = [[0; 4]; 4];
@@ -83,7 +83,7 @@ mod tests {
 
     #[cfg(feature = "cuda")]
     #[test]
-    fn each_program_is_executed_so_often() {
+    fn execution_counts_match_the_schedule() {
         assert_eq!(IterationSchedule::round_robin(3).iterations_until_each(5, 2), 6);
         let schedule = IterationSchedule::random(3, 1);
         let count = schedule.iterations_until_each(5, 2);

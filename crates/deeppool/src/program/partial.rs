@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_reach_as_many_layers_as_they_say() {
+    fn roles_cover_their_number_of_layers() {
         let network = zoo::model("vgg16").unwrap();
         let layers = network.layers().filter(|(_, layer)| layer.parameter_count() > 0).count();
         for parts in 2..=8 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn by_time_each_role_has_its_share() {
+    fn roles_by_time_have_at_least_their_share() {
         let network = zoo::model("vgg16").unwrap();
         let times: Vec<u64> = (0..network.len() as u64).map(|index| 1 + 37 * index % 101).collect();
         let needs = network.needs_gradient();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_every_role_once_and_a_layer_its_parts() {
+    fn roles_cover_parts_and_layers_once() {
         for (batch, parts) in [(8, 2), (10, 3), (13, 4), (9, 9)] {
             for reached in 1..=parts {
                 let mut times = vec![0; batch];
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_of_another_network_are_refused() {
+    fn roles_of_another_network_are_rejected() {
         let partial =
             PartialBackpropagation::new(&zoo::model("vgg16").unwrap(), 4, PartialDepth::Layers).unwrap();
         let error = partial.reach(&zoo::model("digits-cnn").unwrap()).unwrap_err();

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rank_that_differs_from_most_is_named() {
+    fn rank_in_the_minority_is_named() {
         let with = |index: usize, byte: u8| {
             let mut fingerprint = vec![0; NAMES.len() * HASH_BYTES];
             fingerprint[index * HASH_BYTES + 3] = byte;

@@ -51,7 +51,7 @@ impl BackgroundState {
         state: (&mut RankState<B>, &mut RankDevice<B>),
     ) -> Result<Option<u64>, Error> {
         let is_other = self.network != network.name()
-            || tensors::misfit(network, loaded.program(), &self.tensors, true).is_some();
+            || tensors::first_mismatch(network, loaded.program(), &self.tensors, true).is_some();
         if is_other {
             return Ok(None);
         }

@@ -125,7 +125,7 @@ pub(super) fn restore<B: TrainingBackend>(
 ) -> Result<(), Error> {
     let tensors = checkpoint.read(Some(&identity(config, checkpoint.iteration)))?;
     let (state, device, loaded) = rank.state();
-    if let Some(problem) = tensors::misfit(config.network(), loaded.program(), &tensors, true) {
+    if let Some(problem) = tensors::first_mismatch(config.network(), loaded.program(), &tensors, true) {
         return Err(failed(&checkpoint.path, problem));
     }
     tensors::write(config.network(), loaded.program(), (state, device), &tensors)

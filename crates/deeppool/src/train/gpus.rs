@@ -11,7 +11,7 @@ use collectives::{Group, NcclCommunicator, NcclWorld, WaitStrategy};
 use super::programs::Programs;
 use super::rank::Rank;
 use super::session::{run_rank, train_rank};
-use super::threads::{of_first, of_weights};
+use super::threads::{first_result_or_error, of_weights};
 use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{Gpu, GpuEngine};
@@ -32,7 +32,7 @@ pub fn train_on_gpus(
 ) -> Result<TrainReport, Error> {
     config.check()?;
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
-    of_first(on_gpus(config.placement().world(), timeout, |engine, communicator| {
+    first_result_or_error(on_gpus(config.placement().world(), timeout, |engine, communicator| {
         run_rank::<Gpu>(config, &programs, &found, engine, communicator, &|at| progress(at))
     })?)
 }
@@ -44,7 +44,7 @@ pub fn train_on_gpus(
 pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f64, Error> {
     config.check()?;
     let programs = Programs::new(config)?;
-    of_first(on_gpus(config.placement().world(), timeout, |engine, communicator| {
+    first_result_or_error(on_gpus(config.placement().world(), timeout, |engine, communicator| {
         of_weights(config, Rank::<Gpu>::new(config, &programs, engine.clone(), communicator)?)
     })?)
 }

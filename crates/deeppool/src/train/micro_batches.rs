@@ -6,7 +6,7 @@ use crate::Error;
 use crate::costs::Costs;
 
 /// Tolerance of the longest step relative to its minimum, as a divisor: a tenth.
-const NEARLY: u32 = 10;
+const TOLERANCE_DIVISOR: u32 = 10;
 
 /// A number of micro-batches of a background job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +53,9 @@ impl MicroBatches {
             }
         }
         let shortest = known.iter().map(|cut| cut.longest_step).min().unwrap_or_default();
-        let nearly =
-            known.into_iter().find(|cut| cut.longest_step <= shortest.saturating_add(shortest / NEARLY));
+        let nearly = known
+            .into_iter()
+            .find(|cut| cut.longest_step <= shortest.saturating_add(shortest / TOLERANCE_DIVISOR));
         nearly.ok_or_else(|| unknown.map_or(Error::EmptyBatch, Error::from))
     }
 }
@@ -77,7 +78,7 @@ mod tests {
     use crate::costs::shard_sizes;
 
     #[test]
-    fn the_fewest_that_keep_the_bound() {
+    fn fewest_micro_batches_within_the_bound_are_chosen() {
         let network = zoo::model("digits-cnn").unwrap();
         let batch = 24;
         let profile =
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_cut_keeps_the_bound_it_ends_where_cutting_gains_nothing() {
+    fn search_stops_when_cutting_gains_nothing() {
         let network = zoo::model("digits-cnn").unwrap();
         let batch = 24;
         let link = LinkModel::threads_of_one_host();
@@ -107,7 +108,7 @@ mod tests {
             let costs = Costs::new(&network, profile, &link);
             let chosen = MicroBatches::within(Duration::ZERO, &costs, batch).unwrap();
             let longest = |count: usize| longest_step(&costs, batch.div_ceil(count)).unwrap();
-            let nearly = longest(batch) + longest(batch) / NEARLY;
+            let nearly = longest(batch) + longest(batch) / TOLERANCE_DIVISOR;
             assert_eq!(chosen.longest_step, longest(chosen.count));
             assert!(chosen.longest_step <= nearly, "{chosen:?}");
             assert!((1..chosen.count).all(|count| longest(count) > nearly), "{chosen:?}");
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_without_times_are_passed_over() {
+    fn sizes_without_times_are_skipped() {
         let network = zoo::model("digits-cnn").unwrap();
         let profile = DeviceModel::named("cpu-core").unwrap().profile(&network, &[4, 8]).unwrap();
         let link = LinkModel::threads_of_one_host();

@@ -105,7 +105,7 @@ pub(super) fn run_rank<B: TrainingBackend>(
     let (elapsed, background_samples) = trained.map_err(|error| driver.explain(number, error))?;
     if config.traced_iterations > 0 {
         let own = rank.trace(&driver)?;
-        report.timeline = Some(trace::timeline(config, programs, &tell(&mut rank, &own)?));
+        report.timeline = Some(trace::timeline(config, programs, &all_gather_values(&mut rank, &own)?));
     }
     let copies = driver.background().into_iter().zip(background_samples);
     let copies = copies.map(|(copy, samples)| CopySummary {
@@ -130,7 +130,7 @@ fn train_to_end<B: TrainingBackend>(
     let (per_epoch, end) = (config.iterations_per_epoch(), config.iterations());
     let mut iteration = report.first_iteration;
     let (mut elapsed, mut background_samples) = (Duration::ZERO, vec![0.0; config.background.len()]);
-    let mut epoch = EpochSoFar::default();
+    let mut epoch = CurrentEpoch::default();
     let mut pace = Pace::new();
     let mut best_accuracy = best_so_far(config, rank)?;
     let mut is_stopped = false;
@@ -164,7 +164,7 @@ fn train_to_end<B: TrainingBackend>(
             let of_epoch = epoch.report(config, rank, iteration / per_epoch, accuracy)?;
             report_progress(Progress::Epoch(of_epoch));
             report.epochs.push(of_epoch);
-            epoch = EpochSoFar::default();
+            epoch = CurrentEpoch::default();
         }
         let agreed = pace.agree(config, rank, speed)?;
         report_progress(Progress::Speed {
@@ -202,7 +202,7 @@ fn summarise<B: TrainingBackend>(
         .map(|job| BackgroundReport { network: job.network.name().into(), ..BackgroundReport::default() })
         .collect();
     let own = RankSummary { memory, usage: record.usage, background, elapsed };
-    for (number, summary) in tell::<B, RankSummary>(rank, &own)?.into_iter().enumerate() {
+    for (number, summary) in all_gather_values::<B, RankSummary>(rank, &own)?.into_iter().enumerate() {
         summary.add_to(report, number, config.batch());
     }
     Ok(())
@@ -222,7 +222,7 @@ fn best_so_far<B: TrainingBackend>(config: &TrainConfig<'_>, rank: &mut Rank<'_,
 }
 
 /// Exchanges values between all ranks. Returns them by rank.
-fn tell<B: TrainingBackend, T: Serialize + DeserializeOwned>(
+fn all_gather_values<B: TrainingBackend, T: Serialize + DeserializeOwned>(
     rank: &mut Rank<'_, B>,
     own: &T,
 ) -> Result<Vec<T>, Error> {
@@ -285,14 +285,14 @@ impl RankSummary {
 
 /// The current epoch.
 #[derive(Default)]
-struct EpochSoFar {
+struct CurrentEpoch {
     iterations: u64,
     loss: f64,
     elapsed: Duration,
     background_samples: f64,
 }
 
-impl EpochSoFar {
+impl CurrentEpoch {
     fn add(&mut self, stretch: &Stretch) {
         self.iterations += stretch.losses.len() as u64;
         self.loss += stretch.losses.iter().sum::<f64>();

@@ -83,7 +83,7 @@ pub(super) fn first_not_finite(tensors: &Tensors) -> Option<&str> {
 
 /// Returns the first tensor of a rank's state that is missing or has another shape, with the
 /// problem. Velocities may be missing if they are not needed.
-pub(super) fn misfit(
+pub(super) fn first_mismatch(
     network: &LayerGraph,
     program: &RankProgram,
     tensors: &Tensors,

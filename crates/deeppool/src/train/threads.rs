@@ -13,7 +13,7 @@ use crate::Error;
 use crate::runtime::{CpuThreads, TrainingBackend};
 
 /// Maximum time for which ranks wait for each other, which is longer than any step of a layer.
-const PATIENCE: Duration = Duration::from_secs(600);
+const RANK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Trains with one thread of this process per rank. A rank computes on its own thread or on a
 /// shared pool.
@@ -28,11 +28,11 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     config.check()?;
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
     let engine = engine(config)?;
-    let world = ThreadWorld::new(config.placement().world()).with_timeout(PATIENCE);
+    let world = ThreadWorld::new(config.placement().world()).with_timeout(RANK_TIMEOUT);
     let outcomes = world.run(|communicator| {
         run_rank::<CpuThreads>(config, &programs, &found, &engine, communicator, &|at| progress(at))
     });
-    of_first(outcomes)
+    first_result_or_error(outcomes)
 }
 
 /// Returns the fraction of held-out samples that a network with the configured initial weights
@@ -43,8 +43,8 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
 pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     config.check()?;
     let (programs, engine) = (Programs::new(config)?, engine(config)?);
-    let world = ThreadWorld::new(config.placement().world()).with_timeout(PATIENCE);
-    of_first(world.run(|communicator| {
+    let world = ThreadWorld::new(config.placement().world()).with_timeout(RANK_TIMEOUT);
+    first_result_or_error(world.run(|communicator| {
         of_weights(config, Rank::<CpuThreads>::new(config, &programs, engine.clone(), communicator)?)
     }))
 }
@@ -74,7 +74,9 @@ fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
 
 /// Returns the result of the first rank, or the error of the rank that failed first: ranks that
 /// lose a peer fail with the error of a collective, and the peer's own error has the reason.
-pub(super) fn of_first<T: Default>(outcomes: impl IntoIterator<Item = Result<T, Error>>) -> Result<T, Error> {
+pub(super) fn first_result_or_error<T: Default>(
+    outcomes: impl IntoIterator<Item = Result<T, Error>>,
+) -> Result<T, Error> {
     let mut first = None;
     let mut errors = Vec::new();
     for outcome in outcomes {

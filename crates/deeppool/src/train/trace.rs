@@ -15,29 +15,29 @@ use crate::timeline::{Origin, Timeline, TimelineEvent, TimelineWork};
 /// all ranks share.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
-    foreground: Vec<Told>,
+    foreground: Vec<LaunchRecord>,
     /// Launches of each background job.
-    background: Vec<Vec<Told>>,
+    background: Vec<Vec<LaunchRecord>>,
 }
 
 /// The iteration, the steps, the time from their start to the shared moment, and their duration.
-type Told = (u64, Vec<usize>, Duration, Duration);
+type LaunchRecord = (u64, Vec<usize>, Duration, Duration);
 
 impl RankTrace {
     /// `moment` is when this rank left a barrier of all ranks, after all its launches. Clocks
     /// differ by at most the duration of the barrier.
     pub(super) fn new(foreground: &StepTimes, background: &[&StepTimes], moment: Instant) -> Self {
         let from = foreground.all().map(|(_, (_, ran))| ran.began).min();
-        let told = |(iteration, (steps, ran)): (u64, &Launched)| {
+        let record = |(iteration, (steps, ran)): (u64, &Launched)| {
             let steps = steps.iter().map(|step| step.0).collect();
             (iteration, steps, moment.duration_since(ran.began), ran.ended.duration_since(ran.began))
         };
         let is_beside = |(_, (_, ran)): &(u64, &Launched)| from.is_some_and(|from| ran.began >= from);
         Self {
-            foreground: foreground.all().map(told).collect(),
+            foreground: foreground.all().map(record).collect(),
             background: background
                 .iter()
-                .map(|steps| steps.all().filter(is_beside).map(told).collect())
+                .map(|steps| steps.all().filter(is_beside).map(record).collect())
                 .collect(),
         }
     }

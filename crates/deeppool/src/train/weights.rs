@@ -110,7 +110,7 @@ impl Weights {
     /// no layer.
     pub fn check(&self, network: &LayerGraph) -> Result<(), Error> {
         let program = one_rank(network)?;
-        let misfit = tensors::misfit(network, program.of_rank(0)?, &self.tensors, false);
+        let first_mismatch = tensors::first_mismatch(network, program.of_rank(0)?, &self.tensors, false);
         let unknown = || {
             let known = network.layers().flat_map(|(_, layer)| {
                 let tensors = layer.parameters().into_iter().chain(layer.statistics());
@@ -120,7 +120,7 @@ impl Weights {
             let name = self.tensors.keys().find(|name| !known.contains(name))?;
             Some(format!("tensor `{name}` is of no layer of `{}`", network.name()))
         };
-        match misfit.or_else(unknown) {
+        match first_mismatch.or_else(unknown) {
             Some(problem) => Err(Error::Weights { source_name: self.source_name.clone(), problem }),
             None => Ok(()),
         }

@@ -11,7 +11,7 @@ use gpu_mux::cuda::HostClock;
 const YIELDS_FOR: Duration = Duration::from_micros(100);
 
 /// Maximum real time for which ranks wait for each other before they continue.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RANK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The virtual time that the threads of all ranks share. Each drives an emulated GPU.
 ///
@@ -93,7 +93,7 @@ impl RankClock {
         ranks[self.rank] = place;
         self.shared.settle(&mut ranks);
         let waited =
-            self.shared.changed.wait_timeout_while(ranks, PATIENCE, |ranks| ranks[self.rank] == place);
+            self.shared.changed.wait_timeout_while(ranks, RANK_TIMEOUT, |ranks| ranks[self.rank] == place);
         let (mut ranks, _) = waited.unwrap_or_else(PoisonError::into_inner);
         ranks[self.rank] = on;
         self.shared.settle(&mut ranks);

@@ -16,7 +16,7 @@ use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{BackgroundStatus, BatchSource, Iterations, JobsMut, Observer, RankDriver};
 
 /// Maximum time of waiting for the device before collectives are checked for missing ranks.
-const LOOK_AFTER: Duration = Duration::from_millis(20);
+const COLLECTIVE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs a rank's iterations on its GPU: the foreground on streams of high priority, and background
 /// jobs on streams of low priority.
@@ -118,7 +118,7 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
             error: None,
         };
         let ran = loop {
-            let until = self.driver.device().now() + LOOK_AFTER;
+            let until = self.driver.device().now() + COLLECTIVE_CHECK_INTERVAL;
             match self.driver.run(&mut jobs, Some(until)) {
                 Ok(RunOutcome::TimeLimit | RunOutcome::Stalled) => {}
                 Ok(RunOutcome::Done) => break Ok(()),
@@ -140,9 +140,9 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
     }
 
     fn explain(&self, rank: usize, error: Error) -> Error {
-        let under_way: Vec<String> = self.background.iter().filter_map(BackgroundJob::under_way).collect();
-        let under_way = Some(under_way.join(" and ")).filter(|under_way| !under_way.is_empty());
-        error.on_gpu_of(rank, under_way)
+        let in_flight: Vec<String> = self.background.iter().filter_map(BackgroundJob::in_flight).collect();
+        let in_flight = Some(in_flight.join(" and ")).filter(|in_flight| !in_flight.is_empty());
+        error.on_gpu_of(rank, in_flight)
     }
 
     fn now(&self) -> Instant {
@@ -195,7 +195,7 @@ fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
     let table = jobs.foreground.launch_table();
     let error = jobs.foreground.failure().unwrap_or(error);
     let rank = jobs.iterations.loaded.program().rank;
-    let error = error.on_gpu_of(rank, Some(jobs.under_way()));
+    let error = error.on_gpu_of(rank, Some(jobs.in_flight()));
     if let Some(lane) = &table.communication {
         // The first error is the most informative.
         let _ = lane.finish();

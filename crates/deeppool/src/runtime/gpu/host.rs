@@ -18,8 +18,8 @@ pub(super) struct BackgroundJob<'a, S, O> {
 
 impl<S, O> BackgroundJob<'_, S, O> {
     /// Returns a description of the current work.
-    pub(super) fn under_way(&self) -> Option<String> {
-        let step = self.job.under_way(&self.iterations)?;
+    pub(super) fn in_flight(&self) -> Option<String> {
+        let step = self.job.in_flight(&self.iterations)?;
         Some(format!("`{step}` of the background job `{}`", self.iterations.loaded.network()))
     }
 }
@@ -125,9 +125,9 @@ pub(super) struct Jobs<'h, 'f, 'a, F, N, S, O> {
 
 impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, F, N, S, O> {
     /// Returns a description of the current work.
-    pub(super) fn under_way(&self) -> String {
-        let foreground = self.foreground.under_way(&self.iterations).map(|step| format!("`{step}`"));
-        let background = self.background.jobs.iter().filter_map(BackgroundJob::under_way);
+    pub(super) fn in_flight(&self) -> String {
+        let foreground = self.foreground.in_flight(&self.iterations).map(|step| format!("`{step}`"));
+        let background = self.background.jobs.iter().filter_map(BackgroundJob::in_flight);
         let all: Vec<String> = foreground.into_iter().chain(background).collect();
         if all.is_empty() { "nothing of ours".into() } else { all.join(" and ") }
     }

@@ -36,7 +36,7 @@ pub(super) struct Job {
     /// Next unused tasklet number.
     number: u64,
     /// Offered tasklets that have not finished, oldest first.
-    under_way: VecDeque<Offered>,
+    in_flight: VecDeque<Offered>,
     /// The last communication tasklet of the previous iteration.
     last_communication: Option<TaskletId>,
     /// The tasklet of each launch of the iteration that is being offered.
@@ -83,7 +83,7 @@ impl Job {
             done: 0,
             next: (iterations.context.iteration, 0),
             number: 0,
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             last_communication: None,
             offered: Vec::new(),
             finished: 0,
@@ -121,7 +121,7 @@ impl Job {
 
     /// Returns the lane of a tasklet that has not [finished](Self::finish).
     pub(super) fn lane(&self, number: u64) -> Lane {
-        let offered = self.under_way.iter().find(|offered| offered.number == number);
+        let offered = self.in_flight.iter().find(|offered| offered.number == number);
         offered.map_or(Lane::Compute, |offered| {
             self.iteration(offered.iteration).launches[offered.launch].unit.lane()
         })
@@ -138,8 +138,8 @@ impl Job {
     }
 
     /// Returns a description of the current work.
-    pub(super) fn under_way<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
-        let Offered { iteration, launch, .. } = *self.under_way.front()?;
+    pub(super) fn in_flight<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
+        let Offered { iteration, launch, .. } = *self.in_flight.front()?;
         let step = self.iteration(iteration).launches.get(launch)?.unit.steps().first();
         Some(step.map_or("the copies of samples".into(), |step| {
             iterations.loaded.iteration(iteration).program.steps[step.0].label.clone()
@@ -189,7 +189,7 @@ impl Job {
             iterations.observer.started(step);
         }
         self.offered.push(tasklet.id);
-        self.under_way.push_back(Offered { number: self.number, iteration, launch: place });
+        self.in_flight.push_back(Offered { number: self.number, iteration, launch: place });
         self.number += 1;
         self.next.1 += 1;
         if self.next.1 == launches.len() {
@@ -211,10 +211,10 @@ impl Job {
         device: &mut CudaDevice,
         policy: &Policy,
     ) -> Result<(), Error> {
-        let Some(place) = self.under_way.iter().position(|offered| offered.number == number) else {
+        let Some(place) = self.in_flight.iter().position(|offered| offered.number == number) else {
             return Ok(());
         };
-        let Some(Offered { iteration, launch, .. }) = self.under_way.remove(place) else { return Ok(()) };
+        let Some(Offered { iteration, launch, .. }) = self.in_flight.remove(place) else { return Ok(()) };
         let program = self.program_of(iteration);
         let JobIteration { launches, took: known, .. } = &mut self.iterations[program];
         let unit = &launches[launch].unit;
