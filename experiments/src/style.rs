@@ -6,10 +6,10 @@ use plotters::style::RGBColor;
 /// Purpose of a figure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Style {
-    /// Screens: a header shows the title and the origin of the data.
+    /// For screens, with a header that shows the title and the origin of the data.
     #[default]
     Screen,
-    /// Papers: no header; title and origin are in the caption and in the file's description.
+    /// For papers, without a header; title and origin are in the file's description.
     Paper,
 }
 

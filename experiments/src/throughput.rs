@@ -97,11 +97,8 @@ fn summary(rows: &[ReportRow]) -> Vec<String> {
         format!("FG samples/s,      BP, as DP, over DP:      {}", over_dp(bp, true, foreground)),
         format!("FG samples/s,      BP+Col over DP:          {}", over_dp(col, false, foreground)),
         "(DP with overlap. \"as DP\": limited to the amplification that DP has.)".into(),
-        format!(
-            "The first is a share of what no foreground at all would give, BG only over DP: {}.",
-            shares_of_ceiling(rows)
-        ),
-        "It says nothing of the foreground's speed: `partition` compares at equal speeds of the foreground."
+        format!("The first ratio relative to its ceiling, BG only over DP: {}.", shares_of_ceiling(rows)),
+        "It does not consider the foreground's speed: `partition` compares at equal foreground speeds."
             .into(),
         "(The DeepPool paper claims 1.2 to 2.3 times the total throughput of DP, at large scale.)".into(),
     ]

@@ -116,7 +116,7 @@ impl Section {
 <h3>Numbers</h3>
 <details><summary>Assumptions, and the table in short</summary>
 <ul>{provenance}</ul>
-<pre tabindex="0" role="group" aria-label="What a terminal shows of {name}">{text}</pre></details>
+<pre tabindex="0" role="group" aria-label="Terminal output of {name}">{text}</pre></details>
 <details><summary>All {count} rows of the CSV</summary>
 <div class="numbers" role="group" tabindex="0" aria-label="Rows of {name}"><table><caption>{title}</caption>
 <thead><tr>{columns}</tr></thead>
