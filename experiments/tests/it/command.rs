@@ -173,7 +173,7 @@ fn profile_file_replaces_the_device_model() {
 
     assert_refused(&["throughput", "--profile", file, "--batch", "64"], "make one with --batches 1,8,");
     let scale = ["scale", "--profile", file, "--batch", "16", "--gpus", "16"];
-    assert_refused(&scale, "has times of 1 to 16 samples, and 32");
+    assert_refused(&scale, "has times of 1 to 16 samples, but 32");
     assert_refused(&["limits", "--profile", file, "--model", "vgg16", "--batch", "16"], "resnet-18");
     assert_refused(&["plans", "--profile", file, "--device", "a100"], "--device");
     assert_refused(&["layers", "--profile", "none.json"], "none.json");
