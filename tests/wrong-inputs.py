@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs all commands on generated wrong inputs, and says which of them misbehave.
+"""Runs all commands on generated wrong inputs, and reports those that misbehave.
 
     tests/wrong-inputs.py [--bin target/debug] [--cases 500] [--seed 0] [--only N]
 
-Files of every kind are truncated and mutated, numbers are at every edge, files are missing or special. No command may panic, abort,
-take longer than 10 s or more than 2 GB, print more than three lines of errors, replace what is no file, or exit with anything but 0, 1
-or 2. Needs Python 3.11 and nothing else.
+Files are truncated, mutated, missing or special; numbers are edge cases. A command must not panic, abort, run
+longer than 10 s, use more than 2 GiB, print more than three lines of errors, replace a special file, or exit
+with a code other than 0, 1 or 2. Needs only Python 3.11.
 """
 
 import argparse
@@ -92,7 +92,7 @@ WORDS = [
     "/dev/zero/x",
 ]
 
-# Good commands, whose options and files are made wrong. {name} is a file.
+# Valid commands, whose options and files are mutated. {name} is a file.
 COMMANDS = [
     ["deeppool", "models"],
     ["deeppool", "models", "--onnx", "{net.onnx}"],
@@ -554,7 +554,7 @@ COMMANDS = [
 
 
 def good_files(run, folder):
-    """One file of each kind, as the commands themselves write them."""
+    """Creates a valid file of each kind, most of them by the commands."""
     shutil.copy(NETWORK, folder / "net.onnx")
     make = lambda *words: run(folder, [*words], check=True)
     make(
@@ -694,7 +694,7 @@ def good_files(run, folder):
 
 
 def mutate(rng, content):
-    """A file that is like a good one, but not it."""
+    """Returns a mutation of a valid file's content."""
     data = bytearray(content)
     kind = rng.choice(
         [
@@ -740,7 +740,7 @@ def mutate(rng, content):
 
 
 def wrong_folder(rng, path):
-    """One of the files of a folder, or the folder itself, made wrong."""
+    """Mutates, deletes or adds a file of a folder."""
     files = [file for file in path.rglob("*") if file.is_file()]
     file = rng.choice(files)
     choice = rng.randrange(4)
@@ -753,7 +753,7 @@ def wrong_folder(rng, path):
 
 
 def make_case(rng, folder):
-    """The words of a wrong command, and what must still be special when it is over."""
+    """Creates a wrong command with its files, and returns its words."""
     template = rng.choice(COMMANDS)
     files = [word for word in template if "{" in word and not word.startswith(("{out", "{folder"))]
     values = [
@@ -772,7 +772,7 @@ def make_case(rng, folder):
         for i in rng.sample(values, min(len(values), rng.choice([1, 1, 2]))):
             numeric = re.fullmatch(r"[\d.,]+([a-zA-Z]*)", template[i])
             pool = NUMBERS + WORDS if not numeric else NUMBERS * 3 + WORDS
-            # What is trained or measured may take long: that much work is not wrong.
+            # Training and measuring for many iterations is valid, but takes too long.
             if (
                 "cpu" in words
                 or "epochs" in words
@@ -923,7 +923,7 @@ def main():
                 os.symlink("plan.json", folder / "link")
                 os.symlink("missing", folder / "dangling")
                 os.mkfifo(folder / "pipe")
-                # A reader that is there before the writer.
+                # Open the reader before the command opens the pipe for writing.
                 reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
                 words = make_case(rng, folder)
                 watched = [
@@ -949,7 +949,7 @@ def main():
                 if peak > BYTES:
                     problems.append(f"{peak >> 20} MiB")
                 if kinds != [kind(path) for path in watched]:
-                    problems.append("something special was replaced")
+                    problems.append("a special file was replaced")
                 counts[code] = counts.get(code, 0) + 1
                 slowest = max(slowest, (seconds, words))
                 if problems or options.only is not None:
@@ -958,11 +958,13 @@ def main():
                         repr(word) if not re.fullmatch(r"[\w./:=,-]+", word) else word for word in words
                     )
                     print(
-                        f"case {case}: {', '.join(problems) or 'fine'}: {shown[:400]}\n    {errors.strip()[:600]}",
+                        f"case {case}: {', '.join(problems) or 'fine'}: {shown[:400]}\n"
+                        f"    {errors.strip()[:600]}",
                         flush=True,
                     )
     print(
-        f"{sum(counts.values())} wrong inputs: {bad} misbehave; exit codes {counts}; the slowest took {slowest[0]:.1f} s: {' '.join(slowest[1])[:200]}"
+        f"{sum(counts.values())} wrong inputs: {bad} misbehave; exit codes {counts}; the slowest took "
+        f"{slowest[0]:.1f} s: {' '.join(slowest[1])[:200]}"
     )
     return 1 if bad else 0
 

@@ -1,4 +1,4 @@
-"""The random numbers of `layer_engine::random` in numpy: ChaCha with 8 rounds (D. J. Bernstein, 2008), keyed by what they are for."""
+"""The random numbers of `layer_engine::random` in numpy: ChaCha with 8 rounds (D. J. Bernstein, 2008)."""
 
 import numpy as np
 
@@ -8,7 +8,14 @@ MASK = (1 << 64) - 1
 
 
 def uniform(seed, purpose, iteration, name, samples, elements):
-    """Numbers of `0.0..1.0`, of `samples x elements`: each sample has a stream of its own."""
+    """Returns numbers in [0, 1) of shape (samples, elements). Each sample has a separate stream.
+
+    Args:
+        seed: Seed of the training run.
+        purpose: A key of `PURPOSES`.
+        iteration: Index of the iteration.
+        name: Name of the layer.
+    """
     key = np.array([seed, PURPOSES[purpose], iteration, fnv1a(name)], dtype="<u8").view("<u4")
     blocks = -(-elements // 8)
     state = np.empty((16, samples, blocks), dtype=np.uint32)

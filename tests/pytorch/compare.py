@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains the same networks on the same batches with deeppool and with PyTorch, both on the CPU or on a GPU.
+"""Compares training by deeppool with training by PyTorch, on the CPU or on a GPU.
 
-    tests/pytorch/compare.py weights [--bin target/debug/deeppool]           # parameters as torchvision names them
-    tests/pytorch/compare.py losses  [--bin target/debug/deeppool] [--mpi]   # of the first 50 iterations
-    tests/pytorch/compare.py speed   --bin target/release/deeppool --mpi     # in turns, against one process and DDP with gloo
-    tests/pytorch/compare.py gpu     --bin target/release/deeppool           # losses and speed on one GPU, against CUDA graphs
+    tests/pytorch/compare.py weights [--bin target/debug/deeppool]          # names of parameters
+    tests/pytorch/compare.py losses  [--bin target/debug/deeppool] [--mpi]  # of the first 50 iterations
+    tests/pytorch/compare.py speed   --bin target/release/deeppool --mpi    # against one process and DDP
+    tests/pytorch/compare.py gpu     --bin target/release/deeppool          # against CUDA graphs
 
-`--mpi` says that the binary has the feature mpi, and trains on two processes under mpirun, too. Needs Python 3.11 and
+Both train the same networks on the same batches. With `--mpi`, deeppool also trains on two processes under
+mpirun; the binary needs the feature mpi. Needs Python 3.11 and
 
     pip install torch==2.11.0 torchvision==0.26.0 safetensors onnx
 """
@@ -26,9 +27,9 @@ from safetensors.torch import load_file, save_file
 
 HERE = Path(__file__).resolve().parent
 ITERATIONS = 50
-# The largest difference of losses.
+# Maximum relative difference of losses.
 TOLERANCE = 1e-3
-# About the rounding of single precision.
+# Relative change of the initial weights, about the rounding of single precision.
 PERTURBATION = 1e-7
 MPIRUN = ["mpirun", "-n", 2]
 MPI = {
@@ -38,7 +39,7 @@ MPI = {
 }
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
 
-# What `deeppool models` lists, and torchvision has.
+# Networks of `deeppool models` that torchvision has.
 TORCHVISION = {
     "vgg11": torchvision.models.vgg11,
     "vgg13": torchvision.models.vgg13,
@@ -57,18 +58,18 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["weights", "losses", "speed", "gpu"])
+    parser.add_argument("comparison", choices=["weights", "losses", "speed", "gpu"])
     parser.add_argument("--bin", type=Path, default=HERE.parent.parent / "target/debug/deeppool")
-    parser.add_argument("--mpi", action="store_true", help="train on two processes, too")
+    parser.add_argument("--mpi", action="store_true", help="also train on two processes")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--rounds", type=int, default=9, help="of speed and gpu: how often each trains")
+    parser.add_argument("--rounds", type=int, default=9, help="runs of each contender (speed, gpu)")
     options = parser.parse_args()
     options.bin = options.bin.resolve()
-    {"weights": weights, "losses": losses, "speed": speed, "gpu": gpu}[options.what](options)
+    {"weights": weights, "losses": losses, "speed": speed, "gpu": gpu}[options.comparison](options)
 
 
 def weights(options):
-    """torchvision loads what deeppool exports of each network that it has."""
+    """Checks that torchvision loads the weights exported by deeppool, for each common network."""
     for name, make in TORCHVISION.items():
         with tempfile.TemporaryDirectory() as folder:
             exported = Path(folder) / "exported.safetensors"
@@ -79,7 +80,7 @@ def weights(options):
 
 
 def losses(options):
-    """Losses differ by no more than rounding, however many ranks ours are."""
+    """Checks that losses differ only by rounding, for several numbers of ranks."""
     worst = 0
     for name in options.networks:
         with tempfile.TemporaryDirectory() as folder:
@@ -87,22 +88,22 @@ def losses(options):
             by_torch = of_torch([sys.executable, *theirs])["losses"]
             perturbed = of_torch([sys.executable, *theirs, "--perturb", PERTURBATION])["losses"]
             print(
-                f"{name}: losses by PyTorch {by_torch[0]:.4f} .. {by_torch[-1]:.4f}; PyTorch with first weights that differ "
-                f"by {PERTURBATION}: within {difference(by_torch, perturbed):.1e}",
+                f"{name}: losses by PyTorch {by_torch[0]:.4f} .. {by_torch[-1]:.4f}; PyTorch with initial "
+                f"weights perturbed by {PERTURBATION}: within {difference(by_torch, perturbed):.1e}",
                 flush=True,
             )
-            ways = {
+            runs = {
                 "1 rank": [*ours, "--ranks", 1],
                 "2 threads, data parallel": [*ours, "--ranks", 2, "--mode", "dp"],
                 "2 threads, burst plan": [*ours, "--ranks", 2, "--amplification", 1.2],
             }
             if options.mpi:
-                ways["2 processes, data parallel"] = [*MPIRUN, *ours, "--mode", "dp"]
-            for way, command in ways.items():
-                # PyTorch normalises over the whole batch.
+                runs["2 processes, data parallel"] = [*MPIRUN, *ours, "--mode", "dp"]
+            for label, command in runs.items():
+                # PyTorch's single process normalises over the global batch.
                 largest = difference(by_torch, of_deeppool([*command, "--sync-batch-norm"])["losses"])
                 worst = max(worst, largest)
-                print(f"    {way:<27} within {largest:.1e}", flush=True)
+                print(f"    {label:<27} within {largest:.1e}", flush=True)
     if not worst <= TOLERANCE:
         sys.exit(f"losses differ by {worst:.1e}, more than {TOLERANCE}")
 
@@ -113,10 +114,10 @@ def difference(some, others):
 
 
 def speed(options):
-    """Times of iterations by turns, and the ratios of those of the same round."""
+    """Measures iteration times in alternation, and their ratios within each round."""
     for name in options.networks:
         if name == "digits-cnn":
-            # Its iterations are too short to say anything about kernels.
+            # Its iterations are too short to compare kernels.
             continue
         with tempfile.TemporaryDirectory() as folder:
             ours, theirs = commands(name, options, Path(folder), 14)
@@ -134,51 +135,51 @@ def speed(options):
                 "PyTorch, 2 threads": (of_torch, [sys.executable, *theirs, "--threads", 2]),
             }
             times = {contender: [] for contender in contenders}
-            for turn in range(options.rounds):
-                # Not always after the same one.
-                names = (
-                    list(contenders)[turn % len(contenders) :] + list(contenders)[: turn % len(contenders)]
-                )
+            for round_ in range(options.rounds):
+                # Rotate the order, so that each follows a different one.
+                first = round_ % len(contenders)
+                names = list(contenders)[first:] + list(contenders)[:first]
                 for contender in names:
                     measure, command = contenders[contender]
                     times[contender].append(measure(command)["median_us"] / 1e3)
-                taken = ", ".join(f"{contender} {of[-1]:.1f} ms" for contender, of in times.items())
-                print(f"{name}, round {turn + 1} of {options.rounds}: {taken}", flush=True)
-            for contender, taken in times.items():
+                latest = ", ".join(f"{contender} {each[-1]:.1f} ms" for contender, each in times.items())
+                print(f"{name}, round {round_ + 1} of {options.rounds}: {latest}", flush=True)
+            for contender, own in times.items():
                 print(
-                    f"{name}: {contender}: median of {len(taken)} rounds {statistics.median(taken):.1f} ms "
-                    f"({min(taken):.1f} to {max(taken):.1f})"
+                    f"{name}: {contender}: median of {len(own)} rounds {statistics.median(own):.1f} ms "
+                    f"({min(own):.1f} to {max(own):.1f})"
                 )
                 for peer in ("DDP with gloo, 2 processes", "PyTorch, 2 threads"):
                     if contender != peer:
-                        ratios = [a / b for a, b in zip(taken, times[peer])]
+                        ratios = [a / b for a, b in zip(own, times[peer])]
                         print(
-                            f"    to {peer}: median of ratios {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+                            f"    to {peer}: median of ratios {statistics.median(ratios):.3f} "
+                            f"({min(ratios):.3f} to {max(ratios):.3f})"
                         )
 
 
 def gpu(options):
-    """Losses on a GPU by kernels of our own against those of PyTorch, and the ratio of the iterations' times, by turns."""
+    """Compares losses and iteration times of the CUDA engine with PyTorch's on one GPU, in alternation."""
     worst = 0
     for name in options.networks:
         if name == "digits-cnn":
-            # PyTorch draws its dropout here as ours does, on the processor, which no graph can have in it.
+            # PyTorch's dropout is drawn on the CPU here, which a CUDA graph cannot capture.
             continue
         with tempfile.TemporaryDirectory() as folder:
             ours, theirs = commands(name, options, Path(folder), ITERATIONS)
             ours = [*ours, "--engine", "cuda", "--gpus", 1, "--sync-batch-norm"]
             theirs = [sys.executable, *theirs, "--cuda-graph"]
             ratios = []
-            for turn in range(options.rounds):
-                if turn % 2:
+            for round_ in range(options.rounds):
+                if round_ % 2:
                     by_torch, own = of_torch(theirs), of_deeppool(ours)
                 else:
                     own, by_torch = of_deeppool(ours), of_torch(theirs)
                 worst = max(worst, difference(by_torch["losses"], own["losses"]))
                 ratios.append(own["median_us"] / by_torch["median_us"])
                 print(
-                    f"{name}, round {turn + 1} of {options.rounds}: deeppool {own['median_us']:.0f} us, PyTorch by a CUDA graph "
-                    f"{by_torch['median_us']:.0f} us an iteration",
+                    f"{name}, round {round_ + 1} of {options.rounds}: deeppool {own['median_us']:.0f} us, "
+                    f"PyTorch with a CUDA graph {by_torch['median_us']:.0f} us per iteration",
                     flush=True,
                 )
             print(
@@ -191,7 +192,7 @@ def gpu(options):
 
 
 def commands(name, options, folder, iterations):
-    """What both are called with to train a network for so many iterations from the same weights and on the same batches."""
+    """Returns the commands of both for n iterations from the same weights and on the same batches."""
     network, initial, saved, data = (
         NETWORKS[name],
         folder / "initial",
@@ -200,7 +201,7 @@ def commands(name, options, folder, iterations):
     )
     named = network.arguments(folder)
     run([options.bin, "export", *named, "-o", initial])
-    # By way of PyTorch, so that what it saves is read, too.
+    # Save the weights by PyTorch, so that deeppool reads its file.
     model = network.make()
     model.load_state_dict(load_file(initial), strict=True)
     save_file(model.state_dict(), saved)
@@ -235,12 +236,12 @@ def of_deeppool(command):
 
 def of_torch(command):
     report = json.loads(run(command))
-    # The first iterations allocate.
+    # The first iterations allocate memory.
     return {"losses": report["losses"], "median_us": statistics.median(report["iteration_us"][2:])}
 
 
 def run(command):
-    """Runs a command and returns what it prints; a failure ends the comparison."""
+    """Runs a command and returns its output. A failure ends the comparison."""
     command = [str(word) for word in command]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **MPI})
     if result.returncode:

@@ -1,4 +1,4 @@
-"""The networks of the comparison as PyTorch modules, with the names of ours, and what they are trained on."""
+"""Networks of the comparison as PyTorch modules with deeppool's parameter names, and their data."""
 
 import gzip
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 DIGITS = Path(__file__).resolve().parent.parent.parent / "crates/deeppool/data/digits.csv.gz"
-# What is drawn for dropout depends on it.
+# Seed of dropout.
 SEED = 0
 
 
@@ -40,14 +40,14 @@ class DigitsCnn(nn.Module):
         return self.fc2(self.dropout(gelu(self.fc1(x.flatten(1)))))
 
     def dropout(self, x, probability=0.2):
-        """Drops the elements that ours drops: they depend on seed, iteration, layer and sample alone."""
+        """Drops the same elements as deeppool. They depend only on seed, iteration, layer and sample."""
         drawn = uniform(SEED, "dropout", self.iteration, "dropout", *x.shape)
         self.iteration += 1
         return x * torch.from_numpy(drawn >= probability) / (1 - probability)
 
 
 class Vgg11Cifar(nn.Module):
-    """VGG-11 for images of 3x32x32 and ten classes: torchvision's convolutions and one linear layer, without dropout."""
+    """VGG-11 for CIFAR-10: torchvision's convolutions and one linear layer, without dropout."""
 
     def __init__(self):
         super().__init__()
@@ -60,18 +60,18 @@ class Vgg11Cifar(nn.Module):
 
 @dataclass
 class Network:
-    """A network that both know, and how it is trained."""
+    """A network with its training settings."""
 
     make: Callable[[], nn.Module]
     sample_shape: tuple[int, ...]
     batch: int
     lr: float
-    # What `deeppool models` calls it; without a name it is handed over as an ONNX file.
+    # Name in `deeppool models`; `None` for export as an ONNX file.
     model: str | None = None
     momentum: float = 0.9
 
     def arguments(self, folder):
-        """The options of deeppool that name it."""
+        """Returns deeppool's options for this network. May write an ONNX file to the folder."""
         if self.model:
             return ["--model", self.model]
         path = folder / "network.onnx"
@@ -88,11 +88,11 @@ class Network:
         return ["--onnx", path]
 
     def write_data(self, batches, path):
-        """Learnable samples, the same at each call, as a data set of deeppool. The first batch is what is held out."""
+        """Writes deterministic, learnable samples as a data set of deeppool. It tests on the first batch."""
         if self.model == "digits-cnn":
             inputs, labels = digits()
         else:
-            # Each class has a mean of its own.
+            # Each class has a different mean.
             generator = torch.Generator().manual_seed(1)
             labels = torch.randint(10, (batches * self.batch,), generator=generator)
             means = torch.randn(10, *self.sample_shape, generator=generator)
@@ -119,13 +119,13 @@ NETWORKS = {
 
 
 def read_data(path):
-    """The training samples of a file of `Network.write_data`."""
+    """Reads the training samples of a file written by `Network.write_data`."""
     tensors = load_file(path)
     return tensors["train.inputs"], tensors["train.labels"]
 
 
 def digits():
-    """The digits that deeppool ships, but for the held-out ones."""
+    """Reads the training part of deeppool's digits."""
     rows = [
         [int(field) for field in line.split(",")]
         for line in gzip.decompress(DIGITS.read_bytes()).decode().split()

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a network of the comparison with PyTorch, and prints its losses and the time of each iteration as JSON.
+"""Trains a network of the comparison with PyTorch, and prints losses and iteration times as JSON.
 
-On the CPU; under torchrun, by DistributedDataParallel with gloo: each process takes its part of every batch. With --cuda-graph on the first
-NVIDIA GPU, in single precision, each iteration a launch of one CUDA graph. See compare.py.
+It trains on the CPU. Under torchrun it trains by DistributedDataParallel with gloo, where each process has a
+shard of each batch. With --cuda-graph it trains on the first NVIDIA GPU in single precision, where each
+iteration is one launch of a CUDA graph. See compare.py.
 """
 
 import argparse
@@ -24,15 +25,15 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("network", choices=NETWORKS)
-    parser.add_argument("--initial", required=True, help="the first weights")
+    parser.add_argument("--initial", required=True, help="file of the initial weights")
     parser.add_argument("--data", required=True)
     parser.add_argument("--iterations", type=int, required=True)
-    parser.add_argument("--threads", type=int, default=1, help="of each process")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each process")
     parser.add_argument(
-        "--perturb", type=float, default=0.0, help="how far the first weights are moved, relatively"
+        "--perturb", type=float, default=0.0, help="relative random change of the initial weights"
     )
     parser.add_argument(
-        "--cuda-graph", action="store_true", help="train on the first GPU, an iteration being one CUDA graph"
+        "--cuda-graph", action="store_true", help="train on the first GPU, with one CUDA graph per iteration"
     )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -70,7 +71,7 @@ def main():
 
 
 def with_cuda_graph(model, network, data, iterations):
-    """Losses, and times from an iteration's copy of samples to its end on the device."""
+    """Returns losses and times. A time is from the copy of the samples to the end of the iteration."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     model = model.cuda()
@@ -87,13 +88,13 @@ def with_cuda_graph(model, network, data, iterations):
         optimizer.step()
         return loss
 
-    # Libraries choose and allocate before anything is captured; what that trained is undone.
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
+    # Warm up before the capture: libraries select kernels and allocate. State is restored later.
+    warm_up = torch.cuda.Stream()
+    warm_up.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm_up):
         for _ in range(3):
             iterate()
-    torch.cuda.current_stream().wait_stream(beside)
+    torch.cuda.current_stream().wait_stream(warm_up)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         static_loss = iterate()

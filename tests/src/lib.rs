@@ -1,4 +1,4 @@
-//! What the tests that cross crates share: networks, placements and short training runs.
+//! Shared code of the tests across crates: placements and short training runs.
 
 use collectives::LinkModel;
 use deeppool::Error;
@@ -13,10 +13,10 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, LayerId};
 use layer_profile::DeviceModel;
 
-/// The placement that the planner finds on the modelled `cpu-core`.
+/// Returns the placement planned for the modelled device `cpu-core`.
 ///
 /// # Errors
-/// When there is no plan.
+/// Any error of planning.
 pub fn planned(network: &LayerGraph, batch: usize, ranks: usize, mode: Mode) -> Result<Placement, Error> {
     let profile = DeviceModel::named("cpu-core")?.profile(network, &shard_sizes(batch, ranks))?;
     let link = LinkModel::threads_of_one_host();
@@ -24,7 +24,7 @@ pub fn planned(network: &LayerGraph, batch: usize, ranks: usize, mode: Mode) -> 
     find_plan(&job, &PlanRequest::new(ranks, mode))?.placement(network)
 }
 
-/// A placement that no planner would find: each layer on ranks of its own, in any order.
+/// Returns a random placement: each layer on independently drawn ranks, in random order.
 ///
 /// # Errors
 /// Never for at least one rank.
@@ -39,8 +39,8 @@ pub fn scattered(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Placem
     Placement::new(network, ranks, layers.collect())
 }
 
-/// The same placement with the layers in any order that keeps producers before consumers, and the layer that parameters
-/// belong to before the others that use them.
+/// Returns a placement with a random topological order of the layers. The owner of shared
+/// parameters is before their other users.
 ///
 /// # Errors
 /// Never.
@@ -62,7 +62,7 @@ pub fn reordered(network: &LayerGraph, placement: Placement, seed: u64) -> Resul
     placement.with_order(network, order)
 }
 
-/// A placement in which a layer is mostly where the one before it is.
+/// Returns a random placement in which most layers have the ranks of the preceding layer.
 ///
 /// # Errors
 /// Never for at least one rank.
@@ -80,7 +80,7 @@ pub fn in_stretches(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Pla
     Placement::new(network, ranks, layers.collect())
 }
 
-/// The names of some layers that can be checkpoints of activations: each with the chance of one in `rarity`.
+/// Returns the names of randomly drawn activation checkpoints, each with probability 1 / `rarity`.
 #[must_use]
 pub fn some_checkpoints(network: &LayerGraph, rarity: usize, seed: u64) -> Vec<String> {
     let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "checkpoints", 0);
@@ -88,31 +88,32 @@ pub fn some_checkpoints(network: &LayerGraph, rarity: usize, seed: u64) -> Vec<S
     chosen.map(|id| network.layer(id).name().to_owned()).collect()
 }
 
-/// A short training run.
+/// Settings of a short training run.
 #[derive(Debug, Clone)]
 pub struct Run<'a> {
     /// The network.
     pub network: &'a LayerGraph,
-    /// Its data, also the background's.
+    /// Data of the network and of the background.
     pub dataset: &'a Dataset,
-    /// The global batch.
+    /// Number of samples in the global batch.
     pub batch: usize,
-    /// Epochs.
+    /// Number of epochs.
     pub epochs: u64,
-    /// How iterations are lowered.
+    /// Options of lowering.
     pub lowering: LowerOptions,
-    /// Whether every rank trains a copy of the network by itself in its gaps, with batches of this size.
+    /// Batch size of a background job that trains a copy of the network on each rank; `None` for
+    /// no background.
     pub background: Option<usize>,
 }
 
 impl Run<'_> {
-    /// Trains with learning rate 0.03 and seed 0.
+    /// Trains by a placement, with the default learning rate and seed.
     ///
     /// # Errors
-    /// As [`train`].
+    /// Any error of [`train`].
     pub fn with(&self, placement: &Placement) -> Result<TrainReport, Error> {
         let Self { network, dataset, .. } = *self;
-        // Cut as far as it goes.
+        // Cut the background's batch into single samples.
         let job = |batch| BackgroundConfig::new(network, dataset, batch).with_micro_batches(batch);
         let background = self.background.map(job);
         let training = LoweredTraining::new(network, placement.clone(), self.batch, self.lowering.clone());

@@ -1,5 +1,4 @@
-//! Each library crate stands alone: a program outside the workspace builds on it and runs, and it depends on none of our
-//! other crates but those that it is meant to build on.
+//! Library crates can be used outside the workspace, and depend only on the intended crates of it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +7,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Each published crate, and the crates of this workspace that it builds on. Downwards only.
+/// Published crates, and the crates of this workspace that each may depend on.
 const CRATES: [(&str, &[&str]); 13] = [
     ("burst-planner", &[]),
     ("cluster-scheduler", &[]),
-    // The emulator for its tests only, as with `gpu-mux`.
+    // The emulator is for tests only, also in `gpu-mux`.
     ("collectives", &["emulated-gpus", "cuda-emulator"]),
     ("command-line", &[]),
     (
@@ -54,92 +53,92 @@ const CRATES: [(&str, &[&str]); 13] = [
 ];
 
 #[test]
-fn crates_depend_on_no_others_than_they_are_meant_to() {
-    let found: Vec<(String, BTreeSet<String>)> = library_dependencies();
-    let meant: Vec<(String, BTreeSet<String>)> = CRATES
+fn crates_depend_only_on_the_intended_crates() {
+    let actual: Vec<(String, BTreeSet<String>)> = library_dependencies();
+    let expected: Vec<(String, BTreeSet<String>)> = CRATES
         .iter()
         .map(|(name, on)| ((*name).to_owned(), on.iter().map(|name| (*name).to_owned()).collect()))
         .collect();
-    assert_eq!(found, meant);
+    assert_eq!(actual, expected);
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn burst_planner_stands_alone() {
     run_consumer("burst-planner");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn cluster_scheduler_stands_alone() {
     run_consumer("cluster-scheduler");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn collectives_stands_alone() {
     run_consumer("collectives");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn command_line_stands_alone() {
     run_consumer("command-line");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn deeppool_stands_alone() {
     let lock = run_consumer("deeppool");
-    assert!(!lock.contains("\"clap\""), "the library needs nothing that only the command does");
+    assert!(!lock.contains("\"clap\""), "the library depends on a dependency of the command");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn emulated_gpus_stands_alone() {
     run_consumer("emulated-gpus");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn gpu_mux_stands_alone() {
     run_consumer("gpu-mux");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn layer_engine_stands_alone() {
     run_consumer("layer-engine");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn layer_graph_stands_alone() {
     run_consumer("layer-graph");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn ptx_emulator_stands_alone() {
     run_consumer("ptx-emulator");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn time_to_accuracy_stands_alone() {
     run_consumer("time-to-accuracy");
 }
 
 #[test]
-#[ignore = "builds the crate and what it needs anew"]
+#[ignore = "builds the crate and its dependencies in another target folder"]
 fn layer_profile_stands_alone() {
     let lock = run_consumer("layer-profile");
-    assert!(!lock.contains("\"layer-engine\""), "only the profiler runs layers");
+    assert!(!lock.contains("\"layer-engine\""), "only the feature `measure` needs the engine");
 }
 
-/// Builds and runs `tests/consumers/<library>` and returns its lock file, which lists the packages that it needs.
+/// Builds and runs `tests/consumers/<library>`, and returns its lock file.
 ///
-/// It starts from the versions that the workspace has locked, which are on this machine already: no network is needed.
+/// The versions are those of the workspace's lock file, so that no network is needed.
 fn run_consumer(library: &str) -> String {
     let consumer = Path::new(env!("CARGO_MANIFEST_DIR")).join("consumers").join(library);
     let lock = consumer.join("Cargo.lock");
@@ -147,19 +146,19 @@ fn run_consumer(library: &str) -> String {
     let output = cargo()
         .args(["run", "--quiet", "--offline", "--manifest-path"])
         .arg(consumer.join("Cargo.toml"))
-        // One folder for all, so that what they share is built once.
+        // One target folder for all consumers, so that shared dependencies are built once.
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("consumers"))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .output()
         .unwrap();
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     assert!(output.status.success(), "{library}: {}\n{stdout}\n{stderr}", output.status);
-    assert!(!stdout.is_empty(), "{library} says what it found");
+    assert!(!stdout.is_empty(), "{library} prints nothing");
     fs::read_to_string(lock).unwrap()
 }
 
-/// The workspace's crates that are published, and what others in the workspace they depend on, for any purpose and with
-/// any feature.
+/// Returns the published crates of the workspace, with their dependencies in the workspace of any
+/// kind and feature.
 fn library_dependencies() -> Vec<(String, BTreeSet<String>)> {
     let output = cargo()
         .args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"])
@@ -170,7 +169,7 @@ fn library_dependencies() -> Vec<(String, BTreeSet<String>)> {
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let list = |value: &Value| value.as_array().unwrap().clone();
     let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
-    // `publish` lists the registries that a package may go to; null is all of them.
+    // `publish` lists the allowed registries; null allows all.
     let is_published = |package: &Value| package["publish"].as_array().is_none_or(|to| !to.is_empty());
     let is_ours = |dependency: &Value| dependency["path"].is_string();
     let mut libraries: Vec<(String, BTreeSet<String>)> = list(&metadata["packages"])
@@ -179,7 +178,7 @@ fn library_dependencies() -> Vec<(String, BTreeSet<String>)> {
         .map(|package| {
             (
                 name(package),
-                // A crate depends on itself to switch features on in its tests.
+                // A crate may depend on itself to enable features in its tests.
                 list(&package["dependencies"])
                     .iter()
                     .filter(|on| is_ours(on) && name(on) != name(package))

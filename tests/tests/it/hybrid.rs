@@ -1,4 +1,4 @@
-//! Equal workers of several GPUs each: what their plans take, and that they learn the same.
+//! Plans of equal workers with several GPUs each: predicted times and losses.
 
 use collectives::LinkModel;
 use deeppool::Error;
@@ -28,7 +28,7 @@ fn with_job<T>(
     with(&Job::new(Costs::new(network, &profile, link), batch, LowerOptions::default()))
 }
 
-/// A stem, branches of different lengths, and a join, as the seed draws them.
+/// Returns a random network with a stem, branches of different lengths, and a join.
 fn branches(seed: u64) -> LayerGraph {
     let draw = |index: u64, of: usize| {
         let mixed = (seed ^ (index << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -52,7 +52,8 @@ fn branches(seed: u64) -> LayerGraph {
     net
 }
 
-/// One switch, and hosts of two, three or four GPUs behind an adapter each, or one adapter a GPU.
+/// Returns one of five link models: one switch (0), hosts of two GPUs with an adapter per GPU (1),
+/// or hosts of two, three or four GPUs with one adapter (2 to 4).
 fn links(index: usize) -> LinkModel {
     let switch = LinkModel::named("dgx-a100").unwrap().with_max_members(None);
     let network = LinkModel::named("ethernet-100g").unwrap();
@@ -63,8 +64,8 @@ fn links(index: usize) -> LinkModel {
     }
 }
 
-/// What a plan predicts is what its program takes in virtual time, to 0.1%.
-fn is_simulated(job: &Job<'_>, plan: &LoweredPlan<'_>) -> Result<(), Error> {
+/// Checks that a plan's iteration time is within 0.1% of the simulated time.
+fn check_simulated_time(job: &Job<'_>, plan: &LoweredPlan<'_>) -> Result<(), Error> {
     let simulated = simulate_plan(job, plan, &SimulateOptions::default().with_iterations(40))?;
     let off = plan.iteration_us / (1e6 * simulated.iteration.as_secs_f64()) - 1.0;
     assert!(off.abs() < 1e-3, "{:?}: {} us, {off:+.4}", plan.worker, plan.iteration_us);
@@ -79,7 +80,7 @@ proptest! {
     })]
 
     #[test]
-    fn plans_of_workers_take_what_they_predict(
+    fn plans_of_workers_predict_the_simulated_time(
         seed: u64,
         replicas in 1usize..5,
         worker_gpus in 1usize..5,
@@ -97,8 +98,8 @@ proptest! {
             for plan in frontier.plans(4)? {
                 let worker = plan.worker.unwrap();
                 assert_eq!((worker.gpus, worker.replicas), (worker_gpus, replicas));
-                is_simulated(job, &plan)?;
-                // What is written is read back, which checks that all workers do the same.
+                check_simulated_time(job, &plan)?;
+                // Reading the document checks that all workers are equal.
                 ExecutionPlan::from_json(&plan.to_json()?)?;
                 if worker_gpus == 1 {
                     assert!((worker.speed_up() - 1.0).abs() < 1e-9);
@@ -110,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn workers_of_one_gpu_are_data_parallelism() -> Result<(), Error> {
+fn plan_of_one_gpu_workers_equals_data_parallelism() -> Result<(), Error> {
     for (model, link) in [("inception-v3", 0), ("gpt2", 2), ("digits-cnn", 1)] {
         let (network, link) = (zoo::model(model)?, links(link));
         with_job(&network, ("a100", &link), (6, 24), |job| {
@@ -126,9 +127,10 @@ fn workers_of_one_gpu_are_data_parallelism() -> Result<(), Error> {
     Ok(())
 }
 
-/// One worker is a burst plan on all GPUs, and several are never slower than data parallelism on as many where its shards are even.
+/// A plan of one worker is a burst plan on all GPUs. A plan of several is at least as fast as data
+/// parallelism on as many GPUs with equal shards.
 #[test]
-fn workers_are_as_fast_as_what_they_include() -> Result<(), Error> {
+fn plans_of_workers_are_at_least_as_fast_as_their_special_cases() -> Result<(), Error> {
     let (network, link) = (zoo::model("resnet-18")?, links(0));
     with_job(&network, ("a100", &link), (4, 32), |job| {
         let free = PlanRequest::new(4, FREE);
@@ -143,10 +145,10 @@ fn workers_are_as_fast_as_what_they_include() -> Result<(), Error> {
 }
 
 #[test]
-fn workers_that_cannot_be_are_refused() -> Result<(), Error> {
+fn invalid_worker_sizes_return_errors() -> Result<(), Error> {
     let (network, link) = (zoo::model("digits-cnn")?, links(0));
     with_job(&network, ("a100", &link), (6, 20), |job| {
-        for (gpus, counts, mode, why) in [
+        for (gpus, counts, mode, message) in [
             (4, "all", FREE, "a divisor of the number of GPUs, got 4 for 6 GPUs"),
             (0, "all", FREE, "a divisor of the number of GPUs, got 0"),
             (2, "all", FREE, "a multiple of the number of workers, got 20 samples for 3"),
@@ -155,7 +157,7 @@ fn workers_that_cannot_be_are_refused() -> Result<(), Error> {
         ] {
             let request = PlanRequest::new(6, mode).with_gpu_counts(counts.parse()?);
             let error = find_plan(job, &request.with_worker_gpus(Some(gpus))).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         let partial = job.with_partial(2, false)?;
         let error = find_plan(&partial, &PlanRequest::new(6, FREE).with_worker_gpus(Some(3))).unwrap_err();
@@ -164,22 +166,21 @@ fn workers_that_cannot_be_are_refused() -> Result<(), Error> {
     })
 }
 
-/// Ranks of each layer of a worker, repeated for all workers.
+/// Repeats the placement of one worker for all workers.
 fn repeated(network: &LayerGraph, worker: &Placement, gpus: usize, replicas: usize) -> Placement {
     let nodes = PlannerNodes::new(network);
     let all = nodes.arrangement(worker).replicated(gpus, replicas).unwrap();
     nodes.placement(gpus * replicas, &all).unwrap()
 }
 
-/// Workers beside each other learn what one rank learns: by plans, by placements of one layer after another on the GPUs in turns, and by any burst
-/// plan of a worker.
+/// Workers have planned placements, round-robin placements, or random placements.
 #[test]
-fn workers_learn_what_one_rank_learns() -> Result<(), Error> {
+fn losses_of_workers_match_one_rank() -> Result<(), Error> {
     let dataset = Dataset::digits()?;
     let link = LinkModel::threads_of_one_host();
     for network in [zoo::model("digits-cnn")?, branches(5)] {
         let lowering = LowerOptions::default();
-        // 44 iterations an epoch.
+        // 44 iterations per epoch.
         let run =
             Run { network: &network, dataset: &dataset, batch: 32, epochs: 3, lowering, background: None };
         let alone = run.with(&Placement::single(&network)?)?;
@@ -189,20 +190,20 @@ fn workers_learn_what_one_rank_learns() -> Result<(), Error> {
             let plan = with_job(&network, ("cpu-core", &link), (replicas * gpus, 32), |job| {
                 Ok(find_plan(job, &request)?.into_plan())
             })?;
-            let in_turns = (0..network.len() - 1).map(|layer| vec![layer % gpus]).collect();
-            let in_turns = Placement::new(&network, gpus, in_turns)?;
-            for (how, placement) in [
+            let round_robin = (0..network.len() - 1).map(|layer| vec![layer % gpus]).collect();
+            let round_robin = Placement::new(&network, gpus, round_robin)?;
+            for (name, placement) in [
                 ("planned", plan.placement(&network)?),
-                ("placed", repeated(&network, &in_turns, gpus, replicas)),
+                ("round robin", repeated(&network, &round_robin, gpus, replicas)),
                 ("scattered", repeated(&network, &scattered(&network, gpus, 1)?, gpus, replicas)),
             ]
             .into_iter()
-            // With one GPU they are all the same.
+            // With one GPU, all placements are equal.
             .take(if gpus == 1 { 1 } else { 3 })
             {
                 let distance = distance(&alone.losses, &run.with(&placement)?.losses);
-                println!("{}, {replicas} workers of {gpus}, {how}: {distance:.1e}", network.name());
-                assert!(distance <= TOLERANCE, "{replicas} workers of {gpus}, {how}: {distance:.1e}");
+                println!("{}, {replicas} workers of {gpus}, {name}: {distance:.1e}", network.name());
+                assert!(distance <= TOLERANCE, "{replicas} workers of {gpus}, {name}: {distance:.1e}");
             }
         }
     }

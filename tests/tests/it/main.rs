@@ -1,4 +1,4 @@
-//! What crosses crates, as a user would put them together.
+//! Tests across crates.
 
 mod consumers;
 mod hybrid;

@@ -1,4 +1,4 @@
-//! One program, two executors: what the runtime does is what the simulator does.
+//! The runtime and the simulator execute the same steps of a program in valid orders.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
 use proptest::prelude::*;
 
-/// A small network with a fork whose branches are joined twice, so that gradients meet in one place from several.
+/// Returns a small network with a fork whose branches are joined twice, so that gradients are
+/// summed.
 fn forked() -> LayerGraph {
     let mut net = LayerGraph::new("forked", Shape::image(1, 8, 8)).unwrap();
     let input = net.input();
@@ -32,15 +33,16 @@ fn forked() -> LayerGraph {
     net
 }
 
-/// Checks that an order of a rank's steps runs each step once, after those that it depends on, and each lane in order.
+/// Checks that an order of a rank's steps has each step once, after its dependencies, and each lane
+/// in program order.
 fn check_order(program: &Program, rank: usize, order: &[usize]) {
     let steps = &program.ranks[rank].steps;
     let mut sorted = order.to_vec();
     sorted.sort_unstable();
-    assert_eq!(sorted, (0..steps.len()).collect::<Vec<_>>(), "rank {rank} runs every step once");
+    assert_eq!(sorted, (0..steps.len()).collect::<Vec<_>>(), "rank {rank} does not run each step once");
     let mut position = vec![0; steps.len()];
-    for (place, &step) in order.iter().enumerate() {
-        position[step] = place;
+    for (index, &step) in order.iter().enumerate() {
+        position[step] = index;
     }
     for (index, step) in steps.iter().enumerate() {
         for dependency in &step.after {
@@ -51,7 +53,7 @@ fn check_order(program: &Program, rank: usize, order: &[usize]) {
     }
 }
 
-/// The collectives of a rank, in an order of its steps.
+/// Returns the indices of a rank's collectives in an order of its steps.
 fn collectives(program: &Program, rank: usize, order: &[usize]) -> Vec<usize> {
     let ids = order.iter().filter_map(|&step| match program.ranks[rank].steps[step].op {
         Op::Collective(id) => Some(id.0),
@@ -60,7 +62,7 @@ fn collectives(program: &Program, rank: usize, order: &[usize]) -> Vec<usize> {
     ids.collect()
 }
 
-/// Writes down the steps of an iteration in the order in which they begin.
+/// Records the steps of an iteration in the order of their starts.
 #[derive(Default)]
 struct Order(Vec<usize>);
 
@@ -70,7 +72,7 @@ impl Observer for Order {
     }
 }
 
-/// Executes an iteration: by rank, its steps in the order in which they began.
+/// Executes an iteration, and returns each rank's steps in the order of their starts.
 fn executed(network: &LayerGraph, program: &Program, batch: usize) -> Vec<Vec<usize>> {
     let dataset = Dataset::digits().unwrap();
     ThreadWorld::new(program.ranks.len()).run(|communicator| {
@@ -90,7 +92,8 @@ fn executed(network: &LayerGraph, program: &Program, batch: usize) -> Vec<Vec<us
     })
 }
 
-/// The steps of a rank in the order in which they started; those that started at the same time in the program's order.
+/// Returns the simulated steps of a rank in the order of their starts, and of the program for equal
+/// starts.
 fn started(timeline: &Timeline, rank: usize) -> Vec<usize> {
     let of_rank = timeline.events().iter().filter(|event| event.rank == rank);
     let mut steps: Vec<(Duration, StepId)> =
@@ -115,12 +118,12 @@ fn check(network: &LayerGraph, ranks: usize, batch: usize, seed: u64, lowering: 
         let simulated = started(&timeline, rank);
         check_order(&program, rank, &simulated);
         check_order(&program, rank, executed);
-        // Every rank comes to its collectives in the one order of the program, in both.
+        // Both start a rank's collectives in program order.
         let ids = collectives(&program, rank, &simulated);
         assert!(ids.is_sorted());
         assert_eq!(ids, collectives(&program, rank, executed));
     }
-    // A lane never does two things at once.
+    // Events of a lane do not overlap.
     for (i, a) in timeline.events().iter().enumerate() {
         for b in &timeline.events()[i + 1..] {
             let together = a.start < b.start + b.duration && b.start < a.start + a.duration;
@@ -133,26 +136,27 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_executors_run_the_same_steps(
+    fn runtime_and_simulator_run_the_same_steps(
         ranks in 1usize..5,
         batch in 200usize..400,
         seed: u64,
         overlap_all_reduce: bool,
         bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
     ) {
-        let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes);
+        let lowering = LowerOptions::default();
+        let lowering = lowering.with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes);
         check(&forked(), ranks, batch, seed, &lowering);
     }
 }
 
 #[test]
-fn digits_cnn_runs_the_same_steps_in_both() {
+fn runtime_and_simulator_run_the_same_steps_of_digits_cnn() {
     for ranks in [2, 4] {
         check(&zoo::model("digits-cnn").unwrap(), ranks, 300, ranks as u64, &LowerOptions::default());
     }
 }
 
-/// Forwarding the same value to two places costs one transfer each way for each set of ranks, not one an edge.
+/// An output is moved once per set of ranks in each direction, not once per edge.
 #[test]
 fn consumers_on_the_same_ranks_share_a_redistribution() {
     let network = forked();

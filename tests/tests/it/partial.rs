@@ -1,4 +1,4 @@
-//! Partial backpropagation: what it computes, sends and learns.
+//! Partial backpropagation: gradients, communication and losses.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ pub(crate) fn by_layers(network: &LayerGraph, parts: usize) -> PartialBackpropag
     PartialBackpropagation::new(network, parts, PartialDepth::Layers).unwrap()
 }
 
-/// Without momentum and weight decay, velocities are gradients.
+/// Returns options without momentum and weight decay, with which velocities are gradients.
 pub(crate) fn plain() -> LowerOptions {
     LowerOptions::default().with_optimizer(Sgd { momentum: 0.0, weight_decay: 0.0, clip_norm: None })
 }
 
-/// By layer with parameters of its own: what the first iteration's gradient is when it is executed by this program, which has to be the same on
-/// all ranks that hold them.
+/// Executes one iteration of a program, and returns the gradient of each layer that owns
+/// parameters. Checks that all ranks of a layer have the same gradient.
 fn gradients(network: &LayerGraph, dataset: &Dataset, program: &Program) -> BTreeMap<LayerId, Vec<f32>> {
     let ranks = ThreadWorld::new(program.ranks.len()).run(|communicator| {
         let rank = communicator.rank();
@@ -59,6 +59,7 @@ fn gradients(network: &LayerGraph, dataset: &Dataset, program: &Program) -> BTre
     all
 }
 
+/// Checks that the mean gradient of a rotation of programs is the gradient of full backpropagation.
 fn check_mean(
     network: &LayerGraph,
     dataset: &Dataset,
@@ -94,9 +95,9 @@ fn cases(usual: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(12))]
 
-    /// On any placement, with shards of any size and micro-batches: of iterations with the same parameters and samples.
+    /// All iterations of the rotation have the same parameters and samples.
     #[test]
-    fn the_mean_gradient_of_a_rotation_is_that_of_the_whole_batch(
+    fn mean_gradient_of_a_rotation_equals_full_gradient(
         ranks in 1usize..5,
         batch in 9usize..16,
         parts in 2usize..6,
@@ -117,14 +118,15 @@ proptest! {
             .with_micro_batches(micro_batches)
             .with_overlap_all_reduce(overlap)
             .with_bucket_bytes(bucket_bytes);
-        let placement = if seed % 2 == 0 { scattered(&network, ranks, seed) } else { in_stretches(&network, ranks, seed) };
+        let place = if seed % 2 == 0 { scattered } else { in_stretches };
+        let placement = place(&network, ranks, seed);
         check_mean(&network, &dataset, &placement.unwrap(), batch, &options);
     }
 }
 
-/// Batch normalisation by shard, where each shard is a part of the batch: no statistics mix samples of several parts.
+/// Batch normalization per shard, where each shard is in one part: statistics do not mix parts.
 #[test]
-fn so_it_is_with_batch_normalisation_of_whole_parts() {
+fn mean_gradient_with_batch_norm_per_shard_equals_full_gradient() {
     let network = normalised();
     let dataset = Dataset::digits().unwrap();
     let everywhere = Placement::first_ranks(&network, 4, &vec![4; network.len() - 1]).unwrap();
@@ -134,7 +136,7 @@ fn so_it_is_with_batch_normalisation_of_whole_parts() {
     }
 }
 
-/// Equal layers in a row, each with as many parameters as the others.
+/// Returns a chain of linear layers with equal numbers of parameters.
 pub(crate) fn equal_layers(count: usize) -> LayerGraph {
     let mut net = LayerGraph::new("equal", Shape::features(10)).unwrap();
     let mut x = net.input();
@@ -145,7 +147,7 @@ pub(crate) fn equal_layers(count: usize) -> LayerGraph {
     net
 }
 
-/// By layer, how many ranks do its backward step.
+/// Returns the number of ranks that run each layer's backward step.
 fn contributors(program: &Program) -> BTreeMap<LayerId, usize> {
     let mut counts = BTreeMap::new();
     for rank in &program.ranks {
@@ -158,8 +160,8 @@ fn contributors(program: &Program) -> BTreeMap<LayerId, usize> {
     counts
 }
 
-/// Elements on the wire, where collectives are rings.
-fn on_the_wire(program: &Program) -> usize {
+/// Returns the number of elements sent by ring collectives.
+fn sent_elements(program: &Program) -> usize {
     let of_collective = |op: &CollectiveOp, ranks: usize| match op {
         CollectiveOp::AllReduce { elements } if *elements > 2 => 2 * (ranks - 1) * elements,
         CollectiveOp::Broadcast { elements } => (ranks - 1) * elements,
@@ -169,7 +171,7 @@ fn on_the_wire(program: &Program) -> usize {
 }
 
 #[test]
-fn layers_have_their_parts_and_send_three_quarters() {
+fn equal_layers_have_their_contributors_and_send_three_quarters_of_the_elements() {
     for parts in [2, 4, 8] {
         let network = equal_layers(8);
         let everywhere = Placement::first_ranks(&network, parts, &vec![parts; network.len() - 1]).unwrap();
@@ -180,16 +182,16 @@ fn layers_have_their_parts_and_send_three_quarters() {
         for program in &programs {
             for index in 0..8 {
                 let layer = network.find(&format!("fc{index}")).unwrap();
-                // The last one is reached by all, the first one by one.
+                // All parts contribute to the last layer, and one to the first.
                 let reached = parts - (7 - index) * parts / 8;
                 assert_eq!(contributors(program)[&layer], reached, "fc{index} with {parts} parts");
                 contributed += reached;
             }
         }
-        // Of parts x 8 layers in each iteration.
+        // Of parts * 8 contributions in each iteration.
         assert_eq!(contributed * 2 * parts, (parts + 1) * parts * parts * 8);
-        let sent: usize = programs.iter().map(on_the_wire).sum();
-        assert_eq!(4 * sent, 3 * parts * on_the_wire(&whole), "{parts} parts");
+        let sent: usize = programs.iter().map(sent_elements).sum();
+        assert_eq!(4 * sent, 3 * parts * sent_elements(&whole), "{parts} parts");
     }
 }
 
@@ -197,7 +199,7 @@ fn layers_have_their_parts_and_send_three_quarters() {
 fn losses_do_not_depend_on_the_plan() {
     let network = zoo::model("digits-cnn").unwrap();
     let dataset = Dataset::digits().unwrap();
-    // 44 iterations each; CI trains five.
+    // 44 iterations per epoch. CI trains five epochs.
     let epochs = std::env::var("DEEPPOOL_EPOCHS").ok().and_then(|epochs| epochs.parse().ok()).unwrap_or(1);
     for (parts, micro_batches) in [(2, 1), (4, 1), (3, 5)] {
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(2.0) };
@@ -207,7 +209,7 @@ fn losses_do_not_depend_on_the_plan() {
             .with_micro_batches(micro_batches);
         let run = Run { network: &network, dataset: &dataset, batch: 32, epochs, lowering, background: None };
         let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
-        assert!(alone.losses[alone.losses.len() - 1] < 0.7 * alone.losses[0], "it learns");
+        assert!(alone.losses[alone.losses.len() - 1] < 0.7 * alone.losses[0], "the loss does not fall");
         let placements = [
             (2, planned(&network, 32, 2, Mode::DataParallel), None),
             (3, planned(&network, 32, 3, Mode::Burst { amplification: 1.15 }), None),
@@ -223,43 +225,43 @@ fn losses_do_not_depend_on_the_plan() {
     }
 }
 
-/// The whole batch in one role, in turn or drawn: each role has the same weights, and the same probability.
+/// All samples have the same role. Each role is drawn with the same probability.
 #[test]
-fn skipping_for_the_whole_batch_has_the_same_mean() {
+fn mean_gradient_of_skipping_for_the_whole_batch_equals_full_gradient() {
     let network = zoo::model("digits-cnn").unwrap();
     let dataset = Dataset::digits().unwrap();
     let options = plain().with_partial(Some(by_layers(&network, 4).together().at_random()));
     check_mean(&network, &dataset, &scattered(&network, 3, 1).unwrap(), 13, &options);
 }
 
-/// Which role is drawn depends on the seed and the iteration alone.
+/// The drawn role depends only on the seed and the iteration.
 #[test]
 fn random_skipping_does_not_depend_on_the_plan() {
     let network = zoo::model("digits-cnn").unwrap();
     let dataset = Dataset::digits().unwrap();
-    let learned = |partial: PartialBackpropagation, placement: &Placement, background| {
+    let losses_of = |partial: PartialBackpropagation, placement: &Placement, background| {
         let lowering = LowerOptions::default().with_partial(Some(partial));
         let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background };
         run.with(placement).unwrap().losses
     };
     let together = by_layers(&network, 4).together();
     let alone = Placement::single(&network).unwrap();
-    let drawn = learned(together.clone().at_random(), &alone, None);
-    let in_turn = learned(together.clone(), &alone, None);
-    // They begin alike until other roles are drawn.
+    let drawn = losses_of(together.clone().at_random(), &alone, None);
+    let in_turn = losses_of(together.clone(), &alone, None);
+    // Drawn roles differ from roles in turn.
     assert!(distance(&drawn, &in_turn) > TOLERANCE);
     for (placement, background) in
         [(planned(&network, 32, 2, Mode::DataParallel), Some(8)), (scattered(&network, 3, 5), None)]
     {
-        let losses = learned(together.clone().at_random(), &placement.unwrap(), background);
+        let losses = losses_of(together.clone().at_random(), &placement.unwrap(), background);
         let distance = distance(&drawn, &losses);
         assert!(distance <= TOLERANCE, "{distance:.1e}");
     }
 }
 
-/// With synchronised normalisation, of several parts in a shard as well.
+/// A shard may have samples of several parts.
 #[test]
-fn synchronised_normalisation_keeps_it_so() {
+fn synchronized_batch_norm_losses_do_not_depend_on_the_plan() {
     let network = normalised();
     let dataset = Dataset::digits().unwrap();
     let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: Some(0.5) };
@@ -272,7 +274,7 @@ fn synchronised_normalisation_keeps_it_so() {
         let run =
             Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
         let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
-        assert!(alone.losses[alone.losses.len() - 1] < 0.7 * alone.losses[0], "it learns");
+        assert!(alone.losses[alone.losses.len() - 1] < 0.7 * alone.losses[0], "the loss does not fall");
         for (ranks, seed) in [(2, 0), (3, 1), (4, 2)] {
             let placement = if seed == 0 {
                 planned(&network, 32, ranks, Mode::DataParallel)
@@ -288,16 +290,16 @@ fn synchronised_normalisation_keeps_it_so() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn invalid_partial_backpropagation_returns_errors() {
     let network = zoo::model("digits-cnn").unwrap();
     let alone = Placement::single(&network).unwrap();
-    let refused = |options: &LowerOptions, batch| {
+    let error_of = |options: &LowerOptions, batch| {
         lower_rotation(&network, &alone, batch, options).unwrap_err().to_string()
     };
     let partial = plain().with_partial(Some(by_layers(&network, 4)));
-    assert!(refused(&partial, 3).contains("at most the samples of the batch"));
+    assert!(error_of(&partial, 3).contains("at most the samples of the batch"));
     let other = plain().with_partial(Some(by_layers(&zoo::model("vgg16").unwrap(), 4)));
-    assert!(refused(&other, 8).contains("layers of the network"));
+    assert!(error_of(&other, 8).contains("layers of the network"));
     for parts in [0, 1] {
         let error = PartialBackpropagation::new(&network, parts, PartialDepth::Layers).unwrap_err();
         assert!(error.to_string().contains("at least 2"), "{error}");

@@ -1,4 +1,4 @@
-//! Partial backpropagation: how long each rank computes with more parts.
+//! Partial backpropagation: compute time of each rank by number of parts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use layer_profile::DeviceModel;
 
 use crate::partial::{by_layers, equal_layers, plain};
 
-/// By rank: how long it computes in an iteration, as a mean over a rotation.
+/// Returns the compute time of each rank per iteration, the mean over a rotation.
 fn computing(programs: &[Program], costs: &Costs<'_>) -> Vec<Duration> {
     let mut by_rank = vec![Duration::ZERO; programs[0].ranks.len()];
     for program in programs {
@@ -22,36 +22,38 @@ fn computing(programs: &[Program], costs: &Costs<'_>) -> Vec<Duration> {
     by_rank.into_iter().map(|time| time / programs.len() as u32).collect()
 }
 
-fn least_factor(number: usize) -> usize {
+fn min_factor(number: usize) -> usize {
     (2..=number).find(|factor| number % factor == 0).unwrap_or(number)
 }
 
-fn largest_factor(number: usize) -> usize {
-    (2..=number).rev().find(|&factor| number % factor == 0 && least_factor(factor) == factor).unwrap_or(1)
+fn max_prime_factor(number: usize) -> usize {
+    (2..=number).rev().find(|&factor| number % factor == 0 && min_factor(factor) == factor).unwrap_or(1)
 }
 
-/// Whether no rank computes longer with so many parts than with fewer, whatever the placement: those are cut into as many each, and no prime
-/// factor of that is below one of theirs.
+/// Returns whether no rank computes longer with `more` parts than with `fewer`, for any placement.
+///
+/// This holds if `more` is a multiple of `fewer` whose quotient has no prime factor below one of
+/// `fewer`.
 fn never_rises(fewer: usize, more: usize) -> bool {
-    more > fewer && more % fewer == 0 && least_factor(more / fewer) >= largest_factor(fewer)
+    more > fewer && more % fewer == 0 && min_factor(more / fewer) >= max_prime_factor(fewer)
 }
 
 #[test]
-fn no_rank_computes_longer() {
+fn compute_time_does_not_rise_with_refined_parts() {
     const PARTS: [usize; 9] = [2, 3, 4, 5, 6, 8, 9, 12, 16];
     for model in ["vgg16", "resnet-18", "inception-v3", "digits-cnn"] {
         let network = zoo::model(model).unwrap();
         let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(32, 8)).unwrap();
         let link = LinkModel::dgx_a100();
         let costs = Costs::new(&network, &profile, &link);
-        let of = |placement: &Placement, partial| {
+        let times = |placement: &Placement, partial| {
             let options = LowerOptions::default().with_partial(partial);
             computing(&lower_rotation(&network, placement, 32, &options).unwrap(), &costs)
         };
         let everywhere = everywhere(&network, 8);
-        let mut before = of(&everywhere, None);
+        let mut before = times(&everywhere, None);
         for parts in [2, 4, 8] {
-            let now = of(&everywhere, Some(by_layers(&network, parts)));
+            let now = times(&everywhere, Some(by_layers(&network, parts)));
             assert!(now.iter().zip(&before).all(|(now, before)| now < before), "{model}: {parts} parts");
             before = now;
         }
@@ -61,8 +63,8 @@ fn no_rank_computes_longer() {
             scattered(&network, 5, 2).unwrap(),
         ];
         for placement in &placements {
-            let whole = (1, of(placement, None));
-            let partial = PARTS.map(|parts| (parts, of(placement, Some(by_layers(&network, parts)))));
+            let whole = (1, times(placement, None));
+            let partial = PARTS.map(|parts| (parts, times(placement, Some(by_layers(&network, parts)))));
             let all = || std::iter::once(&whole).chain(&partial);
             for (fewer, before) in all() {
                 for (more, now) in all().filter(|(more, _)| never_rises(*fewer, *more)) {
@@ -78,7 +80,8 @@ fn everywhere(network: &LayerGraph, ranks: usize) -> Placement {
     Placement::first_ranks(network, ranks, &vec![ranks; network.len() - 1]).unwrap()
 }
 
-/// By rank: its backward steps with data parallelism, over those of whole backpropagation.
+/// Returns each rank's number of backward steps with data parallelism, relative to full
+/// backpropagation.
 fn backward_shares(layers: usize, ranks: usize, batch: usize, parts: usize) -> Vec<f64> {
     let network = equal_layers(layers);
     let options = plain().with_partial(Some(by_layers(&network, parts)));
@@ -96,9 +99,9 @@ fn range(shares: &[f64]) -> [f64; 2] {
     [shares.iter().copied().fold(f64::INFINITY, f64::min), shares.iter().copied().fold(0.0, f64::max)]
 }
 
-/// The table of the page on partial backpropagation.
+/// Minimum and maximum share of backward steps, as in the table of the documentation.
 #[test]
-fn with_other_numbers_of_parts_it_may_rise() {
+fn backward_shares_match_the_documented_table() {
     for (parts, expected) in [
         (2, [0.75, 0.75]),
         (3, [0.667, 0.889]),
@@ -108,15 +111,16 @@ fn with_other_numbers_of_parts_it_may_rise() {
         (12, [0.597, 0.597]),
         (16, [0.5625, 0.5625]),
     ] {
-        let found = range(&backward_shares(48, 8, 48, parts));
-        let is_same = found.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() < 5e-4);
-        assert!(is_same, "{parts} parts: {found:?}, not {expected:?}");
+        let actual = range(&backward_shares(48, 8, 48, parts));
+        let is_close =
+            actual.iter().zip(&expected).all(|(actual, expected)| (actual - expected).abs() < 5e-4);
+        assert!(is_close, "{parts} parts: {actual:?}, not {expected:?}");
     }
 }
 
-/// Whatever the roles are that parts have in an iteration: of two layers three parts reach more than two do, when each sample is a rank's.
+/// Each rank has one sample. This holds for any assignment of roles to parts.
 #[test]
-fn roles_of_three_parts_reach_more_of_two_layers_than_those_of_two() {
+fn three_parts_compute_more_of_two_layers_than_two_parts() {
     let all_have = |parts, expected: f64| {
         let shares = backward_shares(2, 6, 6, parts);
         assert!(shares.iter().all(|share| (share - expected).abs() < 1e-9), "{parts} parts: {shares:?}");
@@ -125,10 +129,10 @@ fn roles_of_three_parts_reach_more_of_two_layers_than_those_of_two() {
     all_have(3, 5.0 / 6.0);
 }
 
-/// Parts that are cut in two on three ranks: six parts cannot have roles that suit two ranks, as ours do, and three as well.
+/// No roles of six parts refine both the roles of two parts and the roles of three.
 #[test]
-fn six_parts_suit_two_ranks_and_not_three() {
-    let most = |ranks, parts| range(&backward_shares(6, ranks, 6, parts))[1];
-    assert!(most(2, 6) <= most(2, 2));
-    assert!(most(3, 6) > most(3, 3));
+fn six_parts_refine_two_parts_but_not_three() {
+    let max_share = |ranks, parts| range(&backward_shares(6, ranks, 6, parts))[1];
+    assert!(max_share(2, 6) <= max_share(2, 2));
+    assert!(max_share(3, 6) > max_share(3, 3));
 }

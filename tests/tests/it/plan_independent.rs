@@ -1,5 +1,4 @@
-//! What is learned does not depend on the plan: the loss after every iteration is the same on any number of ranks, by
-//! any plan, with and without background work.
+//! Losses do not depend on the plan, the number of ranks or background jobs.
 
 use deeppool::data::{DataSource, Dataset};
 use deeppool::plan::Mode;
@@ -14,16 +13,16 @@ use layer_graph::{
 
 pub(crate) const TOLERANCE: f64 = 1e-4;
 
-/// The largest relative difference between two loss curves.
+/// Returns the maximum relative difference between two loss curves.
 pub(crate) fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
 }
 
 #[test]
-fn digits_cnn_learns_the_same_by_every_plan() {
+fn digits_cnn_losses_do_not_depend_on_the_plan() {
     let network = zoo::model("digits-cnn").unwrap();
     let dataset = Dataset::digits().unwrap();
-    // 44 iterations each; CI trains five.
+    // 44 iterations per epoch. CI trains five epochs.
     let epochs = std::env::var("DEEPPOOL_EPOCHS").ok().and_then(|epochs| epochs.parse().ok()).unwrap_or(1);
     let run = Run {
         network: &network,
@@ -35,7 +34,7 @@ fn digits_cnn_learns_the_same_by_every_plan() {
     };
     let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
     assert_eq!(alone.losses.len() as u64, 44 * epochs);
-    assert!(alone.losses[alone.losses.len() - 1] < 0.5 * alone.losses[0], "it learns");
+    assert!(alone.losses[alone.losses.len() - 1] < 0.5 * alone.losses[0], "the loss does not fall");
 
     for ranks in 2..=4 {
         let placements = [
@@ -46,7 +45,7 @@ fn digits_cnn_learns_the_same_by_every_plan() {
         ];
         for (name, placement) in placements {
             let placement = placement.unwrap();
-            // Background work slows ranks that share cores down: two placements are enough.
+            // Background jobs are slow on ranks that share cores: test two placements only.
             let collocated = (ranks == 2 && name == "scattered") || (ranks == 4 && name == "tight burst");
             for background in [None, Some(8)].into_iter().take(1 + usize::from(collocated)) {
                 let report = Run { background, ..run.clone() }.with(&placement).unwrap();
@@ -60,7 +59,7 @@ fn digits_cnn_learns_the_same_by_every_plan() {
 }
 
 #[test]
-fn the_same_run_gives_the_same_bits() {
+fn training_is_bitwise_reproducible() {
     let network = zoo::model("digits-cnn").unwrap();
     let dataset = Dataset::digits().unwrap();
     let run = Run {
@@ -78,7 +77,7 @@ fn the_same_run_gives_the_same_bits() {
 }
 
 #[test]
-fn micro_batches_learn_the_same_by_every_plan() {
+fn micro_batches_do_not_change_losses() {
     let network = zoo::model("digits-cnn").unwrap();
     let dataset = Dataset::digits().unwrap();
     let lowering = LowerOptions::default();
@@ -94,9 +93,9 @@ fn micro_batches_learn_the_same_by_every_plan() {
     }
 }
 
-/// What is computed again is what was computed before, with dropout and running statistics: not a bit is different.
+/// Networks with dropout and running statistics are included.
 #[test]
-fn computing_activations_again_changes_nothing() {
+fn recomputation_of_activations_is_bitwise_exact() {
     let networks = [zoo::model("digits-cnn").unwrap(), normalised(), language_model()];
     for (index, network) in networks.iter().enumerate() {
         let source = if index == 2 { DataSource::Synthetic { seed: 0 } } else { DataSource::Digits };
@@ -114,19 +113,19 @@ fn computing_activations_again_changes_nothing() {
                 checkpoints.map(|id| network.layer(id).name().to_owned()).collect();
             let lowering = run.lowering.clone().with_checkpoints(checkpoints);
             let program = lower_training(network, &placement, 32, &lowering).unwrap();
-            let is_again = |step: &Step| matches!(step.op, Op::Forward { pass: Pass::Recompute, .. });
-            let again =
-                program.ranks.iter().flat_map(|rank| &rank.steps).filter(|step| is_again(step)).count();
-            assert!(again > 0 || ranks > 1, "nothing is computed again");
-            let again = Run { lowering, ..run }.with(&placement).unwrap();
-            assert_eq!(kept.losses, again.losses, "{} on {ranks} ranks", network.name());
+            let recomputes = |step: &Step| matches!(step.op, Op::Forward { pass: Pass::Recompute, .. });
+            let count =
+                program.ranks.iter().flat_map(|rank| &rank.steps).filter(|step| recomputes(step)).count();
+            assert!(count > 0 || ranks > 1, "no activation is recomputed");
+            let recomputed = Run { lowering, ..run }.with(&placement).unwrap();
+            assert_eq!(kept.losses, recomputed.losses, "{} on {ranks} ranks", network.name());
             let accuracy = |report: &TrainReport| report.epochs[0].test_accuracy.to_bits();
-            assert_eq!(accuracy(&kept), accuracy(&again), "{} on {ranks} ranks", network.name());
+            assert_eq!(accuracy(&kept), accuracy(&recomputed), "{} on {ranks} ranks", network.name());
         }
     }
 }
 
-/// A network whose batch normalisation sees the whole batch when it is synchronized.
+/// Returns a network with two batch normalizations.
 pub(crate) fn normalised() -> LayerGraph {
     let mut net = LayerGraph::new("normalised", Shape::image(1, 8, 8)).unwrap();
     let input = net.input();
@@ -141,7 +140,7 @@ pub(crate) fn normalised() -> LayerGraph {
 }
 
 #[test]
-fn synchronized_batch_norm_clipping_and_late_all_reduce_keep_it_so() {
+fn losses_with_synchronized_batch_norm_and_clipping_do_not_depend_on_the_plan() {
     let network = normalised();
     let dataset = Dataset::digits().unwrap();
     let lowering = LowerOptions::default()
@@ -167,7 +166,7 @@ fn synchronized_batch_norm_clipping_and_late_all_reduce_keep_it_so() {
 }
 
 #[test]
-fn batch_norm_by_shard_learns_too_but_differently() {
+fn batch_norm_per_shard_changes_losses_but_reaches_the_accuracy() {
     let network = normalised();
     let dataset = Dataset::digits().unwrap();
     let run = Run {
@@ -184,7 +183,7 @@ fn batch_norm_by_shard_learns_too_but_differently() {
     assert!(sharded.epochs[1].test_accuracy > 0.85, "{}", sharded.epochs[1].test_accuracy);
 }
 
-/// A transformer of one block, with one matrix for the tokens at both ends.
+/// Returns a transformer of one block whose head shares the weight of the embedding.
 pub(crate) fn language_model() -> LayerGraph {
     let mut net = LayerGraph::new("language", Shape::features(12)).unwrap();
     let tokens = net.add("tokens", Embedding { vocabulary: 29, features: 16 }, [net.input()]).unwrap();
@@ -203,7 +202,7 @@ pub(crate) fn language_model() -> LayerGraph {
 }
 
 #[test]
-fn a_language_model_with_shared_parameters_learns_the_same_by_every_plan() {
+fn losses_of_a_language_model_with_shared_parameters_do_not_depend_on_the_plan() {
     let network = language_model();
     let dataset = Dataset::open(&DataSource::Synthetic { seed: 0 }, &network).unwrap();
     let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(2.0) };
@@ -211,7 +210,7 @@ fn a_language_model_with_shared_parameters_learns_the_same_by_every_plan() {
     let run = Run { network: &network, dataset: &dataset, batch: 32, epochs: 2, lowering, background: None };
     let alone = run.with(&Placement::single(&network).unwrap()).unwrap();
     let [first, last] = [alone.losses[0], alone.losses[alone.losses.len() - 1]];
-    assert!(last < 0.9 * first, "it learns: {first} to {last}");
+    assert!(last < 0.9 * first, "the loss does not fall: {first} to {last}");
     for (ranks, micro_batches, overlap_all_reduce, bucket_bytes) in
         [(2, 5, true, 2000), (3, 3, false, 25 << 20), (4, 1, true, 1)]
     {

@@ -1,4 +1,4 @@
-//! The order of a plan's layers: every rank keeps it, and what is learned does not depend on it.
+//! The layer order of a plan: ranks execute it, and losses do not depend on it.
 
 use deeppool::data::Dataset;
 use deeppool::program::{CollectiveOp, LowerOptions, Op, Placement, Program, lower_training};
@@ -6,7 +6,7 @@ use deeppool_tests::{Run, reordered, scattered};
 use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape};
 use proptest::prelude::*;
 
-/// A fork of three branches, two of which share their parameters.
+/// Returns a network with three branches, two of which share parameters.
 fn branches() -> LayerGraph {
     let mut net = LayerGraph::new("branches", Shape::image(1, 8, 8)).unwrap();
     let stem = net.add("stem", Conv2d::new(2, 3).padding(1), [net.input()]).unwrap();
@@ -26,23 +26,24 @@ fn ids(network: &LayerGraph, names: &[&str]) -> Vec<LayerId> {
     names.iter().map(|name| network.find(name).unwrap()).collect()
 }
 
-/// Checks that each rank computes, and reduces gradients, in the placement's order forward and in its reverse backward.
+/// Checks that each rank's forward passes are in the placement's order, and its backward passes and
+/// all-reduces in reverse.
 fn check_lanes(network: &LayerGraph, placement: &Placement, program: &Program) {
-    let place = |id: LayerId| placement.order().iter().position(|&other| other == id);
+    let position = |id: LayerId| placement.order().iter().position(|&other| other == id);
     for rank in &program.ranks {
         let layers = |of: fn(&Op) -> Option<LayerId>| rank.steps.iter().filter_map(move |step| of(&step.op));
         let forward = layers(|op| if let Op::Forward { layer, .. } = op { Some(*layer) } else { None });
         let backward = layers(|op| if let Op::Backward { layer, .. } = op { Some(*layer) } else { None });
-        assert!(forward.map(place).is_sorted());
-        assert!(backward.map(place).collect::<Vec<_>>().into_iter().rev().is_sorted());
+        assert!(forward.map(position).is_sorted());
+        assert!(backward.map(position).collect::<Vec<_>>().into_iter().rev().is_sorted());
         let reduced =
             rank.steps.iter().filter_map(|step| network.find(step.label.strip_prefix("all-reduce ")?));
-        assert!(reduced.map(place).collect::<Vec<_>>().into_iter().rev().is_sorted());
+        assert!(reduced.map(position).collect::<Vec<_>>().into_iter().rev().is_sorted());
         let ids = rank.steps.iter().filter_map(|step| match step.op {
             Op::Collective(id) => Some(id),
             _ => None,
         });
-        assert!(ids.is_sorted(), "all ranks come to collectives in one order");
+        assert!(ids.is_sorted(), "collectives are not in program order");
     }
 }
 
@@ -50,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_learned_does_not_depend_on_the_order(ranks in 1usize..5, seed: u64) {
+    fn losses_do_not_depend_on_the_order(ranks in 1usize..5, seed: u64) {
         let (network, dataset) = (branches(), Dataset::digits().unwrap());
         let lowering = LowerOptions::default().with_bucket_bytes(1);
         let by_id = scattered(&network, ranks, seed).unwrap();
@@ -59,7 +60,8 @@ proptest! {
             let program = lower_training(&network, placement, 30, &lowering).unwrap();
             check_lanes(&network, placement, &program);
         }
-        let run = Run { network: &network, dataset: &dataset, batch: 30, epochs: 1, lowering, background: None };
+        let (network, dataset) = (&network, &dataset);
+        let run = Run { network, dataset, batch: 30, epochs: 1, lowering, background: None };
         let [by_id, by_plan] = [by_id, by_plan].map(|placement| run.with(&placement).unwrap());
         for (a, b) in by_id.losses.iter().zip(&by_plan.losses) {
             prop_assert!((a - b).abs() <= 1e-4 * a.abs(), "{} and {}", a, b);
@@ -70,7 +72,7 @@ proptest! {
 }
 
 #[test]
-fn a_fork_sends_to_the_branch_that_runs_first() {
+fn transfers_of_a_fork_are_in_the_order_of_its_branches() {
     let network = branches();
     let ranks = |name: &str| match name {
         "a" | "a2" => vec![1],
@@ -98,22 +100,22 @@ fn a_fork_sends_to_the_branch_that_runs_first() {
         .filter_map(|collective| collective.label.strip_prefix("redistribute gradient of "))
         .take(3)
         .collect();
-    assert_eq!(gradients, ["a2", "b", "c2"], "the branch that runs last forward is the first backward");
+    assert_eq!(gradients, ["a2", "b", "c2"], "gradients are not in reverse order of the branches");
 }
 
 #[test]
-fn orders_that_cannot_run_are_refused() {
+fn invalid_orders_return_errors() {
     let network = branches();
     let placement = Placement::single(&network).unwrap();
     let order = ["stem", "flat", "a", "a2", "b", "c", "c2", "joined", "fc", "loss"];
-    let refused = |names: &[&str], why: &str| {
+    let check_error = |names: &[&str], message: &str| {
         let error = placement.clone().with_order(&network, ids(&network, names)).unwrap_err().to_string();
-        assert!(error.contains(why), "{error}");
+        assert!(error.contains(message), "{error}");
     };
     assert!(placement.clone().with_order(&network, ids(&network, &order)).is_ok());
-    refused(&order[..9], "lacks `loss`");
-    refused(&["stem", "stem"], "`stem` twice");
-    refused(&["input"], "`input`");
-    refused(&["flat", "stem"], "`flat` before `stem`");
-    refused(&["stem", "flat", "b", "a"], "`b` before `a`");
+    check_error(&order[..9], "lacks `loss`");
+    check_error(&["stem", "stem"], "`stem` twice");
+    check_error(&["input"], "`input`");
+    check_error(&["flat", "stem"], "`flat` before `stem`");
+    check_error(&["stem", "flat", "b", "a"], "`b` before `a`");
 }

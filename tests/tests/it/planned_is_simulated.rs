@@ -1,4 +1,4 @@
-//! The time that the planner evaluates is the time that the simulator takes, for any network, placement, order and link.
+//! The planner's evaluator matches the simulator for any network, placement, order and link.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
 use proptest::prelude::*;
 
-/// The largest difference, relatively.
-const AGREES: f64 = 1e-3;
+/// Maximum relative difference of iteration times.
+const TOLERANCE: f64 = 1e-3;
 
 fn links() -> Vec<LinkModel> {
     let named = |name: &str| LinkModel::named(name).unwrap();
     let hosts = |ranks: usize| named("dgx-a100").between_hosts(ranks, named("ethernet-100g")).unwrap();
     let racks = hosts(2).between_hosts(2, named("ethernet-25g")).unwrap();
-    // An adapter for each rank of a host, on two levels.
+    // One adapter per rank of a host, on two levels.
     let adapters = |host: LinkModel, name: &str| host.between_hosts(2, named(name).with_adapters(2)).unwrap();
     let rails = adapters(named("dgx-a100"), "ethernet-100g");
     let rails_of_racks = adapters(rails.clone(), "ethernet-25g");
@@ -38,7 +38,7 @@ fn links() -> Vec<LinkModel> {
     ]
 }
 
-/// Convolutions, joins of two kinds and shared parameters, as the seed draws them.
+/// Returns a random network with convolutions, concatenations and shared parameters.
 fn random_network(seed: u64) -> LayerGraph {
     let mut state = seed;
     let mut below = move |count: usize| {
@@ -62,7 +62,7 @@ fn random_network(seed: u64) -> LayerGraph {
         };
         layers.extend(layer);
     }
-    // Everything that nobody uses yet ends in the loss.
+    // Connect all unused outputs to the loss.
     let ends: Vec<LayerId> = layers.iter().copied().filter(|&id| net.consumers(id).is_empty()).collect();
     let end = if let [only] = ends[..] { only } else { net.add("ends", LayerKind::Concat, ends).unwrap() };
     let flat = net.add("flat", LayerKind::Flatten, [end]).unwrap();
@@ -98,24 +98,28 @@ fn check(
     let held = evaluator.memory(&arrangement).unwrap();
     for rank in &program.ranks {
         let bytes = rank.memory().total_bytes();
-        rank.stands_for.iter().for_each(|&rank| assert_eq!(held[rank], bytes, "what rank {rank} holds"));
+        rank.stands_for.iter().for_each(|&rank| assert_eq!(held[rank], bytes, "memory of rank {rank}"));
     }
     let options = SimulateOptions::default().with_iterations(40);
     let simulation = simulate(&program, job.costs(), &options).unwrap();
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let simulated = us(simulation.iteration);
     let off = planned.iteration_us / simulated - 1.0;
-    assert!(off.abs() < AGREES, "planned {} us, simulated {simulated} us: {off:+.4}", planned.iteration_us);
+    assert!(
+        off.abs() < TOLERANCE,
+        "planned {} us, simulated {simulated} us: {off:+.4}",
+        planned.iteration_us
+    );
     let computing: f64 = activity.iter().map(|rank| rank.computing_us).sum();
     let communicating: f64 = activity.iter().map(|rank| rank.communicating_us).sum();
     let total = simulated * world as f64;
-    for (what, planned, simulated) in [
+    for (quantity, planned, simulated) in [
         ("computing", computing, us(simulation.activity.computing)),
         ("communicating", communicating, us(simulation.activity.communicating)),
     ] {
-        // A rank that is ahead of others ends its last iteration before them, and does nothing until they have.
+        // A rank may end its last iteration before others, and is idle until they end.
         let off = (planned - simulated) / total;
-        assert!(off.abs() < 1e-2, "{what}: planned {planned} us, simulated {simulated} us of {total} us");
+        assert!(off.abs() < 1e-2, "{quantity}: planned {planned} us, simulated {simulated} us of {total} us");
     }
 }
 
@@ -137,7 +141,7 @@ proptest! {
     })]
 
     #[test]
-    fn for_random_networks(
+    fn evaluator_matches_simulator_for_random_networks(
         seed: u64,
         ranks in 1usize..9,
         batch in 8usize..20,
@@ -154,14 +158,15 @@ proptest! {
         let place = if is_in_stretches { in_stretches } else { scattered };
         let placement = reordered(&network, place(&network, ranks, seed).unwrap(), seed).unwrap();
         let checkpoints = if recomputes { some_checkpoints(&network, 2, seed) } else { Vec::new() };
-        let lowering =
-            lowering(overlap, bucket_bytes, sync_batch_norm, clip).with_micro_batches(micro_batches).with_checkpoints(checkpoints);
+        let lowering = lowering(overlap, bucket_bytes, sync_batch_norm, clip)
+            .with_micro_batches(micro_batches)
+            .with_checkpoints(checkpoints);
         check(&network, &placement, batch * micro_batches, &lowering, &links()[link]);
     }
 }
 
 #[test]
-fn for_the_zoo() {
+fn evaluator_matches_simulator_for_built_in_networks() {
     for (index, model) in ["vgg16", "inception-v3", "resnet-18", "gpt2", "digits-cnn"].into_iter().enumerate()
     {
         let network = zoo::model(model).unwrap();
@@ -177,9 +182,9 @@ fn for_the_zoo() {
     }
 }
 
-/// A consumer that reads an output twice sends one gradient, as soon as it has computed it.
+/// A consumer that reads an output twice sends one gradient, once it is computed.
 #[test]
-fn where_a_layer_reads_an_output_twice() {
+fn evaluator_matches_simulator_for_an_output_that_is_read_twice() {
     let mut net = LayerGraph::new("twice", Shape::image(3, 16, 16)).unwrap();
     let input = net.input();
     let first = net.add("first", Conv2d::new(8, 3).padding(1), [input]).unwrap();
@@ -191,7 +196,7 @@ fn where_a_layer_reads_an_output_twice() {
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores]).unwrap();
     let ranks: [&[usize]; 7] = [&[1], &[0], &[0, 1], &[0], &[0], &[0], &[0]];
     let order = net.layers().skip(1).map(|(id, _)| id);
-    // `twice` comes last of the two, so its gradient comes first.
+    // `twice` is the later of the two, so its gradient is the first.
     let mut order: Vec<LayerId> = order.collect();
     order.swap(1, 2);
     let placement = Placement::new(&net, 2, ranks.map(<[usize]>::to_vec).to_vec()).unwrap();

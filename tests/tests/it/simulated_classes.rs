@@ -1,11 +1,11 @@
-//! Ranks that do the same are simulated once, and that changes nothing; and where the simulated time goes.
+//! Simulation of classes of equal ranks, and the activity that it reports.
 
 use std::time::Duration;
 
 use collectives::LinkModel;
 use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::program::{LowerOptions, Placement, RankProgram, lower_for_simulation, lower_training};
+use deeppool::program::{LowerOptions, Placement, RankProgram, Step, lower_for_simulation, lower_training};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, contended, simulate};
 use deeppool_tests::{reordered, scattered, some_checkpoints};
 use layer_engine::Sgd;
@@ -13,13 +13,13 @@ use layer_graph::{LayerGraph, zoo};
 use layer_profile::DeviceModel;
 use proptest::prelude::*;
 
-/// Placements with few different sets of ranks, as plans have them.
+/// Returns a random placement; with `blocks`, each layer is on the first or the last ranks.
 fn placement(network: &LayerGraph, world: usize, seed: u64, blocks: bool) -> Result<Placement, Error> {
     let any = scattered(network, world, seed)?;
     if !blocks {
         return reordered(network, any, seed);
     }
-    // Each layer on the first or the last ranks, as many as it would have had.
+    // Keep the number of ranks of each layer.
     let ranks = any.order().iter().map(|&id| match any.ranks(id).len() {
         count if count % 2 == 0 => (0..count).collect(),
         count => (world - count..world).collect(),
@@ -27,7 +27,7 @@ fn placement(network: &LayerGraph, world: usize, seed: u64, blocks: bool) -> Res
     reordered(network, Placement::new(network, world, ranks.collect())?, seed)
 }
 
-/// What a simulation says about time adds up.
+/// Checks that times and background rates of a simulation sum to the totals.
 fn check_sums(simulation: &Simulation, world: usize) {
     let activity = simulation.activity;
     let all = simulation.iteration * u32::try_from(world).unwrap();
@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn simulating_classes_is_simulating_every_rank(
+    fn simulation_of_classes_equals_simulation_of_all_ranks(
         world in 1usize..9,
         batch in 9usize..40,
         seed: u64,
@@ -60,8 +60,11 @@ proptest! {
             let costs = Costs::new(&network, &profile, &link);
             let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
             let checkpoints = if recomputes { some_checkpoints(&network, 3, seed) } else { Vec::new() };
-            let lowering =
-                LowerOptions::default().with_optimizer(optimizer).with_bucket_bytes(bucket_bytes).with_micro_batches(micro_batches).with_checkpoints(checkpoints);
+            let lowering = LowerOptions::default()
+                .with_optimizer(optimizer)
+                .with_bucket_bytes(bucket_bytes)
+                .with_micro_batches(micro_batches)
+                .with_checkpoints(checkpoints);
             let placement = placement(&network, world, seed, blocks).unwrap();
             let every = lower_training(&network, &placement, batch, &lowering).unwrap();
             let classes = lower_for_simulation(&network, &placement, batch, &lowering).unwrap();
@@ -71,11 +74,11 @@ proptest! {
             for class in &classes.ranks {
                 for &rank in &class.stands_for {
                     let own = &every.ranks[rank];
-                    let same = own.steps.iter().map(|step| (&step.label, &step.after, &step.reads, &step.writes));
-                    prop_assert!(same.eq(class
-                        .steps
-                        .iter()
-                        .map(|step| (&step.label, &step.after, &step.reads, &step.writes))));
+                    let key = |step: &Step| {
+                        let Step { label, after, reads, writes, .. } = step.clone();
+                        (label, after, reads, writes)
+                    };
+                    prop_assert!(own.steps.iter().map(key).eq(class.steps.iter().map(key)));
                     prop_assert_eq!(&own.buffers, &class.buffers);
                 }
             }
@@ -93,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_lowered_for_simulation_is_not_executed() {
+fn program_for_simulation_has_one_rank_per_class() {
     let network = zoo::model("digits-cnn").unwrap();
     let placement = Placement::first_ranks(&network, 6, &vec![4; network.len() - 1]).unwrap();
     let program = lower_for_simulation(&network, &placement, 8, &LowerOptions::default()).unwrap();
@@ -106,10 +109,9 @@ fn what_is_lowered_for_simulation_is_not_executed() {
     assert!(program.of_rank(6).unwrap_err().to_string().contains("no rank 6"));
 }
 
-/// A chain by itself: what ranks compute is what the profile says, and nobody computes while samples move between the
-/// two halves of a network that run on different numbers of ranks.
+/// In a chain, no rank computes while samples are redistributed.
 #[test]
-fn active_time_is_what_is_computed_and_transferred() {
+fn activity_equals_profiled_compute_time_and_transfers() {
     let (network, batch) = (zoo::model("vgg16").unwrap(), 32);
     let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(batch, 8)).unwrap();
     let link = LinkModel::dgx_a100();

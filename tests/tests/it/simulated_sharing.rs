@@ -1,4 +1,4 @@
-//! What the simulator says about background jobs on the foreground's GPUs, by every policy.
+//! Simulation of background jobs on the foreground's GPUs, by each policy.
 
 use std::time::Duration;
 
@@ -13,13 +13,15 @@ use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, contended
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
-/// The burst plan of a network on 8 GPUs under the limit 2, and a background of the same network with batch 8.
+/// Calls `check` with the burst plan of a network on 8 GPUs within amplification 2, and a
+/// background job of the same network with batch 8.
 fn with_burst_plan(model: &str, check: impl Fn(&Program, &Costs<'_>, &BackgroundCosts)) {
     let request = PlanRequest::new(8, Mode::Burst { amplification: 2.0 });
     with_plan(model, |job| find_plan(job, &request).unwrap(), check);
 }
 
-/// Some plan of a network on 8 GPUs, and a background of the same network with batch 8.
+/// Calls `check` with a given plan of a network on 8 GPUs, and a background job of the same network
+/// with batch 8.
 fn with_plan(
     model: &str,
     plan: impl for<'a> Fn(&Job<'a>) -> LoweredPlan<'a>,
@@ -35,7 +37,7 @@ fn with_plan(
 }
 
 #[test]
-fn every_policy_keeps_to_what_a_device_can_do() {
+fn policies_have_consistent_throughput_and_busy_fractions() {
     with_burst_plan("vgg16", |program, costs, background| {
         let run = |options: &SimulateOptions| simulate(program, costs, options).unwrap();
         let base = SimulateOptions::default().with_iterations(6).with_device(contended());
@@ -46,7 +48,7 @@ fn every_policy_keeps_to_what_a_device_can_do() {
             |policy| run(&base.clone().with_policy(policy).with_background(Some(background.clone())));
         for (name, policy) in Policy::presets() {
             let result = shared(policy);
-            assert_eq!(result, shared(policy), "{name}: the same question has the same answer");
+            assert_eq!(result, shared(policy), "{name}: not deterministic");
             assert!(slowdown(&result) >= 1.0, "{name}: {}", slowdown(&result));
             let all: Duration = result.iterations.iter().sum();
             let rounded = all.abs_diff(result.iteration * result.iterations.len() as u32);
@@ -66,7 +68,7 @@ fn every_policy_keeps_to_what_a_device_can_do() {
 }
 
 #[test]
-fn a_lane_of_the_timeline_never_does_two_things_at_once() {
+fn events_of_a_timeline_lane_do_not_overlap() {
     with_burst_plan("vgg16", |program, costs, background| {
         for (name, policy) in Policy::presets() {
             let options = SimulateOptions::default()
@@ -94,9 +96,9 @@ fn a_lane_of_the_timeline_never_does_two_things_at_once() {
     });
 }
 
-/// Inception's branches leave many gaps that are shorter than a piece.
+/// Many gaps of Inception's branches are shorter than a background tasklet.
 #[test]
-fn short_gaps_cost_the_foreground_little_by_default() {
+fn default_policy_limits_the_slowdown_in_short_gaps() {
     with_burst_plan("inception-v3", |program, costs, background| {
         let alone = simulate(program, costs, &SimulateOptions::default()).unwrap();
         let shared = SimulateOptions::default().with_background(Some(background.clone()));
@@ -107,10 +109,9 @@ fn short_gaps_cost_the_foreground_little_by_default() {
     });
 }
 
-/// The command that writes it is in the file's neighbour. Its plan is a file too, so that a planner which finds better ones does
-/// not change what policies are measured on.
+/// The plan is also a file, so that changes of the planner do not change the workload.
 #[test]
-fn the_workload_of_mux_bench_is_what_the_simulator_writes() {
+fn simulator_writes_the_workload_file_of_mux_bench() {
     let plan = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-plan.json");
     let plan = ExecutionPlan::from_json(plan).unwrap();
     let committed = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
@@ -120,7 +121,7 @@ fn the_workload_of_mux_bench_is_what_the_simulator_writes() {
         |program, costs, background| {
             let written = workload(program, costs, 1, background).unwrap();
             assert_eq!(written, Workload::from_json(committed).unwrap());
-            assert_eq!(written.to_json() + "\n", committed, "but for its form it is the same");
+            assert_eq!(written.to_json() + "\n", committed, "the formatting differs");
             let error = workload(program, costs, 8, background).unwrap_err().to_string();
             assert!(error.contains("no rank 8"), "{error}");
         },

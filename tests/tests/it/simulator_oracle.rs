@@ -1,4 +1,4 @@
-//! The simulator against a slow and obvious one: a foreground by itself, collective by collective.
+//! The simulator against a simple reference implementation, for a foreground job alone.
 
 use std::time::Duration;
 
@@ -13,14 +13,18 @@ use layer_graph::zoo;
 use layer_profile::DeviceModel;
 use proptest::prelude::*;
 
-/// Runs the steps of a rank up to its next collective, and gives when it is ready for that.
+/// A rank of the reference implementation.
 struct Rank {
+    /// End of each step of the iteration so far.
     ends: Vec<Duration>,
+    /// Time at which the compute and communication lanes are free.
     lanes: [Duration; 2],
+    /// Start of the iteration.
     begin: Duration,
 }
 
 impl Rank {
+    /// Runs the steps up to the next collective, and returns when the rank is ready for it.
     fn run_to_collective(&mut self, program: &Program, rank: usize, costs: &Costs<'_>) -> Duration {
         loop {
             let step = program.ranks[rank].steps.get(self.ends.len());
@@ -38,8 +42,9 @@ impl Rank {
     }
 }
 
-/// When the last rank has ended each iteration. Ranks are brought to each collective in turn, in the program's order.
-fn slow(program: &Program, costs: &Costs<'_>, iterations: usize) -> Vec<Duration> {
+/// Simulates a program collective by collective in program order, and returns the end of each
+/// iteration.
+fn reference(program: &Program, costs: &Costs<'_>, iterations: usize) -> Vec<Duration> {
     let new = || Rank { ends: Vec::new(), lanes: [Duration::ZERO; 2], begin: Duration::ZERO };
     let mut ranks: Vec<Rank> = program.ranks.iter().map(|_| new()).collect();
     let mut ends = Vec::new();
@@ -71,12 +76,12 @@ fn check(model: &str, batch: usize, ranks: usize, seed: u64, lowering: &LowerOpt
     let link = LinkModel::dgx_a100();
     let costs = Costs::new(&network, &profile, &link);
     let placement = scattered(&network, ranks, seed).unwrap();
-    // With partial backpropagation, of several iterations.
+    // With partial backpropagation, the program has several iterations.
     let program = match lowering.partial {
         None => lower_training(&network, &placement, batch, lowering).unwrap(),
         Some(_) => lower_for_simulation(&network, &placement, batch, lowering).unwrap(),
     };
-    let ends = slow(&program, &costs, 5);
+    let ends = reference(&program, &costs, 5);
     let after_the_first = |last: usize| ends[last].saturating_sub(ends[0]);
     for (times, expected) in [(1, ends[0]), (2, after_the_first(1)), (5, after_the_first(4) / 4)] {
         let of_program = program.iterations;
@@ -85,7 +90,7 @@ fn check(model: &str, batch: usize, ranks: usize, seed: u64, lowering: &LowerOpt
         }
         let options = SimulateOptions::default().with_iterations(times * of_program);
         let took = simulate(&program, &costs, &options).unwrap().iteration;
-        // Rounded once more.
+        // This division may round differently.
         let expected = expected / of_program as u32;
         assert!(
             took.abs_diff(expected) <= Duration::from_nanos(u64::from(of_program > 1)),
@@ -98,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_foreground_by_itself_takes_what_it_takes_step_by_step(
+    fn simulator_matches_reference(
         ranks in 1usize..7,
         batch in 7usize..20,
         seed: u64,
@@ -106,7 +111,8 @@ proptest! {
         bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
         parts in 1usize..5,
     ) {
-        let lowering = LowerOptions::default().with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes);
+        let lowering = LowerOptions::default();
+        let lowering = lowering.with_overlap_all_reduce(overlap_all_reduce).with_bucket_bytes(bucket_bytes);
         for model in ["digits-cnn", "resnet-18"] {
             let network = zoo::model(model).unwrap();
             let partial = (parts > 1)

@@ -1,4 +1,4 @@
-//! Plans a made-up network of three layers for eight GPUs, under tighter and tighter limits.
+//! Plans a network of three layers for eight GPUs, within several limits on amplification.
 
 use burst_planner::{
     AllReduceTime, Arrangement, Error, Evaluator, Node, PlanProblem, SearchOptions, StepTimes, TableCosts,
@@ -10,7 +10,7 @@ const COUNTS: [usize; 4] = [1, 2, 4, 8];
 fn main() -> Result<(), Error> {
     let mut problem = PlanProblem::new(8);
     let mut costs = TableCosts::new();
-    // (name, time on one GPU, the part of it that does not shrink), both in microseconds.
+    // (name, time on one GPU, constant part of it), in microseconds.
     let layers = [("conv", 4000.0, 50.0), ("pool", 300.0, 60.0), ("fc", 200.0, 150.0)];
     let nodes = layers.map(|(name, time, fixed)| {
         let node = problem.add_node(Node::new(name, COUNTS).with_gradient_bytes(1_000_000));

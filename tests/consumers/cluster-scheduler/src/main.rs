@@ -1,4 +1,4 @@
-//! Two jobs on two GPUs, by a scheduler that is told what happens.
+//! Schedules two jobs on two GPUs by events.
 
 use std::time::Duration;
 

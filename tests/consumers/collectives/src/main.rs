@@ -1,4 +1,4 @@
-//! Three threads compute the mean and the spread of numbers that are split among them.
+//! Computes the mean and variance of numbers that are sharded over three threads.
 
 use collectives::{Communicator, Error, Group, Partition, ReduceOp, ThreadWorld};
 

@@ -1,4 +1,4 @@
-//! Looks up typed names, and writes a file and a device.
+//! Looks up names, and writes to a file and a device.
 
 use command_line::files::{OutputError, check, is_file, write};
 use command_line::names::{find, hint};

@@ -1,4 +1,4 @@
-//! Plans a network for four devices and runs the plan in virtual time.
+//! Plans a network for four devices and simulates the plan.
 
 use std::error::Error;
 

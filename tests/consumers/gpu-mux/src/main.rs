@@ -1,20 +1,20 @@
-//! Sums numbers in the gaps of a job that is ready at every third look.
+//! Sums numbers in the gaps of a job that is ready at every third poll.
 
 use std::task::Poll;
 
 use gpu_mux::{CpuDriver, Error, Policy, job_fn};
 
 fn main() -> Result<(), Error> {
-    let (mut looks, mut steps) = (0, 0);
+    let (mut polls, mut steps) = (0, 0);
     let next = || {
-        looks += 1;
-        match looks {
+        polls += 1;
+        match polls {
             31.. => Poll::Ready(None),
-            look if look % 3 == 0 => Poll::Ready(Some(look)),
+            poll if poll % 3 == 0 => Poll::Ready(Some(poll)),
             _ => Poll::Pending,
         }
     };
-    let mut foreground = job_fn(next, |_look| -> Result<(), Error> {
+    let mut foreground = job_fn(next, |_poll| -> Result<(), Error> {
         steps += 1;
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! Builds LeNet-5 and a published network, and lists what their layers cost.
+//! Builds LeNet-5 and ResNet-50, and lists the cost of LeNet-5's layers.
 
 use layer_graph::{Conv2d, GraphError, LayerGraph, LayerKind, Linear, Pool2d, Shape, zoo};
 
@@ -35,8 +35,8 @@ fn main() -> Result<(), GraphError> {
     println!("{}: {} parameters in {} layers", resnet.name(), resnet.parameter_count(), resnet.len());
     assert_eq!(resnet.parameter_count(), 25_557_032);
 
-    // A filter that is larger than its image.
+    // A filter larger than the image is an error.
     let error = net.add("conv3", Conv2d::new(1, 40), [net.input()]).unwrap_err();
-    println!("refused: {error}");
+    println!("error: {error}");
     Ok(())
 }

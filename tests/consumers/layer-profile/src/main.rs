@@ -19,6 +19,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{name:20} forward {:?}, backward {:?}", time.forward, time.backward);
     }
     assert!(table.time(times[0].0, 32)?.total() > times[0].1.total());
-    assert!(table.time(times[0].0, 64).is_err(), "nothing is known of more than 32 samples");
+    assert!(table.time(times[0].0, 64).is_err(), "times are not extrapolated beyond 32 samples");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Doubles numbers by a kernel.
+//! Doubles a number by a kernel.
 
 use ptx_emulator::{Dimensions, Memory, Module, Options};
 

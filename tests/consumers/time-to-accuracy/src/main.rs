@@ -1,4 +1,4 @@
-//! How many GPUs train ResNet-50 soonest, where an iteration takes as long on any number of them.
+//! Estimates the number of GPUs that train ResNet-50 soonest, for a constant iteration time.
 
 use std::time::Duration;
 
