@@ -38,6 +38,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Index of a kind of job in a [`Table`](crate::Table). Jobs of a kind have the same iteration times.
+/// Index of a kind of job in a [`Table`](crate::Table). Jobs of a kind have the same iteration
+/// times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub(crate) u32);

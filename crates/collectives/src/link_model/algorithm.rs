@@ -5,8 +5,8 @@
 #[non_exhaustive]
 pub enum Algorithm {
     /// A reduce-scatter and an all-gather on a ring of `k` ranks: `2 (k - 1)` steps that move
-    /// `2 (k - 1) / k` of the bytes, which is the minimum. P. Patarasuk, X. Yuan, "Bandwidth Optimal
-    /// All-reduce Algorithms for Clusters of Workstations", 2009.
+    /// `2 (k - 1) / k` of the bytes, which is the minimum. P. Patarasuk, X. Yuan, "Bandwidth
+    /// Optimal All-reduce Algorithms for Clusters of Workstations", 2009.
     Ring,
     /// A reduction up two binary trees and a broadcast down both. Each rank is a leaf in one of the
     /// trees, and each tree carries half of the bytes in `q` blocks. Reduction and broadcast take

@@ -27,7 +27,8 @@ void store(std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients, at::Tensor 
 
 // Computes the requested gradients of input, weight and bias of a two-dimensional convolution.
 extern "C" char *layer_engine_convolution_backward(
-    const at::Tensor *output_gradient, const at::Tensor *input, const at::Tensor *weight, const int64_t *stride,
+    const at::Tensor *output_gradient, const at::Tensor *input, const at::Tensor *weight,
+    const int64_t *stride,
     const int64_t *padding, int64_t groups, const bool *wanted, at::Tensor **results) {
     return guarded([&] {
         const int64_t bias = weight->size(0);
@@ -47,7 +48,8 @@ extern "C" char *layer_engine_layer_norm_backward(
     return guarded([&] {
         store(
             at::native_layer_norm_backward(
-                *output_gradient, *input, weight->sizes(), *mean, *inverse_deviation, *weight, *bias, mask_of(wanted)),
+                *output_gradient, *input, weight->sizes(), *mean, *inverse_deviation, *weight, *bias,
+                mask_of(wanted)),
             results);
     });
 }
@@ -60,7 +62,8 @@ extern "C" char *layer_engine_batch_norm_backward(
     return guarded([&] {
         store(
             at::native_batch_norm_backward(
-                *output_gradient, *input, std::nullopt, std::nullopt, std::nullopt, *mean, *inverse_deviation, true,
+                *output_gradient, *input, std::nullopt, std::nullopt, std::nullopt, *mean,
+                *inverse_deviation, true,
                 0.0, {false, true, true}),
             results);
     });
@@ -93,7 +96,8 @@ extern "C" char *layer_engine_attention(
 // Computes the gradient of `result` with respect to `leaf` from the gradient of `result`. The graph
 // between them is kept.
 extern "C" char *layer_engine_gradient(
-    const at::Tensor *result, const at::Tensor *leaf, const at::Tensor *output_gradient, at::Tensor **gradient) {
+    const at::Tensor *result, const at::Tensor *leaf, const at::Tensor *output_gradient,
+    at::Tensor **gradient) {
     return guarded([&] {
         at::AutoGradMode recording(true);
         *gradient = owned(torch::autograd::grad({*result}, {*leaf}, {*output_gradient}, true)[0]);
