@@ -1,7 +1,7 @@
 //! No cycle among sibling modules, in any crate of the workspace.
 //!
-//! Module `a` depends on its sibling `b` if code in `a` or below it names a path in `b`, directly or
-//! through a re-export. A parent's `mod` and `pub use` of its own children and tests do not count.
+//! Module `a` depends on its sibling `b` if code in `a` or below it names a path in `b`, directly
+//! or through a re-export. A parent's `mod` and `pub use` of its own children and tests do not count.
 //! Paths are read from the text: `use` declarations, and paths in code that begin with `crate` or
 //! `super`.
 
@@ -172,8 +172,8 @@ impl Module {
     }
 }
 
-/// Finds the next `use` declaration: the text before it, whether it is public, its tree, and the text
-/// after it.
+/// Finds the next `use` declaration: the text before it, whether it is public, its tree, and the
+/// text after it.
 fn next_use(text: &str) -> Option<(&str, bool, &str, &str)> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {

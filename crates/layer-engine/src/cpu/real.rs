@@ -2,6 +2,7 @@ use std::fmt::Debug;
 
 use num_traits::{Float, NumAssign};
 
+use self::sealed::Sealed;
 use super::functions::ElementaryFunctions;
 use super::gemm::Multiply;
 use super::operation::CpuKernel;
@@ -18,7 +19,7 @@ pub(super) mod sealed {
 /// Training uses `f32`. The same kernels in `f64` are accurate enough to check gradients by finite
 /// differences.
 pub trait Real:
-    sealed::Sealed + ElementaryFunctions + Multiply + Float + NumAssign + Default + Debug + Send + Sync + 'static
+    Sealed + ElementaryFunctions + Multiply + Float + NumAssign + Default + Debug + Send + Sync + 'static
 {
     /// Precision of this scalar.
     const PRECISION: Precision;
