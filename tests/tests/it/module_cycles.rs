@@ -1,9 +1,9 @@
 //! No cycle among sibling modules, in any crate of the workspace.
 //!
 //! Module `a` depends on its sibling `b` if code in `a` or below it names a path in `b`, directly
-//! or through a re-export. A parent's `mod` and `pub use` of its own children and tests do not count.
-//! Paths are read from the text: `use` declarations, and paths in code that begin with `crate` or
-//! `super`.
+//! or through a re-export. A parent's `mod` and `pub use` of its own children and tests do not
+//! count. Paths are read from the text: `use` declarations, and paths in code that begin with
+//! `crate` or `super`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
