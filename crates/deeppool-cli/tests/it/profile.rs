@@ -12,8 +12,9 @@ use crate::command::{command, measure, refused, succeed};
 fn measured_profiles_have_spreads_and_conditions() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    let shown =
-        measure(path, "profile --model digits-cnn --engine cpu --threads 2 --batches 1,8 -o profile.json");
+    // Other tests compute at the same time, which may disturb many attempts.
+    let profile = "profile --model digits-cnn --engine cpu --threads 2 --batches 1,8 -o profile.json";
+    let shown = measure(path, &format!("{profile} --attempts 50"));
     for part in [
         "digits-cnn on ",
         "2 threads, measured",
