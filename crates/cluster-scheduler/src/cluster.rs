@@ -9,10 +9,14 @@ pub struct Cluster {
     host_of: Vec<u32>,
 }
 
+/// A host of a [`Cluster`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Host {
+    /// Type of all its GPUs.
     pub(crate) gpu_type: GpuType,
+    /// Index of its first GPU in the cluster; the others follow it.
     pub(crate) first: u32,
+    /// Number of its GPUs; may be 0.
     pub(crate) gpus: u32,
 }
 
@@ -103,6 +107,7 @@ impl Cluster {
         self.host_of[gpu.index()] as usize
     }
 
+    /// Returns the hosts in the order given to [`Cluster::new`].
     pub(crate) fn hosts(&self) -> &[Host] {
         &self.hosts
     }

@@ -96,6 +96,7 @@ impl Execution {
         self.slot_nanos().map(Duration::from_nanos)
     }
 
+    /// Returns the same as [`slots`](Self::slots) in nanoseconds.
     pub(crate) fn slot_nanos(&self) -> impl Iterator<Item = u64> {
         self.busy.iter().map(|busy| self.iteration - busy)
     }

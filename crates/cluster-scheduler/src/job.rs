@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use crate::{JobId, KindId};
 
-/// A training job: a number of iterations of a kind.
+/// A training job: its kind, its number of iterations and the numbers of GPUs on which it may run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// The kind, which determines its times in the table.
+    /// The kind, which determines its iteration times in the [`Table`](crate::Table).
     pub kind: KindId,
     /// Number of iterations, at least 1.
     pub iterations: u64,
@@ -30,7 +30,7 @@ impl Job {
 pub struct Arrival {
     /// Arrival time from the start of the trace.
     pub at: Duration,
-    /// The number of the job.
+    /// Identifier of the job, unique in the trace.
     pub id: JobId,
     /// The job.
     pub job: Job,

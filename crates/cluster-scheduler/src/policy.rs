@@ -256,6 +256,7 @@ impl Policy {
         self
     }
 
+    /// Returns [`Error::BadFigure`] if a value is outside its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
         let (overlap, efficiency) = match self.sharing {

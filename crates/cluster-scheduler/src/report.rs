@@ -197,10 +197,12 @@ pub(crate) struct HeldTime {
 }
 
 impl HeldTime {
+    /// Creates an accumulator for GPUs that no job holds.
     pub(crate) fn new(gpus: usize) -> Self {
         Self { holders: vec![0; gpus], since: vec![0; gpus], total: 0 }
     }
 
+    /// Records that one more job holds each of the GPUs from `now` on, in nanoseconds.
     pub(crate) fn take(&mut self, now: u64, gpus: &[GpuId]) {
         for gpu in gpus {
             let holders = &mut self.holders[gpu.index()];
@@ -211,6 +213,7 @@ impl HeldTime {
         }
     }
 
+    /// Records that one job released each of the GPUs at `now`, in nanoseconds.
     pub(crate) fn give(&mut self, now: u64, gpus: &[GpuId]) {
         for gpu in gpus {
             let holders = &mut self.holders[gpu.index()];
@@ -221,6 +224,8 @@ impl HeldTime {
         }
     }
 
+    /// Returns the GPU time of all periods that have ended; a period ends when the last job
+    /// releases the GPU.
     pub(crate) fn total(&self) -> Duration {
         duration(self.total)
     }

@@ -123,13 +123,14 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the relative speeds of two kinds of jobs on one GPU of a type, if they have been
-    /// set.
+    /// Returns the relative speeds (speed beside the other / speed alone, at most 1) of kinds `one`
+    /// and `other` on one GPU of a type, in this order, if they have been set.
     #[must_use]
     pub fn pair_speeds(&self, gpu_type: GpuType, one: KindId, other: KindId) -> Option<[f64; 2]> {
         self.pair_speeds.get(&(gpu_type, one, other)).copied()
     }
 
+    /// Returns the [relative speeds](Self::pair_speeds) of the kinds of two executions.
     pub(crate) fn pair_speeds_of_rows(
         &self,
         gpu_type: GpuType,
@@ -140,18 +141,22 @@ impl Table {
         self.pair_speeds(gpu_type, kind(one), kind(other))
     }
 
-    /// Returns the execution of a kind of job on an allocation in a mode, if the table has it.
+    /// Returns the execution of a kind of job on an allocation in a mode, if the table has it. For
+    /// a spread allocation without an execution of its own, returns the one for GPUs that are not
+    /// spread.
     #[must_use]
     pub fn execution(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<&Execution> {
         self.row(kind, allocation, mode).map(|row| self.at(row))
     }
 
+    /// Returns the index of the [execution](Self::execution).
     pub(crate) fn row(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<RowId> {
         let packed = Allocation { spread: false, ..allocation };
         let look = |allocation, mode| self.by.get(&(kind, allocation, mode)).copied();
         look(allocation, mode).or_else(|| look(packed, mode))
     }
 
+    /// Returns the execution at an index of this table.
     pub(crate) fn at(&self, row: RowId) -> &Execution {
         &self.rows[row.0 as usize]
     }

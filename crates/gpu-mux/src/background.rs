@@ -55,6 +55,8 @@ enum Lifecycle {
 }
 
 impl Background {
+    /// Creates a state without jobs. `piece` is the maximum duration of a tasklet, if it is
+    /// bounded.
     pub(crate) fn new(piece: Option<Duration>) -> Self {
         Self {
             piece,
@@ -68,6 +70,9 @@ impl Background {
         }
     }
 
+    /// Appends a tasklet to the queue of its job. Fails with [`Error::Closed`] if the job is
+    /// draining or has failed, and with [`Error::OutOfOrder`] if its number is not larger than the
+    /// job's last.
     pub(crate) fn push(&mut self, now: Duration, tasklet: Tasklet) -> Result<(), Error> {
         let served = self.served;
         let job = self.job_mut(tasklet.id.job);
@@ -95,17 +100,20 @@ impl Background {
             .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
     }
 
-    /// Returns the job's service. The job with the lowest service is launched next.
+    /// Returns the service of the job at this index: device time received in seconds, divided by
+    /// its weight. The job with the lowest service is launched next.
     pub(crate) fn served(&self, place: usize) -> f64 {
         self.jobs[place].served
     }
 
-    /// Returns the last time at which a tasklet of the job was launched or the job became
-    /// non-empty.
+    /// Returns the last time at which a tasklet of the job at this index was launched or the job
+    /// became non-empty.
     pub(crate) fn last(&self, place: usize) -> Duration {
         self.jobs[place].last
     }
 
+    /// Moves the next tasklet of the job at this index to the tasklets in flight and returns it, or
+    /// `None` if none waits. Charges the estimate to the job.
     pub(crate) fn launch(&mut self, place: usize, now: Duration) -> Option<TaskletId> {
         let job = &mut self.jobs[place];
         let tasklet = job.queue.launch()?;
@@ -146,14 +154,18 @@ impl Background {
         Ok(true)
     }
 
+    /// Sets the weight by which the device time of a job is divided from now on.
     pub(crate) fn set_weight(&mut self, id: JobId, weight: NonZeroU32) {
         self.job_mut(id).weight = weight;
     }
 
+    /// Pauses a job: no tasklet of it is a candidate until it is resumed. Those in flight continue.
     pub(crate) fn pause(&mut self, id: JobId) {
         self.job_mut(id).paused = true;
     }
 
+    /// Resumes a job at `now`. It does not catch up on the service that it missed. Has no effect if
+    /// the job is not paused.
     pub(crate) fn resume(&mut self, id: JobId, now: Duration) {
         let served = self.served;
         let job = self.job_mut(id);
@@ -162,6 +174,8 @@ impl Background {
         }
     }
 
+    /// Makes a job refuse new tasklets; waiting ones are still launched. Has no effect on a failed
+    /// job.
     pub(crate) fn drain(&mut self, id: JobId) {
         let job = self.job_mut(id);
         if job.lifecycle == Lifecycle::Open {
@@ -186,14 +200,17 @@ impl Background {
         queue.in_flight()
     }
 
+    /// Returns the number of tasklets in flight, over all jobs.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
+    /// Returns the number of tasklets of a job in flight; 0 for an unknown job.
     pub(crate) fn in_flight_of(&self, id: JobId) -> usize {
         self.jobs.iter().find(|job| job.id == id).map_or(0, |job| job.queue.in_flight())
     }
 
+    /// Returns whether a job has no tasklets waiting or in flight; `true` for an unknown job.
     pub(crate) fn is_empty(&self, id: JobId) -> bool {
         self.jobs.iter().find(|job| job.id == id).is_none_or(|job| job.queue.is_empty())
     }

@@ -14,6 +14,7 @@ pub(crate) struct Slowdown {
 }
 
 impl Slowdown {
+    /// Creates the rule with a slow-down of 1.
     pub(crate) fn new(rules: Feedback) -> Self {
         Self { rules, average: 1.0, last: Duration::ZERO }
     }
@@ -36,6 +37,7 @@ impl Slowdown {
         (self.average > self.rules.limit && now < until).then_some(until)
     }
 
+    /// Returns the moving average of measured time over estimate; 1 is no slow-down.
     pub(crate) fn average(&self) -> f64 {
         self.average
     }

@@ -53,6 +53,7 @@ pub(crate) enum Admission {
 }
 
 impl GapFitting {
+    /// Creates the state with a full budget and no learned gaps.
     pub(crate) fn new(rules: &Gaps) -> Self {
         let weight = fraction(rules.weight);
         let expected = SiteAverages::new(weight, weight);

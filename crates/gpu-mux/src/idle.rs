@@ -35,6 +35,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
+    /// Creates the state at the start of a period of waiting.
     pub(crate) fn new(idle: Idle) -> Self {
         Self { idle, polls: 0 }
     }
@@ -81,6 +82,7 @@ impl WakeSignal {
         self.count.load(Ordering::Acquire)
     }
 
+    /// Raises the signal, which wakes a parked worker or prevents its next sleep.
     pub(crate) fn notify(&self) {
         let sleep = self.lock();
         self.count.fetch_add(1, Ordering::Release);

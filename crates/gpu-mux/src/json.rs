@@ -28,6 +28,7 @@ struct Schema {
     schema: String,
 }
 
+/// Returns the value as indented JSON.
 pub(crate) fn shown(value: &impl Serialize) -> String {
     // Serialization to a string fails only for maps whose keys are not strings; there are none
     // here.
@@ -52,10 +53,12 @@ pub(crate) mod as_micros {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+    /// Writes a duration as a number of microseconds.
     pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         super::micros(*time).serialize(to)
     }
 
+    /// Reads a duration from a number of microseconds, which must not be negative.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let us = f64::deserialize(from)?;
         super::duration(us)

@@ -27,6 +27,8 @@ struct Launched {
 }
 
 impl LaunchOrder {
+    /// Creates an empty order. `merging` tells which tasklets form a group, which counts as one
+    /// tasklet.
     pub(crate) fn new(merging: Merging) -> Self {
         Self {
             merging,
@@ -38,6 +40,8 @@ impl LaunchOrder {
         }
     }
 
+    /// Appends a tasklet launched at `now`, to the newest group if it [joins](Self::joins) it and
+    /// otherwise as a new group.
     pub(crate) fn launch(&mut self, now: Duration, tasklet: Tasklet) {
         let group = self.tasklets.back().map_or(0, |last| last.group + u64::from(!self.joins(&tasklet)));
         let (tasklets, time) = if self.joins(&tasklet) { self.newest } else { (0, Duration::ZERO) };
@@ -74,7 +78,7 @@ impl LaunchOrder {
         Some((tasklet, took))
     }
 
-    /// Returns the foreground's current tasklet.
+    /// Returns the foreground's current tasklet, which is the first in launch order.
     pub(crate) fn first(&self) -> Option<&Tasklet> {
         self.tasklets.front().map(|first| &first.tasklet)
     }
@@ -90,13 +94,14 @@ impl LaunchOrder {
             && time.saturating_add(next.estimate.unwrap_or_default()) <= self.merging.hard_limit
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of groups that have not been removed. Merged tasklets count as one group.
     pub(crate) fn len(&self) -> u64 {
         let ends = self.tasklets.front().zip(self.tasklets.back());
         ends.map_or(0, |(first, last)| last.group - first.group + 1)
     }
 
-    /// Returns the sum of the estimates, if every tasklet has one.
+    /// Returns the sum of the estimates of the tasklets that have not been removed, or `None` if
+    /// one has no estimate.
     pub(crate) fn estimate(&self) -> Option<Duration> {
         (self.without_estimate == 0).then_some(self.estimated)
     }

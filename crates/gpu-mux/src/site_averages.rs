@@ -16,6 +16,8 @@ pub(crate) struct SiteAverages {
 }
 
 impl SiteAverages {
+    /// Creates averages without values. `shorter` and `longer` are the weights, from 0 to 1, of a
+    /// new duration below the average and of one at or above it.
     pub(crate) fn new(shorter: f64, longer: f64) -> Self {
         Self { shorter, longer, averages: Vec::new() }
     }
@@ -25,6 +27,8 @@ impl SiteAverages {
         self.averages.get(site? as usize).copied().flatten().map(seconds)
     }
 
+    /// Adds a duration to the average of its site; the first one is the average. A duration without
+    /// a site, or of a site above 65,535, is ignored.
     pub(crate) fn learn(&mut self, site: Option<u32>, time: Duration) {
         let Some(average) = entry_of(&mut self.averages, site) else { return };
         let time = time.as_secs_f64();
@@ -34,7 +38,8 @@ impl SiteAverages {
     }
 }
 
-/// Returns the entry of a site, or `None` for a site that is not learned.
+/// Returns the entry of a site and creates an empty one if there is none. Returns `None` without a
+/// site or for one above 65,535, which is not learned.
 pub(crate) fn entry_of(averages: &mut Vec<Option<f64>>, site: Option<u32>) -> Option<&mut Option<f64>> {
     let site = site.map(|site| site as usize).filter(|&site| site < MAX_SITES)?;
     if averages.len() <= site {

@@ -13,6 +13,7 @@ pub(crate) struct TaskletFeedbackRule {
 }
 
 impl TaskletFeedbackRule {
+    /// Creates the rule without measurements.
     pub(crate) fn new(rules: TaskletFeedback) -> Self {
         Self { rules, slowdowns: Vec::new() }
     }

@@ -39,6 +39,8 @@ impl Usage {
         (!idle.is_zero()).then(|| self.background_busy.as_secs_f64() / idle.as_secs_f64())
     }
 
+    /// Adds a finished tasklet of a job that took `took`. It does not update `elapsed` and
+    /// `over_long`.
     pub(crate) fn record(&mut self, job: JobId, took: Duration) {
         if job.is_foreground() {
             self.foreground_busy = self.foreground_busy.saturating_add(took);

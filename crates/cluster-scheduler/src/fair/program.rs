@@ -52,6 +52,8 @@ impl Program {
         program
     }
 
+    /// Sets the coefficient of a variable, given by its index, in the objective, which is
+    /// minimized.
     pub(super) fn minimize(&mut self, variable: usize, coefficient: f64) {
         self.objective[variable] = coefficient;
     }

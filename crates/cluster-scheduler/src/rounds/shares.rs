@@ -12,6 +12,8 @@ pub(super) struct Shares {
 }
 
 impl Shares {
+    /// Returns the max-min fair share of each present job on each GPU type. `present` are indices
+    /// into `jobs`; `gpus` is the number of GPUs by type.
     pub(super) fn max_min(
         present: &[usize],
         jobs: &[RoundsJob],
@@ -22,6 +24,9 @@ impl Shares {
         Ok(present.iter().copied().zip(max_min(&demands, gpus)?).collect())
     }
 
+    /// Returns the finish-time fair share of each present job on each GPU type at `now`, in
+    /// seconds. `present` are indices into `jobs` and `remaining`, the remaining steps; `gpus` is
+    /// the number of GPUs by type.
     pub(super) fn finish_time(
         &mut self,
         now: f64,

@@ -6,62 +6,84 @@ use crate::sharing::is_worth_filling;
 use crate::table::{Allocation, RowId};
 use crate::{Cluster, Error, GpuId, GpuType, Job, JobId, Mode, Placement, Policy, Table};
 
+/// A job that has arrived, active or not. Times are in nanoseconds.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// Identifier that events and commands use.
     pub(super) id: JobId,
+    /// The job as it arrived.
     pub(super) job: Job,
+    /// Arrival time since the driver's epoch.
     pub(super) arrived: u64,
+    /// Number of iterations that have not been reported as completed.
     pub(super) remaining: u64,
     /// Duration of a data-parallel iteration on the GPUs that it wants, of the type on which it is
     /// fastest.
     pub(super) iteration: u64,
-    /// Level of attained service.
+    /// Number of [levels](Order::AttainedService) that its attained GPU time has reached; 0 under
+    /// other orders.
     pub(super) level: usize,
     /// Permitted ways to run: the GPUs that it wants first, faster ones before slower ones.
     pub(super) options: Vec<ExecutionChoice>,
-    /// Planned placement.
+    /// Placement in the current plan, or `None` if the job has to wait.
     pub(super) target: Option<Assignment>,
-    /// Current placement.
+    /// Placement on which it runs now; differs from the target until the job has stopped.
     pub(super) run: Option<Run>,
+    /// Whether the job has neither completed nor been cancelled.
     pub(super) is_active: bool,
 }
 
 /// A number of GPUs of a type, and the execution on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExecutionChoice {
+    /// Type of the GPUs.
     pub(super) gpu_type: GpuType,
+    /// Number of GPUs.
     pub(super) gpus: usize,
     pub(super) mode: Mode,
+    /// Index of the execution in the table.
     pub(super) row: RowId,
+    /// Duration of an iteration without other jobs on the GPUs, in nanoseconds.
     pub(super) iteration: u64,
-    /// GPU time of an iteration that no other job can use.
+    /// GPU time of an iteration in nanoseconds, less the part of its gaps that other jobs can use
+    /// if the policy fills gaps.
     pub(super) cost: u64,
 }
 
 /// GPUs, and the duration of an iteration on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assignment {
+    /// The GPUs in increasing order.
     pub(super) gpus: Vec<GpuId>,
+    /// Type of the GPUs.
     pub(super) gpu_type: GpuType,
     /// Whether the GPUs are on more hosts than necessary.
     pub(super) spread: bool,
     pub(super) mode: Mode,
+    /// Index of the execution in the table.
     pub(super) row: RowId,
-    /// The job in whose slots or gaps it runs.
+    /// Index of the entry of the job in whose slots or gaps it runs, if it shares GPUs as a guest.
     pub(super) beside: Option<usize>,
+    /// Expected duration of an iteration, including the effect of jobs that share the GPUs, in
+    /// nanoseconds.
     pub(super) iteration: u64,
 }
 
+/// Execution of a job on its GPUs.
 #[derive(Debug)]
 pub(super) struct Run {
+    /// The GPUs that it holds.
     pub(super) assignment: Assignment,
-    /// Number of iterations that it may still execute.
+    /// Number of iterations that it may still complete on this placement before it has to report
+    /// its end.
     pub(super) left: u64,
     /// Whether it has been told to stop at the end of its current iteration.
     pub(super) stopping: bool,
 }
 
 impl Entry {
+    /// Creates the entry of a job that arrived at `arrived`, in nanoseconds. Fails if the job has
+    /// invalid values or can run nowhere in the cluster.
     pub(super) fn new(
         id: JobId,
         job: Job,
@@ -160,6 +182,8 @@ impl Entry {
         next.map_or(self.remaining, |next| next.div_ceil(self.service()).clamp(1, self.remaining))
     }
 
+    /// Returns the placement of the running job for the [`Run`](crate::Command::Run) command, or
+    /// `None` if it does not run. `beside` is the job whose GPUs it shares as a guest.
     pub(super) fn placement(&self, beside: Option<JobId>) -> Option<Placement> {
         let run = self.run.as_ref()?;
         Some(Placement {

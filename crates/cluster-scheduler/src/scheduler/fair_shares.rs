@@ -8,6 +8,8 @@ use crate::nanos::{nanos, seconds};
 use crate::policy::{Fair, Objective};
 use crate::{Cluster, Error, GpuType};
 
+/// Shares of the active jobs under a fair policy, and the GPU time that they have received. Jobs
+/// are given by the index of their entry; times are in nanoseconds.
 #[derive(Debug)]
 pub(super) struct FairShares {
     fair: Fair,
@@ -30,15 +32,18 @@ struct JobShare {
 }
 
 impl FairShares {
+    /// Creates shares without jobs.
     pub(super) fn new(fair: Fair, cluster: &Cluster) -> Self {
         let gpus = (0..cluster.types().len() as u16).map(|of_type| cluster.gpus_of(GpuType(of_type)));
         Self { fair, gpus: gpus.collect(), has_changed: false, found_at: None, jobs: FxHashMap::default() }
     }
 
+    /// Returns the interval at which jobs take turns.
     pub(super) fn round(&self) -> u64 {
         nanos(self.fair.round)
     }
 
+    /// Adds a job. Its shares are zero until they are next computed.
     pub(super) fn arrive(&mut self, job: usize) {
         let none = vec![0.0; self.gpus.len()];
         let had = vec![0; self.gpus.len()];
@@ -46,11 +51,13 @@ impl FairShares {
         self.has_changed = true;
     }
 
+    /// Removes a job. The shares of the others remain until they are next computed.
     pub(super) fn leave(&mut self, job: usize) {
         self.jobs.remove(&job);
         self.has_changed = true;
     }
 
+    /// Records that a job has run for `time` on GPUs of a type. The number of GPUs does not count.
     pub(super) fn account(&mut self, job: usize, gpu_type: GpuType, time: u64) {
         if let Some(job_share) = self.jobs.get_mut(&job) {
             job_share.had[gpu_type.index()] += time;

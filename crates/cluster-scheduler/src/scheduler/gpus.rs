@@ -7,14 +7,17 @@ use crate::{Cluster, GpuId, GpuType};
 pub(super) struct Gpus(Vec<[Option<usize>; 2]>);
 
 impl Gpus {
+    /// Creates the state in which no job holds a GPU.
     pub(super) fn new(cluster: &Cluster) -> Self {
         Self(vec![[None; 2]; cluster.gpus()])
     }
 
+    /// Returns the indices of the jobs that hold a GPU.
     pub(super) fn holders(&self, gpu: GpuId) -> [Option<usize>; 2] {
         self.0[gpu.index()]
     }
 
+    /// Adds a job to the holders of each of the GPUs. A GPU that already has two is not changed.
     pub(super) fn hold(&mut self, gpus: &[GpuId], job: usize) {
         for gpu in gpus {
             if let Some(place) = self.0[gpu.index()].iter_mut().find(|place| place.is_none()) {
@@ -23,6 +26,7 @@ impl Gpus {
         }
     }
 
+    /// Removes a job from the holders of each of the GPUs.
     pub(super) fn release(&mut self, gpus: &[GpuId], job: usize) {
         for gpu in gpus {
             self.0[gpu.index()]
@@ -42,11 +46,13 @@ pub(super) struct Free<'a> {
 }
 
 impl<'a> Free<'a> {
+    /// Creates the state in which all GPUs of the cluster are free.
     pub(super) fn all(cluster: &'a Cluster) -> Self {
         let left = cluster.hosts().iter().map(|host| host.gpus).collect();
         Self { cluster, available: vec![true; cluster.gpus()], left }
     }
 
+    /// Assigns a GPU, which must be free.
     pub(super) fn take(&mut self, gpu: GpuId) {
         self.available[gpu.index()] = false;
         self.left[self.cluster.host_of(gpu)] -= 1;

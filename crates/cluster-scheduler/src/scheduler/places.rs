@@ -37,6 +37,7 @@ struct Group {
     free: Vec<(usize, GpuId)>,
 }
 
+/// GPUs of placed jobs (hosts) on which other jobs (guests) can be placed as well.
 pub(super) struct SharedPlaces<'a> {
     table: &'a Table,
     sharing: Sharing,
@@ -60,6 +61,8 @@ fn has_room(sharing: Sharing, assignment: &Assignment) -> bool {
 }
 
 impl<'a> SharedPlaces<'a> {
+    /// Creates the places beside `hosts`, indices of entries in order of preference; hosts without
+    /// a target are ignored. `gpus` is the number of GPUs of the cluster.
     pub(super) fn new(
         table: &'a Table,
         sharing: Sharing,
@@ -107,10 +110,13 @@ impl<'a> SharedPlaces<'a> {
         }
     }
 
+    /// Returns whether no place for a guest is left. It may return `false` although all remaining
+    /// places have been taken: these are removed when they are next looked at.
     pub(super) fn is_full(&self) -> bool {
         self.groups.iter().all(|group| group.free.is_empty())
     }
 
+    /// Returns whether the job at this index has no planned placement.
     pub(super) fn waits(&self, index: usize) -> bool {
         self.entries[index].target.is_none()
     }

@@ -93,6 +93,7 @@ impl Scheduler<'_> {
         Ok(selected)
     }
 
+    /// Returns the number of GPUs of the cluster, by type.
     pub(super) fn all_gpus(&self) -> Vec<usize> {
         (0..self.cluster.types().len()).map(|of_type| self.cluster.gpus_of(GpuType(of_type as u16))).collect()
     }

@@ -86,6 +86,8 @@ pub fn gavel_speeds(file: &str, input: impl Read) -> Result<Vec<GavelSpeed>, Err
     Ok(speeds)
 }
 
+/// Returns the name of a kind of job, composed of a model and a batch size. Both are indices of
+/// columns of the sheet; an empty batch size is omitted.
 pub(super) fn kind<R: Read>(sheet: &Sheet<R>, model: usize, batch: usize) -> Result<String, Error> {
     let (model, batch) = (sheet.text(model)?, sheet.text(batch)?);
     Ok(if batch.is_empty() { model.to_owned() } else { format!("{model} batch {batch}") })

@@ -5,6 +5,8 @@
 pub(super) struct Quantiles(pub(super) &'static [(f64, f64)]);
 
 impl Quantiles {
+    /// Returns the value at a cumulative fraction; fractions outside the table give its first or
+    /// last value.
     pub(super) fn at(&self, part: f64) -> f64 {
         let above = self.0.partition_point(|&(below, _)| below < part).clamp(1, self.0.len() - 1);
         let [(low_part, low), (high_part, high)] = [self.0[above - 1], self.0[above]];

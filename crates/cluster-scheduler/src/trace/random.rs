@@ -5,6 +5,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 pub(super) struct Random(ChaCha8Rng);
 
 impl Random {
+    /// Creates a generator from a seed.
     pub(super) fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
@@ -14,6 +15,7 @@ impl Random {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// Returns a random integer in 0..`count`, or 0 if `count` is 0.
     pub(super) fn below(&mut self, count: usize) -> usize {
         ((self.part() * count as f64) as usize).min(count.saturating_sub(1))
     }

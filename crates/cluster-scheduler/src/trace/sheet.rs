@@ -8,6 +8,7 @@ use csv::{Reader, ReaderBuilder, StringRecord};
 
 use crate::Error;
 
+/// Reader of a CSV file that gives access to the requested columns of one line at a time.
 pub(super) struct Sheet<R> {
     file: String,
     reader: Reader<R>,
@@ -50,6 +51,8 @@ impl<R: Read> Sheet<R> {
         self.record.get(at).map(str::trim).ok_or_else(|| self.bad(column, "the line ends before it"))
     }
 
+    /// Parses the number in a column, given by its index among the requested ones. A text that is
+    /// no number, or a number for which `is_good` is false, is an error that says `expected`.
     pub(super) fn number<T: FromStr>(
         &self,
         column: usize,
@@ -61,6 +64,7 @@ impl<R: Read> Sheet<R> {
         number.ok_or_else(|| self.bad(column, format!("`{text}`, expected {expected}")))
     }
 
+    /// Creates the error for a column of the current line, with its file, line and column.
     pub(super) fn bad(&self, column: usize, reason: impl Display) -> Error {
         let (name, at) = &self.columns[column];
         Error::BadTrace {

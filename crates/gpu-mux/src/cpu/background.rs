@@ -43,6 +43,7 @@ pub enum JobOutcome<E> {
 }
 
 impl<B: PolledJob> BackgroundJob<B> {
+    /// Creates a job that has not been polled.
     pub(super) fn new(job: B, id: JobId, control: Control) -> Self {
         Self {
             job,
@@ -157,6 +158,7 @@ impl<B: PolledJob> BackgroundJob<B> {
         own_part
     }
 
+    /// Returns the identifier under which the multiplexer knows the job.
     pub(super) fn id(&self) -> JobId {
         self.id
     }

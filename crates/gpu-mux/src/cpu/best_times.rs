@@ -33,6 +33,7 @@ impl BestTimes {
         best.map_or(took, |best| best.min(took))
     }
 
+    /// Records the measured duration of a tasklet at its site; ignored without a site.
     pub(super) fn learn(&mut self, site: Option<u32>, took: Duration) {
         self.0.learn(site, took);
     }

@@ -18,6 +18,7 @@ pub struct Control {
 /// State of a driver that is shared with the controls of its jobs.
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
+    /// Wakes the worker when a request is made.
     pub(super) signal: Arc<WakeSignal>,
     /// Whether a run is in progress.
     pub(super) runs: AtomicBool,
@@ -44,6 +45,7 @@ const DRAIN: u64 = 2;
 const CHANGE: u64 = 4;
 
 impl Control {
+    /// Creates the control of a job without requests and with weight 1.
     pub(super) fn new(worker: Arc<WorkerState>) -> Self {
         let job = ControlState {
             asked: AtomicU64::new(Request::default().0),
@@ -91,10 +93,12 @@ impl Control {
         self.job.ended.load(Ordering::SeqCst) || (asked.pauses() && acknowledged)
     }
 
+    /// Returns the current request.
     pub(super) fn asked(&self) -> Request {
         Request(self.job.asked.load(Ordering::SeqCst))
     }
 
+    /// Returns the weight that was set last.
     pub(super) fn weight(&self) -> NonZeroU32 {
         NonZeroU32::new(self.job.weight.load(Ordering::SeqCst)).unwrap_or(NonZeroU32::MIN)
     }
@@ -104,6 +108,7 @@ impl Control {
         self.job.seen.store(asked.0, Ordering::SeqCst);
     }
 
+    /// Records that the job has ended and will not be polled or run again.
     pub(super) fn ended(&self) {
         self.job.ended.store(true, Ordering::SeqCst);
     }
@@ -121,10 +126,12 @@ impl Control {
 }
 
 impl Request {
+    /// Returns whether the job is to be paused.
     pub(super) fn pauses(self) -> bool {
         self.0 & PAUSE != 0
     }
 
+    /// Returns whether the job is to be drained.
     pub(super) fn drains(self) -> bool {
         self.0 & DRAIN != 0
     }

@@ -8,6 +8,7 @@ use crate::{Kernel, Policy};
 /// Kernels of a background job that are launched at once.
 #[derive(Debug, Clone)]
 pub(super) struct BackgroundPiece {
+    /// The kernels in launch order.
     pub(super) kernels: Arc<[Kernel]>,
     /// The sum of its kernels' durations alone on a device, without the gaps between them.
     pub(super) time: Duration,

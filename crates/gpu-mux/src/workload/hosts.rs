@@ -130,7 +130,9 @@ pub struct BackgroundHost {
     time: Duration,
     samples: usize,
     offered: u64,
+    /// Number of finished tasklets, each of which is one piece.
     pub(super) finished: u64,
+    /// Sum of the durations alone of the finished pieces.
     pub(super) finished_time: Duration,
 }
 
