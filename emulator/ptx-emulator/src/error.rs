@@ -37,10 +37,12 @@ pub enum LoadError {
 }
 
 impl LoadError {
+    /// Creates a syntax error at a line of the PTX text.
     pub(crate) fn syntax(line: u32, problem: impl Into<String>) -> Self {
         Self::Syntax { line, problem: problem.into() }
     }
 
+    /// Creates an error for an unsupported opcode or directive at a line of the PTX text.
     pub(crate) fn unsupported(line: u32, form: impl Into<String>) -> Self {
         Self::Unsupported { line, form: form.into() }
     }

@@ -14,6 +14,7 @@ use arrayvec::ArrayVec;
 /// Load, store or atomic operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
+    /// State space of the address. A generic address is resolved in each lane.
     pub(crate) space: Space,
     /// Size of an element in bytes: 1, 2, 4 or 8.
     pub(crate) bytes: u32,
@@ -21,26 +22,34 @@ pub(crate) struct Access {
     pub(crate) signed: bool,
     /// Registers of the elements: one, two or four.
     pub(crate) registers: ArrayVec<Register, 4>,
+    /// Slot of the address register. Its kind is given by `wide_address`.
     pub(crate) address: u16,
     /// Whether the address register has 64 bits.
     pub(crate) wide_address: bool,
+    /// Offset in bytes that is added to the address register. For parameters, which have no address
+    /// register, the offset in parameter memory.
     pub(crate) offset: i64,
     /// Whether other blocks may access the same memory concurrently.
     pub(crate) strong: bool,
+    /// Operands of an atomic operation. `None` for loads and stores.
     pub(crate) atomic: Option<AtomicOperands>,
 }
 
 /// Operation and operands of an atomic access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtomicOperands {
+    /// Operation that computes the new value.
     pub(crate) operation: AtomicOperation,
     /// Register of the operand.
     pub(crate) operand: u16,
+    /// For [`CompareAndSwap`](AtomicOperation::CompareAndSwap): slot of the new value. Unused
+    /// otherwise.
     pub(crate) swap: u16,
     /// Whether the old value is written to a register.
     pub(crate) returns: bool,
 }
 
+/// Operation that computes the new value of a location from the old value and the operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AtomicOperation {
     Add,

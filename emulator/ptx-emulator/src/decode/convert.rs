@@ -7,7 +7,8 @@ use crate::{
     parse::ParsedInstruction,
 };
 
-/// Number type.
+/// Number type of PTX: unsigned (`U`) or signed (`S`) integer or floating-point number (`F`,
+/// `Bf16`) of the given number of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NumberType {
     U8,
@@ -25,6 +26,7 @@ pub(crate) enum NumberType {
 }
 
 impl NumberType {
+    /// All number types with their PTX names, in the order of their discriminants.
     pub(super) const ALL: [(&'static str, Self); 12] = [
         ("u8", Self::U8),
         ("s8", Self::S8),
@@ -44,6 +46,7 @@ impl NumberType {
         Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, number)| *number)
     }
 
+    /// Returns the size in bits.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::U8 | Self::S8 => 8,
@@ -53,10 +56,13 @@ impl NumberType {
         }
     }
 
+    /// Returns whether it is a floating-point type.
     pub(crate) fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }
 
+    /// Returns whether it is a signed integer type. Floating-point types and unsigned integers are
+    /// not.
     pub(crate) fn is_signed(self) -> bool {
         matches!(self, Self::S8 | Self::S16 | Self::S32 | Self::S64)
     }
@@ -65,20 +71,27 @@ impl NumberType {
 /// Rounding modifiers of `cvt`. The second half rounds to integral values.
 pub(super) const ROUNDINGS: [&str; 8] = ["rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi"];
 
-/// Parsed conversion.
+/// Conversion by `cvt`: its types and modifiers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Conversion {
+    /// Type of the operand.
     pub(crate) from: NumberType,
+    /// Type of the result.
     pub(crate) to: NumberType,
+    /// Direction of rounding. [`Rounding::Nearest`] if the instruction has no rounding modifier.
     pub(crate) rounding: Rounding,
     /// Whether to round to an integral value (`.rni` and similar).
     pub(crate) to_integral: bool,
+    /// Whether out-of-range results are clamped (`.sat`): to the range of an integer type, or to 0
+    /// to 1 for floating-point types.
     pub(crate) saturate: bool,
+    /// Whether subnormal single-precision numbers are replaced by zero (`.ftz`).
     pub(crate) flush: bool,
 }
 
 impl Conversion {
-    /// Parses the modifiers of `cvt`. Returns `None` if they are not supported.
+    /// Parses the modifiers of `cvt`: the part of the opcode after `cvt.`, such as `rn.f32.s32`.
+    /// Returns `None` if the combination is not supported.
     pub(crate) fn parse(modifiers: &str) -> Option<Self> {
         let mut parts: Vec<_> = modifiers.split('.').collect();
         let (from, to) = (NumberType::find(parts.pop()?)?, NumberType::find(parts.pop()?)?);
@@ -127,6 +140,7 @@ impl Conversion {
             | u32::from(self.flush) << 12
     }
 
+    /// Restores a conversion from an instruction's extra word, in which the decoder packed it.
     pub(crate) fn unpack(extra: u32) -> Self {
         let number = |index: u32| NumberType::ALL[index as usize % NumberType::ALL.len()].1;
         Self {
@@ -147,6 +161,11 @@ fn nearest_for_halves(conversion: Conversion) -> bool {
 }
 
 impl<'a> Decoder<'_, 'a> {
+    /// Decodes `cvt` and emits one instruction. `modifiers` is the part of the opcode after `cvt.`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the conversion is not supported, or if an operand is invalid.
     pub(super) fn convert(
         &mut self,
         written: &ParsedInstruction<'a>,

@@ -26,8 +26,11 @@ struct Jump<'a> {
     line: u32,
 }
 
+/// Decoder of one kernel.
 pub(super) struct Decoder<'n, 'a> {
+    /// Program to which decoded instructions are appended.
     pub(super) program: &'n mut Program,
+    /// Resolver of operands.
     pub(super) operands: Operands<'n, 'a>,
     guard: u16,
     place: SourceLocation,
@@ -174,16 +177,18 @@ fn add_variable<'a>(
 }
 
 impl<'a> Decoder<'_, 'a> {
+    /// Appends an instruction with the guard and location of the current PTX instruction.
     pub(super) fn emit(&mut self, instruction: Instruction) {
         self.program.code.push(Instruction { guard: self.guard, ..instruction });
         self.program.locations.push(self.place);
     }
 
+    /// Returns the error for an opcode that is not supported.
     pub(super) fn unsupported(&self, written: &ParsedInstruction<'_>) -> LoadError {
         LoadError::unsupported(self.operands.line, written.opcode)
     }
 
-    /// Returns the operands, of which there must be `N`.
+    /// Returns the operands. A number of operands other than `N` is an error.
     pub(super) fn take<const N: usize>(
         &self,
         written: &ParsedInstruction<'a>,

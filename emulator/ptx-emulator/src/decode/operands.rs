@@ -13,16 +13,20 @@ use crate::{
 
 /// Context in which operands are resolved.
 pub(crate) struct Operands<'n, 'a> {
+    /// Registers, variables and labels of the kernel.
     pub(crate) names: &'n mut SymbolTable<'a>,
+    /// Addresses of the module's variables.
     pub(crate) globals: &'n Globals<'a>,
     /// Address of the shared variables without a size.
     pub(crate) dynamic_shared: u64,
+    /// Line of the current instruction, for error messages.
     pub(crate) line: u32,
     /// Use of the result registers by the current instruction.
     pub(crate) result_usage: RegisterUse,
 }
 
 impl<'a> Operands<'_, 'a> {
+    /// Returns a syntax error at the current line.
     pub(crate) fn error(&self, problem: impl Into<String>) -> LoadError {
         LoadError::syntax(self.line, problem)
     }

@@ -16,7 +16,10 @@ pub(crate) type Globals<'a> = HashMap<&'a str, u64>;
 /// Register of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Register {
+    /// Kind of the register, which selects the registers that `slot` counts in.
     pub(crate) kind: Kind,
+    /// Index among the warp's registers of 32 bits (also for 16-bit values), of 64 bits, or
+    /// predicates.
     pub(crate) slot: u16,
 }
 
@@ -83,15 +86,18 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
+    /// Opens a scope inside the current one.
     pub(crate) fn open(&mut self) {
         self.scopes.push(Scope { parent: Some(self.current), ..Scope::default() });
         self.current = self.scopes.len() - 1;
     }
 
+    /// Closes the current scope. Its parent becomes the current one.
     pub(crate) fn close(&mut self) {
         self.current = self.scopes[self.current].parent.unwrap_or(0);
     }
 
+    /// Returns the current scope.
     pub(crate) fn scope(&self) -> ScopeIndex {
         self.current
     }
@@ -101,6 +107,9 @@ impl<'a> SymbolTable<'a> {
         std::iter::successors(Some(from), |&index| self.scopes[index].parent).map(|index| &self.scopes[index])
     }
 
+    /// Declares the register `name` in the current scope, or with a `count` the registers `name0`,
+    /// `name1` and so on, which are allocated when they are used first. `line` is for the error of
+    /// too many registers.
     pub(crate) fn declare(
         &mut self,
         line: u32,
@@ -234,14 +243,19 @@ impl<'a> SymbolTable<'a> {
         Ok(register)
     }
 
+    /// Declares a variable or parameter in the current scope.
     pub(crate) fn set_symbol(&mut self, name: &'a str, symbol: Symbol) {
         self.scopes[self.current].symbols.insert(name, symbol);
     }
 
+    /// Returns the variable or parameter of a name, or `None` if neither the current scope nor its
+    /// ancestors declare it.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         self.outwards(self.current).find_map(|scope| scope.symbols.get(name)).copied()
     }
 
+    /// Declares a label in the current scope. `to` is the index of the instruction after it. A
+    /// second label of the same name in the scope is an error at `line`.
     pub(crate) fn set_label(&mut self, line: u32, name: &'a str, to: u32) -> Result<(), LoadError> {
         self.jump();
         match self.scopes[self.current].labels.insert(name, to) {
@@ -250,6 +264,8 @@ impl<'a> SymbolTable<'a> {
         }
     }
 
+    /// Returns the index of the instruction after a label, or `None` if neither `from` nor its
+    /// ancestors contain the label.
     pub(crate) fn label(&self, from: ScopeIndex, name: &str) -> Option<u32> {
         self.outwards(from).find_map(|scope| scope.labels.get(name)).copied()
     }

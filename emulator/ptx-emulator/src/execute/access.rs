@@ -34,12 +34,17 @@ impl Location {
 /// Access of one lane.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneAccess<'a> {
+    /// Operands of the access.
     pub(crate) access: &'a Access,
-    /// Index among the kernel's accesses.
+    /// Index among the accesses of the program.
     pub(crate) index: usize,
+    /// Lane, from 0.
     pub(crate) lane: usize,
+    /// Index of the instruction in the program.
     pub(crate) at: usize,
+    /// Whether the access writes.
     pub(crate) write: bool,
+    /// Whether the access is atomic.
     pub(crate) atomic: bool,
 }
 
@@ -57,6 +62,7 @@ impl LaneAccess<'_> {
         WarpFault { kind, at: self.at, lane: self.lane }
     }
 
+    /// Returns the access as it is recorded by the race detector of shared memory.
     pub(crate) fn shared_access(&self, warp: &Warp, context: &BlockContext<'_>) -> SharedAccess {
         SharedAccess {
             thread: warp.index * 32 + self.lane as u32,
@@ -121,6 +127,7 @@ impl LaneAccess<'_> {
         Err(self.fault(FaultKind::IllegalAddress { write, address, bytes, state }))
     }
 
+    /// Returns the fault for a race with the access `other` at `offset` in shared memory.
     pub(crate) fn race(&self, context: &BlockContext<'_>, offset: u64, other: SharedAccess) -> WarpFault {
         let location = context.environment.program.locations[other.instruction as usize];
         let other = context.environment.thread(other.thread);
@@ -217,6 +224,8 @@ pub(super) fn set_lane(warp: &mut Warp, access: &Access, index: usize, lane: usi
     }
 }
 
+/// Loads one, two or four elements in each lane of `mask`, with all checks. `at` is the index of
+/// the instruction. A fault ends the instruction; lanes before it have been loaded.
 #[inline(never)]
 pub(crate) fn load(
     warp: &mut Warp,
@@ -238,6 +247,8 @@ pub(crate) fn load(
     Ok(())
 }
 
+/// Stores one, two or four elements in each lane of `mask`, with all checks. `at` is the index of
+/// the instruction. A fault ends the instruction; lanes before it have been stored.
 #[inline(never)]
 pub(crate) fn store(
     warp: &mut Warp,

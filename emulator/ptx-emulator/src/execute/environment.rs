@@ -4,16 +4,27 @@ use crate::{Memory, Options, decode::Program};
 
 /// State shared by all blocks of a launch.
 pub(crate) struct LaunchEnvironment<'l> {
+    /// Name of the kernel.
     pub(crate) name: &'l str,
+    /// Decoded kernel.
     pub(crate) program: &'l Program,
+    /// Names of the source files by number.
     pub(super) sources: &'l [(u64, String)],
+    /// Memory of the device.
     pub(crate) memory: &'l Memory,
+    /// Number of blocks along each axis.
     pub(crate) grid: [u32; 3],
+    /// Number of threads of a block along each axis.
     pub(crate) block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
     pub(crate) dynamic_shared_bytes: u32,
+    /// Shared memory of a block, in bytes, with the dynamic part.
     pub(crate) shared_bytes: u64,
+    /// Parameter memory: the arguments at the offsets of their parameters.
     pub(crate) parameters: &'l [u8],
+    /// Options of the emulator, such as the checks to perform.
     pub(crate) options: &'l Options,
+    /// Vector instructions of the processor that executes the launch.
     pub(crate) arch: pulp::Arch,
 }
 
@@ -23,11 +34,14 @@ impl LaunchEnvironment<'_> {
         self.block.iter().product()
     }
 
-    /// Returns the index of a thread along each axis.
+    /// Returns the index along each axis (x, y, z) of the thread with the given number in its
+    /// block.
     pub(crate) fn thread(&self, number: u32) -> [u32; 3] {
         split(number.into(), self.block)
     }
 
+    /// Returns the name of the source file with the given number, or an empty string if there is
+    /// none.
     pub(crate) fn source(&self, number: u64) -> String {
         self.sources
             .iter()

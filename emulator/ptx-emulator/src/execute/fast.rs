@@ -161,6 +161,8 @@ fn allocation<'l>(context: &BlockContext<'l>, i: &Instruction) -> Option<&'l All
     allocations.get(context.hints[i.extra as usize] as usize).filter(|allocation| allocation.is_plain())
 }
 
+/// Loads from shared memory in the lanes of `mask`. Returns `None` without effect if the access
+/// needs the general path of `execute::access`.
 #[inline(always)]
 pub(crate) fn load_shared(
     registers: &mut Registers,
@@ -176,6 +178,8 @@ pub(crate) fn load_shared(
     Some(())
 }
 
+/// Stores to shared memory in the lanes of `mask`. Returns `None` without effect if the access
+/// needs the general path of `execute::access`.
 #[inline(always)]
 pub(crate) fn store_shared(
     registers: &Registers,
@@ -191,6 +195,8 @@ pub(crate) fn store_shared(
     Some(())
 }
 
+/// Loads from global memory in the lanes of `mask`. Returns `None` without effect if the access
+/// needs the general path of `execute::access`.
 #[inline(always)]
 pub(crate) fn load_global(
     registers: &mut Registers,
@@ -209,6 +215,8 @@ pub(crate) fn load_global(
     Some(())
 }
 
+/// Stores to global memory in the lanes of `mask`. Returns `None` without effect if the access
+/// needs the general path of `execute::access`.
 #[inline(always)]
 pub(crate) fn store_global(
     registers: &Registers,

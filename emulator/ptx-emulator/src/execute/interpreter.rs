@@ -25,8 +25,11 @@ pub(crate) enum Pause {
 
 /// Time slice of a warp, dispatched to the vector instructions of the processor.
 pub(crate) struct TimeSlice<'t, 'l> {
+    /// Warp to execute.
     pub(crate) warp: &'t mut Warp,
+    /// State of the warp's block.
     pub(crate) context: &'t mut BlockContext<'l>,
+    /// Maximum number of instructions of the slice.
     pub(crate) instructions: u64,
 }
 

@@ -11,12 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Launch request: the kernel, its arguments and options.
 pub(crate) struct LaunchRequest<'l> {
+    /// Name of the kernel.
     pub(crate) name: &'l str,
+    /// Decoded kernel.
     pub(crate) program: &'l Program,
     /// Names of the source files by number.
     pub(crate) sources: &'l [(u64, String)],
+    /// Dimensions of the grid and of a block, and dynamic shared memory.
     pub(crate) dimensions: Dimensions,
+    /// Parameter memory: the arguments at the offsets of their parameters.
     pub(crate) parameters: &'l [u8],
+    /// Options of the emulator, such as the checks to perform.
     pub(crate) options: &'l Options,
 }
 

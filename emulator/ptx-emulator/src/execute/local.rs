@@ -8,6 +8,7 @@ pub(crate) struct LocalMemory {
 }
 
 impl LocalMemory {
+    /// Creates zeroed memory of `size` bytes for each of `threads` threads.
     pub(crate) fn new(threads: usize, size: u64) -> Self {
         Self { bytes: vec![0; threads * size as usize], size }
     }

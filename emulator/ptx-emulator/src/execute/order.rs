@@ -7,6 +7,7 @@ pub(crate) struct ShuffleRng {
 }
 
 impl ShuffleRng {
+    /// Creates a generator. Equal pairs of `seed` and `stream` yield equal sequences.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self { state: seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95) }
     }

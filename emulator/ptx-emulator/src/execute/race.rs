@@ -5,10 +5,13 @@
 pub(crate) struct SharedAccess {
     /// Index of the thread in the block.
     pub(crate) thread: u32,
+    /// Index of the instruction in the program.
     pub(crate) instruction: u32,
-    /// Number of barriers that the block and the warp had completed.
+    /// Number of barriers that the block had completed.
     pub(crate) block_epoch: u32,
+    /// Number of warp barriers that the warp had completed.
     pub(crate) warp_epoch: u32,
+    /// Whether the access is atomic.
     pub(crate) atomic: bool,
 }
 
@@ -30,10 +33,12 @@ pub(crate) struct RaceCheck {
 }
 
 impl RaceCheck {
+    /// Creates a detector without recorded accesses for `bytes` bytes of shared memory.
     pub(super) fn new(bytes: u64) -> Self {
         Self { bytes: vec![Byte::default(); bytes as usize] }
     }
 
+    /// Forgets all recorded accesses.
     pub(super) fn reset(&mut self) {
         self.bytes.fill(Byte::default());
     }

@@ -8,13 +8,17 @@ pub(crate) const WORDS: usize = 1 << 16;
 /// Shared memory of the block being executed.
 pub(crate) struct SharedMemory {
     words: Box<[u32; WORDS]>,
+    /// Size of the memory of a block in bytes. Accesses beyond it are faults.
     pub(crate) bytes: u64,
     /// One bit for each written byte, if uninitialised reads are checked.
     written: Option<Vec<u32>>,
+    /// Race detector, if races are checked.
     pub(crate) races: Option<RaceCheck>,
 }
 
 impl SharedMemory {
+    /// Creates zeroed memory of `bytes` bytes. The flags turn on the detection of uninitialised
+    /// reads and of races.
     pub(crate) fn new(bytes: u64, uninitialised: bool, races: bool) -> Self {
         let words = bytemuck::allocation::zeroed_box();
         let written = uninitialised.then(|| vec![0; bytes.div_ceil(32) as usize]);
@@ -39,11 +43,13 @@ impl SharedMemory {
         self.written.is_none() && self.races.is_none()
     }
 
+    /// Returns the contents as 32-bit words. Words beyond the size of the memory are unused.
     #[inline(always)]
     pub(crate) fn words(&self) -> &[u32; WORDS] {
         &self.words
     }
 
+    /// Returns the contents as 32-bit words. Neither bounds nor accesses are checked.
     #[inline(always)]
     pub(crate) fn words_mut(&mut self) -> &mut [u32; WORDS] {
         &mut self.words

@@ -8,10 +8,11 @@ const FAIRNESS_PERIOD: u32 = 4096;
 
 /// Warp of 32 threads.
 pub(crate) struct Warp {
+    /// Registers of all lanes.
     pub(crate) registers: Registers,
-    /// Index in the block.
+    /// Index of the warp in its block, from 0.
     pub(crate) index: u32,
-    /// Lanes whose threads have not exited.
+    /// Lanes whose threads have not exited, one bit for each.
     pub(crate) live: u32,
     /// Number of warp barriers that the lanes have completed.
     pub(crate) epoch: u32,
@@ -20,6 +21,7 @@ pub(crate) struct Warp {
     /// Groups of runnable or stalled lanes. Each lane is in one group; no two groups are at the
     /// same instruction.
     groups: Vec<Group>,
+    /// Groups of lanes that wait at barriers of the block.
     pub(crate) waiting: Vec<Waiting>,
     selections: u32,
 }
@@ -27,7 +29,9 @@ pub(crate) struct Warp {
 /// Lanes at the same instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
+    /// Index of the next instruction of the lanes.
     pub(crate) at: usize,
+    /// The lanes, one bit for each.
     pub(crate) lanes: u32,
     /// Whether the lanes wait for other lanes of the warp to arrive.
     pub(crate) stalled: bool,
@@ -36,14 +40,19 @@ pub(crate) struct Group {
 /// Lanes that wait at a barrier of the block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
+    /// Barrier instruction.
     pub(crate) instruction: Instruction,
     /// Instruction at which they resume.
     pub(crate) at: usize,
+    /// The lanes, one bit for each.
     pub(crate) lanes: u32,
+    /// Number of the barrier in the block.
     pub(crate) barrier: usize,
 }
 
 impl Warp {
+    /// Creates the warp with the given index in its block. No lane is live before
+    /// [`start`](Self::start).
     pub(crate) fn new(index: u32, registers: Registers) -> Self {
         let (groups, waiting) = (Vec::new(), Vec::new());
         Self { registers, index, live: 0, epoch: 0, executed: 0, groups, waiting, selections: 0 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Allocation of device memory. Several blocks of threads access it concurrently, so each word is
 /// atomic. Relaxed ordering suffices for device code without data races.
 pub(crate) struct Allocation {
+    /// Address of the first byte.
     pub(crate) start: u64,
+    /// Size in bytes.
     pub(crate) bytes: u64,
     words: Box<[AtomicU32]>,
     /// One bit for each written byte, if writes are tracked.

@@ -1,7 +1,24 @@
 //! Application of operations to all lanes of a warp, by the kinds of their operands.
 //!
+//! A function is named after the result and, after the underscore, the operands in the order `a`,
+//! `b`, `c`, `e` of the instruction. `w_ww` has a 32-bit result and two 32-bit operands. The
+//! letters are the kinds of the values:
+//!
+//! - `w`: 32-bit register, also for 16-bit values in its low half (`u32`);
+//! - `d`: 64-bit register (`u64`);
+//! - `f`: single-precision number in a 32-bit register;
+//! - `g`: double-precision number in a 64-bit register;
+//! - `p`: predicate, one bit for each lane;
+//! - `q`: predicates written by a comparison (`setp`), which may be inverted, combined with another
+//!   predicate, and written to two registers.
+//!
+//! The suffix `_carry` marks operations that read and may write the carry flag. Three groups do not
+//! apply the closure to numbers alone: `w_wwp` and `d_ddp` select one of two registers by a
+//! predicate and ignore the closure; `p_p` and `p_pp` pass the bits of all lanes to the closure at
+//! once; `p_w` and `p_d` test one register, so that the closure returns a boolean.
+//!
 //! Each operation is a loop over arrays of 32 lanes, which the compiler vectorises. It computes all
-//! lanes; only those in `mask` are written.
+//! lanes; only those in `mask` (bit *l* for lane *l*) are written.
 
 // The compiler vectorises this form of loop.
 #![allow(clippy::needless_range_loop)]
@@ -10,14 +27,15 @@ use super::Instruction;
 use super::lanes::{LANES, Lane, merge};
 use super::registers::Registers;
 
-/// Operations on registers. Their names give the kinds of the result and of the operands: `w` is 32
-/// bits (or 16 in the low half), `d` 64 bits, `f` and `g` are floating-point numbers of 32 and 64
-/// bits.
+/// Operations on registers: for each, the registers and type of the result and of each operand, and
+/// the conversions between registers and numbers.
 macro_rules! shapes {
     ($(
         $name:ident: $file:ident $to:ty = ($($operand:ident: $source:ident $from:ty),+)
             by $convert_to:expr, ($($convert:expr),+);
     )*) => {$(
+        /// Computes `f` of the registers `a`, `b`, `c` and `e` of `i`, as far as there are
+        /// operands, and writes the result to register `d` in the lanes of `mask`.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,
@@ -75,33 +93,44 @@ fn select<T: Lane>(file: &mut [[T; LANES]], i: &Instruction, mask: u32, chosen: 
     merge(&mut file[usize::from(i.d)], &result, mask);
 }
 
+/// Writes `a` to `d` where the predicate `c` is true and `b` elsewhere, for 32-bit registers in the
+/// lanes of `mask` (`selp`). The closure is not called.
 #[inline(always)]
 pub(crate) fn w_wwp(registers: &mut Registers, i: &Instruction, mask: u32, _: impl Fn()) {
     let chosen = registers.predicates[usize::from(i.c)];
     select(&mut registers.words, i, mask, chosen);
 }
 
+/// Writes `a` to `d` where the predicate `c` is true and `b` elsewhere, for 64-bit registers in the
+/// lanes of `mask` (`selp`). The closure is not called.
 #[inline(always)]
 pub(crate) fn d_ddp(registers: &mut Registers, i: &Instruction, mask: u32, _: impl Fn()) {
     let chosen = registers.predicates[usize::from(i.c)];
     select(&mut registers.doubles, i, mask, chosen);
 }
 
+/// Writes `f` of the predicate `a` to the predicate `d` in the lanes of `mask`. `f` is called once:
+/// its argument and result hold one bit for each of the 32 lanes.
 #[inline(always)]
 pub(crate) fn p_p(registers: &mut Registers, i: &Instruction, mask: u32, f: impl Fn(u32) -> u32) {
     let result = f(registers.predicates[usize::from(i.a)]);
     registers.set_predicate(i.d, result, mask);
 }
 
+/// Writes `f` of the predicates `a` and `b` to the predicate `d` in the lanes of `mask`. `f` is
+/// called once: its arguments and result hold one bit for each of the 32 lanes.
 #[inline(always)]
 pub(crate) fn p_pp(registers: &mut Registers, i: &Instruction, mask: u32, f: impl Fn(u32, u32) -> u32) {
     let result = f(registers.predicates[usize::from(i.a)], registers.predicates[usize::from(i.b)]);
     registers.set_predicate(i.d, result, mask);
 }
 
-/// Comparisons: return the predicate of lanes for which `f` is true.
+/// Comparisons of two registers.
 macro_rules! comparisons {
     ($($name:ident: $source:ident $from:ty => $convert:expr;)*) => {$(
+        /// Compares `a` with `b` by `f` (`setp`). The predicates of `i` are written in the lanes of
+        /// `mask` by [`Registers::set_compared`], which may invert the result, combine it with
+        /// another predicate and write its complement to a second one.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,
@@ -130,6 +159,8 @@ comparisons! {
 /// new one, which is stored if the opcode has `.cc`.
 macro_rules! carrying {
     ($($name:ident: $file:ident $number:ty = ($($operand:ident),+);)*) => {$(
+        /// Computes `f` of the operands and the carry flag, and writes the result to register `d` in the
+        /// lanes of `mask`. The returned carry is stored only if `i.extra` is not 0.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,
@@ -161,9 +192,10 @@ carrying! {
     d_ddd_carry: doubles u64 = (a, b, c);
 }
 
-/// Tests of one number.
+/// Tests of one register.
 macro_rules! tests {
     ($($name:ident: $source:ident $from:ty;)*) => {$(
+        /// Writes to the predicate `d` whether `f` is true for register `a`, in the lanes of `mask`.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,

@@ -84,9 +84,13 @@ neighbours!(next_up64, next_down64, f64);
 /// Rounding of inexact results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
+    /// To the nearest number, ties to even.
     Nearest,
+    /// Towards zero.
     Zero,
+    /// Towards negative infinity.
     Down,
+    /// Towards positive infinity.
     Up,
 }
 

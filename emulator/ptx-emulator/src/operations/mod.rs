@@ -48,7 +48,9 @@ pub(crate) enum Kind {
 
 /// Kinds of an operation's result and operands.
 pub(crate) struct Shape {
+    /// Kind of the result.
     pub(crate) to: Kind,
+    /// Kinds of the operands, in the order of PTX.
     pub(crate) from: &'static [Kind],
     /// Whether it is a comparison, which may have a second result and be combined with a predicate.
     pub(crate) compares: bool,
@@ -105,6 +107,7 @@ macro_rules! table {
     ($table:ident, $compilation:ident $($run:ident $kinds:tt {
         $($name:ident: $($form:literal)+, $function:expr;)*
     })*) => {
+        /// Operations of this table, named after what they compute. The rows give their PTX names.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum $table { $($($name,)*)* }
 
@@ -121,7 +124,8 @@ macro_rules! table {
                 Some((super::Op::$table(found.0), found.1))
             }
 
-            /// Executes the operation for the lanes of `mask`.
+            /// Executes the operation of `i` in the lanes of `mask`. `simd` selects the vector
+            /// instructions of the processor.
             #[inline(always)]
             pub(crate) fn compute<S: pulp::Simd>(
                 self,

@@ -6,22 +6,26 @@ use super::lanes::{Doubles, LANES, Words, merge};
 /// Registers of a warp: one value for each lane, one bit for a predicate. 16-bit registers are
 /// 32-bit words with a zero upper half.
 pub(crate) struct Registers {
+    /// 32-bit registers, by slot.
     pub(crate) words: Vec<Words>,
+    /// 64-bit registers, by slot.
     pub(crate) doubles: Vec<Doubles>,
+    /// Predicates, by slot: bit *l* is the value in lane *l*.
     pub(crate) predicates: Vec<u32>,
 }
 
 impl Registers {
-    /// Predicate that is always true.
+    /// Slot of the predicate that is always true.
     pub(crate) const ALWAYS: usize = 0;
-    /// Carry flag of `add.cc` and similar.
+    /// Slot of the carry flag, written by `add.cc` and similar.
     pub(crate) const CARRY: usize = 1;
-    /// Predicate for unused results, written `_`.
+    /// Slot of the predicate for unused results, written `_` in PTX.
     pub(crate) const DISCARD: usize = 2;
     /// Number of predicates reserved by the emulator.
     pub(crate) const RESERVED_PREDICATES: usize = 3;
 
-    /// Creates zeroed registers, except [`ALWAYS`](Self::ALWAYS).
+    /// Creates the given number of registers of each kind. `predicates` includes the reserved ones.
+    /// All are zero, except [`ALWAYS`](Self::ALWAYS).
     pub(crate) fn new(words: usize, doubles: usize, predicates: usize) -> Self {
         let mut new = Self {
             words: vec![[0; LANES]; words],
@@ -59,7 +63,8 @@ impl Registers {
         }
     }
 
-    /// Sets the lanes in `mask` of a register, truncated or zero-extended to its width.
+    /// Sets the lanes in `mask` of a register: of a 64-bit register if `wide`, otherwise of a
+    /// 32-bit register, to which the lower halves of `values` are written.
     pub(crate) fn set(&mut self, wide: bool, slot: u16, values: &Doubles, mask: u32) {
         if wide {
             merge(&mut self.doubles[usize::from(slot)], values, mask);
@@ -69,27 +74,35 @@ impl Registers {
         }
     }
 
-    /// Returns one lane of a register.
+    /// Returns one lane of a register: of a 64-bit register if `wide`, otherwise of a 32-bit
+    /// register, zero-extended.
     #[inline(always)]
     pub(crate) fn get(&self, wide: bool, slot: u16, lane: usize) -> u64 {
         if wide { self.doubles[usize::from(slot)][lane] } else { self.words[usize::from(slot)][lane].into() }
     }
 }
 
-/// Completion of a comparison by `setp`.
+/// Steps of `setp` after the comparison itself.
 pub(crate) struct Comparison {
+    /// Whether the result of the comparison is inverted before it is combined.
     pub(crate) inverted: bool,
+    /// Operation that combines the result with the predicate `c` of the instruction.
     pub(crate) combine: Combine,
-    /// Predicate that receives the negated result.
+    /// Slot of the predicate that receives the combined complement of the comparison, if the
+    /// instruction has a second result.
     pub(crate) second: Option<u16>,
 }
 
 /// Combination of a comparison with a predicate by `setp`.
 #[derive(Clone, Copy)]
 pub(crate) enum Combine {
+    /// The result is not combined.
     None,
+    /// Bitwise and.
     And,
+    /// Bitwise or.
     Or,
+    /// Bitwise exclusive or.
     Xor,
 }
 

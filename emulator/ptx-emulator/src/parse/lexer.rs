@@ -5,10 +5,13 @@ use crate::LoadError;
 /// Token with its line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
+    /// Line of the text, from 1.
     pub(crate) line: u32,
+    /// Kind and content.
     pub(crate) kind: TokenKind<'a>,
 }
 
+/// Kind and content of a token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum TokenKind<'a> {
     /// Name, directive, register, or opcode with its modifiers.
@@ -22,6 +25,7 @@ pub(crate) enum TokenKind<'a> {
     Double(u64),
     /// Text between quotes.
     Text(&'a str),
+    /// Any other character.
     Punctuation(char),
 }
 

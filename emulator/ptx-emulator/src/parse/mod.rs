@@ -17,6 +17,7 @@ pub(crate) struct File<'a> {
     pub(crate) globals: Vec<Variable<'a>>,
     /// Variables in shared memory that are declared outside functions.
     pub(crate) shared: Vec<Variable<'a>>,
+    /// Kernels (`.entry`).
     pub(crate) entries: Vec<Entry<'a>>,
     /// Names of the source files by number.
     pub(crate) sources: Vec<(u64, &'a str)>,
@@ -24,12 +25,15 @@ pub(crate) struct File<'a> {
 
 /// Kernel.
 pub(crate) struct Entry<'a> {
+    /// Name of the kernel.
     pub(crate) name: &'a str,
+    /// Parameters in the order of their declarations.
     pub(crate) parameters: Vec<Variable<'a>>,
     /// Maximum number of threads of a block (product of `.maxntid`).
     pub(crate) max_threads: Option<u64>,
     /// Required dimensions of a block (`.reqntid`).
     pub(crate) required_block: Option<[u64; 3]>,
+    /// Statements of the body, without its outer braces.
     pub(crate) body: Vec<Statement<'a>>,
 }
 
@@ -46,9 +50,13 @@ pub(crate) enum Space {
 
 /// Variable or parameter.
 pub(crate) struct Variable<'a> {
+    /// Line of the declaration.
     pub(crate) line: u32,
+    /// State space of the variable.
     pub(crate) space: Space,
+    /// Name of the variable.
     pub(crate) name: &'a str,
+    /// Alignment in bytes.
     pub(crate) align: u64,
     /// Size in bytes. `None` for `name[]`, whose size is set by the launch.
     pub(crate) bytes: Option<u64>,
@@ -84,10 +92,13 @@ pub(crate) enum Statement<'a> {
 
 /// Parsed instruction.
 pub(crate) struct ParsedInstruction<'a> {
+    /// Line of the instruction.
     pub(crate) line: u32,
     /// Predicate of the guard, and whether it is negated.
     pub(crate) guard: Option<(&'a str, bool)>,
+    /// Opcode with its modifiers, such as `add.s32`.
     pub(crate) opcode: &'a str,
+    /// Operands in the order of the text.
     pub(crate) operands: Vec<Operand<'a>>,
 }
 
@@ -99,7 +110,9 @@ pub(crate) enum Operand<'a> {
     /// Negated predicate `!p`.
     Not(&'a str),
     Integer(u64),
+    /// Bits of a single-precision number.
     Single(u32),
+    /// Bits of a double-precision number.
     Double(u64),
     /// Address `[name + 4]`, or a number without a name.
     Address(Option<&'a str>, i64),

@@ -3,16 +3,19 @@
 use super::lexer::{Token, TokenKind};
 use crate::LoadError;
 
+/// Reader of a sequence of tokens, with its position.
 pub(super) struct Reader<'a> {
     tokens: Vec<Token<'a>>,
     next: usize,
 }
 
 impl<'a> Reader<'a> {
+    /// Creates a reader at the first token.
     pub(super) fn new(tokens: Vec<Token<'a>>) -> Self {
         Self { tokens, next: 0 }
     }
 
+    /// Returns the next token without consuming it, or `None` at the end.
     pub(super) fn peek(&self) -> Option<TokenKind<'a>> {
         self.tokens.get(self.next).map(|token| token.kind)
     }
@@ -22,6 +25,7 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.next).or(self.tokens.last()).map_or(1, |token| token.line)
     }
 
+    /// Consumes and returns the next token, or returns `None` at the end.
     pub(super) fn take(&mut self) -> Option<TokenKind<'a>> {
         let token = self.peek();
         self.next += 1;
@@ -42,10 +46,13 @@ impl<'a> Reader<'a> {
         found
     }
 
+    /// Consumes the given punctuation. Any other token is an error and is not consumed.
     pub(super) fn expect(&mut self, character: char) -> Result<(), LoadError> {
         if self.skip(character) { Ok(()) } else { Err(self.unexpected(&format!("`{character}`"))) }
     }
 
+    /// Consumes and returns a word. Any other token is an error, in which `expected` names what is
+    /// missing.
     pub(super) fn word(&mut self, expected: &str) -> Result<&'a str, LoadError> {
         match self.peek() {
             Some(TokenKind::Word(word)) => {
@@ -56,6 +63,8 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Consumes and returns an integer. Any other token is an error, in which `expected` names what
+    /// is missing.
     pub(super) fn integer(&mut self, expected: &str) -> Result<u64, LoadError> {
         match self.peek() {
             Some(TokenKind::Integer(value)) => {
@@ -105,6 +114,7 @@ impl<'a> Reader<'a> {
         self.expect(';')
     }
 
+    /// Returns the error for the next token, where `expected` should be.
     pub(super) fn unexpected(&self, expected: &str) -> LoadError {
         let found = match self.peek() {
             None => "the end of the text".to_owned(),
