@@ -72,6 +72,7 @@ impl Arrangement {
         self.check(problem, &ProblemGraph::new(problem)?)
     }
 
+    /// As [`validate`](Self::validate), with the graph of `problem` already computed.
     pub(crate) fn check(&self, problem: &PlanProblem, structure: &ProblemGraph) -> Result<()> {
         let bad = |message: String| Err(Error::BadArrangement { message });
         let nodes = problem.nodes.len();

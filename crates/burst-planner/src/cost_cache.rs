@@ -7,9 +7,12 @@ use crate::groups::{GroupId, Groups, Slot};
 use crate::iteration::ProgramCosts;
 use crate::{NodeId, PlanProblem};
 
-/// A cost model with a cache of its values.
+/// A cost model with a cache of its values. Each value is queried once: the costs of all nodes when
+/// a group of a new length is added, transfers and all-reduces on first use.
 pub(crate) struct CostCache<'c> {
+    /// The cost model.
     pub(crate) costs: Box<dyn CostModel + 'c>,
+    /// All groups that have been added.
     pub(crate) groups: Groups,
     replicas: usize,
     /// By group: the index of its table in `costs`.
@@ -21,7 +24,7 @@ pub(crate) struct CostCache<'c> {
     max_memory: Vec<NodeMemory>,
     transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
     reductions: FxHashMap<(u64, GroupId), f64>,
-    /// By slot of the current arrangement: its group, ascending, and its table.
+    /// By slot of the current arrangement: its group, in ascending order.
     pub(crate) used: Vec<GroupId>,
     used_tables: Vec<u32>,
 }
@@ -29,7 +32,8 @@ pub(crate) struct CostCache<'c> {
 /// Costs of a node on a GPU count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeCosts {
-    /// Step durations with the larger and the smaller shard.
+    /// Step durations with the larger and the smaller shard, in this order; 0 if the cost model has
+    /// none.
     pub(crate) times: [StepTimes; 2],
     /// Whether the cost model has such times.
     are_known: bool,
@@ -38,6 +42,7 @@ pub(crate) struct NodeCosts {
 }
 
 impl<'c> CostCache<'c> {
+    /// Creates an empty cache of `costs`.
     pub(crate) fn new(costs: impl CostModel + 'c) -> Self {
         Self {
             replicas: costs.replicas().max(1),
@@ -54,20 +59,22 @@ impl<'c> CostCache<'c> {
         }
     }
 
-    /// Sets the groups that slots refer to.
+    /// Sets the groups that slots refer to: slot i is `groups[i]`. They have been added before.
     pub(crate) fn set_used_groups(&mut self, groups: Vec<GroupId>) {
         self.used_tables.clear();
         self.used_tables.extend(groups.iter().map(|&group| self.tables[group as usize]));
         self.used = groups;
     }
 
+    /// Returns the group of a list of ranks. Adds it if it is new, and queries the costs of all
+    /// nodes if no group had as many ranks.
     pub(crate) fn group(&mut self, problem: &PlanProblem, ranks: &[usize]) -> GroupId {
         let group = self.groups.id_of(ranks);
         self.query_costs(problem, group);
         group
     }
 
-    /// Returns the group of `count` ranks from `start` on.
+    /// As [`group`](Self::group), for `count` consecutive ranks from `start` on.
     pub(crate) fn range(&mut self, problem: &PlanProblem, start: usize, count: usize) -> GroupId {
         let group = self.groups.id_of_range(start, count);
         self.query_costs(problem, group);
@@ -101,8 +108,8 @@ impl<'c> CostCache<'c> {
         }
     }
 
-    /// Returns the group of all ranks of some groups, ascending. Gradients on the same set of ranks
-    /// share a bucket.
+    /// Returns the group of all ranks of some groups, in ascending order, as [`group`](Self::group)
+    /// does. Gradients on the same set of ranks share a bucket.
     pub(crate) fn union(&mut self, problem: &PlanProblem, groups: impl Iterator<Item = GroupId>) -> GroupId {
         let mut ranks: Vec<usize> = groups.flat_map(|group| self.groups.ranks(group).to_vec()).collect();
         ranks.sort_unstable();
@@ -110,39 +117,43 @@ impl<'c> CostCache<'c> {
         self.group(problem, &ranks)
     }
 
+    /// Returns the costs of a node on a group that has been added.
     pub(crate) fn steps_on(&self, node: usize, group: GroupId) -> &NodeCosts {
         &self.steps[self.tables[group as usize] as usize][node]
     }
 
-    /// Returns a node's memory on a group in use.
+    /// Returns the memory of a node on the group of a slot, with the larger and the smaller shard.
     pub(crate) fn memory(&self, node: usize, group: Slot) -> &[NodeMemory; 2] {
         &self.steps[self.used_tables[group as usize] as usize][node].memory
     }
 
-    /// Returns for each node its maximum memory on any group used so far, including groups that
-    /// only its output is moved to.
+    /// Returns for each node its maximum memory on a rank, over all groups that have been added,
+    /// including groups that only its output is moved to.
     pub(crate) fn max_memory(&self) -> &[NodeMemory] {
         &self.max_memory
     }
 
-    /// Returns the number of ranks of a group in use, in all replicas.
+    /// Returns the number of ranks of the group of a slot, in all replicas.
     pub(crate) fn len(&self, group: Slot) -> usize {
         self.groups.len(self.used[group as usize]).saturating_mul(self.replicas)
     }
 
-    /// Returns the duration of moving a node's output between two groups, microseconds.
+    /// Returns the duration of moving the output of node `producer` from one group to another, one
+    /// way, microseconds.
     pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
         let (costs, groups) = (&self.costs, &self.groups);
         let ask = || costs.transfer(NodeId(producer as usize), groups.ranks(from), groups.ranks(to));
         *self.transfers.entry((producer, from, to)).or_insert_with(ask)
     }
 
-    /// Returns the duration of an all-reduce over a group, microseconds.
+    /// Returns the duration of an all-reduce of `bytes` bytes over a group, microseconds.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
         let (costs, groups) = (&self.costs, &self.groups);
         *self.reductions.entry((bytes, group)).or_insert_with(|| costs.all_reduce(bytes, groups.ranks(group)))
     }
 
+    /// Returns whether the cost model has step durations of a node on a group, for both shard
+    /// sizes.
     pub(crate) fn has_times(&self, node: usize, group: GroupId) -> bool {
         self.steps_on(node, group).are_known
     }

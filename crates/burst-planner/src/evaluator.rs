@@ -58,7 +58,7 @@ pub struct Evaluator<'p> {
     own_order: Rc<[u32]>,
     lanes: Lanes,
     ends: IterationEnds,
-    /// Number of arrangements that have been evaluated.
+    /// Number of evaluations that have been started.
     pub(crate) evaluations: u64,
     /// Ends the search that uses this evaluator.
     stop: Stop,
@@ -67,8 +67,9 @@ pub struct Evaluator<'p> {
 /// An arrangement whose lists of ranks are replaced by their group ids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct NumberedArrangement {
-    /// By node: its group.
+    /// By node: the id of its list of ranks.
     pub(crate) groups: Vec<GroupId>,
+    /// All nodes in the order of the forward pass, as in [`Arrangement::order`].
     pub(crate) order: Rc<[u32]>,
 }
 
@@ -88,7 +89,7 @@ struct Slots {
 const UNUSED: Slot = Slot::MAX;
 
 impl<'p> Evaluator<'p> {
-    /// Creates an evaluator of arrangements of `problem`.
+    /// Creates an evaluator of arrangements of `problem` with the costs of `costs`.
     ///
     /// # Errors
     /// Those of [`PlanProblem::validate`].
@@ -112,7 +113,7 @@ impl<'p> Evaluator<'p> {
         })
     }
 
-    /// Makes evaluations fail once `stop` is set.
+    /// Returns this evaluator, whose evaluations fail once `stop` is set.
     pub(crate) fn stopped_by(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
@@ -168,38 +169,43 @@ impl<'p> Evaluator<'p> {
         if total > 0.0 { Ok(total) } else { Err(Error::ZeroSingleGpuTime) }
     }
 
+    /// Returns the problem whose arrangements are evaluated.
     pub(crate) fn problem(&self) -> &'p PlanProblem {
         self.problem
     }
 
+    /// Returns the graph of the problem.
     pub(crate) fn structure(&self) -> &ProblemGraph {
         &self.structure
     }
 
-    /// Returns the problem's topological order.
+    /// Returns the problem's topological order, by index of its nodes.
     pub(crate) fn own_order(&self) -> &Rc<[u32]> {
         &self.own_order
     }
 
+    /// Returns the cost model, without the cache.
     pub(crate) fn costs(&self) -> &dyn CostModel {
         &*self.cache.costs
     }
 
+    /// Returns the group of a list of ranks, and caches the costs on it if it is new.
     pub(crate) fn group(&mut self, ranks: &[usize]) -> GroupId {
         self.cache.group(self.problem, ranks)
     }
 
-    /// Returns the group of `count` ranks from `start` on.
+    /// As [`group`](Self::group), for `count` consecutive ranks from `start` on.
     pub(crate) fn range(&mut self, start: usize, count: usize) -> GroupId {
         self.cache.range(self.problem, start, count)
     }
 
-    /// Returns the duration of moving a node's output between two groups, microseconds.
+    /// Returns the duration of moving the output of node `producer` from one group to another, one
+    /// way, microseconds.
     pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
         self.cache.transfer_us(producer, from, to)
     }
 
-    /// Returns the duration of an all-reduce over a group, microseconds.
+    /// Returns the duration of an all-reduce of `bytes` bytes over a group, microseconds.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
         self.cache.reduce_us(bytes, group)
     }
@@ -211,19 +217,24 @@ impl<'p> Evaluator<'p> {
         counts.binary_search(&self.ranks(group).len()).is_ok() && self.has_times(node, group)
     }
 
+    /// Returns the ranks of a group.
     pub(crate) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
         self.cache.groups.ranks(group)
     }
 
+    /// Returns whether the cost model has step durations of a node on a group.
     pub(crate) fn has_times(&self, node: usize, group: GroupId) -> bool {
         self.cache.has_times(node, group)
     }
 
-    /// Returns the durations of a node's steps on a group, with the larger shard.
+    /// Returns the durations of the steps of a node on a group, on a rank with the larger shard.
     pub(crate) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
         self.cache.steps_on(node, group).times[0]
     }
 
+    /// Checks an arrangement and replaces its lists of ranks by group ids. Fails with
+    /// [`Error::BadArrangement`], or with [`Error::NoTimes`] if the cost model has no times for a
+    /// node.
     pub(crate) fn numbered(&mut self, arrangement: &Arrangement) -> Result<NumberedArrangement> {
         arrangement.check(self.problem, &self.structure)?;
         let groups: Vec<GroupId> = arrangement.ranks.iter().map(|ranks| self.group(ranks)).collect();
@@ -234,6 +245,7 @@ impl<'p> Evaluator<'p> {
         Ok(NumberedArrangement { groups, order: arrangement.order.iter().map(|&node| node as u32).collect() })
     }
 
+    /// Returns the arrangement with lists of ranks instead of group ids.
     pub(crate) fn arrangement(&self, numbered: &NumberedArrangement) -> Arrangement {
         Arrangement {
             ranks: numbered.groups.iter().map(|&group| self.ranks(group).to_vec()).collect(),
@@ -299,14 +311,16 @@ impl<'p> Evaluator<'p> {
         Ok((PlanTime { iteration_us, gpu_time_us }, classes))
     }
 
-    /// Returns the rank classes of an arrangement, and makes its groups the ones in use.
+    /// Returns the rank classes of an arrangement, and makes its groups the ones in use, to which
+    /// slots refer. Fails with [`Error::TooManyClasses`].
     pub(crate) fn classes_of(&mut self, numbered: &NumberedArrangement) -> Result<Rc<Classes>> {
         self.number_groups(numbered);
         self.recomputation.set(self.problem, &self.structure, &self.slots.nodes, &numbered.order);
         self.classes()
     }
 
-    /// Returns the memory model of the arrangement whose groups are in use.
+    /// Returns the memory model of the arrangement whose groups are in use, that of the last call
+    /// of [`classes_of`](Self::classes_of). `classes` and `order` are those of this arrangement.
     pub(crate) fn memory_model<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> MemoryModel<'a> {
         MemoryModel {
             problem: self.problem,
@@ -321,7 +335,8 @@ impl<'p> Evaluator<'p> {
         }
     }
 
-    /// Returns for each node the maximum of its memory on any group used so far.
+    /// Returns for each node the maximum of its memory on a rank, over all groups that have been
+    /// added.
     pub(crate) fn max_memory(&self) -> &[NodeMemory] {
         self.cache.max_memory()
     }

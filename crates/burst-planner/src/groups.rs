@@ -10,7 +10,8 @@ use crate::costs::ShardSize;
 
 /// Id of a list of ranks.
 pub(crate) type GroupId = u32;
-/// Index of a group among those that one arrangement uses.
+/// Index of a group among those that one arrangement uses, which are in ascending order of their
+/// ids.
 pub(crate) type Slot = u32;
 
 /// A list of consecutive ranks, ascending or descending.
@@ -48,6 +49,8 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
+    /// Returns the id of a list of ranks, and stores the list if it is new. The order of the ranks
+    /// matters: other orders are other groups.
     pub(crate) fn id_of(&mut self, ranks: &[usize]) -> GroupId {
         if let Some(&known) = self.numbers.get(ranks) {
             return known;
@@ -59,7 +62,8 @@ impl Groups {
         number
     }
 
-    /// Returns the id of `count` ranks from `start` on.
+    /// Returns the id of the list of `count` consecutive ranks from `start` on, ascending, and
+    /// stores it if it is new.
     pub(crate) fn id_of_range(&mut self, start: usize, count: usize) -> GroupId {
         if let Some(&known) = self.of_range.get(&(start, count)) {
             return known;
@@ -69,15 +73,17 @@ impl Groups {
         number
     }
 
+    /// Returns the ranks of a group, in the order in which they share the samples.
     pub(crate) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
         &self.lists[group as usize]
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of groups that are stored.
     pub(crate) fn count(&self) -> usize {
         self.lists.len()
     }
 
+    /// Returns the number of ranks of a group.
     pub(crate) fn len(&self, group: GroupId) -> usize {
         self.lists[group as usize].len()
     }
@@ -90,14 +96,16 @@ pub(crate) type Class = u16;
 /// A class that is in a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
+    /// Index of the class in [`Classes::ranks`].
     pub(crate) class: Class,
+    /// Shard size of the ranks of the class in this group.
     pub(crate) share: ShardSize,
 }
 
 /// The classes of the ranks in a set of groups.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    /// By class: its ranks.
+    /// By class: its ranks, as disjoint ranges in ascending order.
     pub(crate) ranks: Vec<Vec<Range<usize>>>,
     /// Members of all groups, concatenated.
     members: Vec<Member>,
@@ -106,8 +114,10 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Computes the classes of the ranks in `used` groups. O(groups^2) if the ranks of each group
-    /// are consecutive, otherwise O(groups x ranks).
+    /// Computes the classes of the ranks in `used` groups; ranks in no group are in no class.
+    /// `world` is the number of all ranks. `larger` returns, for a number of ranks, the number of
+    /// ranks at the start of such a list that have the larger shard. O(groups^2) if the ranks of
+    /// each group are consecutive, otherwise O(groups x ranks).
     pub(crate) fn new(
         groups: &Groups,
         used: &[GroupId],
@@ -196,6 +206,7 @@ impl Classes {
         Self { ranks, members, starts }
     }
 
+    /// Returns the number of classes.
     pub(crate) fn len(&self) -> usize {
         self.ranks.len()
     }
@@ -205,6 +216,7 @@ impl Classes {
         self.ranks[class].iter().map(Range::len).sum()
     }
 
+    /// Returns the classes whose ranks are in the group of a slot, each once.
     #[inline]
     pub(crate) fn members(&self, slot: Slot) -> &[Member] {
         let slot = slot as usize;

@@ -2,15 +2,17 @@
 
 use crate::evaluator::{NumberedArrangement, PlanTime};
 
-/// Times that differ by less, relatively, are equal.
+/// Relative difference below which two times are equal.
 pub(super) const SAME: f64 = 1e-9;
 
 /// An arrangement with its time.
 #[derive(Debug, Clone)]
 pub(super) struct Entry<A = NumberedArrangement> {
+    /// Time of an iteration; of an infeasible arrangement too.
     pub(super) time: PlanTime,
-    /// Memory of its fullest rank divided by the limit, at least 1.
+    /// Memory of its fullest rank divided by the memory limit; 1 if it is within the limit.
     pub(super) memory_excess: f64,
+    /// The arrangement.
     pub(super) arrangement: A,
     /// Whether it has not been [taken](Archive::take_new) yet.
     is_new: bool,
@@ -42,8 +44,8 @@ impl<A> Archive<A> {
 }
 
 impl<A: Clone> Archive<A> {
-    /// Adds an arrangement unless an entry dominates it, and removes the entries that it dominates.
-    /// Returns whether it was added. O(entries).
+    /// Adds an arrangement within the memory limit unless an entry dominates it, and removes the
+    /// entries that it dominates. Returns whether it was added. O(entries).
     pub(super) fn offer<B>(&mut self, time: PlanTime, arrangement: &B) -> bool
     where
         B: ToOwned<Owned = A> + ?Sized,
@@ -61,7 +63,7 @@ impl<A: Clone> Archive<A> {
         true
     }
 
-    /// Returns whether an entry is at least as good in both times.
+    /// Returns whether an entry is at least as good in both times, within the tolerance.
     pub(super) fn dominates(&self, time: PlanTime) -> bool {
         let dominates = |entry: &Entry<A>| {
             entry.time.iteration_us <= time.iteration_us * (1.0 + self.same.iteration_us)
@@ -77,8 +79,9 @@ impl<A: Clone> Archive<A> {
         self.entries.partition_point(|entry| entry.time.iteration_us < time.iteration_us)
     }
 
-    /// Records an arrangement that exceeds the memory limit. Returns whether it exceeds the limit
-    /// by less than all others before.
+    /// Records an arrangement that exceeds the memory limit if there are no entries and it exceeds
+    /// the limit by less than all such arrangements before; at equal excess, if it is faster.
+    /// Returns whether it was recorded.
     pub(super) fn note_infeasible(&mut self, memory_excess: f64, time: PlanTime, arrangement: &A) -> bool {
         let is_closer = match &self.closest {
             Some(entry) => {
@@ -94,25 +97,28 @@ impl<A: Clone> Archive<A> {
         is_archived
     }
 
-    /// Returns the arrangement that exceeds the memory limit least, if none is within it.
+    /// Returns the arrangement that exceeds the memory limit by the minimum, or `None` if there are
+    /// entries or nothing was recorded.
     pub(super) fn closest(&self) -> Option<&Entry<A>> {
         self.closest.as_ref().filter(|_| self.entries.is_empty())
     }
 
-    /// Returns the entries, or the arrangement that exceeds the memory limit least if there are
-    /// none.
+    /// Returns the entries, or the arrangement that exceeds the memory limit by the minimum if
+    /// there are none.
     pub(super) fn starting_points(&self) -> &[Entry<A>] {
         self.closest().map_or(&self.entries, std::slice::from_ref)
     }
 
-    /// Returns the fastest entry within a budget of GPU time, or the one with the minimum GPU time.
+    /// Returns the fastest of the [`starting_points`](Self::starting_points) with at most
+    /// `budget_us` GPU-microseconds. If there is none, returns the one with the minimum GPU time;
+    /// `None` if there are no starting points.
     pub(super) fn within(&self, budget_us: f64) -> Option<&Entry<A>> {
         let entries = self.starting_points();
         let first = entries.partition_point(|entry| entry.time.gpu_time_us > budget_us);
         entries.get(first).or(entries.last())
     }
 
-    /// Returns the arrangements that were added since the last call.
+    /// Returns the starting points that no call has returned before, in order of iteration time.
     pub(super) fn take_new(&mut self) -> Vec<A> {
         let take =
             |entry: &mut Entry<A>| std::mem::take(&mut entry.is_new).then(|| entry.arrangement.clone());
@@ -120,13 +126,15 @@ impl<A: Clone> Archive<A> {
         self.entries.iter_mut().chain(closest).filter_map(take).collect()
     }
 
-    /// Returns the first arrangement that has not been taken.
+    /// Returns the fastest entry that no call has returned before, or `None`. Infeasible
+    /// arrangements are not returned.
     pub(super) fn take_first_new(&mut self) -> Option<A> {
         let entry = self.entries.iter_mut().find(|entry| entry.is_new)?;
         entry.is_new = false;
         Some(entry.arrangement.clone())
     }
 
+    /// Returns all entries, in ascending order of iteration time, without infeasible arrangements.
     pub(super) fn into_entries(self) -> Vec<Entry<A>> {
         self.entries
     }

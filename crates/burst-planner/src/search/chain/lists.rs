@@ -10,10 +10,11 @@ use crate::NodeId;
 use crate::evaluator::Evaluator;
 use crate::groups::GroupId;
 
-/// Maximum number of segments in which ranks are distinguished.
+/// Maximum number of segments: ranges of consecutive ranks that the model does not distinguish.
+/// With at most this many GPUs each segment is one rank.
 pub(super) const SEGMENTS: usize = 16;
 
-/// Id of a rank list.
+/// Index of a rank list in [`RankLists`].
 pub(super) type ListId = u32;
 
 /// Maximum number of sublists of a list that are all tried.
@@ -23,25 +24,30 @@ const MAX_CHOICES: usize = 15;
 const MAX_EXCHANGED: usize = 8;
 const MAX_EXCHANGED_SEGMENTS: usize = 2;
 
-/// Ranks in ascending order.
+/// Ranks in ascending order, on which consecutive nodes of a chain run.
 #[derive(Debug)]
 pub(super) struct RankList {
+    /// Id of the list in the evaluator.
     pub(super) group: GroupId,
+    /// The ranks.
     pub(super) ranks: Rc<[usize]>,
-    /// Index of their number among the counts, if it is one.
+    /// Index of the number of ranks in [`RankLists::counts`], or `None` if it is not among them.
     pub(super) count: Option<usize>,
     /// Number of ranks, the first ones, with the larger shard.
     larger: usize,
-    /// Masks of their segments, and of segments with only smaller shards.
+    /// Segments with ranks of the list: bit i is set for segment i.
     pub(super) mask: u16,
+    /// Segments without a rank that has the larger shard, as a mask. Segments outside the list are
+    /// set too.
     pub(super) smaller: u16,
 }
 
-/// Cost of moving samples and gradients between two lists.
+/// Cost of moving the output of a node from one list to another and its gradient back.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TransferCost {
+    /// Sum of both durations, microseconds.
     pub(super) time_us: f64,
-    /// GPU time of all ranks that wait for it.
+    /// GPU time of all ranks of both lists, which wait for it, GPU-microseconds.
     pub(super) gpu_us: f64,
 }
 
@@ -49,21 +55,25 @@ pub(super) struct TransferCost {
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct AllReduceCost {
-    /// Their backward steps.
+    /// Duration of the backward steps of the nodes, microseconds.
     pub(super) backward_us: f64,
-    /// Excess over these of the all-reduces of buckets that are full before the first node, for
-    /// which gradients of samples wait.
+    /// Time by which the all-reduces of full buckets end after the backward steps, at least 0,
+    /// microseconds. The bucket of the first node is not included. The gradient of the first node
+    /// waits for it.
     pub(super) delay_us: f64,
-    /// The all-reduce of the first nodes' bucket, and the updates after it.
+    /// Duration of the all-reduce of the first node's bucket, microseconds; 0 if there is none.
     pub(super) last_us: f64,
+    /// Duration of the updates of the nodes in that bucket, microseconds.
     pub(super) last_update_us: f64,
-    /// The sum of all all-reduces.
+    /// Sum of the durations of all all-reduces, microseconds.
     pub(super) reduces_us: f64,
 }
 
 /// All lists in use, of the first ranks.
 pub(super) struct RankLists {
+    /// GPU counts of the search, ascending.
     pub(super) counts: Vec<usize>,
+    /// Number of ranks that lists may use, the first ones.
     pub(super) gpus: usize,
     all: Vec<RankList>,
     by_group: FxHashMap<GroupId, ListId>,
@@ -80,6 +90,7 @@ pub(super) struct RankLists {
 }
 
 impl RankLists {
+    /// Creates an empty collection without ranks. [`use_first`](Self::use_first) sets their number.
     pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
         let mut first = FxHashMap::default();
         let nodes = evaluator.problem().nodes.len() as u32;
@@ -100,7 +111,8 @@ impl RankLists {
         }
     }
 
-    /// Extends the lists to the first `gpus` ranks, more than before.
+    /// Sets the number of ranks to `gpus`, which is larger than before. Known lists stay; their
+    /// segments are computed again.
     pub(super) fn use_first(&mut self, gpus: usize) {
         self.gpus = gpus;
         self.neighbours.clear();
@@ -111,20 +123,22 @@ impl RankLists {
         }
     }
 
-    /// Returns the number of counts up to the number of ranks.
+    /// Returns the number of counts that are at most the number of ranks.
     pub(super) fn usable(&self) -> usize {
         self.counts.partition_point(|&count| count <= self.gpus)
     }
 
+    /// Returns the number of segments: the number of ranks, at most [`SEGMENTS`].
     pub(super) fn segments(&self) -> usize {
         self.gpus.min(SEGMENTS)
     }
 
+    /// Returns the list with an id.
     pub(super) fn get(&self, list: ListId) -> &RankList {
         &self.all[list as usize]
     }
 
-    /// Returns the list of these ranks, which are ascending.
+    /// Returns the id of the list of `ranks`, which are ascending. Adds it if it is new.
     pub(super) fn of(&mut self, evaluator: &mut Evaluator<'_>, ranks: &[usize]) -> ListId {
         let group = evaluator.group(ranks);
         if let Some(&list) = self.by_group.get(&group) {
@@ -145,12 +159,14 @@ impl RankLists {
         list
     }
 
-    /// Returns the first node whose output takes as long to move.
+    /// Returns the first node whose output takes as long to move between two ranks as that of
+    /// `node`.
     pub(super) fn same_transfer_as(&self, node: u32) -> u32 {
         self.alike.get(node as usize).copied().unwrap_or(node)
     }
 
-    /// Returns the cost of moving a node's output between two lists, and its gradient back.
+    /// Returns the cost of moving the output of node `producer` from one list to another and its
+    /// gradient back. It is cached.
     pub(super) fn moving(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -171,7 +187,9 @@ impl RankLists {
         moving
     }
 
-    /// Returns the cost of the all-reduces of these nodes on a list.
+    /// Returns the cost of the all-reduces of the gradients of the nodes at places `nodes`, all on
+    /// `list`. `None` if there is nothing to reduce, the list has one rank, or a node cannot run on
+    /// it. It is cached.
     pub(super) fn reducing(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -217,8 +235,11 @@ impl RankLists {
         is_any.then_some(AllReduceCost { backward_us: all_us, delay_us, last_us, last_update_us, reduces_us })
     }
 
-    /// Returns sublists of a list: the ranks to which samples move in minimum time, and ranks later
-    /// in the list, which may have the smaller shards.
+    /// Returns sublists of `count` ranks of a list, in ascending order of the time to move the
+    /// output of node `producer` to them and its gradient back. The first one has the minimum time.
+    /// A later one is only returned if it starts at a later rank than all before, as such ranks may
+    /// have the smaller shards. The result is cached for all producers. Of many sublists only a
+    /// selection is compared.
     pub(super) fn sublists(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -249,8 +270,9 @@ impl RankLists {
         &self.chosen[&(list, count)]
     }
 
-    /// Returns lists between two: the ranks of the shorter one with some of the longer one's, one
-    /// rank more than the shorter one or one less than the longer one.
+    /// Returns the lists with the ranks of the shorter list and the first other ranks of the longer
+    /// one, as many as give one rank more than the shorter one or one less than the longer one.
+    /// Empty if no length is strictly between.
     pub(super) fn between(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -271,7 +293,8 @@ impl RankLists {
         counts.into_iter().map(list).collect()
     }
 
-    /// Returns lists with one rank added, removed or replaced; a selection if there are many.
+    /// Returns the lists that differ by one rank that is added, removed or replaced. Of many ranks
+    /// only evenly spaced ones are exchanged. The result is cached.
     pub(super) fn neighbours(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
         if !self.neighbours.contains_key(&list) {
             let ranks = Rc::clone(&self.get(list).ranks);
@@ -299,7 +322,7 @@ impl RankLists {
     }
 }
 
-/// Returns the segment of a rank.
+/// Returns the segment of a rank, if `gpus` ranks are divided into `segments` segments.
 pub(super) fn segment_of(rank: usize, segments: usize, gpus: usize) -> usize {
     rank * segments / gpus
 }

@@ -13,7 +13,7 @@ use super::lists::{AllReduceCost, RankList, SEGMENTS, TransferCost};
 use super::steps::StepCost;
 use crate::evaluator::PlanTime;
 
-/// Modelled cost of the nodes up to some place.
+/// Modelled cost of the nodes of a chain before some place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrefixCost {
     /// Duration of their forward and backward steps and of the transfers between them.
@@ -44,7 +44,7 @@ struct LastAllReduce {
 }
 
 impl PrefixCost {
-    /// Returns the cost of the first nodes, on a list.
+    /// Returns the cost of the first nodes, which run on `list` and have the cost `step`.
     pub(super) fn first(list: &RankList, step: &StepCost) -> Self {
         let nothing = Self {
             time_us: 0.0,
@@ -59,7 +59,8 @@ impl PrefixCost {
         nothing.with(list.mask, step)
     }
 
-    /// Adds the next nodes in these segments, after a transfer from the ranks of those before.
+    /// Adds the next nodes, on another list with the segments `mask`, after a transfer from the
+    /// ranks of the nodes before.
     pub(super) fn after(mut self, moving: &TransferCost, mask: u16, step: &StepCost) -> Self {
         self.smaller = 0;
         // A rank without earlier nodes starts when it receives samples.
@@ -70,7 +71,7 @@ impl PrefixCost {
         next
     }
 
-    /// Adds the next nodes on the same list, in these segments.
+    /// Adds the next nodes on the same list, whose segments are `mask`.
     pub(super) fn with(mut self, mask: u16, step: &StepCost) -> Self {
         let begins_us = -self.time_us;
         for segment in segments(mask) {
@@ -84,7 +85,8 @@ impl PrefixCost {
         self
     }
 
-    /// Sets the last all-reduce, once the first nodes are known.
+    /// Sets the last all-reduce of the iteration, that of the first nodes. `mask` are the segments
+    /// of their ranks, each of `ranks_of_segment` ranks.
     pub(super) fn with_last(mut self, mask: u16, reducing: &AllReduceCost, ranks_of_segment: f64) -> Self {
         self.reduces_us += reducing.reduces_us;
         let reduce_us = reducing.delay_us + reducing.last_us;
@@ -93,8 +95,8 @@ impl PrefixCost {
         self
     }
 
-    /// Adds the all-reduces of the last nodes, on `ranks` ranks, `beside` of which the nodes before
-    /// are not on.
+    /// Adds the all-reduces of the last nodes, on `ranks` ranks, of which `beside` ranks run no
+    /// node before.
     pub(super) fn reduced(mut self, reducing: &AllReduceCost, ranks: f64, beside: f64) -> Self {
         let hidden_us = self.backward_us - reducing.backward_us;
         let behind_us = reducing.last_us + self.reduces_us + reducing.last_update_us;
@@ -106,6 +108,7 @@ impl PrefixCost {
         self
     }
 
+    /// Returns the iteration time and the GPU time, with the last all-reduce if it is set.
     pub(super) fn time(&self) -> PlanTime {
         let mut exposed_us = 0.0;
         if let Some(last) = self.last {
@@ -118,12 +121,13 @@ impl PrefixCost {
         PlanTime { iteration_us: self.iteration_us(), gpu_time_us: self.gpu_us + exposed_us }
     }
 
+    /// Returns the iteration time, with the last all-reduce if it is set, microseconds.
     pub(super) fn iteration_us(&self) -> f64 {
         let last_us = self.last.map_or(0.0, |last| last.reduce_us + last.update_us);
         self.time_us + self.longest_us().max(last_us).max(self.late_us)
     }
 
-    /// Returns the GPU time without the last all-reduce.
+    /// Returns the GPU time without the last all-reduce, GPU-microseconds.
     pub(super) fn gpu_us(&self) -> f64 {
         self.gpu_us
     }
@@ -132,13 +136,14 @@ impl PrefixCost {
         self.extra_us.iter().copied().fold(0.0, f64::max)
     }
 
-    /// Returns the remaining work of ranks in a segment at the end.
+    /// Returns the updates of the ranks in a segment minus the time before their first node,
+    /// microseconds; negative infinity if the segment has no nodes.
     pub(super) fn extra_us(&self, segment: usize) -> f64 {
         self.extra_us[segment]
     }
 
-    /// Returns whether a rank in the first segments can have this additional update without
-    /// becoming the last one.
+    /// Returns whether a rank in one of the first `segments` segments can have an additional update
+    /// of `update_us` microseconds without ending later than the last rank.
     pub(super) fn could_hide(&self, segments: usize, update_us: f64) -> bool {
         let max_us = self.longest_us() - update_us;
         self.extra_us[..segments].iter().any(|&extra_us| extra_us <= max_us)

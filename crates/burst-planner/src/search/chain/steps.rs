@@ -10,14 +10,16 @@ use crate::evaluator::{Evaluator, PlanTime};
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct StepCost {
-    /// Duration of forward and backward steps on a rank with the larger shard, and how much shorter
-    /// they are with the smaller one.
+    /// Duration of the forward and backward steps on a rank with the larger shard, microseconds.
     pub(super) time_us: f64,
+    /// Time by which the forward and backward steps are shorter on a rank with the smaller shard,
+    /// microseconds.
     pub(super) less_us: f64,
-    /// Duration of the backward steps.
+    /// Duration of the backward steps on a rank with the larger shard, microseconds.
     pub(super) backward_us: f64,
+    /// Duration of the optimizer steps on a rank with the larger shard, microseconds.
     pub(super) update_us: f64,
-    /// GPU time of all ranks, with the updates.
+    /// Time of all steps including updates, summed over all ranks, GPU-microseconds.
     pub(super) gpu_us: f64,
 }
 
@@ -39,11 +41,11 @@ impl StepCost {
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct MinRemaining {
-    /// Duration of their forward and backward steps.
+    /// Sum over the nodes of the minimum duration of forward and backward steps, microseconds.
     pub(super) time_us: f64,
-    /// Their GPU time.
+    /// Sum over the nodes of the minimum GPU time, GPU-microseconds.
     pub(super) gpu_us: f64,
-    /// The longest of their updates.
+    /// Maximum over the nodes of the minimum duration of the update, microseconds.
     pub(super) update_us: f64,
     /// For each of the [`PRICES`]: the sum of their duration and their GPU time at that price.
     priced_us: [f64; PRICES.len()],
@@ -86,7 +88,8 @@ struct PrefixSums {
     usable: Vec<usize>,
 }
 
-/// The nodes of a chain with some GPU counts.
+/// Costs of the nodes of a chain for each of some GPU counts. A place is the index of a node in the
+/// topological order.
 pub(super) struct ChainSteps {
     /// By count and place; `None` if a node cannot run on that count.
     nodes: Vec<Vec<Option<StepCost>>>,
@@ -100,6 +103,8 @@ pub(super) struct ChainSteps {
 }
 
 impl ChainSteps {
+    /// Computes the costs of all nodes for each of `counts`. [`use_first`](Self::use_first)
+    /// computes the minima.
     pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
         let order = evaluator.own_order();
         let nodes: Vec<Vec<Option<StepCost>>> = counts
@@ -127,7 +132,7 @@ impl ChainSteps {
         }
     }
 
-    /// Restricts the minima to the first `counts` counts.
+    /// Computes the minima of [`min_after`](Self::min_after) over the first `counts` counts.
     pub(super) fn use_first(&mut self, counts: usize) {
         let min_over = |place: usize, figure: &dyn Fn(&StepCost) -> f64| {
             let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
@@ -150,16 +155,17 @@ impl ChainSteps {
         self.minimum = minimum;
     }
 
-    /// Returns the cost of nodes with a count, by its index, or `None` if one of them cannot run on
-    /// it.
+    /// Returns the summed cost of the nodes at `places` with the count of index `count`, or `None`
+    /// if one of them cannot run on it.
     pub(super) fn cost_on(&self, count: usize, places: &Range<usize>) -> Option<StepCost> {
         let PrefixSums { before, usable } = &self.by_count[count];
         let is_usable = usable[places.start] >= places.len();
         is_usable.then(|| before[places.end].combined(&before[places.start], |to, from| to - from))
     }
 
-    /// Returns the buckets of nodes on the same ranks, last nodes first: the nodes, the number of
-    /// bytes, and whether the bucket is full.
+    /// Returns the buckets of the nodes at `places`, which are on the same ranks, last nodes first:
+    /// the places of its nodes, the number of bytes, and whether the bucket has reached the bucket
+    /// size. Ends at the first bucket without gradients.
     pub(super) fn buckets(&self, places: &Range<usize>) -> impl Iterator<Item = (Range<usize>, u64, bool)> {
         let Range { start, mut end } = *places;
         std::iter::from_fn(move || {
@@ -171,7 +177,7 @@ impl ChainSteps {
         })
     }
 
-    /// Returns the minimum cost of the nodes from a place on.
+    /// Returns the minimum cost of the nodes from `place` on. `place` can be the number of nodes.
     pub(super) fn min_after(&self, place: usize) -> MinRemaining {
         self.minimum[place]
     }
