@@ -25,11 +25,11 @@ pub struct Report {
 /// Results for one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobRecord {
-    /// The job.
+    /// Identifier of the job.
     pub id: JobId,
-    /// Arrival time.
+    /// Arrival time from the start of the trace.
     pub arrived: Duration,
-    /// Start of its first iteration.
+    /// Start of its first iteration, from the start of the trace; `None` if it has not started.
     pub started: Option<Duration>,
     /// Time and reason of its departure, if it has left.
     pub left: Option<(Duration, Departure)>,
@@ -58,11 +58,11 @@ pub struct Segment {
     pub job: JobId,
     /// Its GPUs.
     pub gpus: Vec<GpuId>,
-    /// The job in whose slots or gaps it ran.
+    /// The job in whose slots or gaps it ran, if it shared GPUs as a guest.
     pub beside: Option<JobId>,
-    /// Start.
+    /// Start, from the start of the trace.
     pub from: Duration,
-    /// End.
+    /// End, from the start of the trace.
     pub to: Duration,
 }
 

@@ -72,11 +72,11 @@ pub struct RoundsJob {
 /// Results of the simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundsReport {
-    /// Completion time of each job, in seconds.
+    /// Time of each job from its arrival to its completion in seconds, in the order of the jobs.
     pub completions: Vec<f64>,
     /// End of the last round, in seconds.
     pub makespan: f64,
-    /// Fraction of the GPU time that was given to jobs.
+    /// Fraction of the GPU time, over all GPUs and until `makespan`, that was given to jobs.
     pub utilization: f64,
     /// Number of computations of shares.
     pub allocations: usize,

@@ -6,9 +6,10 @@ use crate::nanos::stretched;
 /// Minimum relative speed at which a job is placed beside another.
 const MIN_SPEED: f64 = 0.05;
 
-/// Returns the duration of a cycle in which two jobs on the same GPUs execute one iteration each:
-/// on each GPU a long part of one runs beside a short part of the other, and communication of one
-/// beside computing of the other. `None` if it is not shorter than the two iterations in sequence.
+/// Returns the duration in nanoseconds of a cycle in which two jobs on the same GPUs execute one
+/// iteration each: on each GPU a long part of one runs beside a short part of the other, and
+/// communication of one beside computing of the other. `overlap` is the relative slow-down by
+/// sharing. `None` if the cycle is not shorter than the two iterations in sequence.
 pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<u64> {
     let together = one.busy.iter().zip(other.busy.iter().rev()).map(|(long, short)| long + short);
     let longest = together.max()?.max(one.iteration).max(other.iteration);
@@ -48,17 +49,19 @@ pub(crate) fn in_gaps(
     if_worthwhile((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
 }
 
-/// Returns the duration of an iteration at a relative speed.
+/// Returns the duration of an iteration at a relative speed `part`, above 0 and at most 1, in the
+/// unit of `iteration`.
 pub(crate) fn slowed(iteration: u64, part: f64) -> u64 {
     (iteration as f64 / part).ceil() as u64
 }
 
-/// Returns the duration of a host's iteration whose slots or gaps are used.
+/// Returns the duration in nanoseconds of a host's iteration whose slots or gaps are used.
 pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
     stretched(host.iteration, overlap)
 }
 
-/// Returns whether a gap of an iteration is long enough to be used.
+/// Returns whether a gap is long enough to be used: at least 5% of the iteration. Both are in the
+/// same unit.
 pub(crate) fn is_worth_filling(gap: u64, iteration: u64) -> bool {
     gap as f64 >= iteration as f64 * MIN_SPEED
 }

@@ -8,7 +8,7 @@ use crate::{Tasklet, TaskletId};
 /// one named by [`after`](Tasklet::after), and gives the background the lower priority if the
 /// policy asks for it.
 pub trait Device {
-    /// The work that is launched for a tasklet.
+    /// Type of the work (such as kernels or a graph) that is launched for a tasklet.
     type Work;
     /// The device's error type.
     type Error;
@@ -16,7 +16,8 @@ pub trait Device {
     /// Returns the time since the device's epoch. It never decreases.
     fn now(&self) -> Duration;
 
-    /// Launches a tasklet without waiting for it.
+    /// Launches a tasklet without waiting for it. It has not finished until
+    /// [`finished`](Self::finished) returns it. A tasklet whose launch fails is never returned.
     fn launch(&mut self, tasklet: &Tasklet, work: Self::Work) -> Result<(), Self::Error>;
 
     /// Returns the oldest finished tasklet that has not been returned before, or `None` if there is

@@ -1,7 +1,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Identifier of a job that shares the device.
+/// Identifier of a job that shares the device: the foreground or a background job, given by its
+/// index. It is unique on one device. [`CpuDriver::add`](crate::CpuDriver::add) assigns it; the
+/// caller of another driver chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u32);
 
@@ -44,7 +46,8 @@ impl fmt::Display for JobId {
 pub struct TaskletId {
     /// The job.
     pub job: JobId,
-    /// The number, larger than that of every earlier tasklet of the job.
+    /// Number within the job, larger than that of every earlier tasklet of the job. Numbers need
+    /// not be consecutive.
     pub number: u64,
 }
 
@@ -57,7 +60,7 @@ impl fmt::Display for TaskletId {
 /// The part of the device that a tasklet occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Lane {
-    /// The compute units, which the background fills.
+    /// The compute units (streaming multiprocessors), which the background fills.
     #[default]
     Compute,
     /// The links to other devices. The compute units stay mostly free.
@@ -72,7 +75,7 @@ pub enum Communication {
     Send,
     /// Receives, and possibly sends as well. It occupies the device while it waits for the sender.
     Receive,
-    /// Sums the data of all devices of a group.
+    /// Sums the data of all devices of a group and returns the sum to each of them.
     AllReduce,
 }
 

@@ -28,7 +28,7 @@ use random::Random;
 pub struct TraceJob {
     /// Arrival time from the first arrival.
     pub arrival: Duration,
-    /// Duration.
+    /// Time for which the job ran, without queueing.
     pub duration: Duration,
     /// Number of GPUs.
     pub gpus: usize,

@@ -96,6 +96,7 @@ impl CapturedGraph {
         Ok(order.into_iter().map(|number| nodes[number]).collect())
     }
 
+    /// Returns [`Error::MemoryNodes`] if the graph allocates or frees memory.
     pub(super) fn refuse_memory_nodes(&self) -> Result<()> {
         match self.memory_nodes()? {
             0 => Ok(()),

@@ -21,6 +21,7 @@ const NOT_FOUND: &str = "No such file";
 /// The opened and initialized CUDA driver. It is never closed.
 #[derive(Debug, Clone)]
 pub struct CudaLibrary {
+    /// The functions of the driver.
     pub(super) driver: Arc<Driver>,
 }
 

@@ -53,10 +53,12 @@ macro_rules! results {
 for_each_function!(results);
 
 impl Driver {
+    /// Creates the driver from the functions found in its library.
     pub(super) fn new(functions: Functions) -> Self {
         Self { functions }
     }
 
+    /// Returns the driver's raw functions, which return result codes.
     pub(super) fn functions(&self) -> &Functions {
         &self.functions
     }

@@ -193,10 +193,15 @@ unsafe fn find<F: Copy>(library: &Library, symbol: &str) -> Option<F> {
     unsafe { library.get(symbol) }.ok().map(|function| *function)
 }
 
+/// Result of a call that succeeded.
 pub(super) const SUCCESS: Code = cuda::CUresult::CUDA_SUCCESS as Code;
+/// Result of a query for work that has not finished; not an error.
 pub(super) const NOT_READY: Code = cuda::CUresult::CUDA_ERROR_NOT_READY as Code;
+/// Error for an operation that the device or the driver does not support.
 pub(super) const NOT_SUPPORTED: Code = cuda::CUresult::CUDA_ERROR_NOT_SUPPORTED as Code;
+/// Error for an invalid handle.
 pub(super) const INVALID_HANDLE: Code = cuda::CUresult::CUDA_ERROR_INVALID_HANDLE as Code;
+/// Error for a context that is not valid for the call.
 pub(super) const INVALID_CONTEXT: Code = cuda::CUresult::CUDA_ERROR_INVALID_CONTEXT as Code;
 
 /// Name of the technique in errors.
@@ -224,30 +229,46 @@ pub(super) const STICKY: [Code; 17] = [
     cuda::CUresult::CUDA_ERROR_EXTERNAL_DEVICE as Code,
 ];
 
+/// Device attribute: number of streaming multiprocessors.
 pub(super) const MULTIPROCESSORS: c_uint =
     cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as c_uint;
+/// Device attribute: major number of the compute capability.
 pub(super) const CAPABILITY_MAJOR: c_uint =
     cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_uint;
+/// Device attribute: minor number of the compute capability.
 pub(super) const CAPABILITY_MINOR: c_uint =
     cuda::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_uint;
 
+/// Flag of a stream that does not synchronize with CUDA's default stream.
 pub(super) const STREAM_NON_BLOCKING: c_uint = cuda::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+/// Flag of an event that records no time.
 pub(super) const EVENT_DISABLE_TIMING: c_uint = cuda::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+/// Flags of an event that records its time.
 pub(super) const EVENT_TIMED: c_uint = cuda::CUevent_flags::CU_EVENT_DEFAULT as c_uint;
+/// Capture mode in which only calls of the capturing thread that are unsafe during a capture fail.
 pub(super) const CAPTURE_THREAD_LOCAL: c_uint =
     cuda::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as c_uint;
+/// Capture status of a stream that is not being captured.
 pub(super) const NOT_CAPTURING: c_uint = cuda::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
+/// Flag of a stream's wait until the value in memory equals the given one.
 pub(super) const WAIT_EQUAL: c_uint = cuda::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as c_uint;
+/// Type of the device resource that consists of multiprocessors.
 pub(super) const RESOURCE_MULTIPROCESSORS: c_uint =
     cuda::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM as c_uint;
+/// Flag that creates a default stream with a green context.
 pub(super) const GREEN_DEFAULT_STREAM: c_uint =
     cuda::CUgreenCtxCreate_flags::CU_GREEN_CTX_DEFAULT_STREAM as c_uint;
+/// Launch attribute of a kernel node: its priority.
 pub(super) const ATTRIBUTE_PRIORITY: c_uint =
     cuda::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY as c_uint;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`.
 pub(super) const USE_NODE_PRIORITY: c_ulonglong = 8;
 
+/// Type of a graph node that launches a kernel.
 pub(super) const NODE_KERNEL: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL as c_uint;
+/// Type of a graph node that contains a graph.
 pub(super) const NODE_GRAPH: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_GRAPH as c_uint;
+/// Type of a graph node that allocates memory.
 pub(super) const NODE_ALLOCATES: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_ALLOC as c_uint;
+/// Type of a graph node that frees memory.
 pub(super) const NODE_FREES: c_uint = cuda::CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEM_FREE as c_uint;

@@ -9,10 +9,16 @@ use std::time::Duration;
 /// Constants of the device, in multiprocessors and nanoseconds.
 #[derive(Debug, Clone)]
 pub(super) struct Hardware {
+    /// Number of streaming multiprocessors.
     pub(super) multiprocessors: u32,
+    /// Number of hardware queues, at least 1. Stream i uses queue i mod this number.
     pub(super) queues: usize,
+    /// Time from the end of a tasklet until the next one on its stream, or one that waits for it,
+    /// can start.
     pub(super) kernel_gap: u64,
+    /// Number of multiprocessors that a communication holds; 0 if it needs none.
     pub(super) communication_multiprocessors: u32,
+    /// Fraction of the memory bandwidth, 0 to 1, that a communication uses while it transfers.
     pub(super) communication_memory: f64,
     /// Whether the foreground's streams have priority.
     pub(super) priorities: bool,
@@ -21,8 +27,11 @@ pub(super) struct Hardware {
 /// A tasklet that has ended on the device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
+    /// The tasklet.
     pub(super) tasklet: TaskletId,
+    /// Time at which it was first on its stream with its dependencies complete.
     pub(super) opened: u64,
+    /// Time at which it ended.
     pub(super) at: u64,
 }
 
@@ -30,24 +39,33 @@ pub(super) struct Ended {
 /// nanoseconds since the device's epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
+    /// Constants of the device.
     pub(super) hardware: Hardware,
+    /// Current time.
     pub(super) now: u64,
+    /// The streams in the order of their first launch, one for each job and lane.
     pub(super) streams: Vec<Stream>,
     launches: u64,
+    /// Number of multiprocessors that no running kernel holds.
     pub(super) free: u32,
     /// Dispatch priority of the first stream that has fewer multiprocessors than it wants.
     pub(super) first_short: Option<DispatchPriority>,
-    /// Whether the state has changed outside an event.
+    /// Whether something may have become due at the current time, so that it has to be processed
+    /// before time advances.
     pub(super) unsettled: bool,
     /// Ended tasklets that the host has not seen, in the order in which they ended.
     pub(super) ended: VecDeque<Ended>,
+    /// Steps that communications with external partners have reached and that the user of the
+    /// device has not fetched, in order of time.
     pub(super) exchanges: VecDeque<Exchange>,
+    /// Time so far by the state of the foreground.
     pub(super) occupancy: Occupancy,
     /// Scratch space, kept so that dispatching allocates nothing.
     pub(super) order: Vec<usize>,
 }
 
 impl Engine {
+    /// Creates an idle device at time 0.
     pub(super) fn new(hardware: Hardware) -> Self {
         Self {
             free: hardware.multiprocessors,
@@ -64,7 +82,8 @@ impl Engine {
         }
     }
 
-    /// Appends a tasklet to its stream.
+    /// Appends a tasklet to the stream of its job on `lane`, which is created at the first launch.
+    /// Sets `order`, and clears `after` if that tasklet has already ended or was never launched.
     pub(super) fn launch(&mut self, lane: Lane, mut launch: Launch) {
         let stream = self.stream(launch.tasklet.job, lane);
         launch.order = self.launches;

@@ -52,6 +52,8 @@ impl Occupancy {
         }
     }
 
+    /// Adds `time` to a state of the foreground; `background` tells whether a background tasklet
+    /// was on the device meanwhile.
     pub(super) fn record(&mut self, state: ForegroundState, background: bool, time: Duration) {
         self.times[state as usize] += time;
         if background {

@@ -144,6 +144,9 @@ impl DeviceParameters {
         self
     }
 
+    /// Converts to the engine's constants. `priorities` tells whether the foreground's streams have
+    /// priority. Returns [`Error::BadFigure`](crate::Error::BadFigure) for a value outside its
+    /// range.
     pub(super) fn hardware(&self, priorities: bool) -> Result<Hardware, crate::Error> {
         let counts = [("multiprocessors", self.multiprocessors), ("hardware_queues", self.hardware_queues)];
         if let Some((name, _)) = counts.into_iter().find(|&(_, count)| count == 0) {

@@ -14,17 +14,21 @@ pub(super) type DispatchPriority = (u8, u64);
 /// One lane of one job, which runs in order. Times are nanoseconds since the device's epoch.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
+    /// The job whose tasklets it runs.
     pub(super) job: JobId,
+    /// The lane whose tasklets it runs.
     pub(super) lane: Lane,
-    /// Smaller goes first.
+    /// Priority for multiprocessors; a smaller number goes first.
     pub(super) priority: u8,
+    /// Index of its hardware queue, which other streams may share.
     pub(super) hardware_queue: usize,
     /// Launches that have not ended; the first may be running.
     pub(super) launches: VecDeque<Launch>,
     /// Whether the launches are sorted by tasklet number.
     pub(super) in_order: bool,
+    /// The kernel that runs now, if any; it belongs to the first launch.
     pub(super) running: Option<RunningKernel>,
-    /// End of the gap after the last kernel.
+    /// Earliest start of the next kernel: the end of the last one plus the gap after it.
     pub(super) free_from: u64,
     /// End of the last tasklet.
     pub(super) last_end: u64,
@@ -33,11 +37,13 @@ pub(super) struct Stream {
 /// A tasklet on its stream.
 #[derive(Debug, Clone)]
 pub(super) struct Launch {
+    /// The tasklet.
     pub(super) tasklet: TaskletId,
+    /// The kernels or the communication that it runs.
     pub(super) work: VirtualWork,
     /// Sequence number among all launches.
     pub(super) order: u64,
-    /// Number of kernels that have started.
+    /// Number of its kernels that have started.
     pub(super) begun: usize,
     /// Time at which its first kernel reaches the device.
     pub(super) arrives: u64,
@@ -49,50 +55,59 @@ pub(super) struct Launch {
     pub(super) after: Option<TaskletId>,
     /// Tasklets that wait for this one.
     pub(super) waited_for_by: Vec<TaskletId>,
-    /// Earliest start.
+    /// Earliest start, given the end of the tasklet that it waited for.
     pub(super) ready_from: u64,
     /// Time at which it became first on its stream with its dependencies complete; set when it
     /// starts.
     pub(super) opened: Option<u64>,
-    /// Times at which external partners arrive and finish, if they have been set.
+    /// Time at which external partners arrive, if it has been set.
     pub(super) partners_at: Option<u64>,
+    /// Time at which external partners finish, if it has been set.
     pub(super) partners_end: Option<u64>,
 }
 
 /// A kernel that holds a part of the device.
 #[derive(Debug, Clone)]
 pub(super) struct RunningKernel {
-    /// Multiprocessors that it has blocks for, and those it has been given.
+    /// Number of multiprocessors that it has blocks for.
     pub(super) wanted: u32,
+    /// Number of multiprocessors that it holds, at most `wanted`.
     pub(super) given: u32,
+    /// Fraction of the memory bandwidth, 0 to 1, that it uses when it holds all that it wants.
     pub(super) memory: f64,
+    /// Its phase; a compute kernel is always working.
     pub(super) phase: Phase,
-    /// Time since which it has run at `rate`, and the work that was left then, in nanoseconds alone
-    /// on a device.
+    /// Time since which it has run at `rate`.
     pub(super) since: u64,
+    /// Work that was left at `since`, in nanoseconds alone on a device.
     pub(super) left: f64,
+    /// Work done in one nanosecond; 1 is the speed alone on a device.
     pub(super) rate: f64,
-    /// Work of one wave, in nanoseconds alone on a device, and the number of waves that had not
-    /// ended at `since`.
+    /// Work of one wave, in nanoseconds alone on a device.
     pub(super) wave: f64,
+    /// Number of waves that had not ended at `since`.
     pub(super) waves_left: u32,
     /// Whether it stops at the end of its wave because a stream of higher priority waits for
     /// multiprocessors.
     pub(super) yields: bool,
-    /// End of its phase, or of the wave at which it stops.
+    /// Time of the end of its phase, or of the wave at which it stops; [`NEVER`] while that is not
+    /// known.
     pub(super) until: u64,
 }
 
+/// Phase of a running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Waits for its partners.
     Waiting,
+    /// Computes, or transfers data.
     Working,
     /// Waits for the end of its external partners.
     Ending,
 }
 
 impl Launch {
+    /// Returns the number of its kernels; a communication is one.
     pub(super) fn kernel_count(&self) -> usize {
         match &self.work {
             VirtualWork::Compute { kernels, .. } => kernels.len(),
@@ -108,14 +123,17 @@ impl Launch {
         }
     }
 
+    /// Returns whether all its kernels have started.
     pub(super) fn is_begun(&self) -> bool {
         self.begun == self.kernel_count()
     }
 
+    /// Returns whether it is a communication whose partners are [`Partners::External`].
     pub(super) fn has_external_partners(&self) -> bool {
         matches!(self.work, VirtualWork::Communication { partners: Partners::External, .. })
     }
 
+    /// Returns the time at which the next kernel to start reaches the device.
     pub(super) fn next_arrival(&self) -> u64 {
         self.arrives.saturating_add(self.arrival_step.saturating_mul(self.begun as u64))
     }
@@ -129,7 +147,8 @@ impl Stream {
         Some(head.next_arrival().max(self.free_from).max(head.ready_from))
     }
 
-    /// Returns the index of a tasklet among the launches.
+    /// Returns the index of a tasklet among the launches that have not ended, or `None` if it is
+    /// not on this stream.
     pub(super) fn find(&self, tasklet: TaskletId) -> Option<usize> {
         if tasklet.job != self.job {
             return None;
@@ -147,7 +166,8 @@ impl Stream {
         self.launches.push_back(launch);
     }
 
-    /// Returns the time of this stream's next event after `now`.
+    /// Returns the time of this stream's next event, or [`NEVER`] if none is scheduled. Without a
+    /// running kernel, only events after `now` count.
     pub(super) fn next_event(&self, now: u64) -> u64 {
         if let Some(running) = &self.running {
             return running.until;
@@ -230,6 +250,7 @@ impl RunningKernel {
 /// Tolerance for rounding, in nanoseconds.
 const ROUNDING: f64 = 1e-6;
 
+/// Converts to nanoseconds; times above 584 years are clamped.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -43,7 +43,8 @@ pub struct WorkloadStep {
     pub name: String,
     /// The work of the step.
     pub work: StepWork,
-    /// The index of the last earlier step on the other lane that it waits for.
+    /// Index, in this iteration and from 0, of the last earlier step on the other lane that it
+    /// waits for; `None` if it waits for none.
     pub after: Option<usize>,
 }
 

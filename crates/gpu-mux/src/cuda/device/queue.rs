@@ -9,6 +9,7 @@ use crate::{JobId, TaskletId};
 /// A stream with its tasklets.
 #[derive(Debug)]
 pub(super) struct DeviceQueue {
+    /// The stream into which the tasklets are launched.
     pub(super) stream: Stream,
     in_flight: VecDeque<InFlight>,
     latest: Option<TaskletId>,
@@ -38,6 +39,7 @@ struct InFlight {
 }
 
 impl DeviceQueue {
+    /// Creates a queue without tasklets.
     pub(super) fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -49,7 +51,8 @@ impl DeviceQueue {
         }
     }
 
-    /// Launches a tasklet into the stream, between two events.
+    /// Enqueues a tasklet into the stream, between two events, without waiting for it. `launch` is
+    /// its sequence number among all launches of the device.
     pub(super) fn launch(&mut self, tasklet: TaskletId, launch: u64, work: &Work) -> Result<()> {
         let events = match self.spare.pop() {
             Some(events) => events,
@@ -70,7 +73,8 @@ impl DeviceQueue {
         launched
     }
 
-    /// Returns the sequence number of the oldest tasklet in flight.
+    /// Returns the sequence number, among all launches of the device, of the oldest tasklet in
+    /// flight.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.in_flight.front().map(|oldest| oldest.launch)
     }
@@ -81,6 +85,7 @@ impl DeviceQueue {
         self.latest.filter(|latest| latest.job == job).map(|latest| latest.number)
     }
 
+    /// Returns the number of tasklets in flight: launched and not yet taken.
     pub(super) fn len(&self) -> usize {
         self.in_flight.len()
     }

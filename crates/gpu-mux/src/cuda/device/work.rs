@@ -20,7 +20,9 @@ pub struct Work {
 /// modules, which can block until the device is idle, so the drop is deferred until blocking is
 /// allowed.
 pub(super) enum DeferredDrop {
+    /// A graph that no handle refers to.
     Graph(#[expect(dead_code, reason = "it is there to be dropped")] Executable),
+    /// A function that no handle refers to, with the kernels and the memory that it owns.
     Enqueue(#[expect(dead_code, reason = "it is there to be dropped")] Box<EnqueueFn>),
 }
 
@@ -54,6 +56,8 @@ impl Work {
         graph.into_iter().chain(enqueue)
     }
 
+    /// Enqueues the work into a stream without waiting for it: launches the graph or else calls the
+    /// function.
     pub(super) fn launch(&self, stream: &Stream) -> Result<()> {
         match (&self.graph, &self.enqueue) {
             (Some(executable), _) => executable.launch(stream),

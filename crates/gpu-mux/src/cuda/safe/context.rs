@@ -108,6 +108,7 @@ impl Context {
         self.0.driver_version
     }
 
+    /// Returns the driver's number of the device.
     pub(super) fn device(&self) -> DeviceNumber {
         self.0.device
     }

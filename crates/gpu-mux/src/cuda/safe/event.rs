@@ -85,6 +85,7 @@ impl Event {
         Ok(f64::from(milliseconds))
     }
 
+    /// Returns the driver's handle, which is valid while this event is alive.
     pub(super) fn raw(&self) -> *mut CUevent_st {
         self.raw.0
     }

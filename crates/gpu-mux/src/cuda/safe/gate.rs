@@ -6,6 +6,7 @@ use super::stream::Stream;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::sys::WAIT_EQUAL;
 
+/// Name of the technique in errors.
 pub(in crate::cuda) const TECHNIQUE: &str = "a gate (stream memory operations)";
 
 const OPEN: u32 = 1;

@@ -83,6 +83,7 @@ impl CapturedGraph {
         unsafe { set_priority(self.driver(), self.raw.0, number) }
     }
 
+    /// Returns the context that the graph belongs to.
     pub(in crate::cuda) fn context(&self) -> &Context {
         &self.context
     }

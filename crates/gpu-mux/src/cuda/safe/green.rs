@@ -19,6 +19,8 @@ use crate::cuda::sys::{self, CUgreenCtx_st, CUstream_st};
 #[derive(Debug, Clone)]
 pub struct GreenContext(pub(super) Arc<Green>);
 
+/// Owner of the driver's green context, which its handle and its streams share. Dropping the last
+/// reference destroys it.
 #[derive(Debug)]
 pub(in crate::cuda) struct Green {
     context: Context,
@@ -77,6 +79,7 @@ impl GreenContext {
 }
 
 impl Green {
+    /// Returns the context of the device that it belongs to.
     pub(super) fn context(&self) -> &Context {
         &self.context
     }

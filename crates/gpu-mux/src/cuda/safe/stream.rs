@@ -21,6 +21,8 @@ pub enum Priority {
 }
 
 impl Priority {
+    /// Returns the driver's number of this priority on the device; a smaller number is a greater
+    /// priority.
     pub(super) fn number(self, context: &Context) -> Result<i32> {
         let (greatest, least) = context.priorities()?;
         Ok(if self == Self::Foreground { greatest } else { least })
@@ -104,10 +106,12 @@ impl Stream {
         }
     }
 
+    /// Returns the functions of the CUDA driver.
     pub(super) fn driver(&self) -> &Driver {
         self.context.driver()
     }
 
+    /// Returns the driver's handle, which is valid while this stream is alive.
     pub(super) fn raw(&self) -> *mut CUstream_st {
         self.raw.0
     }
