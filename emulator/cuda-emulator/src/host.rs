@@ -21,10 +21,12 @@ impl HostSpan {
         Self { address, bytes }
     }
 
+    /// Returns the address of the first byte.
     pub(crate) fn address(&self) -> usize {
         self.address
     }
 
+    /// Returns a copy of the bytes.
     pub(crate) fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes];
         // SAFETY: valid for reads by the contract of `new`.
@@ -32,6 +34,7 @@ impl HostSpan {
         bytes
     }
 
+    /// Copies `bytes` to the start of the span. Bytes beyond its end are ignored.
     pub(crate) fn write(&self, bytes: &[u8]) {
         let bytes = &bytes[..self.bytes.min(bytes.len())];
         // SAFETY: valid for writes by the contract of `new`.
@@ -77,10 +80,12 @@ impl HostBlock {
         Some(Self { start, layout })
     }
 
+    /// Returns the address of the first byte, which is the same on the host and the devices.
     pub(crate) fn address(&self) -> usize {
         self.start.as_ptr() as usize
     }
 
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.layout.size()
     }

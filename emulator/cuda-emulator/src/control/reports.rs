@@ -65,6 +65,7 @@ pub enum Setting {
 }
 
 impl Setting {
+    /// Returns the name by which the setting is passed to the emulated driver.
     pub(super) fn name(self) -> &'static CStr {
         match self {
             Setting::Devices => c"devices",
@@ -116,6 +117,7 @@ pub struct KernelRun {
 }
 
 impl KernelRun {
+    /// Parses one line of the driver's timeline. Returns `None` if it is malformed.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut parts = line.splitn(8, ' ');
         let mut time = || Some(Duration::from_nanos(parts.next()?.parse().ok()?));

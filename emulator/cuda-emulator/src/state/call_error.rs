@@ -8,6 +8,7 @@ pub(crate) type CallResult<T> = Result<T, CallError>;
 /// Error of a call.
 #[derive(Debug)]
 pub(crate) struct CallError {
+    /// Code that the call returns.
     pub(crate) code: Code,
     /// Description of the caller's mistake, for the report. `None` if a correct program may get the
     /// error too.

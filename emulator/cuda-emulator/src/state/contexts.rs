@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The contexts of all devices.
 #[derive(Default)]
 pub(crate) struct Contexts {
+    /// Retained primary contexts, by device.
     pub(super) primary: BTreeMap<i32, Primary>,
     /// Live contexts, including those of green contexts, and their devices.
     pub(super) alive: BTreeMap<Handle, i32>,
@@ -13,8 +14,11 @@ pub(crate) struct Contexts {
     pub(super) created: BTreeSet<Handle>,
 }
 
+/// Primary context of a device.
 pub(super) struct Primary {
+    /// Handle of the context.
     pub(super) handle: Handle,
+    /// Reference count: calls that retained it minus calls that released it.
     pub(super) retained: usize,
 }
 

@@ -12,24 +12,30 @@ pub(crate) struct Engine {
     pub(super) running: BTreeMap<i32, RunningKernel>,
     /// Devices on which a kernel has failed, with its error. They execute nothing any more.
     pub(super) lost: BTreeMap<i32, Code>,
+    /// Number of entries that have been pushed to the queues of streams.
     pub(super) launches: u64,
     records: u64,
     /// Number of `cuStreamWaitEvent` calls outside captures.
     pub(super) waits: u64,
     /// Records that are not complete.
     pub(super) pending_records: HashSet<u64>,
+    /// Number of consecutive queries for which no work was in progress. Too many are an error.
     pub(super) idle_queries: u32,
+    /// Default stream of each context that has used it.
     pub(super) default_streams: BTreeMap<Handle, Handle>,
+    /// Timeline: one line for each kernel that ended.
     pub(super) finished: Vec<String>,
 }
 
 impl Engine {
+    /// Returns the number of a new record of an event, which is pending.
     pub(super) fn new_record(&mut self) -> u64 {
         self.records += 1;
         self.pending_records.insert(self.records);
         self.records
     }
 
+    /// Returns whether the record with the given number is not pending any more.
     pub(super) fn is_record_complete(&self, number: u64) -> bool {
         !self.pending_records.contains(&number)
     }
@@ -37,12 +43,18 @@ impl Engine {
 
 /// A kernel that runs on a device.
 pub(crate) struct RunningKernel {
+    /// Stream in which the kernel was launched.
     pub(super) stream: Handle,
-    /// Node of the graph at the stream's head, for a kernel of a graph.
+    /// Step of the graph at the head of the stream's queue, or `None` for a kernel outside graphs.
     pub(super) node: Option<usize>,
+    /// The launch.
     pub(super) kernel: KernelNode,
+    /// Priority with which it was scheduled. Lower numbers run first, as in CUDA.
     pub(super) priority: i32,
+    /// Virtual time of its enqueueing, in ns.
     pub(super) enqueued: u64,
+    /// Virtual time of its start, in ns.
     pub(super) started: u64,
+    /// Virtual time of its end, in ns.
     pub(super) ends: u64,
 }

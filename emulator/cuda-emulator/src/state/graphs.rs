@@ -17,6 +17,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    /// Creates an empty graph that is being captured.
     pub(super) fn capturing() -> Self {
         Self { capturing: true, ..Self::default() }
     }
@@ -29,7 +30,10 @@ impl Graph {
 
 /// A node of a graph.
 pub(crate) struct Node {
+    /// Graph that contains the node.
     pub(super) graph: Handle,
+    /// Work of the node.
     pub(super) work: NodeWork,
+    /// Nodes of the same graph that must complete first.
     pub(super) dependencies: Vec<Handle>,
 }

@@ -23,6 +23,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
+    /// Creates a resource of the given number of multiprocessors. With 0 it is invalid.
     pub(super) fn new(multiprocessors: u32) -> Self {
         Self {
             kind: u32::from(multiprocessors > 0),
@@ -53,6 +54,7 @@ impl Resource {
         Ok((vec![Resource::new(size); groups], Resource::new(rest)))
     }
 
+    /// Checks that the resource was made by this driver and consists of multiprocessors.
     pub(super) fn check(&self) -> CallResult<()> {
         if self.kind == 1 && self.origin == ORIGIN {
             return Ok(());

@@ -59,6 +59,7 @@ const FIRST: Handle = 0x0faf_0000_0000_0000;
 const STEP: Handle = 0x40;
 
 impl Handles {
+    /// Returns a new handle. Handles of destroyed objects are not used again.
     pub(crate) fn create(&mut self, kind: HandleKind) -> Handle {
         let handle = FIRST + STEP * (self.entries.len() + 1);
         let number = self.counts.entry(kind as u8).or_insert(0);
@@ -89,6 +90,7 @@ impl Handles {
         }
     }
 
+    /// Marks a handle as destroyed, so that later checks of it fail.
     pub(crate) fn destroy(&mut self, handle: Handle) {
         if let Some(entry) = self.entries.get_mut(&handle) {
             entry.alive = false;

@@ -16,11 +16,15 @@ pub(crate) struct Memory {
     pub(super) devices: BTreeMap<i32, DeviceMemory>,
     /// Allocations of the caller on devices, without variables of modules.
     pub(super) allocations: BTreeMap<u64, Allocation>,
+    /// Page-locked allocations of the host, by their first address.
     pub(super) host: BTreeMap<u64, HostBlock>,
+    /// First addresses of freed allocations, to recognise double frees.
     pub(super) freed: HashSet<u64>,
 }
 
+/// Allocation on a device.
 pub(super) struct Allocation {
+    /// Size in bytes.
     pub(super) bytes: usize,
     /// Whether a stream will free it.
     pub(super) freeing: bool,
@@ -73,10 +77,12 @@ impl Memory {
         self.devices.get(&device)?.allocation(address).map(|_| device)
     }
 
+    /// Returns whether a page-locked allocation contains the address.
     pub(super) fn is_page_locked(&self, address: usize) -> bool {
         self.host_block(address as u64).is_some()
     }
 
+    /// Returns the page-locked allocation that contains the address, with its first address.
     pub(super) fn host_block(&self, address: u64) -> Option<(u64, &HostBlock)> {
         let (start, block) = self.host.range(..=address).next_back()?;
         (address - start < block.bytes() as u64).then_some((*start, block))

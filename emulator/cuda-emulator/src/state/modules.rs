@@ -8,14 +8,20 @@ use std::{collections::BTreeMap, ffi::CString, sync::Arc};
 /// The loaded modules.
 #[derive(Default)]
 pub(crate) struct Modules {
+    /// Loaded modules.
     pub(super) alive: BTreeMap<Handle, Module>,
+    /// Functions that `cuModuleGetFunction` has returned and whose module is loaded.
     pub(super) functions: BTreeMap<Handle, Function>,
 }
 
+/// A loaded module.
 pub(super) struct Module {
+    /// Device of the context in which it was loaded.
     pub(super) device: i32,
-    /// `None` for a binary image.
+    /// Loaded PTX module, with its kernels and variables. `None` for a binary image.
     pub(super) program: Option<Program>,
+    /// Handles that `cuModuleGetFunction` has returned, by the name of the kernel. A repeated call
+    /// returns the same handle.
     pub(super) function_handles: BTreeMap<String, Handle>,
 }
 
@@ -25,18 +31,23 @@ pub(super) enum KernelCode<'m> {
     Unloaded,
     /// A binary image, which is not executed.
     Binary,
+    /// The PTX module that contains the kernel.
     Ptx(&'m Program),
 }
 
 /// A function of a module.
 pub(crate) struct Function {
+    /// Name of the kernel, as returned by `cuFuncGetName`.
     pub(super) name: CString,
+    /// The same name as text, for reports and the timeline. Invalid UTF-8 is replaced.
     pub(super) display_name: Arc<str>,
+    /// Module that contains the function.
     pub(super) module: Handle,
+    /// Device of the module.
     pub(super) device: i32,
-    /// `None` for a function of a binary image.
+    /// Limits, memory and parameters of the kernel. `None` for a function of a binary image.
     pub(super) attributes: Option<KernelAttributes>,
-    /// Maximum dynamic shared memory of a block, in bytes.
+    /// Maximum dynamic shared memory of a block, in bytes. A function attribute raises it.
     pub(super) dynamic_limit: u64,
 }
 
@@ -71,6 +82,8 @@ impl Arguments {
 }
 
 impl Modules {
+    /// Returns the handles of the loaded modules, in ascending order. Handles of functions are not
+    /// included.
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
         self.alive.keys().copied()
     }

@@ -7,28 +7,24 @@ use std::sync::Arc;
 /// Work of a stream or of a node.
 #[derive(Clone)]
 pub(crate) enum NodeWork {
+    /// Launches a kernel.
     Kernel(KernelNode),
+    /// Copies memory.
     Copy(CopyNode),
     /// Writes a pattern of 1, 2 or 4 bytes `times` times.
-    Fill {
-        address: u64,
-        pattern: Pattern,
-        times: usize,
-    },
+    Fill { address: u64, pattern: Pattern, times: usize },
+    /// Allocates memory of a graph.
     Allocate,
-    Free {
-        address: u64,
-    },
-    WaitValue {
-        address: u64,
-        value: u32,
-        flags: u32,
-    },
-    WriteValue {
-        address: u64,
-        value: u32,
-    },
+    /// Frees the allocation at `address`.
+    Free { address: u64 },
+    /// Waits until the 32-bit word at `address` satisfies the comparison with `value` that `flags`
+    /// (`CUstreamWaitValue_flags`) name.
+    WaitValue { address: u64, value: u32, flags: u32 },
+    /// Writes `value` to the 32-bit word at `address`.
+    WriteValue { address: u64, value: u32 },
+    /// Executes a child graph.
     Child(Handle),
+    /// Does nothing.
     Empty,
     /// NCCL operations. A real graph contains their kernels.
     Collectives(OperationGroup),
@@ -37,8 +33,11 @@ pub(crate) enum NodeWork {
 /// Dimensions of grid and block, and dynamic shared memory of a block.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Dimensions {
+    /// Number of blocks along each axis.
     pub(crate) grid: [u32; 3],
+    /// Number of threads of a block along each axis.
     pub(crate) block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
     pub(crate) shared_bytes: u32,
 }
 
@@ -51,11 +50,18 @@ impl From<Dimensions> for ptx_emulator::Dimensions {
 /// A kernel launch.
 #[derive(Clone)]
 pub(crate) struct KernelNode {
+    /// Function to launch.
     pub(crate) function: Handle,
+    /// Name of the kernel, for reports and the timeline.
     pub(crate) name: Arc<str>,
+    /// Duration in virtual time, in ns.
     pub(crate) duration_ns: u64,
+    /// Dimensions of grid and block, and dynamic shared memory.
     pub(crate) dimensions: Dimensions,
+    /// Copy of the arguments.
     pub(crate) arguments: Arc<Arguments>,
+    /// Priority as a node of a graph. It applies only if the graph was instantiated with node
+    /// priorities.
     pub(crate) priority: i32,
     /// Context of the stream that it was launched or captured in.
     pub(crate) context: Option<Handle>,
@@ -64,22 +70,29 @@ pub(crate) struct KernelNode {
 /// Pattern of a fill: the lowest `bytes` bytes of `value`.
 #[derive(Clone, Copy)]
 pub(crate) struct Pattern {
+    /// Value whose lowest bytes are the pattern.
     pub(crate) value: u32,
+    /// Size of the pattern in bytes: 1, 2 or 4.
     pub(crate) bytes: usize,
 }
 
 /// A copy.
 #[derive(Clone)]
 pub(crate) struct CopyNode {
+    /// Destination.
     pub(crate) to: CopyEndpoint,
+    /// Source.
     pub(crate) from: CopyEndpoint,
+    /// Number of bytes.
     pub(crate) bytes: usize,
 }
 
 /// Source or destination of a copy.
 #[derive(Clone)]
 pub(crate) enum CopyEndpoint {
+    /// Address on a device.
     Device(u64),
+    /// Memory of the host, accessed when the copy is executed.
     Host(HostSpan),
     /// Contents of host memory at the time of the call.
     Snapshot(Arc<[u8]>),
@@ -100,6 +113,7 @@ impl NodeWork {
         }
     }
 
+    /// Returns whether it allocates or frees memory of a graph.
     pub(super) fn is_memory_node(&self) -> bool {
         matches!(self, NodeWork::Allocate | NodeWork::Free { .. })
     }

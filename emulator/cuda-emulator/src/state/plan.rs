@@ -12,6 +12,7 @@ use std::{
 /// The steps of an executable graph.
 #[derive(Clone)]
 pub(crate) struct Plan {
+    /// Steps. Indices of steps refer to it.
     pub(super) nodes: Vec<PlanNode>,
     /// Index of the step of each node.
     pub(super) step_of_node: HashMap<Handle, usize>,
@@ -22,12 +23,16 @@ pub(crate) struct Plan {
 /// A step of a plan.
 #[derive(Clone)]
 pub(crate) struct PlanNode {
+    /// Work of the step.
     pub(super) work: NodeWork,
+    /// Indices of the steps that must complete before it.
     pub(super) dependencies: Vec<usize>,
+    /// Indices of the steps that depend on it.
     pub(super) dependents: Vec<usize>,
 }
 
 impl Plan {
+    /// Appends a step and returns its index. `dependencies` are indices of earlier steps.
     pub(super) fn add(&mut self, work: NodeWork, dependencies: Vec<usize>) -> usize {
         let index = self.nodes.len();
         for &before in &dependencies {
@@ -42,11 +47,14 @@ impl Plan {
 pub(crate) struct PlanProgress {
     /// Number of incomplete dependencies of each step.
     waiting: Vec<usize>,
+    /// Indices of the steps that are not complete and whose dependencies are.
     pub(super) ready: BTreeSet<usize>,
+    /// Number of steps that are not complete.
     pub(super) left: usize,
 }
 
 impl PlanProgress {
+    /// Creates the progress of a launch of which no step is complete.
     pub(super) fn new(plan: &Plan) -> Self {
         let waiting: Vec<_> = plan.nodes.iter().map(|node| node.dependencies.len()).collect();
         let ready = (0..waiting.len()).filter(|&node| waiting[node] == 0).collect();
@@ -74,6 +82,7 @@ impl PlanProgress {
         })
     }
 
+    /// Marks a ready step as complete, so that dependents may become ready.
     pub(super) fn end(&mut self, plan: &Plan, node: usize) {
         self.ready.remove(&node);
         self.left -= 1;
@@ -89,6 +98,7 @@ impl PlanProgress {
 /// An executable graph.
 pub(crate) struct Exec {
     pub(super) graph: Handle,
+    /// Steps of the graph.
     pub(super) plan: Arc<Plan>,
     /// Record after its last launch.
     pub(super) last: Option<u64>,

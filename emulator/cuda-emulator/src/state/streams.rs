@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 
 /// A stream.
 pub(crate) struct Stream {
+    /// Context in which the stream was created.
     pub(super) context: Handle,
     /// Device of the context.
     pub(super) device: i32,
+    /// Priority of its kernels. Lower numbers run first, as in CUDA.
     pub(super) priority: i32,
     /// Whether the stream does not synchronise with the legacy default stream.
     pub(super) non_blocking: bool,
@@ -17,5 +19,6 @@ pub(crate) struct Stream {
     pub(super) queue: VecDeque<QueuedWork>,
     /// Progress of the graph at the head of the queue.
     pub(super) graph: Option<PlanProgress>,
+    /// Capture that the stream belongs to, or `None` if it is not capturing.
     pub(super) capture: Option<Membership>,
 }

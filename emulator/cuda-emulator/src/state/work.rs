@@ -12,6 +12,7 @@ pub(crate) struct QueuedWork {
     /// Predecessors other than the earlier work of the stream, if order is checked, until the work
     /// reaches the head.
     pub(super) predecessors: Option<VectorClock>,
+    /// The work itself.
     pub(super) work: StreamWork,
 }
 
@@ -19,17 +20,13 @@ pub(crate) struct QueuedWork {
 pub(crate) enum StreamWork {
     /// Work that may also be a node of a graph.
     Single(NodeWork),
-    Record {
-        event: Handle,
-        number: u64,
-    },
-    Wait {
-        number: u64,
-    },
+    /// Records `event`. `number` is the number of the record.
+    Record { event: Handle, number: u64 },
+    /// Waits until the record with this number is complete.
+    Wait { number: u64 },
     /// A wait that the test has dropped.
-    DroppedWait {
-        number: u64,
-    },
+    DroppedWait { number: u64 },
+    /// Launch of an executable graph.
     Graph {
         plan: Arc<Plan>,
         /// Batches of the NCCL nodes in this launch, by step.
@@ -39,7 +36,5 @@ pub(crate) enum StreamWork {
     Collectives(BatchId),
     /// Start of an allocation whose address has already been returned. Used by the order check
     /// only.
-    Allocated {
-        address: u64,
-    },
+    Allocated { address: u64 },
 }

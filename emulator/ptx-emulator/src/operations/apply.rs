@@ -159,8 +159,8 @@ comparisons! {
 /// new one, which is stored if the opcode has `.cc`.
 macro_rules! carrying {
     ($($name:ident: $file:ident $number:ty = ($($operand:ident),+);)*) => {$(
-        /// Computes `f` of the operands and the carry flag, and writes the result to register `d` in the
-        /// lanes of `mask`. The returned carry is stored only if `i.extra` is not 0.
+        /// Computes `f` of the operands and the carry flag, and writes the result to register `d`
+        /// in the lanes of `mask`. The returned carry is stored only if `i.extra` is not 0.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,
@@ -195,7 +195,8 @@ carrying! {
 /// Tests of one register.
 macro_rules! tests {
     ($($name:ident: $source:ident $from:ty;)*) => {$(
-        /// Writes to the predicate `d` whether `f` is true for register `a`, in the lanes of `mask`.
+        /// Writes to the predicate `d` whether `f` is true for register `a`, in the lanes of
+        /// `mask`.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,

@@ -35,6 +35,7 @@ impl Driver {
         }
     }
 
+    /// Returns the event with a handle. A null, destroyed or unknown handle is an error.
     pub(super) fn event(&self, handle: Handle) -> CallResult<&Event> {
         self.handles.check(HandleKind::Event, handle)?;
         let event = self.events.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))?;

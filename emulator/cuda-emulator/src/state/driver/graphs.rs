@@ -10,6 +10,7 @@ use crate::state::{
 use std::collections::HashMap;
 
 impl Driver {
+    /// Returns the graph with a handle. A null, destroyed or unknown handle is an error.
     pub(super) fn graph(&self, handle: Handle) -> CallResult<&Graph> {
         self.handles.check(HandleKind::Graph, handle)?;
         self.graphs.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
@@ -20,6 +21,7 @@ impl Driver {
         self.insert_graph(Graph::default())
     }
 
+    /// Adds a graph and returns its new handle.
     pub(super) fn insert_graph(&mut self, graph: Graph) -> Handle {
         let handle = self.handles.create(HandleKind::Graph);
         self.graphs.insert(handle, graph);

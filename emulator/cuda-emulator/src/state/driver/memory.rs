@@ -18,6 +18,7 @@ impl Driver {
         (total.saturating_sub(used) as usize, total as usize)
     }
 
+    /// Returns the memory of a device, which is created at its first use.
     pub(super) fn device_memory(&mut self, device: i32) -> &mut DeviceMemory {
         let tracked =
             Tracking { writes: self.settings.uninitialised_check != 0, accesses: self.checks_order() };
@@ -31,6 +32,12 @@ impl Driver {
         self.new_block(device, bytes, false)
     }
 
+    /// Allocates memory on a device and returns its address. `of_graph` tells whether a graph node
+    /// allocates it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for 0 bytes or if the memory of the device is exhausted.
     pub(super) fn new_block(&mut self, device: i32, bytes: usize, of_graph: bool) -> CallResult<u64> {
         if bytes == 0 {
             return Err(CallError::value("an allocation of 0 bytes"));
@@ -77,6 +84,7 @@ impl Driver {
         Ok(())
     }
 
+    /// Frees the allocation at an address. Nothing happens if there is none.
     pub(super) fn end_free(&mut self, address: u64) {
         if self.memory.allocations.remove(&address).is_some() {
             self.memory.freed.insert(address);
@@ -87,6 +95,7 @@ impl Driver {
         }
     }
 
+    /// Returns whether an allocation that a graph node made starts at the address.
     pub(super) fn is_graph_allocation(&self, address: u64) -> bool {
         self.memory.allocations.get(&address).is_some_and(|block| block.of_graph)
     }

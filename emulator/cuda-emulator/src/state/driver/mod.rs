@@ -47,26 +47,43 @@ use std::collections::{BTreeMap, HashSet};
 /// All objects, settings and reports of the driver.
 #[derive(Default)]
 pub(crate) struct Driver {
+    /// Settings of the emulated devices and of the checks.
     pub(crate) settings: Settings,
+    /// Log of calls, injected errors and reports of misuse.
     pub(crate) report: Report,
+    /// Whether `cuInit` has been called.
     pub(crate) initialised: bool,
     /// Functions removed by the test.
     pub(crate) removed_functions: HashSet<String>,
     /// Number of resets. Per-thread state of an earlier generation is discarded.
     pub(crate) generation: u64,
+    /// All handles that have been returned, with their kinds.
     pub(super) handles: Handles,
+    /// Live contexts.
     pub(super) contexts: Contexts,
+    /// Live green contexts.
     pub(super) green: GreenContexts,
+    /// Streams that have not been removed, including default streams.
     pub(super) streams: BTreeMap<Handle, Stream>,
+    /// Events that have not been destroyed.
     pub(super) events: BTreeMap<Handle, Event>,
+    /// Graphs, including child graphs and those being captured.
     pub(super) graphs: BTreeMap<Handle, Graph>,
+    /// Nodes of all graphs.
     pub(super) nodes: BTreeMap<Handle, Node>,
+    /// Executable graphs.
     pub(super) execs: BTreeMap<Handle, Exec>,
+    /// Loaded modules and their functions.
     pub(super) modules: Modules,
+    /// Memory of the devices, and page-locked memory of the host.
     pub(super) memory: Memory,
+    /// Stream captures in progress.
     pub(super) captures: Captures,
+    /// Virtual clock and running kernels.
     pub(super) engine: Engine,
+    /// Communicators and their operations.
     pub(super) nccl: Nccl,
+    /// State of the order check.
     pub(super) order: OrderCheck,
 }
 

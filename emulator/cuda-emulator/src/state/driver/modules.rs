@@ -108,6 +108,7 @@ impl Driver {
         Ok(handle)
     }
 
+    /// Returns the function with a handle. The handle is invalid once its module is unloaded.
     pub(super) fn function(&self, handle: Handle) -> CallResult<&Function> {
         self.handles.check(HandleKind::Function, handle)?;
         self.modules.functions.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))

@@ -9,6 +9,7 @@ use crate::state::{
 };
 
 impl Driver {
+    /// Returns the node with a handle. A null, destroyed or unknown handle is an error.
     pub(super) fn node(&self, handle: Handle) -> CallResult<&Node> {
         self.handles.check(HandleKind::Node, handle)?;
         self.nodes.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
@@ -37,6 +38,7 @@ impl Driver {
         Ok(())
     }
 
+    /// Adds a node to a graph without checks and returns its handle.
     pub(super) fn append_node(&mut self, graph: Handle, dependencies: Vec<Handle>, work: NodeWork) -> Handle {
         let handle = self.handles.create(HandleKind::Node);
         if let NodeWork::Child(child) = work {

@@ -26,10 +26,15 @@ use std::{
 /// All communicators.
 #[derive(Default)]
 pub(crate) struct Nccl {
+    /// Number of unique ids that have been returned.
     pub(super) id_count: u64,
+    /// State that the ranks of each communicator share. Entries are never removed.
     pub(super) cliques: Vec<Clique>,
+    /// Ranks of communicators that were neither destroyed nor aborted, by handle.
     pub(super) comms: BTreeMap<Handle, Comm>,
+    /// Batches that are not done.
     pub(super) batches: BTreeMap<BatchId, Batch>,
+    /// Number of the last batch.
     pub(super) batch_count: BatchId,
     /// Deadlocks already reported.
     pub(super) reported_deadlocks: Vec<String>,
@@ -40,20 +45,25 @@ pub(crate) type BatchId = u64;
 
 /// A rank of a communicator.
 pub(super) struct Comm {
-    /// Index of the shared state.
+    /// Index of the communicator's shared state in [`Nccl::cliques`].
     pub(super) clique: usize,
+    /// Rank in the communicator.
     pub(super) rank: usize,
+    /// Device of the rank.
     pub(super) device: i32,
     /// Whether calls return only when all ranks have called.
     pub(super) blocking: bool,
     /// Number of collectives called so far.
     pub(super) collectives: u64,
-    /// Number of messages sent to and received from each peer.
+    /// Number of messages sent to each peer.
     pub(super) sent: BTreeMap<usize, u64>,
+    /// Number of messages received from each peer.
     pub(super) received: BTreeMap<usize, u64>,
+    /// Number of splits that the rank has called.
     pub(super) splits: usize,
     /// Batches that are not done, in the order of their calls.
     pub(super) batches: VecDeque<BatchId>,
+    /// Whether `ncclCommFinalize` has been called.
     pub(super) finalized: bool,
     /// Number of polls until a call of a non-blocking communicator is reported as complete.
     pub(super) polls: u32,
@@ -61,8 +71,11 @@ pub(super) struct Comm {
 
 /// Operations called by one rank in a group for one stream.
 pub(super) struct Batch {
+    /// Communicator of the rank that called.
     pub(super) comm: Handle,
+    /// Stream in which the batch is enqueued.
     pub(super) stream: Handle,
+    /// Operations in the order of the calls.
     pub(super) entries: Vec<Entry>,
     /// Whether the batch has been at the head of its stream and first of its communicator.
     pub(super) started: bool,
@@ -76,9 +89,13 @@ pub(super) struct Batch {
     pub(super) received_clock: VectorClock,
 }
 
+/// Operation of a batch.
 pub(super) struct Entry {
+    /// The operation as called by this rank.
     pub(super) operation: Operation,
+    /// Key by which the calls of the other ranks are found.
     pub(super) key: OperationKey,
+    /// Whether the operation has been executed.
     pub(super) done: bool,
 }
 
@@ -114,8 +131,11 @@ impl Nccl {
 pub(crate) struct NcclCode(pub(crate) u32);
 
 impl NcclCode {
+    /// `ncclSuccess`.
     pub(crate) const SUCCESS: Self = Self(0);
+    /// `ncclInternalError`.
     pub(crate) const INTERNAL_ERROR: Self = Self(3);
+    /// `ncclInProgress`: a call of a non-blocking communicator has not completed.
     pub(crate) const IN_PROGRESS: Self = Self(7);
 
     /// Returns the name in `nccl.h` and a description, or `None` for an unknown code.

@@ -6,11 +6,13 @@ use std::fmt;
 /// An operation as called by one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
+    /// Kind of the operation.
     pub(crate) kind: OperationKind,
     /// Address of the input, or 0 if the operation has none.
     pub(crate) send: u64,
+    /// Address of the output.
     pub(crate) receive: u64,
-    /// Number of elements.
+    /// Number of elements, as passed to the call.
     pub(crate) count: usize,
     /// Element type, an `ncclDataType_t`.
     pub(crate) element: u32,
@@ -29,6 +31,7 @@ pub(crate) enum OperationKind {
 }
 
 impl OperationKind {
+    /// Returns the name of the NCCL function.
     pub(in crate::state) fn name(self) -> &'static str {
         match self {
             Self::AllReduce { .. } => "ncclAllReduce",
@@ -41,6 +44,7 @@ impl OperationKind {
         }
     }
 
+    /// Returns the `ncclRedOp_t` of a reduction, or `None` for other operations.
     pub(in crate::state) fn reduction(self) -> Option<u32> {
         match self {
             Self::AllReduce { reduction }
@@ -50,7 +54,8 @@ impl OperationKind {
         }
     }
 
-    /// Returns the other rank of a message, or the root of a collective.
+    /// Returns the other rank of a message, or the root of a collective. Collectives without a root
+    /// have `None`.
     pub(in crate::state) fn peer(self) -> Option<usize> {
         match self {
             Self::Broadcast { root } | Self::Reduce { root, .. } => Some(root),
@@ -103,7 +108,9 @@ impl fmt::Display for Operation {
 /// Operations of one communicator that form one piece of work of a stream or graph.
 #[derive(Clone)]
 pub(crate) struct OperationGroup {
+    /// Communicator of the calling rank.
     pub(crate) comm: Handle,
+    /// Operations in the order of the calls.
     pub(crate) operations: Vec<Operation>,
     /// Duration after all ranks have come, in ns.
     pub(crate) duration_ns: u64,

@@ -16,10 +16,15 @@ const POLLS_UNTIL_COMPLETE: u32 = 2;
 
 /// Parameters of a rank that joins a communicator.
 pub(crate) struct InitRank {
+    /// Unique id of the communicator, from [`Driver::nccl_id`].
     pub(crate) id: u64,
+    /// Number of ranks of the communicator, as passed by the caller.
     pub(crate) ranks: i32,
+    /// Rank that joins, as passed by the caller.
     pub(crate) rank: i32,
+    /// Device of the rank.
     pub(crate) device: i32,
+    /// Whether calls return only when all ranks have called.
     pub(crate) blocking: bool,
 }
 
@@ -82,6 +87,7 @@ impl Driver {
         handle
     }
 
+    /// Returns the rank with a handle. A null, destroyed or unknown handle is an error.
     pub(super) fn comm(&self, handle: Handle) -> CallResult<&Comm> {
         self.handles.check(HandleKind::Comm, handle)?;
         self.nccl.comms.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
