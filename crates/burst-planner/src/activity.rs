@@ -5,10 +5,13 @@
 pub(crate) struct Intervals(Vec<(f64, f64)>);
 
 impl Intervals {
+    /// Removes all intervals.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
+    /// Adds an interval that starts no earlier than the last one. It is merged with the last one if
+    /// they touch, and ignored if it is empty.
     #[inline]
     pub(crate) fn add(&mut self, start: f64, end: f64) {
         match self.0.last_mut() {
@@ -18,11 +21,12 @@ impl Intervals {
         }
     }
 
+    /// Returns the sum of the lengths of all intervals, microseconds.
     pub(crate) fn total(&self) -> f64 {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns the time that is in an interval of both.
+    /// Returns the time that is in an interval of both, microseconds.
     pub(crate) fn overlap(&self, other: &Self) -> f64 {
         let (mut mine, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut total = 0.0;

@@ -13,19 +13,25 @@ use crate::{Node, PlanProblem};
 /// Size of the norm of all gradients, bytes.
 const NORM_BYTES: u64 = 4;
 
-/// The nodes of a problem with their groups.
+/// Memory of an arrangement: the problem with the groups of its nodes.
 pub(crate) struct MemoryModel<'a> {
+    /// The problem.
     pub(crate) problem: &'a PlanProblem,
+    /// Graph of the problem.
     pub(crate) structure: &'a ProblemGraph,
+    /// Cached memory of nodes on each group.
     pub(crate) cache: &'a CostCache<'a>,
+    /// Rank classes of the arrangement.
     pub(crate) classes: &'a Classes,
-    /// By node: its group.
+    /// By node: the slot of its group.
     pub(crate) groups: &'a [Slot],
-    /// By node that owns parameters: the group that holds them.
+    /// By node that owns parameters: the slot of the group that holds them.
     pub(crate) parameter_groups: &'a [Slot],
-    /// The group that holds any parameters, if their norm is needed.
+    /// Slot of the group that holds any parameters, if their norm is needed.
     pub(crate) all_parameters: Option<Slot>,
+    /// Nodes whose forward step is repeated in the backward pass.
     pub(crate) recomputation: &'a Recomputation,
+    /// All nodes in the order of the forward pass.
     pub(crate) order: &'a [u32],
 }
 

@@ -7,6 +7,7 @@ use crate::problem::ProblemGraph;
 /// An order of all nodes, with each node's neighbours sorted by it.
 #[derive(Debug)]
 pub(crate) struct NodeOrder {
+    /// All nodes in this order.
     pub(crate) nodes: Rc<[u32]>,
     producers: NeighbourLists,
     consumers: NeighbourLists,
@@ -23,6 +24,7 @@ struct NeighbourLists {
 }
 
 impl NodeOrder {
+    /// Creates the order `nodes`, which lists all nodes. O(nodes + edges).
     pub(crate) fn new(structure: &ProblemGraph, nodes: &Rc<[u32]>) -> Self {
         let (producers, consumers) =
             (NeighbourLists::new(&structure.producers), NeighbourLists::new(&structure.consumers));

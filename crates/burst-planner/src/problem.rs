@@ -54,10 +54,10 @@ pub struct Node {
     pub name: String,
     /// The GPU counts that a search chooses from, ascending.
     pub gpu_counts: Vec<usize>,
-    /// Size of the gradient of the node's own parameters; 0 if it has none.
+    /// Size of the gradient of the node's own parameters, bytes; 0 if it has none.
     pub gradient_bytes: u64,
-    /// Size of the parameters and optimizer state on every rank that holds them. Nodes that use
-    /// another node's parameters have none of their own.
+    /// Size of the parameters and optimizer state on every rank that holds them, bytes. Nodes that
+    /// use another node's parameters have none of their own.
     pub state_bytes: u64,
     /// The node whose parameters this one uses. It comes earlier in every order.
     pub parameters_of: Option<NodeId>,
@@ -111,7 +111,8 @@ impl Default for GradientOptions {
 }
 
 impl Node {
-    /// Creates a node without parameters that can run on these GPU counts.
+    /// Creates a node without parameters that can run on these GPU counts. They are sorted, and
+    /// duplicates are removed.
     #[must_use]
     pub fn new(name: impl Into<String>, gpu_counts: impl IntoIterator<Item = usize>) -> Self {
         let mut gpu_counts: Vec<usize> = gpu_counts.into_iter().collect();
@@ -129,7 +130,7 @@ impl Node {
         }
     }
 
-    /// Sets the size of the gradient of its parameters.
+    /// Sets the size of the gradient of its parameters, bytes.
     #[must_use]
     pub fn with_gradient_bytes(self, gradient_bytes: u64) -> Self {
         Self { gradient_bytes, ..self }
@@ -137,7 +138,8 @@ impl Node {
 }
 
 impl PlanProblem {
-    /// Creates a problem without nodes.
+    /// Creates a problem with `gpus` GPUs, without nodes, a memory limit or checkpoints, with one
+    /// micro-batch and the default gradient options.
     #[must_use]
     pub fn new(gpus: usize) -> Self {
         Self {
@@ -168,7 +170,8 @@ impl PlanProblem {
         NodeId(self.nodes.len() - 1)
     }
 
-    /// Adds an edge: `consumer` uses the output of `producer`.
+    /// Adds an edge: `consumer` uses the output of `producer`. [`validate`](Self::validate) checks
+    /// it.
     pub fn add_edge(&mut self, producer: NodeId, consumer: NodeId) {
         self.edges.push((producer, consumer));
     }
@@ -233,7 +236,9 @@ impl PlanProblem {
 /// Relations between nodes that follow from the edges and shared parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct ProblemGraph {
+    /// By node: the nodes whose outputs it uses, in order of the edges.
     pub(crate) producers: Vec<Vec<usize>>,
+    /// By node: the nodes that use its output, in order of the edges.
     pub(crate) consumers: Vec<Vec<usize>>,
     /// By node: whether the gradient of its output is needed, because it or a node before it has
     /// parameters.
@@ -250,6 +255,8 @@ impl ProblemGraph {
         self.producers.iter().chain(&self.consumers).any(|near| near.len() > 1)
     }
 
+    /// Computes the relations of a problem whose edges refer to existing nodes. Fails with
+    /// [`Error::Cycle`].
     pub(crate) fn new(problem: &PlanProblem) -> Result<Self> {
         let count = problem.nodes.len();
         let (mut producers, mut consumers) = (vec![Vec::new(); count], vec![Vec::new(); count]);
@@ -288,7 +295,8 @@ impl ProblemGraph {
         Ok(Self { producers, consumers, needs_gradient, users, order })
     }
 
-    /// Returns the nodes that directly precede a node in every order.
+    /// Returns the nodes that directly precede a node in every order: its producers and the owner
+    /// of the parameters that it uses.
     pub(crate) fn comes_before(&self, problem: &PlanProblem, node: usize) -> impl Iterator<Item = usize> {
         self.producers[node]
             .iter()

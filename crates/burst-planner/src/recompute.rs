@@ -95,6 +95,8 @@ impl ProblemGraph {
         self.order.iter().copied().filter(|&node| self.can_be_checkpoint(node))
     }
 
+    /// Returns whether a node can be a checkpoint: it has a consumer, and every other node comes
+    /// before or after it. O(nodes + edges).
     pub(crate) fn can_be_checkpoint(&self, node: usize) -> bool {
         let mut met = vec![false; self.order.len()];
         for next in [&self.producers, &self.consumers] {

@@ -15,45 +15,68 @@ use super::node_order::NodeOrder;
 use super::problem::{GradientOptions, Node, ProblemGraph};
 use super::recompute::Recomputation;
 
-/// The arrangement that is simulated.
+/// The problem and the arrangement that is simulated.
 pub(super) struct Program<'a> {
+    /// Nodes of the problem.
     pub(super) nodes: &'a [Node],
+    /// Options of gradient reduction.
     pub(super) gradients: &'a GradientOptions,
+    /// Number of micro-batches of an iteration.
     pub(super) micro_batches: usize,
+    /// Graph of the problem.
     pub(super) structure: &'a ProblemGraph,
+    /// Order of the nodes in the forward pass.
     pub(super) ordered: &'a NodeOrder,
+    /// Nodes whose forward step is repeated in the backward pass.
     pub(super) recomputation: &'a Recomputation,
-    /// By node: its group.
+    /// By node: the slot of its group.
     pub(super) groups: &'a [Slot],
-    /// By node that owns parameters: the group that holds them.
+    /// By node that owns parameters: the slot of the group that holds them.
     pub(super) parameter_groups: &'a [Slot],
+    /// Rank classes of the arrangement. Each is simulated as one rank.
     pub(super) classes: &'a Classes,
-    /// The group of all parameters, if their norm is needed.
+    /// Slot of the group that holds any parameters, if their norm is needed.
     pub(super) all_parameters: Option<Slot>,
 }
 
-/// Durations of the program's steps and collectives. Methods take `&mut self` to cache values.
+/// Durations of the program's steps and collectives, microseconds. Methods take `&mut self` to
+/// cache values.
 pub(super) trait ProgramCosts {
-    /// Returns the durations with the larger and the smaller shard.
+    /// Returns the step durations of a node with the larger and the smaller shard, in this order.
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2];
+    /// Returns the duration of moving the output of node `producer` from one group to another, one
+    /// way.
     fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64;
+    /// Returns the duration of an all-reduce of `bytes` bytes over a group.
     fn reduce(&mut self, bytes: u64, group: Slot) -> f64;
+    /// Returns the number of ranks of a group, in all replicas.
     fn size(&self, group: Slot) -> usize;
 }
 
-/// A step or collective, as reported to a recorder.
+/// A step or collective, as reported to a recorder. A number is the index of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event<'a> {
+    /// The forward step.
     Forward(usize),
+    /// The forward step, repeated in the backward pass.
     Recompute(usize),
+    /// The backward step.
     Backward(usize),
+    /// The optimizer's step over the node's parameters.
     Update(usize),
+    /// Transfer of the node's output to other ranks.
     Activations(usize),
+    /// Transfer of the gradient of the node's output.
     Gradient(usize),
+    /// All-reduce of the node's statistics before its forward step.
     SynchronizeForward(usize),
+    /// All-reduce of the node's statistics after its backward step.
     SynchronizeBackward(usize),
+    /// All-reduce of the gradients of the nodes of a bucket.
     Reduce(&'a [u32]),
+    /// All-reduce of the norm of all gradients.
     Norm,
+    /// All-reduce of the metrics.
     Metrics,
 }
 
@@ -100,11 +123,12 @@ struct Bucket {
 #[derive(Default)]
 pub(super) struct Lanes {
     classes: usize,
-    /// By class: time when the lane is free.
+    /// By class: time when the compute lane is free, microseconds.
     pub(super) compute: Vec<f64>,
     communication: Vec<f64>,
-    /// By class: intervals of computing and of transfers.
+    /// By class: intervals of computing.
     pub(super) computed: Vec<Intervals>,
+    /// By class: intervals of transfers and other collectives.
     pub(super) transferred: Vec<Intervals>,
     /// By node and class: end of its forward and of its backward step.
     forward: Vec<f64>,

@@ -54,7 +54,7 @@ impl Operation {
         Self { name: name.into(), forward_us, backward_us, memory_bytes: 0 }
     }
 
-    /// Sets the memory on its device.
+    /// Sets the memory on its device, bytes.
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
         Self { memory_bytes, ..self }
@@ -62,13 +62,13 @@ impl Operation {
 }
 
 impl PlacementProblem {
-    /// Creates a problem without operations.
+    /// Creates a problem with `devices` devices, without operations or a memory limit.
     #[must_use]
     pub fn new(devices: usize) -> Self {
         Self { devices, operations: Vec::new(), edges: Vec::new(), memory_limit_bytes: None }
     }
 
-    /// Sets the memory of a device.
+    /// Sets the memory of a device, bytes.
     #[must_use]
     pub fn with_memory_limit(self, memory_limit_bytes: u64) -> Self {
         Self { memory_limit_bytes: Some(memory_limit_bytes), ..self }
@@ -108,6 +108,7 @@ impl PlacementProblem {
         Ok(structure.makespan_us(devices, order))
     }
 
+    /// Checks the problem and returns its graph. Fails as [`validate`](Self::validate) does.
     pub(super) fn structure(&self) -> Result<PlacementGraph> {
         if self.devices == 0 {
             return Err(Error::NoGpus);
@@ -170,8 +171,9 @@ fn check_times(place: impl Fn() -> String, times: [(&'static str, f64); 2]) -> R
 /// An operation at the other end of an edge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbour {
+    /// Index of the operation.
     pub(super) operation: usize,
-    /// Duration of the transfer, forward and backward.
+    /// Duration of the transfer between devices, forward and backward, microseconds.
     pub(super) moved: Pair,
 }
 
@@ -186,10 +188,12 @@ impl Neighbour {
 /// A value for each pass: forward and backward.
 pub(super) type Pair = [f64; 2];
 
+/// Returns the sum in each pass.
 pub(super) fn sum(a: Pair, b: Pair) -> Pair {
     [a[0] + b[0], a[1] + b[1]]
 }
 
+/// Returns `a` minus `b` in each pass.
 pub(super) fn difference(a: Pair, b: Pair) -> Pair {
     [a[0] - b[0], a[1] - b[1]]
 }
@@ -202,14 +206,18 @@ pub(super) fn later(a: Pair, b: Pair) -> Pair {
 /// A valid problem, indexed by operation.
 #[derive(Debug, Clone)]
 pub(super) struct PlacementGraph {
+    /// Duration of the steps of each operation, microseconds.
     pub(super) times: Vec<Pair>,
+    /// The operations whose outputs an operation reads.
     pub(super) producers: Vec<Vec<Neighbour>>,
+    /// The operations that read the output of an operation.
     pub(super) consumers: Vec<Vec<Neighbour>>,
-    /// Topological order, then by index.
+    /// Operations in topological order, the smaller index first among those that are ready.
     pub(super) order: Vec<usize>,
 }
 
 impl PlacementGraph {
+    /// Returns the number of operations.
     pub(super) fn len(&self) -> usize {
         self.times.len()
     }
@@ -247,7 +255,7 @@ impl PlacementGraph {
         Ok(())
     }
 
-    /// Returns the duration of both passes for valid devices and a valid order.
+    /// Returns the duration of both passes for valid devices and a valid order, microseconds.
     pub(super) fn makespan_us(&self, devices: &[usize], order: &[usize]) -> f64 {
         let maximum = devices.iter().max().map_or(0, |&device| device + 1);
         let mut free: Vec<Pair> = vec![[0.0; 2]; maximum];

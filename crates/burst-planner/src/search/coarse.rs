@@ -111,7 +111,9 @@ fn can_join(problem: &PlanProblem, structure: &ProblemGraph, before: usize, node
 
 /// Cost model of blocks.
 pub(super) struct CoarseCosts<'c> {
+    /// Cost model of the nodes.
     pub(super) costs: &'c dyn CostModel,
+    /// By block: its nodes.
     pub(super) blocks: &'c [Vec<usize>],
 }
 

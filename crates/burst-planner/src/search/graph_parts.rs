@@ -6,13 +6,16 @@ use crate::problem::{PlanProblem, ProblemGraph};
 
 /// Parts of the graph that moves treat as a unit.
 pub(super) struct GraphParts {
+    /// Regions with parallel branches.
     pub(super) parallels: Vec<ParallelRegion>,
-    /// By node: the nodes directly before and after it in every order.
+    /// By node: the nodes that directly precede it in every order.
     pub(super) before: Vec<Vec<usize>>,
+    /// By node: the nodes that it directly precedes in every order.
     pub(super) after: Vec<Vec<usize>>,
 }
 
 impl GraphParts {
+    /// Finds the parts of the graph of `problem`.
     pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph) -> Self {
         let count = problem.nodes.len();
         let edges = problem.edges.iter().map(|&(NodeId(from), NodeId(to))| (from, to));

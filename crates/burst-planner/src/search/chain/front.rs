@@ -14,14 +14,17 @@ const HIDDEN_PART: f64 = 0.5;
 /// A choice of rank lists for the nodes up to some place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
+    /// Modelled cost of these nodes.
     pub(super) taken: PrefixCost,
-    /// Modelled iteration time of these nodes.
+    /// Modelled iteration time of these nodes, microseconds.
     pub(super) iteration_us: f64,
-    /// The list of the last nodes, and the list that it was chosen from.
+    /// The list of the last nodes.
     pub(super) list: ListId,
+    /// The list that `list` was chosen from.
     pub(super) above: ListId,
-    /// Start of the nodes on the same list, and the list of the nodes before.
+    /// Place of the first of the last nodes, which are all on `list`.
     pub(super) start: usize,
+    /// The list of the nodes before `start`; `None` if there are none.
     pub(super) before: Option<ListId>,
     /// Index of the label before.
     pub(super) trail: u32,

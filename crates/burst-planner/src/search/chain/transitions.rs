@@ -11,6 +11,7 @@ use crate::evaluator::Evaluator;
 /// A list of ranks, with the cost of moving there from the list of the nodes before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transition {
+    /// The list that the next nodes are on.
     pub(super) to: ListId,
     /// The list that it was chosen from.
     pub(super) above: ListId,
@@ -30,6 +31,7 @@ type LeastBusySegments = u64;
 
 /// Transitions between lists of the first ranks.
 pub(super) struct Transitions<'l> {
+    /// All rank lists in use.
     pub(super) lists: &'l mut RankLists,
     /// Number of counts up to the number of ranks.
     pub(super) counts: usize,
@@ -40,6 +42,7 @@ pub(super) struct Transitions<'l> {
 }
 
 impl<'l> Transitions<'l> {
+    /// Creates an empty cache of transitions for the current number of ranks of `lists`.
     pub(super) fn new(lists: &'l mut RankLists) -> Self {
         Self {
             counts: lists.usable(),
