@@ -5,8 +5,11 @@ use crate::{Call, Error, Operation};
 /// A buffer whose length does not fit its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LengthMismatch {
+    /// Name of the buffer in the error message.
     pub(crate) buffer: &'static str,
+    /// Required length in elements.
     pub(crate) expected: usize,
+    /// Length of the given buffer in elements.
     pub(crate) actual: usize,
 }
 

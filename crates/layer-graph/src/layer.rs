@@ -6,9 +6,13 @@ const ELEMENT_BYTES: u64 = 4;
 /// One layer of a network with its inferred shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
+    /// Name of the layer.
     pub(crate) name: String,
+    /// Operation of the layer with its parameters.
     pub(crate) kind: LayerKind,
+    /// Shapes of the inputs for one sample.
     pub(crate) inputs: Vec<Shape>,
+    /// Shape of the output for one sample.
     pub(crate) output: Shape,
 }
 

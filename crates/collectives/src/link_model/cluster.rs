@@ -223,6 +223,7 @@ impl LinkModel {
         placement
     }
 
+    /// Returns the time of a collective of a group with the given placement.
     pub(super) fn cost_of(
         &self,
         collective: CollectiveKind,
@@ -238,6 +239,7 @@ impl LinkModel {
         })
     }
 
+    /// Returns the time of an all-reduce that uses the given algorithm on every level.
     pub(super) fn all_reduce_of(
         &self,
         algorithm: Algorithm,

@@ -11,7 +11,9 @@ pub(super) struct Level {
     /// Number of connected ranks, including those of the inner levels; a multiple of theirs. `None`
     /// means any number.
     pub(super) ranks: Option<usize>,
+    /// Time that an operation pays once on this level.
     pub(super) startup: Duration,
+    /// Time that each step of an operation pays.
     pub(super) latency: Duration,
     /// Achieved bandwidth of one adapter in one direction.
     pub(super) bandwidth_bytes_per_s: f64,
@@ -33,11 +35,15 @@ pub(super) enum Algorithms {
 /// direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LevelMembers {
+    /// Number of members (ranks or hosts) that take part.
     pub(super) members: usize,
+    /// Bandwidth of each member in one direction.
     pub(super) bandwidth_bytes_per_s: f64,
 }
 
 impl Level {
+    /// Creates a level of any number of ranks, with one adapter for each member and both all-reduce
+    /// algorithms.
     pub(super) fn new(startup: Duration, latency: Duration, bandwidth_bytes_per_s: f64) -> Self {
         let (ranks, adapters, algorithms) = (None, 1, Algorithms::Both);
         Self { ranks, startup, latency, bandwidth_bytes_per_s, adapters, algorithms }
@@ -99,6 +105,7 @@ impl Level {
         })
     }
 
+    /// Returns the steps of an all-reduce of `bytes` bytes with the given algorithm.
     pub(super) fn all_reduce_steps(&self, algorithm: Algorithm, among: LevelMembers, bytes: f64) -> Steps {
         match algorithm {
             Algorithm::Ring => Steps::ring(among.members, 2.0, bytes),

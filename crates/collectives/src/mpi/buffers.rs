@@ -16,10 +16,14 @@ use crate::{Element, ElementType, Exchanged, ReduceOp, bf16, f16};
 pub(super) struct Buffers {
     /// An `Exchanged<Vec<T>>`. Not accessed while MPI uses the pointers below.
     owner: Box<dyn Any + Send>,
+    /// Start of the send buffer. Null if it is empty.
     pub(super) send: *const c_void,
+    /// Start of the receive buffer. Null if it is empty.
     pub(super) receive: *mut c_void,
     element: ElementType,
+    /// Length of the send buffer in elements.
     pub(super) send_len: usize,
+    /// Length of the receive buffer in elements.
     pub(super) receive_len: usize,
 }
 
@@ -27,6 +31,7 @@ pub(super) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
+    /// Takes ownership of the vectors. Their memory is not moved.
     pub(super) fn new<T: Element>(vectors: Exchanged<Vec<T>>) -> Self {
         let mut owner = Box::new(vectors);
         // An empty vector of bytes has the address 1, which is MPI's `MPI_IN_PLACE`.
@@ -108,6 +113,7 @@ impl Buffers {
         }
     }
 
+    /// Returns the data type of MPI for the elements.
     pub(super) fn datatype(&self) -> ffi::MPI_Datatype {
         // SAFETY: constants of the library.
         unsafe {

@@ -9,8 +9,11 @@ use crate::{Call, Operation};
 /// list of ranks), and its ranks in the parent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct GroupPlan {
+    /// Number of the parent group on this rank.
     pub(super) parent: usize,
+    /// Sequence number of the split. `None` for a group from a list of ranks.
     pub(super) split: Option<u64>,
+    /// Ranks of the group, as numbered in the parent.
     pub(super) ranks: Vec<usize>,
 }
 
@@ -50,12 +53,15 @@ impl GroupPlan {
         [groups_led, self.split.map_or(0, |sequence| sequence + 1)].into_iter().chain(ranks).collect()
     }
 
+    /// Decodes a message of [`encode`](Self::encode): the plan and `groups_led`. `None`
+    /// if it is too short.
     pub(super) fn decode(parent: usize, words: &[u64]) -> Option<(Self, u64)> {
         let (&[groups_led, split], ranks) = words.split_first_chunk::<2>()?;
         let ranks = ranks.iter().map(|&rank| rank as usize).collect();
         Some((Self { parent, split: split.checked_sub(1), ranks }, groups_led))
     }
 
+    /// Returns the call that creates the group, for error messages.
     pub(super) fn call(&self) -> Call {
         Call { operation: Operation::Group { ranks: self.ranks.clone() }, element: None }
     }

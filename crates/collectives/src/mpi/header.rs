@@ -25,8 +25,11 @@ const REDUCTIONS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
 /// One rank's call, its sequence number among the collectives of the group, and its fault, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
+    /// Sequence number among the collectives of the group.
     pub(super) sequence: u64,
+    /// Call with its arguments.
     pub(super) call: Call,
+    /// Invalid argument of the call, if any.
     pub(super) fault: Option<Fault>,
 }
 

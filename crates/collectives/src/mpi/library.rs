@@ -53,7 +53,9 @@ unsafe impl Sync for Comm {}
 pub(super) struct WorldInfo {
     /// Communicator of all ranks, separate from the `MPI_COMM_WORLD` that the program may use.
     pub(super) comm: Comm,
+    /// Number of this rank in the communicator.
     pub(super) rank: usize,
+    /// Number of ranks of the communicator.
     pub(super) size: usize,
     /// Largest tag of a message.
     pub(super) max_tag: c_int,

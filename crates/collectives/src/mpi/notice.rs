@@ -21,6 +21,7 @@ pub(super) enum Notice {
 }
 
 impl Notice {
+    /// Returns the message as words. `size` is the number of ranks of the group.
     pub(super) fn encode(&self, size: usize) -> Vec<u64> {
         let failed = |kind: u64, detail: u64, list: Vec<u64>, call: &Call| {
             let header = Header { sequence: 0, call: call.clone(), fault: None };
@@ -40,6 +41,7 @@ impl Notice {
         }
     }
 
+    /// Decodes a message of [`encode`](Self::encode). `None` if it is malformed.
     pub(super) fn decode(words: &[u64]) -> Option<Self> {
         let [kind, detail, count, ref rest @ ..] = *words else {
             return match *words {

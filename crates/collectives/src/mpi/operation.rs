@@ -40,9 +40,12 @@ pub(super) enum Channel {
 /// An operation that this rank has started and that is not complete.
 #[derive(Debug)]
 pub(super) struct PendingOperation {
+    /// Number of the group on this rank.
     pub(super) group: usize,
     pub(super) channel: Channel,
+    /// Call of this rank.
     pub(super) call: Call,
+    /// Time of the call that started the operation.
     pub(super) started: Instant,
     /// Time at which the operation was first found to be overdue.
     pub(super) overdue_since: Option<Instant>,
@@ -73,6 +76,7 @@ enum Phase {
 pub(super) struct OwnCall {
     /// This rank's number in the group.
     pub(super) place: usize,
+    /// Header that this rank sent to the other members.
     pub(super) header: Header,
     /// Sent messages: the header, and the eagerly sent data if any.
     pub(super) messages: Vec<Arc<Vec<u64>>>,
@@ -83,7 +87,9 @@ pub(super) struct OwnCall {
 /// A message of another member, received or being received.
 #[derive(Debug)]
 pub(super) struct IncomingMessage {
+    /// Number of the sender in the group.
     pub(super) member: usize,
+    /// Receive operation of MPI, complete or not.
     pub(super) transfer: Transfer,
 }
 

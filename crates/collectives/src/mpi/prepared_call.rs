@@ -32,9 +32,13 @@ pub(super) enum Arguments {
 /// Lengths and offsets of the chunks of an all-to-all-v.
 #[derive(Debug)]
 pub(super) struct ChunkCounts {
+    /// Number of elements sent to each member.
     pub(super) send: Vec<c_int>,
+    /// Offset of each member's chunk in the send buffer, in elements.
     pub(super) send_starts: Vec<c_int>,
+    /// Number of elements received from each member.
     pub(super) receive: Vec<c_int>,
+    /// Offset of each member's chunk in the receive buffer, in elements.
     pub(super) receive_starts: Vec<c_int>,
 }
 
@@ -119,18 +123,22 @@ impl PreparedCall {
         Ok(Self { arguments, buffers })
     }
 
+    /// Returns the arguments and the buffers.
     pub(super) fn parts(&mut self) -> (&Arguments, &mut Buffers) {
         (&self.arguments, &mut self.buffers)
     }
 
+    /// Returns whether the call is a barrier.
     pub(super) fn is_barrier(&self) -> bool {
         matches!(self.arguments, Arguments::Barrier)
     }
 
+    /// Returns the buffers.
     pub(super) fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
+    /// Takes the buffers.
     pub(super) fn into_buffers(self) -> Buffers {
         self.buffers
     }

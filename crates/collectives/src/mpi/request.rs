@@ -23,10 +23,12 @@ impl<T: Element> MpiOperation<T> {
         Self { shared, id, elements: PhantomData }
     }
 
+    /// Returns whether the operation is complete. Does not wait.
     pub(super) fn test(&mut self) -> Result<bool> {
         self.shared.engine().poll(self.id)
     }
 
+    /// Waits until the operation is complete and returns its buffers.
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
         let buffers = self.shared.engine().collect(self.id);

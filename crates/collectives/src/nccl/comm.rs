@@ -34,6 +34,7 @@ pub(super) struct Settings {
     pub(super) device: Device,
     /// Maximum time for which a call waits for other ranks.
     pub(super) timeout: Duration,
+    /// Behaviour of this rank while it waits.
     pub(super) wait: WaitStrategy,
 }
 

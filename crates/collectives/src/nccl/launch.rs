@@ -62,11 +62,15 @@ pub(super) enum NcclStep {
 
 /// An operation to be started.
 pub(super) struct Launch<'a> {
+    /// State of this rank, shared by its groups.
     pub(super) world: &'a Arc<NcclWorldState>,
+    /// Group among whose ranks the operation runs.
     pub(super) group: &'a Arc<NcclGroup>,
+    /// Call of this rank, for error messages.
     pub(super) call: Call,
     /// The other rank of a message. `None` for a collective.
     pub(super) peer: Option<usize>,
+    /// Stream in which the steps are enqueued.
     pub(super) queue: &'a NcclStream,
 }
 

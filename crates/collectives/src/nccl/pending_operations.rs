@@ -25,6 +25,7 @@ pub(super) trait DeviceOperation: Debug + Send + Sync {
 pub(super) struct PendingOperations(Mutex<Vec<Weak<dyn DeviceOperation>>>);
 
 impl PendingOperations {
+    /// Adds an operation. It is held weakly: nothing waits for it once it is dropped.
     pub(super) fn add(&self, operation: &Arc<dyn DeviceOperation>) {
         let mut list = self.lock();
         list.retain(|operation| operation.strong_count() > 0);

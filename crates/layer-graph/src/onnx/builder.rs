@@ -165,14 +165,17 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
+    /// Returns the node at the given position of the file.
     pub(super) fn node(&self, index: usize) -> Node<'a> {
         self.nodes[index]
     }
 
+    /// Returns whether the value is the output of the graph.
     pub(super) fn is_output(&self, value: &str) -> bool {
         value == self.output
     }
 
+    /// Returns the constant of a name. `None` if it is computed or undefined.
     pub(super) fn constant(&self, value: &str) -> Option<&Constant> {
         self.constants.get(value)
     }
@@ -194,6 +197,7 @@ impl<'a> Builder<'a> {
         self.layers.get(value).copied().ok_or_else(undefined)
     }
 
+    /// Returns the output shape of a layer, without the batch dimension.
     pub(super) fn shape(&self, layer: LayerId) -> &Shape {
         self.network.layer(layer).output_shape()
     }

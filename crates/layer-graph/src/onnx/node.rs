@@ -46,11 +46,16 @@ impl<'a> Node<'a> {
         self.proto.output.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
 
+    /// Returns the name of the input at a position.
+    ///
+    /// # Errors
+    /// [`OnnxError`] if it is absent or its name is empty.
     pub(super) fn input(self, position: usize) -> Result<&'a str, OnnxError> {
         let missing = || self.invalid(format!("input {position} is missing"));
         self.optional_input(position).ok_or_else(missing)
     }
 
+    /// Returns the name of the input at a position. `None` if it is absent or its name is empty.
     pub(super) fn optional_input(self, position: usize) -> Option<&'a str> {
         self.proto.input.get(position).map(String::as_str).filter(|name| !name.is_empty())
     }
@@ -60,10 +65,12 @@ impl<'a> Node<'a> {
         self.outputs().next().ok_or_else(|| self.invalid("it has no output"))
     }
 
+    /// Returns the attribute of a name. `None` if it is absent.
     pub(super) fn attribute(self, name: &str) -> Option<&'a AttributeProto> {
         self.proto.attribute.iter().find(|attribute| attribute.name == name)
     }
 
+    /// Returns an integer attribute, or `default` if it is absent. Other types are an error.
     pub(super) fn int(self, name: &str, default: i64) -> Result<i64, OnnxError> {
         match self.attribute(name) {
             None => Ok(default),
@@ -82,12 +89,14 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Returns a UTF-8 string attribute, or `default` if it is absent. Other types are an error.
     pub(super) fn text(self, name: &str, default: &'static str) -> Result<&'a str, OnnxError> {
         let Some(attribute) = self.attribute(name) else { return Ok(default) };
         let text = attribute.s.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
         text.ok_or_else(|| self.invalid(format!("`{name}` is not a text")))
     }
 
+    /// Returns the integers of an attribute, none if it has another type. `None` if it is absent.
     pub(super) fn ints(self, name: &str) -> Option<&'a [i64]> {
         self.attribute(name).map(|attribute| attribute.ints.as_slice())
     }

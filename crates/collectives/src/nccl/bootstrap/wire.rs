@@ -29,6 +29,7 @@ pub(super) struct StoreRequest {
     pub(super) place: usize,
     /// Ranks of the world that take part.
     pub(super) members: Vec<usize>,
+    /// Value that the sender contributes to the gather.
     pub(super) value: Vec<u8>,
 }
 

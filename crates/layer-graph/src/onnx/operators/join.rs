@@ -6,10 +6,12 @@ use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
 use crate::{LayerId, LayerKind};
 
+/// Adds the layer of an `Add` or `Sum` node.
 pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     join(builder, node, LayerKind::Add)
 }
 
+/// Adds the layer of a `Concat` node.
 pub(super) fn concat<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let first = builder.layer(node, node.input(0)?)?;
     let rank = builder.shape(first).dims().len() + 1;

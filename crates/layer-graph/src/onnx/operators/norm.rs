@@ -6,6 +6,7 @@ use crate::onnx::node::Node;
 use crate::onnx::numbers::{axis, size};
 use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm};
 
+/// Adds the layer of a `BatchNormalization` node.
 pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(input).clone();
@@ -32,6 +33,7 @@ pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(),
     builder.define(output, layer)
 }
 
+/// Adds the layer of a `LayerNormalization` node.
 pub(super) fn layer<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(input);
@@ -46,6 +48,7 @@ pub(super) fn layer<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(),
     builder.add(node, LayerNorm { epsilon: node.float("epsilon", 1e-5)? }, &[input])
 }
 
+/// Adds the layer of an `LRN` node.
 pub(super) fn local_response<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input: LayerId = builder.layer(node, node.input(0)?)?;
     let neighbours = node.int("size", 0)?;

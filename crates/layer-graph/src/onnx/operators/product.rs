@@ -5,6 +5,7 @@ use crate::onnx::OnnxError;
 use crate::onnx::builder::{Builder, Parameters};
 use crate::onnx::node::Node;
 
+/// Adds the layer of a `Gemm` node.
 pub(super) fn gemm<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let is_plain = node.int("transA", 0)? == 0;
     // A factor other than 1 is rejected, and so is NaN.
@@ -16,6 +17,7 @@ pub(super) fn gemm<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), 
     linear(builder, node, transposed, node.optional_input(2).is_some())
 }
 
+/// Adds the layer of a `MatMul` node.
 pub(super) fn matmul<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     linear(builder, node, false, false)
 }

@@ -7,6 +7,7 @@ use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
 use crate::{LayerId, LayerKind, Permute, Reshape, Shape};
 
+/// Converts a `Flatten` node.
 pub(super) fn flatten<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(input);
@@ -18,6 +19,7 @@ pub(super) fn flatten<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(
     add_reshape(builder, node, input, vector)
 }
 
+/// Converts a `Reshape` node.
 pub(super) fn reshape<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let requested = match node.optional_input(1) {
@@ -44,6 +46,7 @@ pub(super) fn reshape<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(
     add_reshape(builder, node, input, target)
 }
 
+/// Converts a `Squeeze` node.
 pub(super) fn squeeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let axes = axes(builder, node)?;
     let input = builder.layer(node, node.input(0)?)?;
@@ -54,6 +57,7 @@ pub(super) fn squeeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(
     add_reshape(builder, node, input, target[1..].to_vec())
 }
 
+/// Converts a `Unsqueeze` node.
 pub(super) fn unsqueeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let axes = axes(builder, node)?;
     let input = builder.layer(node, node.input(0)?)?;
@@ -64,6 +68,7 @@ pub(super) fn unsqueeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result
     add_reshape(builder, node, input, target[1..].to_vec())
 }
 
+/// Converts a `Transpose` node.
 pub(super) fn transpose<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let rank = builder.shape(input).dims().len() + 1;

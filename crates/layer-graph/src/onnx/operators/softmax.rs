@@ -10,6 +10,7 @@ use crate::onnx::numbers::axis;
 /// from that axis on.
 const SINGLE_AXIS_OPSET: i64 = 13;
 
+/// Converts a `Softmax` or `LogSoftmax` node.
 pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let dims = builder.shape(input).dims();

@@ -70,6 +70,7 @@ impl Window {
     }
 }
 
+/// Adds the layer of a `Conv` node.
 pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, [channels, height, width]) = image(builder, node)?;
     let weight = builder.parameter(node, 1)?;
@@ -132,11 +133,13 @@ fn is_folded(node: Node<'_>) -> Result<bool, OnnxError> {
     Ok(weight.starts_with("onnx::Conv_") || bias.strip_prefix(weight) == Some("_bias"))
 }
 
+/// Adds the layer of a `MaxPool` node.
 pub(super) fn max_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, pool, _) = pool(builder, node)?;
     builder.add(node, LayerKind::MaxPool2d(pool), &[input])
 }
 
+/// Adds the layer of an `AveragePool` node.
 pub(super) fn average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, mut pool, rounded_up) = pool(builder, node)?;
     let is_padded = pool.padding != [0, 0] || pool.extra_padding != [0, 0];
@@ -169,12 +172,14 @@ fn pool<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, b
     Ok((input, pool, window.rounded_up))
 }
 
+/// Adds the layer of a `GlobalMaxPool` node.
 pub(super) fn global_max_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, [_, height, width]) = image(builder, node)?;
     let pool = Pool2d { kernel: [height, width], ..Pool2d::new(1, 1) };
     builder.add(node, LayerKind::MaxPool2d(pool), &[input])
 }
 
+/// Adds the layer of a `GlobalAveragePool` node.
 pub(super) fn global_average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, _) = image(builder, node)?;
     builder.add(node, AdaptiveAvgPool2d { output: [1, 1] }, &[input])
