@@ -13,6 +13,7 @@ const GRADIENT_PART: f64 = 0.03;
 /// A problem whose nodes are blocks of another problem's nodes: parts of chains that run one after
 /// another on the same ranks.
 pub(super) struct CoarseProblem {
+    /// The problem whose nodes are the blocks.
     pub(super) problem: PlanProblem,
     /// By block: its nodes in order.
     pub(super) blocks: Vec<Vec<usize>>,

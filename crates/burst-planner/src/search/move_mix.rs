@@ -75,6 +75,7 @@ pub(super) const SMALL: MoveMix = MoveMix(&[
 ]);
 
 impl MoveMix {
+    /// Draws a kind of move with the frequencies of this mix.
     pub(super) fn draw(self, random: &mut ChaCha8Rng) -> MoveKind {
         let mut left = below(random, self.0.iter().map(|(often, _)| often).sum());
         for &(often, kind) in self.0 {

@@ -13,8 +13,11 @@ use crate::groups::GroupId;
 
 /// Draws moves of an arrangement on the first `gpus` ranks.
 pub(super) struct Moves<'s> {
+    /// Parts of the graph that moves treat as a unit.
     pub(super) shape: &'s GraphParts,
+    /// Number of ranks that moves use, the first ones.
     pub(super) gpus: usize,
+    /// Whether an arrangement above the memory limit was evaluated.
     pub(super) is_short_of_memory: bool,
     /// Kinds of moves and their frequencies.
     pub(super) mix: MoveMix,

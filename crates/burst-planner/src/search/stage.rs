@@ -16,9 +16,13 @@ const MEMORY_PENALTY_POWER: i32 = 8;
 
 /// A problem under search, with the results so far.
 pub(super) struct SearchStage<'p> {
+    /// Evaluator of the problem.
     pub(super) evaluator: Evaluator<'p>,
+    /// Parts of its graph that moves treat as a unit.
     pub(super) shape: GraphParts,
+    /// Pareto-optimal arrangements among those evaluated.
     pub(super) archive: Archive,
+    /// Time of an iteration on one GPU, microseconds, for amplification.
     pub(super) single_gpu_us: f64,
     /// Whether an arrangement above the memory limit was evaluated.
     pub(super) is_short_of_memory: bool,
@@ -30,25 +34,28 @@ pub(super) struct Trial {
     /// Its time, or a lower bound if the evaluation was [cut
     /// off](SearchStage::evaluate_with_cutoff).
     pub(super) time: PlanTime,
-    /// Memory of its fullest rank divided by the limit, at least 1.
+    /// Memory of its fullest rank divided by the limit; 1 if it is within the limit.
     pub(super) memory_excess: f64,
-    /// Whether it was added to the archive.
+    /// Whether the archive has recorded it, as an entry or as the arrangement closest to the memory
+    /// limit.
     pub(super) is_archived: bool,
 }
 
 impl Trial {
-    /// Returns the iteration time with the memory penalty.
+    /// Returns the iteration time with the memory penalty, microseconds.
     pub(super) fn iteration_us(&self) -> f64 {
         penalized_us(self.time, self.memory_excess)
     }
 }
 
-/// Returns the iteration time with the memory penalty.
+/// Returns the iteration time multiplied by the memory penalty, microseconds. `memory_excess` is
+/// that of [`Trial`].
 pub(super) fn penalized_us(time: PlanTime, memory_excess: f64) -> f64 {
     time.iteration_us * memory_excess.powi(MEMORY_PENALTY_POWER)
 }
 
 impl<'p> SearchStage<'p> {
+    /// Creates a search stage without results.
     pub(super) fn new(evaluator: Evaluator<'p>, single_gpu_us: f64) -> Self {
         let shape = GraphParts::new(evaluator.problem(), evaluator.structure());
         Self { evaluator, shape, archive: Archive::default(), single_gpu_us, is_short_of_memory: false }
@@ -97,6 +104,7 @@ impl<'p> SearchStage<'p> {
         Trial { time, memory_excess, is_archived }
     }
 
+    /// Returns the number of nodes of the problem.
     pub(super) fn node_count(&self) -> usize {
         self.evaluator.problem().nodes.len()
     }

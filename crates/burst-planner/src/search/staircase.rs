@@ -12,7 +12,9 @@ use crate::groups::GroupId;
 /// Maximum number of places at which a border is tried.
 const MAX_BORDERS: usize = 36;
 
-/// A staircase of three counts along the order, on the first ranks. The search moves its borders.
+/// An arrangement in which the first nodes in topological order run on the first group, the next
+/// ones on a smaller one and the last ones on the smallest one. Each group has the first ranks. The
+/// search moves the borders between the nodes.
 #[derive(Clone)]
 pub(super) struct Staircase {
     order: Rc<[u32]>,
@@ -46,6 +48,7 @@ impl Staircase {
         all
     }
 
+    /// Returns the arrangement of all nodes.
     pub(super) fn arrangement(&self) -> NumberedArrangement {
         let mut groups = vec![self.groups[0]; self.order.len()];
         for (place, &node) in self.order.iter().enumerate() {

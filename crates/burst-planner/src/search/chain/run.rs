@@ -15,6 +15,7 @@ use crate::evaluator::{Evaluator, NumberedArrangement};
 pub(super) struct NodeRun {
     /// Place after the last node.
     pub(super) end: usize,
+    /// The list.
     pub(super) list: ListId,
 }
 
@@ -33,6 +34,7 @@ impl Chain {
         runs(numbered).into_iter().map(run).collect()
     }
 
+    /// Returns the arrangement of `runs`, which cover all nodes, in topological order.
     pub(super) fn numbered(&self, runs: &[NodeRun]) -> NumberedArrangement {
         let mut groups = vec![0; self.order.len()];
         let mut start = 0;
@@ -72,8 +74,11 @@ impl Chain {
 
 /// A run, with the list of the one before.
 pub(super) struct Places {
+    /// Places of the nodes of the run.
     pub(super) nodes: Range<usize>,
+    /// The list of the run.
     pub(super) list: ListId,
+    /// The list of the run before; `None` for the first run.
     pub(super) before: Option<ListId>,
 }
 
