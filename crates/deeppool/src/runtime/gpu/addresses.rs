@@ -11,6 +11,8 @@ use crate::runtime::{LoadedProgram, RankState};
 pub(super) struct Addresses(Vec<DeviceSlice>);
 
 impl Addresses {
+    /// Collects the addresses of all buffers: the state first, then the buffers of the program.
+    /// Buffers in shared memory have the address of that memory, and their own number of elements.
     pub(super) fn new(loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> Self {
         let of_own = |index: usize, buffer: &NcclBuffer<f32>| {
             let spec = &loaded.program().buffers[state.buffers.len() + index];
@@ -22,15 +24,17 @@ impl Addresses {
         Self(state.buffers.iter().map(slice).chain(own).collect())
     }
 
+    /// Returns the address of a buffer.
     pub(super) fn of(&self, buffer: BufferId) -> DeviceSlice {
         self.0[buffer.0]
     }
 
+    /// Returns the addresses of buffers, in the same order.
     pub(super) fn of_all(&self, buffers: &[BufferId]) -> Vec<DeviceSlice> {
         buffers.iter().map(|&buffer| self.of(buffer)).collect()
     }
 
-    /// Returns the first `count` addresses, which are the state.
+    /// Returns the addresses of the first `count` buffers, which are the state.
     pub(super) fn state(&self, count: usize) -> &[DeviceSlice] {
         &self.0[..count]
     }

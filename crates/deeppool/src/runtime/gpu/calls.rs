@@ -16,7 +16,7 @@ use super::clock::LaunchTimes;
 use super::engine::GpuEngine;
 use crate::Error;
 
-/// A stream of the device for kernels.
+/// A stream of the device on which kernels and copies are enqueued. Clones share the stream.
 #[derive(Debug, Clone)]
 pub(super) struct KernelQueue {
     engine: CudaEngine,
@@ -27,15 +27,20 @@ pub(super) struct KernelQueue {
 /// A kernel with its operands.
 #[derive(Debug, Clone)]
 pub(super) struct KernelCall {
+    /// The prepared kernel.
     pub(super) kernel: Arc<CudaKernel>,
+    /// Device memory of each operand that is read, in the order of the kernel specification.
     pub(super) reads: Vec<DeviceSlice>,
+    /// Device memory of each operand that is written, in the same order.
     pub(super) writes: Vec<DeviceSlice>,
-    /// Modelled duration on emulated devices.
+    /// Modelled duration of the call on emulated devices, spread evenly over its launches. It has
+    /// no effect on real GPUs.
     pub(super) takes: Duration,
 }
 
 impl KernelQueue {
-    /// Creates a queue on a stream of the driver, which must outlive it.
+    /// Creates a queue on a stream of the driver, which must outlive it. `times` sets the durations
+    /// of launches on emulated devices.
     pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
         // SAFETY: the stream is one of the device's primary context, and lives as long as the
         // driver, whose work has the queue.
@@ -43,12 +48,14 @@ impl KernelQueue {
         Ok(Self { engine: engine.cuda().clone(), queue: Arc::new(Mutex::new(queue)), times })
     }
 
-    /// Sets the launch context of the following kernels, including those of graphs.
+    /// Sets the seed, iteration and learning rate of the kernels and graphs that are launched on
+    /// this queue from now on. The update is enqueued: the host does not wait for it.
     pub(super) fn begin(&self, context: &LaunchContext) -> Result<(), Error> {
         Ok(self.times.each(Duration::ZERO, || lock(&self.queue).set_context(context))?)
     }
 
-    /// Enqueues kernels for the iteration that began last.
+    /// Enqueues kernels with the launch context of the last [`begin`](Self::begin), without waiting
+    /// for them.
     ///
     /// Hazard: the operands are raw addresses. The caller must keep their program loaded until the
     /// kernels have finished, although the function is not `unsafe`.
@@ -67,34 +74,50 @@ impl KernelQueue {
         Ok(())
     }
 
+    /// Enqueues a copy of the whole host buffer to the start of `to`, without waiting for it.
+    /// `from` must not be written until the copy has finished.
+    ///
+    /// # Errors
+    /// If `to` is shorter than the host buffer, or CUDA fails.
     pub(super) fn upload(&self, from: &SharedHostBuffer, to: DeviceSlice) -> Result<(), Error> {
         // SAFETY: the staging buffer is written again when this copy has finished, and both stay as
         // long as the work.
         Ok(unsafe { self.engine.enqueue_upload(&lock(&from.0), to, &mut lock(&self.queue)) }?)
     }
 
+    /// Enqueues a copy of the start of `from` to the host buffer, which it fills, without waiting
+    /// for it. `to` must not be read or written until the copy has finished.
+    ///
+    /// # Errors
+    /// If `from` is shorter than the host buffer, or CUDA fails.
     pub(super) fn download(&self, from: DeviceSlice, to: &SharedHostBuffer) -> Result<(), Error> {
         // SAFETY: the staging buffer is read when this copy has finished, and both stay as long as
         // the work.
         Ok(unsafe { self.engine.enqueue_download(from, &mut lock(&to.0), &mut lock(&self.queue)) }?)
     }
 
+    /// Allocates a page-locked host buffer of the given number of elements.
     pub(super) fn host_buffer(&self, elements: usize) -> Result<SharedHostBuffer, Error> {
         Ok(SharedHostBuffer(Arc::new(Mutex::new(self.engine.host_memory(elements)?))))
     }
 }
 
-/// Page-locked memory shared between the work and the code that prepares or reads it.
+/// Page-locked host memory for copies to or from the device. Clones share the memory: one is kept
+/// by the function that enqueues the copy, another by the host code that fills or reads the memory.
+/// The lock does not wait for enqueued copies.
 #[derive(Debug, Clone)]
 pub(super) struct SharedHostBuffer(Arc<Mutex<CudaHostBuffer>>);
 
 impl SharedHostBuffer {
+    /// Calls `work` with the elements while the buffer is locked, and returns its result. The
+    /// caller ensures that no enqueued copy still uses the memory.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut [f32]) -> T) -> T {
         work(lock(&self.0).as_mut_slice())
     }
 }
 
-/// The stream of collectives, with those that may be incomplete.
+/// The stream on which a rank enqueues its collectives, with the requests of those that may be
+/// incomplete. Clones share both.
 #[derive(Debug, Clone)]
 pub(super) struct CommunicationLane {
     kernels: KernelQueue,
@@ -116,18 +139,27 @@ enum PendingCollective {
 /// A collective with its buffers.
 #[derive(Debug, Clone)]
 pub(super) enum CollectiveCall {
+    /// Sums the memory over the ranks of the group, in place.
     AllReduce(DeviceSlice),
-    /// From the group's first rank.
+    /// Copies the memory of the group's first rank to the others, in place.
     Broadcast(DeviceSlice),
+    /// Sends samples of `from` to other ranks, and receives samples from them in `to`, as the
+    /// redistribution says.
     Redistribute {
+        /// The samples that each rank sends to each other rank.
         redistribution: Arc<Redistribution>,
+        /// The rank's samples before; empty if it has none.
         from: DeviceSlice,
+        /// The rank's samples afterwards; empty if it has none.
         to: DeviceSlice,
+        /// Number of elements of a sample.
         sample_elements: usize,
     },
 }
 
 impl CommunicationLane {
+    /// Creates a communication lane on a stream of the driver, which must outlive it. Kernels that
+    /// pack and unpack buffers run on the same stream.
     pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
         let kernels = KernelQueue::on(stream, engine, times)?;
         // SAFETY: as for the queue of kernels.
@@ -136,8 +168,9 @@ impl CommunicationLane {
         Ok(Self { kernels, nccl })
     }
 
-    /// Enqueues a collective, between the kernels that pack and unpack its buffers, if any. `takes`
-    /// is its modelled duration.
+    /// Enqueues a collective of the group, after the kernels `pack` and before the kernels
+    /// `unpack`, which may be empty. It does not wait for any of them. `takes` is the modelled
+    /// duration of the collective on emulated devices.
     pub(super) fn start(
         &self,
         group: &NcclCommunicator,
@@ -175,7 +208,8 @@ impl CommunicationLane {
         self.kernels.launch(unpack)
     }
 
-    /// Removes the completed collectives.
+    /// Forgets the requests of completed collectives, oldest first, up to the first that is
+    /// incomplete. It does not wait.
     ///
     /// # Errors
     /// That of a collective that failed, or for which a rank is missing.
@@ -194,8 +228,11 @@ impl CommunicationLane {
         Ok(())
     }
 
-    /// Waits until the device has finished all collectives. Those for which a rank is missing are
-    /// aborted after the time-out.
+    /// Blocks until the device has finished all collectives that were started. A collective for
+    /// which a rank is missing is aborted after the time-out of the communicator.
+    ///
+    /// # Errors
+    /// That of the oldest collective that failed. The others are awaited all the same.
     pub(super) fn finish(&self) -> Result<(), Error> {
         let pending = std::mem::take(&mut lock(&self.nccl).pending);
         let outcomes = pending.into_iter().map(|pending| match pending {

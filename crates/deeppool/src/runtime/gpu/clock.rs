@@ -41,14 +41,15 @@ enum Place {
     Gone,
 }
 
-/// The virtual time of one rank's thread.
+/// The virtual time of emulated GPUs as one rank's thread sees it. All ranks share one clock, which
+/// advances only when every rank in a run waits for its device.
 pub(super) struct RankClock {
     shared: Arc<SharedClock>,
     rank: usize,
 }
 
 impl RankClock {
-    /// Returns a clock for each rank if GPUs are emulated.
+    /// Returns a clock for each rank if the GPUs are emulated; `None` on real GPUs.
     pub(super) fn of_ranks(ranks: usize) -> Result<Option<Vec<Self>>, OpenError> {
         let Some(clock) = EmulatedClock::open()? else { return Ok(None) };
         let shared = Arc::new(SharedClock {
@@ -64,17 +65,18 @@ impl RankClock {
         self.shared.clock
     }
 
-    /// Begins a run, together with all ranks.
+    /// Begins a run: blocks until all ranks have called it, for at most a minute.
     pub(super) fn enter(&self) {
         self.go(Place::Enters, Place::Running);
     }
 
-    /// Ends a run, together with all ranks.
+    /// Ends a run: blocks until all ranks of the run have called it, for at most a minute.
     pub(super) fn leave(&self) {
         self.go(Place::Leaves, Place::Outside);
     }
 
-    /// Ends a failed run: the others continue without this rank.
+    /// Removes this rank after a failure, so that the others no longer wait for it. It does not
+    /// block.
     pub(super) fn give_up(&self) {
         let mut ranks = self.shared.lock();
         ranks[self.rank] = Place::Gone;
@@ -137,12 +139,14 @@ impl SharedClock {
     }
 }
 
-/// Durations of launches on an emulated GPU, if they are modelled.
+/// The clock by which modelled durations of launches are set; `None` on real GPUs, where they have
+/// no effect.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LaunchTimes(pub(super) Option<EmulatedClock>);
 
 impl LaunchTimes {
-    /// Runs launches that take the given time each.
+    /// Calls `launch`, and returns its result. On emulated GPUs, each kernel or collective that it
+    /// enqueues takes `time`.
     pub(super) fn each<T>(self, time: Duration, launch: impl FnOnce() -> T) -> T {
         let Some(clock) = self.0 else { return launch() };
         clock.launches_take(Some(time));

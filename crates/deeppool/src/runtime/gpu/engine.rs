@@ -42,17 +42,17 @@ impl GpuEngine {
         (0..ranks).map(engine).collect()
     }
 
-    /// The virtual time of emulated devices.
+    /// The virtual time of the rank; `None` on real GPUs.
     pub(super) fn clock(&self) -> Option<&Arc<RankClock>> {
         self.clock.as_ref()
     }
 
-    /// Number of the device.
+    /// Number of the device, from 0.
     pub(super) fn device(&self) -> usize {
         self.device
     }
 
-    /// The engine on its own memory.
+    /// The wrapped engine, whose buffers are not buffers of NCCL.
     pub(super) fn cuda(&self) -> &CudaEngine {
         &self.engine
     }
@@ -157,12 +157,14 @@ impl Engine for GpuEngine {
     }
 }
 
-/// Makes the collectives that are started from now on wait for the kernels enqueued so far.
+/// Makes the collectives that are enqueued from now on wait, on the device, for the kernels
+/// enqueued so far. The host does not wait.
 pub(super) fn order(compute: &CudaQueue, communication: &NcclStream) -> Result<(), Error> {
     // SAFETY: both are streams of the rank's device, in its primary context.
     Ok(unsafe { communication.wait_for(compute.as_raw()) }?)
 }
 
+/// Returns the address and the number of elements of a buffer.
 pub(super) fn slice(buffer: &NcclBuffer<f32>) -> DeviceSlice {
     DeviceSlice { pointer: buffer.device_pointer(), elements: buffer.len() }
 }

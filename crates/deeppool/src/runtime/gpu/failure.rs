@@ -5,12 +5,14 @@ use gpu_mux::cuda;
 
 use crate::Error;
 
-/// The cause of a failed launch. The driver only reports that it failed.
+/// The first error of a launch since it was last taken. The driver reports only that a launch
+/// failed; this keeps the cause. Clones share the error.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
 
 impl Failure {
-    /// Stores the first error of a launch.
+    /// Keeps the error of a launch, unless an earlier one is kept, and returns the result with the
+    /// error as one of the driver.
     pub(super) fn keep<T>(&self, result: Result<T, impl Into<Error> + Display>) -> cuda::Result<T> {
         result.map_err(|error| {
             let message = error.to_string();
@@ -19,6 +21,7 @@ impl Failure {
         })
     }
 
+    /// Removes and returns the kept error, if there is one.
     pub(super) fn take(&self) -> Option<Error> {
         self.lock().take()
     }

@@ -17,12 +17,15 @@ use crate::program::StepId;
 /// Number of timed executions of the pieces of a divided step.
 const TIMING_RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// The launch of a unit in every iteration, with its duration. The parts that change with the
-/// iteration are created for each.
+/// A launch unit after capture: a graph if its steps were captured. Without a graph, the operations
+/// are enqueued anew in every iteration.
 #[derive(Debug)]
 pub(super) struct Launch {
+    /// The launch unit.
     pub(super) unit: Unit,
+    /// The captured kernels; `None` for copies, collectives and steps that are not captured.
     pub(super) graph: Option<Work>,
+    /// Expected duration of the graph; `None` without a graph.
     pub(super) estimate: Option<Duration>,
 }
 
@@ -104,7 +107,7 @@ fn pieces(
         .collect())
 }
 
-/// Returns the kernels of an iteration, with one launch per step.
+/// Returns the launches of an iteration without graphs, with one unit per compute step.
 pub(super) fn uncaptured(units: &[Unit]) -> Vec<Launch> {
     let alone = |steps: &[StepId]| {
         Ok::<_, std::convert::Infallible>(steps.iter().map(|&step| (vec![step], ())).collect())

@@ -8,27 +8,31 @@ use super::job::Job;
 use crate::Error;
 use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
 
-/// A background job, which has one rank and no end.
+/// A background job of this rank. It depends on no other rank, and has no last iteration.
 pub(super) struct BackgroundJob<'a, S, O> {
+    /// The launch units of its program.
     pub(super) job: Job,
+    /// Its iterations, with program, state and samples.
     pub(super) iterations: Iterations<'a, Gpu, S, O>,
-    /// The error that ended it.
+    /// Message of the error that ended it. The other jobs continue.
     pub(super) error: Option<String>,
 }
 
 impl<S, O> BackgroundJob<'_, S, O> {
-    /// Returns a description of the current work.
+    /// Returns a description of its oldest tasklet that has not finished; `None` if there is none.
     pub(super) fn in_flight(&self) -> Option<String> {
         let step = self.job.in_flight(&self.iterations)?;
         Some(format!("`{step}` of the background job `{}`", self.iterations.loaded.network()))
     }
 }
 
-/// The device of a run, and its results.
+/// The settings and the measurements of one run of the driver.
 pub(super) struct Run<'h> {
+    /// The sharing policy.
     pub(super) policy: &'h Policy,
-    /// Start of the device's time.
+    /// The instant at which the time of the device is 0.
     pub(super) epoch: Instant,
+    /// Busy times and numbers of tasklets so far, of foreground and background.
     pub(super) usage: Usage,
 }
 
@@ -59,9 +63,12 @@ impl Run<'_> {
     }
 }
 
-/// The background jobs without a foreground, until each is at the end of an iteration.
+/// The source of tasklets when no foreground runs: every background job is run to the end of its
+/// current iteration.
 pub(super) struct BackgroundJobs<'h, 'a, S, O> {
+    /// The jobs, in the order in which they were added.
     pub(super) jobs: &'h mut [BackgroundJob<'a, S, O>],
+    /// Settings and measurements of the run.
     pub(super) run: Run<'h>,
 }
 
@@ -114,17 +121,20 @@ impl<S: BatchSource, O: Observer> Host<CudaDevice> for BackgroundJobs<'_, '_, S,
     }
 }
 
-/// The foreground of a run, and the background jobs.
+/// The source of tasklets of a run: the foreground, and the background jobs beside it.
 pub(super) struct Jobs<'h, 'f, 'a, F, N, S, O> {
+    /// The launch units of the foreground.
     pub(super) foreground: &'h mut Job,
+    /// The iterations of the foreground, with program, state and samples.
     pub(super) iterations: Iterations<'f, Gpu, F, N>,
+    /// The background jobs, with settings and measurements of the run.
     pub(super) background: BackgroundJobs<'h, 'a, S, O>,
-    /// The error that ended the foreground.
+    /// The error of offering a foreground tasklet, which the driver has not seen yet.
     pub(super) error: Option<Error>,
 }
 
 impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Jobs<'_, '_, '_, F, N, S, O> {
-    /// Returns a description of the current work.
+    /// Returns a description of the oldest unfinished tasklet of each job, joined by "and".
     pub(super) fn in_flight(&self) -> String {
         let foreground = self.foreground.in_flight(&self.iterations).map(|step| format!("`{step}`"));
         let background = self.background.jobs.iter().filter_map(BackgroundJob::in_flight);

@@ -18,7 +18,9 @@ use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
 /// The last one gives the durations of steps.
 const WARM_UP: u64 = 2;
 
-/// A program that is launched unit by unit, in all iterations.
+/// A job on a GPU: it offers the launch units of a program's iterations to the driver as tasklets.
+/// The first iterations are launched kernel by kernel and timed; then the kernels are captured into
+/// graphs.
 #[derive(Debug)]
 pub(super) struct Job {
     id: JobId,
@@ -63,7 +65,7 @@ struct Offered {
 }
 
 impl Job {
-    /// Creates a job with the launch tables of the program's iterations.
+    /// Creates a job with a launch table for each program of the rotation, in the same order.
     pub(super) fn new<S, O>(
         id: JobId,
         tables: Vec<LaunchTable>,
@@ -109,17 +111,19 @@ impl Job {
         self.next = (iterations.context.iteration, 0);
     }
 
-    /// Returns the end of the last iteration of which a unit was offered.
+    /// Returns the exclusive end of the iterations of which a unit was offered: the iteration after
+    /// the last one.
     pub(super) fn end_of_offered(&self) -> u64 {
         let (iteration, place) = self.next;
         iteration + u64::from(place > 0)
     }
 
+    /// The identity of the job in the multiplexer.
     pub(super) fn id(&self) -> JobId {
         self.id
     }
 
-    /// Returns the lane of a tasklet that has not [finished](Self::finish).
+    /// Returns the lane of the tasklet with this number; compute if it is not in flight.
     pub(super) fn lane(&self, number: u64) -> Lane {
         let offered = self.in_flight.iter().find(|offered| offered.number == number);
         offered.map_or(Lane::Compute, |offered| {
@@ -132,12 +136,13 @@ impl Job {
         &self.iterations[0].table
     }
 
-    /// The cause of a failed launch.
+    /// Removes and returns the cause of a failed launch, if one is kept.
     pub(super) fn failure(&self) -> Option<Error> {
         self.iterations.iter().find_map(|program| program.table.failure.take())
     }
 
-    /// Returns a description of the current work.
+    /// Returns the label of the first step of the oldest tasklet that has not finished; `None` if
+    /// there is none.
     pub(super) fn in_flight<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
         let Offered { iteration, launch, .. } = *self.in_flight.front()?;
         let step = self.iteration(iteration).launches.get(launch)?.unit.steps().first();
@@ -146,7 +151,9 @@ impl Job {
         }))
     }
 
-    /// Returns the next tasklet, unless another one must end first.
+    /// Returns the next tasklet of the job with its operations, and records it as offered. `None`
+    /// if all iterations are offered, or too many are running, or the programs must be captured
+    /// first. Samples are loaded into the staging buffer here.
     pub(super) fn offer<S: BatchSource, O: Observer>(
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,
@@ -199,7 +206,9 @@ impl Job {
         Ok(Some((tasklet, work)))
     }
 
-    /// Records that a tasklet has finished.
+    /// Records that the tasklet with this number has finished, after `took`, in the interval `ran`.
+    /// With the last tasklet of an iteration, the observer receives the metrics. After the warm-up,
+    /// the kernels are captured.
     ///
     /// Hazard: a tasklet that is not in flight is ignored without an error, and its iteration then
     /// never ends.

@@ -15,15 +15,19 @@ use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{LoadedProgram, RankState};
 use layer_engine::{DeviceSlice, LaunchContext};
 
-/// Maximum number of running iterations: while one ends on the device, the next one is launched.
+/// Maximum number of iterations of a job that are launched but not finished: the next one is
+/// launched while the current one runs.
 pub(super) const MAX_RUNNING_ITERATIONS: u64 = 2;
 
-/// The work that each unit of a program launches.
+/// The functions that enqueue the launch units of one iteration of a program, with their memory
+/// addresses. Created once when the program is loaded.
 #[derive(Debug)]
 pub(super) struct LaunchTable {
+    /// The queue of the compute lane.
     pub(super) queue: KernelQueue,
+    /// The communication lane; `None` for a program without collectives.
     pub(super) communication: Option<CommunicationLane>,
-    /// The cause of a failed launch.
+    /// The first error of a launch since it was last taken.
     pub(super) failure: Failure,
     addresses: Addresses,
     state_buffers: usize,
@@ -101,22 +105,24 @@ impl LaunchTable {
         self.addresses == Addresses::new(loaded, state)
     }
 
-    /// Returns the units of an iteration.
+    /// Returns the launch units of the iteration, in launch order.
     pub(super) fn units(&self, iteration: &LoadedIteration<Gpu>) -> Vec<Unit> {
         units(&iteration.program, self.metrics, |step| self.kernels.contains_key(&step))
     }
 
-    /// The addresses of the state.
+    /// The addresses of the state: parameters, velocities and running statistics.
     pub(super) fn state(&self) -> &[DeviceSlice] {
         self.addresses.state(self.state_buffers)
     }
 
-    /// Returns the kernels of some steps.
+    /// Returns the kernel calls of some steps, in the order of `steps`. Steps without a kernel are
+    /// left out.
     pub(super) fn calls(&self, steps: &[StepId]) -> Vec<KernelCall> {
         steps.iter().filter_map(|step| self.kernels.get(step)).cloned().collect()
     }
 
-    /// Returns the work of a unit in an iteration.
+    /// Returns the operations that a unit enqueues in the iteration of `context`. Nothing is
+    /// enqueued yet. A later error is kept in `failure`.
     pub(super) fn of_unit(&self, unit: &Unit, context: LaunchContext) -> Work {
         let (queue, failure) = (self.queue.clone(), self.failure.clone());
         match &unit.work {
@@ -147,8 +153,8 @@ impl LaunchTable {
         })
     }
 
-    /// Returns the buffer that a unit copies to or from the device, with its staging buffer in an
-    /// iteration.
+    /// Returns the device buffer that a `Load` or `Metrics` unit copies, with the host buffer of
+    /// the given iteration; `None` for other units, and for buffers without a staging buffer.
     pub(super) fn staged_buffer(&self, unit: &Unit, iteration: u64) -> Option<(BufferId, SharedHostBuffer)> {
         let (UnitWork::Load(_, buffer) | UnitWork::Metrics(buffer)) = unit.work else { return None };
         let places = self.staged.get(&buffer)?;

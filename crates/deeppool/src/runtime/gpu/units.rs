@@ -2,28 +2,35 @@ use gpu_mux::Lane;
 
 use crate::program::{BufferId, Op, RankProgram, StepId};
 
-/// A launch unit: one tasklet of every iteration.
+/// A launch unit: operations of a program that are launched together, as one tasklet, in every
+/// iteration. Units are identified by their index in the launch order of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
+    /// The operations that it launches.
     pub(super) work: UnitWork,
-    /// Index of the unit on the other lane that it waits for.
+    /// Index of the unit on the other lane that must end before this one starts. Units of the same
+    /// lane run in launch order.
     pub(super) after: Option<usize>,
 }
 
+/// The operations of a launch unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum UnitWork {
-    /// Sets the launch context of the iteration.
+    /// Sets the launch context of the iteration: seed, iteration and learning rate.
     Begin,
-    /// A step that copies samples to the device, with its buffer.
+    /// Copies samples to the device: the step, and the buffer that it writes.
     Load(StepId, BufferId),
-    /// Steps with kernels, without a dependency in between.
+    /// Launches the kernels of these steps, in this order. None of them but the first depends on
+    /// the communication lane.
     Compute(Vec<StepId>),
+    /// Starts the collective of this step.
     Collective(StepId),
-    /// Copies the metrics to the host.
+    /// Copies this buffer to the host: loss and number of correctly classified samples.
     Metrics(BufferId),
 }
 
 impl Unit {
+    /// Returns the lane: communication for a collective, compute for everything else.
     pub(super) fn lane(&self) -> Lane {
         match self.work {
             UnitWork::Collective(_) => Lane::Communication,
@@ -31,7 +38,7 @@ impl Unit {
         }
     }
 
-    /// The steps of the program in the unit.
+    /// Returns the steps of the program that the unit launches; empty for `Begin` and `Metrics`.
     pub(super) fn steps(&self) -> &[StepId] {
         match &self.work {
             UnitWork::Compute(steps) => steps,
@@ -97,8 +104,10 @@ pub(super) fn units(
     units
 }
 
-/// Divides each unit of kernels. `parts` returns the steps of each part, which are not empty, with
-/// a value for its launch. Other units have no such value.
+/// Divides each `Compute` unit into units that are launched one after another. `parts` receives the
+/// steps of a unit and returns the steps of each part, at least one part, with a value for its
+/// launch. Other units are returned unchanged, with `None`. Dependencies refer to the last part of
+/// a unit.
 pub(super) fn divide<W, E>(
     units: &[Unit],
     mut parts: impl FnMut(&[StepId]) -> Result<Vec<(Vec<StepId>, W)>, E>,
