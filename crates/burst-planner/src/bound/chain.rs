@@ -17,8 +17,10 @@ const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 /// Properties of the anchor that hold for all its options in a case.
 #[derive(Clone, Copy)]
 pub(super) struct Anchor {
+    /// GPU count of the first option in the case.
     pub(super) gpus: f64,
-    /// Minimum update; 0 if the anchor is on all ranks, where the update counts for all nodes.
+    /// Minimum update over these options, microseconds; 0 if the anchor is on all ranks, where the
+    /// update counts for all nodes.
     pub(super) update_us: f64,
 }
 
@@ -306,6 +308,8 @@ impl Bound {
         Weighing { bound: self, case, anchor, price, from_here, later, others: 1.0 - sum }.solve()
     }
 
+    /// Returns the properties of the anchor whose options are those with the indices `case`, of
+    /// which there is at least one.
     pub(super) fn anchor_of(&self, case: &Range<usize>) -> Anchor {
         let options = &self.nodes[self.anchor].options[case.clone()];
         let update_us = options.iter().map(|option| option.update_us).fold(f64::INFINITY, f64::min);

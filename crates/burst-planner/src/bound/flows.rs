@@ -30,8 +30,11 @@ struct RegionState {
 
 /// Weights, price and budget of the sums of all regions.
 pub(super) struct Sum<'s> {
+    /// Weights of the sum.
     pub(super) weights: &'s Weights,
+    /// Price of GPU time.
     pub(super) price: f64,
+    /// Budget of GPU time, GPU-microseconds.
     pub(super) budget_us: f64,
 }
 
@@ -40,6 +43,7 @@ pub(super) struct Sum<'s> {
 pub(super) struct RegionGame(Vec<RegionState>);
 
 impl Bound {
+    /// Returns the initial states of all regions.
     pub(super) fn game(&self) -> RegionGame {
         RegionGame(self.regions().into_iter().map(|region| self.initial_state(region)).collect())
     }

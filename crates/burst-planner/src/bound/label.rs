@@ -21,6 +21,7 @@ pub(super) struct Label {
     pub(super) shared_us: f64,
     /// The cycle of a rank with the anchor, once a node shares a rank with it.
     pub(super) anchor_us: f64,
+    /// GPU time without the [exposure](Self::exposure), GPU-microseconds.
     pub(super) gpu_us: f64,
     /// Additional GPU time in which the first node's ranks only communicate.
     pub(super) exposure: Exposure,
@@ -63,6 +64,7 @@ pub(super) enum Lists {
     Back,
 }
 
+/// All combinations of [`Phase`] and [`Lists`].
 pub(super) const STATES: [(Phase, Lists); 12] = {
     use Lists::{Back, First, Leaving, Others};
     use Phase::{Apart, Before, Joined};
@@ -93,10 +95,13 @@ impl Label {
         self.gpu_us += gpu_us;
     }
 
+    /// Returns the GPU time with the exposure, GPU-microseconds.
     pub(super) fn all_gpu_us(&self) -> f64 {
         self.gpu_us + self.exposure.us()
     }
 
+    /// Returns the longer of the cycles of the first node's ranks and of the anchor's rank,
+    /// microseconds.
     pub(super) fn time_us(&self) -> f64 {
         self.longest_us.max(self.anchor_us)
     }

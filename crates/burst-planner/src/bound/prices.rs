@@ -3,23 +3,31 @@
 /// Number of bisection steps of the price.
 const HALVINGS: usize = 6;
 
-/// Minimum of a weighted sum, and the options that attain it.
+/// Minimum of a weighted sum of times and of GPU time at some price, and the options that attain
+/// it.
 pub(super) struct Solved {
+    /// The minimum, including the price of the GPU time, microseconds.
     pub(super) value: f64,
+    /// GPU time of these options, GPU-microseconds.
     pub(super) gpu_us: f64,
+    /// By node: the index of its option.
     pub(super) choice: Vec<usize>,
 }
 
 /// The best bound of given weights over all prices of GPU time.
 pub(super) struct Priced {
+    /// Maximum over the prices tried of the minimum at that price minus the price of the budget,
+    /// microseconds.
     pub(super) bound: f64,
-    /// A mixture of the options on both sides of the budget.
+    /// Two choices of options, above and within the budget of GPU time, with their weights, which
+    /// add up to 1. If one choice suffices, it has weight 1.
     pub(super) found: [(Vec<usize>, f64); 2],
 }
 
 impl Priced {
-    /// Searches for the price. `price` is the initial value and is set to the result. `solve`
-    /// returns the minimum at a price.
+    /// Searches for the price by bisection. `price` is the initial value and is set to the result.
+    /// `budget_us` is the budget of GPU time, GPU-microseconds. `solve` returns the minimum at a
+    /// price.
     pub(super) fn new(gpus: f64, budget_us: f64, price: &mut f64, solve: impl Fn(f64) -> Solved) -> Self {
         let only =
             |bound: f64, choice: Vec<usize>| Self { bound, found: [(choice.clone(), 1.0), (choice, 0.0)] };

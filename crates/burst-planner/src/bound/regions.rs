@@ -49,8 +49,11 @@ pub(super) struct Flow {
 
 /// Terms that do not depend on the flow.
 pub(super) struct Terms<'t> {
+    /// Weights of steps and all-reduces.
     pub(super) factors: &'t Factors,
+    /// Option of the anchor.
     pub(super) anchor: BoundOption,
+    /// Price of GPU time.
     pub(super) price: f64,
 }
 

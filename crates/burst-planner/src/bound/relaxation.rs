@@ -8,8 +8,11 @@ use super::{Bound, BoundOption};
 
 /// Weights of steps and all-reduces, by part.
 pub(super) struct Factors {
+    /// By part: weight of its forward steps.
     pub(super) forward: Vec<f64>,
+    /// By part: weight of its backward steps.
     pub(super) backward: Vec<f64>,
+    /// By part: weight of its all-reduces.
     pub(super) reduces: Vec<f64>,
     /// Weight of cycles that end with updates on the anchor's ranks.
     pub(super) updates: f64,

@@ -20,8 +20,11 @@ pub(super) struct Subset {
 
 /// Lower bounds of transfers between nodes, by GPU counts.
 pub(super) struct TransferBounds<'m> {
+    /// Graph of the problem.
     pub(super) structure: &'m ProblemGraph,
+    /// Cost model of the problem.
     pub(super) costs: &'m dyn CostModel,
+    /// Returns the GPU counts of a node for which the cost model has times, in ascending order.
     pub(super) counts: &'m dyn Fn(usize) -> Vec<usize>,
 }
 

@@ -12,7 +12,9 @@ const STOP_EVERY: u64 = 1 << 14;
 /// Memory of each operation, and of a device.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryLimit {
+    /// By operation: its memory, bytes.
     pub(super) bytes: Vec<u64>,
+    /// Memory of a device, bytes.
     pub(super) limit: u64,
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Arrangement, CostModel, NodeId, PlanProblem, ShardSize};
 
+/// Lane of a rank.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Lane {
     Compute,
@@ -13,9 +14,13 @@ pub(super) enum Lane {
 /// A step or collective. It starts when a lane of all its ranks is free and all events in `after`
 /// have ended.
 pub(super) struct Event {
+    /// The lane on which it runs.
     pub(super) lane: Lane,
+    /// The ranks that take part.
     pub(super) ranks: Vec<usize>,
+    /// Its duration, microseconds.
     pub(super) us: f64,
+    /// Indices of the events that it waits for.
     pub(super) after: Vec<usize>,
 }
 

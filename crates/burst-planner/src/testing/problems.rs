@@ -30,9 +30,11 @@ pub struct RandomProblem {
     pub costs: TableCosts,
 }
 
+/// A random number generator, deterministic by seed.
 pub(super) struct Draws(pub(super) ChaCha8Rng);
 
 impl Draws {
+    /// Creates a generator with a seed.
     pub(super) fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
@@ -42,6 +44,7 @@ impl Draws {
         ((u64::from(self.0.next_u32()) * count as u64) >> 32) as usize
     }
 
+    /// Draws a 64-bit number.
     pub(super) fn next(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -258,6 +261,8 @@ pub fn random_arrangement(problem: &PlanProblem, seed: u64) -> Arrangement {
     Arrangement { ranks, order: random_order(problem, &mut draws) }
 }
 
+/// Draws `count` different ranks below `gpus`, in ascending order in half of all cases and
+/// otherwise in random order.
 pub(super) fn some_ranks(gpus: usize, count: usize, draws: &mut Draws) -> Vec<usize> {
     let mut ranks: Vec<usize> = (0..gpus).collect();
     for place in (1..gpus).rev() {
