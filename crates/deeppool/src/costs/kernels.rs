@@ -26,8 +26,11 @@ pub struct KernelCost {
 /// The kernels of a layer's steps.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LayerKernels {
+    /// Kernels of the forward step.
     pub(crate) forward: Vec<KernelCost>,
+    /// Kernels of the backward step.
     pub(crate) backward: Vec<KernelCost>,
+    /// Kernels of the optimiser step.
     pub(crate) update: Vec<KernelCost>,
 }
 

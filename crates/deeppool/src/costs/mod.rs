@@ -212,6 +212,7 @@ pub fn shard_sizes(batch: usize, gpus: usize) -> Vec<usize> {
     sizes
 }
 
+/// Returns a duration in microseconds.
 pub(crate) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }

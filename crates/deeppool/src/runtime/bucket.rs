@@ -10,8 +10,11 @@ use crate::program::{RankProgram, Step};
 ///
 /// The copies run on the device's queue. The memory is allocated when the program is loaded.
 pub(super) struct Bucket<B: Backend> {
+    /// The packed buffer. Empty while a collective uses it.
     pub(super) whole: B::Buffer,
+    /// Kernel that copies the step's buffers to `whole`.
     pub(super) pack: <B::Engine as Engine>::Kernel,
+    /// Kernel that copies `whole` to the step's buffers.
     pub(super) unpack: <B::Engine as Engine>::Kernel,
 }
 

@@ -70,6 +70,7 @@ impl<B: Backend> RankState<B> {
 
 /// Memory that several buffers of a program use one after another.
 pub(super) struct Shared<B: Backend> {
+    /// The memory, with the size of its largest buffer.
     pub(super) memory: B::Buffer,
     /// The buffer that it contains.
     holds: Option<BufferId>,
@@ -83,7 +84,9 @@ impl<B: Backend> Shared<B> {
 
 /// A program's buffers: the state, and its own.
 pub(super) struct Memory<'a, B: Backend> {
+    /// Size and contents of each buffer, by buffer id.
     pub(super) specs: &'a [BufferSpec],
+    /// The state buffers, which have the lowest ids.
     pub(super) state: &'a mut [B::Buffer],
     /// Empty for buffers in shared memory.
     pub(super) scratch: &'a mut [B::Buffer],
@@ -91,6 +94,7 @@ pub(super) struct Memory<'a, B: Backend> {
 }
 
 impl<B: Backend> Memory<'_, B> {
+    /// Returns a buffer. For one in shared memory, that memory, whichever buffer it contains.
     pub(super) fn get(&self, id: BufferId) -> &B::Buffer {
         if let Some(piece) = self.specs[id.0].shared {
             return &self.shared[piece].memory;
@@ -101,6 +105,7 @@ impl<B: Backend> Memory<'_, B> {
         }
     }
 
+    /// Returns a buffer to be written: see [`get`](Self::get).
     pub(super) fn get_mut(&mut self, id: BufferId) -> &mut B::Buffer {
         if let Some(piece) = self.specs[id.0].shared {
             return &mut self.shared[piece].memory;
@@ -123,7 +128,8 @@ impl<B: Backend> Memory<'_, B> {
         Ok(())
     }
 
-    /// Takes buffers, so that they can be written while others are read.
+    /// Takes buffers out of the memory, so that they can be written while others are read. They are
+    /// empty there until they are [restored](Self::restore).
     pub(super) fn take(&mut self, ids: &[BufferId]) -> Vec<B::Buffer> {
         ids.iter().map(|&id| std::mem::take(self.get_mut(id))).collect()
     }

@@ -15,16 +15,21 @@ type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Red
 pub(super) enum PendingCollective<B: Backend> {
     /// On the step's only buffer, or on its bucket.
     InPlace(BufferRequest<B>),
+    /// A redistribution.
     Moving(MovingRequest<B>),
 }
 
 /// The device and the buffers of a collective on its rank.
 pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
+    /// The collective step.
     pub(super) step: &'a Step,
+    /// The buffers of the program.
     pub(super) memory: &'a mut Memory<'m, B>,
     /// The bucket of a step that writes several buffers.
     pub(super) bucket: Option<&'a mut Bucket<B>>,
+    /// The launch context of the iteration.
     pub(super) context: &'a LaunchContext,
+    /// The device of the rank.
     pub(super) device: &'a mut RankDevice<B>,
 }
 
@@ -54,6 +59,8 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
 }
 
 impl<B: Backend> PendingCollective<B> {
+    /// Starts a collective of the group without waiting for it. Until [`finish`](Self::finish), the
+    /// buffer of an all-reduce or broadcast is empty in the memory of the rank.
     pub(super) fn start(
         op: &CollectiveOp,
         group: &B::Communicator,
@@ -94,7 +101,8 @@ impl<B: Backend> PendingCollective<B> {
         }
     }
 
-    /// Stores the results in the step's writes.
+    /// Blocks until the collective is complete, and stores the result in the buffers that the step
+    /// writes.
     pub(super) fn finish(self, at: &mut CollectiveBuffers<'_, '_, B>) -> Result<(), Error> {
         match self {
             Self::InPlace(request) => at.restore(request.wait()?),

@@ -65,14 +65,14 @@ impl BackgroundCosts {
         &self.name
     }
 
-    /// Memory of the job on its device.
+    /// Memory of the job on its device, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// Returns the memory limit that remains for a foreground job on the same device; `None` is no
-    /// limit.
+    /// Returns the memory that remains for a foreground job on the same device, in bytes, if the
+    /// device has `limit_bytes`; `None` if there is no limit.
     ///
     /// # Errors
     /// [`Error::Setting`] if the background job alone does not fit.
@@ -92,19 +92,19 @@ impl BackgroundCosts {
         self.iteration.samples
     }
 
-    /// Duration of an iteration on its own device.
+    /// Duration of an iteration on a device without a foreground: the sum of its kernel times.
     #[must_use]
     pub fn iteration_time(&self) -> Duration {
         self.iteration.compute_time()
     }
 
-    /// Samples per second on its own device.
+    /// Samples per second on a device without a foreground.
     #[must_use]
     pub fn samples_per_s(&self) -> f64 {
         self.batch() as f64 / self.iteration_time().as_secs_f64()
     }
 
-    /// Name of the layer of each step of the [iteration](Self::iteration).
+    /// Name of the layer of each step of the [iteration](Self::iteration), by index of the step.
     #[must_use]
     pub fn step_layers(&self) -> &[String] {
         &self.layers

@@ -18,11 +18,13 @@ use crate::timeline::{TimelineEvent, TimelineWork};
 /// An interval of virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
+    /// Start.
     pub(super) start: Duration,
+    /// End.
     pub(super) end: Duration,
 }
 
-/// Progress of a rank.
+/// Cumulative times and sample counts of a rank.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RankProgress {
     /// Time of the device by state of the foreground.
@@ -31,7 +33,8 @@ pub(super) struct RankProgress {
     pub(super) background_samples: f64,
 }
 
-/// The hosts of the foreground and the background job.
+/// The foreground and the background job of a simulated rank, which offer tasklets to its driver
+/// and record when they run.
 pub(super) struct RankJobs<'a> {
     class: &'a RankClass<'a>,
     foreground: ForegroundHost<'a>,
@@ -63,6 +66,7 @@ pub(super) struct RankJobs<'a> {
 }
 
 impl<'a> RankJobs<'a> {
+    /// Creates the jobs of a class of ranks before their first iteration.
     pub(super) fn new(class: &'a RankClass<'a>, options: &'a SimulateOptions) -> Self {
         let (policy, parameters) = (&options.policy, &options.device);
         let background = |job: &'a BackgroundCosts| BackgroundHost::new(job.iteration(), policy, parameters);
@@ -88,7 +92,8 @@ impl<'a> RankJobs<'a> {
         }
     }
 
-    /// Returns whether the given number of iterations has ended. A rank without steps never waits.
+    /// Returns whether the foreground has ended the given number of iterations. Always true for a
+    /// rank without steps.
     pub(super) fn has_ended(&self, iterations: u32) -> bool {
         self.spans.is_empty() || self.foreground.iterations_ended() >= u64::from(iterations)
     }
@@ -141,8 +146,8 @@ impl<'a> RankJobs<'a> {
         &self.ends
     }
 
-    /// For each step of the last iteration, the time from the end of the previous communication to
-    /// the arrival of the last partner.
+    /// For each step of the last iteration, the time from the end of the previous communication of
+    /// the rank to the arrival of the last other rank of the collective.
     pub(super) fn partners_after(&self) -> &[Duration] {
         &self.partners_after
     }

@@ -34,16 +34,20 @@ struct CollectiveState {
     ranks_done: usize,
 }
 
-/// The measured time: from the end of the warm-up of the last rank to the end of its last
-/// iteration.
+/// The measured interval of virtual time: from the moment when the last rank has ended the warm-up
+/// to the moment when the last rank has ended the last iteration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
+    /// End of the warm-up on the last rank.
     pub(super) start: Duration,
+    /// End of the last iteration on the last rank.
     pub(super) end: Duration,
+    /// Number of runs of the program in the interval, without the warm-up.
     pub(super) iterations: u32,
 }
 
 impl<'a> Machine<'a> {
+    /// Creates a machine at virtual time 0, with one simulated rank per class.
     pub(super) fn new(
         program: &'a Program,
         classes: &'a [RankClass<'a>],
@@ -60,8 +64,8 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Runs all iterations and returns the window after the warm-up. The background runs until the
-    /// end.
+    /// Runs the program `iterations` times on all ranks, the first `warm_up` of which are not
+    /// measured, and returns the measured interval. The background runs until the end.
     pub(super) fn run(&mut self, warm_up: u32, iterations: u32) -> Result<Window, Error> {
         for rank in 0..self.ranks.len() {
             self.advance(rank, Duration::ZERO)?;

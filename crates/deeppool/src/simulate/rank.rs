@@ -17,10 +17,12 @@ pub(super) struct Rank<'a> {
     index: usize,
     class: &'a RankClass<'a>,
     driver: Driver<VirtualDevice>,
+    /// The foreground and the background job.
     pub(super) jobs: RankJobs<'a>,
 }
 
 impl<'a> Rank<'a> {
+    /// Creates the rank that is simulated for the class with this index.
     pub(super) fn new(
         index: usize,
         class: &'a RankClass<'a>,
@@ -42,7 +44,7 @@ impl<'a> Rank<'a> {
         self.class.ranks
     }
 
-    /// Returns the ranks of the class.
+    /// Returns the ranks for which it is simulated: all of its class.
     pub(super) fn stands_for(&self) -> impl Iterator<Item = usize> {
         self.class.programs.iter().flat_map(|program| &program.stands_for).copied()
     }

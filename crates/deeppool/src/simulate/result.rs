@@ -20,9 +20,10 @@ pub struct Simulation {
     /// iterations. Ranks start their next iteration without waiting for each other, so iterations
     /// may overlap.
     pub iteration: Duration,
-    /// Time of each iteration: from the end of the previous one on the last rank to its own end on
-    /// the last rank. Their mean is [`iteration`](Self::iteration). For a program with several
-    /// iterations, the mean of each run.
+    /// Times of the iterations after the warm-up, in order: from the end of the previous one on the
+    /// last rank to its own end on the last rank. Their mean is [`iteration`](Self::iteration), up
+    /// to rounding. For a program with several iterations, one entry per run of the program: the
+    /// time of the run divided by its number of iterations.
     pub iterations: Vec<Duration>,
     /// Foreground samples per second: one global batch per iteration.
     pub foreground_samples_per_s: f64,
@@ -30,7 +31,8 @@ pub struct Simulation {
     pub background_samples_per_s: f64,
     /// Time of all ranks in an iteration, by activity.
     pub activity: SimulatedActivity,
-    /// The same by rank. The three parts add up to the iteration time.
+    /// Activity of each rank in a mean iteration, by rank. The three parts of a rank add up to the
+    /// iteration time.
     pub by_rank: Vec<SimulatedActivity>,
     /// Background samples per second by activity of the foreground.
     pub background_by_activity: BackgroundRates,
@@ -102,6 +104,9 @@ pub struct BackgroundRates {
 const IDLE: [ForegroundState; 2] = [ForegroundState::Waiting, ForegroundState::Idle];
 
 impl Simulation {
+    /// Computes the result from the simulated ranks. `classes` holds one rank per class of equal
+    /// ranks, which counts once for each rank of the class. `window` is the virtual time from the
+    /// end of the warm-up to the end of the last iteration.
     pub(super) fn new(
         program: &Program,
         options: &SimulateOptions,

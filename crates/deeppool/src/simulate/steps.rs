@@ -12,6 +12,7 @@ use crate::program::{Collective, CollectiveId, CollectiveOp, Op, Program, RankPr
 /// Every collective is a step, since it may wait for its ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RankSteps {
+    /// The collectives, and the other steps that take time, in launch order.
     pub(super) iteration: Iteration,
     /// For each step of the iteration, the step of the program, and its collective if it is one.
     pub(super) origins: Vec<(usize, Option<CollectiveId>)>,
@@ -20,10 +21,11 @@ pub(super) struct RankSteps {
 /// Ranks that run the same steps for the same times, which are simulated once.
 #[derive(Debug, Clone)]
 pub(super) struct RankClass<'a> {
+    /// The steps of each rank of the class.
     pub(super) steps: RankSteps,
-    /// Programs of the ranks.
+    /// Programs of the ranks. One program may stand for several ranks.
     pub(super) programs: Vec<&'a RankProgram>,
-    /// Number of ranks.
+    /// Number of ranks of the class.
     pub(super) ranks: usize,
 }
 
@@ -157,7 +159,7 @@ fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Resu
     Ok(if costs.is_empty() { None } else { Some(StepWork::Compute(kernels(&costs)?)) })
 }
 
-/// Returns kernels of the device model.
+/// Converts kernel costs to kernels of the virtual device, in the same order.
 pub(super) fn kernels(costs: &[KernelCost]) -> Result<Vec<Kernel>, Error> {
     costs
         .iter()
