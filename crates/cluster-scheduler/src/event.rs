@@ -8,7 +8,8 @@ pub enum Event {
     /// A job has arrived.
     Arrived(JobId, Job),
     /// A running job has completed this number of iterations since its last report and is in the
-    /// middle of the next one.
+    /// middle of the next one. The number is less than that of the iterations left in its
+    /// [`Placement`].
     Progressed(JobId, u64),
     /// A running job has completed this number of iterations since its last report and has released
     /// its GPUs. It waits for a new placement unless all its iterations are done.
@@ -27,7 +28,8 @@ pub enum Event {
 pub enum Command {
     /// Run iterations of a waiting job.
     Run(Placement),
-    /// Stop a running job at the end of its current iteration.
+    /// Stop a running job at the end of its current iteration. The driver then reports
+    /// [`Event::Ended`], until which the job holds its GPUs.
     Stop(JobId),
 }
 
@@ -40,7 +42,8 @@ pub struct Placement {
     pub gpus: Vec<GpuId>,
     /// The parallelization mode.
     pub mode: Mode,
-    /// The job in whose slots or gaps it runs, if it shares GPUs.
+    /// The job in whose slots or gaps it runs, if it shares GPUs as a guest; `None` otherwise, also
+    /// for a job beside which others run.
     pub beside: Option<JobId>,
     /// Expected duration of an iteration, including the effect of jobs that share the GPUs.
     pub iteration: Duration,

@@ -9,7 +9,8 @@ pub struct Job {
     pub kind: KindId,
     /// Number of iterations, at least 1.
     pub iterations: u64,
-    /// Number of GPUs that it wants.
+    /// Number of GPUs that it wants. It runs on this number unless the policy also chooses the
+    /// number ([`Elastic::ModesAndGpus`](crate::Elastic::ModesAndGpus)).
     pub gpus: usize,
     /// Other numbers of GPUs on which it may run, for [elastic](crate::Elastic) policies.
     pub other_gpu_counts: Vec<usize>,

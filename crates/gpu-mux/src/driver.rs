@@ -124,12 +124,13 @@ impl<D: Device> Driver<D> {
         Ok(())
     }
 
-    /// Sets the weight of a background job; see [`MuxEvent::SetWeight`].
+    /// Sets the weight of a background job, 1 by default; see [`MuxEvent::SetWeight`].
     pub fn set_weight(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::SetWeight(job, weight))
     }
 
-    /// Returns the background jobs that ended because a launch failed, with the errors.
+    /// Returns the background jobs that ended because a launch failed, with the errors, in the
+    /// order in which they failed.
     #[must_use]
     pub fn background_failures(&self) -> &[(JobId, D::Error)] {
         &self.failures

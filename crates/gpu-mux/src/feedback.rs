@@ -19,8 +19,8 @@ impl Slowdown {
         Self { rules, average: 1.0, last: Duration::ZERO }
     }
 
-    /// Records a finished foreground compute tasklet. A tasklet without an estimate, or with a zero
-    /// estimate, is ignored.
+    /// Records that a foreground compute tasklet has finished at `now` after `took`. A tasklet
+    /// without an estimate, or with a zero estimate, is ignored.
     pub(crate) fn finished(&mut self, now: Duration, tasklet: &Tasklet, took: Duration) {
         if let Some(alone) = tasklet.estimate.filter(|alone| !alone.is_zero()) {
             let ratio = took.as_secs_f64() / alone.as_secs_f64();

@@ -46,7 +46,7 @@ struct Delay {
 /// Whether a background tasklet may be launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may be launched, and is expected to delay the foreground by `overrun`.
+    /// It may be launched, and is expected to delay the foreground by `overrun`, which may be zero.
     Now { overrun: Duration },
     /// Decide again at this time; `None` if waiting cannot help.
     NotBefore(Option<Duration>),

@@ -45,9 +45,9 @@ impl Wait {
         self.polls = 0;
     }
 
-    /// Waits until the next poll is due. `limit` bounds a sleep, `seen` is the signal's count
-    /// before the jobs were polled, and `communicates` tells whether a job progresses only when
-    /// polled.
+    /// Waits once, before the next poll of the jobs. `limit` bounds a sleep, `seen` is the signal's
+    /// count before the jobs were polled (a parked worker does not sleep if it has changed), and
+    /// `communicates` tells whether a job progresses only when polled.
     pub(crate) fn wait(
         &mut self,
         limit: Option<Duration>,

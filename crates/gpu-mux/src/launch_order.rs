@@ -56,7 +56,8 @@ impl LaunchOrder {
         self.tasklets.push_back(Launched { tasklet, finished: false, group });
     }
 
-    /// Marks a tasklet as finished. O(log n).
+    /// Marks a tasklet as finished, which does not remove it; see [`leave`](Self::leave). An
+    /// unknown tasklet is ignored. O(log n).
     pub(crate) fn finish(&mut self, id: TaskletId) {
         // Numbers increase in launch order.
         if let Ok(place) = self.tasklets.binary_search_by_key(&id.number, |of| of.tasklet.id.number) {

@@ -4,9 +4,9 @@ use std::time::Duration;
 /// A part of a tasklet: a range of its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The samples of this piece.
+    /// The samples of this piece, counted from 0 within the tasklet.
     pub samples: Range<usize>,
-    /// Its share of the tasklet's duration.
+    /// Its share of the duration of the tasklet, in proportion to its samples.
     pub takes: Duration,
 }
 

@@ -24,7 +24,8 @@ struct InFlight {
 }
 
 impl Queue {
-    /// Appends a tasklet that is ready.
+    /// Appends a tasklet that is ready. Fails with [`Error::OutOfOrder`] if its number is not
+    /// larger than that of the last one.
     pub(crate) fn push(&mut self, tasklet: Tasklet) -> Result<(), Error> {
         if let Some(last) = self.newest.filter(|&last| tasklet.id.number <= last) {
             return Err(Error::OutOfOrder { tasklet: tasklet.id, last });
@@ -34,19 +35,20 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns the tasklet that is launched next.
+    /// Returns the tasklet that is launched next, or `None` if none waits.
     pub(crate) fn next(&self) -> Option<&Tasklet> {
         self.waiting.front()
     }
 
-    /// Moves the next tasklet from waiting to in flight.
+    /// Moves the next tasklet from waiting to in flight and returns it, or `None` if none waits.
     pub(crate) fn launch(&mut self) -> Option<Tasklet> {
         let tasklet = self.waiting.pop_front()?;
         self.lane(tasklet.lane).push(tasklet);
         Some(tasklet)
     }
 
-    /// Removes a tasklet in flight: O(log n) to find it, O(1) to remove the oldest of a lane.
+    /// Removes a tasklet in flight and returns it, or fails with [`Error::NotInFlight`]. O(log n)
+    /// to find it, O(1) to remove the oldest of a lane.
     pub(crate) fn finish(&mut self, id: TaskletId) -> Result<Tasklet, Error> {
         let compute = self.compute.remove(id.number);
         compute.or_else(|| self.communication.remove(id.number)).ok_or(Error::NotInFlight(id))

@@ -18,8 +18,8 @@ impl TaskletFeedbackRule {
         Self { rules, slowdowns: Vec::new() }
     }
 
-    /// Records that the foreground was at `tasklet` for `took`. A tasklet without an estimate, or
-    /// with a zero estimate, is ignored.
+    /// Records that `tasklet` was the foreground's current tasklet for `took`. A tasklet without an
+    /// estimate, with a zero estimate or without a site is ignored.
     pub(crate) fn record(&mut self, tasklet: &Tasklet, took: Duration) {
         let Some(alone) = tasklet.estimate.filter(|alone| !alone.is_zero()) else { return };
         let Some(average) = entry_of(&mut self.slowdowns, tasklet.site) else { return };

@@ -8,9 +8,9 @@ use crate::JobId;
 pub struct Usage {
     /// Time from the start to the end of the run.
     pub elapsed: Duration,
-    /// Time spent in foreground tasklets.
+    /// Time spent in foreground tasklets: the sum of their durations.
     pub foreground_busy: Duration,
-    /// Time spent in background tasklets.
+    /// Time spent in background tasklets: the sum of their durations, over all jobs.
     pub background_busy: Duration,
     /// Number of finished foreground tasklets.
     pub foreground_tasklets: u64,
@@ -25,7 +25,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns the time that the foreground left idle.
+    /// Returns the time that the foreground left idle: `elapsed` minus `foreground_busy`, at least
+    /// zero.
     #[must_use]
     pub fn foreground_idle(&self) -> Duration {
         self.elapsed.saturating_sub(self.foreground_busy)

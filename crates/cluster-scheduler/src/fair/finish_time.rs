@@ -35,7 +35,8 @@ pub fn finish_time(
     }
 }
 
-/// Solves the cone program.
+/// Returns the same shares as [`finish_time`], computed by a second-order cone program for any
+/// number of types.
 pub(crate) fn by_cone_program(
     demands: &[Demand],
     progress: &[Progress],

@@ -24,17 +24,18 @@ pub struct Demand {
     pub gpus: usize,
     /// Iterations per second on each type of GPU; 0 if they do not run there.
     pub speeds: Vec<f64>,
-    /// Weight relative to other jobs.
+    /// Weight of each job relative to other jobs.
     pub weight: f64,
 }
 
-/// Progress of a job.
+/// Progress of a job, or of each job of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// Seconds since its arrival.
     pub elapsed: f64,
     /// Remaining iterations.
     pub remaining: f64,
-    /// Seconds that its completed and remaining work takes on 1/n of the cluster.
+    /// Seconds that its completed and remaining work takes on 1/n of the cluster, where n is the
+    /// number of jobs.
     pub isolated: f64,
 }

@@ -81,7 +81,8 @@ impl<'a> Scheduler<'a> {
         })
     }
 
-    /// Records an event that happened at `now`.
+    /// Records an event that happened at `now`, measured from an epoch that the driver chooses.
+    /// Commands follow from [`decide`](Self::decide).
     ///
     /// # Errors
     ///
@@ -177,13 +178,14 @@ impl<'a> Scheduler<'a> {
         self.outdated
     }
 
-    /// Returns the time at which the scheduler must be [woken](Event::TimerExpired) if no other
-    /// event happens before.
+    /// Returns the time since the driver's epoch at which the scheduler must be
+    /// [woken](Event::TimerExpired) if no other event happens before; `None` if it need not be.
     pub fn wake_at(&self) -> Option<Duration> {
         self.wake_at.map(Duration::from_nanos)
     }
 
-    /// Returns the remaining iterations of a job, or `None` if it has left.
+    /// Returns the number of remaining iterations of a job, as reported, or `None` if it has left
+    /// or never arrived.
     #[must_use]
     pub fn remaining(&self, job: JobId) -> Option<u64> {
         self.find(job).ok().map(|index| self.entries[index].remaining)

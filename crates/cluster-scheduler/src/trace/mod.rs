@@ -26,7 +26,7 @@ use random::Random;
 /// A job of a trace that records its duration and not its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Arrival time from the first arrival.
+    /// Arrival time since the arrival of the first job of the trace.
     pub arrival: Duration,
     /// Time for which the job ran, without queueing.
     pub duration: Duration,

@@ -8,15 +8,15 @@ use crate::{Error, Execution, GpuType, Mode, Table};
 /// T4.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolluxStep {
-    /// The model.
+    /// Name of the model.
     pub model: String,
     /// Number of GPUs.
     pub gpus: usize,
     /// Number of nodes.
     pub nodes: usize,
-    /// Samples per GPU.
+    /// Number of samples of a step on each GPU.
     pub local_batch: usize,
-    /// Seconds per step.
+    /// Duration of the step in seconds.
     pub step: f64,
     /// Part of the step spent on synchronizing gradients, in seconds.
     pub synchronization: f64,

@@ -61,7 +61,7 @@ impl<B: PolledJob> BackgroundJob<B> {
         }
     }
 
-    /// Returns the job.
+    /// Returns the job, also after it has ended.
     #[must_use]
     pub fn job(&self) -> &B {
         &self.job
@@ -72,7 +72,8 @@ impl<B: PolledJob> BackgroundJob<B> {
         self.outcome.is_none().then_some(&mut self.job)
     }
 
-    /// Returns the total duration of its tasklets.
+    /// Returns the total measured duration of its tasklets over all runs, including time in which
+    /// other threads used the core.
     #[must_use]
     pub fn busy(&self) -> Duration {
         self.busy
@@ -111,8 +112,9 @@ impl<B: PolledJob> BackgroundJob<B> {
         drained.into_iter().chain(held).chain(weighed).chain(ended)
     }
 
-    /// Polls the job, unless one of its tasklets already waits, and returns the event for the
-    /// multiplexer, if there is one.
+    /// Polls the job and returns the event for the multiplexer. Returns `None` if nothing has
+    /// become ready or ended. A job whose tasklet already waits, that is paused or drained, or that
+    /// has ended is not polled.
     pub(super) fn ask(&mut self) -> Option<MuxEvent> {
         self.communicates = false;
         if self.offered.is_some() || self.outcome.is_some() || self.asked.pauses() || self.asked.drains() {
@@ -142,7 +144,8 @@ impl<B: PolledJob> BackgroundJob<B> {
         self.communicates
     }
 
-    /// Runs the offered tasklet. Returns the event for the multiplexer if the job has ended.
+    /// Runs the offered tasklet to completion. Returns the event for the multiplexer if the job has
+    /// failed or panicked and so ended, and `None` if it continues.
     pub(super) fn run(&mut self) -> Option<MuxEvent> {
         caught(|| self.job.run()).err().map(|end| self.ended(end))
     }

@@ -20,7 +20,7 @@ struct LaneState {
 }
 
 impl Foreground {
-    /// Returns the event for a tasklet that is ready.
+    /// Returns the event for a compute tasklet that is ready, and opens that tasklet.
     pub(super) fn computes(&mut self, upcoming: Upcoming, now: Duration) -> MuxEvent {
         let tasklet = self.tasklet();
         self.computing.begin(tasklet, upcoming, now)
@@ -33,7 +33,8 @@ impl Foreground {
         }
     }
 
-    /// Returns the event for the tasklet that has run, if there was one.
+    /// Closes the open compute tasklet, learns its duration and returns the event for its end, or
+    /// `None` if none is open.
     pub(super) fn ran(&mut self, now: Duration) -> Option<MuxEvent> {
         self.computing.end(now)
     }
@@ -48,7 +49,8 @@ impl Foreground {
         Some(self.communicating.begin(tasklet, upcoming, now))
     }
 
-    /// Returns the event for the end of a wait for communication, if there was one.
+    /// Closes the open wait for communication, learns its duration and returns the event for its
+    /// end, or `None` if none is open.
     pub(super) fn communicated(&mut self, now: Duration) -> Option<MuxEvent> {
         self.communicating.end(now)
     }

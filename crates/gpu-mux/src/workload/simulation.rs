@@ -81,7 +81,8 @@ pub struct SimulationReport {
     pub background_samples: f64,
     /// Number of background pieces finished during the measured iterations.
     pub background_pieces: u64,
-    /// Number of those pieces that took longer than the policy's bound.
+    /// Number of those pieces that took longer than [`Policy::background_piece`]; 0 if pieces are
+    /// not bounded.
     pub over_long: u64,
 }
 

@@ -99,6 +99,7 @@ impl Context {
         late.and(primary.release())
     }
 
+    /// Returns the functions of the CUDA driver.
     pub(super) fn driver(&self) -> &Driver {
         &self.0.driver
     }

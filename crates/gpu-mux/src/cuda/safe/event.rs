@@ -92,7 +92,9 @@ impl Event {
 }
 
 impl Stream {
-    /// Records an event; [`Event::is_complete`] queries it.
+    /// Enqueues the recording of an event, which is complete when all earlier work in the stream
+    /// is; [`Event::is_complete`] queries it. Recording an event again replaces the earlier
+    /// recording.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.context().bind()?;
         // SAFETY: both are alive.

@@ -39,7 +39,10 @@ impl CapturedGraph {
         unsafe { Self::own(context.clone(), graph.cast()) }
     }
 
+    /// Takes ownership of a captured graph.
+    ///
     /// # Safety
+    ///
     /// As [`from_raw`](Self::from_raw).
     pub(super) unsafe fn own(context: Context, graph: *mut CUgraph_st) -> Self {
         Self { context, raw: Raw(graph) }
@@ -139,7 +142,8 @@ impl CapturedGraph {
         Ok((clone, copies))
     }
 
-    /// Adds a copy of a graph as one node that depends on `after`.
+    /// Adds a copy of `child` as one node that depends on `after`, or on nothing for `None`, and
+    /// returns that node.
     pub(in crate::cuda) fn append(&self, child: &Self, after: Option<Node>) -> Result<Node> {
         self.context.bind()?;
         let after: &[*mut CUgraphNode_st] = &after.map_or_else(Vec::new, |node| vec![node.0]);
@@ -233,8 +237,8 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Launches the graph into a stream. Launches of the same graph do not overlap: a second one
-    /// waits for the first.
+    /// Enqueues a launch of the graph into a stream. Launches of the same graph do not overlap: a
+    /// second one waits for the first.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         stream.context().bind()?;
         let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);

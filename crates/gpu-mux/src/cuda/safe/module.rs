@@ -66,14 +66,14 @@ pub struct Function {
     _module: Module,
 }
 
-/// The launch configuration of a kernel.
+/// Launch configuration of a kernel, in one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchShape {
     /// Number of blocks.
     pub blocks: u32,
     /// Number of threads in a block.
     pub threads: u32,
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
 }
 
