@@ -103,7 +103,7 @@ more_cases() {
             some_tests -p deeppool-tests --test it -- plan_independent::digits partial::losses &&
             DEEPPOOL_CASES=200 some_tests -p deeppool --test it checkpoint::damaged &&
             some_tests -p deeppool --test it compare::max_total &&
-            EXPERIMENTS_FULL=1 some_tests -p experiments --features measure,pdf --test it command::equal_commands
+            EXPERIMENTS_FULL=1 some_tests -p experiments --features measure,pdf --test it -- hybrid:: command::equal_commands
     )
 }
 

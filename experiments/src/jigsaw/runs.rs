@@ -9,7 +9,7 @@ use super::tables::{PARTS, Tables};
 use super::traces::JobSource;
 use crate::journal::Journal;
 
-/// NetworkCosts of sharing that replace the assumed one.
+/// Costs of sharing that replace the assumed one.
 const OVERLAPS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
 
 /// One run.

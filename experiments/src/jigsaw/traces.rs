@@ -8,7 +8,7 @@ use cluster_scheduler::{Allocation, Arrival, GpuType, Job, JobId, Mode, Table};
 use super::input::JigsawInput;
 use super::tables::{COUNTS, Tables};
 
-/// JobSource of jobs.
+/// Source of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobSource {
     Synthetic,

@@ -49,7 +49,7 @@ pub(crate) const SCHEMA: &str = "deeppool/report/v1";
 /// Function that draws a report.
 type Draw = fn(&Report, Style) -> anyhow::Result<Figure>;
 
-/// ReportHeader of a report of simulations: the experiment and the models.
+/// Header of a report of simulations: the experiment and the models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ReportHeader {
     schema: &'static str,

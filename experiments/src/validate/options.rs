@@ -44,7 +44,7 @@ pub(crate) struct ValidateOptions {
     /// several times
     #[arg(long = "with", value_name = "FILE")]
     earlier: Vec<PathBuf>,
-    /// TrainingRun only one of the built-in networks, and twice unless --runs is given
+    /// Run only one of the built-in networks, and twice unless --runs is given
     #[arg(long)]
     quick: bool,
 }

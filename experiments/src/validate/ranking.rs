@@ -1,4 +1,4 @@
-//! NetworkComparison of predicted and measured rankings of data parallelism and the burst plan.
+//! Comparison of predicted and measured rankings of data parallelism and the burst plan.
 
 use std::fmt::{self, Write};
 

@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 
-/// TrainingMode of training.
+/// Mode of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum TrainingMode {
     /// Data parallelism.

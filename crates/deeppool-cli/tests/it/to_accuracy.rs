@@ -46,9 +46,9 @@ fn step_times_equal_iteration_times_of_plans() {
         (4, 1, 64, None),
         (8, 1, 100, None),
         (4, 1, 64, Some(1.5)),
-        (8, 1, 32, Some(1.1)),
+        (3, 1, 32, Some(1.1)),
         (2, 2, 64, None),
-        (2, 4, 32, Some(2.5)),
+        (2, 3, 32, Some(2.5)),
     ] {
         let configuration = Configuration { workers, gpus_per_worker, batch, limit };
         let gpus = configuration.gpus();
@@ -154,12 +154,14 @@ fn invalid_options_are_one_line_errors() {
         ("--batches 16,512", "covers global batches of 16 to 256 samples, not 512"),
         ("--within 0", "a number of hours above 0"),
         ("--within nan", "a number of hours above 0"),
-        ("--within 1e-9", "nothing reaches the target within 0.000 h: the soonest, "),
         ("--amplification 0.5", "an amplification limit is 0.5, expected finite and at least 1"),
         ("-o no/plan.json", "does not exist"),
     ] {
         refused(path, &format!("{PLAN} {options}"), expected);
     }
+    let too_soon =
+        "plan --model digits-cnn --gpus 2 --device cpu-core --to-accuracy curve.json --within 1e-9";
+    refused(path, too_soon, "nothing reaches the target within 0.000 h: the soonest, ");
     let without = "plan --model digits-cnn --gpus 4 --device cpu-core";
     refused(path, &format!("{without} --to-accuracy none.json"), "none.json: ");
     refused(
