@@ -1,5 +1,8 @@
 //! The exported functions, under their names in `cuda.h` and `nccl.h`.
 //!
+//! A function has the parameters and effects of the CUDA or NCCL function of the same name. The
+//! documentation of the [`Driver`](crate::state) method that it calls states how they differ.
+//!
 //! Handles are pointer-sized integers that are never dereferenced. Pointers to the caller's memory
 //! are checked for null; beyond that their validity is the caller's promise, as with the real
 //! driver.

@@ -20,6 +20,7 @@ impl<T> OutPointer<'_, T> {
         }
     }
 
+    /// Writes a value to the place.
     pub(super) fn set(&self, value: T) {
         // SAFETY: not null, and valid for writes by the contract of `new`.
         unsafe { self.place.as_ptr().write(value) }

@@ -76,6 +76,7 @@ pub(crate) struct GreenContexts {
 }
 
 impl GreenContexts {
+    /// Returns the handles of the live green contexts, in ascending order.
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
         self.alive.keys().copied()
     }

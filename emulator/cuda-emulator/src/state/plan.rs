@@ -97,6 +97,7 @@ impl PlanProgress {
 
 /// An executable graph.
 pub(crate) struct Exec {
+    /// Graph from which it was instantiated.
     pub(super) graph: Handle,
     /// Steps of the graph.
     pub(super) plan: Arc<Plan>,

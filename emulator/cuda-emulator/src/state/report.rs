@@ -61,10 +61,12 @@ impl Report {
         self.injecting
     }
 
+    /// Adds a description of a misuse.
     pub(crate) fn misuse(&mut self, text: String) {
         self.misuse.push(text);
     }
 
+    /// Adds a description of the fault of a kernel.
     pub(super) fn kernel_fault(&mut self, text: String) {
         self.faults.push(text);
     }
@@ -74,6 +76,8 @@ impl Report {
         lines(&self.faults)
     }
 
+    /// Adds the result of the current call to the log. `injected` tells whether its failure was
+    /// injected.
     pub(super) fn log(&mut self, call: &str, code: impl Display, injected: bool) {
         let mark = if injected { " (injected)" } else { "" };
         self.log.push(format!("{} {call}: {code}{mark}", self.calls));
@@ -90,6 +94,7 @@ impl Report {
     }
 }
 
+/// Joins lines, each with a line end.
 pub(super) fn lines(lines: &[String]) -> String {
     lines.iter().fold(String::new(), |mut text, line| {
         _ = writeln!(text, "{line}");

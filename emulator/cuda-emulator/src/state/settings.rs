@@ -27,11 +27,13 @@ pub(crate) struct Settings {
     pub(crate) kernel_ns: i64,
     /// Memory of a device, in bytes.
     pub(crate) memory_bytes: i64,
+    /// Number of multiprocessors of a device.
     pub(crate) multiprocessors: i64,
     /// Greatest priority, which is the lowest number.
     pub(crate) greatest_priority: i64,
     /// Whether streams can wait for and write values in memory.
     pub(crate) stream_memory_operations: i64,
+    /// Whether memory pools are supported: 0 or 1.
     pub(crate) memory_pools: i64,
     /// Whether streams of green contexts accept events of the primary context.
     pub(crate) cross_context_events: i64,

@@ -185,6 +185,8 @@ impl AtomicOperation {
 }
 
 impl<'a> Decoder<'_, 'a> {
+    /// Decodes a load, store or atomic operation and emits one instruction. `base` is the opcode up
+    /// to the first dot and `text` the rest.
     pub(super) fn memory(
         &mut self,
         written: &ParsedInstruction<'a>,

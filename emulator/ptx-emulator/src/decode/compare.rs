@@ -64,6 +64,8 @@ impl SetpModifiers {
 }
 
 impl<'a> Decoder<'_, 'a> {
+    /// Decodes `setp` and emits one instruction. `modifiers` is the part of the opcode after
+    /// `setp.`.
     pub(super) fn compare(
         &mut self,
         written: &ParsedInstruction<'a>,

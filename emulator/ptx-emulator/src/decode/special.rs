@@ -56,6 +56,7 @@ impl Special {
         })
     }
 
+    /// Returns the kind of register that holds the value.
     pub(crate) fn kind(self) -> Kind {
         if self == Self::Grid { Kind::D } else { Kind::W }
     }

@@ -104,6 +104,8 @@ fn lookup<T: Copy>(table: &[(&str, T)], modifiers: &str) -> Option<T> {
 }
 
 impl<'a> Decoder<'_, 'a> {
+    /// Decodes a barrier, or an operation that exchanges values between the lanes of a warp. `base`
+    /// is the opcode up to the first dot and `modifiers` the rest.
     pub(super) fn warp_or_block(
         &mut self,
         written: &ParsedInstruction<'a>,

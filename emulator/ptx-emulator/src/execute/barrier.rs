@@ -30,6 +30,7 @@ pub(crate) struct Barriers {
 }
 
 impl Barriers {
+    /// Resets all barriers for the next block. No warp may wait at one.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }

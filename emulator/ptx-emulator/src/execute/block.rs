@@ -28,6 +28,8 @@ pub(crate) struct BlockExecutor<'l> {
 }
 
 impl<'l> BlockExecutor<'l> {
+    /// Creates an executor. Constants are written to the registers once, since instructions never
+    /// change them.
     pub(crate) fn new(environment: &'l LaunchEnvironment<'l>) -> Self {
         let program = environment.program;
         let threads = environment.threads();

@@ -96,6 +96,9 @@ impl Allocation {
         }
     }
 
+    /// Calls `each` with kind, first byte and length of every range that kernels have accessed,
+    /// ordered by kind and offset, and forgets the accesses. Nothing is called if accesses are not
+    /// tracked.
     pub(super) fn take_accesses(&mut self, each: impl FnMut(AccessKind, u64, u64)) {
         if let Some(accesses) = &mut self.accesses {
             accesses.take(each);

@@ -204,6 +204,7 @@ impl Memory {
         lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the live allocations. Indices of allocations refer to it.
     pub(crate) fn allocations(&self) -> &[Allocation] {
         &self.allocations
     }

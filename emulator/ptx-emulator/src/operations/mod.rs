@@ -59,33 +59,53 @@ pub(crate) struct Shape {
 /// Operation of an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Op {
+    /// Operation of the table of frequent operations.
     Hot(Hot),
+    /// Operation of the table of moves and integer conversions.
     Transfer(Transfer),
+    /// Operation of the table of integer operations.
     Integer(Integer),
+    /// Operation of the table of operations with the carry flag.
     Carry(Carry),
+    /// Operation of the table of floating-point operations.
     Float(Float),
+    /// Comparison (`setp`).
     Compare(Compare),
+    /// `bra`.
     Branch,
+    /// `exit` and `ret`.
     Exit,
+    /// `trap`.
     Trap,
     Barrier,
     BarrierArrive,
     BarrierReduce,
     WarpBarrier,
+    /// `ld.param`.
     LoadParameter,
+    /// `ld.shared` of 32-bit elements into 32-bit registers, which has a fast path.
     LoadShared,
+    /// `ld.global` of 32-bit elements into 32-bit registers, which has a fast path.
     LoadGlobal,
+    /// Any other load.
     Load,
+    /// `st.shared` of 32-bit elements from 32-bit registers, which has a fast path.
     StoreShared,
+    /// `st.global` of 32-bit elements from 32-bit registers, which has a fast path.
     StoreGlobal,
+    /// Any other store.
     Store,
+    /// `atom` and `red`.
     Atomic,
+    /// `shfl.sync`.
     Shuffle,
+    /// `vote.sync`.
     Vote,
     Match,
     ReduceWarp,
     ActiveLanes,
     Clock,
+    /// `cvt` that no table contains.
     Convert,
 }
 

@@ -11,6 +11,7 @@ use crate::state::{
 use std::{collections::HashSet, thread};
 
 impl Driver {
+    /// Returns the membership of a stream in a capture, or `None` if it is not capturing.
     pub(super) fn membership(&self, stream: Handle) -> Option<&Membership> {
         self.streams.get(&stream)?.capture.as_ref()
     }

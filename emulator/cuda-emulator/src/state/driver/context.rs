@@ -53,6 +53,7 @@ impl Driver {
         Ok(())
     }
 
+    /// Creates a context on a device and returns its handle. It does not become current.
     pub(super) fn new_context(&mut self, device: i32) -> Handle {
         let handle = self.handles.create(HandleKind::Context);
         self.contexts.alive.insert(handle, device);
@@ -175,6 +176,7 @@ impl Driver {
         Ok(self.device_of_context(self.current_context()?))
     }
 
+    /// Returns the device of a context, or 0 if the context is destroyed.
     pub(super) fn device_of_context(&self, context: Handle) -> i32 {
         self.contexts.alive.get(&context).copied().unwrap_or(0)
     }

@@ -59,6 +59,8 @@ impl Driver {
         self.push(stream, work, predecessors);
     }
 
+    /// Appends work to the queue of a stream without advancing the clock. `predecessors` are those
+    /// of [`QueuedWork`].
     pub(super) fn push(&mut self, stream: Handle, work: StreamWork, predecessors: Option<VectorClock>) {
         self.engine.launches += 1;
         let (launch, enqueued) = (self.engine.launches, self.engine.now);
@@ -306,6 +308,7 @@ impl Driver {
         }
     }
 
+    /// Removes the completed work at the head of a stream's queue. The next entry becomes the head.
     pub(super) fn pop_head(&mut self, handle: Handle) {
         if let Some(stream) = self.streams.get_mut(&handle) {
             stream.queue.pop_front();

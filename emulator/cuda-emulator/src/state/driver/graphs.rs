@@ -40,6 +40,7 @@ impl Driver {
         Ok(())
     }
 
+    /// Destroys a graph with its nodes and child graphs, without checks.
     pub(super) fn drop_graph(&mut self, handle: Handle) {
         self.handles.destroy(handle);
         let graph = self.graphs.remove(&handle).unwrap_or_default();
@@ -164,6 +165,8 @@ impl Driver {
         Ok(())
     }
 
+    /// Returns whether a graph has nodes that allocate or free memory. Child graphs are not
+    /// searched.
     pub(super) fn has_memory_nodes(&self, graph: Handle) -> bool {
         let nodes = self.graphs.get(&graph).map_or(&[][..], |graph| &graph.nodes);
         nodes.iter().filter_map(|node| self.nodes.get(node)).any(|node| node.work.is_memory_node())

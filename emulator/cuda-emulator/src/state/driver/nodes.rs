@@ -53,6 +53,7 @@ impl Driver {
         handle
     }
 
+    /// Checks that a handle is a node of the graph.
     pub(super) fn check_same_graph(&self, graph: Handle, node: Handle) -> CallResult<()> {
         if self.node(node)?.graph == graph {
             return Ok(());
@@ -118,6 +119,7 @@ impl Driver {
         Ok(())
     }
 
+    /// Destroys a node, with its child graph if it has one. The graph's list of nodes is unchanged.
     pub(super) fn drop_node(&mut self, handle: Handle) {
         self.handles.destroy(handle);
         if let Some(Node { work: NodeWork::Child(child), .. }) = self.nodes.remove(&handle) {

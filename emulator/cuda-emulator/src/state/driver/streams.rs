@@ -19,6 +19,8 @@ impl Driver {
         Ok(self.add_stream(context, flags & NON_BLOCKING != 0, priority))
     }
 
+    /// Creates a stream in a context and returns its handle. The priority is clamped to the
+    /// supported range.
     pub(super) fn add_stream(&mut self, context: Handle, non_blocking: bool, priority: i32) -> Handle {
         let handle = self.handles.create(HandleKind::Stream);
         let stream = Stream {
@@ -35,6 +37,7 @@ impl Driver {
         handle
     }
 
+    /// Returns the priority clamped to the supported range, whose lowest priority is 0.
     pub(super) fn clamped_priority(&self, priority: i32) -> i32 {
         priority.clamp(self.settings.greatest_priority as i32, 0)
     }
@@ -122,6 +125,7 @@ impl Driver {
         Ok(())
     }
 
+    /// Returns the device of a stream, or 0 if the stream has been removed.
     pub(super) fn device_of_stream(&self, handle: Handle) -> i32 {
         self.streams.get(&handle).map_or(0, |stream| stream.device)
     }
@@ -147,6 +151,7 @@ impl Driver {
         }
     }
 
+    /// Removes a stream, without checks, and passes its end to the order check.
     pub(super) fn remove_stream(&mut self, handle: Handle) {
         if let Some(stream) = self.streams.remove(&handle) {
             self.note_stream_end(handle, &stream);

@@ -39,25 +39,30 @@ pub(crate) use tasks::Task;
 /// State of the order check since the last reset.
 #[derive(Default)]
 pub(crate) struct OrderCheck {
+    /// Chains of tasks, which the clocks refer to.
     pub(super) chains: Chains,
     /// Clocks of the streams at the records of events, by record number.
     pub(super) records: HashMap<u64, VectorClock>,
     threads: HashMap<ThreadId, VectorClock>,
     /// Work known to host threads through calls that concern a device.
     devices: HashMap<i32, VectorClock>,
-    /// Clocks of destroyed streams, for each device, and for each context those of blocking
-    /// streams.
+    /// Clocks of destroyed streams, by device.
     pub(super) destroyed: HashMap<i32, VectorClock>,
+    /// Clocks of destroyed blocking streams, by context.
     pub(super) destroyed_blocking: HashMap<Handle, VectorClock>,
     /// Uses of each allocation, by its first address.
     pub(super) memory: BTreeMap<u64, Shadow>,
+    /// Conflicts that have been found.
     pub(super) conflicts: Conflicts,
+    /// The wait that the test has dropped, if there is one.
     pub(super) dropped_wait: Option<DroppedWait>,
 }
 
 /// The dropped wait: its record, and the clock of its stream without it.
 pub(super) struct DroppedWait {
+    /// Number of the record of the event.
     pub(super) record: u64,
+    /// Clock of its stream without the wait.
     pub(super) predecessors: VectorClock,
 }
 

@@ -93,6 +93,7 @@ impl Driver {
         self.nccl.comms.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
+    /// Returns the rank with a handle. A null, destroyed or unknown handle is an error.
     pub(super) fn comm_mut(&mut self, handle: Handle) -> CallResult<&mut Comm> {
         self.handles.check(HandleKind::Comm, handle)?;
         self.nccl.comms.get_mut(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
