@@ -12,22 +12,28 @@ use super::{
     Step, StepId,
 };
 
-/// Buffers of the ranks of a group that are reduced or broadcast in one collective.
+/// Buffers that the ranks of a group reduce or broadcast in one collective. Programs are built for
+/// one rank of each class of equal ranks; a place is the index of such a rank.
 pub(super) struct Bucket {
+    /// All ranks of the group.
     pub(super) ranks: Vec<usize>,
+    /// Labels of the buffers, from which the label of the collective is made.
     pub(super) labels: Vec<String>,
-    /// Places of the group's lowered ranks, with their buffers.
+    /// The buffers of each place of the group.
     pub(super) buffers: Vec<(usize, Vec<BufferId>)>,
+    /// Number of elements of all buffers of one rank.
     pub(super) elements: usize,
 }
 
 impl Bucket {
+    /// Creates an empty bucket for a group of ranks. `places` are those of the group.
     pub(super) fn new(ranks: &[usize], places: impl IntoIterator<Item = usize>) -> Self {
         let buffers = places.into_iter().map(|place| (place, Vec::new())).collect();
         Self { ranks: ranks.to_vec(), labels: Vec::new(), buffers, elements: 0 }
     }
 }
 
+/// Builder of the programs of all ranks. It builds one per class of equal ranks.
 pub(super) struct ProgramBuilder {
     batch: usize,
     ranks: Vec<RankBuilder>,
@@ -88,11 +94,12 @@ impl ProgramBuilder {
         }
     }
 
-    /// Returns the number of lowered ranks.
+    /// Returns the number of places: classes of equal ranks.
     pub(super) fn ranks(&self) -> usize {
         self.ranks.len()
     }
 
+    /// Returns the builder of the program at a place.
     pub(super) fn rank(&mut self, place: usize) -> &mut RankBuilder {
         &mut self.ranks[place]
     }
@@ -181,10 +188,12 @@ impl ProgramBuilder {
     }
 }
 
-/// Operands of a step.
+/// Buffers that a step reads and writes.
 #[derive(Default)]
 pub(super) struct Operands {
+    /// Buffers that are read, in the order of the operation.
     pub(super) reads: Vec<BufferId>,
+    /// Buffers that are written, in the order of the operation.
     pub(super) writes: Vec<BufferId>,
 }
 

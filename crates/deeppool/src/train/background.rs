@@ -50,7 +50,8 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
         .collect()
     }
 
-    /// Returns the memory of the job: by its program, and as it was allocated.
+    /// Returns the memory of the job in bytes: by its program, and as it was allocated. Both are
+    /// without the workspaces of kernels.
     pub(super) fn memory_bytes(&self) -> (u64, u64) {
         (self.loaded.program().memory().total_bytes(), self.device.allocated_bytes())
     }

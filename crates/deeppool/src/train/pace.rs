@@ -27,14 +27,19 @@ pub(super) struct Pace {
 /// Values that all ranks agreed on at a synchronisation point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
+    /// Whether any rank was requested to stop.
     pub(super) stop: bool,
+    /// Whether a checkpoint is due by its time interval, on the clock of rank 0.
     pub(super) save: bool,
+    /// Foreground samples per second since the previous synchronisation point: global batches
+    /// divided by the time on this rank.
     pub(super) foreground_samples_per_s: f64,
-    /// Background samples per second of all ranks.
+    /// Background samples per second of all ranks, since the previous synchronisation point.
     pub(super) background_samples_per_s: f64,
 }
 
 impl Pace {
+    /// Starts the clock of checkpoints. The first synchronisation point is after one iteration.
     pub(super) fn new() -> Self {
         Self { iterations: 1, saved: Instant::now(), writing: Duration::ZERO }
     }

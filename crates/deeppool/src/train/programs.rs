@@ -8,18 +8,21 @@ use crate::program::{IterationSchedule, LowerOptions, Placement, Program, lower_
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs<'a> {
-    /// Programs of the iterations, until they repeat.
+    /// Training programs of the rotation; the schedule says which iteration executes which.
     pub(super) training: &'a [Program],
     /// The order in which they are executed.
     schedule: IterationSchedule,
+    /// Program that evaluates one whole global batch of test samples.
     pub(super) evaluation: Program,
-    /// Program for the test samples after the last whole batch.
+    /// Program that evaluates the test samples after the last whole batch; `None` if there are
+    /// none.
     pub(super) remainder: Option<Program>,
-    /// Programs of the background jobs.
+    /// Programs of the background jobs, each on one rank, in the order of the configuration.
     pub(super) background: Vec<Program>,
 }
 
 impl<'a> Programs<'a> {
+    /// Lowers all programs of a run.
     pub(super) fn new(config: &TrainConfig<'a>) -> Result<Self, Error> {
         let evaluation = |samples| lower_evaluation(config.network(), config.placement(), samples);
         let background = config.background.iter().map(|job| {
