@@ -21,7 +21,9 @@ pub struct ProfileTable {
     model: String,
     device: String,
     origin: Origin,
+    /// Accuracy of the device model that made the table. `None` if it is not recorded.
     pub(crate) accuracy: Option<ModelAccuracy>,
+    /// Conditions of the measurement, if recorded.
     pub(crate) measurement: Option<MeasurementConditions>,
     layers: Vec<LayerProfile>,
     network: Vec<NetworkTime>,
@@ -300,6 +302,7 @@ pub(crate) fn check_batches(batches: &[usize]) -> Result<(), ProfileError> {
     }
 }
 
+/// Returns an error that names the place in a JSON document.
 pub(crate) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> ProfileError {
     ProfileError::Invalid { path: path.into(), problem: problem.into() }
 }

@@ -164,11 +164,14 @@ impl<T> fmt::Debug for NcclBuffer<T> {
 /// rank.
 #[derive(Debug, Clone)]
 pub struct NcclStream {
+    /// Stream of the driver.
     pub(super) raw: Stream,
+    /// Operations started in the stream, shared by its clones.
     pub(super) pending: Arc<PendingOperations>,
 }
 
 impl NcclStream {
+    /// Tracks the operations of a stream of the driver.
     pub(super) fn new(raw: Stream) -> Self {
         Self { raw, pending: Arc::default() }
     }

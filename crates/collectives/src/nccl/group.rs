@@ -18,8 +18,11 @@ const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 /// A rank, and the state shared by its groups.
 #[derive(Debug)]
 pub(super) struct NcclWorldState {
+    /// Number of this rank in the world.
     pub(super) rank: usize,
+    /// Loaded library of NCCL.
     pub(super) library: NcclLibrary,
+    /// Settings of all its communicators.
     pub(super) settings: Settings,
     /// Groups created from a list of ranks, in the order of their first requests. Never removed,
     /// because the same list returns the same group.
@@ -42,9 +45,11 @@ pub(super) struct NcclGroup {
     pub(super) members: Vec<usize>,
     /// This rank's number in the group.
     pub(super) rank: usize,
+    /// Communicator of NCCL.
     pub(super) comm: NcclComm,
     /// Sequence number of the next collective.
     next_sequence: AtomicU64,
+    /// Operations started in the group that may be incomplete.
     pub(super) pending: PendingOperations,
     health: Mutex<GroupHealth>,
     /// Notified when a diagnosis is complete.
@@ -125,6 +130,7 @@ impl NcclWorldState {
         Ok(NcclGroup::new(id, members, rank, comm))
     }
 
+    /// Returns an error of NCCL in a call of this rank.
     pub(super) fn library_error(&self, call: &Call, message: String) -> Error {
         Error::Library { backend: "NCCL", rank: self.rank, call: call.clone(), message }
     }

@@ -18,6 +18,7 @@ use crate::{Element, Exchanged, RedistributionRequest, Request, Result};
 pub(super) struct NcclOperation<T: Element> {
     /// `None` after the operation is complete.
     pub(super) operation: Option<Arc<dyn DeviceOperation>>,
+    /// Buffers of the operation, returned when it is complete.
     pub(super) memory: NcclBuffers<T>,
     /// Dropped before its world, of which this may be the last handle.
     pub(super) _group: Arc<NcclGroup>,
@@ -25,6 +26,7 @@ pub(super) struct NcclOperation<T: Element> {
 }
 
 impl<T: Element> NcclOperation<T> {
+    /// Returns whether the operation is complete. Does not wait.
     pub(super) fn test(&mut self) -> Result<bool> {
         if let Some(operation) = &self.operation {
             if !operation.poll()? {
@@ -41,6 +43,7 @@ impl<T: Element> NcclOperation<T> {
         Ok(done.is_some())
     }
 
+    /// Waits until the operation is complete and returns its buffers.
     pub(super) fn wait(mut self) -> Result<NcclBuffers<T>> {
         self.wait_until(None)?;
         Ok(mem::take(&mut self.memory))
@@ -83,6 +86,7 @@ pub struct NcclRedistributionRequest<T: Element> {
     pub(super) rank: usize,
     /// Samples of the rank's target shard.
     pub(super) wanted: Range<usize>,
+    /// Number of elements of one sample.
     pub(super) sample_len: usize,
 }
 

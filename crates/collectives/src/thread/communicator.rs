@@ -29,6 +29,7 @@ impl ThreadCommunicator {
         Self { presence, group, rank }
     }
 
+    /// Returns the state shared by the ranks of the world.
     pub(super) fn world(&self) -> &Arc<ThreadWorldState> {
         &self.presence.world
     }

@@ -45,8 +45,11 @@ pub(super) enum OperationKey {
 /// Sender, receiver and tag of a message. Messages are matched by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct MessageChannel {
+    /// Number of the sender in the group.
     pub(super) from: usize,
+    /// Number of the receiver in the group.
     pub(super) to: usize,
+    /// Tag given by the caller.
     pub(super) tag: u32,
 }
 
@@ -116,13 +119,17 @@ impl Readiness {
 /// An operation that a member has joined.
 #[derive(Debug)]
 pub(super) struct JoinedOperation<T> {
+    /// Identifier of the operation in its group.
     pub(super) key: OperationKey,
+    /// Index of the member in the exchange.
     pub(super) slot: usize,
     pub(super) readiness: Arc<Readiness>,
+    /// Buffers of the members.
     pub(super) exchange: Arc<Exchange<T>>,
 }
 
 impl ThreadGroup {
+    /// Creates a group without operations. `members` are ranks of the world.
     pub(super) fn new(id: u64, members: Vec<usize>) -> Self {
         let table = OperationTable {
             next_collective: vec![0; members.len()],

@@ -19,6 +19,7 @@ pub(super) struct Liveness {
 const NONE: usize = usize::MAX;
 
 impl Liveness {
+    /// Creates the record of `size` ranks, of which none has ended.
     pub(super) fn new(size: usize) -> Self {
         Self {
             ranks: (0..size).map(|_| AtomicU8::new(PRESENT)).collect(),

@@ -26,6 +26,7 @@ pub(super) struct ThreadOperation<T> {
 }
 
 impl<T: Element> ThreadOperation<T> {
+    /// Creates the request of a joined operation. Its time-out begins now.
     pub(super) fn new(
         world: Arc<ThreadWorldState>,
         group: Arc<ThreadGroup>,
@@ -41,10 +42,12 @@ impl<T: Element> ThreadOperation<T> {
         sequence
     }
 
+    /// Returns whether the operation is complete. Does not wait.
     pub(super) fn test(&mut self) -> Result<bool> {
         Ok(self.poll(Instant::now())? == PollProgress::Complete)
     }
 
+    /// Waits until the operation is complete and returns its buffers.
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
         // SAFETY: the wait has seen the operation complete, and `self` is the member's only handle.

@@ -34,6 +34,7 @@ unsafe impl<T: Send> Send for SharedBuffer<T> {}
 unsafe impl<T: Send + Sync> Sync for SharedBuffer<T> {}
 
 impl<T: Copy> SharedBuffer<T> {
+    /// Creates a buffer of 0 elements.
     pub(super) fn empty() -> Self {
         Self { parts: UnsafeCell::new(Parts::from(Vec::new())) }
     }

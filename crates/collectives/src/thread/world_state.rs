@@ -14,8 +14,11 @@ use crate::{Departure, WaitStrategy};
 /// State shared by the ranks of a world.
 #[derive(Debug)]
 pub(super) struct ThreadWorldState {
+    /// Maximum time for which a rank waits for others.
     pub(super) timeout: Duration,
+    /// Event count on which ranks wait for each other.
     pub(super) parking: Parking,
+    /// Record of the ranks that have ended.
     pub(super) liveness: Liveness,
     groups: Mutex<SubgroupRegistry>,
 }
@@ -32,6 +35,7 @@ struct SubgroupRegistry {
 pub(super) type SplitKey = (u64, u64, u32);
 
 impl ThreadWorldState {
+    /// Creates the state of a world of `size` ranks, of which none has ended.
     pub(super) fn new(size: usize, wait: WaitStrategy, timeout: Duration) -> Self {
         Self {
             timeout,
@@ -78,6 +82,7 @@ fn subgroup(created: &mut u64, parent: &ThreadGroup, ranks: &[usize]) -> Arc<Thr
 /// end.
 #[derive(Debug)]
 pub(super) struct Presence {
+    /// World of the rank.
     pub(super) world: Arc<ThreadWorldState>,
     rank: usize,
 }

@@ -16,14 +16,17 @@ impl Costs {
         Ok(Self(costs.collect::<Result<_, E>>()?))
     }
 
+    /// Returns each term with its cost in microseconds a unit.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Term, f64)> + '_ {
         self.0.iter().map(|(&term, &cost)| (term, cost))
     }
 
+    /// Returns the time of a demand in microseconds: the sum of its amounts times their costs.
     pub(super) fn time_us(&self, demand: &Demand) -> f64 {
         demand.amounts().map(|(term, amount)| amount * self.0.get(&term).copied().unwrap_or_default()).sum()
     }
 
+    /// Returns the time of a demand.
     pub(super) fn time(&self, demand: &Demand) -> Duration {
         duration(self.time_us(demand) / 1e6)
     }

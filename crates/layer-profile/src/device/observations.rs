@@ -21,14 +21,20 @@ pub struct Observations {
     whole_us: BTreeMap<(String, usize), f64>,
 }
 
+/// Time of a profile row at one batch size, with its demand.
 #[derive(Debug, Clone)]
 pub(super) struct Observation {
+    /// Name of the network.
     pub(super) network: String,
+    /// Batch size in samples.
     pub(super) batch: usize,
+    /// Name of the row, such as a layer.
     pub(super) row: String,
     /// Key that is equal for work of the same kind and shape.
     pub(super) shape: String,
+    /// Sum of the demands of the measured passes.
     pub(super) demand: Demand,
+    /// Measured time in microseconds.
     pub(super) time_us: f64,
 }
 
@@ -132,10 +138,12 @@ impl Observations {
         });
     }
 
+    /// Returns the description given to [`new`](Self::new).
     pub(super) fn source(&self) -> &str {
         &self.source
     }
 
+    /// Returns all observations in the order of addition.
     pub(super) fn rows(&self) -> &[Observation] {
         &self.rows
     }

@@ -30,6 +30,7 @@ pub(super) enum Product {
     Attention,
 }
 
+/// Quantity of a matrix product that is a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Part {
     /// Floating-point operations, in 10^9.
@@ -45,6 +46,7 @@ pub(super) enum Part {
     Parameters,
 }
 
+/// Quantity of a pooling layer that is a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum WindowPart {
     /// Megabytes of input and output.
@@ -65,6 +67,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
+    /// All units.
     pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Gflop, Self::Megabyte, Self::Thousand];
 
     /// Returns the time of one unit at the peaks of a data sheet, in microseconds.

@@ -34,6 +34,7 @@ pub(super) struct WorkloadBuilder<'a, E: Engine> {
 }
 
 impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
+    /// Creates a builder of a workload without kernels and buffers, on a new queue of the engine.
     pub(super) fn new(
         engine: &'a E,
         network: &'a LayerGraph,

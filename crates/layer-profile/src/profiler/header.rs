@@ -30,6 +30,7 @@ struct LayerHeader {
 }
 
 impl JournalHeader {
+    /// Creates the header of a run. The input layer is left out.
     pub(super) fn new(
         network: &LayerGraph,
         device: &str,
@@ -121,6 +122,7 @@ impl JournalHeader {
         }
     }
 
+    /// Returns whether the run measures this batch size.
     pub(super) fn has_batch(&self, batch: usize) -> bool {
         self.batches.contains(&batch)
     }

@@ -92,6 +92,7 @@ impl<'f> Journal<'f> {
         self.layers.get(&(name.to_owned(), batch))
     }
 
+    /// Returns the recorded row of the whole network at one batch size, if any.
     pub(super) fn network(&self, batch: usize) -> Option<NetworkTime> {
         self.network.get(&batch).copied()
     }
@@ -101,6 +102,7 @@ impl<'f> Journal<'f> {
         self.append(&Record::Layer(LayerDocument::new(row)))
     }
 
+    /// Appends the row of the whole network at one batch size.
     pub(super) fn add_network(&mut self, row: &NetworkTime) -> Result<(), ProfileError> {
         self.append(&Record::Network(NetworkDocument::new(row)))
     }

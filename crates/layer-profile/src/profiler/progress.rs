@@ -16,6 +16,8 @@ impl Progress {
         Self(ProgressBar::hidden())
     }
 
+    /// Creates a bar whose length is the estimated work of all layers and of the whole network, at
+    /// all batch sizes.
     pub(super) fn new(network: &LayerGraph, batches: &[usize]) -> Self {
         let one_by_one = network.layers().flat_map(|(_, one)| batches.iter().map(|&batch| layer(one, batch)));
         let whole = batches.iter().map(|&batch| self::network(network, batch));
@@ -31,6 +33,7 @@ impl Progress {
         self.0.set_message(format!("{subject} at batch {batch}"));
     }
 
+    /// Advances by the estimated work of a finished measurement.
     pub(super) fn done(&self, work: u64) {
         self.0.inc(work);
     }
@@ -46,6 +49,7 @@ impl Progress {
         self.0.println(line);
     }
 
+    /// Removes the bar.
     pub(super) fn finish(&self) {
         self.0.finish_and_clear();
     }

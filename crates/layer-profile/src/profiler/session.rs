@@ -16,9 +16,13 @@ use crate::{
 /// Run of a profiler over a network: takes finished measurements from the journal, makes the others
 /// and appends them.
 pub(super) struct Session<'a, 'f, E> {
+    /// Profiler whose settings are used.
     pub(super) profiler: &'a Profiler<'a, E>,
+    /// Network that is measured.
     pub(super) network: &'a LayerGraph,
+    /// Record of finished measurements. `None` if they are not recorded.
     pub(super) journal: Option<&'a mut Journal<'f>>,
+    /// Progress bar of the run.
     pub(super) progress: Progress,
     /// Number of measurements made by this run.
     pub(super) measured: usize,

@@ -11,7 +11,9 @@ const OUTLIER_PART: u32 = 100;
 /// Statistics of repeated measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timing {
+    /// Median of the measured times.
     pub(super) median: Duration,
+    /// Spread of the measured times.
     pub(super) spread: Spread,
 }
 

@@ -3,8 +3,11 @@ use layer_engine::{Engine, EngineError, LaunchContext, Stopwatch};
 /// Timed part of a training iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// Forward pass.
     Forward,
+    /// Backward pass.
     Backward,
+    /// Optimiser step.
     Update,
 }
 
@@ -14,16 +17,23 @@ const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_r
 
 /// Kernel with the indices of its operands among the workload's buffers.
 pub(super) struct Launch<K> {
+    /// Kernel to launch.
     pub(super) kernel: K,
+    /// Indices of the buffers that are read, in the order of the operands.
     pub(super) reads: Vec<usize>,
+    /// Indices of the buffers that are written, in the order of the operands.
     pub(super) writes: Vec<usize>,
 }
 
 /// Prepared kernels of each phase, with their buffers.
 pub(super) struct Workload<'a, E: Engine> {
+    /// Engine that runs the kernels.
     pub(super) engine: &'a E,
+    /// Queue in which the kernels are launched.
     pub(super) queue: E::Queue,
+    /// All buffers; a [`Launch`] names them by index.
     pub(super) buffers: Vec<E::Buffer>,
+    /// Kernels of each [`Phase`], indexed by `phase as usize`, in launch order.
     pub(super) phases: [Vec<Launch<E::Kernel>>; 3],
 }
 

@@ -16,6 +16,8 @@ pub(super) struct PublishedTimes {
 }
 
 impl PublishedTimes {
+    /// Assigns the rows of one batch size to the layers of a network. The time of a row of several
+    /// layers is divided between them in proportion to their times in `model`.
     pub(super) fn of(
         network: &LayerGraph,
         rows: &[PublishedRow],

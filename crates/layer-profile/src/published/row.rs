@@ -13,12 +13,17 @@ pub(super) struct PublishedRow {
     pub(super) line: usize,
     /// Kind, parameters, batch and shape, as written in the file.
     pub(super) text: String,
+    /// Kind of the layer, as written in the file.
     pub(super) kind: String,
+    /// Parameters of the layer by name, as written in the file.
     pub(super) parameters: Map<String, Value>,
+    /// Batch size in samples.
     pub(super) batch: usize,
     /// Shape of an input sample.
     pub(super) input: Vec<usize>,
+    /// Time of the forward pass of the batch.
     pub(super) forward: Duration,
+    /// Time of the backward pass of the batch.
     pub(super) backward: Duration,
 }
 
@@ -34,10 +39,12 @@ impl PublishedRow {
         }
     }
 
+    /// Returns a parameter that is one size. `None` if it is absent or of another type.
     pub(super) fn size(&self, name: &str) -> Option<usize> {
         size(self.parameters.get(name)?)
     }
 
+    /// Returns an error that names the line.
     pub(super) fn error(&self, problem: impl Into<String>) -> ProfileError {
         ProfileError::Published { line: self.line, problem: problem.into() }
     }

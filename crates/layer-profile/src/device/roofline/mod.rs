@@ -63,6 +63,7 @@ impl Rate {
 }
 
 impl Roofline {
+    /// Returns the time of one pass of a layer. Zero for the input layer and for 0 samples.
     pub(super) fn pass_time(&self, layer: &Layer, pass: Direction, samples: usize) -> Duration {
         let Some(work) = Work::of(layer, pass, samples).filter(|_| samples > 0) else {
             return Duration::ZERO;
@@ -75,6 +76,7 @@ impl Roofline {
         (self.launch * work.kernels).saturating_add(duration(seconds))
     }
 
+    /// Returns the time of the optimiser step over the given bytes of parameters. Zero for 0 bytes.
     pub(super) fn update_time(&self, parameter_bytes: u64) -> Duration {
         if parameter_bytes == 0 {
             return Duration::ZERO;

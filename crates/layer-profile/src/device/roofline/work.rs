@@ -18,9 +18,11 @@ pub(super) enum Class {
 /// Work of one pass of a layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
+    /// Class of layers by which the rates are chosen.
     pub(super) class: Class,
     /// Number of kernel launches.
     pub(super) kernels: u32,
+    /// Number of floating-point operations, over all samples.
     pub(super) flops: f64,
     /// Minimum number of bytes to move.
     pub(super) bytes: f64,
