@@ -110,6 +110,7 @@ impl Background {
     }
 }
 
+/// Prints the results of each background job, then the number of pieces and the longest one.
 pub(crate) fn show(jobs: &[Background], policy: &Policy, report: &TrainReport) {
     for (job, report) in jobs.iter().zip(&report.background) {
         job.show(report);
@@ -121,6 +122,7 @@ pub(crate) fn show(jobs: &[Background], policy: &Policy, report: &TrainReport) {
     say!("background pieces                   {}, longest {}{over}", pieces.count, time(pieces.longest));
 }
 
+/// Returns the results of the background jobs as JSON; times are in microseconds.
 pub(crate) fn report(jobs: &[Background], policy: &Policy, report: &TrainReport) -> Value {
     let pieces = Pieces::of(report);
     let us = |time: Duration| time.as_secs_f64() * 1e6;

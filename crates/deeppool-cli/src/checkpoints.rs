@@ -36,6 +36,7 @@ pub(crate) struct CheckpointArgs {
 }
 
 impl CheckpointArgs {
+    /// Returns the configuration of checkpoints; `None` if no folder is given.
     pub(crate) fn config(&self) -> Option<CheckpointConfig> {
         let config = CheckpointConfig::new(self.checkpoint.as_ref()?)
             .with_resume(self.resume)

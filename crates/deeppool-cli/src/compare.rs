@@ -18,7 +18,9 @@ const SPEEDS: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0];
 
 /// Background job with its costs.
 pub(crate) struct CostedBackground {
+    /// Description of the job.
     pub(crate) spec: BackgroundSpec,
+    /// Costs of the job in a simulation.
     pub(crate) costs: BackgroundCosts,
 }
 

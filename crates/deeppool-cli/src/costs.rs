@@ -41,7 +41,9 @@ pub(crate) struct CostArgs {
 
 /// Layer times of a network, and a link model.
 pub(crate) struct CostTables {
+    /// Layer times.
     pub(crate) profile: ProfileTable,
+    /// Link model of the GPUs.
     pub(crate) link: LinkModel,
     /// Whether they equal those that the plan was made with. True without a plan, and false if
     /// defaults replace them.
@@ -201,6 +203,7 @@ pub(crate) enum ModeName {
 }
 
 impl ModeArgs {
+    /// Returns the mode of a plan request.
     pub(crate) fn mode(&self) -> Mode {
         match self.mode {
             ModeName::Dp => Mode::DataParallel,

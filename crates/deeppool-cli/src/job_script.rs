@@ -5,11 +5,15 @@ use std::str::FromStr;
 
 /// Parameters of a job script. Its `Display` is the script.
 pub(crate) struct JobScript<'a> {
+    /// Number of hosts.
     pub(crate) nodes: usize,
+    /// Number of ranks per host.
     pub(crate) ranks_per_node: usize,
+    /// Number of CPUs per rank.
     pub(crate) cpus_per_rank: usize,
     pub(crate) time: Option<&'a TimeLimit>,
     pub(crate) partition: Option<&'a str>,
+    /// Name of the job.
     pub(crate) name: &'a str,
     pub(crate) warning_s: usize,
     pub(crate) restarts: usize,
@@ -30,6 +34,7 @@ pub(crate) struct TimeLimit {
 }
 
 impl TimeLimit {
+    /// Returns the time limit in seconds.
     pub(crate) fn seconds(&self) -> u64 {
         self.seconds
     }

@@ -16,10 +16,13 @@ pub(crate) enum Launcher {
 /// Rank of this process among those that a launcher started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launched {
+    /// Rank of this process, from 0.
     pub(crate) rank: usize,
+    /// Number of ranks on all hosts.
     pub(crate) ranks: usize,
     /// Number of ranks on this host.
     pub(crate) on_host: usize,
+    /// Launcher that started the process.
     pub(crate) launcher: Launcher,
 }
 

@@ -22,6 +22,7 @@ pub(crate) struct NetworkArgs {
 }
 
 impl NetworkArgs {
+    /// Returns the network of the given option.
     pub(crate) fn load(&self) -> anyhow::Result<LayerGraph> {
         match (&self.model, &self.onnx, &self.graph) {
             (_, _, Some(path)) => Ok(inputs::graph(path)?),

@@ -29,6 +29,7 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
+/// Formats a time in microseconds with a suitable unit. A negative time is shown as 0.
 pub(crate) fn micros(us: f64) -> String {
     time(Duration::from_secs_f64((us / 1e6).max(0.0)))
 }
@@ -113,6 +114,7 @@ pub(crate) fn print_json(value: &Value) {
     say!("{value:#}");
 }
 
+/// Writes one indented JSON value and a line break to a file.
 pub(crate) fn save_json(path: &Path, value: &Value) -> anyhow::Result<()> {
     Ok(command_line::files::write(path, format!("{value:#}\n"))?)
 }

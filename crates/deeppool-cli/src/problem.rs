@@ -14,6 +14,7 @@ use super::progress::while_showing;
 pub(crate) struct ProblemFile<'a> {
     pub(crate) question: ProblemQuestion,
     pub(crate) output: Option<&'a Path>,
+    /// Whether the answer is printed as JSON.
     pub(crate) json: bool,
 }
 

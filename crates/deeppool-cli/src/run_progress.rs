@@ -43,6 +43,7 @@ impl RunProgress {
         Self { plan, iterations, per_epoch, bar, json, metrics, latest }
     }
 
+    /// Shows progress of the run: updates the bar, prints lines, and records metrics if configured.
     pub(crate) fn show(&self, progress: &Progress) {
         if let Some(metrics) = &self.metrics {
             self.record(metrics, progress);
@@ -79,6 +80,7 @@ impl RunProgress {
         }
     }
 
+    /// Removes the progress bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -15,6 +15,7 @@ impl Segments {
         Self(is_made.then_some(folder))
     }
 
+    /// Returns the name and the value of the setting; `None` if no folder was created.
     pub(super) fn setting(&self) -> Option<(&'static str, &PathBuf)> {
         self.0.as_ref().map(|folder| (Self::SETTING, folder))
     }

@@ -48,10 +48,14 @@ fn hours(text: &str) -> Result<Duration, String> {
 
 /// Other options of the command.
 pub(crate) struct Question<'a> {
+    /// Options for layer times and links.
     pub(crate) costs: &'a CostArgs,
+    /// Options for the kind of plan.
     pub(crate) mode: &'a ModeArgs,
+    /// Maximum number of GPUs.
     pub(crate) gpus: usize,
     pub(crate) output: Option<&'a PathBuf>,
+    /// Whether the answer is printed as JSON.
     pub(crate) json: bool,
 }
 

@@ -92,6 +92,7 @@ impl TimelineWork {
 const LANES: [&str; 3] = ["compute", "communication", "background"];
 
 impl Timeline {
+    /// Creates a timeline from events that are already sorted as [`Self::events`] describes.
     pub(crate) fn new(origin: Origin, events: Vec<TimelineEvent>) -> Self {
         Self { origin, events }
     }

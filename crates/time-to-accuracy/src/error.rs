@@ -101,6 +101,7 @@ pub enum AccuracyError {
 }
 
 impl AccuracyError {
+    /// Returns an [`AccuracyError::Invalid`] for a problem at `path`, the path of a JSON field.
     pub(crate) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { path: path.into(), problem: problem.into() }
     }

@@ -26,17 +26,20 @@ pub struct TargetRun {
 }
 
 /// Outcome of a run to a target accuracy.
+///
+/// `rounds` counts the epochs of the training loop, from 1. An epoch that skips an incomplete batch
+/// counts as a whole round, but as less than one in [`TargetRun::epochs`], which counts samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The target was reached.
     Reached {
-        /// Number of epochs, each followed by an evaluation.
+        /// Number of rounds up to the first evaluation that reached the target, inclusive.
         rounds: u64,
     },
     /// The target was not reached within the configured number of epochs.
     Missed {
-        /// Number of epochs.
+        /// Number of rounds after which the accuracy was evaluated.
         rounds: u64,
     },
     /// The loss became NaN or infinite.
@@ -60,8 +63,8 @@ impl TargetRun {
     }
 }
 
-/// Trains until the accuracy on the held-out samples is `target` at the end of an epoch, or to the
-/// end of the configured length.
+/// Trains until the accuracy on the held-out samples is at least `target` at the end of an epoch,
+/// or to the end of the configured length.
 ///
 /// # Errors
 /// [`Error::Setting`] if the target is not above 0 and at most 1. [`Error::Stopped`] if the run was

@@ -14,7 +14,8 @@ pub struct TotalPlan<'a> {
     pub plan: LoweredPlan<'a>,
     /// The plan with a background job on each GPU.
     pub simulation: Simulation,
-    /// Iteration time of the fastest plan in microseconds.
+    /// Iteration time in microseconds of the fastest plan within the amplification limit, without
+    /// background jobs.
     pub fastest_us: f64,
 }
 

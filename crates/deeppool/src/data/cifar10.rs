@@ -22,6 +22,7 @@ const TEST_FILE: &str = "test_batch.bin";
 /// blue.
 const TRAINING_PIXELS: [(f32, f32); 3] = [(0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616)];
 
+/// Loads the binary version of CIFAR-10 from a folder. Pixels are standardised by channel.
 pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     let train = load_part(folder, &TRAINING_FILES)?;
     let test = load_part(folder, &[TEST_FILE])?;

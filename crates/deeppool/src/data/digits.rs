@@ -17,6 +17,7 @@ const CLASSES: u8 = 10;
 /// Mean and standard deviation of all pixels of the training part, divided by 16.
 const TRAINING_PIXELS: (f32, f32) = (0.305_215, 0.376_322);
 
+/// Loads the handwritten digits that are part of the executable.
 pub(super) fn load() -> Result<Dataset, DataError> {
     let mut text = String::new();
     GzDecoder::new(SHIPPED)

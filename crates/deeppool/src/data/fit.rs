@@ -88,6 +88,7 @@ pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, usiz
     })
 }
 
+/// Returns the error for a network without a loss layer.
 pub(super) fn no_loss(network: &LayerGraph) -> DataError {
     DataError::NoLoss { network: network.name().into() }
 }

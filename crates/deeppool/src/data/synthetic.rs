@@ -18,6 +18,8 @@ pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
     (MAX_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
+/// Creates `samples` synthetic samples in all, training and test parts together: sequences of
+/// tokens if the network has a vocabulary, and otherwise images or vectors of its input shape.
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
     let shape = network.layer(network.input()).output_shape().clone();
     let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
@@ -62,6 +64,11 @@ fn sequences(
     Dataset::new("synthetic", shape, classes, train, test)
 }
 
+/// Creates `samples` samples of the given shape and number of classes, of which a fifth (rounded
+/// up) is held out.
+///
+/// # Errors
+/// [`DataError::Size`] if there are no classes, fewer than 2 samples, or too many elements.
 pub(super) fn generate(
     shape: Shape,
     classes: usize,

@@ -11,6 +11,8 @@ use super::dataset::{check_labels, is_held_out};
 use super::file::read_whole;
 use super::{DataError, Dataset, Samples, fit};
 
+/// Loads the data for a network from a safetensors file. Without a test part, some samples of the
+/// training part are held out.
 pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataError> {
     let bytes = read_whole(path).map_err(|error| DataError::Read { path: path.into(), error })?;
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };

@@ -23,6 +23,8 @@ pub(super) struct LayerBytes {
 }
 
 impl LayerBytes {
+    /// Returns the sizes for layer `id`. `needs_gradient` has one entry per layer, by layer index.
+    /// The buffers of the backward pass count only for layers that need a gradient.
     pub(super) fn of(network: &LayerGraph, id: LayerId, needs_gradient: &[bool]) -> Self {
         let layer = network.layer(id);
         let producers = network.producers(id);
@@ -63,6 +65,7 @@ impl LayerBytes {
         bytes
     }
 
+    /// Returns the memory of the layer on a rank with the given number of samples, in bytes.
     pub(super) fn on(&self, samples: usize) -> NodeMemory {
         let samples = samples as u64;
         NodeMemory {

@@ -15,6 +15,7 @@ pub struct LoweredPlan<'n> {
 }
 
 impl<'n> LoweredPlan<'n> {
+    /// Combines a plan with the programs of `placement`, which must be the placement of the plan.
     pub(super) fn new(job: &Job<'n>, plan: ExecutionPlan, placement: Placement) -> Self {
         Self::with_programs(plan, job.training(placement))
     }

@@ -6,7 +6,9 @@ use std::ops::Range;
 /// Samples that a rank sends or receives, and the messages that carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Load {
+    /// Number of samples.
     pub(super) samples: usize,
+    /// Number of messages.
     pub(super) messages: usize,
 }
 

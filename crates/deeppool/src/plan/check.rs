@@ -10,6 +10,7 @@ const MAX_GPUS: usize = 65_536;
 /// Relative tolerance of values that follow from each other.
 const SAME: f64 = 1e-6;
 
+/// Returns an [`Error::Document`] for a problem at `path`, the path of a JSON field.
 pub(super) fn document(path: impl Into<String>, problem: impl Into<String>) -> Error {
     Error::Document { path: path.into(), problem: problem.into() }
 }

@@ -22,6 +22,7 @@ use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ExecutionPlan {
+    /// Name of the format of the plan file.
     pub(crate) schema: String,
     /// Name of the network.
     pub model: String,

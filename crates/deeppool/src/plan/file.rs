@@ -7,6 +7,7 @@ use super::ExecutionPlan;
 use super::check::document;
 use crate::Error;
 
+/// Name of the current format of plan files.
 pub(crate) const SCHEMA: &str = "deeppool/plan/v2";
 const OLD_SCHEMA: &str = "deeppool/plan/v1";
 

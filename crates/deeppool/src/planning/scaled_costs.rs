@@ -7,8 +7,11 @@ use crate::job::JobCosts;
 /// Costs with the times of all steps multiplied by one factor, and those of all collectives by
 /// another.
 pub(super) struct ScaledCosts<'a> {
+    /// The costs that are scaled.
     pub(super) costs: JobCosts<'a>,
+    /// Factor of the times of forward, backward and update steps.
     pub(super) steps: f64,
+    /// Factor of the times of redistributions and all-reduces.
     pub(super) collectives: f64,
 }
 

@@ -21,6 +21,10 @@ pub(super) fn search(
     Ok(frontier(problem, costs, &options)?)
 }
 
+/// Checks that a table of `layers` x `counts` (number of GPU counts) x `gpus` is not too large.
+///
+/// # Errors
+/// [`Error::Setting`] if it would have more than 200,000,000 entries.
 pub(super) fn check_size(layers: usize, counts: usize, gpus: usize) -> Result<(), Error> {
     if layers.saturating_mul(counts).saturating_mul(gpus) <= MAX_TABLE_ENTRIES {
         return Ok(());

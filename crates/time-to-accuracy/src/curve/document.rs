@@ -100,12 +100,17 @@ pub enum CurveSchema {
 }
 
 impl EpochPoint {
+    /// Returns the epochs to the target. The range is `None` unless both ends are given.
     pub(super) fn epochs(&self) -> Epochs {
         Epochs { mean: self.epochs, range: self.epochs_min.zip(self.epochs_max), missed: self.missed }
     }
 }
 
 impl EpochCurveDocument {
+    /// Parses a document, without validating its values.
+    ///
+    /// # Errors
+    /// [`AccuracyError::Invalid`] with the path of the field that could not be parsed.
     pub(super) fn from_json(text: &str) -> Result<Self, AccuracyError> {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document = serde_path_to_error::deserialize(&mut *deserializer)
@@ -114,6 +119,7 @@ impl EpochCurveDocument {
         Ok(document)
     }
 
+    /// Returns the document as indented JSON with a line break at the end.
     pub(super) fn to_json(&self) -> String {
         // Serialization fails only for figures that are not finite, which validation rejects.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

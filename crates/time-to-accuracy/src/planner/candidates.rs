@@ -57,6 +57,7 @@ impl Candidates {
         self
     }
 
+    /// Returns the batch sizes of the candidates.
     pub(super) fn batches(&self) -> &Batches {
         &self.batches
     }

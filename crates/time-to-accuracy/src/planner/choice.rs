@@ -27,6 +27,11 @@ pub struct Estimates {
 }
 
 impl Estimates {
+    /// Sorts estimates by time.
+    ///
+    /// # Errors
+    /// [`AccuracyError::NoEstimate`] if all candidates were skipped.
+    /// [`AccuracyError::Empty`] if there are none.
     pub(super) fn new(mut all: Vec<Estimate>, skipped: Vec<SkippedCandidate>) -> Result<Self, AccuracyError> {
         let gpu_time = GpuTime::default();
         all.sort_by(|a, b| by_time(a, b, gpu_time));

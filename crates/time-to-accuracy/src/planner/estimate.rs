@@ -29,6 +29,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// Creates the estimate of a configuration. `samples` is the number of samples per epoch, and
+    /// `epochs` the number of epochs to the target at its batch.
     pub(super) fn new(configuration: Configuration, step: StepTime, samples: u64, epochs: Epochs) -> Self {
         let iterations_per_epoch = samples as f64 / configuration.batch as f64;
         let after = |epochs: f64| seconds(step.iteration.as_secs_f64() * iterations_per_epoch * epochs);
