@@ -45,7 +45,7 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// A job arrived with the number of an earlier job.
+    /// A job arrived with the identifier of an earlier job, whether or not that has left.
     #[error("{0} has arrived before: give each job a different number")]
     DuplicateJob(JobId),
     /// An event about a job that never arrived or has left.

@@ -35,7 +35,8 @@ pub enum Error {
     /// A tasklet was reported ready for a job that is being drained or has failed.
     #[error("{} is ready, but its job accepts no new tasklets: it is being drained, or has failed", .0.id)]
     Closed(Tasklet),
-    /// The foreground cannot be paused, drained, weighted or failed; only background jobs can.
+    /// The foreground cannot be paused, resumed, drained, weighted or failed; only background jobs
+    /// can. The value names the request, for example "a pause".
     #[error(
         "the foreground cannot be paused, resumed, drained, weighted or failed: {0} was requested for it"
     )]

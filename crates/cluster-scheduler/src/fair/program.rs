@@ -58,7 +58,8 @@ impl Program {
         self.objective[variable] = coefficient;
     }
 
-    /// Adds an inequality. All inequalities precede the cones.
+    /// Adds the inequality that the sum of `terms` is at most `bound`. A term is the index of a
+    /// variable and its coefficient. All inequalities must be added before the first cone.
     pub(super) fn at_most(&mut self, terms: &[(usize, f64)], bound: f64) {
         self.row(terms, bound);
         self.inequalities += 1;

@@ -32,8 +32,8 @@ pub(super) fn order(nodes: usize, edges: &[(usize, usize)]) -> Option<Vec<usize>
     (order.len() == nodes).then_some(order)
 }
 
-/// Cuts a sequence greedily into intervals of at most `budget`. An element that exceeds the budget
-/// is a separate interval.
+/// Cuts a sequence greedily into intervals whose times sum to at most `budget`, and returns their
+/// ranges of indices. An element that exceeds the budget is a separate interval.
 pub(super) fn pieces(times: &[Duration], budget: Duration) -> Vec<Range<usize>> {
     split(times, |whole, _| whole > budget, |_, _| false)
 }

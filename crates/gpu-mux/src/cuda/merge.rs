@@ -29,7 +29,7 @@ impl Default for MergeLimits {
 /// Consecutive graphs that are launched as one.
 #[derive(Debug, Clone)]
 pub struct MergedGraph {
-    /// The indices of the graphs.
+    /// The indices of the graphs, from 0, in the sequence that was merged.
     pub graphs: Range<usize>,
     /// The executable graph.
     pub executable: Arc<Executable>,

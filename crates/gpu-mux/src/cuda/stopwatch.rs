@@ -41,7 +41,8 @@ impl<'a> TimingRuns<'a> {
         self.runs
     }
 
-    /// Calls `time` and then restores the buffers.
+    /// Calls `time` once and then restores the buffers, also if it fails. Waits for the copies to
+    /// and from the host.
     pub(super) fn around<T>(&self, stream: &Stream, time: impl FnOnce() -> Result<T>) -> Result<T> {
         let copies = self.restored.iter().map(|buffer| {
             let mut bytes = vec![0; buffer.size_bytes()];

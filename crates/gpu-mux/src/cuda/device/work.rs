@@ -84,7 +84,7 @@ impl fmt::Debug for DeferredDrop {
 pub struct Prepared {
     /// The work.
     pub work: Work,
-    /// Measured duration; for merged graphs, the sum of their durations.
+    /// Measured duration alone on a device; for merged graphs, the sum of their durations.
     pub estimate: Duration,
 }
 
