@@ -61,7 +61,7 @@ pub(crate) struct Shape {
 pub(crate) enum Op {
     /// Operation of the table of frequent operations.
     Hot(Hot),
-    /// Operation of the table of moves and integer conversions.
+    /// Operation of the table of moves, packing, selection and address conversions.
     Transfer(Transfer),
     /// Operation of the table of integer operations.
     Integer(Integer),
@@ -77,9 +77,13 @@ pub(crate) enum Op {
     Exit,
     /// `trap`.
     Trap,
+    /// `bar.sync`: barrier of the block at which lanes wait.
     Barrier,
+    /// `bar.arrive`: arrival at a barrier of the block without waiting.
     BarrierArrive,
+    /// `bar.red`: barrier of the block that reduces a predicate.
     BarrierReduce,
+    /// `bar.warp.sync`.
     WarpBarrier,
     /// `ld.param`.
     LoadParameter,
@@ -101,9 +105,13 @@ pub(crate) enum Op {
     Shuffle,
     /// `vote.sync`.
     Vote,
+    /// `match.sync`.
     Match,
+    /// `redux.sync`.
     ReduceWarp,
+    /// `activemask`.
     ActiveLanes,
+    /// Read of a clock register, such as `%clock`.
     Clock,
     /// `cvt` that no table contains.
     Convert,
