@@ -11,6 +11,7 @@ use crate::{
     BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, Spread,
 };
 
+/// JSON form of a [`LayerProfile`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LayerDocument {
@@ -49,6 +50,7 @@ struct BatchDocument {
     backward_unsteady: bool,
 }
 
+/// JSON form of a [`NetworkTime`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NetworkDocument {
@@ -80,6 +82,7 @@ pub(crate) struct NetworkDocument {
     pub(crate) sum_of_layers: Option<SumDocument>,
 }
 
+/// JSON form of the sum of the layers' times.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SumDocument {
@@ -167,6 +170,7 @@ impl BatchDocument {
 }
 
 impl NetworkDocument {
+    /// Converts a row to its JSON form.
     pub(crate) fn new(row: &NetworkTime) -> Self {
         let (forward_mad_us, forward_outliers, forward_unsteady) = fields(row.spread.map(|all| all.forward));
         let (backward_mad_us, backward_outliers, backward_unsteady) =
@@ -190,6 +194,7 @@ impl NetworkDocument {
         }
     }
 
+    /// Converts to a row. Errors name `path`, the place in the document.
     pub(crate) fn into_row(self, path: &str) -> Result<NetworkTime, ProfileError> {
         let forward = (self.forward_mad_us, self.forward_outliers, self.forward_unsteady);
         let backward = (self.backward_mad_us, self.backward_outliers, self.backward_unsteady);
@@ -217,6 +222,7 @@ impl NetworkDocument {
 }
 
 impl SumDocument {
+    /// Converts a sum to its JSON form.
     pub(crate) fn new(sum: LayerTime) -> Self {
         Self {
             forward: Microseconds(sum.forward),
@@ -247,6 +253,7 @@ impl SumDocument {
 }
 
 impl LayerDocument {
+    /// Converts a row to its JSON form.
     pub(crate) fn new(row: &LayerProfile) -> Self {
         let (update_mad_us, update_outliers, update_unsteady) = fields(row.update_spread);
         Self {
@@ -261,6 +268,7 @@ impl LayerDocument {
         }
     }
 
+    /// Converts to a row. Errors name `path`, the place in the document.
     pub(crate) fn into_row(self, path: &str) -> Result<LayerProfile, ProfileError> {
         let update = (self.update_mad_us, self.update_outliers, self.update_unsteady);
         let update_spread = spread(path, "update", update)?;

@@ -15,7 +15,9 @@ use libloading::Library;
 /// Result code of a function: `SUCCESS`, `IN_PROGRESS` or an error.
 pub(super) type Code = c_uint;
 
+/// Result code of a call that is complete.
 pub(super) const SUCCESS: Code = sys::ncclResult_t::ncclSuccess as Code;
+/// Result code of a call that is not complete yet.
 pub(super) const IN_PROGRESS: Code = sys::ncclResult_t::ncclInProgress as Code;
 
 /// A rank's handle of a communicator.

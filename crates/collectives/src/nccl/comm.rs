@@ -30,7 +30,9 @@ pub(super) enum CommFailure {
 /// Settings shared by all communicators of a rank.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
+    /// Functions of the loaded library.
     pub(super) api: Arc<Functions>,
+    /// Device of the rank.
     pub(super) device: Device,
     /// Maximum time for which a call waits for other ranks.
     pub(super) timeout: Duration,

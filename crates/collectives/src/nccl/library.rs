@@ -24,6 +24,7 @@ const MIN_VERSION: i32 = 21_800;
 /// without it: packages install `libnccl.so.2`.
 #[derive(Debug, Clone)]
 pub struct NcclLibrary {
+    /// Functions of the loaded library.
     pub(super) api: Arc<Functions>,
 }
 

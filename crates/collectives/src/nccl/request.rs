@@ -82,6 +82,7 @@ impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: Nc
 #[derive(Debug)]
 #[must_use = "the samples arrive when it is waited for"]
 pub struct NcclRedistributionRequest<T: Element> {
+    /// Exchange of the samples.
     pub(super) pending: NcclOperation<T>,
     pub(super) rank: usize,
     /// Samples of the rank's target shard.

@@ -16,6 +16,7 @@ use crate::{GraphError, LayerGraph, LayerId, LayerKind, Shape};
 
 /// Network under construction, and the state of the file's values.
 pub(super) struct Builder<'a> {
+    /// Network of the layers added so far.
     pub(super) network: LayerGraph,
     /// Version of ONNX's operator set in the file.
     pub(super) opset: i64,
@@ -48,7 +49,9 @@ pub(super) struct Builder<'a> {
 /// Constants that are the parameters of a layer.
 #[derive(PartialEq)]
 pub(super) struct Parameters {
+    /// Source of the weight.
     pub(super) weight: Source,
+    /// Source of the bias. `None` for a layer without one.
     pub(super) bias: Option<Source>,
 }
 

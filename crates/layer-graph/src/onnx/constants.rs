@@ -15,9 +15,12 @@ use super::proto::{TensorProto, data_type};
 /// Maximum length of a list of integers whose values are kept. Longer ones are data.
 const MAX_LIST_LENGTH: usize = 64;
 
+/// Tensor that does not depend on the samples.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constant {
+    /// Dimensions of the tensor.
     pub(super) dims: Vec<usize>,
+    /// Origin and order of its elements.
     pub(super) source: Source,
     /// Values, if this is a short list of integers.
     pub(super) ints: Option<Vec<i64>>,

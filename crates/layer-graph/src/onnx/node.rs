@@ -5,6 +5,7 @@ use super::numbers::{shortest_decimal, size};
 use super::proto::{AttributeProto, NodeProto};
 use crate::GraphError;
 
+/// Node of the file.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     proto: &'a NodeProto,

@@ -32,6 +32,7 @@ const STEPS: usize = 4;
 
 const LAYER: Lstm = Lstm { inputs: FEATURES, cells: 8192, projection: Some(FEATURES), biases: 1 };
 
+/// Builds the big LSTM under the given name.
 pub(super) fn big_lstm(name: &str) -> Result<LayerGraph, GraphError> {
     big_lstm_in_chunks(name, STEPS)
 }

@@ -8,6 +8,7 @@
 
 use crate::{Conv2d, Dropout, GraphError, LayerGraph, LayerKind, Linear, Pool2d, Shape};
 
+/// Builds the network under the given name.
 pub(super) fn digits_cnn(name: &str) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(1, 8, 8))?;
     let input = net.input();

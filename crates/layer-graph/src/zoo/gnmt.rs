@@ -32,6 +32,7 @@ fn layer(inputs: usize) -> Lstm {
     Lstm { inputs: inputs * FEATURES, cells: FEATURES, projection: None, biases: 2 }
 }
 
+/// Builds GNMT under the given name.
 pub(super) fn gnmt(name: &str) -> Result<LayerGraph, GraphError> {
     gnmt_in_chunks(name, STEPS)
 }

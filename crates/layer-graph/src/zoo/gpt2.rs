@@ -13,6 +13,7 @@ const FEATURES: usize = 768;
 const BLOCKS: usize = 12;
 const DROPOUT: f64 = 0.1;
 
+/// Builds GPT-2 under the given name.
 pub(super) fn gpt2(name: &str) -> Result<LayerGraph, GraphError> {
     let block = Block {
         features: FEATURES,

@@ -5,6 +5,7 @@ use crate::{
     Pool2d, Shape,
 };
 
+/// Builds Inception-v3 under the given name.
 pub(super) fn inception_v3(name: &str) -> Result<LayerGraph, GraphError> {
     let mut net = Builder { net: LayerGraph::new(name, Shape::image(3, 299, 299))? };
     let mut x = net.net.input();

@@ -20,12 +20,17 @@ enum Block {
     Bottleneck { widening: usize },
 }
 
+/// Configuration of ResNet-18.
 pub(super) const RESNET18: Config = Config { blocks: [2, 2, 2, 2], block: Block::Basic };
+/// Configuration of ResNet-34.
 pub(super) const RESNET34: Config = Config { blocks: [3, 4, 6, 3], block: Block::Basic };
+/// Configuration of ResNet-50.
 pub(super) const RESNET50: Config = Config { blocks: [3, 4, 6, 3], block: Block::Bottleneck { widening: 1 } };
+/// Configuration of Wide ResNet-101-2.
 pub(super) const WRN101_2: Config =
     Config { blocks: [3, 4, 23, 3], block: Block::Bottleneck { widening: 2 } };
 
+/// Builds the ResNet of a configuration under the given name.
 pub(super) fn resnet(name: &str, config: &Config) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let stem = Conv2d::new(64, 7).stride(2).padding(3);

@@ -4,12 +4,17 @@ use crate::{AdaptiveAvgPool2d, Conv2d, Dropout, GraphError, LayerGraph, LayerKin
 
 /// Number of convolutions in each of the five blocks.
 pub(super) const VGG11: [usize; 5] = [1, 1, 2, 2, 2];
+/// Number of convolutions of each block of VGG-13.
 pub(super) const VGG13: [usize; 5] = [2, 2, 2, 2, 2];
+/// Number of convolutions of each block of VGG-16.
 pub(super) const VGG16: [usize; 5] = [2, 2, 3, 3, 3];
+/// Number of convolutions of each block of VGG-19.
 pub(super) const VGG19: [usize; 5] = [2, 2, 4, 4, 4];
 
 const CHANNELS: [usize; 5] = [64, 128, 256, 512, 512];
 
+/// Builds a VGG network under the given name. `blocks` has the number of convolutions of each
+/// block.
 pub(super) fn vgg(name: &str, blocks: &[usize; 5]) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let mut x = net.input();

@@ -38,6 +38,7 @@ const CATCH_UP_POLLS: usize = 64;
 /// MpiOperation operations and their groups.
 #[derive(Debug)]
 pub(super) struct Engine {
+    /// Maximum time for which an operation waits for other ranks.
     pub(super) timeout: Duration,
     checks: bool,
     max_tag: c_int,
