@@ -23,13 +23,13 @@ pub enum LimitRule {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProblemQuestion {
-    /// Which plan to find.
+    /// Kind of plan to find, with its limit.
     pub mode: Mode,
     /// The scope of the limit on amplification.
     pub limit_rule: LimitRule,
     /// Whether the report lists all Pareto-optimal plans.
     pub pareto: bool,
-    /// Ends the search early, with an error.
+    /// Signal that ends the search early. Planning then returns an error.
     pub stop: Stop,
 }
 

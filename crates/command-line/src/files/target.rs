@@ -21,7 +21,8 @@ impl Target {
     /// Follows the links of `path` and returns the kind of thing that it refers to.
     ///
     /// # Errors
-    /// [`OutputError::IsFolder`] if it is a folder, [`OutputError::NoFolder`] if its folder is missing.
+    /// [`OutputError::IsFolder`] if it is a folder. [`OutputError::NoFolder`] if its
+    /// folder is missing.
     pub(super) fn of(path: &Path) -> Result<Self, OutputError> {
         let mut at = path.to_owned();
         for _ in 0..MAX_LINKS {

@@ -55,7 +55,8 @@ impl Envelope {
         self.at(foreground).map(|(total, _)| total)
     }
 
-    /// Returns the same with the points that give it: a corner, or two that alternate.
+    /// Returns the throughput of [`total_at`](Self::total_at) and the points that give it: one
+    /// corner, or two corners that alternate.
     #[must_use]
     pub fn at(&self, foreground: f64) -> Option<(f64, &[(f64, f64)])> {
         let first = self.corners.partition_point(|corner| corner.0 < foreground);

@@ -78,7 +78,8 @@ pub struct Point {
     /// Minimum and maximum of the foreground samples per second within the known errors of the
     /// costs; `None` if no errors are known.
     pub foreground_range: Option<[f64; 2]>,
-    /// Minimum and maximum of the total samples per second.
+    /// Minimum and maximum of the total samples per second within the known errors of the costs;
+    /// `None` if no errors are known.
     pub total_range: Option<[f64; 2]>,
 }
 
