@@ -18,7 +18,9 @@ pub(super) const SCHEMA: &str = "deeppool/checkpoint/v1";
 
 /// A checkpoint on disk.
 pub(super) struct Checkpoint {
+    /// Its folder.
     pub(super) path: PathBuf,
+    /// The iteration in the name of its folder.
     pub(super) iteration: u64,
     /// Names of the files, after they were checked.
     files: Vec<String>,

@@ -89,6 +89,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(Self { config, communicator, device, state, training, evaluation, remainder, record, steps })
     }
 
+    /// The number of the rank, from 0.
     pub(super) fn rank(&self) -> usize {
         self.communicator.rank()
     }

@@ -19,12 +19,13 @@ pub(super) struct StepTimes {
 }
 
 impl StepTimes {
-    /// Creates a recorder of the given number of iterations.
+    /// Creates a recorder that keeps the last `iterations` completed iterations and the current
+    /// one. With 0 it records nothing.
     pub(super) fn new(iterations: usize) -> Self {
         Self { iterations, done: VecDeque::new(), current: Vec::new() }
     }
 
-    /// Returns all launches, with the numbers of their iterations.
+    /// Returns all recorded launches, oldest first, with the numbers of their iterations.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Launched)> {
         let next = self.done.back().map_or(0, |(iteration, _)| iteration + 1);
         let done =

@@ -10,13 +10,16 @@ use layer_engine::Shard;
 
 use crate::Error;
 
-/// The ranks that programs are made for.
+/// The ranks for which programs are built, one per class of equal ranks. The place of such a rank
+/// is its index among them.
 pub(super) struct Lowered {
     /// Place of each lowered rank, by rank.
     places: Vec<Option<usize>>,
 }
 
 impl Lowered {
+    /// Creates the table for `world` ranks. `ranks` are those for which programs are built, by
+    /// place.
     pub(super) fn new(world: usize, ranks: impl Iterator<Item = usize>) -> Self {
         let mut places = vec![None; world];
         for (place, rank) in ranks.enumerate() {
@@ -31,10 +34,11 @@ impl Lowered {
     }
 }
 
-/// A partition of a micro-batch.
+/// A division of the samples of a micro-batch among ranks.
 pub(super) struct Layout {
     /// Unique number of the layout.
     id: usize,
+    /// The samples of each rank, including ranks for which no program is built.
     pub(super) partition: Partition,
     /// Places of its lowered ranks, with their samples.
     shards: Vec<(usize, Range<usize>)>,
@@ -91,6 +95,7 @@ impl Layouts {
         Ok(layout)
     }
 
+    /// Returns the redistribution from one layout to another. It is computed once and cached.
     pub(super) fn redistribution(
         &mut self,
         from: &Layout,
