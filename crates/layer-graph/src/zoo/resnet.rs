@@ -30,7 +30,7 @@ pub(super) const RESNET50: Config = Config { blocks: [3, 4, 6, 3], block: Block:
 pub(super) const WRN101_2: Config =
     Config { blocks: [3, 4, 23, 3], block: Block::Bottleneck { widening: 2 } };
 
-/// Builds the ResNet of a configuration under the given name.
+/// Builds the residual network of a configuration under the given name.
 pub(super) fn resnet(name: &str, config: &Config) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let stem = Conv2d::new(64, 7).stride(2).padding(3);
