@@ -15,7 +15,9 @@ pub(crate) struct JobScript<'a> {
     pub(crate) partition: Option<&'a str>,
     /// Name of the job.
     pub(crate) name: &'a str,
+    /// Seconds before the time limit at which the job receives SIGTERM.
     pub(crate) warning_s: usize,
+    /// Maximum number of restarts from the same checkpoint.
     pub(crate) restarts: usize,
     /// Folder that relative paths refer to.
     pub(crate) folder: &'a str,
