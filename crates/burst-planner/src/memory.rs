@@ -10,7 +10,7 @@ const MAX_NAMED_NODES: usize = 3;
 impl Evaluator<'_> {
     /// Returns the memory of each rank, bytes: the nodes' [memory](crate::CostModel::memory),
     /// parameters with their state, copies of outputs and gradients from other ranks, and gradient
-    /// buckets.
+    /// buckets. It is 0 for ranks without nodes.
     ///
     /// # Errors
     /// Those of [`evaluate`](Self::evaluate).
@@ -26,7 +26,8 @@ impl Evaluator<'_> {
         Ok(by_rank)
     }
 
-    /// Checks that every rank is within the problem's memory limit.
+    /// Checks that every rank is within the problem's memory limit. Without a limit, only the
+    /// arrangement is checked.
     ///
     /// # Errors
     /// [`Error::MemoryExceeded`] if one is not, and those of [`evaluate`](Self::evaluate).
@@ -52,7 +53,8 @@ impl Evaluator<'_> {
     }
 
     /// Returns the memory of the fullest rank divided by the limit, for the arrangement that was
-    /// evaluated last; at least 1.
+    /// evaluated last; 1 if it is within the limit or there is none. `classes` and `order` are
+    /// those of the arrangement.
     pub(crate) fn memory_excess(&self, classes: &Classes, order: &[u32]) -> f64 {
         let Some(limit_bytes) = self.problem().memory_limit_bytes else { return 1.0 };
         if self.max_held_bytes() <= limit_bytes {

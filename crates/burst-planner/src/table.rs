@@ -21,7 +21,7 @@ pub struct TransferTimes {
 /// Duration of an all-reduce: `startup_us + us_per_byte * bytes`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AllReduceTime {
-    /// Duration of the first byte, microseconds.
+    /// Duration of an all-reduce without its bytes, microseconds.
     pub startup_us: f64,
     /// Additional duration per byte on each rank, microseconds.
     pub us_per_byte: f64,
@@ -76,7 +76,8 @@ impl TableCosts {
         self.all_reduce.insert(gpus, time)
     }
 
-    /// Sets a node's memory on each of `gpus` GPUs; 0 by default. Returns the previous value.
+    /// Sets a node's [`NodeMemory::held_bytes`] on each of `gpus` GPUs; 0 by default. Returns the
+    /// previous value.
     pub fn set_memory(&mut self, node: NodeId, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.held_bytes, node).insert(gpus, bytes)
     }
@@ -87,13 +88,14 @@ impl TableCosts {
         entry(&mut self.saved_bytes, node).insert(gpus, bytes)
     }
 
-    /// Sets the size of a node's whole output, which is divided evenly among its ranks; 0 by
+    /// Sets the size of a node's whole output, bytes, which is divided evenly among its ranks; 0 by
     /// default.
     pub fn set_output_bytes(&mut self, node: NodeId, bytes: u64) {
         *entry(&mut self.output_bytes, node) = bytes;
     }
 
-    /// Returns the duration of moving the output of `producer`, if it is set.
+    /// Returns the durations of moving the output of `producer` from `from` to `to` GPUs, or `None`
+    /// if they are not set.
     #[must_use]
     pub fn transfer_times(&self, producer: NodeId, from: usize, to: usize) -> Option<TransferTimes> {
         self.transfers.get(producer.0)?.get(&(from, to)).copied()
@@ -104,7 +106,8 @@ impl TableCosts {
         self.all_reduce.range(gpus..).next().or(self.all_reduce.last_key_value()).map(|(_, time)| time)
     }
 
-    /// Multiplies the durations of all transfers and all-reduces by `factor`.
+    /// Returns the tables with the durations of all transfers and all-reduces multiplied by
+    /// `factor`.
     #[must_use]
     pub fn with_communication_scaled(mut self, factor: f64) -> Self {
         for times in self.transfers.iter_mut().flat_map(BTreeMap::values_mut) {

@@ -3,6 +3,7 @@
 use super::{Event, Member, MovedOutput, ProgramCosts, Recorder, Run, Slot, later};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
+    /// Simulates the forward pass of one micro-batch.
     pub(super) fn forward_pass(&mut self) {
         let program = self.program;
         for &node in &*program.ordered.nodes {

@@ -85,7 +85,7 @@ pub struct DevicePlacement {
 }
 
 impl DevicePlacement {
-    /// Returns how far the makespan is above the lower bound, relatively.
+    /// Returns the makespan divided by its lower bound, minus one; 0 if the lower bound is 0.
     #[must_use]
     pub fn gap(&self) -> f64 {
         if self.lower_bound_us > 0.0 { (self.makespan_us / self.lower_bound_us - 1.0).max(0.0) } else { 0.0 }

@@ -53,6 +53,7 @@ pub(super) struct Segment {
     pub(super) operations: Vec<usize>,
     /// Whether the segment ends in a cut, its last operation.
     pub(super) ends_in_cut: bool,
+    /// The best placement of its operations so far.
     pub(super) solved: DevicePlacement,
     nodes: u64,
 }

@@ -366,7 +366,7 @@ impl Frontier {
 
     /// Returns the plan at the knee: the one farthest below the line from the fastest to the
     /// cheapest plan, in the logarithms of both times. Beyond it, faster plans cost much and
-    /// cheaper ones save little.
+    /// cheaper ones save little. `None` if there are no plans.
     #[must_use]
     pub fn knee(&self) -> Option<&Plan> {
         let (first, last) = (self.plans.first()?, self.plans.last()?);
@@ -390,7 +390,8 @@ impl Frontier {
     }
 }
 
-/// Checks an amplification limit.
+/// Checks an amplification limit. Fails with [`Error::BadLimit`] if it is less than 1 or not a
+/// number.
 pub(crate) fn check_limit(limit: f64) -> Result<()> {
     // The comparison is false for NaN.
     if limit >= 1.0 { Ok(()) } else { Err(Error::BadLimit { limit }) }
