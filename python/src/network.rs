@@ -26,8 +26,8 @@ pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
 /// warning if the training network differs from the exported one.
 #[pyfunction]
 pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
-    let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
-    let imported = py.detach(|| read_as(&path, |content| onnx::from_vec(&name, content)));
+    let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy().into_owned());
+    let imported = py.detach(move || read_as(&path, |content| onnx::from_vec(&name, content)));
     let imported = imported.map_err(input_error)?;
     Ok((imported.graph.to_json(), imported.warning()))
 }

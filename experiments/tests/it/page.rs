@@ -35,9 +35,12 @@ pub(crate) fn files_in(folder: &Path) -> HashMap<String, Vec<u8>> {
         .collect()
 }
 
+/// Contents of files by name.
+type Files = HashMap<String, Vec<u8>>;
+
 /// Files and printed JSON of one run of all experiments, which the tests share.
-pub(crate) fn shared() -> &'static (HashMap<String, Vec<u8>>, Vec<u8>) {
-    static SHARED: OnceLock<(HashMap<String, Vec<u8>>, Vec<u8>)> = OnceLock::new();
+pub(crate) fn shared() -> &'static (Files, Vec<u8>) {
+    static SHARED: OnceLock<(Files, Vec<u8>)> = OnceLock::new();
     SHARED.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let json = write_page(folder.path(), &[]);
