@@ -35,7 +35,7 @@ pub(super) const WORLD: usize = 0;
 /// messages in each.
 const CATCH_UP_POLLS: usize = 64;
 
-/// MpiOperation operations and their groups.
+/// Pending operations of a process and their groups.
 #[derive(Debug)]
 pub(super) struct Engine {
     /// Maximum time for which an operation waits for other ranks.
@@ -47,7 +47,7 @@ pub(super) struct Engine {
     released: Vec<usize>,
     pub(super) plans: GroupPlans,
     notices: Notices,
-    /// MpiOperation operations in the order of their start.
+    /// Pending operations in the order of their start.
     pending: Vec<(u64, PendingOperation)>,
     finished: FxHashMap<u64, Result<Buffers>>,
     next_id: u64,
