@@ -22,10 +22,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_BYTES {
-        return Err(io::Error::new(
-            ErrorKind::InvalidData,
-            "this is no file, and goes on for more than 256 MiB",
-        ));
+        return Err(io::Error::new(ErrorKind::InvalidData, "not a regular file, and longer than 256 MiB"));
     }
     Ok(content)
 }
