@@ -1,8 +1,8 @@
-//! State of invalid addresses.
+//! Description of invalid addresses in error messages.
 
 use std::fmt;
 
-/// State of an invalid address.
+/// Relation of an invalid address to the allocations of a device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressState {
@@ -13,14 +13,15 @@ pub enum AddressState {
         /// Number of bytes of that allocation.
         bytes: u64,
     },
-    /// The range extends past the end of an allocation.
+    /// The address follows an allocation closely, or it is inside one and the range of bytes
+    /// extends past the end.
     PastTheEnd {
         /// Address of the first byte of that allocation.
         start: u64,
         /// Number of bytes of that allocation.
         bytes: u64,
     },
-    /// No allocation is near the address.
+    /// The address belongs to no current or freed allocation and follows none closely.
     Unallocated,
 }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The text is not PTX.
+    /// The text is not valid PTX.
     #[error("line {line}: {problem}")]
     Syntax {
         /// Line in the PTX text, from 1.
@@ -28,7 +28,7 @@ pub enum LoadError {
     TooLarge {
         /// Line in the PTX text, from 1.
         line: u32,
-        /// Name of the object that is too large.
+        /// Name of the object that is too large, such as a variable.
         subject: String,
     },
     /// The variables of the module cannot be allocated.
@@ -58,14 +58,15 @@ pub enum MemoryError {
         /// Requested number of bytes.
         bytes: u64,
     },
-    /// The byte range is not inside one allocation.
+    /// The byte range is not inside one allocation, or the address to free is not the first one of
+    /// an allocation.
     #[error("{bytes} bytes at {address:#x}: {state}")]
     Invalid {
         /// Address of the first byte.
         address: u64,
-        /// Number of bytes.
+        /// Number of bytes, or 0 for an address to free.
         bytes: u64,
-        /// State of the address.
+        /// Relation of the address to the allocations.
         state: AddressState,
     },
 }
@@ -77,21 +78,21 @@ pub enum LaunchError {
     /// The grid or block is empty or larger than a device allows.
     #[error("a grid of {grid:?} blocks of {block:?} threads cannot be launched: {reason}")]
     Dimensions {
-        /// Number of blocks along each axis.
+        /// Number of blocks along x, y and z.
         grid: [u32; 3],
-        /// Number of threads along each axis.
+        /// Number of threads of a block along x, y and z.
         block: [u32; 3],
-        /// Violated limit.
+        /// Violated limit, in words.
         reason: String,
     },
-    /// The arguments do not match the declared parameters.
+    /// The arguments do not match the declared parameters, or the module has no such kernel.
     #[error("kernel {kernel} takes parameters of {expected:?} bytes, not {given:?}")]
     Arguments {
         /// Name of the kernel.
         kernel: String,
-        /// Declared sizes in bytes.
+        /// Declared size of each parameter in bytes. Empty if there is no such kernel.
         expected: Vec<usize>,
-        /// Given sizes in bytes.
+        /// Given size of each argument in bytes.
         given: Vec<usize>,
     },
     /// The kernel needs more shared memory than a block may have.
@@ -99,13 +100,13 @@ pub enum LaunchError {
     SharedMemory {
         /// Name of the kernel.
         kernel: String,
-        /// Sum of declared and dynamic shared memory.
+        /// Declared and dynamic shared memory of a block, in bytes.
         bytes: u64,
-        /// Maximum shared memory of a block.
+        /// Maximum shared memory of a block, in bytes.
         limit: u64,
     },
-    /// A thread made an invalid access or executed an invalid instruction. On a GPU, the context of
-    /// the device is lost.
+    /// The kernel failed, for example by an invalid access. On a GPU, the context of the device is
+    /// lost.
     #[error(transparent)]
     Fault(#[from] Box<crate::Fault>),
 }

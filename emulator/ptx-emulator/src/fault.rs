@@ -1,4 +1,4 @@
-//! Faults of kernels, with their location.
+//! Faults: errors of a kernel during its execution, with their location.
 
 use crate::AddressState;
 use std::fmt;
@@ -11,13 +11,15 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Name of the kernel.
     pub kernel: String,
-    /// Index of the block in the grid.
+    /// Index of the block in the grid along x, y and z.
     pub block: [u32; 3],
-    /// Index of the thread in its block. If several threads are concerned, the first one.
+    /// Index of the thread in its block along x, y and z. If several threads are concerned, the
+    /// first one.
     pub thread: [u32; 3],
     /// Line in the PTX text, from 1.
     pub ptx_line: u32,
-    /// Source file and line of the instruction, if there is a `.loc` directive.
+    /// Name of the source file and line in it, from 1. `None` if no `.loc` directive precedes the
+    /// instruction.
     pub source: Option<(String, u32)>,
 }
 
@@ -38,11 +40,11 @@ impl std::error::Error for Fault {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemorySpace {
-    /// Memory of the device.
+    /// Memory of the device, accessible to all threads.
     Global,
-    /// Memory of the block.
+    /// Shared memory of a block.
     Shared,
-    /// Memory of the thread.
+    /// Local memory of a thread.
     Local,
 }
 
@@ -68,7 +70,7 @@ pub enum FaultKind {
         address: u64,
         /// Number of bytes.
         bytes: u32,
-        /// State of the address.
+        /// Relation of the address to the allocations.
         state: AddressState,
     },
     /// An access is outside the shared or local memory (`CUDA_ERROR_ILLEGAL_ADDRESS`).
@@ -77,7 +79,7 @@ pub enum FaultKind {
         space: MemorySpace,
         /// Whether the access is a write.
         write: bool,
-        /// Offset of the first byte in the memory.
+        /// Offset of the first byte in the memory, in bytes.
         offset: u64,
         /// Number of bytes.
         bytes: u32,
@@ -88,7 +90,8 @@ pub enum FaultKind {
     Misaligned {
         /// Memory space.
         space: MemorySpace,
-        /// Address.
+        /// Address as the instruction computed it: a generic address, or the offset in shared or
+        /// local memory for instructions such as `ld.shared`.
         address: u64,
         /// Number of bytes.
         bytes: u32,
@@ -98,7 +101,7 @@ pub enum FaultKind {
     Uninitialised {
         /// Memory space.
         space: MemorySpace,
-        /// Address.
+        /// Address of the first byte in global memory, or its offset in shared memory.
         address: u64,
         /// Number of bytes.
         bytes: u32,
@@ -106,35 +109,35 @@ pub enum FaultKind {
     /// Two threads access the same shared memory without a barrier between them, at least one of
     /// them writing, if [`Options::check_races`](crate::Options::check_races) is set.
     Race {
-        /// Offset in shared memory.
+        /// Offset in shared memory, in bytes.
         offset: u64,
-        /// Whether this thread writes.
+        /// Whether the thread of the fault writes.
         write: bool,
-        /// Index of the other thread in the block.
+        /// Index of the other thread in the block along x, y and z.
         other: [u32; 3],
         /// PTX line of the other thread's access.
         other_ptx_line: u32,
     },
     /// Every thread of the block waits or has exited. (On a GPU, the kernel hangs.)
     Deadlock {
-        /// Object that the thread waits for.
+        /// Object that the thread waits for, in words, such as "a barrier of the block".
         waits_for: &'static str,
     },
     /// The mask of a warp instruction names lanes that do not execute it, or omits the executing
     /// lane. (Undefined on a GPU.)
     LaneMask {
-        /// Mask of the instruction.
+        /// Mask of the instruction: bit *l* is lane *l* of the warp.
         mask: u32,
-        /// Lanes that execute the instruction.
+        /// Lanes that execute the instruction, as a mask.
         active: u32,
     },
     /// The kernel executed `trap` (`CUDA_ERROR_LAUNCH_FAILED`).
     Trap,
     /// A barrier has an invalid number or an invalid number of threads.
     Barrier {
-        /// Number of the barrier.
+        /// Number of the barrier; 0 to 15 are valid.
         number: u32,
-        /// Number of threads that should arrive.
+        /// Number of threads that should arrive. `None` if the instruction does not give it.
         threads: Option<u32>,
     },
     /// A block exceeds the instruction limit. (On a GPU, the kernel hangs or fails with

@@ -1,4 +1,5 @@
-//! Modules: kernels and variables loaded from PTX.
+//! Modules: kernels and variables loaded from PTX. A kernel is an `.entry` function, a variable is
+//! declared in `.global` or `.const` memory.
 
 use crate::{
     Dimensions, LaunchError, LoadError, Memory, MemoryError, Options,
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 /// Maximum total size of a module's variables, in bytes.
 const MAX_GLOBAL_BYTES: u64 = 4 << 30;
 
-/// Kernels and variables of a PTX text.
+/// Kernels and variables of a PTX text, with the variables allocated in a `Memory`.
 pub struct Module {
     kernels: BTreeMap<String, Program>,
     sources: Vec<(u64, String)>,
@@ -25,13 +26,14 @@ pub struct Module {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelAttributes {
-    /// Offset and size in bytes of each parameter in parameter memory.
+    /// Offset in parameter memory and size of each parameter, in bytes, in the declared order.
     pub parameters: Vec<(usize, usize)>,
     /// Statically declared shared memory of a block, in bytes.
     pub shared_bytes: u64,
     /// Local memory of a thread, in bytes.
     pub local_bytes: u64,
-    /// Maximum number of threads of a block, if the kernel declares it (`.maxntid`).
+    /// Maximum number of threads of a block, or `None` if the kernel does not declare it
+    /// (`.maxntid`).
     pub max_threads: Option<u64>,
 }
 
@@ -69,7 +71,8 @@ impl Module {
         self.kernels.keys().map(String::as_str)
     }
 
-    /// Returns the sizes of a kernel's parameters in bytes, or `None` if there is no such kernel.
+    /// Returns the size of each parameter of a kernel in bytes, in the declared order, or `None` if
+    /// there is no such kernel.
     #[must_use]
     pub fn parameter_bytes(&self, kernel: &str) -> Option<Vec<usize>> {
         Some(self.kernels.get(kernel)?.parameters.iter().map(|(_, bytes)| *bytes).collect())
@@ -87,8 +90,8 @@ impl Module {
         })
     }
 
-    /// Checks that a device accepts a launch with these dimensions. [`launch`](Self::launch) does
-    /// the same check.
+    /// Checks that a device accepts a launch with these dimensions: the number of blocks and
+    /// threads and the size of shared memory. [`launch`](Self::launch) does the same check.
     pub fn check(&self, kernel: &str, dimensions: Dimensions) -> Result<(), LaunchError> {
         let Some(program) = self.kernels.get(kernel) else {
             return Err(LaunchError::Arguments {
@@ -100,18 +103,19 @@ impl Module {
         check(kernel, program, dimensions).map(drop)
     }
 
-    /// Returns the address and size of a variable in global or constant memory.
+    /// Returns the address and size in bytes of a variable, or `None` if there is no such variable.
     #[must_use]
     pub fn global(&self, name: &str) -> Option<(u64, u64)> {
         self.globals.get(name).copied()
     }
 
-    /// Frees the variables of the module.
+    /// Frees the variables of the module. `memory` must be the one that the module was loaded into.
     pub fn unload(self, memory: &mut Memory) -> Result<(), MemoryError> {
         self.allocation.map_or(Ok(()), |address| memory.free(address))
     }
 
-    /// Executes a kernel to completion and returns the number of executed warp instructions.
+    /// Executes a kernel to completion and returns the number of executed warp instructions. An
+    /// instruction that several threads of a warp execute together counts once.
     ///
     /// Blocks run in parallel on rayon's thread pool. Each argument must have the size that the
     /// kernel declares for it. After a [fault](LaunchError::Fault), blocks may have been executed

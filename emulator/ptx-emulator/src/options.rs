@@ -23,22 +23,23 @@ impl Dimensions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Seed that shuffles the order of blocks and warps and the lengths of time slices. `None`
-    /// executes in order.
+    /// Seed that shuffles the order of blocks and warps and the lengths of time slices (the
+    /// instructions that a warp executes before the next warp of its block). `None` starts blocks
+    /// and warps in ascending order and gives them equal time slices.
     pub seed: Option<u64>,
-    /// Whether to detect races on shared memory.
+    /// Whether to detect races on shared memory (`FaultKind::Race`).
     pub check_races: bool,
     /// Whether to detect reads of memory that was not written: shared memory always, global memory
     /// if it was created by [`Memory::with_write_tracking`](crate::Memory::with_write_tracking).
     pub check_uninitialised: bool,
-    /// Maximum number of warp instructions of a block. A block that exceeds it is treated as
-    /// hanging.
+    /// Maximum number of warp instructions of a block: an instruction that several threads of a
+    /// warp execute together counts once. A block that exceeds it fails with `FaultKind::Watchdog`.
     pub max_instructions: u64,
 }
 
 impl Default for Options {
-    /// Executes in order with checks of bounds and alignment only, and at most 2^36 instructions
-    /// for each block.
+    /// Returns options without a seed, with checks of bounds and alignment only, and with at most
+    /// 2^36 warp instructions for each block.
     fn default() -> Self {
         Self { seed: None, check_races: false, check_uninitialised: false, max_instructions: 1 << 36 }
     }

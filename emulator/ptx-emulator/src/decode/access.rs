@@ -11,25 +11,27 @@ use crate::{
 };
 use arrayvec::ArrayVec;
 
-/// Load, store or atomic operation.
+/// Load, store or atomic operation, of one element or of a vector of elements in each lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     /// State space of the address. A generic address is resolved in each lane.
     pub(crate) space: Space,
     /// Size of an element in bytes: 1, 2, 4 or 8.
     pub(crate) bytes: u32,
-    /// Whether elements are sign-extended.
+    /// Whether a loaded element is sign-extended to the width of its register.
     pub(crate) signed: bool,
-    /// Registers of the elements: one, two or four.
+    /// Registers of the elements: one, two or four. They are read by a store and written otherwise.
     pub(crate) registers: ArrayVec<Register, 4>,
-    /// Slot of the address register. Its kind is given by `wide_address`.
+    /// Slot of the address register, among the registers of 64 bits if `wide_address` is set and of
+    /// 32 bits otherwise.
     pub(crate) address: u16,
     /// Whether the address register has 64 bits.
     pub(crate) wide_address: bool,
     /// Offset in bytes that is added to the address register. For parameters, which have no address
-    /// register, the offset in parameter memory.
+    /// register: offset in parameter memory.
     pub(crate) offset: i64,
-    /// Whether other blocks may access the same memory concurrently.
+    /// Whether other threads may access the same memory concurrently (`.volatile`, `.relaxed` and
+    /// the like, and all atomic operations).
     pub(crate) strong: bool,
     /// Operands of an atomic operation. `None` for loads and stores.
     pub(crate) atomic: Option<AtomicOperands>,
@@ -40,31 +42,46 @@ pub(crate) struct Access {
 pub(crate) struct AtomicOperands {
     /// Operation that computes the new value.
     pub(crate) operation: AtomicOperation,
-    /// Register of the operand.
+    /// Slot of the operand, among the registers of the access size.
     pub(crate) operand: u16,
-    /// For [`CompareAndSwap`](AtomicOperation::CompareAndSwap): slot of the new value. Unused
-    /// otherwise.
+    /// For [`CompareAndSwap`](AtomicOperation::CompareAndSwap): slot of the new value, among the
+    /// registers of the access size. Unused otherwise.
     pub(crate) swap: u16,
-    /// Whether the old value is written to a register.
+    /// Whether the old value is written to a register (`atom`, not `red`).
     pub(crate) returns: bool,
 }
 
-/// Operation that computes the new value of a location from the old value and the operand.
+/// Operation that computes the new value of a location from the old value and the operand. Integers
+/// are unsigned unless the name says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AtomicOperation {
+    /// Sum of integers, modulo the width.
     Add,
+    /// Sum of single-precision numbers.
     AddF32,
+    /// Sum of double-precision numbers.
     AddF64,
+    /// Minimum of unsigned integers.
     Minimum,
+    /// Minimum of signed integers.
     MinimumSigned,
+    /// Maximum of unsigned integers.
     Maximum,
+    /// Maximum of signed integers.
     MaximumSigned,
+    /// Bitwise and.
     And,
+    /// Bitwise or.
     Or,
+    /// Bitwise exclusive or.
     Xor,
+    /// The operand (`exch`).
     Exchange,
+    /// The old value plus 1, or 0 if the old value is at least the operand (`inc`).
     Increment,
+    /// The old value minus 1, or the operand if the old value is 0 or above the operand (`dec`).
     Decrement,
+    /// A second operand if the old value equals the first operand, otherwise the old value (`cas`).
     CompareAndSwap,
 }
 
@@ -124,7 +141,7 @@ fn modifiers(text: &str) -> Option<Modifiers<'_>> {
     Some(found)
 }
 
-/// Element types with their size and signedness.
+/// Element types of accesses: PTX name, size in bytes, and whether loads sign-extend.
 pub(super) const ELEMENTS: [(&str, (u32, bool)); 16] = [
     ("b8", (1, false)),
     ("u8", (1, false)),
@@ -144,7 +161,7 @@ pub(super) const ELEMENTS: [(&str, (u32, bool)); 16] = [
     ("f64", (8, false)),
 ];
 
-/// Atomic operations by name and type.
+/// Atomic operations: PTX name, element type, and operation.
 pub(super) const ATOMICS: [(&str, &str, AtomicOperation); 26] = {
     use AtomicOperation as Is;
     [
@@ -185,8 +202,8 @@ impl AtomicOperation {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes a load, store or atomic operation and emits one instruction. `base` is the opcode up
-    /// to the first dot and `text` the rest.
+    /// Decodes the load, store or atomic operation `written` and emits one instruction. `base` is
+    /// the opcode up to the first dot, such as `ld`, and `text` the rest.
     pub(super) fn memory(
         &mut self,
         written: &ParsedInstruction<'a>,

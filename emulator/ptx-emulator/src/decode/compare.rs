@@ -1,5 +1,5 @@
-//! Decoder of `setp`. It is reduced to a few comparisons with optionally swapped operands and an
-//! optionally inverted result.
+//! Decoder of `setp`. Each comparison is expressed by one of a few comparison operations, with
+//! operands swapped and the result inverted where needed.
 
 use super::function::Decoder;
 use crate::{
@@ -17,14 +17,14 @@ pub(super) struct SetpModifiers {
     combine: Combine,
 }
 
-/// Names of the comparisons.
+/// PTX names of the comparisons of `setp`.
 pub(super) const COMPARISONS: [&str; 18] = [
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu",
     "num", "nan",
 ];
 
 impl SetpModifiers {
-    /// Parses modifiers. Returns `None` if they are not supported.
+    /// Parses the part of the opcode after `setp.`. Returns `None` if it is not supported.
     pub(super) fn parse(modifiers: &str) -> Option<Self> {
         let mut parts = modifiers.split('.');
         let comparison = parts.next()?;
@@ -64,8 +64,8 @@ impl SetpModifiers {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes `setp` and emits one instruction. `modifiers` is the part of the opcode after
-    /// `setp.`.
+    /// Decodes the `setp` instruction `written` and emits one instruction. `modifiers` is the part
+    /// of the opcode after `setp.`.
     pub(super) fn compare(
         &mut self,
         written: &ParsedInstruction<'a>,

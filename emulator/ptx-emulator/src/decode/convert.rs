@@ -7,26 +7,37 @@ use crate::{
     parse::ParsedInstruction,
 };
 
-/// Number type of PTX: unsigned (`U`) or signed (`S`) integer or floating-point number (`F`,
-/// `Bf16`) of the given number of bits.
+/// Number type of PTX.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NumberType {
+    /// Unsigned 8-bit integer.
     U8,
+    /// Signed 8-bit integer.
     S8,
+    /// Unsigned 16-bit integer.
     U16,
+    /// Signed 16-bit integer.
     S16,
+    /// Unsigned 32-bit integer.
     U32,
+    /// Signed 32-bit integer.
     S32,
+    /// Unsigned 64-bit integer.
     U64,
+    /// Signed 64-bit integer.
     S64,
+    /// Half-precision number.
     F16,
+    /// 16-bit number with the exponent range of single precision (bfloat16).
     Bf16,
+    /// Single-precision number.
     F32,
+    /// Double-precision number.
     F64,
 }
 
 impl NumberType {
-    /// All number types with their PTX names, in the order of their discriminants.
+    /// PTX name and value of each number type, in the order of their discriminants.
     pub(super) const ALL: [(&'static str, Self); 12] = [
         ("u8", Self::U8),
         ("s8", Self::S8),
@@ -68,7 +79,8 @@ impl NumberType {
     }
 }
 
-/// Rounding modifiers of `cvt`. The second half rounds to integral values.
+/// Rounding modifiers of `cvt`: to nearest even, towards zero, down and up. The second half rounds
+/// to integral values.
 pub(super) const ROUNDINGS: [&str; 8] = ["rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi"];
 
 /// Conversion by `cvt`: its types and modifiers.
@@ -82,8 +94,8 @@ pub(crate) struct Conversion {
     pub(crate) rounding: Rounding,
     /// Whether to round to an integral value (`.rni` and similar).
     pub(crate) to_integral: bool,
-    /// Whether out-of-range results are clamped (`.sat`): to the range of an integer type, or to 0
-    /// to 1 for floating-point types.
+    /// Whether results out of range are clamped (`.sat`): to the range of an integer type, or to
+    /// `0..=1` for floating-point types.
     pub(crate) saturate: bool,
     /// Whether subnormal single-precision numbers are replaced by zero (`.ftz`).
     pub(crate) flush: bool,
@@ -129,7 +141,7 @@ impl Conversion {
         supported.then_some(found)
     }
 
-    /// Packs the conversion into an instruction's extra word.
+    /// Packs the conversion into the field `extra` of an instruction.
     fn pack(self) -> u32 {
         let index = |number: NumberType| number as u32;
         index(self.from)
@@ -140,7 +152,7 @@ impl Conversion {
             | u32::from(self.flush) << 12
     }
 
-    /// Restores a conversion from an instruction's extra word, in which the decoder packed it.
+    /// Restores a conversion from the field `extra` of an instruction.
     pub(crate) fn unpack(extra: u32) -> Self {
         let number = |index: u32| NumberType::ALL[index as usize % NumberType::ALL.len()].1;
         Self {
@@ -161,7 +173,8 @@ fn nearest_for_halves(conversion: Conversion) -> bool {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes `cvt` and emits one instruction. `modifiers` is the part of the opcode after `cvt.`.
+    /// Decodes the `cvt` instruction `written` and emits one instruction. `modifiers` is the part
+    /// of the opcode after `cvt.`.
     ///
     /// # Errors
     ///

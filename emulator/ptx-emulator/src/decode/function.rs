@@ -30,14 +30,15 @@ struct Jump<'a> {
 pub(super) struct Decoder<'n, 'a> {
     /// Program to which decoded instructions are appended.
     pub(super) program: &'n mut Program,
-    /// Resolver of operands.
+    /// Resolver of the operands of the current instruction.
     pub(super) operands: Operands<'n, 'a>,
     guard: u16,
     place: SourceLocation,
     jumps: &'n mut Vec<Jump<'a>>,
 }
 
-/// Decodes a kernel of a file. `globals` holds the addresses of the file's variables.
+/// Decodes a kernel of a file. `globals` holds the addresses of the file's variables. It is an
+/// error if the kernel uses an unsupported instruction or exceeds the limits of a device.
 pub(crate) fn program<'a>(
     file: &File<'a>,
     entry: &Entry<'a>,
@@ -177,18 +178,18 @@ fn add_variable<'a>(
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Appends an instruction with the guard and location of the current PTX instruction.
+    /// Appends an instruction, with the guard and location of the PTX instruction being decoded.
     pub(super) fn emit(&mut self, instruction: Instruction) {
         self.program.code.push(Instruction { guard: self.guard, ..instruction });
         self.program.locations.push(self.place);
     }
 
-    /// Returns the error for an opcode that is not supported.
+    /// Returns the error for an instruction that is not supported.
     pub(super) fn unsupported(&self, written: &ParsedInstruction<'_>) -> LoadError {
         LoadError::unsupported(self.operands.line, written.opcode)
     }
 
-    /// Returns the operands. A number of operands other than `N` is an error.
+    /// Returns the operands of an instruction. A number of operands other than `N` is an error.
     pub(super) fn take<const N: usize>(
         &self,
         written: &ParsedInstruction<'a>,
@@ -263,7 +264,7 @@ impl<'a> Decoder<'_, 'a> {
         }
         let d = self.operands.result(&written.operands[0], to)?;
         let [a, b, c, e] = slots;
-        // The extra word says whether the carry flag is set.
+        // `extra` is 1 if the instruction sets the carry flag.
         let extra = u32::from(written.opcode.contains(".cc."));
         self.emit(Instruction { d, a, b, c, e, extra, ..Instruction::new(op) });
         Ok(())

@@ -1,4 +1,5 @@
-//! Decoder of operands: resolves them to registers. Constants are held in registers.
+//! Decoder of operands: resolves them to registers. Constants are held in registers that no
+//! instruction writes.
 
 use super::{
     Globals, Special,
@@ -15,23 +16,24 @@ use crate::{
 pub(crate) struct Operands<'n, 'a> {
     /// Registers, variables and labels of the kernel.
     pub(crate) names: &'n mut SymbolTable<'a>,
-    /// Addresses of the module's variables.
+    /// Addresses of the module's variables, by name.
     pub(crate) globals: &'n Globals<'a>,
-    /// Address of the shared variables without a size.
+    /// Offset in shared memory of the variables without a declared size, in bytes.
     pub(crate) dynamic_shared: u64,
-    /// Line of the current instruction, for error messages.
+    /// Line of the current instruction in the PTX text, for error messages.
     pub(crate) line: u32,
-    /// Use of the result registers by the current instruction.
+    /// Use of the result registers by the current instruction: depends on whether it has a guard.
     pub(crate) result_usage: RegisterUse,
 }
 
 impl<'a> Operands<'_, 'a> {
-    /// Returns a syntax error at the current line.
+    /// Returns a syntax error at the line of the current instruction.
     pub(crate) fn error(&self, problem: impl Into<String>) -> LoadError {
         LoadError::syntax(self.line, problem)
     }
 
-    /// Returns the register of a result.
+    /// Returns the slot of a result register of the given kind. `_` stands for a register that is
+    /// never read. Any other operand is an error.
     pub(crate) fn result(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
         match operand {
             Operand::Name("_", 0) if kind == Kind::P => Ok(Registers::DISCARD as u16),
@@ -45,7 +47,8 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns the register of a result of any width with at least `bits` bits.
+    /// Returns the register of a result, which may have any width of at least `bits` bits. `_`
+    /// stands for a register that is never read.
     pub(crate) fn wide_result(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         match operand {
             Operand::Name("_", 0) => self.names.discard(self.line, if bits > 32 { Kind::D } else { Kind::W }),
@@ -76,7 +79,8 @@ impl<'a> Operands<'_, 'a> {
         )))
     }
 
-    /// Returns a register with a value of the given kind.
+    /// Returns the slot of a register that holds the value of an operand: a register of the given
+    /// kind, a special register or a constant. A register of another kind is an error.
     pub(crate) fn value(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
         if let Operand::Name(name, 0) = operand {
             let register = match Special::find(name) {
@@ -102,7 +106,8 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns a register of any width that holds a value of at least `bits` bits.
+    /// Returns a register that holds the value of an operand and may have any width of at least
+    /// `bits` bits.
     pub(crate) fn wide_value(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         if let Operand::Name(name, 0) = operand {
             if let Some(register) = self.names.register(self.line, name, RegisterUse::Read)? {
@@ -132,7 +137,8 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns the address of a variable.
+    /// Returns the address of a variable in its state space. An undeclared name and the name of a
+    /// parameter are errors.
     pub(crate) fn symbol(&self, name: &str) -> Result<u64, LoadError> {
         match self.names.symbol(name) {
             Some(Symbol::Address(address)) => Ok(address),
@@ -146,7 +152,7 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns a predicate and whether it is negated.
+    /// Returns the slot of a predicate operand and whether it is negated (`!p`).
     pub(crate) fn predicate(&mut self, operand: &Operand<'a>) -> Result<(u16, bool), LoadError> {
         match operand {
             Operand::Not(name) => Ok((self.value(&Operand::Name(name, 0), Kind::P)?, true)),
@@ -155,7 +161,8 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns the registers of `r` or `r|p`.
+    /// Returns the slot of the result `r` in `r` or `r|p`, a register of the given kind, and the
+    /// slot of the predicate `p`, if there is one.
     pub(crate) fn with_predicate(
         &mut self,
         operand: &Operand<'a>,
@@ -170,7 +177,8 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns the register of an address, with 32 or 64 bits, and the offset.
+    /// Returns the register of an address operand, with 32 or 64 bits, and the offset in bytes to
+    /// add to it.
     pub(crate) fn address(&mut self, operand: &Operand<'a>) -> Result<(Register, i64), LoadError> {
         match operand {
             Operand::Address(Some(name), offset) => {
@@ -191,7 +199,7 @@ impl<'a> Operands<'_, 'a> {
     }
 }
 
-/// Returns the number of bits of a register kind.
+/// Returns the width of a register kind in bits.
 pub(crate) fn width(kind: Kind) -> u32 {
     match kind {
         Kind::P => 1,

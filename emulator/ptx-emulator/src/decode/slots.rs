@@ -1,15 +1,18 @@
 //! Allocation of register slots. Registers that are only used inside one basic block share slots.
 //!
 //! Compilers give each value its own register. In an unrolled loop, the registers of a warp would
-//! exceed the processor's cache, though only a few of them are live at any time.
+//! exceed the processor's cache, though only a few of them are live at any time. A kernel is
+//! decoded in two passes: the first records the live ranges of its registers, the second assigns
+//! shared slots.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// Use of a register by an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RegisterUse {
+    /// Read of an operand.
     Read,
-    /// Write of all active lanes: the instruction has no guard.
+    /// Write to all lanes that execute the instruction, which has no guard.
     Write,
     /// Write under a guard: lanes whose guard is false keep the old value.
     GuardedWrite,
@@ -18,10 +21,10 @@ pub(crate) enum RegisterUse {
 /// Position of an instruction in a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Position {
-    /// Index of the instruction.
+    /// Index of the instruction in the PTX text, from 1.
     pub(crate) at: u32,
-    /// Index of the basic block. A lane that executes one of its instructions has executed all
-    /// earlier ones.
+    /// Index of the basic block. A lane that executes an instruction of a block has executed all
+    /// earlier ones of the block.
     pub(crate) basic_block: u32,
 }
 
@@ -35,7 +38,7 @@ struct LiveRange {
     is_local: bool,
 }
 
-/// Registers of one width.
+/// Registers of one width, with their slots.
 #[derive(Default)]
 pub(crate) struct RegisterFile {
     /// Live ranges by register number; `None` if the register is unused.
@@ -51,7 +54,7 @@ struct Slots {
 }
 
 impl RegisterFile {
-    /// Returns the number of registers.
+    /// Returns the number of registers added so far.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -68,7 +71,8 @@ impl RegisterFile {
         self.slots.as_ref().map_or(number as u16, |slots| slots.by_number[number])
     }
 
-    /// Records a use of the register in a slot. Ignored in the second pass.
+    /// Records in the first pass that the instruction at `position` uses the register in a slot.
+    /// Does nothing in the second pass.
     pub(crate) fn record(&mut self, slot: u16, position: Position, usage: RegisterUse) {
         if self.slots.is_some() {
             return;

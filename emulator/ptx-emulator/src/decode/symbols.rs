@@ -23,18 +23,19 @@ pub(crate) struct Register {
     pub(crate) slot: u16,
 }
 
-/// Meaning of a variable's or parameter's name.
+/// Meaning of the name of a variable or parameter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
-    /// Address in the memory of its state space.
+    /// Variable: its address in the memory of its state space.
     Address(u64),
-    /// Address after all shared variables of known size.
+    /// Shared variable without a declared size. It starts after all others.
     DynamicShared,
-    /// Offset in parameter memory.
+    /// Parameter: its offset in parameter memory, in bytes.
     Parameter(u64),
 }
 
-/// Index of a scope. Labels are looked up in a scope and its ancestors.
+/// Index of a scope (a part of the kernel in braces) in the symbol table. Names are looked up in a
+/// scope and its ancestors.
 pub(crate) type ScopeIndex = usize;
 
 #[derive(Default)]
@@ -47,7 +48,7 @@ struct Scope<'a> {
     labels: HashMap<&'a str, u32>,
 }
 
-/// Names of a kernel, and its allocated registers.
+/// Registers, variables and labels of a kernel by name, and the slots of its registers.
 pub(crate) struct SymbolTable<'a> {
     scopes: Vec<Scope<'a>>,
     current: ScopeIndex,
@@ -107,9 +108,9 @@ impl<'a> SymbolTable<'a> {
         std::iter::successors(Some(from), |&index| self.scopes[index].parent).map(|index| &self.scopes[index])
     }
 
-    /// Declares the register `name` in the current scope, or with a `count` the registers `name0`,
-    /// `name1` and so on, which are allocated when they are used first. `line` is for the error of
-    /// too many registers.
+    /// Declares the register `name` of the given kind in the current scope, or with a `count` the
+    /// registers `name0`, `name1` and so on, which are allocated when they are used first. Too many
+    /// registers are an error at `line`.
     pub(crate) fn declare(
         &mut self,
         line: u32,
@@ -152,7 +153,7 @@ impl<'a> SymbolTable<'a> {
         self.position.at += 1;
     }
 
-    /// Starts a new basic block: lanes arrive here from elsewhere or leave to elsewhere.
+    /// Starts a new basic block. To be called at every label and branch.
     pub(crate) fn jump(&mut self) {
         self.position.basic_block += 1;
     }
@@ -167,14 +168,16 @@ impl<'a> SymbolTable<'a> {
         register
     }
 
-    /// Allocates a register for an unused result.
+    /// Allocates a register for a result that is not used. Too many registers are an error at
+    /// `line`.
     pub(crate) fn discard(&mut self, line: u32, kind: Kind) -> Result<Register, LoadError> {
         let register = self.new_register(line, kind)?;
         Ok(self.used(register, RegisterUse::Write))
     }
 
-    /// Returns the register with the given name and records its use. Registers of a numbered family
-    /// are allocated on first use.
+    /// Returns the register with the given name and records its use, or returns `None` if neither
+    /// the current scope nor its ancestors declare it. Numbered registers are allocated on first
+    /// use; too many are an error at `line`.
     pub(crate) fn register(
         &mut self,
         line: u32,
@@ -212,7 +215,8 @@ impl<'a> SymbolTable<'a> {
         Ok(self.used(register, RegisterUse::Read))
     }
 
-    /// Returns a 32-bit register that holds a constant in all lanes.
+    /// Returns the slot of a 32-bit register that holds a constant in all lanes. Too many registers
+    /// are an error at `line`.
     pub(crate) fn constant32(&mut self, line: u32, value: u32) -> Result<u16, LoadError> {
         if let Some(slot) = self.constant_words.get(&value) {
             return Ok(*slot);
@@ -222,7 +226,8 @@ impl<'a> SymbolTable<'a> {
         Ok(slot)
     }
 
-    /// Returns a 64-bit register that holds a constant in all lanes.
+    /// Returns the slot of a 64-bit register that holds a constant in all lanes. Too many registers
+    /// are an error at `line`.
     pub(crate) fn constant64(&mut self, line: u32, value: u64) -> Result<u16, LoadError> {
         if let Some(slot) = self.constant_doubles.get(&value) {
             return Ok(*slot);
@@ -232,7 +237,8 @@ impl<'a> SymbolTable<'a> {
         Ok(slot)
     }
 
-    /// Returns the register of a special register, which is initialised before the kernel starts.
+    /// Returns the register that holds a special register's value, initialised before the kernel
+    /// starts. Too many registers are an error at `line`.
     pub(crate) fn special(&mut self, line: u32, special: Special) -> Result<Register, LoadError> {
         let kind = special.kind();
         if let Some((_, slot)) = self.specials.iter().find(|(other, _)| *other == special) {
@@ -248,8 +254,8 @@ impl<'a> SymbolTable<'a> {
         self.scopes[self.current].symbols.insert(name, symbol);
     }
 
-    /// Returns the variable or parameter of a name, or `None` if neither the current scope nor its
-    /// ancestors declare it.
+    /// Returns the meaning of the name of a variable or parameter, or `None` if neither the current
+    /// scope nor its ancestors declare it.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         self.outwards(self.current).find_map(|scope| scope.symbols.get(name)).copied()
     }
@@ -270,7 +276,7 @@ impl<'a> SymbolTable<'a> {
         self.outwards(from).find_map(|scope| scope.labels.get(name)).copied()
     }
 
-    /// Writes register counts, constants and special registers into a program.
+    /// Writes the numbers of registers, the constants and the special registers into a program.
     pub(crate) fn finish(&self, program: &mut Program) {
         program.words = self.words.slots();
         program.doubles = self.doubles.slots();

@@ -1,4 +1,5 @@
-//! Decoder of instructions that exchange values between threads of a warp or synchronise a block.
+//! Decoder of instructions that exchange values between the lanes of a warp, or that synchronise a
+//! block.
 
 use super::function::Decoder;
 use crate::{
@@ -7,42 +8,58 @@ use crate::{
     parse::{Operand, ParsedInstruction},
 };
 
-/// Lane selection of `shfl`.
+/// Lane that a lane reads from in `shfl`, computed from its own index and the operand *b*.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShuffleMode {
+    /// The lane *b* below.
     Up,
+    /// The lane *b* above.
     Down,
+    /// The lane whose index is the exclusive or of the own index and *b*.
     Butterfly,
+    /// The lane with index *b*.
     Index,
 }
 
-/// Mode of `vote` and of barriers with a reduction.
+/// Reduction of a predicate by `vote` (over lanes) or by a barrier (over threads).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum VoteMode {
+    /// Whether all predicates are true.
     All,
+    /// Whether any predicate is true.
     Any,
+    /// Whether all predicates are equal. Not used by barriers.
     Uniform,
-    /// Mask of lanes, or number of threads.
+    /// For `vote`, the mask of lanes whose predicate is true. For barriers, the number of threads
+    /// whose predicate is true.
     Count,
 }
 
-/// Operation of `redux`.
+/// Operation by which `redux` reduces the 32-bit values of lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReduceOperation {
+    /// Sum modulo 2^32.
     Add,
+    /// Minimum of unsigned integers.
     Minimum,
+    /// Minimum of signed integers.
     MinimumSigned,
+    /// Maximum of unsigned integers.
     Maximum,
+    /// Maximum of signed integers.
     MaximumSigned,
+    /// Bitwise and.
     And,
+    /// Bitwise or.
     Or,
+    /// Bitwise exclusive or.
     Xor,
 }
 
 macro_rules! packed {
     ($name:ident: $($variant:ident),*) => {
         impl $name {
-            /// Unpacks the value from an instruction's extra word.
+            /// Restores the value from the lowest 4 bits of the field `extra` of an instruction.
             pub(crate) fn unpack(extra: u32) -> Self {
                 let all = [$(Self::$variant),*];
                 all[(extra & 15) as usize % all.len()]
@@ -55,10 +72,10 @@ packed!(ShuffleMode: Up, Down, Butterfly, Index);
 packed!(VoteMode: All, Any, Uniform, Count);
 packed!(ReduceOperation: Add, Minimum, MinimumSigned, Maximum, MaximumSigned, And, Or, Xor);
 
-/// Bit of an extra word for a negated operand.
+/// Bit of the field `extra` of an instruction that is set if the predicate operand is negated.
 pub(crate) const NEGATED: u32 = 16;
 
-/// Modifiers of `shfl`.
+/// Modes of `shfl` by the part of the opcode after `shfl.`.
 pub(super) const SHUFFLES: [(&str, ShuffleMode); 4] = [
     ("sync.up.b32", ShuffleMode::Up),
     ("sync.down.b32", ShuffleMode::Down),
@@ -66,7 +83,7 @@ pub(super) const SHUFFLES: [(&str, ShuffleMode); 4] = [
     ("sync.idx.b32", ShuffleMode::Index),
 ];
 
-/// Modifiers of `vote`.
+/// Modes of `vote` by the part of the opcode after `vote.`.
 pub(super) const VOTES: [(&str, VoteMode); 4] = [
     ("sync.all.pred", VoteMode::All),
     ("sync.any.pred", VoteMode::Any),
@@ -74,7 +91,8 @@ pub(super) const VOTES: [(&str, VoteMode); 4] = [
     ("sync.ballot.b32", VoteMode::Count),
 ];
 
-/// Modifiers of `match`: whether all lanes must be equal, and the kind of the operand.
+/// Modifiers of `match`, with two properties: whether all lanes must have equal operands, and the
+/// kind of the operand.
 pub(super) const MATCHES: [(&str, (bool, Kind)); 4] = [
     ("any.sync.b32", (false, Kind::W)),
     ("any.sync.b64", (false, Kind::D)),
@@ -82,7 +100,7 @@ pub(super) const MATCHES: [(&str, (bool, Kind)); 4] = [
     ("all.sync.b64", (true, Kind::D)),
 ];
 
-/// Modifiers of `redux`.
+/// Operations of `redux` by the part of the opcode after `redux.`.
 pub(super) const REDUCTIONS: [(&str, ReduceOperation); 9] = [
     ("sync.add.u32", ReduceOperation::Add),
     ("sync.add.s32", ReduceOperation::Add),
@@ -95,7 +113,8 @@ pub(super) const REDUCTIONS: [(&str, ReduceOperation); 9] = [
     ("sync.xor.b32", ReduceOperation::Xor),
 ];
 
-/// Modifiers of `bar` and `barrier` that reduce a predicate, without `cta` and `aligned`.
+/// Reductions of a predicate by `bar` and `barrier`, by the part of the opcode after the first dot
+/// without `cta` and `aligned`.
 pub(super) const BARRIER_REDUCTIONS: [(&str, VoteMode); 3] =
     [("red.popc.u32", VoteMode::Count), ("red.and.pred", VoteMode::All), ("red.or.pred", VoteMode::Any)];
 
@@ -104,8 +123,8 @@ fn lookup<T: Copy>(table: &[(&str, T)], modifiers: &str) -> Option<T> {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes a barrier, or an operation that exchanges values between the lanes of a warp. `base`
-    /// is the opcode up to the first dot and `modifiers` the rest.
+    /// Decodes the barrier or exchange between lanes `written`. `base` is the opcode up to the
+    /// first dot and `modifiers` the rest.
     pub(super) fn warp_or_block(
         &mut self,
         written: &ParsedInstruction<'a>,

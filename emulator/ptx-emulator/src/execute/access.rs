@@ -13,11 +13,15 @@ use crate::{
     parse::Space,
 };
 
-/// Location of an access after the checks.
+/// Location of an access whose bounds were checked. Offsets are in bytes from the start of the
+/// memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Location {
+    /// Global memory: index of the allocation, and offset in it.
     Global { block: usize, offset: u64 },
+    /// Shared memory of the block.
     Shared { offset: u64 },
+    /// Local memory of the thread with the given number in its block.
     Local { thread: usize, offset: u64 },
 }
 
@@ -31,14 +35,14 @@ impl Location {
     }
 }
 
-/// Access of one lane.
+/// Memory access of one lane.
 #[derive(Clone, Copy)]
 pub(crate) struct LaneAccess<'a> {
-    /// Operands of the access.
+    /// Decoded load, store or atomic operation.
     pub(crate) access: &'a Access,
-    /// Index among the accesses of the program.
+    /// Index of `access` among the memory accesses of the program.
     pub(crate) index: usize,
-    /// Lane, from 0.
+    /// Index of the lane in its warp.
     pub(crate) lane: usize,
     /// Index of the instruction in the program.
     pub(crate) at: usize,
@@ -62,7 +66,7 @@ impl LaneAccess<'_> {
         WarpFault { kind, at: self.at, lane: self.lane }
     }
 
-    /// Returns the access as it is recorded by the race detector of shared memory.
+    /// Returns the access in the form in which the race detector of shared memory records it.
     pub(crate) fn shared_access(&self, warp: &Warp, context: &BlockContext<'_>) -> SharedAccess {
         SharedAccess {
             thread: warp.index * 32 + self.lane as u32,
@@ -73,7 +77,8 @@ impl LaneAccess<'_> {
         }
     }
 
-    /// Resolves the address. It must be aligned and inside its memory.
+    /// Resolves the address of the lane. It is a fault if the address is not aligned to the size of
+    /// the access or not inside its memory.
     pub(crate) fn location(
         &self,
         warp: &Warp,
@@ -127,7 +132,7 @@ impl LaneAccess<'_> {
         Err(self.fault(FaultKind::IllegalAddress { write, address, bytes, state }))
     }
 
-    /// Returns the fault for a race with the access `other` at `offset` in shared memory.
+    /// Returns the fault for a race with the access `other` at `offset` bytes in shared memory.
     pub(crate) fn race(&self, context: &BlockContext<'_>, offset: u64, other: SharedAccess) -> WarpFault {
         let location = context.environment.program.locations[other.instruction as usize];
         let other = context.environment.thread(other.thread);
@@ -213,7 +218,8 @@ fn extend(access: &Access, value: u64, kind: Kind) -> u64 {
     if kind == Kind::H { value & 0xffff } else { value }
 }
 
-/// Writes an element to a lane of its register.
+/// Writes `value`, loaded as element `index` of `access`, to a lane of the register of that
+/// element, sign-extended if the access asks for it.
 pub(super) fn set_lane(warp: &mut Warp, access: &Access, index: usize, lane: usize, value: u64) {
     let register = access.registers[index];
     let value = extend(access, value, register.kind);
@@ -270,7 +276,8 @@ pub(crate) fn store(
     Ok(())
 }
 
-/// Loads the same value into all lanes. The decoder has checked the bounds.
+/// Loads the elements of a kernel parameter into the lanes of `mask`, which all get the same value.
+/// The decoder has checked the bounds.
 pub(crate) fn load_parameter(warp: &mut Warp, context: &BlockContext<'_>, i: &Instruction, mask: u32) {
     let access = &context.accesses[i.extra as usize];
     for (element, register) in access.registers.iter().enumerate() {

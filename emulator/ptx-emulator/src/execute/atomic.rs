@@ -11,7 +11,8 @@ use crate::{
     operations::Instruction,
 };
 
-/// Executes the operation for each lane in turn.
+/// Executes the atomic instruction `i` for each lane of `mask` in turn. `at` is the index of the
+/// instruction. A fault ends the instruction; lanes before it have been executed.
 #[inline(never)]
 pub(crate) fn atomic(
     warp: &mut Warp,

@@ -21,22 +21,24 @@ struct Barrier {
     true_votes: u32,
 }
 
-/// Barriers of the block being executed.
+/// Barriers of the block being executed, numbered from 0 to 15.
 #[derive(Default)]
 pub(crate) struct Barriers {
     all: [Barrier; COUNT],
-    /// Number of completed barriers.
+    /// Number of times that a barrier of the block was completed.
     pub(crate) epoch: u32,
 }
 
 impl Barriers {
-    /// Resets all barriers for the next block. No warp may wait at one.
+    /// Resets all barriers for the next block. No warp may be waiting.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Lanes arrive at a barrier. They wait and later resume at `at`, unless the instruction only
-    /// arrives.
+    /// Registers the arrival of the lanes of `mask` at the barrier that `i` names. They wait and
+    /// later resume at position `at`; for `bar.arrive` they resume at once. It is a fault if the
+    /// number of the barrier or of its threads is invalid, or if earlier arrivals gave another
+    /// number of threads.
     pub(crate) fn arrive(
         &mut self,
         warp: &mut Warp,
@@ -74,7 +76,7 @@ impl Barriers {
         Ok(())
     }
 
-    /// Releases the threads of complete barriers. Returns whether there were any.
+    /// Resumes the lanes that wait at complete barriers. Returns whether any barrier was complete.
     pub(crate) fn release(&mut self, warps: &mut [Warp]) -> bool {
         let live: u32 = warps.iter().map(|warp| warp.live.count_ones()).sum();
         let mut released = false;

@@ -61,7 +61,9 @@ impl<'l> BlockExecutor<'l> {
         Self { environment, warps, context }
     }
 
-    /// Executes one block and returns the number of executed warp instructions.
+    /// Executes the block with the index `block` (x, y, z) and returns the number of executed warp
+    /// instructions. `number` is the same index as one number, with x fastest; it selects the
+    /// random order of warps.
     pub(crate) fn run(&mut self, block: [u32; 3], number: u64) -> Result<u64, Box<Fault>> {
         let threads = self.environment.threads();
         self.context.shared.reset();

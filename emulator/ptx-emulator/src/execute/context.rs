@@ -5,9 +5,9 @@ use crate::{FaultKind, decode::Access};
 
 /// State shared by the warps of a block during execution.
 pub(crate) struct BlockContext<'l> {
-    /// State shared by all blocks of the launch.
+    /// Launch that the block belongs to.
     pub(crate) environment: &'l LaunchEnvironment<'l>,
-    /// Accesses of the program.
+    /// Memory accesses of the program, which instructions refer to by index.
     pub(crate) accesses: &'l [Access],
     /// Shared memory of the block.
     pub(crate) shared: SharedMemory,
@@ -15,11 +15,11 @@ pub(crate) struct BlockContext<'l> {
     pub(crate) local: LocalMemory,
     /// Barriers of the block.
     pub(crate) barriers: Barriers,
-    /// For each access, the index of the allocation it accessed last.
+    /// For each memory access of the program, the index of the allocation that it used last.
     pub(crate) hints: Vec<u32>,
 }
 
-/// Fault of a warp.
+/// Fault of a warp, located by instruction and lane.
 pub(crate) struct WarpFault {
     /// Kind of the fault.
     pub(crate) kind: FaultKind,

@@ -8,7 +8,8 @@ use crate::{
     },
 };
 
-/// Executes `cvt`: converts register `a` in the lanes of `mask` and writes the results to `d`.
+/// Executes the `cvt` instruction `i`: converts register `a` in the lanes of `mask` and writes the
+/// results to register `d`.
 pub(crate) fn convert(registers: &mut Registers, i: &Instruction, mask: u32) {
     let conversion = Conversion::unpack(i.extra);
     let (from_wide, to_wide, to_half) = (i.e & 1 != 0, i.e & 2 != 0, i.e & 4 != 0);

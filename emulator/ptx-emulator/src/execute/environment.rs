@@ -8,21 +8,21 @@ pub(crate) struct LaunchEnvironment<'l> {
     pub(crate) name: &'l str,
     /// Decoded kernel.
     pub(crate) program: &'l Program,
-    /// Names of the source files by number.
+    /// Number and name of each source file.
     pub(super) sources: &'l [(u64, String)],
     /// Memory of the device.
     pub(crate) memory: &'l Memory,
-    /// Number of blocks along each axis.
+    /// Number of blocks along x, y and z.
     pub(crate) grid: [u32; 3],
-    /// Number of threads of a block along each axis.
+    /// Number of threads of a block along x, y and z.
     pub(crate) block: [u32; 3],
     /// Dynamic shared memory of a block, in bytes.
     pub(crate) dynamic_shared_bytes: u32,
-    /// Shared memory of a block, in bytes, with the dynamic part.
+    /// Declared and dynamic shared memory of a block, in bytes.
     pub(crate) shared_bytes: u64,
-    /// Parameter memory: the arguments at the offsets of their parameters.
+    /// Parameter memory: the arguments at the offsets of their parameters, in bytes.
     pub(crate) parameters: &'l [u8],
-    /// Options of the emulator, such as the checks to perform.
+    /// Options of the launch, such as the checks to perform.
     pub(crate) options: &'l Options,
     /// Vector instructions of the processor that executes the launch.
     pub(crate) arch: pulp::Arch,
@@ -50,7 +50,8 @@ impl LaunchEnvironment<'_> {
     }
 }
 
-/// Splits a linear index into indices along each axis.
+/// Splits a number, in which x varies fastest, into indices along x, y and z. `sides` is the length
+/// of each axis.
 pub(super) fn split(number: u64, sides: [u32; 3]) -> [u32; 3] {
     let [x, y] = [sides[0], sides[1]].map(u64::from);
     [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]

@@ -7,10 +7,11 @@ use crate::{
     operations::{Instruction, LANES, Op, Words, merge},
 };
 
-/// Returns whether the executing lanes must wait for other lanes named by the instruction.
+/// Returns whether the lanes of `mask`, which execute `i`, must wait for other live lanes that the
+/// mask operand of `i` names.
 ///
 /// # Errors
-/// [`FaultKind::LaneMask`] if a lane is not in its own mask.
+/// Returns [`FaultKind::LaneMask`] if a lane is not named by its own mask operand.
 pub(crate) fn must_wait(warp: &Warp, i: &Instruction, mask: u32) -> Result<bool, FaultKind> {
     let slot = match i.op {
         Op::Shuffle => i.e,
@@ -29,7 +30,8 @@ pub(crate) fn must_wait(warp: &Warp, i: &Instruction, mask: u32) -> Result<bool,
     Ok(waits)
 }
 
-/// Executes the exchange for the lanes of `mask`, all of which have arrived.
+/// Executes the exchange or warp barrier `i` for the lanes of `mask`. All lanes that the
+/// instruction names have arrived.
 pub(crate) fn exchange(warp: &mut Warp, i: &Instruction, mask: u32) {
     match i.op {
         Op::Shuffle => shuffle(warp, i, mask),

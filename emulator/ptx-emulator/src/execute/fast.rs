@@ -1,8 +1,9 @@
-//! Fast path for accesses to words of shared and global memory, for all lanes at once.
+//! Fast path for loads and stores of 32-bit words in shared and global memory, for all lanes at
+//! once.
 //!
-//! Each function returns `Some` if it executed the access. Accesses that need more than the checks
-//! of bounds and alignment, or that fail these, are left to the slow path in
-//! [`access`](super::access).
+//! Each function returns `Some` if it executed the access. Otherwise it has had no effect, and the
+//! caller uses the slow path in [`access`](super::access), because a check of bounds or alignment
+//! failed, or because other checks are needed.
 
 // The compiler vectorises this form of loop.
 #![allow(clippy::needless_range_loop)]
@@ -161,8 +162,8 @@ fn allocation<'l>(context: &BlockContext<'l>, i: &Instruction) -> Option<&'l All
     allocations.get(context.hints[i.extra as usize] as usize).filter(|allocation| allocation.is_plain())
 }
 
-/// Loads from shared memory in the lanes of `mask`. Returns `None` without effect if the access
-/// needs the general path of `execute::access`.
+/// Executes the load `i` from shared memory in the lanes of `mask`. Returns `None` without effect
+/// if the slow path is needed.
 #[inline(always)]
 pub(crate) fn load_shared(
     registers: &mut Registers,
@@ -178,8 +179,8 @@ pub(crate) fn load_shared(
     Some(())
 }
 
-/// Stores to shared memory in the lanes of `mask`. Returns `None` without effect if the access
-/// needs the general path of `execute::access`.
+/// Executes the store `i` to shared memory in the lanes of `mask`. Returns `None` without effect if
+/// the slow path is needed.
 #[inline(always)]
 pub(crate) fn store_shared(
     registers: &Registers,
@@ -195,8 +196,8 @@ pub(crate) fn store_shared(
     Some(())
 }
 
-/// Loads from global memory in the lanes of `mask`. Returns `None` without effect if the access
-/// needs the general path of `execute::access`.
+/// Executes the load `i` from global memory in the lanes of `mask`. Returns `None` without effect
+/// if the slow path is needed.
 #[inline(always)]
 pub(crate) fn load_global(
     registers: &mut Registers,
@@ -215,8 +216,8 @@ pub(crate) fn load_global(
     Some(())
 }
 
-/// Stores to global memory in the lanes of `mask`. Returns `None` without effect if the access
-/// needs the general path of `execute::access`.
+/// Executes the store `i` to global memory in the lanes of `mask`. Returns `None` without effect if
+/// the slow path is needed.
 #[inline(always)]
 pub(crate) fn store_global(
     registers: &Registers,

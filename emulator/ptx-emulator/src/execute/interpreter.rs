@@ -17,19 +17,19 @@ use pulp::{Simd, WithSimd};
 /// Reason why a warp is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// Its time slice has ended.
+    /// The maximum number of instructions of the time slice was executed.
     SliceEnded,
-    /// All its lanes wait or have exited.
+    /// All lanes of the warp wait or have exited.
     Blocked,
 }
 
-/// Time slice of a warp, dispatched to the vector instructions of the processor.
+/// Time slice of a warp: execution of at most a given number of its instructions.
 pub(crate) struct TimeSlice<'t, 'l> {
     /// Warp to execute.
     pub(crate) warp: &'t mut Warp,
     /// State of the warp's block.
     pub(crate) context: &'t mut BlockContext<'l>,
-    /// Maximum number of instructions of the slice.
+    /// Maximum number of warp instructions of the slice.
     pub(crate) instructions: u64,
 }
 

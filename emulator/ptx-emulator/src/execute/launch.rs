@@ -15,20 +15,21 @@ pub(crate) struct LaunchRequest<'l> {
     pub(crate) name: &'l str,
     /// Decoded kernel.
     pub(crate) program: &'l Program,
-    /// Names of the source files by number.
+    /// Number and name of each source file.
     pub(crate) sources: &'l [(u64, String)],
     /// Dimensions of the grid and of a block, and dynamic shared memory.
     pub(crate) dimensions: Dimensions,
-    /// Parameter memory: the arguments at the offsets of their parameters.
+    /// Parameter memory: the arguments at the offsets of their parameters, in bytes.
     pub(crate) parameters: &'l [u8],
-    /// Options of the emulator, such as the checks to perform.
+    /// Options of the launch, such as the checks to perform.
     pub(crate) options: &'l Options,
 }
 
-/// Executes all blocks and returns the number of executed warp instructions.
+/// Executes all blocks of a launch and returns the number of executed warp instructions.
 ///
 /// # Errors
-/// Of several faults, that of the first block in launch order.
+/// Returns an error if a device does not accept the launch, or if a block faults. Of several
+/// faults, that of the first block in launch order is returned.
 pub(crate) fn launch(request: &LaunchRequest<'_>, memory: &Memory) -> Result<u64, LaunchError> {
     let &LaunchRequest { name, program, sources, dimensions, parameters, options } = request;
     let shared_bytes = check(name, program, dimensions)?;
@@ -78,7 +79,9 @@ pub(crate) fn launch(request: &LaunchRequest<'_>, memory: &Memory) -> Result<u64
     result.map_err(|(_, fault)| LaunchError::Fault(fault))
 }
 
-/// Checks the limits of a device and returns the shared memory of a block in bytes.
+/// Checks that a device accepts a launch of the kernel `name`, and returns the shared memory of a
+/// block in bytes. It is an error if the dimensions or the shared memory exceed a limit of the
+/// device or of the kernel.
 pub(crate) fn check(name: &str, program: &Program, dimensions: Dimensions) -> Result<u64, LaunchError> {
     let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
     let invalid = |reason: String| Err(LaunchError::Dimensions { grid, block, reason });

@@ -1,13 +1,14 @@
 //! Pseudo-random order of warps and blocks.
 
-/// Random number generator (`SplitMix64`).
+/// Random number generator (`SplitMix64`) for the order of execution.
 #[derive(Clone)]
 pub(crate) struct ShuffleRng {
     state: u64,
 }
 
 impl ShuffleRng {
-    /// Creates a generator. Equal pairs of `seed` and `stream` yield equal sequences.
+    /// Creates a generator. Equal pairs of `seed` and `stream` yield equal sequences; different
+    /// streams of a seed yield different ones.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self { state: seed ^ stream.wrapping_mul(0xd134_2543_de82_ef95) }
     }
@@ -19,7 +20,7 @@ impl ShuffleRng {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `end`, which must not be 0.
+    /// Returns a random number below `end`, which must not be 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }

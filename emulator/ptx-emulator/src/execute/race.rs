@@ -1,15 +1,15 @@
 //! Detection of races on shared memory.
 
-/// Access of a thread to a byte.
+/// Access of a thread to shared memory, as recorded for each byte.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedAccess {
-    /// Index of the thread in the block.
+    /// Number of the thread in the block, with x fastest.
     pub(crate) thread: u32,
     /// Index of the instruction in the program.
     pub(crate) instruction: u32,
-    /// Number of barriers that the block had completed.
+    /// Number of barriers that the block had completed before the access.
     pub(crate) block_epoch: u32,
-    /// Number of warp barriers that the warp had completed.
+    /// Number of warp barriers that the warp had completed before the access.
     pub(crate) warp_epoch: u32,
     /// Whether the access is atomic.
     pub(crate) atomic: bool,
@@ -38,12 +38,13 @@ impl RaceCheck {
         Self { bytes: vec![Byte::default(); bytes as usize] }
     }
 
-    /// Forgets all recorded accesses.
+    /// Clears all recorded accesses.
     pub(super) fn reset(&mut self) {
         self.bytes.fill(Byte::default());
     }
 
-    /// Records a read. Returns an unordered write, if there is one.
+    /// Records a read of `bytes` bytes at `offset`. Returns an earlier write of one of them that is
+    /// not ordered with it by a barrier, or `None`.
     pub(crate) fn read(&mut self, offset: u64, bytes: u32, by: SharedAccess) -> Option<SharedAccess> {
         let mut found = None;
         for byte in &mut self.bytes[offset as usize..][..bytes as usize] {
@@ -63,8 +64,9 @@ impl RaceCheck {
         found
     }
 
-    /// Records a write. Returns an unordered read or write, if there is one. Writes of the value
-    /// that is already there do not conflict with other writes.
+    /// Records a write or atomic operation on `bytes` bytes at `offset`. Returns an earlier read or
+    /// write of one of them that is not ordered with it by a barrier, or `None`. With `same_value`,
+    /// the bytes already have the written value, which does not conflict with other writes.
     pub(crate) fn write(
         &mut self,
         offset: u64,

@@ -1,18 +1,20 @@
-//! Shared memory of a block.
+//! Shared memory of a block. Offsets are in bytes from its start; values of 1 to 8 bytes are
+//! little-endian and zero-extended to 64 bits.
 
 use super::race::RaceCheck;
 
-/// Maximum number of words, a power of two: indices masked to it need no bounds check.
+/// Capacity of shared memory in 32-bit words, a power of two: indices masked to it need no bounds
+/// check.
 pub(crate) const WORDS: usize = 1 << 16;
 
 /// Shared memory of the block being executed.
 pub(crate) struct SharedMemory {
     words: Box<[u32; WORDS]>,
-    /// Size of the memory of a block in bytes. Accesses beyond it are faults.
+    /// Size of the shared memory of a block in bytes. Accesses beyond it are faults.
     pub(crate) bytes: u64,
     /// One bit for each written byte, if uninitialised reads are checked.
     written: Option<Vec<u32>>,
-    /// Race detector, if races are checked.
+    /// Race detector, or `None` if races are not checked.
     pub(crate) races: Option<RaceCheck>,
 }
 
@@ -37,7 +39,8 @@ impl SharedMemory {
         }
     }
 
-    /// Returns whether only bounds and alignment are checked.
+    /// Returns whether neither races nor uninitialised reads are checked, so that accesses may use
+    /// the words directly.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.written.is_none() && self.races.is_none()
@@ -49,7 +52,8 @@ impl SharedMemory {
         &self.words
     }
 
-    /// Returns the contents as 32-bit words. Neither bounds nor accesses are checked.
+    /// Returns the contents as 32-bit words for writing, without checks and without recording the
+    /// accesses.
     #[inline(always)]
     pub(crate) fn words_mut(&mut self) -> &mut [u32; WORDS] {
         &mut self.words
@@ -88,7 +92,8 @@ impl SharedMemory {
         }
     }
 
-    /// Returns whether all given bytes were written, or `true` if that is not checked.
+    /// Returns whether all of `bytes` bytes at `offset` were written, or `true` if uninitialised
+    /// reads are not checked.
     pub(crate) fn is_written(&self, offset: u64, bytes: u32) -> bool {
         let is = |written: &Vec<u32>, byte: u64| written[(byte / 32) as usize] >> (byte % 32) & 1 != 0;
         self.written

@@ -1,4 +1,5 @@
-//! State of a warp: its registers and the positions of its lanes.
+//! State of a warp: its registers and the positions of its lanes. A position is the index of the
+//! next instruction of a lane in the program. In a mask of lanes, bit *l* stands for lane *l*.
 
 use crate::operations::{Instruction, Registers};
 
@@ -12,41 +13,41 @@ pub(crate) struct Warp {
     pub(crate) registers: Registers,
     /// Index of the warp in its block, from 0.
     pub(crate) index: u32,
-    /// Lanes whose threads have not exited, one bit for each.
+    /// Mask of the lanes whose threads have not exited.
     pub(crate) live: u32,
-    /// Number of warp barriers that the lanes have completed.
+    /// Number of warp barriers (`bar.warp.sync`) that the lanes have completed.
     pub(crate) epoch: u32,
-    /// Number of executed instructions.
+    /// Number of executed warp instructions.
     pub(crate) executed: u64,
     /// Groups of runnable or stalled lanes. Each lane is in one group; no two groups are at the
     /// same instruction.
     groups: Vec<Group>,
-    /// Groups of lanes that wait at barriers of the block.
+    /// Lanes that wait at barriers of the block.
     pub(crate) waiting: Vec<Waiting>,
     selections: u32,
 }
 
-/// Lanes at the same instruction.
+/// Lanes at the same position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
-    /// Index of the next instruction of the lanes.
+    /// Position of the lanes.
     pub(crate) at: usize,
-    /// The lanes, one bit for each.
+    /// Mask of the lanes.
     pub(crate) lanes: u32,
-    /// Whether the lanes wait for other lanes of the warp to arrive.
+    /// Whether the lanes wait for other lanes of the warp to arrive at the instruction.
     pub(crate) stalled: bool,
 }
 
 /// Lanes that wait at a barrier of the block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// Barrier instruction.
+    /// Barrier instruction that they have executed.
     pub(crate) instruction: Instruction,
-    /// Instruction at which they resume.
+    /// Position at which they resume.
     pub(crate) at: usize,
-    /// The lanes, one bit for each.
+    /// Mask of the lanes.
     pub(crate) lanes: u32,
-    /// Number of the barrier in the block.
+    /// Number of the barrier in the block, from 0 to 15.
     pub(crate) barrier: usize,
 }
 
@@ -58,7 +59,7 @@ impl Warp {
         Self { registers, index, live: 0, epoch: 0, executed: 0, groups, waiting, selections: 0 }
     }
 
-    /// Starts the given lanes at the first instruction.
+    /// Starts the lanes of a mask at the first instruction. The others do not exist.
     pub(crate) fn start(&mut self, lanes: u32) {
         (self.live, self.epoch, self.executed, self.selections) = (lanes, 0, 0, 0);
         self.groups.clear();
@@ -66,8 +67,9 @@ impl Warp {
         self.resume(0, lanes);
     }
 
-    /// Removes and returns the next group to run: the one farthest behind, so that diverged lanes
-    /// reconverge.
+    /// Removes and returns the next group to run, or returns `None` if all groups are stalled. It
+    /// is the one with the lowest position, so that diverged lanes reconverge; at times the one
+    /// with the highest, since the others may wait for it.
     pub(crate) fn select_group(&mut self) -> Option<Group> {
         if let [group] = self.groups.as_slice() {
             if group.stalled {
@@ -86,22 +88,22 @@ impl Warp {
         Some(self.groups.swap_remove(index))
     }
 
-    /// Returns whether other groups are runnable or stalled.
+    /// Returns whether any group is runnable or stalled, besides the one selected.
     pub(crate) fn has_others(&self) -> bool {
         !self.groups.is_empty()
     }
 
-    /// Returns the next instruction after `at` where another group is.
+    /// Returns the lowest position above `at` that a group has, or `usize::MAX` if there is none.
     pub(crate) fn next_group(&self, at: usize) -> usize {
         self.groups.iter().map(|group| group.at).filter(|&other| other > at).min().unwrap_or(usize::MAX)
     }
 
-    /// Makes lanes runnable at `at`, merged with the group that is there.
+    /// Makes the lanes of a mask runnable at position `at`. They join a group that is there.
     pub(crate) fn resume(&mut self, at: usize, lanes: u32) {
         self.insert(Group { at, lanes, stalled: false });
     }
 
-    /// Stalls lanes at `at` until others arrive.
+    /// Makes the lanes of a mask wait at position `at` until other lanes arrive there.
     pub(crate) fn stall(&mut self, at: usize, lanes: u32) {
         self.insert(Group { at, lanes, stalled: true });
     }
@@ -119,7 +121,8 @@ impl Warp {
         }
     }
 
-    /// Marks lanes as exited. Stalled groups are woken, since they may have waited for these lanes.
+    /// Marks the lanes of a mask as exited. Stalled groups become runnable, since they may have
+    /// waited for these lanes.
     pub(crate) fn exit(&mut self, lanes: u32) {
         self.live &= !lanes;
         for group in &mut self.groups {
@@ -127,18 +130,18 @@ impl Warp {
         }
     }
 
-    /// Returns the position of the group farthest ahead.
+    /// Returns the highest position of a group, or 0 without groups.
     pub(crate) fn max_position(&self) -> usize {
         self.groups.iter().map(|group| group.at).max().unwrap_or(0)
     }
 
-    /// Returns a stalled group, if there is one.
+    /// Returns a stalled group, or `None` if there is none.
     pub(crate) fn stalled(&self) -> Option<Group> {
         self.groups.iter().find(|group| group.stalled).copied()
     }
 }
 
-/// Returns the lowest lane of a mask.
+/// Returns the lowest lane of a mask, or 0 for an empty mask.
 pub(crate) fn lowest_lane(mask: u32) -> usize {
     mask.trailing_zeros() as usize % 32
 }

@@ -32,13 +32,15 @@ pub(super) struct Accesses {
 }
 
 impl Accesses {
-    /// Creates an empty set for an allocation. Returns `None` if host memory is exhausted.
+    /// Creates an empty set for an allocation of `bytes` bytes. Returns `None` if host memory is
+    /// exhausted.
     pub(super) fn new(bytes: usize) -> Option<Self> {
         let bits = || try_zeroed_slice_box(bytes.div_ceil(32)).ok();
         Some(Self { bits: [bits()?, bits()?, bits()?], any: AtomicBool::new(false) })
     }
 
-    /// Records an access. `offset` is a multiple of `bytes`, a power of two up to 8.
+    /// Records an access to `bytes` bytes at `offset` in the allocation. `offset` is a multiple of
+    /// `bytes`, a power of two up to 8.
     pub(super) fn record(&self, kind: AccessKind, offset: u64, bytes: u32) {
         let bits = (u32::MAX >> (32 - bytes)) << (offset % 32);
         let word = &self.bits[kind as usize][(offset / 32) as usize];
@@ -49,8 +51,8 @@ impl Accesses {
         }
     }
 
-    /// Calls `each` with kind, first byte and length of every accessed range, ordered by kind and
-    /// offset, and clears the set.
+    /// Calls `each` with the kind, the offset of the first byte and the number of bytes of every
+    /// accessed range, ordered by kind and offset, and clears the set.
     pub(super) fn take(&mut self, mut each: impl FnMut(AccessKind, u64, u64)) {
         if !std::mem::take(self.any.get_mut()) {
             return;

@@ -1,4 +1,5 @@
-//! Allocations of device memory.
+//! Allocations of device memory. Offsets are in bytes from the start of the allocation; values of 1
+//! to 8 bytes are little-endian and zero-extended to 64 bits.
 
 use super::accesses::{AccessKind, Accesses};
 use bytemuck::allocation::try_zeroed_slice_box;
@@ -21,7 +22,8 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// Creates a zeroed allocation. Returns `None` if host memory is exhausted, or for 0 bytes.
+    /// Creates an allocation of `bytes` zeroed bytes at address `start`. Returns `None` if host
+    /// memory is exhausted, or for 0 bytes.
     pub(super) fn new(start: u64, bytes: u64, tracks_writes: bool, tracks_accesses: bool) -> Option<Self> {
         let length = usize::try_from(bytes.div_ceil(4)).ok().filter(|length| *length > 0)?;
         let words = try_zeroed_slice_box(length).ok()?;
@@ -30,14 +32,14 @@ impl Allocation {
         Some(Self { start, bytes, words, written, accesses, plain: !tracks_writes && !tracks_accesses })
     }
 
-    /// Returns whether nothing is tracked, so that accesses may use [`words`](Self::words)
-    /// directly.
+    /// Returns whether neither writes nor accesses are tracked, so that accesses may use
+    /// [`words`](Self::words) directly.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// Returns the words, for accesses whose bounds were checked.
+    /// Returns the contents as 32-bit words, for accesses whose bounds were checked.
     #[inline(always)]
     pub(crate) fn words(&self) -> &[AtomicU32] {
         &self.words
@@ -75,13 +77,14 @@ impl Allocation {
         }
     }
 
-    /// Updates a word atomically unless `change` returns `None`. Returns the old value.
+    /// Updates the 32-bit word that contains the byte at `offset` atomically, unless `change`
+    /// returns `None`. Returns the old word.
     pub(crate) fn update(&self, offset: u64, change: impl FnMut(u32) -> Option<u32>) -> u32 {
         let word = &self.words[(offset / 4) as usize];
         word.fetch_update(Relaxed, Relaxed, change).unwrap_or_else(|old| old)
     }
 
-    /// Records that bytes were written.
+    /// Records that `bytes` bytes at `offset` were written, if writes are tracked.
     pub(crate) fn record_write(&self, offset: u64, bytes: u64) {
         let Some(written) = &self.written else { return };
         for byte in offset..offset + bytes {
@@ -89,37 +92,39 @@ impl Allocation {
         }
     }
 
-    /// Records that a kernel accessed bytes. `offset` is a multiple of `bytes`.
+    /// Records that a kernel accessed `bytes` bytes at `offset`, a multiple of `bytes`, if accesses
+    /// are tracked.
     pub(crate) fn record_access(&self, kind: AccessKind, offset: u64, bytes: u32) {
         if let Some(accesses) = &self.accesses {
             accesses.record(kind, offset, bytes);
         }
     }
 
-    /// Calls `each` with kind, first byte and length of every range that kernels have accessed,
-    /// ordered by kind and offset, and forgets the accesses. Nothing is called if accesses are not
-    /// tracked.
+    /// Calls `each` with the kind, offset and number of bytes of every range that kernels have
+    /// accessed, ordered by kind and offset, and clears the record. Nothing is called if accesses
+    /// are not tracked.
     pub(super) fn take_accesses(&mut self, each: impl FnMut(AccessKind, u64, u64)) {
         if let Some(accesses) = &mut self.accesses {
             accesses.take(each);
         }
     }
 
-    /// Returns whether all given bytes were written, or `true` if writes are not tracked.
+    /// Returns whether all of `bytes` bytes at `offset` were written, or `true` if writes are not
+    /// tracked.
     pub(crate) fn is_written(&self, offset: u64, bytes: u64) -> bool {
         let Some(written) = &self.written else { return true };
         (offset..offset + bytes)
             .all(|byte| written[(byte / 32) as usize].load(Relaxed) >> (byte % 32) & 1 != 0)
     }
 
-    /// Copies bytes to the host. The range is inside the allocation.
+    /// Copies bytes at `offset` to the host. The range is inside the allocation.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
         self.for_each_word(offset, into.len(), |word, from, part| {
             into[part.clone()].copy_from_slice(&word.load(Relaxed).to_le_bytes()[from..from + part.len()]);
         });
     }
 
-    /// Copies bytes from the host. The range is inside the allocation.
+    /// Copies bytes from the host to `offset`. The range is inside the allocation.
     pub(super) fn write(&self, offset: u64, from: &[u8]) {
         self.for_each_word(offset, from.len(), |word, to, part| {
             let mut bytes = word.load(Relaxed).to_le_bytes();

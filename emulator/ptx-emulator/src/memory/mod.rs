@@ -140,7 +140,8 @@ impl Memory {
         found
     }
 
-    /// Allocates `bytes` bytes and returns the address of the first one, a multiple of 512.
+    /// Allocates `bytes` bytes, which are zero, and returns the address of the first one, a
+    /// multiple of 512. It is an error if `bytes` is 0 or host memory is exhausted.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, MemoryError> {
         let start = self.first_address + self.given_bytes;
         let out_of_memory = || MemoryError::OutOfMemory { bytes };
@@ -153,7 +154,8 @@ impl Memory {
         Ok(start)
     }
 
-    /// Frees the allocation with the given first address.
+    /// Frees the allocation whose first byte has the given address. It is an error if there is
+    /// none.
     pub fn free(&mut self, address: u64) -> Result<(), MemoryError> {
         let index = self.find(address).filter(|&index| self.allocations[index].start == address);
         let Some(index) = index else {
@@ -164,21 +166,24 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes from device memory to the host. They must be inside one allocation.
+    /// Copies bytes from device memory at `address` to the host. It is an error if they are not
+    /// inside one allocation.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), MemoryError> {
         let allocation = self.containing(address, into.len() as u64)?;
         allocation.read(address - allocation.start, into);
         Ok(())
     }
 
-    /// Copies bytes from the host to device memory. They must be inside one allocation.
+    /// Copies bytes from the host to device memory at `address`. It is an error if they are not
+    /// inside one allocation.
     pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
         let allocation = self.containing(address, from.len() as u64)?;
         allocation.write(address - allocation.start, from);
         Ok(())
     }
 
-    /// Returns the first address and the length of the allocation that contains an address.
+    /// Returns the first address and the size in bytes of the allocation that contains an address,
+    /// or `None` if there is none.
     #[must_use]
     pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
         let allocation = &self.allocations[self.find(address)?];
@@ -197,19 +202,21 @@ impl Memory {
         found.ok_or_else(|| MemoryError::Invalid { address, bytes, state: self.state(address) })
     }
 
-    /// Locks a 64-bit access that may be concurrent with another one.
+    /// Locks the 64-bit word at `address` for an access that may be concurrent with another one.
+    /// The lock is held until the result is dropped.
     pub(crate) fn lock(&self, address: u64) -> MutexGuard<'_, ()> {
         let lock = &self.locks[(address / 8 % 16) as usize];
         // The lock guards no data, so poisoning is harmless.
         lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the live allocations. Indices of allocations refer to it.
+    /// Returns the current allocations, ordered by address. Indices of allocations refer to this
+    /// slice.
     pub(crate) fn allocations(&self) -> &[Allocation] {
         &self.allocations
     }
 
-    /// Returns the index of the allocation that contains an address.
+    /// Returns the index of the allocation that contains an address, or `None` if there is none.
     pub(crate) fn find(&self, address: u64) -> Option<usize> {
         let index =
             self.allocations.partition_point(|allocation| allocation.start <= address).checked_sub(1)?;
@@ -217,7 +224,7 @@ impl Memory {
         (address - allocation.start < allocation.bytes).then_some(index)
     }
 
-    /// Returns the state of an invalid address.
+    /// Returns the relation of an invalid address to the allocations.
     pub(crate) fn state(&self, address: u64) -> AddressState {
         if let Some((&start, &bytes)) = self.freed.range(..=address).next_back() {
             if address - start < bytes {

@@ -1,8 +1,12 @@
 //! Application of operations to all lanes of a warp, by the kinds of their operands.
 //!
+//! A function applies the instruction `i` to `registers`. The fields `a`, `b`, `c` and `e` of `i`
+//! are the slots of its operands and `d` is the slot of its result. `mask` has bit *l* set if lane
+//! *l* executes the instruction. `f` computes the result of one lane from its operands.
+//!
 //! A function is named after the result and, after the underscore, the operands in the order `a`,
-//! `b`, `c`, `e` of the instruction. `w_ww` has a 32-bit result and two 32-bit operands. The
-//! letters are the kinds of the values:
+//! `b`, `c`, `e`. `w_ww` has a 32-bit result and two 32-bit operands. The letters are the kinds of
+//! the values:
 //!
 //! - `w`: 32-bit register, also for 16-bit values in its low half (`u32`);
 //! - `d`: 64-bit register (`u64`);
@@ -13,12 +17,12 @@
 //!   predicate, and written to two registers.
 //!
 //! The suffix `_carry` marks operations that read and may write the carry flag. Three groups do not
-//! apply the closure to numbers alone: `w_wwp` and `d_ddp` select one of two registers by a
-//! predicate and ignore the closure; `p_p` and `p_pp` pass the bits of all lanes to the closure at
-//! once; `p_w` and `p_d` test one register, so that the closure returns a boolean.
+//! apply `f` to numbers alone: `w_wwp` and `d_ddp` select one of two registers by a predicate and
+//! do not call `f`; `p_p` and `p_pp` pass the bits of all lanes to `f` at once; `p_w` and `p_d`
+//! test one register, so that `f` returns a boolean.
 //!
 //! Each operation is a loop over arrays of 32 lanes, which the compiler vectorises. It computes all
-//! lanes; only those in `mask` (bit *l* for lane *l*) are written.
+//! lanes; only those in `mask` are written.
 
 // The compiler vectorises this form of loop.
 #![allow(clippy::needless_range_loop)]
@@ -34,8 +38,8 @@ macro_rules! shapes {
         $name:ident: $file:ident $to:ty = ($($operand:ident: $source:ident $from:ty),+)
             by $convert_to:expr, ($($convert:expr),+);
     )*) => {$(
-        /// Computes `f` of the registers `a`, `b`, `c` and `e` of `i`, as far as there are
-        /// operands, and writes the result to register `d` in the lanes of `mask`.
+        /// Writes `f` of the operands, which are registers `a`, `b`, `c` and `e` as far as the
+        /// function's name has them, to register `d` in the lanes of `mask`.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,
@@ -93,16 +97,16 @@ fn select<T: Lane>(file: &mut [[T; LANES]], i: &Instruction, mask: u32, chosen: 
     merge(&mut file[usize::from(i.d)], &result, mask);
 }
 
-/// Writes `a` to `d` where the predicate `c` is true and `b` elsewhere, for 32-bit registers in the
-/// lanes of `mask` (`selp`). The closure is not called.
+/// Writes register `a` to register `d` where the predicate `c` is true and register `b` elsewhere,
+/// for 32-bit registers in the lanes of `mask` (`selp`). The closure is not called.
 #[inline(always)]
 pub(crate) fn w_wwp(registers: &mut Registers, i: &Instruction, mask: u32, _: impl Fn()) {
     let chosen = registers.predicates[usize::from(i.c)];
     select(&mut registers.words, i, mask, chosen);
 }
 
-/// Writes `a` to `d` where the predicate `c` is true and `b` elsewhere, for 64-bit registers in the
-/// lanes of `mask` (`selp`). The closure is not called.
+/// Writes register `a` to register `d` where the predicate `c` is true and register `b` elsewhere,
+/// for 64-bit registers in the lanes of `mask` (`selp`). The closure is not called.
 #[inline(always)]
 pub(crate) fn d_ddp(registers: &mut Registers, i: &Instruction, mask: u32, _: impl Fn()) {
     let chosen = registers.predicates[usize::from(i.c)];
@@ -128,9 +132,9 @@ pub(crate) fn p_pp(registers: &mut Registers, i: &Instruction, mask: u32, f: imp
 /// Comparisons of two registers.
 macro_rules! comparisons {
     ($($name:ident: $source:ident $from:ty => $convert:expr;)*) => {$(
-        /// Compares `a` with `b` by `f` (`setp`). The predicates of `i` are written in the lanes of
-        /// `mask` by [`Registers::set_compared`], which may invert the result, combine it with
-        /// another predicate and write its complement to a second one.
+        /// Writes whether `f` is true for the registers `a` and `b` to the predicate `d` in the
+        /// lanes of `mask` (`setp`). As `i.extra` says, the result is inverted, combined with
+        /// predicate `c`, and its complement is written to a second predicate.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,
@@ -159,8 +163,9 @@ comparisons! {
 /// new one, which is stored if the opcode has `.cc`.
 macro_rules! carrying {
     ($($name:ident: $file:ident $number:ty = ($($operand:ident),+);)*) => {$(
-        /// Computes `f` of the operands and the carry flag, and writes the result to register `d`
-        /// in the lanes of `mask`. The returned carry is stored only if `i.extra` is not 0.
+        /// Computes `f` of the operands and the carry flag of each lane, and writes the number
+        /// that it returns to register `d` in the lanes of `mask`. The carry that it returns is
+        /// stored in the flag only if `i.extra` is not 0 (`.cc`).
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,

@@ -7,7 +7,7 @@ pub(crate) fn ftz(value: f32) -> f32 {
     if bits & 0x7f80_0000 == 0 { f32::from_bits(bits & 0x8000_0000) } else { value }
 }
 
-/// Clamps to 0..=1; NaN becomes 0 (`.sat`).
+/// Clamps a number to `0..=1`; NaN becomes 0 (`.sat`).
 #[inline(always)]
 pub(crate) fn saturate(value: f32) -> f32 {
     // The comparison is false for NaN and for -0.
@@ -16,7 +16,8 @@ pub(crate) fn saturate(value: f32) -> f32 {
 
 macro_rules! smallest_and_largest {
     ($min:ident, $max:ident, $float:ty) => {
-        /// Returns the minimum, where -0 is less than 0, or the other number if one is NaN.
+        /// Returns the minimum of two numbers, where -0 is less than 0. If one is NaN, returns the
+        /// other.
         #[inline(always)]
         pub(crate) fn $min(a: $float, b: $float) -> $float {
             let equal = <$float>::from_bits(a.to_bits() | b.to_bits());
@@ -33,7 +34,8 @@ macro_rules! smallest_and_largest {
             }
         }
 
-        /// Returns the maximum, where 0 is greater than -0, or the other number if one is NaN.
+        /// Returns the maximum of two numbers, where 0 is greater than -0. If one is NaN, returns
+        /// the other.
         #[inline(always)]
         pub(crate) fn $max(a: $float, b: $float) -> $float {
             let equal = <$float>::from_bits(a.to_bits() & b.to_bits());
@@ -57,7 +59,7 @@ smallest_and_largest!(min64, max64, f64);
 
 macro_rules! neighbours {
     ($up:ident, $down:ident, $float:ty) => {
-        /// Returns the next larger number. Infinity and NaN are unchanged.
+        /// Returns the next larger number. Positive infinity and NaN are unchanged.
         pub(crate) fn $up(value: $float) -> $float {
             if value.is_nan() || value == <$float>::INFINITY {
                 value
@@ -70,7 +72,7 @@ macro_rules! neighbours {
             }
         }
 
-        /// Returns the next smaller number. Minus infinity and NaN are unchanged.
+        /// Returns the next smaller number. Negative infinity and NaN are unchanged.
         pub(crate) fn $down(value: $float) -> $float {
             -$up(-value)
         }
@@ -81,7 +83,7 @@ macro_rules! neighbours {
 neighbours!(next_up32, next_down32, f32);
 neighbours!(next_up64, next_down64, f64);
 
-/// Rounding of inexact results.
+/// Direction of rounding of inexact results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rounding {
     /// To the nearest number, ties to even.

@@ -1,4 +1,5 @@
-//! Values of all lanes of a warp.
+//! Values of all lanes of a warp. A lane is one of the 32 threads of a warp. In a mask, bit *l*
+//! stands for lane *l*.
 
 // The compiler vectorises this form of loop.
 #![allow(clippy::needless_range_loop)]

@@ -1,5 +1,9 @@
 //! Tables of operations on registers.
 //!
+//! An operation is applied to the registers of a whole warp. A *lane* is one of the 32 threads of
+//! the warp, and in a mask of lanes bit *l* stands for lane *l*. The *slot* of a register is its
+//! index among the registers of its width, or among the predicates.
+//!
 //! A row defines an operation completely: its PTX names, the kinds of its operands, and its effect
 //! on one lane. The decoder's lookup and the interpreter's jump table are generated from the rows.
 
@@ -33,12 +37,12 @@ pub(crate) use vectors::outlined;
 
 use {carries::Carry, comparisons::Compare, floats::Float, hot::Hot, integers::Integer, moves::Transfer};
 
-/// Kind of a register.
+/// Width of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Predicate.
+    /// Predicate: one bit for each lane.
     P,
-    /// 16 bits.
+    /// 16 bits, in the low half of a 32-bit register.
     H,
     /// 32 bits.
     W,
@@ -50,9 +54,10 @@ pub(crate) enum Kind {
 pub(crate) struct Shape {
     /// Kind of the result.
     pub(crate) to: Kind,
-    /// Kinds of the operands, in the order of PTX.
+    /// Kinds of the operands, in the order of the PTX instruction.
     pub(crate) from: &'static [Kind],
-    /// Whether it is a comparison, which may have a second result and be combined with a predicate.
+    /// Whether it is a comparison (`setp`), which may have a second result and be combined with a
+    /// predicate.
     pub(crate) compares: bool,
 }
 
@@ -117,13 +122,15 @@ pub(crate) enum Op {
     Convert,
 }
 
-/// Returns the table operation with the given PTX name.
+/// Returns the operation and the kinds of its operands for a PTX opcode, or `None` if no table has
+/// it. Comparisons have no `setp` in their names, and parts of vector moves have names such as
+/// `pack b32`.
 pub(crate) fn find(form: &str) -> Option<(Op, Shape)> {
     let tables = [Hot::find, Transfer::find, Integer::find, Carry::find, Float::find, Compare::find];
     tables.into_iter().find_map(|find| find(form))
 }
 
-/// Returns the names of all table operations.
+/// Returns the names by which [`find`] finds operations, of all tables.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let tables = [Hot::FORMS, Transfer::FORMS, Integer::FORMS, Carry::FORMS, Float::FORMS, Compare::FORMS];
     tables.into_iter().flatten().copied()
@@ -140,10 +147,10 @@ macro_rules! table {
         pub(crate) enum $table { $($($name,)*)* }
 
         impl $table {
-            /// Names in PTX.
+            /// PTX names of all operations of the table.
             pub(super) const FORMS: &'static [&'static str] = &[$($($($form,)+)*)*];
 
-            /// Returns the operation with the given name.
+            /// Returns the operation with the given PTX name and the kinds of its operands.
             pub(super) fn find(form: &str) -> Option<(super::Op, super::Shape)> {
                 let found = match form {
                     $($($($form)|+ => (Self::$name, super::shape!($kinds)),)*)*

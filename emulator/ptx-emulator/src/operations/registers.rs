@@ -4,7 +4,7 @@ use super::Instruction;
 use super::lanes::{Doubles, LANES, Words, merge};
 
 /// Registers of a warp: one value for each lane, one bit for a predicate. 16-bit registers are
-/// 32-bit words with a zero upper half.
+/// 32-bit words with a zero upper half. A slot is an index in one of the three vectors.
 pub(crate) struct Registers {
     /// 32-bit registers, by slot.
     pub(crate) words: Vec<Words>,
@@ -21,7 +21,8 @@ impl Registers {
     pub(crate) const CARRY: usize = 1;
     /// Slot of the predicate for unused results, written `_` in PTX.
     pub(crate) const DISCARD: usize = 2;
-    /// Number of predicates reserved by the emulator.
+    /// Number of predicates reserved by the emulator. Those of the kernel have the slots after
+    /// them.
     pub(crate) const RESERVED_PREDICATES: usize = 3;
 
     /// Creates the given number of registers of each kind. `predicates` includes the reserved ones.
@@ -36,15 +37,16 @@ impl Registers {
         new
     }
 
-    /// Sets the lanes in `mask` of a predicate to those of `bits`.
+    /// Sets the predicate in a slot to `bits` (bit *l* for lane *l*) in the lanes of `mask`.
     #[inline(always)]
     pub(crate) fn set_predicate(&mut self, slot: u16, bits: u32, mask: u32) {
         let predicate = &mut self.predicates[usize::from(slot)];
         *predicate = *predicate & !mask | bits & mask;
     }
 
-    /// Completes a comparison: inverts it, combines it with a predicate, and writes one or two
-    /// results.
+    /// Completes a comparison with the results `bits` (bit *l* for lane *l*), as `i.extra` says:
+    /// inverts them, combines them with predicate `c`, and writes them to predicate `d` in the
+    /// lanes of `mask`, and their complement, combined likewise, to a second predicate.
     #[inline(always)]
     pub(crate) fn set_compared(&mut self, i: &Instruction, bits: u32, mask: u32) {
         let Comparison { inverted, combine, second } = Comparison::unpack(i.extra);
@@ -63,8 +65,8 @@ impl Registers {
         }
     }
 
-    /// Sets the lanes in `mask` of a register: of a 64-bit register if `wide`, otherwise of a
-    /// 32-bit register, to which the lower halves of `values` are written.
+    /// Sets the lanes in `mask` of the register in a slot: of a 64-bit register if `wide`,
+    /// otherwise of a 32-bit register, to which the lower halves of `values` are written.
     pub(crate) fn set(&mut self, wide: bool, slot: u16, values: &Doubles, mask: u32) {
         if wide {
             merge(&mut self.doubles[usize::from(slot)], values, mask);
@@ -74,29 +76,29 @@ impl Registers {
         }
     }
 
-    /// Returns one lane of a register: of a 64-bit register if `wide`, otherwise of a 32-bit
-    /// register, zero-extended.
+    /// Returns one lane of the register in a slot: of a 64-bit register if `wide`, otherwise of a
+    /// 32-bit register, zero-extended.
     #[inline(always)]
     pub(crate) fn get(&self, wide: bool, slot: u16, lane: usize) -> u64 {
         if wide { self.doubles[usize::from(slot)][lane] } else { self.words[usize::from(slot)][lane].into() }
     }
 }
 
-/// Steps of `setp` after the comparison itself.
+/// Steps of `setp` after the comparison of the operands.
 pub(crate) struct Comparison {
     /// Whether the result of the comparison is inverted before it is combined.
     pub(crate) inverted: bool,
     /// Operation that combines the result with the predicate `c` of the instruction.
     pub(crate) combine: Combine,
-    /// Slot of the predicate that receives the combined complement of the comparison, if the
-    /// instruction has a second result.
+    /// Slot of a second predicate, to which the complement of the comparison, combined likewise, is
+    /// written. `None` if the instruction has one result.
     pub(crate) second: Option<u16>,
 }
 
 /// Combination of a comparison with a predicate by `setp`.
 #[derive(Clone, Copy)]
 pub(crate) enum Combine {
-    /// The result is not combined.
+    /// No combination: the result of the comparison is unchanged.
     None,
     /// Bitwise and.
     And,
@@ -107,7 +109,7 @@ pub(crate) enum Combine {
 }
 
 impl Comparison {
-    /// Packs the value into an instruction's extra word.
+    /// Packs the value into the field `extra` of an instruction.
     pub(crate) fn pack(&self) -> u32 {
         u32::from(self.inverted)
             | (self.combine as u32) << 1

@@ -2,8 +2,9 @@
 
 use pulp::{Simd, WithSimd};
 
-/// Runs `work` in a separate function. A single function of all operations would take minutes to
-/// compile and would spill its values to memory.
+/// Runs `work` in a function that is compiled separately for the vector instructions that `simd`
+/// selects. A single function of all operations would take minutes to compile and would spill its
+/// values to memory.
 #[inline(never)]
 pub(crate) fn outlined<S: Simd, T>(simd: S, work: impl FnOnce() -> T) -> T {
     simd.vectorize(Work(work))

@@ -3,7 +3,7 @@
 use super::{Operand, ParsedInstruction, Statement, lexer::TokenKind, reader::Reader, variables::variables};
 use crate::{LoadError, operations::Kind};
 
-/// Parses a body whose opening brace was read, including the closing brace.
+/// Parses the body of a function after its opening brace, up to and including the closing one.
 pub(super) fn body<'a>(reader: &mut Reader<'a>) -> Result<Vec<Statement<'a>>, LoadError> {
     let (mut statements, mut depth) = (Vec::new(), 0_usize);
     loop {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::LoadError;
 
-/// Parses a PTX text.
+/// Parses a PTX text. Functions other than kernels are skipped.
 pub(crate) fn parse(text: &str) -> Result<File<'_>, LoadError> {
     let mut reader = Reader::new(tokens(text)?);
     let mut file = File::default();

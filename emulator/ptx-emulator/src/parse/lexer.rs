@@ -25,11 +25,12 @@ pub(crate) enum TokenKind<'a> {
     Double(u64),
     /// Text between quotes.
     Text(&'a str),
-    /// Any other character.
+    /// Punctuation: any other ASCII character.
     Punctuation(char),
 }
 
-/// Splits a text into tokens.
+/// Splits a PTX text into tokens. Comments and white space are dropped. It is an error if a part of
+/// the text is no token.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, LoadError> {
     let (mut tokens, mut rest, mut line) = (Vec::new(), text, 1);
     while let Some(first) = rest.chars().next() {

@@ -20,7 +20,7 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.next).map(|token| token.kind)
     }
 
-    /// Returns the line of the next token, or of the last one at the end.
+    /// Returns the line of the next token, or of the last token at the end.
     pub(super) fn line(&self) -> u32 {
         self.tokens.get(self.next).or(self.tokens.last()).map_or(1, |token| token.line)
     }
@@ -32,14 +32,14 @@ impl<'a> Reader<'a> {
         token
     }
 
-    /// Consumes the next token if it is the given punctuation.
+    /// Consumes the next token if it is the given punctuation. Returns whether it was.
     pub(super) fn skip(&mut self, character: char) -> bool {
         let found = self.peek() == Some(TokenKind::Punctuation(character));
         self.next += usize::from(found);
         found
     }
 
-    /// Consumes the next token if it is the given word.
+    /// Consumes the next token if it is the given word. Returns whether it was.
     pub(super) fn skip_word(&mut self, word: &str) -> bool {
         let found = self.peek() == Some(TokenKind::Word(word));
         self.next += usize::from(found);
@@ -75,14 +75,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an integer with an optional minus, in two's complement.
+    /// Consumes and returns an integer with an optional minus. Any other token is an error, in
+    /// which `expected` names what is missing.
     pub(super) fn signed(&mut self, expected: &str) -> Result<i64, LoadError> {
         let negative = self.skip('-');
         let value = self.integer(expected)? as i64;
         Ok(if negative { value.wrapping_neg() } else { value })
     }
 
-    /// Reads integers separated by commas.
+    /// Consumes and returns one or more integers separated by commas. Any other token is an error,
+    /// in which `expected` names what is missing.
     pub(super) fn integers(&mut self, expected: &str) -> Result<Vec<u64>, LoadError> {
         let mut values = vec![self.integer(expected)?];
         while self.skip(',') {
@@ -91,7 +93,7 @@ impl<'a> Reader<'a> {
         Ok(values)
     }
 
-    /// Skips everything between an opening brace and its closing brace.
+    /// Consumes a text in braces, including both braces. An end without closing brace is an error.
     pub(super) fn skip_braces(&mut self) -> Result<(), LoadError> {
         self.expect('{')?;
         let mut depth = 1_usize;
@@ -106,7 +108,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips the texts of a pragma.
+    /// Consumes the strings of a `.pragma` and the semicolon after them.
     pub(super) fn skip_pragma(&mut self) -> Result<(), LoadError> {
         while let Some(TokenKind::Text(_) | TokenKind::Punctuation(',')) = self.peek() {
             self.take();
@@ -114,7 +116,7 @@ impl<'a> Reader<'a> {
         self.expect(';')
     }
 
-    /// Returns the error for the next token, where `expected` should be.
+    /// Returns the syntax error for the next token, where `expected` names what should be there.
     pub(super) fn unexpected(&self, expected: &str) -> LoadError {
         let found = match self.peek() {
             None => "the end of the text".to_owned(),

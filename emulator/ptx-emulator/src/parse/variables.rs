@@ -3,7 +3,8 @@
 use super::{Space, Variable, lexer::TokenKind, reader::Reader};
 use crate::LoadError;
 
-/// Parses a declaration of variables after the word of its state space.
+/// Parses the declaration of a variable after its state space `word`, such as `.global`. Any other
+/// word is an error. The result has one element.
 pub(super) fn variables<'a>(reader: &mut Reader<'a>, word: &str) -> Result<Vec<Variable<'a>>, LoadError> {
     let space = match word {
         ".global" => Space::Global,
@@ -17,7 +18,7 @@ pub(super) fn variables<'a>(reader: &mut Reader<'a>, word: &str) -> Result<Vec<V
     Ok(vec![variable])
 }
 
-/// Parses a variable or parameter after its state space.
+/// Parses a variable or parameter after its state space, without the semicolon.
 pub(super) fn variable<'a>(reader: &mut Reader<'a>, space: Space) -> Result<Variable<'a>, LoadError> {
     let line = reader.line();
     let (mut align, mut element, mut vector) = (None, None, 1);
@@ -119,7 +120,7 @@ fn initial(reader: &mut Reader<'_>, element: usize, content: &mut Vec<u8>) -> Re
     }
 }
 
-/// Returns the size in bytes of a type such as `.f32`.
+/// Returns the size in bytes of a type such as `.f32`, or `None` if the type is unknown.
 pub(crate) fn type_bytes(word: &str) -> Option<u64> {
     Some(match word {
         ".b8" | ".u8" | ".s8" => 1,
