@@ -1,4 +1,5 @@
-//! Grouping of gradients into buckets that are reduced together.
+//! Grouping of gradients into buckets that are reduced together. A bucket is open until it is full
+//! or the backward pass ends.
 
 /// Groups gradients into buckets of about one size, one group of ranks each, in the order of the
 /// backward pass.
@@ -31,11 +32,12 @@ pub struct Bucketing<G> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bucket<G> {
-    /// Ranks that hold the gradients.
+    /// Ranks that hold the gradients and all-reduce the bucket, in the order given to
+    /// `Bucketing::add`.
     pub ranks: Vec<usize>,
     /// Gradients in the order in which they were added.
     pub gradients: Vec<G>,
-    /// Total size in bytes.
+    /// Total size of the gradients in bytes, on each rank.
     pub bytes: u64,
 }
 
@@ -47,8 +49,8 @@ impl<G> Bucketing<G> {
         Self { bucket_bytes, open: Vec::new() }
     }
 
-    /// Adds a gradient of `bytes`, held by `ranks`, and returns its bucket if the bucket is full.
-    /// O(open buckets).
+    /// Adds a gradient of `bytes` bytes, held by `ranks`, to the open bucket of these ranks, and
+    /// returns the bucket if it is now full. `None` if the bucket stays open. O(open buckets).
     pub fn add(&mut self, ranks: &[usize], gradient: G, bytes: u64) -> Option<Bucket<G>> {
         let index = self.open.iter().position(|bucket| bucket.ranks == ranks).unwrap_or_else(|| {
             self.open.push(Bucket { ranks: ranks.to_vec(), gradients: Vec::new(), bytes: 0 });
@@ -60,7 +62,8 @@ impl<G> Bucketing<G> {
         (bucket.bytes >= self.bucket_bytes).then(|| self.open.remove(index))
     }
 
-    /// Returns the buckets that are not full, in the order of their first gradients.
+    /// Returns the buckets that are not full, in the order of their first gradients. They are the
+    /// last to be reduced.
     #[must_use]
     pub fn finish(self) -> Vec<Bucket<G>> {
         self.open

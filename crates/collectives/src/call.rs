@@ -8,9 +8,10 @@ use crate::{ElementType, ReduceOp};
 /// called on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The operation with its arguments.
+    /// Operation with its arguments.
     pub operation: Operation,
-    /// Element type of its buffers. `None` for a call without buffers.
+    /// Element type of the buffers. `None` for a call without buffers (barrier, split and creation
+    /// of a group).
     pub element: Option<ElementType>,
 }
 
@@ -31,40 +32,40 @@ pub enum Operation {
     AllReduce {
         /// Number of elements in each rank's buffer.
         count: usize,
-        /// Reduction.
+        /// Operation that reduces the elements.
         op: ReduceOp,
     },
     /// Copy of one rank's buffer to every rank.
     Broadcast {
         /// Number of elements in each rank's buffer.
         count: usize,
-        /// Rank that has the data.
+        /// Rank whose buffer is copied, numbered in the group.
         root: usize,
     },
-    /// Concatenation of every rank's buffer, on every rank.
+    /// Concatenation of every rank's send buffer, in the order of the ranks, on every rank.
     AllGather {
-        /// Number of elements of each rank.
+        /// Number of elements in each rank's send buffer.
         count: usize,
     },
     /// Element-wise reduction with one chunk of the result on each rank.
     ReduceScatter {
         /// Number of elements of the result on each rank.
         count: usize,
-        /// Reduction.
+        /// Operation that reduces the elements.
         op: ReduceOp,
     },
-    /// Exchange of a chunk between every pair of ranks.
+    /// Exchange of a chunk of individual length between every pair of ranks, as by `MPI_Alltoallv`.
     AllToAllV {
-        /// Number of elements sent to each rank.
+        /// Number of elements sent to each rank, indexed by rank of the group.
         send_counts: Vec<usize>,
-        /// Number of elements received from each rank.
+        /// Number of elements received from each rank, indexed by rank of the group.
         receive_counts: Vec<usize>,
     },
     /// A message to one rank.
     Send {
         /// Number of elements in the message.
         count: usize,
-        /// Receiver.
+        /// Receiver, numbered in the group.
         to: usize,
         /// Tag that distinguishes messages between the same two ranks.
         tag: u32,
@@ -73,7 +74,7 @@ pub enum Operation {
     Receive {
         /// Number of elements in the message.
         count: usize,
-        /// Sender.
+        /// Sender, numbered in the group.
         from: usize,
         /// Tag that distinguishes messages between the same two ranks.
         tag: u32,
@@ -81,8 +82,8 @@ pub enum Operation {
 }
 
 impl Call {
-    /// Whether this call of member `at` matches the call `other` of member `other_at` as part of
-    /// one operation.
+    /// Whether this call matches the call `other` as part of one operation. `at` and `other_at` are
+    /// the ranks in the group that made the two calls.
     pub(crate) fn agrees_with(&self, at: usize, other: &Call, other_at: usize) -> bool {
         use Operation::{AllToAllV, Receive, Send};
         let operations_agree = match (&self.operation, &other.operation) {

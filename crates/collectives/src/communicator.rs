@@ -1,4 +1,5 @@
-//! The traits that every backend implements.
+//! The traits that every backend implements. A *backend* implements them for one kind of rank:
+//! threads, processes of MPI, or processes with one GPU each.
 
 use std::mem;
 
@@ -13,10 +14,10 @@ use crate::{Element, Exchanged, Redistribution, RedistributionRequest, ReduceOp,
 /// or starts all of them by the `start_` methods before it waits for any.
 pub trait Group: Sized {
     /// Queue for enqueued work: `()` for a backend that works on the calling thread, or a stream of
-    /// a device.
+    /// a device. Operations are enqueued in it.
     type Queue;
 
-    /// A started [`barrier`](Group::barrier).
+    /// Handle of a started [`barrier`](Group::barrier).
     type BarrierRequest: Request<Output = ()>;
 
     /// Returns this rank's number in the group.
@@ -48,10 +49,16 @@ pub trait Group: Sized {
     /// [`Error::NotAMember`](crate::Error::NotAMember) if the caller is not listed.
     fn group(&self, ranks: &[usize]) -> Result<Self>;
 
-    /// Starts a [`barrier`](Group::barrier).
+    /// Starts a [`barrier`](Group::barrier) and returns without waiting for other ranks.
+    ///
+    /// # Errors
+    /// The error of the group if an earlier operation has failed it, or of the backend.
     fn start_barrier(&self, queue: &mut Self::Queue) -> Result<Self::BarrierRequest>;
 
-    /// Returns when every rank of the group has called it.
+    /// Waits until every rank of the group has called it.
+    ///
+    /// # Errors
+    /// The error of the operation, such as [`Error::TimedOut`](crate::Error::TimedOut).
     fn barrier(&self, queue: &mut Self::Queue) -> Result<()> {
         self.start_barrier(queue)?.wait()
     }
@@ -67,18 +74,25 @@ pub trait Group: Sized {
 /// Collectives are matched by the order in which each rank starts them. Messages are matched by
 /// sender, receiver, tag and order. All ranks pass the same operation, lengths, root and element
 /// type. Backends that compare calls report a difference on every rank.
+///
+/// Errors of all operations: [`Error::WrongLength`](crate::Error::WrongLength) if lengths do not
+/// fit each other, [`Error::NoSuchRank`](crate::Error::NoSuchRank) for a root or peer outside of
+/// the group, [`Error::Mismatch`](crate::Error::Mismatch),
+/// [`Error::RankFailed`](crate::Error::RankFailed), [`Error::TimedOut`](crate::Error::TimedOut),
+/// and the errors of the backend. A call returns them when it starts the operation or when it
+/// waits.
 pub trait Communicator<T: Element>: Group {
     /// Memory that the backend can send from and receive into. The default is empty and replaces a
     /// buffer that an operation owns.
     type Buffer: Default;
 
-    /// A started operation on one buffer.
+    /// Handle of a started operation on one buffer.
     type Request: Request<Output = Self::Buffer>;
 
-    /// A started operation that reads one buffer and fills another.
+    /// Handle of a started operation that reads one buffer and fills another.
     type ExchangeRequest: Request<Output = Exchanged<Self::Buffer>>;
 
-    /// A started [redistribution](Communicator::start_redistribution).
+    /// Handle of a started [redistribution](Communicator::start_redistribution).
     type RedistributionRequest: RedistributionRequest<Buffer = Self::Buffer>;
 
     /// Starts an [`all_reduce`](Communicator::all_reduce).

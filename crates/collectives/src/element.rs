@@ -10,11 +10,13 @@ use half::{bf16, f16};
 ///
 /// The trait is sealed, because every backend must support each type.
 pub trait Element: sealed::Sealed + Copy + Default + fmt::Debug + PartialEq + Send + Sync + 'static {
-    /// Run-time identifier of the type. Ranks compare it.
+    /// Run-time identifier of the type. The ranks of an operation compare it, because all must pass
+    /// the same type.
     const TYPE: ElementType;
 
-    /// Fills `output` with the element-wise reduction of `inputs`, in their order, up to the length
-    /// of the shortest slice. Without inputs, `output` does not change.
+    /// Fills `output` with the element-wise reduction of `inputs`, one slice for each rank in the
+    /// order of the ranks, up to the length of the shortest slice. Without inputs, `output` does
+    /// not change.
     ///
     /// Integer sums wrap. The maximum or minimum of a number and a NaN is the number.
     /// Half-precision sums are accumulated in `f32` and rounded once.
@@ -68,7 +70,7 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// Reduction of the ranks' elements to one.
+/// Operation that reduces the elements of all ranks at one index to one element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// Sum of the elements.
@@ -90,6 +92,7 @@ impl fmt::Display for ReduceOp {
 }
 
 mod sealed {
+    /// Prevents implementations of `Element` outside of this crate.
     pub trait Sealed {}
 }
 

@@ -8,7 +8,8 @@ use crate::Call;
 /// Result of this crate's fallible functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Cause of a failed operation, group, partition or link model.
+/// Cause of a failed operation, group, partition or link model. The world is the set of all ranks
+/// of the program.
 ///
 /// Ranks are numbered in the whole world unless a field's documentation says otherwise, so that a
 /// failure in a subgroup names the same rank everywhere. Ranks inside a [`Call`] are numbered in
@@ -22,22 +23,23 @@ pub enum Error {
          all ranks of a group have to make the same calls in the same order"
     )]
     Mismatch {
-        /// First rank.
+        /// Rank that made `first_call`.
         first: usize,
-        /// Call of the first rank.
+        /// One of the two calls.
         first_call: Box<Call>,
-        /// Second rank.
+        /// Rank that made `second_call`.
         second: usize,
-        /// Call of the second rank.
+        /// Call that does not match `first_call`.
         second_call: Box<Call>,
     },
 
-    /// A rank ended before it made the call. Every waiting rank gets this error.
+    /// A rank ended before it made the call that others wait for. Every waiting rank gets this
+    /// error.
     #[error("rank {rank} {how} while other ranks waited in {call}")]
     RankFailed {
         /// Rank that ended.
         rank: usize,
-        /// How the rank ended.
+        /// Way in which the rank ended.
         how: Departure,
         /// Operation that waited for the rank.
         call: Call,
@@ -50,11 +52,11 @@ pub enum Error {
     /// up may complete the operation. It gets this error from the group's next operation.
     #[error("ranks {missing:?} did not join {call} within {waited:?}")]
     TimedOut {
-        /// Missing ranks.
+        /// Ranks that did not make the call.
         missing: Vec<usize>,
-        /// Operation that waited for them.
+        /// Operation that waited for the missing ranks.
         call: Call,
-        /// Duration of the wait.
+        /// Time from the start of the operation to this error, on the rank that found the time-out.
         waited: Duration,
     },
 
@@ -134,16 +136,16 @@ pub enum Error {
         refused_suffix(refused)
     )]
     Rendezvous {
-        /// Address at which rank 0 listens.
+        /// Address at which rank 0 listens, as `host:port`.
         address: String,
         /// Ranks that did not connect. On a rank that never reached rank 0, only that rank.
         missing: Vec<usize>,
-        /// Duration of this rank's wait.
+        /// Time for which this rank waited.
         waited: Duration,
-        /// Processes that were refused, with the reason. Known on rank 0 only.
+        /// Processes that rank 0 refused, each as `address: reason`. Empty on other ranks.
         refused: Vec<String>,
-        /// Cause of the last failed attempt to connect to rank 0. Known only on a rank that never
-        /// connected.
+        /// Cause of the last failed attempt to connect to rank 0. `None` except on a rank that
+        /// never connected.
         cause: Option<String>,
     },
 
@@ -152,7 +154,7 @@ pub enum Error {
     Refused {
         /// Rank that was refused.
         rank: usize,
-        /// Address at which rank 0 listens.
+        /// Address at which rank 0 listens, as `host:port`.
         address: String,
         /// Reason of the refusal.
         reason: String,
@@ -211,7 +213,7 @@ pub enum Error {
     /// A redistribution was started on a communicator whose ranks are not the redistribution's.
     #[error("a redistribution over the ranks {ranks:?} needs a group of exactly these, not one of {size}")]
     WrongGroup {
-        /// Ranks of the redistribution.
+        /// Ranks of the redistribution, as numbered in its partitions.
         ranks: Vec<usize>,
         /// Number of ranks of the communicator.
         size: usize,
@@ -239,7 +241,7 @@ pub enum Error {
     BadBandwidth {
         /// Name of the link model.
         name: String,
-        /// Bandwidth given.
+        /// Bandwidth given, in bytes per second.
         bytes_per_s: f64,
     },
 
@@ -325,7 +327,7 @@ fn refused_suffix(items: &[String]) -> String {
     if items.is_empty() { String::new() } else { format!("; refused: {}", items.join(", ")) }
 }
 
-/// How a rank ended.
+/// Way in which a rank ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// The rank panicked.

@@ -5,7 +5,11 @@ use std::ops::Range;
 use crate::{Communicator, Element, Error, Redistribution, RedistributionRequest, Request, Result};
 
 impl Redistribution {
-    /// [Starts](Communicator::start_redistribution) to move the samples between host buffers.
+    /// [Starts](Communicator::start_redistribution) to move the samples between buffers in host
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`start_redistribution`](Communicator::start_redistribution).
     pub(crate) fn start<T, C>(
         &self,
         communicator: &C,
@@ -107,8 +111,9 @@ where
     }
 }
 
-/// Returns the elements of `samples` in the buffer of a shard that starts at sample `first`: `0..0`
-/// for an empty range.
+/// Returns the elements that `samples` occupy in the buffer of a shard whose first sample is
+/// `first`: `0..0` for an empty range. Samples are numbered in the whole batch and have
+/// `sample_len` elements.
 pub(crate) fn elements(samples: &Range<usize>, first: usize, sample_len: usize) -> Range<usize> {
     if samples.is_empty() {
         return 0..0;
@@ -116,7 +121,11 @@ pub(crate) fn elements(samples: &Range<usize>, first: usize, sample_len: usize) 
     (samples.start - first) * sample_len..(samples.end - first) * sample_len
 }
 
-/// Returns [`Error::WrongShard`] unless `actual` is the number of elements of `samples`.
+/// Checks that a buffer of `actual` elements has room for exactly the samples of a shard of `rank`,
+/// with `sample_len` elements each.
+///
+/// # Errors
+/// [`Error::WrongShard`].
 pub(crate) fn check_shard(
     rank: usize,
     samples: &Range<usize>,

@@ -5,24 +5,25 @@ use crate::{Call, Error, Operation};
 /// A buffer whose length does not fit its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LengthMismatch {
-    /// Name of the buffer in the error message.
+    /// Argument with the wrong length: `send buffer`, `receive buffer`, `send counts` or `receive
+    /// counts`.
     pub(crate) buffer: &'static str,
-    /// Required length in elements.
+    /// Required length in elements; `usize::MAX` if it exceeds `usize`.
     pub(crate) expected: usize,
-    /// Length of the given buffer in elements.
+    /// Given length in elements.
     pub(crate) actual: usize,
 }
 
 impl LengthMismatch {
-    /// Returns a mismatch if `actual` differs from `expected`. `None` means that the required
-    /// length exceeds `usize`.
+    /// Returns a mismatch of the argument `buffer` if `actual` differs from `expected`, otherwise
+    /// `None`. An `expected` of `None` means that the required length exceeds `usize`.
     pub(crate) fn of(buffer: &'static str, expected: Option<usize>, actual: usize) -> Option<Self> {
         let wrong = expected != Some(actual);
         wrong.then(|| Self { buffer, expected: expected.unwrap_or(usize::MAX), actual })
     }
 
-    /// Returns the first wrong length of an operation among `size` ranks, with buffers of `send`
-    /// and `receive` elements.
+    /// Returns the first wrong length of an operation in a group of `size` ranks, whose buffers
+    /// have `send` and `receive` elements. `None` if all lengths are right.
     pub(crate) fn in_group(operation: &Operation, size: usize, send: usize, receive: usize) -> Option<Self> {
         match operation {
             Operation::AllGather { count } => Self::of("receive buffer", count.checked_mul(size), receive),
@@ -38,7 +39,8 @@ impl LengthMismatch {
         }
     }
 
-    /// Converts into an error of `rank`, as numbered in the world.
+    /// Converts into the [`Error::WrongLength`] of a call of `rank`, which is numbered in the
+    /// world.
     pub(crate) fn error(self, rank: usize, call: &Call) -> Error {
         let Self { buffer, expected, actual } = self;
         Error::WrongLength { rank, call: call.clone(), buffer, expected, actual }

@@ -84,7 +84,10 @@ impl Partition {
     }
 }
 
-/// Returns [`Error::DuplicateRank`] if `ranks` contains a rank twice. O(n log n).
+/// Checks that no rank is listed twice. O(n log n).
+///
+/// # Errors
+/// [`Error::DuplicateRank`].
 pub(crate) fn check_distinct(ranks: &[usize]) -> Result<()> {
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable();

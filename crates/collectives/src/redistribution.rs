@@ -118,19 +118,19 @@ impl Redistribution {
         Self { from: self.to.clone(), to: self.from.clone(), moves, ranks: self.ranks.clone() }
     }
 
-    /// Returns the partition before the moves.
+    /// Returns the partition that the samples have before the moves.
     #[must_use]
     pub fn source(&self) -> &Partition {
         &self.from
     }
 
-    /// Returns the partition after the moves.
+    /// Returns the partition that the samples have after the moves.
     #[must_use]
     pub fn target(&self) -> &Partition {
         &self.to
     }
 
-    /// Returns the moves in the order of their samples.
+    /// Returns the moves in ascending order of their samples.
     #[must_use]
     pub fn moves(&self) -> &[Move] {
         &self.moves
@@ -143,7 +143,8 @@ impl Redistribution {
         &self.ranks
     }
 
-    /// Returns the samples that a rank holds both before and after, which do not move.
+    /// Returns the samples, numbered in the whole batch, that a rank holds both before and after.
+    /// They do not move. Empty for a rank outside of the partitions.
     #[must_use]
     pub fn kept(&self, rank: usize) -> Range<usize> {
         intersection(&self.from.shard(rank), &self.to.shard(rank))

@@ -9,7 +9,8 @@ use crate::Result;
 /// Several requests may be outstanding and may be tested and waited for in any order. Dropping a
 /// request releases its buffers but does not cancel the operation: the other ranks complete it.
 pub trait Request {
-    /// Buffers that are returned on completion.
+    /// Buffers returned on completion: one, both ([`Exchanged`]), or `()` for an operation without
+    /// buffers.
     type Output;
 
     /// Returns whether the operation is complete. Never blocks, but may do a bounded part of the
@@ -20,7 +21,7 @@ pub trait Request {
     fn test(&mut self) -> Result<bool>;
 
     /// Waits for completion for at most `limit`, and returns whether the operation is complete.
-    /// After `limit` the operation continues and can be waited for again.
+    /// After `false` it continues and can be waited for again.
     ///
     /// # Errors
     /// The error of the operation, if it failed.
@@ -56,9 +57,9 @@ pub trait RedistributionRequest {
 /// Both buffers of an operation that reads one buffer and fills another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exchanged<B> {
-    /// Buffer that was sent, unchanged.
+    /// Buffer that was read, unchanged.
     pub send: B,
-    /// Buffer that was received.
+    /// Buffer that was filled.
     pub receive: B,
 }
 

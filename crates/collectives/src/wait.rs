@@ -20,8 +20,8 @@ pub enum WaitStrategy {
 }
 
 impl WaitStrategy {
-    /// Returns the strategy for a host with the given number of ranks: `Spin` becomes `Yield` if
-    /// there are more ranks than cores.
+    /// Returns the strategy for a host on which `ranks` ranks run: `Spin` becomes `Yield` if there
+    /// are more ranks than cores available to this process.
     pub(crate) fn for_ranks(self, ranks: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         match self {

@@ -1,6 +1,6 @@
-//! Steps and bytes of the algorithms of collectives.
+//! Numbers of steps and bytes of the algorithms of collectives, from which their times follow.
 
-/// Algorithm of an all-reduce.
+/// Algorithm of an all-reduce among `k` ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -17,25 +17,27 @@ pub enum Algorithm {
     Tree,
 }
 
-/// Steps of an operation on one level of links.
+/// Steps of an operation on one level of links. Their time is `count * latency + bytes /
+/// bandwidth`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Steps {
-    /// Number of consecutive steps.
+    /// Number of consecutive steps (rounds of messages).
     pub(super) count: f64,
     /// Bytes that a rank sends or receives over the level's slowest link in all steps.
     pub(super) bytes: f64,
 }
 
 impl Steps {
-    /// Returns the steps of `rounds` rounds of a ring, with an equal part of the bytes in each
-    /// step.
+    /// Returns the steps of `rounds` rounds of a ring. A round takes `ranks - 1` steps, each with
+    /// an equal part of `bytes`: one round is a reduce-scatter or an all-gather, two are an
+    /// all-reduce.
     pub(super) fn ring(ranks: usize, rounds: f64, bytes: f64) -> Self {
         let k = ranks as f64;
         Self { count: rounds * (k - 1.0), bytes: rounds * (k - 1.0) / k * bytes }
     }
 
-    /// Returns the steps of an all-reduce over two trees. A step of one byte takes `latency` +
-    /// `time_per_byte`.
+    /// Returns the steps of an all-reduce of `bytes` over two trees. `latency` (in seconds) and
+    /// `time_per_byte` (in seconds per byte) determine the number of blocks.
     pub(super) fn two_trees(ranks: usize, bytes: f64, latency: f64, time_per_byte: f64) -> Self {
         let depth = depth(ranks);
         // The derivative of the time by the number of blocks is zero at `best`. There are at most
@@ -46,14 +48,14 @@ impl Steps {
         Self { count: 2.0 * one_way, bytes: 2.0 * one_way * bytes / (2.0 * blocks) }
     }
 
-    /// Returns the steps of a broadcast in which every rank that has the bytes forwards all of
-    /// them.
+    /// Returns the steps of a broadcast of `bytes` in which every rank that has the bytes forwards
+    /// all of them. With 0 bytes, a barrier.
     pub(super) fn binomial_tree(ranks: usize, bytes: f64) -> Self {
         Self { count: depth(ranks), bytes: depth(ranks) * bytes }
     }
 
-    /// Returns the steps of a broadcast of long messages: a scatter on a binomial tree and an
-    /// all-gather on a ring.
+    /// Returns the steps of a broadcast of `bytes` in a long message: a scatter on a binomial tree
+    /// and an all-gather on a ring.
     pub(super) fn scatter_and_gather(ranks: usize, bytes: f64) -> Self {
         let k = ranks as f64;
         Self { count: depth(ranks) + k - 1.0, bytes: 2.0 * (k - 1.0) / k * bytes }

@@ -1,4 +1,5 @@
-//! Costs of operations over several levels of links: within hosts, between hosts, and so on.
+//! Costs of operations over several levels of links: within hosts, between hosts, and so on. Level,
+//! member and unit are defined in the header of the link model.
 
 use std::time::Duration;
 
@@ -44,8 +45,9 @@ impl LinkModel {
         Ok(self.joined_by(ranks_per_host, network).with_name(&name))
     }
 
-    /// Connects units of `members` by `network` and keeps the name. The number of ranks is known to
-    /// be valid.
+    /// Connects units of this model, each of `members` members of its outermost level, by
+    /// `network`, and keeps the name. The caller has checked that a unit does not exceed this
+    /// model's maximum number of ranks.
     pub(super) fn joined_by(mut self, members: usize, network: LinkModel) -> Self {
         let ranks = members.saturating_mul(self.ranks_per_outer_member());
         if let Some(last) = self.levels.last_mut() {
@@ -84,14 +86,14 @@ impl LinkModel {
         Self { pipelined: true, ..self }
     }
 
-    /// Maximum number of connected ranks. `None` means any number.
+    /// Maximum number of ranks that the model connects. `None` means any number.
     #[must_use]
     pub fn max_ranks(&self) -> Option<usize> {
         self.levels.last().and_then(|level| level.ranks)
     }
 
-    /// Number of ranks of a host, which the innermost links connect. `None` if there is only one
-    /// level of links.
+    /// Number of ranks of a host, which the first level of links connects. `None` if there is only
+    /// one level of links.
     #[must_use]
     pub fn ranks_per_host(&self) -> Option<usize> {
         if self.levels.len() > 1 { self.levels[0].ranks } else { None }
@@ -104,7 +106,7 @@ impl LinkModel {
         self.levels.iter().map(|level| level.ranks).collect()
     }
 
-    /// Checks that the given number of ranks can be connected.
+    /// Checks that the model can connect the given number of ranks.
     ///
     /// # Errors
     /// [`Error::TooManyRanks`].
@@ -115,8 +117,9 @@ impl LinkModel {
         }
     }
 
-    /// Returns the time of an operation among these ranks. See [`cost`](Self::cost) for ranks
-    /// `0..n`. O(levels x ranks) for ascending ranks, plus a sort for others.
+    /// Returns the time of an operation among these ranks, whose numbers determine their hosts. See
+    /// [`cost`](Self::cost) for ranks `0..n`. O(levels x ranks) for ascending ranks, plus a sort
+    /// for others.
     #[must_use]
     pub fn cost_among(&self, collective: CollectiveKind, ranks: &[usize], bytes: u64) -> Duration {
         match collective {
@@ -137,8 +140,9 @@ impl LinkModel {
         self.cost_among(CollectiveKind::AllReduce, ranks, bytes)
     }
 
-    /// Returns a lower bound on the time of an all-reduce of `bytes` among any `ranks` ranks, by
-    /// bandwidths alone. O(ranks).
+    /// Returns a lower bound on the time of an all-reduce of `bytes` among any `ranks` ranks, on
+    /// any hosts. It counts the transfer at the given bandwidths only, without startup times and
+    /// latencies. O(ranks).
     #[must_use]
     pub fn all_reduce_lower_bound(&self, ranks: usize, bytes: u64) -> Duration {
         if ranks <= 1 {
@@ -165,8 +169,9 @@ impl LinkModel {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Number of ranks that a unit of each level connects. The outermost level is assumed to
-    /// connect any number of ranks; [`check_ranks`](Self::check_ranks) checks its limit.
+    /// Returns the number of ranks in a unit of each level, from the innermost. The outermost level
+    /// is assumed to connect any number of ranks (`usize::MAX`); [`check_ranks`](Self::check_ranks)
+    /// checks its limit.
     pub(super) fn unit_sizes(&self) -> impl Iterator<Item = usize> {
         let inner = self.levels[..self.levels.len() - 1].iter();
         inner.map(|level| level.ranks.unwrap_or(usize::MAX)).chain([usize::MAX])
@@ -223,7 +228,8 @@ impl LinkModel {
         placement
     }
 
-    /// Returns the time of a collective of a group with the given placement.
+    /// Returns the time of a collective of a group with the given placement, by the fastest
+    /// algorithm on each level.
     pub(super) fn cost_of(
         &self,
         collective: CollectiveKind,

@@ -1,4 +1,4 @@
-//! Operations of the cost model.
+//! Kinds of operations that the cost model distinguishes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub enum CollectiveKind {
     ReduceScatter,
     /// Concatenation of all ranks' buffers. `bytes` is the size of each rank's receive buffer.
     AllGather,
-    /// Copy of one rank's buffer. `bytes` is the size of each rank's buffer.
+    /// Copy of one rank's buffer to all ranks. `bytes` is the size of each rank's buffer.
     Broadcast,
     /// Exchange of a chunk between every pair of ranks. `bytes` is the size of each rank's send
     /// buffer, of which each rank gets an equal part, the sender included.
@@ -32,7 +32,7 @@ pub enum CollectiveKind {
 }
 
 impl CollectiveKind {
-    /// All kinds.
+    /// All kinds, in the order of declaration.
     pub const ALL: [Self; 7] = [
         Self::AllReduce,
         Self::ReduceScatter,
@@ -57,8 +57,8 @@ impl CollectiveKind {
         }
     }
 
-    /// Minimum fraction of `bytes` that each link carries under any algorithm. `None` for an
-    /// operation without bytes.
+    /// Minimum fraction of `bytes` that each link carries among `ranks` ranks, under any algorithm.
+    /// `None` for a barrier, which has no bytes.
     ///
     /// The fraction times `bytes` divided by the measured time is the *bus bandwidth* of
     /// nccl-tests, which is compared with a link's bandwidth:

@@ -1,4 +1,4 @@
-//! Fit of a link model to measurements.
+//! Fit of a link model to measured times of operations.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::{Error, Result};
 /// Measured time of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measurement {
-    /// Operation.
+    /// Measured operation.
     pub collective: CollectiveKind,
     /// Number of ranks in the group.
     pub ranks: usize,
     /// Size of the message in bytes, counted as documented for the [`CollectiveKind`].
     pub bytes: u64,
-    /// Time of one operation. Not zero.
+    /// Time from start to completion of one operation. Not zero.
     pub time: Duration,
 }
 
@@ -25,12 +25,12 @@ pub struct Measurement {
 pub struct Fit {
     /// Fitted model. Its relative error is [`max_error`](Fit::max_error).
     pub link: LinkModel,
-    /// For each measurement, in their order: modelled time / measured time - 1.
+    /// Relative error of each measurement, in their order: modelled time / measured time - 1.
     pub relative_errors: Vec<f64>,
 }
 
 impl Fit {
-    /// Median of the absolute relative errors.
+    /// Median of the absolute relative errors: 0.1 is 10%. Zero without measurements.
     #[must_use]
     pub fn median_error(&self) -> f64 {
         let magnitudes = self.sorted_magnitudes();
@@ -38,7 +38,7 @@ impl Fit {
         f64::midpoint(at(magnitudes.len().saturating_sub(1) / 2), at(magnitudes.len() / 2))
     }
 
-    /// Maximum of the absolute relative errors.
+    /// Maximum of the absolute relative errors: 0.1 is 10%. Zero without measurements.
     #[must_use]
     pub fn max_error(&self) -> f64 {
         self.sorted_magnitudes().last().copied().unwrap_or(0.0)

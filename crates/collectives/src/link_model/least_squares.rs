@@ -1,8 +1,8 @@
 //! Least squares in three non-negative unknowns.
 
-/// Returns the `x >= 0` that minimizes the sum of `(row . x - target)^2` over all rows, or `None`
-/// if the rows do not determine it. Exact: all eight sets of unknowns that may be zero are tried.
-/// O(rows).
+/// Returns the `x >= 0` that minimizes the sum of `(row . x - target)^2` over all rows, each a pair
+/// of `row` and `target`. `None` if the rows do not determine it. Exact: all eight sets of unknowns
+/// that may be zero are tried. O(rows).
 pub(super) fn non_negative(rows: &[([f64; 3], f64)]) -> Option<[f64; 3]> {
     let norms: [f64; 3] =
         std::array::from_fn(|i| rows.iter().map(|(row, _)| row[i] * row[i]).sum::<f64>().sqrt());

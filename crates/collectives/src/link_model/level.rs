@@ -1,4 +1,5 @@
-//! One level of links with equal parameters.
+//! One level of links with equal parameters, and the time of an operation on it. Level, member and
+//! step are defined in the header of the link model.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub(super) struct Level {
     pub(super) startup: Duration,
     /// Time that each step of an operation pays.
     pub(super) latency: Duration,
-    /// Achieved bandwidth of one adapter in one direction.
+    /// Achieved bandwidth of one adapter in one direction, in bytes per second.
     pub(super) bandwidth_bytes_per_s: f64,
     /// Number of adapters of each member (a rank or a host). A rank uses one of them, the ranks of
     /// a host use all.
@@ -24,10 +25,12 @@ pub(super) struct Level {
     pub(super) algorithms: Algorithms,
 }
 
-/// Algorithms from which an all-reduce chooses.
+/// Set of algorithms from which an all-reduce chooses the fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithms {
+    /// Ring and tree.
     Both,
+    /// Only this algorithm.
     Only(Algorithm),
 }
 
@@ -37,7 +40,8 @@ pub(super) enum Algorithms {
 pub(super) struct LevelMembers {
     /// Number of members (ranks or hosts) that take part.
     pub(super) members: usize,
-    /// Bandwidth of each member in one direction.
+    /// Bandwidth of each member in one direction, in bytes per second, over the adapters that it
+    /// uses.
     pub(super) bandwidth_bytes_per_s: f64,
 }
 
@@ -49,12 +53,12 @@ impl Level {
         Self { ranks, startup, latency, bandwidth_bytes_per_s, adapters, algorithms }
     }
 
-    /// Returns `members` members that use one adapter each.
+    /// Returns an operation's members: `members` of them, each of which uses one adapter.
     pub(super) fn members(&self, members: usize) -> LevelMembers {
         LevelMembers { members, bandwidth_bytes_per_s: self.bandwidth_bytes_per_s }
     }
 
-    /// Returns the time of steps that use one adapter.
+    /// Returns the startup time plus the time of `steps` of members that use one adapter each.
     pub(super) fn time(&self, steps: Steps) -> Duration {
         self.time_at(steps, self.bandwidth_bytes_per_s)
     }
@@ -64,7 +68,8 @@ impl Level {
         begin.saturating_add(transfer)
     }
 
-    /// Returns the time of the startup and the latencies, and the time of the transfer.
+    /// Returns the startup time plus the latencies of `steps`, and the transfer time of their
+    /// bytes.
     pub(super) fn time_parts(&self, steps: Steps, bandwidth_bytes_per_s: f64) -> (Duration, Duration) {
         // Only absurd inputs exceed the range of a Duration: the time is then the maximum.
         let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
@@ -72,12 +77,16 @@ impl Level {
         (time(begin), time(steps.bytes / bandwidth_bytes_per_s))
     }
 
+    /// Returns the time of an operation on this level by the fastest algorithm. Zero for fewer than
+    /// two members, except for a `Send`. `bytes` are counted as documented for the
+    /// [`CollectiveKind`].
     pub(super) fn cost(&self, collective: CollectiveKind, among: LevelMembers, bytes: u64) -> Duration {
         let steps = self.steps(collective, among, bytes);
         steps.map_or(Duration::ZERO, |steps| self.time_at(steps, among.bandwidth_bytes_per_s))
     }
 
-    /// Returns the steps of the fastest algorithm, or `None` for a single rank.
+    /// Returns the steps of the fastest algorithm of an operation. `None` for fewer than two
+    /// members, except for a `Send`. `bytes` are counted as documented for the [`CollectiveKind`].
     pub(super) fn steps(&self, collective: CollectiveKind, among: LevelMembers, bytes: u64) -> Option<Steps> {
         let (ranks, bytes) = (among.members, bytes as f64);
         if ranks <= 1 && collective != CollectiveKind::Send {

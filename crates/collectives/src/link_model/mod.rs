@@ -1,4 +1,10 @@
 //! Cost model of communication.
+//!
+//! Links form *levels*: the first connects the ranks of a host, the second the hosts of a cluster
+//! or rack, and so on. The *members* of a level are what it connects: ranks on the first level,
+//! hosts on the second, racks on the third. A *unit* of a level is one group of members that it
+//! connects: one host on the first level, one rack on the second. A *step* is one of the
+//! consecutive rounds of messages of a collective's algorithm.
 
 mod algorithm;
 mod built_in;
@@ -58,7 +64,8 @@ pub struct LinkModel {
 }
 
 impl LinkModel {
-    /// Creates a model of one level. `startup` is paid once an operation, `latency` once a step.
+    /// Creates a model of one level. `startup` is the time paid once an operation, `latency` the
+    /// time paid once a step.
     ///
     /// # Errors
     /// [`Error::BadBandwidth`] if the bandwidth is not positive and finite.
@@ -74,7 +81,7 @@ impl LinkModel {
         Self { name: name.to_owned(), levels: vec![level], pipelined: false, error: None }
     }
 
-    /// Renames the model.
+    /// Sets the name of the model.
     #[must_use]
     pub fn with_name(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
@@ -127,6 +134,7 @@ impl LinkModel {
     }
 
     /// Sets the maximum relative error of the modelled times, known from measurements: 0.1 is 10%.
+    /// The sign of `error` is ignored.
     #[must_use]
     pub fn with_relative_error(self, error: f64) -> Self {
         Self { error: Some(error.abs()), ..self }
@@ -144,19 +152,19 @@ impl LinkModel {
         &self.name
     }
 
-    /// Time that every operation pays once (on the innermost level).
+    /// Startup time of the innermost level, paid once an operation.
     #[must_use]
     pub fn startup(&self) -> Duration {
         self.levels[0].startup
     }
 
-    /// Time that every step of an operation pays (on the innermost level).
+    /// Latency of the innermost level, paid once a step.
     #[must_use]
     pub fn latency(&self) -> Duration {
         self.levels[0].latency
     }
 
-    /// Bandwidth of one rank in one direction in bytes per second (on the innermost level).
+    /// Bandwidth of the innermost level: that of one rank in one direction, in bytes per second.
     #[must_use]
     pub fn bandwidth_bytes_per_s(&self) -> f64 {
         self.levels[0].bandwidth_bytes_per_s
@@ -172,7 +180,7 @@ impl LinkModel {
         }
     }
 
-    /// Returns the time of a message of `bytes` within a host.
+    /// Returns the time of a message of `bytes` between two ranks of one host.
     #[must_use]
     pub fn send(&self, bytes: u64) -> Duration {
         self.cost(CollectiveKind::Send, 2, bytes)
@@ -192,39 +200,40 @@ impl LinkModel {
         self.all_reduce_of(algorithm, &self.placement_of_first(ranks), bytes)
     }
 
-    /// Returns the time of a reduce-scatter of `bytes` on each rank (the size of the send buffer):
-    /// a ring of `k - 1` steps that moves `(k - 1) / k` of them.
+    /// Returns the time of a reduce-scatter whose send buffers have `bytes` bytes each: a ring of
+    /// `k - 1` steps among `k` ranks that moves `(k - 1) / k` of them.
     #[must_use]
     pub fn reduce_scatter(&self, ranks: usize, bytes: u64) -> Duration {
         self.cost(CollectiveKind::ReduceScatter, ranks, bytes)
     }
 
-    /// Returns the time of an all-gather of `bytes` on each rank (the size of the receive buffer):
-    /// a ring of `k - 1` steps that moves `(k - 1) / k` of them.
+    /// Returns the time of an all-gather whose receive buffers have `bytes` bytes each: a ring of
+    /// `k - 1` steps among `k` ranks that moves `(k - 1) / k` of them.
     #[must_use]
     pub fn all_gather(&self, ranks: usize, bytes: u64) -> Duration {
         self.cost(CollectiveKind::AllGather, ranks, bytes)
     }
 
-    /// Returns the time of a broadcast of `bytes`. It is the faster of a binomial tree (`ceil(log2
-    /// k)` steps with all bytes) and a scatter followed by an all-gather (`ceil(log2 k) + k - 1`
-    /// steps that move `2 (k - 1) / k` of the bytes). R. Thakur, R. Rabenseifner, W. Gropp,
-    /// "Optimization of Collective Communication Operations in MPICH", 2005.
+    /// Returns the time of a broadcast of `bytes` to `k` ranks. It is the faster of a binomial tree
+    /// (`ceil(log2 k)` steps with all bytes) and a scatter followed by an all-gather
+    /// (`ceil(log2 k) + k - 1` steps that move `2 (k - 1) / k` of the bytes). R. Thakur, R.
+    /// Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH",
+    /// 2005.
     #[must_use]
     pub fn broadcast(&self, ranks: usize, bytes: u64) -> Duration {
         self.cost(CollectiveKind::Broadcast, ranks, bytes)
     }
 
-    /// Returns the time of an all-to-all of `bytes` on each rank (the size of the send buffer, of
-    /// which each rank gets an equal part): a pairwise exchange of `k - 1` steps that moves
-    /// `(k - 1) / k` of them (Thakur et al., as above).
+    /// Returns the time of an all-to-all whose send buffers have `bytes` bytes each, of which each
+    /// rank gets an equal part: a pairwise exchange of `k - 1` steps among `k` ranks that moves
+    /// `(k - 1) / k` of them (Thakur et al., see [`broadcast`](Self::broadcast)).
     #[must_use]
     pub fn all_to_all(&self, ranks: usize, bytes: u64) -> Duration {
         self.cost(CollectiveKind::AllToAll, ranks, bytes)
     }
 
-    /// Returns the time of a barrier: `ceil(log2 k)` steps without bytes (D. Hensgen, R. Finkel, U.
-    /// Manber, "Two Algorithms for Barrier Synchronization", 1988).
+    /// Returns the time of a barrier of `k` ranks: `ceil(log2 k)` steps without bytes (D. Hensgen,
+    /// R. Finkel, U. Manber, "Two Algorithms for Barrier Synchronization", 1988).
     #[must_use]
     pub fn barrier(&self, ranks: usize) -> Duration {
         self.cost(CollectiveKind::Barrier, ranks, 0)

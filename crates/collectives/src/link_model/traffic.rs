@@ -1,11 +1,13 @@
-//! Cost model of redistributions.
+//! Cost model of redistributions. Level, member and unit are defined in the header of the link
+//! model.
 
 use std::time::Duration;
 
 use super::LinkModel;
 use crate::Redistribution;
 
-/// Load of a redistribution on each level of links, in samples. See [`LinkModel::traffic`].
+/// Load of a redistribution on each level of links, in samples and messages. Computed by
+/// [`LinkModel::traffic`] and converted into a time by [`LinkModel::traffic_time`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
     /// Load of each level of links, from the innermost one.
@@ -65,8 +67,8 @@ impl LinkModel {
         Traffic { by_level }
     }
 
-    /// Returns the time of a [load](Self::traffic) of this model with samples of `sample_bytes`
-    /// bytes.
+    /// Returns the time of a redistribution with this [load](Self::traffic), which was computed by
+    /// the same model, with samples of `sample_bytes` bytes.
     #[must_use]
     pub fn traffic_time(&self, traffic: &Traffic, sample_bytes: u64) -> Duration {
         let mut longest = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Abort of the whole job.
+//! Abort of the job: of all processes that `mpirun` has started.
 
 use std::panic;
 use std::process;
@@ -38,13 +38,14 @@ pub(super) fn abort_if_panicking() {
     }
 }
 
-/// Prints a line on standard error in one write, so that the lines of several ranks do not mix.
+/// Prints `line` and a line break on standard error in one write, so that the lines of several
+/// ranks do not mix.
 pub(super) fn print_line(line: &str) {
     let line = format!("{line}\n");
     eprint!("{line}");
 }
 
-/// Makes a panic end only its thread again.
+/// Reverts [`abort_on_panic`]: a panic then ends only its thread.
 pub(super) fn stop_aborting_on_panic() {
     IN_USE.store(false, Ordering::SeqCst);
 }

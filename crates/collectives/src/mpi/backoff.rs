@@ -11,7 +11,7 @@ const POLLS_BEFORE_SLEEP: u32 = 300;
 /// Maximum sleep between two polls, and thus the maximum delay of a parking rank.
 const MAX_SLEEP: Duration = Duration::from_micros(100);
 
-/// Pauses of one wait.
+/// Pauses between the polls of one wait. Under `Park`, they become longer.
 #[derive(Debug)]
 pub(super) struct Backoff {
     strategy: WaitStrategy,
@@ -20,6 +20,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
+    /// Creates the pauses of a wait that begins now.
     pub(super) fn new(strategy: WaitStrategy) -> Self {
         Self { strategy, polls: 0, sleep: Duration::from_micros(10) }
     }

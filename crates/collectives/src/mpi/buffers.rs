@@ -1,4 +1,5 @@
-//! Buffers of an operation, independent of their element type.
+//! Buffers of an operation, independent of their element type. A *word* is 8 bytes of a buffer or
+//! message.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -12,7 +13,8 @@ use mpi::ffi;
 
 use crate::{Element, ElementType, Exchanged, ReduceOp, bf16, f16};
 
-/// Vectors of an operation, independent of their element type.
+/// Owner of the send and receive vectors of an operation. An operation on one buffer has it in the
+/// receive vector.
 pub(super) struct Buffers {
     /// An `Exchanged<Vec<T>>`. Not accessed while MPI uses the pointers below.
     owner: Box<dyn Any + Send>,
@@ -48,12 +50,12 @@ impl Buffers {
         }
     }
 
-    /// Returns the vectors if their elements are of this type.
+    /// Returns the vectors, or `None` if their elements are not of type `T`.
     pub(super) fn take<T: Element>(self) -> Option<Exchanged<Vec<T>>> {
         self.owner.downcast().ok().map(|vectors| *vectors)
     }
 
-    /// Appends words of the receive buffer to a message. Zeros fill up the last word.
+    /// Appends the words `words` of the receive buffer to a message. Zeros fill up the last word.
     pub(super) fn append_words(&self, words: Range<usize>, message: &mut Vec<u64>) {
         let bytes = self.receive_len * self.element.size_bytes();
         let (start, end) = (words.start * size_of::<u64>(), bytes.min(words.end * size_of::<u64>()));
@@ -71,8 +73,9 @@ impl Buffers {
         }
     }
 
-    /// Replaces the elements in these words of the receive buffer by the reduction of all ranks'
-    /// words, in the order of the ranks.
+    /// Replaces the elements in the words `words` of the receive buffer by the reduction of
+    /// `inputs`. Each input has the elements of one rank for these words, in the order of the
+    /// ranks.
     pub(super) fn reduce_words<'a>(
         &mut self,
         words: Range<usize>,

@@ -14,17 +14,7 @@ use crate::{
     ReduceOp, Result,
 };
 
-/// One process's handle of a group.
-///
-/// Clones and subgroups belong to the same rank. Several threads may use them at once if each
-/// group's collectives have the same order on all ranks. An operation makes progress only while
-/// some thread of the process polls or waits for any request: a rank that is busy elsewhere delays
-/// the others.
-///
-/// Half-precision numbers can be moved but not reduced. The maximum or minimum of a number and a
-/// NaN may be either. Sums of floats are the same on all ranks. Small all-reduces (at most 16 KiB
-/// from a rank to all others together) are summed in the order of the ranks, as between threads.
-/// Others are summed in an order that MPI chooses by the length and the size of the group.
+/// Handle of a group of processes, held by one rank.
 #[derive(Debug)]
 pub struct MpiCommunicator {
     shared: Arc<SharedEngine>,
@@ -34,7 +24,8 @@ pub struct MpiCommunicator {
 }
 
 impl MpiCommunicator {
-    /// Creates a handle that the engine has already counted.
+    /// Creates a handle of the group with identifier `group`, in which this rank has number `rank`.
+    /// The caller has counted the handle by `Engine::retain`.
     pub(super) fn new(shared: Arc<SharedEngine>, group: usize, rank: usize, size: usize) -> Self {
         Self { shared, group, rank, size }
     }

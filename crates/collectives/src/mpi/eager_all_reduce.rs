@@ -25,8 +25,9 @@ pub(super) const MAX_EAGER_BYTES: usize = 16 << 10;
 /// a host without a handshake, which would take as long as the comparison of the headers.
 const MESSAGE_WORDS: usize = EAGER_BYTES / size_of::<u64>();
 
-/// Returns the words of a call's data in each message, if the calling rank sends them eagerly to
-/// each other member of a group of `size`, or `None` if the data is transferred later.
+/// Returns the range of words of a call's data that each message carries, if the calling rank sends
+/// them eagerly to each other member of a group of `size` ranks. `None` if the data is transferred
+/// after the comparison of headers.
 ///
 /// The first message also has the header. The others have data only.
 pub(super) fn message_words(
@@ -44,8 +45,9 @@ pub(super) fn message_words(
     Some(iter::once(0..first).chain(others.map(move |start| start..words.min(start + MESSAGE_WORDS))))
 }
 
-/// Returns the messages of an operation for the other members: the header, followed by the data
-/// that is sent eagerly.
+/// Returns the messages of an operation, which are sent to every other member of a group of `size`
+/// ranks: the header, followed by the data that is sent eagerly. `call` is `None` if the call has a
+/// fault: then only the header is sent. `pool` provides the memory.
 pub(super) fn messages(
     header: &Header,
     call: Option<&PreparedCall>,
@@ -67,7 +69,7 @@ pub(super) fn messages(
     iter::once(message).chain(further).map(Arc::new).collect()
 }
 
-/// Returns the maximum number of words of a message with a header in a group of `size`.
+/// Returns the maximum number of words of a message with a header in a group of `size` ranks.
 pub(super) fn capacity(size: usize) -> usize {
     let eager_words = FIXED_WORDS + limit_to_each(size).div_ceil(size_of::<u64>());
     Header::capacity(size).max(eager_words.min(MESSAGE_WORDS))

@@ -1,4 +1,5 @@
-//! State of the groups of this rank.
+//! State of the groups of this rank. A group has an identifier, which is a number on this rank
+//! only. Members are numbered from 0 in the group.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::{Index, IndexMut};
@@ -10,29 +11,33 @@ use crate::{Error, Result};
 /// A group that contains this rank.
 #[derive(Debug)]
 pub(super) struct MpiGroup {
+    /// Communicator of the library for the group.
     pub(super) comm: Comm,
-    /// Ranks of the members in the world.
+    /// Rank in the world of each member, indexed by its number in the group.
     pub(super) members: Vec<usize>,
     /// This rank's number in the group.
     pub(super) rank: usize,
-    /// Sequence number of the next collective.
+    /// Sequence number of the next collective, from 0.
     pub(super) next_sequence: u64,
-    /// Number of created subgroups whose first member is this rank.
+    /// Number of subgroups that were created with this rank as first member. Part of their tags.
     pub(super) groups_led: u64,
-    /// Number of communicators in the program, plus one if the group was created from a list of
-    /// ranks.
+    /// Number of handles: communicators in the program, plus one if the group was created from a
+    /// list of ranks. The group is freed after the last one.
     pub(super) handles: usize,
-    /// Members that have left.
+    /// Members that have left the group, by number in the group. A member leaves when it has
+    /// dropped its last handle.
     pub(super) left: HashSet<usize>,
-    /// Whether this rank has left.
+    /// Whether this rank has left the group.
     pub(super) has_left: bool,
-    /// Time of the last poll for the group's notices.
+    /// Time of the last poll for the group's notices. `None` before the first.
     pub(super) notices_polled: Option<Instant>,
-    /// Error because of which the group cannot be used any more.
+    /// Error because of which the group cannot be used any more. `None` if it has not failed.
     pub(super) failure: Option<Error>,
 }
 
 impl MpiGroup {
+    /// Creates a group without handles. `members` are ranks of the world, `rank` is this rank's
+    /// number among them.
     pub(super) fn new(comm: Comm, members: Vec<usize>, rank: usize) -> Self {
         Self {
             comm,
@@ -48,7 +53,10 @@ impl MpiGroup {
         }
     }
 
-    /// Returns the group's error if it has failed.
+    /// Checks that the group has not failed.
+    ///
+    /// # Errors
+    /// The error with which it has failed.
     pub(super) fn usable(&self) -> Result<()> {
         self.failure.clone().map_or(Ok(()), Err)
     }
@@ -58,14 +66,14 @@ impl MpiGroup {
         self.members[self.rank]
     }
 
-    /// Returns the numbers of all other members.
+    /// Returns the numbers in the group of all members except this rank.
     pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let rank = self.rank;
         (0..self.members.len()).filter(move |&member| member != rank)
     }
 }
 
-/// Groups of this rank by identifiers, which are never reused.
+/// Groups of this rank by identifier. Identifiers ascend from 0 and are never reused.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     by_id: BTreeMap<usize, MpiGroup>,
@@ -80,19 +88,22 @@ impl Groups {
         self.next - 1
     }
 
+    /// Removes a group by its identifier. `None` if there is no such group.
     pub(super) fn remove(&mut self, group: usize) -> Option<MpiGroup> {
         self.by_id.remove(&group)
     }
 
+    /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Returns the identifiers of at most `count` groups, starting at `first`.
+    /// Returns the identifiers of at most `count` groups, in ascending order from `first`.
     pub(super) fn ids_from(&self, first: usize, count: usize) -> Vec<usize> {
         self.by_id.range(first..).map(|(&group, _)| group).take(count).collect()
     }
 
+    /// Returns the groups in ascending order of identifiers.
     pub(super) fn iter(&self) -> impl Iterator<Item = &MpiGroup> {
         self.by_id.values()
     }

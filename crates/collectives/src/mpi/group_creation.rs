@@ -1,4 +1,6 @@
-//! Creation of groups. MPI creates a communicator when all members have called for it.
+//! Creation of groups. MPI creates a communicator when all members have called for it. First the
+//! members tell each other by messages that they have called, so that a missing one causes a
+//! time-out instead of a hang.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -16,8 +18,13 @@ use super::operation::GRACE_PERIOD;
 use super::shared_engine::SharedEngine;
 use crate::{Error, Result};
 
-/// Creates a group with a handle for the caller, or returns the existing group of the same list of
-/// ranks. `place` is this rank's number in it.
+/// Creates the group of `plan` with a handle for the caller, or adds a handle to the existing group
+/// of the same list of ranks. Returns its identifier on this rank. `place` is this rank's number in
+/// it.
+///
+/// # Errors
+/// [`Error::TimedOut`] if a member does not call for it, or an error of the library. Either fails
+/// the parent group.
 pub(super) fn create(shared: &Arc<SharedEngine>, plan: &GroupPlan, place: usize) -> Result<usize> {
     if plan.split.is_none() {
         if let Some(group) = find_or_reserve(shared, plan)? {

@@ -1,10 +1,13 @@
-//! Headers: descriptions of calls that ranks exchange before the data, and their comparison.
+//! Headers, and their comparison. A *header* is a message of 64-bit words that describes a rank's
+//! call. The ranks of an operation exchange headers before its data. A *fault* is an invalid
+//! argument of a call, which all ranks report as the same error.
 
 use super::prepared_call::Fault;
 use crate::lengths::LengthMismatch;
 use crate::{Call, ElementType, Error, Operation, ReduceOp};
 
-/// Number of words before the counts of an all-to-all-v. Calls without lists have no further words.
+/// Number of words of a header without lists. The counts of an all-to-all-v, or the ranks of a new
+/// group, follow.
 pub(super) const FIXED_WORDS: usize = 9;
 
 /// Buffers of a [`Fault::WrongLength`]. Their indices are their codes.
@@ -22,32 +25,32 @@ const ELEMENTS: [ElementType; 7] = [
 
 const REDUCTIONS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
 
-/// One rank's call, its sequence number among the collectives of the group, and its fault, if any.
+/// Description of one rank's call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Sequence number among the collectives of the group.
+    /// Sequence number among the collectives of the group, from 0. Zero for a message.
     pub(super) sequence: u64,
     /// Call with its arguments.
     pub(super) call: Call,
-    /// Invalid argument of the call, if any.
+    /// Invalid argument of the call. `None` for a valid call.
     pub(super) fault: Option<Fault>,
 }
 
 impl Header {
-    /// Maximum number of words of a header in a group of `size`.
+    /// Returns the maximum number of words of a header in a group of `size` ranks.
     pub(super) fn capacity(size: usize) -> usize {
         FIXED_WORDS + 2 * size
     }
 
-    /// Encodes the header for the members of a group of `size`. Lists of counts that are too long,
-    /// which is a fault, are truncated.
+    /// Encodes the header for the members of a group of `size` ranks. Lists of counts that are too
+    /// long, which is a fault, are truncated.
     pub(super) fn encode(&self, size: usize) -> Vec<u64> {
         let mut words = Vec::with_capacity(FIXED_WORDS);
         self.encode_to(&mut words, size);
         words
     }
 
-    /// Appends the encoded header to `words`.
+    /// Appends the header, encoded as by [`encode`](Self::encode), to `words`.
     pub(super) fn encode_to(&self, words: &mut Vec<u64>, size: usize) {
         let mut counts: [&[usize]; 2] = [&[], &[]];
         let (code, fields): (u64, [usize; 3]) = match self.call.operation {
@@ -83,8 +86,8 @@ impl Header {
             .extend(fields.iter().chain(&details).chain(counts[0]).chain(counts[1]).map(|&word| word as u64));
     }
 
-    /// Decodes an [encoded](Self::encode) header. `None` for a header of another version of this
-    /// crate.
+    /// Decodes an [encoded](Self::encode) header, whose message may continue after it. `None` for a
+    /// header of another version of this crate.
     pub(super) fn decode(words: &[u64]) -> Option<Self> {
         let (&[sequence, code, element, fault], rest) = words.split_first_chunk::<4>()?;
         let (fields, counts) = rest.split_first_chunk::<5>()?;
@@ -130,9 +133,9 @@ fn code_of<T: PartialEq>(list: &[T], element: &T) -> u64 {
     list.iter().position(|other| other == element).unwrap_or(list.len()) as u64
 }
 
-/// Returns the error of one operation's calls, if any, from the headers of all participating
-/// members. Each header comes with its member's number. All members compute the same error from the
-/// same headers.
+/// Returns the error of one operation's calls, or `None` if they agree. `headers` has the number in
+/// the group and the header of every participating member, `members` the rank in the world of each
+/// member of the group. All members compute the same error from the same headers.
 pub(super) fn first_error(headers: &[(usize, Header)], members: &[usize]) -> Option<Error> {
     let faulty =
         headers.iter().find_map(|(place, header)| Some((place, &header.call, header.fault.as_ref()?)));

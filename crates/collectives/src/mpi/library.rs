@@ -17,11 +17,11 @@ pub(super) const NAME: &str = "Open MPI";
 const _: () =
     assert!(ffi::OPEN_MPI == 1, "feature `mpi` needs Open MPI: other libraries differ in `MPI_IN_PLACE`");
 
-/// The library's message of a failed call.
+/// Message of the library about a failed call.
 #[derive(Debug)]
 pub(super) struct LibraryFailure(pub(super) String);
 
-/// Converts a call's return code.
+/// Checks the return code of a call.
 #[inline]
 pub(super) fn check(code: c_int) -> Result<(), LibraryFailure> {
     if code == ffi::MPI_SUCCESS as c_int { Ok(()) } else { Err(failure(code)) }
@@ -40,7 +40,8 @@ fn failure(code: c_int) -> LibraryFailure {
     LibraryFailure(if known { text.to_string_lossy().into_owned() } else { format!("error {code}") })
 }
 
-/// A communicator of the library. It is valid until it is freed or MPI is finalized.
+/// Handle of a communicator of the library. It is valid until the communicator is freed or MPI is
+/// finalized.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Comm(pub(super) ffi::MPI_Comm);
 
@@ -49,20 +50,20 @@ unsafe impl Send for Comm {}
 // SAFETY: as above.
 unsafe impl Sync for Comm {}
 
-/// Result of the initialization.
+/// Communicator of all ranks and its properties, known after the initialization.
 pub(super) struct WorldInfo {
     /// Communicator of all ranks, separate from the `MPI_COMM_WORLD` that the program may use.
     pub(super) comm: Comm,
-    /// Number of this rank in the communicator.
+    /// This rank's number in the communicator.
     pub(super) rank: usize,
     /// Number of ranks of the communicator.
     pub(super) size: usize,
-    /// Largest tag of a message.
+    /// Largest tag that the library supports for a message.
     pub(super) max_tag: c_int,
 }
 
-/// Maximum number of bytes that Open MPI sends eagerly within a host: [`EAGER_LIMIT`] without Open
-/// MPI's own header.
+/// Maximum number of bytes of a message that Open MPI sends eagerly (without a handshake) within a
+/// host: the eager limit that this crate sets, without Open MPI's own header of 112 bytes.
 pub(super) const EAGER_BYTES: usize = EAGER_LIMIT - 112;
 
 /// Eager limit in bytes: twice Open MPI's default.
@@ -72,7 +73,7 @@ const EAGER_LIMIT: usize = 8 << 10;
 /// did not pass it.
 const EAGER_LIMIT_VARIABLE: &str = "OMPI_MCA_btl_vader_eager_limit";
 
-/// Initializes MPI. A process can do so once.
+/// Initializes MPI for several threads. A process can do so once.
 pub(super) fn initialize() -> Result<WorldInfo, LibraryFailure> {
     let mut initialized = 0;
     // SAFETY: may be called at any time; the argument is a live integer.
@@ -131,8 +132,8 @@ fn max_tag() -> Result<c_int, LibraryFailure> {
     Ok(unsafe { *attribute })
 }
 
-/// Creates the communicator of some `ranks` of another one. Returns when all of them have called it
-/// with the same `tag`.
+/// Creates the communicator of some `ranks` of `parent`. Returns when all of them have made the
+/// call with the same `tag`.
 pub(super) fn create_group(parent: Comm, ranks: &[usize], tag: c_int) -> Result<Comm, LibraryFailure> {
     let ranks: Vec<c_int> = ranks.iter().map(|&rank| rank as c_int).collect();
     // SAFETY: initialized; the list has the given length, its ranks are distinct members of the
@@ -152,8 +153,8 @@ pub(super) fn create_group(parent: Comm, ranks: &[usize], tag: c_int) -> Result<
     }
 }
 
-/// Frees a communicator without pending operations. Open MPI frees this process's part without
-/// waiting for other ranks.
+/// Frees a communicator on which no operation is pending. Open MPI frees this process's part
+/// without waiting for other ranks.
 pub(super) fn free(mut comm: Comm) -> Result<(), LibraryFailure> {
     // SAFETY: a communicator of `create_group`, and this is its last handle.
     check(unsafe { ffi::MPI_Comm_free(&raw mut comm.0) })
@@ -169,8 +170,8 @@ unsafe fn returning_errors(comm: ffi::MPI_Comm) -> Result<Comm, LibraryFailure> 
     Ok(Comm(comm))
 }
 
-/// Returns the sender and the number of words of the next message with this tag, if one has
-/// arrived.
+/// Returns the sender (a rank of `comm`) and the number of 64-bit words of the next message with
+/// this tag. `None` if none has arrived.
 pub(super) fn probe(comm: Comm, tag: c_int) -> Result<Option<(usize, usize)>, LibraryFailure> {
     let (mut found, mut words) = (0, 0);
     // SAFETY: a status consists of integers, for which zero is valid.

@@ -1,5 +1,5 @@
-//! Notices between the members of a group when an operation takes too long: liveness, departures
-//! from the group, and its failure.
+//! Notices: messages between the members of a group, outside of operations, about liveness,
+//! departures from the group, and its failure. They are sent when an operation takes too long.
 
 use std::time::Duration;
 
@@ -7,21 +7,22 @@ use super::header::Header;
 use super::library;
 use crate::{Call, Error};
 
-/// A message about a group.
+/// Message about a group, from one member to another.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Notice {
-    /// Request to answer that the receiver is alive.
+    /// Request to answer with `Alive`.
     AliveQuery,
     /// The sender is alive.
     Alive,
-    /// The sender has dropped its last handle of the group and sends nothing more in it.
+    /// The sender has dropped its last handle of the group. It is the sender's last message in the
+    /// group.
     Leaving,
-    /// The group cannot be used any more.
+    /// The group has failed with this error and cannot be used any more.
     Failed(Error),
 }
 
 impl Notice {
-    /// Returns the message as words. `size` is the number of ranks of the group.
+    /// Encodes the notice as 64-bit words. `size` is the number of ranks of the group.
     pub(super) fn encode(&self, size: usize) -> Vec<u64> {
         let failed = |kind: u64, detail: u64, list: Vec<u64>, call: &Call| {
             let header = Header { sequence: 0, call: call.clone(), fault: None };

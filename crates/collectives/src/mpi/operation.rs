@@ -1,4 +1,4 @@
-//! State of one pending operation: headers first, then the data.
+//! State of one pending operation, which first exchanges headers and then its data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,19 +20,24 @@ use crate::{Call, Error, Operation, Result};
 /// this time.
 pub(super) const GRACE_PERIOD: Duration = Duration::from_millis(200);
 
-/// Sequence of operations whose data moves in the order of their start, because MPI matches them by
-/// order.
+/// Sequence of operations of a group whose data moves in the order of their start, because MPI
+/// matches them by order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
+    /// All collectives of the group.
     Collectives,
-    /// Messages to a member with one tag.
+    /// Messages from this rank to one member with one tag.
     Outgoing {
+        /// Number of the receiver in the group.
         to: usize,
+        /// Tag given by the caller.
         tag: u32,
     },
-    /// Messages from a member with one tag.
+    /// Messages from one member to this rank with one tag.
     Incoming {
+        /// Number of the sender in the group.
         from: usize,
+        /// Tag given by the caller.
         tag: u32,
     },
 }
@@ -40,16 +45,18 @@ pub(super) enum Channel {
 /// An operation that this rank has started and that is not complete.
 #[derive(Debug)]
 pub(super) struct PendingOperation {
-    /// Number of the group on this rank.
+    /// Identifier of the group on this rank.
     pub(super) group: usize,
+    /// Sequence to which the operation belongs.
     pub(super) channel: Channel,
     /// Call of this rank.
     pub(super) call: Call,
     /// Time of the call that started the operation.
     pub(super) started: Instant,
-    /// Time at which the operation was first found to be overdue.
+    /// Time at which the operation was first found to be pending longer than the time-out. `None`
+    /// before.
     pub(super) overdue_since: Option<Instant>,
-    /// Whether its request was dropped.
+    /// Whether its request was dropped, so that its result is not stored.
     pub(super) abandoned: bool,
     phase: Phase,
 }
@@ -78,9 +85,10 @@ pub(super) struct OwnCall {
     pub(super) place: usize,
     /// Header that this rank sent to the other members.
     pub(super) header: Header,
-    /// Sent messages: the header, and the eagerly sent data if any.
+    /// Messages that this rank sends to every other member: the header with the first data, and
+    /// further data if any.
     pub(super) messages: Vec<Arc<Vec<u64>>>,
-    /// Call of MPI, unless this rank's call has a fault.
+    /// Prepared call of MPI. `None` if this rank's call has a fault.
     pub(super) call: Option<PreparedCall>,
 }
 
@@ -93,17 +101,18 @@ pub(super) struct IncomingMessage {
     pub(super) transfer: Transfer,
 }
 
-/// Result of a poll.
+/// Result of a poll of an operation.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// The operation is not complete.
     Waiting,
-    /// The operation is complete.
+    /// The operation is complete and returns its buffers.
     Complete(Buffers),
 }
 
 impl PendingOperation {
-    /// Creates an operation whose header has been sent and which waits for those of the others.
+    /// Creates an operation whose header has been sent and which waits for the headers of the
+    /// `others`. `group` is an identifier on this rank.
     pub(super) fn checking(
         group: usize,
         channel: Channel,
@@ -115,7 +124,8 @@ impl PendingOperation {
         Self::new(group, channel, started, call, Phase::Checking { own, others })
     }
 
-    /// Creates an operation without a comparison of calls.
+    /// Creates an operation whose data is transferred without a comparison of calls. `group` is an
+    /// identifier on this rank.
     pub(super) fn unchecked(
         group: usize,
         channel: Channel,
@@ -130,19 +140,23 @@ impl PendingOperation {
         Self { group, channel, call, started, overdue_since: None, abandoned: false, phase }
     }
 
-    /// Whether its data has not begun to move, so that later operations of its channel have to
-    /// wait.
+    /// Whether the operation's data has not begun to move, so that later operations of its channel
+    /// must wait.
     pub(super) fn blocks_channel(&self) -> bool {
         matches!(self.phase, Phase::Checking { .. })
     }
 
-    /// Whether the headers of all other members have been received.
+    /// Returns whether the headers of all other members have been received, or an error of the
+    /// library.
     pub(super) fn has_all_headers(&mut self, group: &MpiGroup) -> Result<bool> {
         let Phase::Checking { others, .. } = &mut self.phase else { return Ok(true) };
         all_received(others).map_err(|failure| failure.error(group.world_rank(), &self.call))
     }
 
-    /// Makes progress without waiting. Requires all headers.
+    /// Makes progress without waiting. The headers of all members must have been received.
+    ///
+    /// # Errors
+    /// The error of the calls if they do not agree or one has a fault, or an error of the library.
     pub(super) fn advance(&mut self, group: &MpiGroup) -> Result<Progress> {
         let library_error = |failure: LibraryFailure, call: &Call| failure.error(group.world_rank(), call);
         if let Phase::Checking { own, others } = &mut self.phase {
@@ -215,7 +229,8 @@ impl PendingOperation {
         Ok(Progress::Complete(buffers))
     }
 
-    /// Returns the messages of a failed operation that this rank still has to receive.
+    /// Returns the messages of a failed operation that this rank must still receive, so that they
+    /// do not match a later operation.
     pub(super) fn take_unread(&mut self) -> Vec<Transfer> {
         match &mut self.phase {
             Phase::Gathering { others, .. } => others.drain(..).map(|receipt| receipt.transfer).collect(),
@@ -234,8 +249,8 @@ impl PendingOperation {
         }
     }
 
-    /// Returns the members whose messages have not been received. `None` while MPI transfers the
-    /// data, which does not tell members apart.
+    /// Returns the numbers in the group of the members whose messages have not been received.
+    /// `None` while MPI transfers the data, which does not tell members apart.
     pub(super) fn missing(&mut self) -> Option<Vec<usize>> {
         match &mut self.phase {
             Phase::Checking { others, .. } | Phase::Gathering { others, .. } => {
@@ -275,7 +290,7 @@ fn all_received(receipts: &mut [IncomingMessage]) -> std::result::Result<bool, L
 }
 
 impl LibraryFailure {
-    /// Converts into an error of this rank.
+    /// Converts into an error of `rank`, a rank of the world, in `call`.
     pub(super) fn error(self, rank: usize, call: &Call) -> Error {
         Error::Library { backend: NAME, rank, call: call.clone(), message: self.0 }
     }

@@ -1,4 +1,5 @@
-//! MPI's call for one operation, checked against the buffers.
+//! Calls of MPI, prepared from the call of an operation and checked against its buffers. Counts are
+//! in elements. Roots, receivers and senders are numbers in the group.
 
 use std::ffi::c_int;
 
@@ -16,43 +17,56 @@ pub(super) struct PreparedCall {
     buffers: Buffers,
 }
 
-/// Operation and arguments of a call of MPI.
+/// Function of MPI and its arguments, without the buffers.
 #[derive(Debug)]
 pub(super) enum Arguments {
+    /// `MPI_Ibarrier`.
     Barrier,
+    /// `MPI_Iallreduce` of `count` elements by `op`.
     AllReduce { count: c_int, op: ReduceOp },
+    /// `MPI_Ibcast` of the `count` elements of rank `root`.
     Broadcast { count: c_int, root: c_int },
+    /// `MPI_Iallgather` of `count` elements from each rank.
     AllGather { count: c_int },
+    /// `MPI_Ireduce_scatter_block` by `op`, with `count` elements of the result on each rank.
     ReduceScatter { count: c_int, op: ReduceOp },
+    /// `MPI_Ialltoallv` of chunks with these lengths.
     AllToAllV(ChunkCounts),
+    /// `MPI_Isend` of `count` elements to rank `to`, with MPI's tag `tag`.
     Send { count: c_int, to: c_int, tag: c_int },
+    /// `MPI_Irecv` of `count` elements from rank `from`, with MPI's tag `tag`.
     Receive { count: c_int, from: c_int, tag: c_int },
 }
 
 /// Lengths and offsets of the chunks of an all-to-all-v.
 #[derive(Debug)]
 pub(super) struct ChunkCounts {
-    /// Number of elements sent to each member.
+    /// Number of elements sent to each member, by its number in the group.
     pub(super) send: Vec<c_int>,
     /// Offset of each member's chunk in the send buffer, in elements.
     pub(super) send_starts: Vec<c_int>,
-    /// Number of elements received from each member.
+    /// Number of elements received from each member, by its number in the group.
     pub(super) receive: Vec<c_int>,
     /// Offset of each member's chunk in the receive buffer, in elements.
     pub(super) receive_starts: Vec<c_int>,
 }
 
-/// An invalid argument of one rank's call.
+/// Invalid argument of one rank's call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
+    /// A buffer or list of counts has the wrong length.
     WrongLength(LengthMismatch),
+    /// The root or peer `rank` is not a rank of the group.
     NoSuchRank { rank: usize },
+    /// MPI cannot reduce elements of this type (`f16` and `bf16`).
     Unsupported,
+    /// The buffers have more than [`MAX_ELEMENTS`] elements.
     TooLong,
 }
 
 impl Fault {
-    /// Converts into an error of the rank that made the call, in a group of `size`.
+    /// Converts into an error of `rank`, the rank of the world that made `call`, in a group of
+    /// `size` ranks.
     pub(super) fn error(&self, rank: usize, call: &Call, size: usize) -> Error {
         let call = call.clone();
         match *self {
@@ -65,7 +79,8 @@ impl Fault {
 }
 
 impl PreparedCall {
-    /// Prepares a call in a group of `size`. `data_tag` is the tag of a message.
+    /// Prepares a call in a group of `size` ranks. `data_tag` is MPI's tag for a message and unused
+    /// for a collective. Returns the fault if an argument is invalid.
     pub(super) fn new(call: &Call, buffers: Buffers, size: usize, data_tag: c_int) -> Result<Self, Fault> {
         let (send, receive) = (buffers.send_len, buffers.receive_len);
         if let Some(wrong) = LengthMismatch::in_group(&call.operation, size, send, receive) {
@@ -128,7 +143,7 @@ impl PreparedCall {
         (&self.arguments, &mut self.buffers)
     }
 
-    /// Returns whether the call is a barrier.
+    /// Whether the call is a barrier.
     pub(super) fn is_barrier(&self) -> bool {
         matches!(self.arguments, Arguments::Barrier)
     }
@@ -138,7 +153,7 @@ impl PreparedCall {
         &self.buffers
     }
 
-    /// Takes the buffers.
+    /// Returns the buffers and drops the arguments.
     pub(super) fn into_buffers(self) -> Buffers {
         self.buffers
     }

@@ -10,7 +10,8 @@ use super::shared_engine::SharedEngine;
 use crate::request::impl_requests;
 use crate::{Element, Exchanged, Request, Result};
 
-/// A pending operation of this rank.
+/// Pending operation of this rank. Dropping it abandons the operation, which the engine completes
+/// without storing its result.
 #[derive(Debug)]
 pub(super) struct MpiOperation<T> {
     shared: Arc<SharedEngine>,
@@ -19,16 +20,18 @@ pub(super) struct MpiOperation<T> {
 }
 
 impl<T: Element> MpiOperation<T> {
+    /// Creates the request of the engine's operation `id`, whose buffers have elements of type `T`.
     pub(super) fn new(shared: Arc<SharedEngine>, id: u64) -> Self {
         Self { shared, id, elements: PhantomData }
     }
 
-    /// Returns whether the operation is complete. Does not wait.
+    /// Makes progress on all operations of the process, and returns whether this one is complete,
+    /// or its error. Does not wait.
     pub(super) fn test(&mut self) -> Result<bool> {
         self.shared.engine().poll(self.id)
     }
 
-    /// Waits until the operation is complete and returns its buffers.
+    /// Waits until the operation is complete and returns its buffers, or the operation's error.
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
         let buffers = self.shared.engine().collect(self.id);
@@ -57,17 +60,17 @@ impl<T> Drop for MpiOperation<T> {
     }
 }
 
-/// A pending operation on one buffer.
+/// Pending operation on one buffer.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
 pub struct MpiRequest<T: Element>(pub(super) MpiOperation<T>);
 
-/// A pending operation that reads one buffer and fills another.
+/// Pending operation that reads one buffer and fills another.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct MpiExchangeRequest<T: Element>(pub(super) MpiOperation<T>);
 
-/// A barrier that not all processes have reached.
+/// Pending barrier.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct MpiBarrierRequest(pub(super) MpiOperation<u8>);

@@ -1,4 +1,4 @@
-//! State shared by the communicators and requests of a process.
+//! The engine of a process behind a lock, shared by its communicators and requests.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,18 +12,21 @@ use crate::WaitStrategy;
 /// Maximum time for which a rank whose group has failed tries to notify the others.
 const NOTIFY_FOR: Duration = Duration::from_millis(200);
 
-/// The engine behind a lock. Dropping it finalizes MPI.
+/// Engine behind a lock. Dropping it completes the abandoned operations and finalizes MPI.
 #[derive(Debug)]
 pub(super) struct SharedEngine {
     engine: Mutex<Engine>,
+    /// Behaviour of this rank while it waits.
     pub(super) strategy: WaitStrategy,
 }
 
 impl SharedEngine {
+    /// Creates the shared state. MPI is initialized.
     pub(super) fn new(engine: Engine, strategy: WaitStrategy) -> Self {
         Self { engine: Mutex::new(engine), strategy }
     }
 
+    /// Locks the engine. The guard must not be held during a wait.
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }

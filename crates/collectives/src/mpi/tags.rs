@@ -1,11 +1,12 @@
-//! Assignment of MPI's tags.
+//! Assignment of MPI's tags, the numbers by which messages of a communicator are matched. The first
+//! four have a fixed use. The others are assigned by use and number.
 
 use std::ffi::c_int;
 
 /// Tag of the headers of collectives.
 pub(super) const HEADER: c_int = 0;
 
-/// Tag of the messages of members that call for a subgroup.
+/// Tag of the messages by which members call for a subgroup.
 pub(super) const GROUP: c_int = 1;
 
 /// Tag of the notices of a group.
@@ -17,22 +18,27 @@ pub(super) const EAGER_DATA: c_int = 3;
 /// First tag of the [`TagKind`]s.
 const FIRST: c_int = 4;
 
-/// Use of a tag of one message or of one new communicator.
+/// Use of a numbered tag. For a message, the number is the tag given by the caller.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TagKind {
+    /// Header that the sender of a message sends to the receiver.
     SenderHeader = 0,
+    /// Header that the receiver of a message sends to the sender.
     ReceiverHeader = 1,
+    /// Data of a message.
     Data = 2,
+    /// Creation of a communicator.
     Communicator = 3,
 }
 
-/// Returns the `number`-th tag of a kind, or `None` if it exceeds the largest tag.
+/// Returns the tag of a kind with this number, or `None` if it exceeds `largest`, the largest tag
+/// that MPI supports.
 pub(super) fn tag(kind: TagKind, number: u64, largest: c_int) -> Option<c_int> {
     let tag = number.checked_mul(4)?.checked_add(kind as u64 + FIRST as u64)?;
     c_int::try_from(tag).ok().filter(|&tag| tag <= largest)
 }
 
-/// Returns the largest number for which every [`TagKind`] has a tag.
+/// Returns the largest number for which every [`TagKind`] has a tag of at most `largest`.
 pub(super) fn max_number(largest: c_int) -> u32 {
     (largest - FIRST - TagKind::Communicator as c_int).max(0) as u32 / 4
 }

@@ -1,4 +1,5 @@
 //! Requests of MPI: calls that move data, and the memory that they use until they complete.
+//! Messages between ranks consist of 64-bit words.
 #![allow(clippy::cast_possible_wrap, reason = "ranks, tags and checked lengths fit into a C `int`")]
 #![allow(unsafe_code)]
 
@@ -28,8 +29,8 @@ enum Memory {
     Buffers(PreparedCall),
 }
 
-/// A request of MPI with the memory that it uses. If it is dropped before it is complete, the
-/// memory is leaked, because MPI may still access it.
+/// Request of MPI with the memory that it uses. If it is dropped before it is complete, the memory
+/// is leaked, because MPI may still access it.
 #[derive(Debug)]
 pub(super) struct Transfer {
     request: ffi::MPI_Request,
@@ -53,7 +54,7 @@ impl Transfer {
         check(code).map(|()| transfer)
     }
 
-    /// Sends a message of 64-bit words to a rank.
+    /// Starts to send a message of words to rank `to` of `comm`.
     pub(super) fn send_words(
         comm: Comm,
         to: usize,
@@ -70,7 +71,7 @@ impl Transfer {
         })
     }
 
-    /// Receives a message of at most `capacity` words from a rank.
+    /// Starts to receive a message of at most `capacity` words from rank `from` of `comm`.
     pub(super) fn receive_words(
         comm: Comm,
         from: usize,
@@ -80,7 +81,8 @@ impl Transfer {
         Self::receive_into(comm, from, tag, Vec::with_capacity(capacity))
     }
 
-    /// Receives a message from a rank into an empty vector with room for the longest one.
+    /// Starts to receive a message from rank `from` of `comm` into `room`, an empty vector whose
+    /// capacity suffices for the longest message.
     pub(super) fn receive_into(
         comm: Comm,
         from: usize,
@@ -98,7 +100,8 @@ impl Transfer {
         })
     }
 
-    /// Starts an operation on which the members of the communicator have agreed.
+    /// Starts the data transfer of an operation on which the members of the communicator have
+    /// agreed.
     pub(super) fn start_call(comm: Comm, call: PreparedCall) -> Result<Self, LibraryFailure> {
         Self::start(Memory::Buffers(call), |memory, request| {
             let Memory::Buffers(call) = memory else { return ffi::MPI_ERR_BUFFER as c_int };
@@ -152,7 +155,8 @@ impl Transfer {
         })
     }
 
-    /// Returns whether the transfer is complete. MPI also makes progress on all others.
+    /// Returns whether the transfer is complete, or an error of the library. MPI also makes
+    /// progress on all other transfers.
     pub(super) fn test(&mut self) -> Result<bool, LibraryFailure> {
         if !self.complete {
             let mut done = 0;
@@ -175,8 +179,8 @@ impl Transfer {
         Ok(self.complete)
     }
 
-    /// Returns the words received by [`receive_words`](Self::receive_words). `None` until the
-    /// transfer is complete.
+    /// Returns the words of a received message. `None` until the transfer is complete, and for
+    /// other transfers.
     pub(super) fn words(&self) -> Option<&[u64]> {
         match &self.memory {
             Some(Memory::Incoming(words)) if self.complete => Some(words),
@@ -184,7 +188,8 @@ impl Transfer {
         }
     }
 
-    /// Takes the received words with their memory. `None` until the transfer is complete.
+    /// Takes the words of a received message with their memory. `None` until the transfer is
+    /// complete, and for other transfers.
     pub(super) fn take_words(&mut self) -> Option<Vec<u64>> {
         match self.memory.take() {
             Some(Memory::Incoming(words)) if self.complete => Some(words),
@@ -195,7 +200,8 @@ impl Transfer {
         }
     }
 
-    /// Takes the buffers of a completed [`start_call`](Self::start_call).
+    /// Takes the buffers of a [`start_call`](Self::start_call). `None` until it is complete, and
+    /// for other transfers.
     pub(super) fn take_buffers(&mut self) -> Option<Buffers> {
         match self.memory.take() {
             Some(Memory::Buffers(call)) if self.complete => Some(call.into_buffers()),

@@ -12,7 +12,7 @@ use std::fmt;
 use cudarc::nccl::sys;
 use libloading::Library;
 
-/// Result code of a function: `SUCCESS`, `IN_PROGRESS` or an error.
+/// Result code of a function of NCCL: `SUCCESS`, `IN_PROGRESS` or an error.
 pub(super) type Code = c_uint;
 
 /// Result code of a call that is complete.
@@ -20,13 +20,14 @@ pub(super) const SUCCESS: Code = sys::ncclResult_t::ncclSuccess as Code;
 /// Result code of a call that is not complete yet.
 pub(super) const IN_PROGRESS: Code = sys::ncclResult_t::ncclInProgress as Code;
 
-/// A rank's handle of a communicator.
+/// NCCL's handle of a communicator on one rank.
 pub(super) type Handle = sys::ncclComm_t;
 
 /// Handle of a CUDA stream.
 pub(super) type RawStream = sys::cudaStream_t;
 
-/// Identifier that the ranks of a new communicator share.
+/// Identifier of a new communicator, 128 bytes, which its first rank creates and sends to the
+/// others.
 pub(super) type UniqueId = sys::ncclUniqueId;
 
 macro_rules! functions {
@@ -131,7 +132,8 @@ unsafe fn text(string: *const c_char) -> String {
     string.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the meaning of a result code and the library's last message.
+/// Returns the meaning of a result code, and the library's last message about the communicator
+/// `comm` if there is one. Errors without a communicator pass null.
 ///
 /// # Safety
 /// `comm` is null or alive.

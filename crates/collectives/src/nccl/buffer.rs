@@ -13,7 +13,7 @@ use super::cuda::{Owner, Stream, driver_message, open};
 use super::pending_operations::PendingOperations;
 use crate::{Element, Error, Result, WaitStrategy};
 
-/// Elements in the memory of a device.
+/// Elements in the memory of a device (GPU).
 ///
 /// A collective takes its buffers and returns them, so that memory that the device still writes to
 /// is not freed. Buffers must be ready on the stream that is passed to the operation: written on
@@ -27,7 +27,8 @@ pub struct NcclBuffer<T> {
 }
 
 impl<T: Element> NcclBuffer<T> {
-    /// Creates a buffer from a cudarc slice. [`into_owner`](Self::into_owner) returns the slice.
+    /// Creates a buffer from a cudarc slice without a copy. [`into_owner`](Self::into_owner)
+    /// returns the slice.
     #[must_use]
     pub fn from_slice(slice: CudaSlice<T>) -> Self
     where
@@ -51,7 +52,7 @@ impl<T: Element> NcclBuffer<T> {
         Self { pointer, len, owner: Some(Box::new(owner)), element: PhantomData }
     }
 
-    /// Allocates `len` uninitialized elements.
+    /// Allocates `len` uninitialized elements on the stream's device, in the order of the stream.
     ///
     /// # Errors
     /// [`Error::Device`] if the allocation fails.
@@ -66,7 +67,8 @@ impl<T: Element> NcclBuffer<T> {
         Ok(Self { pointer, len, owner: Some(owner), element: PhantomData })
     }
 
-    /// Copies `elements` to the device, after all work in `stream`, and waits for the copy.
+    /// Allocates a buffer, copies `elements` from the host to it after all work in `stream`, and
+    /// waits for the copy.
     ///
     /// # Errors
     /// [`Error::Device`] if the allocation or the copy fails, and those of
@@ -107,7 +109,8 @@ impl<T: Element> NcclBuffer<T> {
         Ok(elements)
     }
 
-    /// Returns the memory's owner if it is an `O`.
+    /// Returns the owner of the memory, as passed to [`from_raw`](Self::from_raw) or
+    /// [`from_slice`](Self::from_slice), if its type is `O`.
     ///
     /// # Errors
     /// The unchanged buffer if its owner has another type.
@@ -164,14 +167,14 @@ impl<T> fmt::Debug for NcclBuffer<T> {
 /// rank.
 #[derive(Debug, Clone)]
 pub struct NcclStream {
-    /// Stream of the driver.
+    /// CUDA's stream.
     pub(super) raw: Stream,
-    /// Operations started in the stream, shared by its clones.
+    /// Operations started in the stream that may be incomplete, shared by its clones.
     pub(super) pending: Arc<PendingOperations>,
 }
 
 impl NcclStream {
-    /// Tracks the operations of a stream of the driver.
+    /// Creates a stream without tracked operations from a stream of CUDA.
     pub(super) fn new(raw: Stream) -> Self {
         Self { raw, pending: Arc::default() }
     }

@@ -1,4 +1,5 @@
-//! A rank's handle of an NCCL communicator.
+//! A rank's handle of an NCCL communicator, and its lifetime: initialization, calls, and
+//! destruction or abort. An *abort* ends the communicator's kernels on the device without a result.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -21,9 +22,9 @@ pub(super) const NO_COLOR: i32 = -1;
 /// Cause of the failure of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CommFailure {
-    /// The other ranks did not make the call within this time.
+    /// The other ranks did not make the call within this time, measured from its start.
     TimedOut(Duration),
-    /// Message of NCCL or the driver.
+    /// Message of NCCL or of the CUDA driver.
     Library(String),
 }
 
@@ -34,14 +35,14 @@ pub(super) struct Settings {
     pub(super) api: Arc<Functions>,
     /// Device of the rank.
     pub(super) device: Device,
-    /// Maximum time for which a call waits for other ranks.
+    /// Maximum time for which a call or operation waits for other ranks.
     pub(super) timeout: Duration,
     /// Behaviour of this rank while it waits.
     pub(super) wait: WaitStrategy,
 }
 
-/// A communicator that is destroyed exactly once: finalized first if no error occurred, aborted
-/// after a failure or when it is dropped in a panic.
+/// Communicator of NCCL on one rank. It is destroyed exactly once: finalized first if no error
+/// occurred, aborted after a failure or when it is dropped in a panic.
 ///
 /// Calls do not block in NCCL. They return at once and are polled, so that a missing rank causes a
 /// time-out and an abort. NCCL takes one call at a time, which the lock ensures.
@@ -67,7 +68,8 @@ struct CommState {
 unsafe impl Send for CommState {}
 
 impl NcclComm {
-    /// Initializes the communicator with the other `size - 1` ranks that pass the same identifier.
+    /// Initializes the communicator as rank `rank` of `size`, with the other ranks that pass the
+    /// same identifier. Waits for them up to the time-out.
     pub(super) fn init(
         settings: &Settings,
         rank: usize,
@@ -103,7 +105,8 @@ impl NcclComm {
         Self { settings: settings.clone(), state, ending: AtomicBool::new(false) }
     }
 
-    /// Divides the communicator. All its ranks call it. Returns `None` for [`NO_COLOR`].
+    /// Divides the communicator: ranks with the same `color` form a new one, ordered by `key`. All
+    /// its ranks call it. Returns `None` for [`NO_COLOR`].
     pub(super) fn split(&self, color: i32, key: i32) -> Result<Option<Self>, CommFailure> {
         let slot = HandleSlot::new();
         let mut state = self.usable()?;
@@ -136,7 +139,8 @@ impl NcclComm {
         }
     }
 
-    /// Makes calls that NCCL executes as one group, and returns when their work is in its stream.
+    /// Makes the calls of the closure `calls` as one group of NCCL, and returns when their work is
+    /// enqueued in its stream. The closure returns `SUCCESS` or the code of its first failed call.
     pub(super) fn enqueue(&self, calls: impl FnOnce(&Functions, Handle) -> Code) -> Result<(), CommFailure> {
         let mut state = self.usable()?;
         let api = &*self.settings.api;
@@ -154,7 +158,8 @@ impl NcclComm {
         self.wait_until_complete(&mut state, code)
     }
 
-    /// Returns the error if NCCL has detected one, which aborts the communicator. Never blocks.
+    /// Returns the cause of the failure if the communicator has failed or NCCL has detected an
+    /// error. The latter aborts the communicator. Never blocks.
     pub(super) fn check(&self) -> Result<(), CommFailure> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -175,13 +180,13 @@ impl NcclComm {
         }
     }
 
-    /// Whether the communicator was or is being aborted. Work that was not seen complete before may
+    /// Whether an abort of the communicator has begun. Work that was not seen complete before may
     /// be incomplete.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::SeqCst)
     }
 
-    /// Aborts the communicator: its kernels leave the device. The first cause is kept.
+    /// Aborts the communicator because of `failure`. The first cause is kept.
     pub(super) fn abort(&self, failure: CommFailure) {
         let mut state = self.lock();
         self.end(&mut state, failure);
@@ -231,7 +236,7 @@ impl NcclComm {
     /// Returns the result code of the communicator's current call.
     fn progress(&self, handle: Handle) -> Code {
         let mut state = SUCCESS;
-        // SAFETY: the handle is live_communicators, and `state` is written.
+        // SAFETY: the handle is alive, and `state` is written.
         let code = unsafe { self.settings.api.async_error(handle, &raw mut state) };
         if is_error(code) { code } else { state }
     }
@@ -254,7 +259,7 @@ impl NcclComm {
             self.ending.store(true, Ordering::SeqCst);
             // If binding fails, the abort still frees the host's resources.
             let _ = self.settings.device.bind();
-            // SAFETY: the handle was live_communicators, and no other copy of it exists. An error
+            // SAFETY: the handle was alive, and no other copy of it exists. An error
             // cannot be handled here.
             let _ = unsafe { self.settings.api.abort(handle) };
         }

@@ -1,4 +1,5 @@
-//! CUDA devices, streams and events.
+//! CUDA devices, streams and events. Errors are messages of the CUDA driver, in one line. Addresses
+//! are those of device memory.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -9,7 +10,10 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, D
 use super::api::RawStream;
 use crate::Error;
 
-/// Opens CUDA and one of its devices, numbered from 0.
+/// Loads CUDA's driver library and opens the device with number `ordinal` on this host, from 0.
+///
+/// # Errors
+/// [`Error::Unavailable`] if the library or the device is missing.
 pub(super) fn open(ordinal: usize) -> crate::Result<Device> {
     let unavailable = |reason| Error::Unavailable { backend: "CUDA", reason };
     emulated_gpus::open().map_err(|error| unavailable(error.to_string()))?;
@@ -34,15 +38,15 @@ pub(super) fn open(ordinal: usize) -> crate::Result<Device> {
     }
 }
 
-/// Owner of memory.
+/// Object that owns device memory. Dropping it frees the memory.
 pub(super) type Owner = Box<dyn Any + Send>;
 
-/// A GPU.
+/// GPU of this host, with its primary context.
 #[derive(Debug, Clone)]
 pub(super) struct Device(Arc<CudaContext>);
 
 impl Device {
-    /// Makes this the device of the calling thread.
+    /// Makes this the current device of the calling thread.
     pub(super) fn bind(&self) -> Result<(), String> {
         self.0.bind_to_thread().map_err(driver_message)
     }
@@ -58,12 +62,12 @@ impl Device {
 pub(super) struct Stream(pub(super) Arc<CudaStream>);
 
 impl Stream {
-    /// Returns the stream's handle for libraries.
+    /// Returns CUDA's handle of the stream, for other libraries.
     pub(super) fn raw(&self) -> RawStream {
         self.0.cu_stream().cast()
     }
 
-    /// Records an event after all work enqueued so far.
+    /// Records an event that is complete when all work enqueued so far is.
     pub(super) fn event(&self) -> Result<StreamEvent, String> {
         Ok(StreamEvent(self.0.record_event(None).map_err(driver_message)?))
     }
@@ -73,7 +77,8 @@ impl Stream {
         self.0.synchronize().map_err(driver_message)
     }
 
-    /// Allocates uninitialized memory. `bytes` is not zero.
+    /// Allocates `bytes` bytes of uninitialized device memory, at least 1. Returns the address and
+    /// the owner.
     pub(super) fn allocate(&self, bytes: usize) -> Result<(u64, Owner), String> {
         // SAFETY: bytes may have any value.
         let slice: CudaSlice<u8> = unsafe { self.0.alloc(bytes) }.map_err(driver_message)?;
@@ -81,7 +86,7 @@ impl Stream {
         Ok((pointer, Box::new(slice)))
     }
 
-    /// Enqueues a copy within the device.
+    /// Enqueues a copy of `bytes` bytes from address `from` to address `to` of the device.
     ///
     /// # Safety
     /// Both ranges are device memory that is valid until the copy is complete, and they do not
@@ -92,7 +97,7 @@ impl Stream {
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.0.cu_stream()) }.map_err(driver_message)
     }
 
-    /// Copies from the host and waits for the copy.
+    /// Copies the bytes `from` on the host to address `to` of the device, and waits for the copy.
     ///
     /// # Safety
     /// `to` is device memory of that size.
@@ -103,7 +108,7 @@ impl Stream {
         self.synchronize()
     }
 
-    /// Copies to the host and waits for the copy.
+    /// Copies the bytes at address `from` of the device to the host, and waits for the copy.
     ///
     /// # Safety
     /// `from` is device memory of that size.

@@ -15,8 +15,8 @@ use crate::{Call, Error, Result};
 /// first time-out.
 const ANNOUNCE_AFTER: Duration = Duration::from_secs(1);
 
-/// An operation enqueued in a stream. It keeps neither group nor world alive: it ends with its
-/// group.
+/// Operation enqueued in a stream. It keeps neither its group nor its world alive. If they have
+/// been dropped, it only queries the event.
 #[derive(Debug)]
 pub(super) struct EnqueuedOperation {
     world: Weak<NcclWorldState>,
@@ -33,6 +33,8 @@ pub(super) struct EnqueuedOperation {
 }
 
 impl EnqueuedOperation {
+    /// Creates the record of an operation of `group` that was enqueued at `started`. `event` was
+    /// recorded after its work.
     pub(super) fn new(
         (world, group): (&Arc<NcclWorldState>, &Arc<NcclGroup>),
         call: Call,

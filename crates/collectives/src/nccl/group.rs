@@ -1,4 +1,6 @@
-//! Groups of a rank, and the diagnosis of their failures.
+//! Groups of a rank, and the diagnosis of their failures. NCCL does not report which rank is
+//! missing. A *diagnosis* therefore asks the other ranks, through the key-value store at rank 0,
+//! which of them have started the failed operation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,20 +17,21 @@ use crate::{Call, Departure, Error, Result};
 /// rank.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A rank, and the state shared by its groups.
+/// State of a rank, shared by its groups.
 #[derive(Debug)]
 pub(super) struct NcclWorldState {
     /// Number of this rank in the world.
     pub(super) rank: usize,
     /// Loaded library of NCCL.
     pub(super) library: NcclLibrary,
-    /// Settings of all its communicators.
+    /// Settings of all communicators of the rank.
     pub(super) settings: Settings,
     /// Groups created from a list of ranks, in the order of their first requests. Never removed,
     /// because the same list returns the same group.
     cached_groups: Mutex<Vec<CachedGroup>>,
     abandoned: Mutex<AbandonedMemory>,
-    /// Last field, so that it disconnects from the other ranks after everything else is dropped.
+    /// Key-value store at rank 0, shared by all ranks. Last field, so that it disconnects from the
+    /// other ranks after everything else is dropped.
     pub(super) store: Store,
 }
 
@@ -36,12 +39,12 @@ pub(super) struct NcclWorldState {
 /// rank create groups concurrently.
 type CachedGroup = (String, Arc<Mutex<Option<Arc<NcclGroup>>>>);
 
-/// A communicator and its members.
+/// Communicator of NCCL with its members, and whether it has failed.
 #[derive(Debug)]
 pub(super) struct NcclGroup {
-    /// Identifier, the same on all members and unique among groups.
+    /// Identifier of the group, the same on all members and unique among the groups of the world.
     pub(super) id: String,
-    /// Ranks of the members in the world.
+    /// Rank in the world of each member, indexed by its number in the group.
     pub(super) members: Vec<usize>,
     /// This rank's number in the group.
     pub(super) rank: usize,
@@ -68,22 +71,26 @@ enum GroupHealth {
 /// Identifier of an operation of a group.
 #[derive(Debug, Clone)]
 pub(super) enum OperationId {
-    /// Sequence number of a collective, which all members call.
+    /// Sequence number of a collective among those of the group, which all members call. 0 is the
+    /// creation of the group.
     Collective(u64),
-    /// The other member of a message.
+    /// Number in the group of the other member of a message.
     Message(usize),
 }
 
 impl NcclWorldState {
+    /// Creates the state of a rank without groups.
     pub(super) fn new(rank: usize, library: NcclLibrary, settings: Settings, store: Store) -> Self {
         Self { rank, library, settings, cached_groups: Mutex::default(), abandoned: Mutex::default(), store }
     }
 
+    /// Locks the memory of dropped requests, to which the device may still write.
     pub(super) fn abandoned(&self) -> MutexGuard<'_, AbandonedMemory> {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the group with this identifier, which `create` creates on the first call.
+    /// Returns the group with this identifier, which `create` creates on the first call. An error
+    /// of `create` is returned, and the next call tries again.
     pub(super) fn cached_group(
         &self,
         id: &str,
@@ -104,8 +111,11 @@ impl NcclWorldState {
         Ok(Arc::clone(slot.insert(Arc::new(create()?))))
     }
 
-    /// Creates a communicator over `members`, in which this rank has number `rank`. The first
-    /// member sends NCCL's identifier to the others.
+    /// Creates the group of `members` (ranks of the world), in which this rank has number `rank`.
+    /// The first member sends NCCL's identifier to the others. `call` is named in errors.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] or [`Error::RankFailed`] if a member is missing, or an error of NCCL.
     pub(super) fn create_group(
         &self,
         id: String,
@@ -130,7 +140,7 @@ impl NcclWorldState {
         Ok(NcclGroup::new(id, members, rank, comm))
     }
 
-    /// Returns an error of NCCL in a call of this rank.
+    /// Returns the error with NCCL's `message` about a call of this rank.
     pub(super) fn library_error(&self, call: &Call, message: String) -> Error {
         Error::Library { backend: "NCCL", rank: self.rank, call: call.clone(), message }
     }
@@ -194,6 +204,7 @@ impl NcclWorldState {
 }
 
 impl NcclGroup {
+    /// Creates a group that has not failed. `rank` is this rank's number among `members`.
     pub(super) fn new(id: String, members: Vec<usize>, rank: usize, comm: NcclComm) -> Self {
         Self {
             id,
@@ -212,13 +223,15 @@ impl NcclGroup {
         self.next_sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Tells the other ranks, without waiting for them, that this rank has started a collective.
-    /// Returns whether it was sent.
+    /// Tells the store that this rank has started the collective with this sequence number, for a
+    /// later diagnosis. Does not wait. Returns `false` if it was not sent, because another thread
+    /// uses the connection.
     pub(super) fn announce(&self, world: &NcclWorldState, sequence: u64) -> bool {
         world.store.put(&diagnosis_key(&self.id, sequence), &self.members, self.rank)
     }
 
-    /// Returns the group's error if it has failed. Waits while another thread diagnoses it.
+    /// Returns the error of the group if it has failed. Waits while another thread diagnoses a
+    /// failure.
     pub(super) fn check(&self) -> Result<()> {
         let health =
             self.diagnosed.wait_while(self.health(), |health| matches!(health, GroupHealth::Diagnosing));
@@ -228,7 +241,8 @@ impl NcclGroup {
         }
     }
 
-    /// Like [`check`](Self::check), but returns `false` while another thread diagnoses a failure.
+    /// Returns whether the group is usable, or its error if it has failed. `false` while another
+    /// thread diagnoses a failure.
     pub(super) fn is_healthy(&self) -> Result<bool> {
         match &*self.health() {
             GroupHealth::Healthy => Ok(true),
@@ -237,8 +251,9 @@ impl NcclGroup {
         }
     }
 
-    /// Fails the group because of a failure in `call`. The first failure is the error of all
-    /// operations.
+    /// Fails the group because of `failure` in `call`: aborts the communicator, diagnoses the cause
+    /// and returns the error. If the group has failed before, returns the first error, which is
+    /// that of all its operations.
     pub(super) fn fail(
         &self,
         world: &NcclWorldState,
@@ -256,7 +271,7 @@ impl NcclGroup {
         }
     }
 
-    /// Like [`fail`](Self::fail), but returns `None` while another thread does so.
+    /// Like [`fail`](Self::fail), but returns `None` while another thread diagnoses a failure.
     pub(super) fn try_fail(
         &self,
         world: &NcclWorldState,
@@ -268,7 +283,8 @@ impl NcclGroup {
         self.end(failure.clone(), || world.diagnose(failure.clone(), place, call, operation_id))
     }
 
-    /// Fails the group because of a failed gather in `call`.
+    /// Fails the group because the values of its members could not be gathered through the store in
+    /// `call`.
     pub(super) fn fail_gather(&self, world: &NcclWorldState, unmet: GatherError, call: &Call) -> Error {
         let error = world.gather_error(unmet, call);
         world.store.record_failure();
@@ -301,12 +317,12 @@ fn diagnosis_key(id: &str, sequence: u64) -> String {
     format!("{id} failed {sequence}")
 }
 
-/// Encodes an identifier.
+/// Encodes NCCL's identifier of a communicator as 128 bytes.
 pub(super) fn id_bytes(id: &UniqueId) -> Vec<u8> {
     id.internal.iter().map(|&byte| u8::from_ne_bytes(byte.to_ne_bytes())).collect()
 }
 
-/// Decodes an identifier.
+/// Decodes the bytes of [`id_bytes`]. `None` if they are not 128.
 pub(super) fn id_from_bytes(bytes: &[u8]) -> Option<UniqueId> {
     let bytes: [u8; 128] = bytes.try_into().ok()?;
     Some(UniqueId { internal: bytes.map(|byte| std::ffi::c_char::from_ne_bytes([byte])) })

@@ -17,50 +17,78 @@ use super::pending_operations::DeviceOperation;
 use super::request::{NcclBuffers, NcclOperation};
 use crate::{Call, Element, ElementType, Exchanged, ReduceOp, Result};
 
-/// A step of an operation on device addresses: a call of NCCL or a copy. Counts are in elements.
-/// Steps with zero elements are skipped, equally on all ranks concerned.
+/// Step of an operation: a call of NCCL or a copy. Steps with zero elements are skipped, equally on
+/// all ranks concerned. Ranks are numbered in the group.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NcclStep {
+    /// Element-wise reduction in place, with the result on every rank.
     AllReduce {
+        /// Device address of the elements.
         buffer: u64,
+        /// Number of elements.
         count: usize,
+        /// Reduction.
         op: ReduceOp,
     },
+    /// Copy of one rank's buffer to every rank.
     Broadcast {
+        /// Device address of the elements, read on the root and written on the others.
         buffer: u64,
+        /// Number of elements.
         count: usize,
+        /// Rank whose elements are copied.
         root: usize,
     },
+    /// Concatenation of every rank's buffer, on every rank.
     AllGather {
+        /// Device address of this rank's elements.
         send: u64,
+        /// Device address of the result, `count` elements from each rank.
         receive: u64,
+        /// Number of elements of each rank.
         count: usize,
     },
+    /// Element-wise reduction with one chunk of the result on each rank.
     ReduceScatter {
+        /// Device address of this rank's elements, `count` for each rank.
         send: u64,
+        /// Device address of the chunk.
         receive: u64,
+        /// Number of elements of the chunk.
         count: usize,
+        /// Reduction.
         op: ReduceOp,
     },
+    /// Message to one rank.
     Send {
+        /// Device address of the elements to send.
         buffer: u64,
+        /// Number of elements.
         count: usize,
+        /// Receiver.
         to: usize,
     },
+    /// Message from one rank.
     Receive {
+        /// Device address to receive at.
         buffer: u64,
+        /// Number of elements.
         count: usize,
+        /// Sender.
         from: usize,
     },
     /// Copy within the device, without NCCL.
     Copy {
+        /// Device address of the source.
         from: u64,
+        /// Device address of the destination.
         to: u64,
+        /// Number of elements.
         count: usize,
     },
 }
 
-/// An operation to be started.
+/// Operation to be started, without its buffers and steps.
 pub(super) struct Launch<'a> {
     /// State of this rank, shared by its groups.
     pub(super) world: &'a Arc<NcclWorldState>,
@@ -68,15 +96,19 @@ pub(super) struct Launch<'a> {
     pub(super) group: &'a Arc<NcclGroup>,
     /// Call of this rank, for error messages.
     pub(super) call: Call,
-    /// The other rank of a message. `None` for a collective.
+    /// Number in the group of the other rank of a message. `None` for a collective.
     pub(super) peer: Option<usize>,
     /// Stream in which the steps are enqueued.
     pub(super) queue: &'a NcclStream,
 }
 
 impl Launch<'_> {
-    /// Enqueues the steps as one operation. They access `memory` only. Exception: copies may read
-    /// memory whose later use the caller enqueues after them in the same stream.
+    /// Enqueues `steps` as one operation and returns without waiting for it. The steps access
+    /// `memory` only. Exception: copies may read memory whose later use the caller enqueues after
+    /// them in the same stream.
+    ///
+    /// # Errors
+    /// The error of the group, which fails if the steps cannot be enqueued.
     pub(super) fn start<T: Element>(
         self,
         memory: NcclBuffers<T>,
@@ -180,7 +212,8 @@ impl NcclStep {
     }
 }
 
-/// Buffers of an operation that has only one.
+/// Returns the buffers of an operation on one buffer: an empty send buffer, and `buffer` as the
+/// receive buffer.
 pub(super) fn in_receive_buffer<T>(buffer: NcclBuffer<T>) -> NcclBuffers<T> {
     Exchanged { send: NcclBuffer::default(), receive: buffer }
 }

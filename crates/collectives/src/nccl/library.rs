@@ -24,7 +24,7 @@ const MIN_VERSION: i32 = 21_800;
 /// without it: packages install `libnccl.so.2`.
 #[derive(Debug, Clone)]
 pub struct NcclLibrary {
-    /// Functions of the loaded library.
+    /// Table of the library's functions.
     pub(super) api: Arc<Functions>,
 }
 
@@ -102,7 +102,7 @@ impl NcclLibrary {
         self.check(code).map(|()| version)
     }
 
-    /// Creates the identifier that the ranks of a new communicator share.
+    /// Creates the identifier of a new communicator, which its ranks share.
     pub(super) fn unique_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId { internal: [0; 128] };
         // SAFETY: `id` is written.

@@ -1,4 +1,4 @@
-//! Worlds whose ranks are GPUs.
+//! The world whose ranks are GPUs: its settings, and the connection of its ranks.
 
 use std::env;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ impl NcclWorld {
         Ok(Self::of(Environment::read(|name| env::var(name).ok())?))
     }
 
-    /// Creates rank `rank` of `size`, on the device with this number on this host, with the
-    /// endpoint `localhost:29501`.
+    /// Creates the world as rank `rank` of `size`, on the device with number `device` on this host.
+    /// Rank 0 listens at `localhost:29501`, without a token.
     #[must_use]
     pub fn new(rank: usize, size: usize, device: usize) -> Self {
         let endpoint = Endpoint { host: "localhost".to_owned(), port: 29501, token: Token::new("") };
@@ -64,13 +64,13 @@ impl NcclWorld {
         Self { me, timeout: Duration::from_secs(30), wait: WaitStrategy::default(), library: None }
     }
 
-    /// Number of ranks.
+    /// Number of ranks of the world.
     #[must_use]
     pub fn size(&self) -> usize {
         self.me.size
     }
 
-    /// Number of this rank's device on its host.
+    /// Number of this rank's device on its host, from 0.
     #[must_use]
     pub fn device(&self) -> usize {
         self.me.device
@@ -83,7 +83,8 @@ impl NcclWorld {
         self
     }
 
-    /// Sets the secret that all ranks of this job share.
+    /// Sets the job's token: a secret text, the same on all ranks. Empty by default, which means no
+    /// token.
     #[must_use]
     pub fn with_token(mut self, token: impl Into<String>) -> Self {
         self.me.endpoint.token = Token::new(token);
@@ -130,6 +131,8 @@ impl NcclWorld {
         self.connect_with(library, device)
     }
 
+    /// Connects to the other ranks like [`connect`](Self::connect), with the given library and
+    /// device.
     pub(super) fn connect_with(
         &self,
         library: NcclLibrary,

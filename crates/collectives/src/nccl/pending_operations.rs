@@ -8,31 +8,34 @@ use super::cuda::Owner;
 use super::polling::poll_until;
 use crate::{Result, WaitStrategy};
 
-/// An operation that is enqueued on a device.
+/// Operation that was enqueued on a device.
 pub(super) trait DeviceOperation: Debug + Send + Sync {
-    /// Returns whether the operation is complete, or its error.
+    /// Returns whether the operation is complete, or its error. Does not wait for the device.
     fn poll(&self) -> Result<bool>;
 
-    /// Whether the device has completed or aborted the operation.
+    /// Whether the device has completed or aborted the operation, so that it no longer accesses its
+    /// memory.
     fn is_done(&self) -> bool;
 
     /// Whether the error of the operation was returned to a caller.
     fn is_reported(&self) -> bool;
 }
 
-/// Operations that may be incomplete.
+/// List of the operations of a group or stream that may be incomplete.
 #[derive(Debug, Default)]
 pub(super) struct PendingOperations(Mutex<Vec<Weak<dyn DeviceOperation>>>);
 
 impl PendingOperations {
-    /// Adds an operation. It is held weakly: nothing waits for it once it is dropped.
+    /// Adds an operation. The list holds it weakly: an operation whose request is dropped leaves
+    /// the list.
     pub(super) fn add(&self, operation: &Arc<dyn DeviceOperation>) {
         let mut list = self.lock();
         list.retain(|operation| operation.strong_count() > 0);
         list.push(Arc::downgrade(operation));
     }
 
-    /// Waits until all operations are complete, at most until their time-outs.
+    /// Waits until all operations of the list are complete. Each ends at its time-out at the
+    /// latest.
     ///
     /// # Errors
     /// The first error that was not returned to a caller yet.
@@ -59,7 +62,7 @@ impl AbandonedMemory {
         self.0.push((operation, memory));
     }
 
-    /// Frees the memory of operations that are done.
+    /// Frees the memory of the operations that are done.
     pub(super) fn sweep(&mut self) {
         self.0.retain(|(operation, _)| !operation.is_done());
     }

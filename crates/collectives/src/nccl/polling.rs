@@ -12,7 +12,9 @@ const POLLS_BEFORE_SLEEP: u32 = 200;
 /// reply.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 
-/// Polls until there is an answer. Returns `None` after `limit`. Polls at least once.
+/// Calls `poll` until it returns an answer, and returns that. Returns `None` after `limit`, if
+/// there is one, and the first error of `poll`. Polls at least once, with pauses as `strategy`
+/// says.
 pub(super) fn poll_until<T, E>(
     strategy: WaitStrategy,
     limit: Option<Instant>,

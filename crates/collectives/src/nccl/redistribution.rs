@@ -53,8 +53,12 @@ impl RankMoves {
 }
 
 impl NcclCommunicator {
-    /// [Starts](crate::Communicator::start_redistribution) to move samples. Moved samples are sent
-    /// directly from a copy of `input` to new memory. Samples that stay are copied on the device.
+    /// [Starts](crate::Communicator::start_redistribution) to move samples between buffers of
+    /// devices. Moved samples are sent from a copy of `input` to new memory. Samples that stay are
+    /// copied on the device.
+    ///
+    /// # Errors
+    /// As [`start_redistribution`](crate::Communicator::start_redistribution).
     pub(super) fn redistribute<T: Element>(
         &self,
         redistribution: &Redistribution,

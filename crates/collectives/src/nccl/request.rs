@@ -13,20 +13,22 @@ use crate::host_redistribution::check_shard;
 use crate::request::impl_requests;
 use crate::{Element, Exchanged, RedistributionRequest, Request, Result};
 
-/// A pending operation, and the memory that it needs.
+/// Pending operation, and the memory that it needs. If it is dropped before the operation is
+/// complete, the memory is kept until the device is done with it.
 #[derive(Debug)]
 pub(super) struct NcclOperation<T: Element> {
-    /// `None` after the operation is complete.
+    /// Operation on the device. `None` after it was found complete.
     pub(super) operation: Option<Arc<dyn DeviceOperation>>,
     /// Buffers of the operation, returned when it is complete.
     pub(super) memory: NcclBuffers<T>,
-    /// Dropped before its world, of which this may be the last handle.
+    /// Group of the operation. Dropped before its world, of which this may be the last handle.
     pub(super) _group: Arc<NcclGroup>,
+    /// State of this rank.
     pub(super) world: Arc<NcclWorldState>,
 }
 
 impl<T: Element> NcclOperation<T> {
-    /// Returns whether the operation is complete. Does not wait.
+    /// Returns whether the operation is complete, or its error. Does not wait.
     pub(super) fn test(&mut self) -> Result<bool> {
         if let Some(operation) = &self.operation {
             if !operation.poll()? {
@@ -43,7 +45,7 @@ impl<T: Element> NcclOperation<T> {
         Ok(done.is_some())
     }
 
-    /// Waits until the operation is complete and returns its buffers.
+    /// Waits until the operation is complete and returns its buffers, or its error.
     pub(super) fn wait(mut self) -> Result<NcclBuffers<T>> {
         self.wait_until(None)?;
         Ok(mem::take(&mut self.memory))
@@ -58,34 +60,36 @@ impl<T: Element> Drop for NcclOperation<T> {
     }
 }
 
-/// Both buffers of a pending operation.
+/// Send and receive buffer of an operation. An operation on one buffer has it as the receive
+/// buffer.
 pub(super) type NcclBuffers<T> = Exchanged<NcclBuffer<T>>;
 
-/// A pending operation on one buffer, in a stream.
+/// Pending operation on one buffer, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
 pub struct NcclRequest<T: Element>(pub(super) NcclOperation<T>);
 
-/// A pending operation that reads one buffer and fills another, in a stream.
+/// Pending operation that reads one buffer and fills another, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct NcclExchangeRequest<T: Element>(pub(super) NcclOperation<T>);
 
-/// A barrier that not all devices have reached.
+/// Pending barrier, in a stream.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct NcclBarrierRequest(pub(super) NcclOperation<u8>);
 
 impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: NcclBuffer);
 
-/// A pending redistribution in a stream.
+/// Pending redistribution, in a stream.
 #[derive(Debug)]
 #[must_use = "the samples arrive when it is waited for"]
 pub struct NcclRedistributionRequest<T: Element> {
-    /// Exchange of the samples.
+    /// All-to-all-v that moves the samples.
     pub(super) pending: NcclOperation<T>,
+    /// This rank, as numbered in the partitions.
     pub(super) rank: usize,
-    /// Samples of the rank's target shard.
+    /// Samples of the rank's shard of the target partition, numbered in the whole batch.
     pub(super) wanted: Range<usize>,
     /// Number of elements of one sample.
     pub(super) sample_len: usize,

@@ -13,10 +13,7 @@ use crate::{
     ReduceOp, Result,
 };
 
-/// One rank's handle of a group of threads.
-///
-/// Clones and subgroups belong to the same rank. Several threads may use them at once if each
-/// group's collectives have the same order on all ranks.
+/// Handle of a group of threads, held by one rank.
 #[derive(Debug, Clone)]
 pub struct ThreadCommunicator {
     presence: Arc<Presence>,
@@ -25,6 +22,8 @@ pub struct ThreadCommunicator {
 }
 
 impl ThreadCommunicator {
+    /// Creates a handle of `group` for the member with number `rank` in it. `presence` records the
+    /// end of the rank when its last handle is dropped.
     pub(super) fn new(presence: Arc<Presence>, group: Arc<ThreadGroup>, rank: usize) -> Self {
         Self { presence, group, rank }
     }

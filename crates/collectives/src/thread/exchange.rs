@@ -1,4 +1,6 @@
-//! Data movement of one operation, in units that any member can execute.
+//! Data movement of one operation, in units that any member can execute. A *slot* holds the buffers
+//! of one member: slot `i` is that of the member with number `i` in the group, or in a message 0
+//! for the sender and 1 for the receiver. A *unit* is an independent part of the work.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -38,6 +40,7 @@ struct Slot<T> {
 }
 
 impl<T: Element> Exchange<T> {
+    /// Creates the exchange of an operation among `members` members, without buffers.
     pub(super) fn new(operation: &Operation, members: usize) -> Self {
         let units = match *operation {
             Operation::Barrier => 0,
@@ -58,7 +61,7 @@ impl<T: Element> Exchange<T> {
         }
     }
 
-    /// Stores a member's buffers, whose lengths must fit the operation.
+    /// Stores the buffers of the member at `slot`, whose lengths must fit the operation.
     ///
     /// # Safety
     /// Each member calls it once, and all members do so before any of them calls
@@ -75,8 +78,8 @@ impl<T: Element> Exchange<T> {
         }
     }
 
-    /// Executes at most one unit as member `slot`. Calls `changed` if no unit is left or the unit
-    /// panics.
+    /// Executes at most one unit, as the member at `slot`. Calls `changed`, which wakes waiting
+    /// members, if this completes the operation or the unit panics.
     ///
     /// # Safety
     /// All members have deposited buffers whose lengths fit the operation, and the deposits
@@ -96,17 +99,18 @@ impl<T: Element> Exchange<T> {
         PollProgress::Advanced
     }
 
-    /// Returns the slot of the member that panicked in a unit. The operation then never completes.
+    /// Returns the slot of the member that panicked in a unit, or `None`. After a panic the
+    /// operation never completes.
     pub(super) fn panicked_member(&self) -> Option<usize> {
         self.units.panicked_member()
     }
 
-    /// Returns the call of the members.
+    /// Returns the call on which the members have agreed, for error messages.
     pub(super) fn call(&self) -> Call {
         Call { operation: self.operation.clone(), element: Some(T::TYPE) }
     }
 
-    /// Returns a member's buffers.
+    /// Returns the buffers of the member at `slot` and leaves the slot empty.
     ///
     /// # Safety
     /// The caller has seen the operation complete, and no other thread collects for this member.

@@ -1,4 +1,6 @@
-//! Matching of the calls of a group's ranks.
+//! Matching of the calls of a group's ranks. An operation has one *slot* for each member that takes
+//! part: slot `i` is that of the member with number `i` in the group, or in a message 0 for the
+//! sender and 1 for the receiver.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -13,9 +15,9 @@ use crate::{Call, Element, Error, Exchanged, Result};
 /// State shared by the members of a group.
 #[derive(Debug)]
 pub(super) struct ThreadGroup {
-    /// Identifier, unique among the groups of a world.
+    /// Identifier of the group, unique among the groups of a world. The group of all ranks has 0.
     pub(super) id: u64,
-    /// Ranks of the members in the world.
+    /// Rank in the world of each member, indexed by its number in the group.
     pub(super) members: Vec<usize>,
     table: Mutex<OperationTable>,
     /// Subgroups created by [`Group::group`](crate::Group::group). They live as long as this group,
@@ -36,13 +38,13 @@ struct OperationTable {
 /// Identifier of an operation within its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum OperationKey {
-    /// The n-th collective of each member.
+    /// Sequence number of a collective: the n-th one that each member starts on the group, from 0.
     Collective(u64),
-    /// The n-th message of a channel.
+    /// Channel and sequence number of a message: the n-th one of this channel, from 0.
     Message(MessageChannel, u64),
 }
 
-/// Sender, receiver and tag of a message. Messages are matched by it.
+/// Sender, receiver and tag of a message. The n-th send of a channel matches its n-th receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct MessageChannel {
     /// Number of the sender in the group.
@@ -53,17 +55,21 @@ pub(super) struct MessageChannel {
     pub(super) tag: u32,
 }
 
-/// End of a message: its sender or its receiver. Its number is the member's slot.
+/// End of a message. Its number is its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum MessageEnd {
+    /// Rank that sends.
     Sender = 0,
+    /// Rank that receives.
     Receiver = 1,
 }
 
-/// Part of a member in an operation.
+/// Part that a rank takes in an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Role {
+    /// Member of a collective, by its number in the group.
     Member(usize),
+    /// One end of a message of this channel.
     End(MessageEnd, MessageChannel),
 }
 
@@ -97,7 +103,7 @@ impl Readiness {
         self.state.load(Ordering::Acquire) == READY
     }
 
-    /// Returns the error of the operation if it has failed.
+    /// Returns the error of the operation if it has failed, otherwise `None`.
     pub(super) fn failure(&self) -> Option<Error> {
         if self.state.load(Ordering::Acquire) != FAILED {
             return None;
@@ -116,20 +122,22 @@ impl Readiness {
     }
 }
 
-/// An operation that a member has joined.
+/// Operation that a member has joined by its call.
 #[derive(Debug)]
 pub(super) struct JoinedOperation<T> {
     /// Identifier of the operation in its group.
     pub(super) key: OperationKey,
-    /// Index of the member in the exchange.
+    /// Slot of the member.
     pub(super) slot: usize,
+    /// State of the operation, shared by its members.
     pub(super) readiness: Arc<Readiness>,
-    /// Buffers of the members.
+    /// Buffers of the members, and the work on them.
     pub(super) exchange: Arc<Exchange<T>>,
 }
 
 impl ThreadGroup {
-    /// Creates a group without operations. `members` are ranks of the world.
+    /// Creates a group without operations. `members` are ranks of the world, in the order of their
+    /// numbers in the group.
     pub(super) fn new(id: u64, members: Vec<usize>) -> Self {
         let table = OperationTable {
             next_collective: vec![0; members.len()],
@@ -139,15 +147,19 @@ impl ThreadGroup {
         Self { id, members, table: Mutex::new(table), cached_subgroups: Mutex::new(HashMap::new()) }
     }
 
-    /// Returns the subgroup of the members at `ranks`, which `create` creates on the first call.
+    /// Returns the subgroup of the members with the numbers `ranks`, which `create` creates on the
+    /// first call.
     pub(super) fn cached_subgroup(&self, ranks: &[usize], create: impl FnOnce() -> Arc<Self>) -> Arc<Self> {
         let mut subgroups = self.cached_subgroups.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(subgroups.entry(ranks.to_vec()).or_insert_with(create))
     }
 
-    /// Adds a member's call and its buffers to an operation. `invalid` is an error of the call on
-    /// its own arguments, with which the operation fails for all members. `on_settled` is called
-    /// when the operation becomes ready or fails.
+    /// Adds a member's call and its buffers to an operation. `invalid` is an error in the call's
+    /// own arguments, with which the operation fails for all members. `on_settled` is called when
+    /// the operation becomes ready or fails.
+    ///
+    /// # Errors
+    /// `invalid`, the error of the operation if it has failed, or [`Error::Mismatch`].
     pub(super) fn join<T: Element>(
         &self,
         role: Role,
@@ -201,8 +213,8 @@ impl ThreadGroup {
         }
     }
 
-    /// Fails an operation that still waits, if `why` returns an error for the missing ranks and
-    /// this member's call.
+    /// Fails an operation that still waits for members, if `why` returns an error. `why` is given
+    /// the missing ranks (of the world) and the call of the member at `slot`.
     pub(super) fn give_up(
         &self,
         key: OperationKey,
@@ -242,7 +254,7 @@ impl ThreadGroup {
         })
     }
 
-    /// Returns the rank in the world of an operation's slot.
+    /// Returns the rank in the world of the member at an operation's slot.
     pub(super) fn world_rank(&self, key: OperationKey, slot: usize) -> usize {
         match key {
             OperationKey::Message(channel, _) if slot == MessageEnd::Sender as usize => {

@@ -28,7 +28,7 @@ impl Liveness {
         }
     }
 
-    /// Records that a rank has ended.
+    /// Records that a rank of the world has ended, and how.
     pub(super) fn depart(&self, rank: usize, how: Departure) {
         let state = match how {
             Departure::Left | Departure::Lost => LEFT,
@@ -48,14 +48,15 @@ impl Liveness {
         self.departures.load(Ordering::Acquire)
     }
 
-    /// Returns the rank that panicked first.
+    /// Returns the rank that panicked first, or `None` if no rank has panicked.
     pub(super) fn first_panic(&self) -> Option<usize> {
         Some(self.first_panic.load(Ordering::Relaxed)).filter(|&rank| rank != NONE)
     }
 
-    /// Returns the rank that keeps an operation waiting for `missing` from completing. A panic of
-    /// any rank fails every incomplete operation and takes precedence, even if the missing ranks
-    /// are others.
+    /// Returns the rank because of which an operation that waits for the ranks `missing` cannot
+    /// complete, and how that rank ended. `None` if it can still complete. A panic of any rank
+    /// fails every incomplete operation and takes precedence, even if the missing ranks are others.
+    /// Ranks are those of the world.
     pub(super) fn cause_of_failure(&self, missing: &[usize]) -> Option<(usize, Departure)> {
         let left = |rank: usize| self.ranks[rank].load(Ordering::Acquire) == LEFT;
         self.first_panic()

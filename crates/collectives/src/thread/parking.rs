@@ -1,4 +1,5 @@
-//! Waiting for other ranks.
+//! Waiting for other ranks. An *event* is a change for which a rank may wait: an operation becomes
+//! ready, fails or completes, or a rank ends.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -12,15 +13,15 @@ const POLLS_BEFORE_SLEEP: u32 = if cfg!(loom) { 0 } else { 200 };
 /// Result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PollProgress {
-    /// The operation is complete.
+    /// All work of the operation is done.
     Complete,
-    /// A unit was executed. There may be more.
+    /// A unit of the operation's work was executed. There may be more.
     Advanced,
-    /// Nothing can be done until an event elsewhere.
+    /// This rank can do nothing until the next event.
     Blocked,
 }
 
-/// An event count, on which ranks wait for events.
+/// Count of events, on whose change the ranks of a world wait.
 #[derive(Debug)]
 pub(super) struct Parking {
     strategy: WaitStrategy,
@@ -31,6 +32,7 @@ pub(super) struct Parking {
 }
 
 impl Parking {
+    /// Creates the event count of a world of `ranks` ranks on this host.
     pub(super) fn new(strategy: WaitStrategy, ranks: usize) -> Self {
         Self {
             strategy: strategy.for_ranks(ranks),
@@ -55,7 +57,11 @@ impl Parking {
     }
 
     /// Polls until the operation is complete or `limit` has passed, and returns whether it is
-    /// complete. A sleeping rank also polls at `alarm`, the time-out of the operation.
+    /// complete. A sleeping rank also polls at `alarm`, the time-out of the operation. `None` means
+    /// no limit, or no time-out. `poll` is given the current time.
+    ///
+    /// # Errors
+    /// The error of `poll`.
     pub(super) fn wait(
         &self,
         limit: Option<Instant>,

@@ -11,7 +11,7 @@ use super::world_state::ThreadWorldState;
 use crate::request::impl_requests;
 use crate::{Departure, Element, Error, Exchanged, Request, Result};
 
-/// A pending operation of one member.
+/// Pending operation of one member, from its start until it is waited for or dropped.
 #[derive(Debug)]
 pub(super) struct ThreadOperation<T> {
     world: Arc<ThreadWorldState>,
@@ -36,18 +36,20 @@ impl<T: Element> ThreadOperation<T> {
         Self { world, group, key, slot, readiness, exchange, started: Instant::now(), departures: 0 }
     }
 
-    /// Sequence number of the operation among the collectives of its group.
+    /// Sequence number of the operation among the collectives of its group, from 0. For a message,
+    /// among those of its channel.
     pub(super) fn sequence(&self) -> u64 {
         let (OperationKey::Collective(sequence) | OperationKey::Message(_, sequence)) = self.key;
         sequence
     }
 
-    /// Returns whether the operation is complete. Does not wait.
+    /// Returns whether the operation is complete, or its error. Does not wait, but may execute one
+    /// unit of the operation's work.
     pub(super) fn test(&mut self) -> Result<bool> {
         Ok(self.poll(Instant::now())? == PollProgress::Complete)
     }
 
-    /// Waits until the operation is complete and returns its buffers.
+    /// Waits until the operation is complete and returns its buffers, or the operation's error.
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
         // SAFETY: the wait has seen the operation complete, and `self` is the member's only handle.
@@ -103,17 +105,17 @@ impl<T: Element> ThreadOperation<T> {
     }
 }
 
-/// A pending operation on one buffer.
+/// Pending operation on one buffer.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
 pub struct ThreadRequest<T>(pub(super) ThreadOperation<T>);
 
-/// A pending operation that reads one buffer and fills another.
+/// Pending operation that reads one buffer and fills another.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct ThreadExchangeRequest<T>(pub(super) ThreadOperation<T>);
 
-/// A barrier that not all threads have reached.
+/// Pending barrier.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct ThreadBarrierRequest(pub(super) ThreadOperation<u8>);

@@ -39,7 +39,7 @@ impl<T: Copy> SharedBuffer<T> {
         Self { parts: UnsafeCell::new(Parts::from(Vec::new())) }
     }
 
-    /// Replaces the elements and returns the previous ones.
+    /// Replaces all elements by `elements` and returns the previous ones.
     ///
     /// # Safety
     /// No other thread accesses the buffer at the same time.

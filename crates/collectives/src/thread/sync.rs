@@ -1,5 +1,6 @@
-//! Synchronization primitives: the standard library's, or under `--cfg loom` the model checker's,
-//! which try every order of events and every stale value that the memory model allows.
+//! Synchronization primitives: those of the standard library, or under `--cfg loom` those of the
+//! model checker `loom`, which tries every order of events and every stale value that the memory
+//! model allows.
 
 #[cfg(loom)]
 pub(super) use loom::{

@@ -33,7 +33,8 @@ pub struct ThreadWorld {
 }
 
 impl ThreadWorld {
-    /// Creates a world of `size` ranks with [`WaitStrategy::Park`] and a time-out of 30 seconds.
+    /// Creates a world of `size` ranks that wait by [`WaitStrategy::Park`], with a time-out of 30
+    /// seconds.
     #[must_use]
     pub fn new(size: usize) -> Self {
         Self { size, wait: WaitStrategy::default(), timeout: Duration::from_secs(30) }
@@ -70,7 +71,8 @@ impl ThreadWorld {
             .collect()
     }
 
-    /// Runs `rank` on one thread for each rank and returns the results in the order of the ranks.
+    /// Calls `rank` with a communicator on one thread for each rank, and returns the results in the
+    /// order of the ranks.
     ///
     /// # Panics
     /// If a rank panics: with the panic of the first one, after all ranks have ended. The others

@@ -2,7 +2,7 @@
 
 use super::sync::{AtomicUsize, Ordering};
 
-/// A number of independent units of work. Each is executed once, by the thread that claims it.
+/// Independent units of work, numbered from 0. Each is executed once, by the thread that claims it.
 #[derive(Debug)]
 pub(super) struct Units {
     count: usize,
@@ -15,6 +15,7 @@ pub(super) struct Units {
 const NONE: usize = usize::MAX;
 
 impl Units {
+    /// Creates `count` units that no thread has claimed.
     pub(super) fn new(count: usize) -> Self {
         Self {
             count,
@@ -24,7 +25,7 @@ impl Units {
         }
     }
 
-    /// Claims a unit, which no other thread gets. `None` if all are claimed.
+    /// Claims a unit for the calling thread and returns its number. `None` if all are claimed.
     pub(super) fn claim(&self) -> Option<usize> {
         // A load first keeps waiting threads from contending for the cache line.
         if self.taken.load(Ordering::Relaxed) >= self.count {
@@ -44,12 +45,12 @@ impl Units {
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
-    /// Records that a member panicked in a unit, which is never finished.
+    /// Records that the member at slot `member` panicked in a unit. The unit then never finishes.
     pub(super) fn abandon(&self, member: usize) {
         self.panicked_member.store(member, Ordering::Release);
     }
 
-    /// Returns the member that panicked in a unit, if any.
+    /// Returns the slot of a member that panicked in a unit, or `None`.
     pub(super) fn panicked_member(&self) -> Option<usize> {
         Some(self.panicked_member.load(Ordering::Acquire)).filter(|&member| member != NONE)
     }

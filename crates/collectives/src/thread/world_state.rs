@@ -14,9 +14,9 @@ use crate::{Departure, WaitStrategy};
 /// State shared by the ranks of a world.
 #[derive(Debug)]
 pub(super) struct ThreadWorldState {
-    /// Maximum time for which a rank waits for others.
+    /// Maximum time for which an operation waits for ranks that have not called it.
     pub(super) timeout: Duration,
-    /// Event count on which ranks wait for each other.
+    /// Count of events on which ranks wait for each other.
     pub(super) parking: Parking,
     /// Record of the ranks that have ended.
     pub(super) liveness: Liveness,
@@ -31,11 +31,13 @@ struct SubgroupRegistry {
     split: HashMap<SplitKey, (Arc<ThreadGroup>, usize)>,
 }
 
-/// A group of a split: the parent group, the sequence number of the split in it, and the color.
+/// Key of a group that a split creates: identifier of the parent group, sequence number of the
+/// split among its collectives, and color.
 pub(super) type SplitKey = (u64, u64, u32);
 
 impl ThreadWorldState {
-    /// Creates the state of a world of `size` ranks, of which none has ended.
+    /// Creates the state of a world of `size` ranks, of which none has ended. `timeout` is the
+    /// field of that name.
     pub(super) fn new(size: usize, wait: WaitStrategy, timeout: Duration) -> Self {
         Self {
             timeout,
@@ -45,7 +47,8 @@ impl ThreadWorldState {
         }
     }
 
-    /// Returns the subgroup of `parent` with the members at `ranks`, always the same one.
+    /// Returns the subgroup of the members of `parent` with the numbers `ranks`. The same list
+    /// returns the same subgroup.
     pub(super) fn cached_group(&self, parent: &ThreadGroup, ranks: &[usize]) -> Arc<ThreadGroup> {
         parent.cached_subgroup(ranks, || {
             let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +56,8 @@ impl ThreadWorldState {
         })
     }
 
-    /// Returns a subgroup created by a split. Each member calls it once.
+    /// Returns the group that a split of `parent` has created for the members with the numbers
+    /// `ranks`. Each member calls it once.
     pub(super) fn split_group(
         &self,
         key: SplitKey,
@@ -78,8 +82,8 @@ fn subgroup(created: &mut u64, parent: &ThreadGroup, ranks: &[usize]) -> Arc<Thr
     Arc::new(ThreadGroup::new(*created, ranks.iter().map(|&rank| parent.members[rank]).collect()))
 }
 
-/// A rank that has not ended. All its communicators share it, and dropping it records the rank's
-/// end.
+/// Record that a rank has not ended. All communicators of the rank share it, and dropping it
+/// records the rank's end.
 #[derive(Debug)]
 pub(super) struct Presence {
     /// World of the rank.
@@ -88,6 +92,7 @@ pub(super) struct Presence {
 }
 
 impl Presence {
+    /// Creates the record of a rank of the world.
     pub(super) fn new(world: Arc<ThreadWorldState>, rank: usize) -> Self {
         Self { world, rank }
     }

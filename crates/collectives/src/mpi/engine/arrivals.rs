@@ -1,4 +1,5 @@
-//! Arrival of members that create a subgroup.
+//! Arrival of members that create a subgroup. A member *arrives* by sending a message that it has
+//! called for the subgroup to all other members. Errors fail the parent group.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -12,6 +13,11 @@ use crate::mpi::transfer::Transfer;
 use crate::{Error, Result};
 
 impl Engine {
+    /// Tells the other members that this rank has called for the group of `plan`. `place` is this
+    /// rank's number in the new group, `groups_led` the number of subgroups that it has led before.
+    ///
+    /// # Errors
+    /// An error of the library.
     pub(in crate::mpi) fn announce(&mut self, plan: &GroupPlan, place: usize, groups_led: u64) -> Result<()> {
         let words = Arc::new(plan.encode(groups_led));
         let call = plan.call();
@@ -23,7 +29,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Receives the messages of members that call for this group or another one of the same parent.
+    /// Receives the messages of members that have called for this group or for another one of the
+    /// same parent, without waiting.
+    ///
+    /// # Errors
+    /// The error of the parent if it has failed, or an error of the library.
     pub(in crate::mpi) fn receive_arrivals(&mut self, plan: &GroupPlan) -> Result<()> {
         self.groups[plan.parent].usable()?;
         self.try_receive_arrivals(plan.parent).map_err(|failure| self.fail_parent_for_library(plan, failure))
@@ -48,8 +58,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns a tag that no other communicator of the same parent has. It is computed from the
-    /// first member's rank and its count of created groups whose first member it was.
+    /// Returns MPI's tag for the creation of a communicator, which no other communicator of the
+    /// same parent has. It is computed from `first`, the rank in the parent of the new group's
+    /// first member, and `number`, the number of groups that this member has led before.
+    ///
+    /// # Errors
+    /// An error of the library if no tag is left.
     pub(in crate::mpi) fn communicator_tag(
         &self,
         plan: &GroupPlan,
@@ -64,6 +78,8 @@ impl Engine {
         })
     }
 
+    /// Fails the parent of a group for which some members have not called within `waited`, and
+    /// returns the error, which names them. `place` is this rank's number in the new group.
     pub(in crate::mpi) fn fail_for_missing_members(
         &mut self,
         plan: &GroupPlan,

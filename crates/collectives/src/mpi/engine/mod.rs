@@ -1,7 +1,8 @@
-//! All operations of a process that are pending in MPI.
+//! All operations of a process that are pending in MPI. Groups are named by their identifiers on
+//! this rank, members by their numbers in the group.
 //!
-//! A poll of any request makes progress on all of them. Otherwise ranks that wait for the requests
-//! of overlapping groups in different orders would deadlock.
+//! A poll of any request makes progress on all operations. Otherwise ranks that wait for the
+//! requests of overlapping groups in different orders would deadlock.
 
 mod arrivals;
 mod notices;
@@ -38,13 +39,15 @@ const CATCH_UP_POLLS: usize = 64;
 /// Pending operations of a process and their groups.
 #[derive(Debug)]
 pub(super) struct Engine {
-    /// Maximum time for which an operation waits for other ranks.
+    /// Maximum time for which an operation is pending before it fails.
     pub(super) timeout: Duration,
     checks: bool,
     max_tag: c_int,
+    /// Groups of this rank that have not been freed.
     pub(super) groups: Groups,
     /// Groups without handles.
     released: Vec<usize>,
+    /// Groups that are being created, and groups that were created from a list of ranks.
     pub(super) plans: GroupPlans,
     notices: Notices,
     /// Pending operations in the order of their start.
@@ -66,6 +69,8 @@ struct DetachedMessage {
 }
 
 impl Engine {
+    /// Creates the engine of a process, with the group of all ranks. `checks` is whether ranks
+    /// compare their calls before data moves.
     pub(super) fn new(world: &WorldInfo, timeout: Duration, checks: bool) -> Self {
         let mut groups = Groups::default();
         groups.add(MpiGroup::new(world.comm, (0..world.size).collect(), world.rank));
@@ -86,7 +91,11 @@ impl Engine {
         }
     }
 
-    /// Starts an operation and returns the identifier of its request.
+    /// Starts an operation of a group and returns its identifier, which is unique in the process.
+    ///
+    /// # Errors
+    /// An error of the call that only this rank can detect, or the error of the group if it has
+    /// failed.
     pub(super) fn start(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
@@ -174,7 +183,8 @@ impl Engine {
         Ok(receipts)
     }
 
-    /// Sends a message to a member.
+    /// Starts to send `words` with MPI's tag `tag` to a member, and tracks the message until it is
+    /// sent. `call` is the call for which it is sent, for error messages.
     pub(super) fn post(
         &mut self,
         group: usize,
@@ -192,7 +202,7 @@ impl Engine {
 
     /// Receives the notices that members of a group have sent while this rank did not poll. The
     /// group may have failed, and headers sent before the failure would match this rank's next
-    /// operation.
+    /// operation. `now` is the current time.
     pub(super) fn catch_up_on_notices(&mut self, group: usize, now: Instant) {
         if now.saturating_duration_since(self.last_poll) >= NOTICE_DELAY {
             for _ in 0..CATCH_UP_POLLS {
@@ -309,7 +319,8 @@ impl Engine {
         self.detached.append(&mut detached);
     }
 
-    /// Makes progress, and returns whether an operation is complete or its error.
+    /// Makes progress on all operations, and returns whether operation `id` is complete, or its
+    /// error.
     pub(super) fn poll(&mut self, id: u64) -> Result<bool> {
         if !self.finished.contains_key(&id) {
             self.progress();
@@ -321,12 +332,13 @@ impl Engine {
         }
     }
 
-    /// Takes the buffers of a completed operation.
+    /// Takes the buffers of operation `id`. `None` if it is not complete or has failed.
     pub(super) fn collect(&mut self, id: u64) -> Option<Buffers> {
         self.finished.remove(&id)?.ok()
     }
 
-    /// Marks an operation whose request was dropped. Its buffers are dropped when it is complete.
+    /// Records that the request of operation `id` was dropped. Its buffers are dropped when it is
+    /// complete.
     pub(super) fn abandon(&mut self, id: u64) {
         self.finished.remove(&id);
         if let Some((_, operation)) = self.pending.iter_mut().find(|(other, _)| *other == id) {
@@ -334,7 +346,8 @@ impl Engine {
         }
     }
 
-    /// Returns the error of a group that has failed. MPI may never complete its operations.
+    /// Returns the error of any group that has failed, or `None`. MPI may never complete the
+    /// operations of such a group.
     pub(super) fn failure(&self) -> Option<&Error> {
         self.groups.iter().find_map(|group| group.failure.as_ref())
     }
@@ -345,7 +358,8 @@ impl Engine {
             || self.detached.iter().any(|message| message.group == group)
     }
 
-    /// Whether MPI uses no memory of this process.
+    /// Whether no operation or message of any group is pending, so that MPI uses no memory of this
+    /// process.
     pub(super) fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.detached.is_empty()
     }

@@ -16,16 +16,16 @@ use crate::mpi::tags;
 use crate::mpi::transfer::Transfer;
 use crate::{Call, Error, Operation};
 
-/// Time after which an operation's rank polls for notices.
+/// Time for which an operation must have been pending before its rank polls for notices.
 pub(super) const NOTICE_DELAY: Duration = Duration::from_millis(10);
 
 /// Interval between polls for notices.
 pub(in crate::mpi) const NOTICE_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Maximum number of groups in one poll. A program may have thousands.
+/// Maximum number of groups whose notices one poll receives. A program may have thousands.
 pub(super) const MAX_GROUPS_PER_POLL: usize = 32;
 
-/// Notices of all groups.
+/// Notices that are being received, of all groups.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     polled: Option<Instant>,
@@ -38,13 +38,15 @@ pub(super) struct Notices {
 }
 
 impl Notices {
+    /// Removes the record of the last notices of a group's members, when the group is freed.
     pub(super) fn remove_group(&mut self, group: usize) {
         self.last_heard.retain(|(other, _), _| *other != group);
     }
 }
 
 impl Engine {
-    /// Receives the notices of all groups, unless this was done within [`NOTICE_INTERVAL`].
+    /// Receives the notices of the next [`MAX_GROUPS_PER_POLL`] groups without waiting, unless this
+    /// was done within [`NOTICE_INTERVAL`].
     pub(in crate::mpi) fn poll_notices(&mut self, now: Instant) {
         let recent = |polled: Instant| now.saturating_duration_since(polled) < NOTICE_INTERVAL;
         if self.notices.polled.is_some_and(recent) {
@@ -77,7 +79,8 @@ impl Engine {
         self.notices.incoming.iter().any(|(other, ..)| *other == group)
     }
 
-    /// Receives the notices of one group. Returns whether none is still being received.
+    /// Receives the notices of one group without waiting. Returns whether none is still being
+    /// received.
     pub(in crate::mpi) fn poll_notices_of(&mut self, group: usize) -> bool {
         if let Err(failure) = self.receive_notices(group) {
             self.fail_group_for_library(group, failure);
@@ -130,14 +133,15 @@ impl Engine {
         }
     }
 
-    /// Asks all members of a group to answer that they are alive.
+    /// Asks all other members of a group to answer that they are alive.
     pub(in crate::mpi) fn query_liveness(&mut self, group: usize) {
         let others: Vec<usize> = self.groups[group].others().collect();
         self.notify(group, &others, &Notice::AliveQuery);
     }
 
-    /// Returns the suspects that have sent no notice since `then`, or all suspects if all have. A
-    /// live but late member may only be waiting for a missing one.
+    /// Returns those of the members `suspects` that have sent no notice since `then` and have not
+    /// left the group. If there are none, returns all suspects, because a live but late member may
+    /// only be waiting for a missing one. Members are numbered in the group.
     pub(in crate::mpi) fn unresponsive_since(
         &self,
         group: usize,
@@ -153,8 +157,8 @@ impl Engine {
         if silent.is_empty() { alive } else { silent }
     }
 
-    /// Marks a group as failed and notifies its members, unless it has failed before. Returns the
-    /// first error.
+    /// Marks a group as failed with `error` and notifies its members, unless it has failed before.
+    /// Returns the first error of the group.
     pub(in crate::mpi) fn fail_group(&mut self, group: usize, error: Error) -> Error {
         if let Some(failure) = &self.groups[group].failure {
             return failure.clone();
@@ -190,6 +194,7 @@ impl Engine {
         }
     }
 
+    /// Fails a group because of a failed call of the library outside of any operation.
     pub(in crate::mpi) fn fail_group_for_library(&mut self, group: usize, failure: LibraryFailure) {
         let call = Call { operation: Operation::Barrier, element: None };
         let rank = self.groups[group].world_rank();

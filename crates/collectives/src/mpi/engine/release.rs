@@ -16,8 +16,9 @@ impl Engine {
         self.groups[group].handles += 1;
     }
 
-    /// Removes a handle of a group. After the last one, the group is freed when nothing of it is
-    /// pending on any rank.
+    /// Removes a handle of a group. After the last one, this rank leaves the group and the groups
+    /// created from lists of its ranks. The group is freed when nothing of it is pending on any
+    /// rank.
     pub(in crate::mpi) fn release(&mut self, group: usize) {
         let state = &mut self.groups[group];
         state.handles -= 1;
@@ -31,7 +32,8 @@ impl Engine {
         self.free_released_groups();
     }
 
-    /// Frees some of the groups without handles, if that is possible now.
+    /// Frees groups without handles, as far as all their members have left. Tries at most
+    /// [`MAX_GROUPS_PER_POLL`] groups.
     pub(in crate::mpi) fn free_released_groups(&mut self) {
         let count = self.released.len().min(MAX_GROUPS_PER_POLL);
         let mut batch: Vec<usize> = self.released.drain(..count).collect();

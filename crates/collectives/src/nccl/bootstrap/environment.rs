@@ -1,4 +1,6 @@
-//! Rank, device and address of rank 0, from the variables of torchrun and two of this crate.
+//! Rank, device and address of rank 0, from the environment variables of torchrun and two of this
+//! crate. The *token* of a job is a secret text that all its ranks know. An *endpoint* is the
+//! address at which rank 0 listens.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,29 +12,36 @@ const PORT_VARIABLE: &str = "COLLECTIVES_PORT";
 /// Variable of the secret that a job's ranks share.
 const TOKEN_VARIABLE: &str = "COLLECTIVES_JOB_TOKEN";
 
-/// Rank, device and endpoint of this process.
+/// Place of this process in the world: its rank, its device and rank 0's endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::nccl) struct Environment {
+    /// Number of this rank in the world.
     pub(in crate::nccl) rank: usize,
+    /// Number of ranks of the world.
     pub(in crate::nccl) size: usize,
-    /// Number of the device on this host.
+    /// Number of this rank's device on its host, from 0.
     pub(in crate::nccl) device: usize,
+    /// Address of rank 0, and the job's token.
     pub(in crate::nccl) endpoint: Endpoint,
 }
 
 /// Address at which rank 0 of a job listens, and the job's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::nccl) struct Endpoint {
+    /// Name or IP address of rank 0's host.
     pub(in crate::nccl) host: String,
+    /// TCP port at which rank 0 listens.
     pub(in crate::nccl) port: u16,
+    /// Token of the job. Empty if it has none.
     pub(in crate::nccl) token: Token,
 }
 
-/// Secret of a job. `Debug` does not show it.
+/// Secret of a job, possibly empty. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::nccl) struct Token(String);
 
 impl Token {
+    /// Creates a token. An empty text means no token.
     pub(in crate::nccl) fn new(token: impl Into<String>) -> Self {
         Self(token.into())
     }
@@ -50,8 +59,11 @@ impl fmt::Debug for Token {
 }
 
 impl Endpoint {
-    /// Returns an error for an endpoint that other hosts can reach without a token, because other
-    /// jobs could connect.
+    /// Checks that other jobs cannot connect to the endpoint: it needs a token if other hosts can
+    /// reach it. A world of `size` 1 does not connect.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
     pub(in crate::nccl) fn check(&self, size: usize) -> Result<()> {
         if size <= 1 || self.is_loopback() || !self.token.secret().is_empty() {
             return Ok(());
@@ -68,7 +80,7 @@ impl Endpoint {
         self.host == "localhost" || self.host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     }
 
-    /// Returns `host:port`.
+    /// Returns `host:port`, with brackets around an IPv6 address.
     pub(super) fn address(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -79,7 +91,8 @@ impl Endpoint {
 }
 
 impl Environment {
-    /// Reads the variables by `variable`.
+    /// Reads the place of this process from environment variables. `variable` returns the value of
+    /// the variable of a name, or `None` if it is not set.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a variable is missing or invalid.

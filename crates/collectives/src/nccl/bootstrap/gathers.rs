@@ -1,4 +1,5 @@
-//! Values that ranks exchange in the store at rank 0.
+//! Values that ranks exchange in the store at rank 0. In a *gather*, each of the given ranks puts a
+//! value under the same key, and gets the values of all.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -8,7 +9,7 @@ use super::wire::{Action, StoreReply, StoreRequest};
 /// belong to slow operations that completed, whose keys are never gathered.
 const MAX_UNREAD: usize = 1024;
 
-/// State of all gathers at the store.
+/// State of all gathers at the store, by key.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
     slots: HashMap<String, Slots>,
@@ -34,7 +35,8 @@ enum Slot {
 }
 
 impl Gathers {
-    /// Executes a request. `departed` contains the ranks whose connections have ended.
+    /// Executes a request of one rank and returns the reply. `departed` has the ranks of the world
+    /// whose connections have ended.
     pub(super) fn answer(&mut self, request: &StoreRequest, departed: &BTreeSet<usize>) -> StoreReply {
         let StoreRequest { action, key, place, members, value } = request;
         let count = members.len();

@@ -1,4 +1,5 @@
-//! Mutual proof that both ends know the job's token, without sending it.
+//! Mutual proof that both ends know the job's token, without sending it. The *peer* is the rank
+//! that connects to rank 0.
 //!
 //! ```text
 //! rank 0 -> peer  MAGIC, nonce
@@ -23,13 +24,15 @@ type Proof = [u8; 32];
 /// Answer of rank 0 to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
+    /// The peer is admitted.
     Admitted,
+    /// The peer does not know the token.
     WrongToken,
-    /// The peer's world has another size than this one.
+    /// The peer's world has another size than rank 0's, which is given.
     WrongSize(u32),
-    /// There is no such rank in a world of this size.
+    /// There is no such rank in rank 0's world, whose size is given.
     NoSuchRank(u32),
-    /// The rank is already connected.
+    /// The peer's rank is already connected.
     Duplicate,
 }
 
@@ -72,7 +75,7 @@ impl Admission {
         })
     }
 
-    /// Returns the reason for which the peer with this rank and world size is refused.
+    /// Returns the reason for which a peer that claims this rank and world size is refused.
     pub(super) fn reason(self, rank: u32, size: u32) -> String {
         match self {
             Self::Admitted => "it is admitted".to_owned(),
@@ -84,8 +87,9 @@ impl Admission {
     }
 }
 
-/// Runs rank 0's part. Returns the peer's rank, its world size, and the answer that it was sent.
-/// `check_peer` decides on peers that know the token.
+/// Runs rank 0's part of the handshake. Returns the peer's rank, its world size, and the answer
+/// that it was sent. `check_peer` is given the rank and world size of a peer that knows the token,
+/// and decides whether it is admitted.
 pub(super) fn receive(
     stream: &mut (impl Read + Write),
     token: &str,
@@ -106,7 +110,8 @@ pub(super) fn receive(
     Ok((rank, size, admission))
 }
 
-/// Runs the peer's part. Returns rank 0's answer.
+/// Runs the peer's part of the handshake, as rank `rank` of a world of `size` ranks. Returns rank
+/// 0's answer.
 pub(super) fn authenticate(
     stream: &mut (impl Read + Write),
     token: &str,

@@ -23,8 +23,8 @@ const MAX_REFUSALS: usize = 16;
 /// missing and do not report rank 0.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A server that listens until it is dropped. After a failure, the drop waits until the others have
-/// disconnected or [`LINGER`] has passed.
+/// Server of the store on rank 0. It listens until it is dropped. After a failure, the drop waits
+/// until the others have disconnected or [`LINGER`] has passed.
 #[derive(Debug)]
 pub(super) struct Server {
     shared: Arc<Shared>,
@@ -55,7 +55,8 @@ struct ServerState {
 }
 
 impl Server {
-    /// Listens at the endpoint: on a loopback address only if that is sufficient.
+    /// Starts to listen at the endpoint for the ranks of a world of `size` ranks, on a loopback
+    /// address only if that is sufficient.
     pub(super) fn listen(endpoint: &Endpoint, size: usize) -> io::Result<Self> {
         let listener = if endpoint.is_loopback() {
             TcpListener::bind((endpoint.host.as_str(), endpoint.port))?
@@ -86,18 +87,20 @@ impl Server {
         self.shared.lock().answer(request)
     }
 
-    /// Returns the refused peers and the reasons.
+    /// Returns the refused peers, each as `address: reason`.
     pub(super) fn refused(&self) -> Vec<String> {
         self.shared.lock().refused.clone()
     }
 
-    /// Makes the requests of all waiting ranks fail.
+    /// Ends the start of the world: from now on, the reply to a request with missing values is
+    /// `GivenUp`.
     pub(super) fn give_up(&self) {
         let mut state = self.shared.lock();
         (state.given_up, state.failed) = (true, true);
     }
 
-    /// Records that an operation has failed: the others will ask which rank is missing.
+    /// Records that an operation has failed. The drop of the server then waits, because the others
+    /// will ask which rank is missing.
     pub(super) fn record_failure(&self) {
         self.shared.lock().failed = true;
     }

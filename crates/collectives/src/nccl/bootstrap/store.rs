@@ -1,4 +1,5 @@
-//! A key-value store at rank 0, similar to PyTorch's `TCPStore`, with which ranks exchange values.
+//! A key-value store at rank 0, similar to PyTorch's `TCPStore`. In a *gather*, each of the given
+//! ranks puts a value under the same key, and gets the values of all.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -22,7 +23,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// Interval between two attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Handle of the store. Rank 0 serves it and must outlive the others.
+/// Handle of the store on one rank. Rank 0 serves the store and must outlive the others.
 #[derive(Debug)]
 pub(in crate::nccl) struct Store {
     address: String,
@@ -43,16 +44,17 @@ enum Connection {
 /// Cause of a failed gather.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::nccl) enum GatherError {
-    /// These ranks of the world did not take part within this time.
+    /// The ranks `missing` of the world did not take part within the time `waited`.
     TimedOut { missing: Vec<usize>, waited: Duration },
-    /// This rank of the world has disconnected.
+    /// This rank of the world has disconnected without taking part.
     Departed(usize),
     /// These ranks of the world had timed out before this one took part.
     GivenUp(Vec<usize>),
 }
 
 impl Store {
-    /// Makes rank 0 listen and the others connect to it, with retries until `timeout`.
+    /// Makes rank 0 listen at the endpoint and the others connect to it, with retries until
+    /// `timeout`.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if rank 0 cannot listen, [`Error::Rendezvous`] if it does not answer,
@@ -118,8 +120,8 @@ impl Store {
         })
     }
 
-    /// Puts an empty value under `key` without waiting. Returns `false` if it was not sent, because
-    /// another thread uses the connection.
+    /// Puts an empty value under `key` without waiting for other members. Returns `false` if it was
+    /// not sent, because another thread uses the connection or it is broken.
     pub(in crate::nccl) fn put(&self, key: &str, members: &[usize], place: usize) -> bool {
         let request = request(Action::Put, key, members, place, &[]);
         match &self.connection {
@@ -164,15 +166,16 @@ impl Store {
         gathered.ok_or_else(|| GatherError::TimedOut { missing: last_missing, waited: started.elapsed() })
     }
 
-    /// Records that an operation has failed: rank 0 keeps serving for a moment, because others will
-    /// ask about it.
+    /// Records that an operation has failed. Rank 0 then serves the store for a while after its own
+    /// end, because the others will ask about the failure.
     pub(in crate::nccl) fn record_failure(&self) {
         if let Connection::Server(server) = &self.connection {
             server.record_failure();
         }
     }
 
-    /// Converts a failure of the first gather into an error. Rank 0 reports it to the others.
+    /// Converts a failure of the first gather, in which all ranks take part, into an error.
+    /// `waited` is the time since the start. On rank 0, the other ranks get the error too.
     pub(in crate::nccl) fn start_error(&self, unmet: GatherError, waited: Duration) -> Error {
         let (missing, waited) = match unmet {
             GatherError::TimedOut { missing, waited } => (missing, waited),
@@ -281,8 +284,9 @@ fn dial(endpoint: &Endpoint, limit: Instant) -> io::Result<TcpStream> {
     dial_any(&addresses, limit)
 }
 
-/// Connects to the first address that answers. The remaining time is divided equally, so that a
-/// silent address leaves time for the others.
+/// Connects to the first address that answers, before `limit`. The remaining time is divided
+/// equally, so that a silent address leaves time for the others. Returns the last error if none
+/// answers.
 pub(super) fn dial_any(addresses: &[SocketAddr], limit: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (tried, address) in addresses.iter().enumerate() {

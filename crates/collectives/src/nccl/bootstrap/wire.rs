@@ -7,29 +7,30 @@ use std::time::{Duration, Instant};
 /// Maximum length of a message: values of a few hundred bytes from some thousand ranks.
 const MAX_MESSAGE_BYTES: usize = 1 << 22;
 
-/// Action of a request to the store.
+/// Action that a request asks of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Puts a value and asks for those of all members. May be repeated.
+    /// Put a value and reply with the values of all members. May be repeated.
     Gather,
-    /// Puts a value without an answer.
+    /// Put a value, without a reply.
     Put,
-    /// Removes the value after a time-out. If all other members have put theirs meanwhile, returns
-    /// all values instead.
+    /// Remove the value after a time-out. If all members have put their values meanwhile, reply
+    /// with them instead.
     Withdraw,
 }
 
-/// Request of a rank to the store.
+/// Request of a rank to the store, about one gather.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoreRequest {
+    /// Action of the store.
     pub(super) action: Action,
-    /// Key of the gather.
+    /// Name of the gather, the same on all members.
     pub(super) key: String,
     /// Index of the sender in `members`.
     pub(super) place: usize,
-    /// Ranks of the world that take part.
+    /// Ranks of the world that take part in the gather.
     pub(super) members: Vec<usize>,
-    /// Value that the sender contributes to the gather.
+    /// Value that the sender puts. Empty for a withdrawal.
     pub(super) value: Vec<u8>,
 }
 
@@ -38,23 +39,25 @@ pub(super) struct StoreRequest {
 pub(super) enum StoreReply {
     /// Values of all members, in their order.
     All(Vec<Vec<u8>>),
-    /// These ranks of the world have put no value.
+    /// Ranks of the world that have put no value yet.
     Missing(Vec<usize>),
-    /// These ranks of the world have put no value, and rank 0 has timed out.
+    /// Ranks of the world that have put no value, after rank 0 has stopped waiting for all ranks to
+    /// connect.
     GivenUp(Vec<usize>),
-    /// All members have put values, but these ranks have withdrawn theirs.
+    /// Ranks of the world that have withdrawn their values. All members have put one.
     Withdrawn(Vec<usize>),
-    /// This rank of the world has disconnected.
+    /// Rank of the world that has disconnected without putting a value.
     Departed(usize),
 }
 
-/// Sends one message, preceded by its length as a `u32`.
+/// Sends one message, preceded by its length in bytes as a `u32`.
 pub(super) fn send(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), message].concat())
 }
 
-/// Receives the next message.
+/// Receives the next message, without its length. An error if the connection ends or the message is
+/// too long.
 pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
@@ -68,6 +71,7 @@ pub(super) fn receive(stream: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl StoreRequest {
+    /// Encodes the request as a message.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         put_number(&mut bytes, self.action as usize);
@@ -78,6 +82,7 @@ impl StoreRequest {
         bytes
     }
 
+    /// Decodes a message of [`encode`](Self::encode). An error if it is malformed.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let mut reader = Reader(bytes);
         let action = match reader.number()? {
@@ -96,6 +101,7 @@ impl StoreRequest {
 }
 
 impl StoreReply {
+    /// Encodes the reply as a message.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -126,6 +132,7 @@ impl StoreReply {
         bytes
     }
 
+    /// Decodes a message of [`encode`](Self::encode). An error if it is malformed.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let mut reader = Reader(bytes);
         Ok(match reader.number()? {
@@ -189,7 +196,7 @@ fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a malformed message")
 }
 
-/// A connection whose reads and writes fail after a deadline, even if the other end keeps sending
+/// Connection whose reads and writes fail after a deadline, even if the other end keeps sending
 /// slowly.
 pub(super) struct DeadlineStream<'a> {
     stream: &'a TcpStream,
@@ -197,6 +204,7 @@ pub(super) struct DeadlineStream<'a> {
 }
 
 impl<'a> DeadlineStream<'a> {
+    /// Limits a connection to the deadline `limit`.
     pub(super) fn new(stream: &'a TcpStream, limit: Instant) -> Self {
         Self { stream, limit }
     }
