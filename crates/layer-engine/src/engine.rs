@@ -1,9 +1,11 @@
+//! Interface that all engines share.
+
 use std::time::{Duration, Instant};
 
 use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision};
 
-/// Measures the time of a number of runs, from an empty queue to an empty queue: see
-/// [`Engine::time`].
+/// Function that does the timed work a given number of times. It returns the time from an empty
+/// queue before the first run to an empty queue after the last one: see [`Engine::time`].
 pub type Stopwatch<'a> = dyn FnMut(u32) -> Result<Duration, EngineError> + 'a;
 
 /// Runs single layers on a device. An engine allocates memory, transfers data, and launches kernels
@@ -13,23 +15,24 @@ pub type Stopwatch<'a> = dyn FnMut(u32) -> Result<Duration, EngineError> + 'a;
 /// immediately. A device's queue returns before the work is complete; only
 /// [`download`](Engine::download) and [`synchronize`](Engine::synchronize) wait for it.
 pub trait Engine {
-    /// Type of the elements of a buffer on the host.
+    /// Type of the elements of all buffers, on the host and for the caller of the engine.
     type Scalar: Copy + Send + Sync + 'static;
-    /// Memory of the device. The default is an empty buffer that holds no memory, so that a caller
-    /// can take a buffer with `std::mem::take` while a kernel writes to it.
+    /// Array in the memory of the device. The default is an empty buffer that holds no memory, so
+    /// that a caller can take a buffer with `std::mem::take` while a kernel writes to it.
     type Buffer: Default;
-    /// An ordered stream of work.
+    /// Ordered sequence of work on the device, such as a CUDA stream.
     type Queue;
-    /// A prepared kernel with its workspace.
+    /// Prepared kernel: its launches, fixed for one shape and one number of samples, and its
+    /// workspace.
     type Kernel;
 
     /// Describes the device and the libraries, for the record of a measurement.
     fn describe(&self) -> DeviceDescription;
 
-    /// Allocates a buffer of zeros.
+    /// Allocates a buffer of `elements` zeros.
     ///
     /// # Errors
-    /// If the device is out of memory.
+    /// [`EngineError::OutOfMemory`] or [`EngineError::Library`] if allocation fails.
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError>;
 
     /// Changes the length of a buffer once the work before it in the queue is complete. `elements`
@@ -37,7 +40,7 @@ pub trait Engine {
     /// unspecified afterwards.
     ///
     /// # Errors
-    /// If the device is out of memory.
+    /// If the engine has to allocate new memory and the device is out of memory.
     fn reuse(
         &self,
         buffer: &mut Self::Buffer,
@@ -45,16 +48,17 @@ pub trait Engine {
         queue: &mut Self::Queue,
     ) -> Result<(), EngineError>;
 
-    /// Creates a queue.
+    /// Creates a queue without pending work.
     ///
     /// # Errors
     /// If the device cannot create a queue.
     fn queue(&self) -> Result<Self::Queue, EngineError>;
 
-    /// Copies `host` to the start of a buffer.
+    /// Copies `host` to the start of a buffer, after the work before it in the queue. `host` can be
+    /// changed after the call.
     ///
     /// # Errors
-    /// If the buffer is shorter than `host`.
+    /// [`EngineError::Operand`] if the buffer is shorter than `host`; an error of the device.
     fn upload(
         &self,
         host: &[Self::Scalar],
@@ -62,10 +66,12 @@ pub trait Engine {
         queue: &mut Self::Queue,
     ) -> Result<(), EngineError>;
 
-    /// Copies the start of a buffer to `host` once the work before it in the queue is complete.
+    /// Copies the start of a buffer to `host` once the work before it in the queue is complete, and
+    /// waits for the copy.
     ///
     /// # Errors
-    /// If the buffer is shorter than `host`.
+    /// [`EngineError::Operand`] if the buffer is shorter than `host`; an error of the device, also
+    /// of earlier work in the queue.
     fn download(
         &self,
         buffer: &Self::Buffer,
@@ -76,7 +82,8 @@ pub trait Engine {
     /// Prepares a kernel: selects its algorithm and allocates its workspace.
     ///
     /// # Errors
-    /// If the engine has no such kernel, or does not have it in this precision.
+    /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if the engine has no such kernel,
+    /// [`EngineError::Precision`] if it does not compute in this precision.
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError>;
 
     /// Launches a kernel. Allocates no memory, so that the launch can be captured into a graph.
@@ -85,7 +92,8 @@ pub trait Engine {
     /// [`Signature`](crate::Signature), or in the order given by [`KernelSpec`].
     ///
     /// # Errors
-    /// If the operands do not match the kernel in number or length.
+    /// [`EngineError::Operand`] if the operands do not match the kernel in number or length. On the
+    /// CPU, [`EngineError::Label`] or [`EngineError::Token`] for an invalid label or token.
     fn enqueue(
         &self,
         kernel: &mut Self::Kernel,

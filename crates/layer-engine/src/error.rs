@@ -1,3 +1,5 @@
+//! Errors of all engines. A field `engine` holds the engine's name, such as `the CPU engine`.
+
 #[cfg(feature = "cpu")]
 use layer_graph::{Layer, LayerKind};
 
@@ -10,7 +12,7 @@ pub enum EngineError {
     /// The engine does not compute in this precision.
     #[error("{engine} does not compute in {precision:?}")]
     Precision {
-        /// The engine.
+        /// Name of the engine.
         engine: &'static str,
         /// The requested precision.
         precision: Precision,
@@ -18,11 +20,11 @@ pub enum EngineError {
     /// The layer has no such pass, or the engine has no kernel for it.
     #[error("{engine} has no {pass:?} kernel for layer `{layer}` ({kind})")]
     Unsupported {
-        /// The engine.
+        /// Name of the engine.
         engine: &'static str,
-        /// The layer's name.
+        /// Name of the layer.
         layer: String,
-        /// The layer's kind.
+        /// Kind of the layer, as in `LayerKind::label`.
         kind: &'static str,
         /// The requested pass.
         pass: Pass,
@@ -33,9 +35,9 @@ pub enum EngineError {
          original module in its own framework; this network can be planned and simulated"
     )]
     Opaque {
-        /// The engine.
+        /// Name of the engine.
         engine: &'static str,
-        /// The layer's name.
+        /// Name of the layer.
         layer: String,
         /// Name of the operation, as given by the program that described the layer.
         op: String,
@@ -45,24 +47,25 @@ pub enum EngineError {
     Operand {
         /// Name of the kernel: its layer and pass.
         kernel: String,
-        /// The operand, such as `reads[1]`, or `reads` or `writes` if their number is wrong.
+        /// The operand, such as `reads[1]`; `reads` or `writes` if their number is wrong; `buffer`
+        /// for a copy between host and device.
         operand: String,
-        /// Expected number of elements, or of operands.
+        /// Expected number of elements, or of operands if `operand` is `reads` or `writes`.
         expected: usize,
         /// Given number of elements, or of operands.
         got: usize,
     },
-    /// A label is not the number of a class.
+    /// A label is not an integer in `0..classes`.
     #[error("label {label} is not one of the {classes} classes of layer `{layer}`")]
     Label {
         /// Name of the loss layer.
         layer: String,
         /// The invalid label.
         label: f64,
-        /// Number of classes.
+        /// Number of classes of the layer.
         classes: usize,
     },
-    /// An input of an embedding is not the number of a token.
+    /// An input of an embedding is not an integer in `0..vocabulary`.
     #[error("{token} is not one of the {vocabulary} tokens of layer `{layer}`")]
     Token {
         /// Name of the embedding layer.
@@ -75,39 +78,40 @@ pub enum EngineError {
     /// Allocation of a buffer failed.
     #[error("{engine} has no memory for a buffer of {elements} elements")]
     OutOfMemory {
-        /// The engine.
+        /// Name of the engine.
         engine: &'static str,
-        /// Elements of the buffer.
+        /// Number of elements of the buffer.
         elements: usize,
     },
     /// The worker threads could not be started.
     #[error("cannot start {threads} worker threads: {problem}")]
     Threads {
-        /// Number of requested threads.
+        /// Requested number of threads.
         threads: usize,
-        /// Reason given by the operating system.
+        /// Reason, as given by the operating system or the library.
         problem: String,
     },
     /// The device does not exist or cannot be used.
     #[error("{device} cannot be used: {problem}")]
     Device {
-        /// The device.
+        /// Name of the device, such as `CUDA device 0`.
         device: String,
-        /// The reason.
+        /// The reason, for the error message.
         problem: String,
     },
     /// A library that the engine uses failed.
     #[error("{engine}: {problem}")]
     Library {
-        /// The engine.
+        /// Name of the engine.
         engine: &'static str,
-        /// Message of the library.
+        /// Description of the failure, with the message of the library.
         problem: String,
     },
 }
 
 impl EngineError {
-    /// Returns the error for a layer pass that an engine has no kernel for.
+    /// Returns the error for a pass of a layer that an engine has no kernel for: `Opaque` for an
+    /// opaque layer, else `Unsupported`.
     #[cfg(feature = "cpu")]
     pub(crate) fn unsupported(engine: &'static str, layer: &Layer, pass: Pass) -> Self {
         match layer.kind() {

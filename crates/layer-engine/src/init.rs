@@ -1,3 +1,5 @@
+//! Initial values of the parameters and running statistics of a layer.
+
 use layer_graph::{Layer, LayerKind};
 
 use crate::random::{Purpose, RandomStream};
@@ -35,7 +37,8 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     values
 }
 
-/// Returns the initial values of a layer's flat statistics buffer: mean 0 and variance 1.
+/// Returns the initial values of a layer's flat statistics buffer: mean 0 and variance 1. Empty for
+/// layers without running statistics.
 #[must_use]
 pub fn initial_statistics(layer: &Layer) -> Vec<f64> {
     let tensors = layer.statistics();

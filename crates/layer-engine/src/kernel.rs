@@ -1,3 +1,6 @@
+//! Descriptions of kernels. The buffers that a kernel reads and writes are its *operands*,
+//! `reads[i]` and `writes[i]`.
+
 use layer_graph::{Layer, LayerKind};
 
 /// The samples of a layer on one rank: a contiguous part of the global batch, possibly empty.
@@ -11,7 +14,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Returns the shard of a rank that has the whole batch.
+    /// Returns the shard that holds a whole batch of `samples` samples.
     #[must_use]
     pub fn whole(samples: usize) -> Self {
         Self { first: 0, samples }
@@ -26,7 +29,8 @@ pub enum Precision {
     F32,
     /// Double precision.
     F64,
-    /// Products of `bfloat16` numbers, summed in single precision.
+    /// Factors of products in 16 bits (`bfloat16`), summed in single precision. Buffers hold single
+    /// precision.
     Bf16,
 }
 
@@ -42,14 +46,16 @@ impl Precision {
     }
 }
 
-/// One step of the work of a layer. A training iteration runs the [`forward`](Pass::forward) passes
-/// of a layer and later its [`backward`](Pass::backward) passes, in order.
+/// Part of the forward or backward computation of a layer that is one kernel. A training iteration
+/// runs the [`forward`](Pass::forward) passes of a layer and later its [`backward`](Pass::backward)
+/// passes, in order.
 ///
 /// Batch normalisation has two passes in each direction, so that the sums over samples can be
 /// reduced across ranks between them (synchronised batch normalisation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// Computes the sums over the shard's samples that [`Pass::Forward`] needs.
+    /// Computes the sums over the shard's samples that [`Pass::Forward`] of a batch normalisation
+    /// needs. Other layers do not have this pass.
     ForwardMoments,
     /// Computes the output during training.
     Forward,
@@ -57,12 +63,14 @@ pub enum Pass {
     /// if the engine's kernels are deterministic. Running statistics do not change. The result of
     /// [`Pass::ForwardMoments`] must still be available.
     Recompute,
-    /// Computes the output for evaluation: without dropout, with running statistics.
+    /// Computes the output for evaluation: without dropout, and with the running statistics of
+    /// batch normalisations.
     Infer,
-    /// Computes the sums over the shard's samples that [`Pass::Backward`] needs, and the gradients
-    /// of the parameters.
+    /// Computes the sums over the shard's samples that [`Pass::Backward`] of a batch normalisation
+    /// needs, and the gradients of its parameters. Other layers do not have this pass.
     BackwardMoments,
     /// Computes the gradients of the inputs and of the parameters from the gradient of the output.
+    /// For a batch normalisation, of the inputs only.
     Backward,
     /// Computes the gradients of the parameters only, for layers whose input gradient is not
     /// needed.
@@ -70,7 +78,8 @@ pub enum Pass {
 }
 
 impl Pass {
-    /// Returns the forward passes of a layer during training. The input layer has none.
+    /// Returns the forward passes of a layer during training, in the order in which they run. Empty
+    /// for the input layer.
     #[must_use]
     pub fn forward(layer: &Layer) -> &'static [Pass] {
         match layer.kind() {
@@ -80,8 +89,8 @@ impl Pass {
         }
     }
 
-    /// Returns the backward passes of a layer. `input_gradient` is whether the gradient of its
-    /// inputs is needed.
+    /// Returns the backward passes of a layer, in the order in which they run. `input_gradient` is
+    /// whether the gradient of its inputs is needed. Empty if there is no gradient to compute.
     #[must_use]
     pub fn backward(layer: &Layer, input_gradient: bool) -> &'static [Pass] {
         match (layer.kind(), input_gradient) {
@@ -100,15 +109,15 @@ impl Pass {
 pub enum KernelSpec<'a> {
     /// A pass of a layer over a shard.
     Layer {
-        /// The layer.
+        /// Layer whose shapes and hyperparameters the kernel has.
         layer: &'a Layer,
-        /// The pass.
+        /// Pass that the kernel computes.
         pass: Pass,
-        /// The samples.
+        /// Samples that the kernel computes.
         shard: Shard,
     },
-    /// `writes[0] = reads[0] + reads[1] + ...`, added in this order. Accumulates the gradients of a
-    /// fork's branches.
+    /// `writes[0] = reads[0] + reads[1] + ...`, added in this order. Adds the gradients of a layer
+    /// output that several layers read.
     Sum {
         /// Number of terms, at least one.
         terms: usize,
@@ -120,23 +129,23 @@ pub enum KernelSpec<'a> {
     Scale {
         /// Number of elements of one sample.
         sample_elements: usize,
-        /// Number of samples and factor of each range.
+        /// Number of samples, and factor, of each range, in the order of the samples.
         factors: Vec<(usize, f64)>,
     },
     /// `writes[0]` = the concatenation of `reads`. Packs buffers that are sent in one message.
     Pack {
-        /// Number of elements of each of the reads.
+        /// Number of elements of each operand of `reads`.
         elements: Vec<usize>,
     },
     /// `writes` = consecutive parts of `reads[0]`. The inverse of [`Pack`](Self::Pack).
     Unpack {
-        /// Number of elements of each of the writes.
+        /// Number of elements of each operand of `writes`.
         elements: Vec<usize>,
     },
     /// `writes[0][0]` = the sum of the squares of all elements of all `reads`: a squared gradient
     /// norm.
     SquaredNorm {
-        /// Number of elements of each of the reads.
+        /// Number of elements of each operand of `reads`.
         elements: Vec<usize>,
     },
     /// A step of stochastic gradient descent: see [`Sgd`].
@@ -152,23 +161,25 @@ pub enum KernelSpec<'a> {
 /// `velocity = momentum * velocity + (gradient + weight_decay * parameter)`, then `parameter -=
 /// learning_rate * velocity`.
 ///
-/// The kernel reads the gradient and updates the parameters and the velocity in place. With
-/// `clip_norm` it also reads the squared norm of all gradients together (one element) and scales
-/// the gradient by `min(1, clip_norm / norm)`.
+/// The kernel reads the gradient and updates the parameters and the velocity in place: `writes` are
+/// the parameters, then the velocity. With `clip_norm` it also reads the squared norm of all
+/// gradients together (`reads[1]`, one element) and scales the gradient by `min(1, clip_norm /
+/// norm)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
-    /// Factor of the previous velocity.
+    /// Factor of the previous velocity; 0 for gradient descent without momentum.
     pub momentum: f64,
-    /// Factor of the L2 penalty.
+    /// Factor of the parameter that is added to its gradient (L2 penalty).
     pub weight_decay: f64,
-    /// Maximum norm of all gradients together.
+    /// Maximum Euclidean norm of the gradients of all layers together, or `None` if gradients are
+    /// not clipped.
     pub clip_norm: Option<f64>,
 }
 
-/// Values that change between launches of a kernel.
+/// Values that change between launches of a prepared kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LaunchContext {
-    /// Seed of the run.
+    /// Seed of the random numbers of the training run.
     pub seed: u64,
     /// Index of the training iteration, from 0.
     pub iteration: u64,

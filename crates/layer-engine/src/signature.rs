@@ -1,3 +1,5 @@
+//! Operands of each pass of each layer kind.
+
 use layer_graph::{Layer, LayerKind, Opaque};
 
 use crate::Pass;
@@ -6,17 +8,17 @@ use crate::Pass;
 /// outermost dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// An input of the layer: `samples x input shape`.
+    /// The input with this index (from 0): `samples x input shape`.
     Input(usize),
-    /// Number of the class of each sample, or of each position of a sequence: `samples x label
+    /// Index of the class of each sample, or of each position of a sequence: `samples x label
     /// count`.
     Labels,
     /// All parameters of the layer, concatenated in the order of `Layer::parameters`.
     Parameters,
-    /// All running statistics, concatenated in the order of `Layer::statistics`. [`Pass::Forward`]
-    /// updates them in place.
+    /// All running statistics of a batch normalisation, concatenated in the order of
+    /// `Layer::statistics`. [`Pass::Forward`] updates them in place.
     Statistics,
-    /// The output: `samples x output shape`.
+    /// The output: `samples x output shape`. Of a loss layer, the loss of each sample.
     Output,
     /// Values that the forward pass saves for the backward pass. The content depends on the engine.
     Saved,
@@ -28,12 +30,12 @@ pub enum Role {
     /// channel, the sum of `g * normalised x` of each channel, then the number of values per
     /// channel.
     GradientMoments,
-    /// Loss summed over the shard's samples, and number of samples classified correctly. A sequence
-    /// counts as the fraction of its positions that are correct.
+    /// Two elements: the loss summed over the shard's samples, and the number of samples classified
+    /// correctly. A sequence counts as the fraction of its positions that are correct.
     Metrics,
     /// Gradient of the output: `samples x output shape`.
     OutputGradient,
-    /// Gradient of an input: `samples x input shape`. Overwritten.
+    /// Gradient of the input with this index (from 0): `samples x input shape`. Overwritten.
     InputGradient(usize),
     /// Gradient of all parameters, in their order, summed over the shard's samples. Overwritten.
     ParameterGradient,
@@ -83,12 +85,12 @@ fn features(layer: &Layer) -> usize {
     layer.output_shape().innermost().max(1)
 }
 
-/// Operands of a layer's pass, in order.
+/// Operands of a layer's pass, in the order in which a launch passes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
-    /// Roles that the pass reads.
+    /// Content of each buffer that the pass reads.
     pub reads: Vec<Role>,
-    /// Roles that the pass writes or updates in place.
+    /// Content of each buffer that the pass writes or updates in place.
     pub writes: Vec<Role>,
 }
 

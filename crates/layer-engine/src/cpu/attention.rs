@@ -1,3 +1,6 @@
+//! Multi-head attention. A position of the input holds the query, the key and the value of each
+//! head.
+
 use std::ops::Range;
 
 use super::Real;
@@ -12,21 +15,27 @@ use crate::{EngineError, LaunchContext};
 /// the cache.
 const QUERY_BLOCK: usize = 64;
 
-/// Pass of an attention layer.
+/// Pass of an attention layer, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttentionPass {
+    /// Computes the output, and saves a number for each query for the backward pass.
     Forward,
+    /// Computes the output only.
     Infer,
+    /// Computes the gradient of the input.
     Backward,
 }
 
 /// Sizes of an attention layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AttentionSizes {
+    /// Number of samples.
     pub(super) samples: usize,
+    /// Number of positions of a sequence.
     pub(super) positions: usize,
+    /// Number of attention heads.
     pub(super) heads: usize,
-    /// Number of features of a head.
+    /// Number of features of the query, the key or the value of a head.
     pub(super) width: usize,
     /// Whether a position attends only to itself and to earlier positions.
     pub(super) causal: bool,
@@ -178,6 +187,8 @@ impl<'a, T: Real> Head<'a, T> {
 }
 
 impl<T: Real> Attention<T> {
+    /// Creates a pass of an attention layer of these sizes, whose heads are distributed over
+    /// `workers`.
     pub(super) fn new(sizes: AttentionSizes, pass: AttentionPass, workers: &Workers) -> Self {
         let AttentionSizes { positions, width, .. } = sizes;
         let block = QUERY_BLOCK.min(positions) * positions;

@@ -1,3 +1,5 @@
+//! Average pooling of images.
+
 use std::ops::Range;
 
 use layer_graph::{Layer, Pool2d};
@@ -8,7 +10,7 @@ use super::sums::sum;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Average pooling with fixed or adaptive windows.
+/// Forward or backward pass of an average pooling with fixed or adaptive windows.
 #[derive(Debug)]
 pub(super) struct AvgPool {
     /// `[height, width]` of the image.
@@ -29,8 +31,9 @@ struct AvgWindow {
 }
 
 impl AvgPool {
-    /// Creates a pooling with windows of a fixed size. Padding counts as zeros or is not counted.
-    /// Returns `None` if the layer's shapes are not images.
+    /// Creates a pass with windows of a fixed size. Padding counts as zeros or is not counted.
+    /// `backward` selects the input gradient instead of the output. Returns `None` if the layer's
+    /// shapes are not images.
     pub(super) fn fixed(layer: &Layer, pool: &Pool2d, backward: bool, workers: &Workers) -> Option<Self> {
         Self::new(layer, backward, workers, |axis, index, size, _| {
             let start = index * pool.stride[axis];
@@ -41,9 +44,9 @@ impl AvgPool {
         })
     }
 
-    /// Creates a pooling with windows that divide the image as evenly as possible: from `floor(i *
-    /// size / windows)` to `ceil((i + 1) * size / windows)`. Returns `None` if the layer's shapes
-    /// are not images.
+    /// Creates a pass with windows that divide the image as evenly as possible: from `floor(i *
+    /// size / windows)` to `ceil((i + 1) * size / windows)`. `backward` selects the input gradient
+    /// instead of the output. Returns `None` if the layer's shapes are not images.
     pub(super) fn adaptive(layer: &Layer, backward: bool, workers: &Workers) -> Option<Self> {
         Self::new(layer, backward, workers, |_, index, size, windows| {
             let inside = index * size / windows..((index + 1) * size).div_ceil(windows);

@@ -1,3 +1,5 @@
+//! Batch normalisation.
+
 use layer_graph::{BatchNorm, Layer};
 
 use super::Real;
@@ -6,14 +8,21 @@ use super::sums::{sum, sum_of_pairs};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Pass of a batch normalisation.
+/// Pass of a batch normalisation, which does the work of the variant of `Pass` of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchNormPass {
+    /// Computes the sums of each channel that `Forward` needs.
     ForwardMoments,
+    /// Computes the output, and updates the running statistics.
     Forward,
+    /// Computes the output without an update of the running statistics.
     Recompute,
+    /// Computes the output from the running statistics.
     Infer,
+    /// Computes the sums of each channel that `Backward` needs, and the gradients of the
+    /// parameters.
     BackwardMoments,
+    /// Computes the gradient of the input.
     Backward,
 }
 
@@ -38,7 +47,7 @@ pub(super) struct BatchNormalisation {
 }
 
 impl BatchNormalisation {
-    /// Returns `None` if the input has no channels.
+    /// Creates a pass over `samples` samples. Returns `None` if the input has no channels.
     pub(super) fn new(
         layer: &Layer,
         rule: &BatchNorm,

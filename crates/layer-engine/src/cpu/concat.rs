@@ -1,3 +1,5 @@
+//! Concatenation of buffers, sample by sample.
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
@@ -9,6 +11,7 @@ use crate::{EngineError, LaunchContext};
 pub(super) struct Concatenate {
     /// Number of elements per sample of each input.
     pub(super) parts: Vec<usize>,
+    /// Threads that the samples are distributed over.
     pub(super) workers: Workers,
 }
 
@@ -33,6 +36,7 @@ impl<T: Real> Operation<T> for Concatenate {
 pub(super) struct Split {
     /// Number of elements per sample of each output.
     pub(super) parts: Vec<usize>,
+    /// Threads that the samples are distributed over.
     pub(super) workers: Workers,
 }
 

@@ -1,3 +1,5 @@
+//! Dropout.
+
 use super::Real;
 use super::elementwise::GRAIN;
 use super::operation::{Operands, Operation};
@@ -11,10 +13,13 @@ use crate::{EngineError, LaunchContext, Shard};
 pub(super) struct DropoutForward {
     /// Name of the layer, part of the key of its random stream.
     pub(super) layer: String,
+    /// Probability that an element becomes zero.
     pub(super) probability: f64,
+    /// Samples of the batch, whose indices key the random numbers.
     pub(super) shard: Shard,
     /// Number of elements of a sample.
     pub(super) elements: usize,
+    /// Threads that the samples are distributed over.
     pub(super) workers: Workers,
 }
 
@@ -37,7 +42,7 @@ impl<T: Real> Operation<T> for DropoutForward {
     }
 }
 
-/// Backward pass of dropout: scales the gradient by the saved factors.
+/// Backward pass of dropout, on the given threads: scales the gradient by the saved factors.
 #[derive(Debug)]
 pub(super) struct DropoutBackward(pub(super) Workers);
 

@@ -1,3 +1,6 @@
+//! Operations on each element. Their field of type `Workers` is the threads that the elements are
+//! distributed over.
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
@@ -15,7 +18,7 @@ fn memory_bound_workers(workers: &Workers, elements: usize) -> Workers {
     if elements < MIN_PARALLEL_ELEMENTS { Workers::single() } else { workers.clone() }
 }
 
-/// `max(x, 0)`. NaN stays NaN.
+/// Forward pass of the rectifier: `max(x, 0)`. NaN stays NaN.
 #[derive(Debug)]
 pub(super) struct ReluForward(pub(super) Workers);
 
@@ -70,10 +73,13 @@ impl<T: Real> Operation<T> for CopyToAll {
     }
 }
 
-/// Scales consecutive ranges of elements, each by its own factor.
+/// Scales consecutive ranges of elements in place, each by its own factor. A factor of zero gives
+/// zero.
 #[derive(Debug)]
 pub(super) struct Scale {
+    /// Threads that the elements are distributed over.
     pub(super) workers: Workers,
+    /// Number of elements, and factor, of each range, in order.
     pub(super) factors: Vec<(usize, f64)>,
 }
 

@@ -1,3 +1,5 @@
+//! Embeddings of tokens.
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
@@ -7,22 +9,30 @@ use crate::{EngineError, LaunchContext};
 /// token are summed in the order of the samples, so the number does not affect the result.
 const VOCABULARY_PARTS: usize = 16;
 
-/// Pass of an embedding.
+/// Pass of an embedding, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmbeddingPass {
+    /// Computes the output, in training and evaluation.
     Forward,
+    /// Computes the gradient of the parameters, and writes zeros as that of the tokens.
     Backward,
+    /// Computes the gradient of the parameters only.
     BackwardParameters,
 }
 
-/// Embedding lookup: the vector of each token.
+/// Embedding lookup: the vector of each token. Fails with `EngineError::Token` if an input is not
+/// the index of a token.
 #[derive(Debug)]
 pub(super) struct EmbeddingLookup {
     /// Name of the layer, for error messages.
     pub(super) layer: String,
+    /// Number of different tokens.
     pub(super) vocabulary: usize,
+    /// Number of elements of the vector of a token.
     pub(super) features: usize,
+    /// Pass that is computed.
     pub(super) pass: EmbeddingPass,
+    /// Threads that the work is distributed over.
     pub(super) workers: Workers,
 }
 

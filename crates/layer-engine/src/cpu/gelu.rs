@@ -1,13 +1,16 @@
+//! Gaussian error linear units: `x * gate(x)`. Operations hold the gate and the threads that the
+//! elements are distributed over.
+
 use super::Real;
 use super::elementwise::GRAIN;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Gate of a Gaussian error linear unit, which rises from 0 to 1. The unit is `x * gate(x)`. Each
-/// gate is a type, so that loops over it have no branch.
+/// Gate of a Gaussian error linear unit, a function that rises from 0 to 1. Each gate is a type, so
+/// that loops over it have no branch.
 pub(super) trait Gate: Send + Sync {
-    /// Returns the gate and its derivative at `x`.
+    /// Returns the gate at `x`, and its derivative.
     fn evaluate<T: Real>(x: T) -> (T, T);
 }
 
@@ -44,7 +47,7 @@ impl Gate for TanhGate {
     }
 }
 
-/// Forward pass of the Gaussian error linear unit.
+/// Forward pass of the Gaussian error linear unit with a gate, on the given threads.
 #[derive(Debug)]
 pub(super) struct GeluForward<G>(pub(super) G, pub(super) Workers);
 
@@ -59,7 +62,8 @@ impl<T: Real, G: Gate> Operation<T> for GeluForward<G> {
     }
 }
 
-/// Backward pass of the Gaussian error linear unit, from its input.
+/// Backward pass of the Gaussian error linear unit with a gate, from its input, on the given
+/// threads.
 #[derive(Debug)]
 pub(super) struct GeluBackward<G>(pub(super) G, pub(super) Workers);
 

@@ -32,9 +32,9 @@ pub(super) type Product<T> = unsafe fn(
     Parallelism,
 );
 
-/// Scalar that has a matrix product.
+/// Scalar for which the `gemm` crates have a matrix product.
 pub trait Multiply: Sized {
-    /// Returns the product for this processor.
+    /// Returns the function of the `gemm` crates that is the fastest on this processor.
     fn product() -> Product<Self>;
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Matrix<'a, T> {
 }
 
 impl<'a, T> Matrix<'a, T> {
-    /// Creates a row-major matrix without gaps.
+    /// Creates a row-major matrix without gaps between rows.
     pub(super) fn new(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self::with_stride(data, rows, columns, columns)
     }
@@ -71,6 +71,7 @@ impl<'a, T> Matrix<'a, T> {
         Self { data, rows, columns, row_stride, column_stride: 1 }
     }
 
+    /// Returns the transpose, without a copy.
     pub(super) fn transposed(self) -> Self {
         Self {
             rows: self.columns,
@@ -96,7 +97,7 @@ pub(super) struct MatrixMut<'a, T> {
 }
 
 impl<'a, T> MatrixMut<'a, T> {
-    /// Creates a row-major matrix without gaps.
+    /// Creates a row-major matrix without gaps between rows.
     pub(super) fn new(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self::with_stride(data, rows, columns, columns)
     }

@@ -1,3 +1,6 @@
+//! Layer normalisation. A *row* is a vector that is normalised: a sample, or a position of a
+//! sequence.
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::softmax::rows_grain;
@@ -10,12 +13,16 @@ use crate::{EngineError, LaunchContext};
 /// the number of threads.
 const MAX_PIECES: usize = 16;
 
-/// Pass of a layer normalisation.
+/// Pass of a layer normalisation, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LayerNormPass {
+    /// Computes the output, and saves the statistics of each row.
     Forward,
+    /// Computes the output only.
     Infer,
+    /// Computes the gradients of the input and of the parameters.
     Backward,
+    /// Computes the gradients of the parameters only.
     BackwardParameters,
 }
 
@@ -33,6 +40,7 @@ pub(super) struct LayerNormalisation {
 }
 
 impl LayerNormalisation {
+    /// Creates a pass over `rows` rows of `features` elements. `epsilon` is added to the variance.
     pub(super) fn new(
         epsilon: f64,
         features: usize,

@@ -1,18 +1,23 @@
+//! Linear layers. Each position of a sequence counts as a sample.
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::product::{LeftStrides, Product, RightOrder};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Pass of a linear layer.
+/// Pass of a linear layer, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinearPass {
+    /// Computes the output, in training and evaluation.
     Forward,
+    /// Computes the gradients of the input and of the parameters.
     Backward,
+    /// Computes the gradients of the parameters only.
     BackwardParameters,
 }
 
-/// A linear layer, computed as products over the whole shard.
+/// A pass of a linear layer, computed as products over the whole shard.
 #[derive(Debug)]
 pub(super) struct LinearLayer<T: 'static> {
     inputs: usize,
@@ -25,7 +30,8 @@ pub(super) struct LinearLayer<T: 'static> {
 }
 
 impl<T: Real> LinearLayer<T> {
-    /// Creates a layer of `[inputs, outputs]` features for `samples` samples.
+    /// Creates a pass over `samples` samples of `inputs` features, with `outputs` features in the
+    /// output.
     pub(super) fn new(
         [inputs, outputs]: [usize; 2],
         samples: usize,

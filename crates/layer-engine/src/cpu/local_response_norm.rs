@@ -1,3 +1,5 @@
+//! Local response normalisation.
+
 use layer_graph::LocalResponseNorm;
 
 use super::Real;
@@ -5,8 +7,8 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Local response normalisation over neighbouring channels: `x / s^beta` with
-/// `s = k + alpha / size * (sum of squares)`.
+/// Forward or backward pass of a local response normalisation over neighbouring channels: `x /
+/// s^beta` with `s = k + alpha / size * (sum of squares)`.
 #[derive(Debug)]
 pub(super) struct ResponseNormalisation<T> {
     rule: LocalResponseNorm,
@@ -22,6 +24,8 @@ pub(super) struct ResponseNormalisation<T> {
 }
 
 impl<T: Real> ResponseNormalisation<T> {
+    /// Creates a pass over `samples` images of `channels` channels with `positions` elements each.
+    /// `backward` selects the input gradient instead of the output.
     pub(super) fn new(
         rule: &LocalResponseNorm,
         (channels, positions): (usize, usize),

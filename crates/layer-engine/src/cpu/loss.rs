@@ -1,3 +1,6 @@
+//! Softmax and cross entropy. A *position* is a prediction with its own label: a sample has one, or
+//! one for each element of a sequence.
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::softmax::rows_grain;
@@ -5,7 +8,8 @@ use super::sums::{row_max, sum};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Softmax and cross entropy of each sample: the mean over its positions. Saves the probabilities.
+/// Softmax and cross entropy. The loss of a sample is the mean over its positions. Saves the
+/// probabilities of the classes. Fails with `EngineError::Label` if a label is not a class.
 #[derive(Debug)]
 pub(super) struct CrossEntropy {
     /// Name of the layer, for error messages.
@@ -18,11 +22,14 @@ pub(super) struct CrossEntropy {
     results: Vec<PositionResult>,
 }
 
-/// Pass of the loss layer.
+/// Pass of the loss layer, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LossPass {
+    /// Computes the losses and the metrics, and saves the probabilities.
     Forward,
+    /// Computes the losses and the metrics only.
     Infer,
+    /// Computes the gradient of the scores.
     Backward,
 }
 
@@ -34,6 +41,8 @@ struct PositionResult {
 }
 
 impl CrossEntropy {
+    /// Creates a pass over `samples` samples of `positions` positions with `classes` scores each.
+    /// `layer` is the name of the layer, for error messages.
     pub(super) fn new(
         layer: &str,
         classes: usize,

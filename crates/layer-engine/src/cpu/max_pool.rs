@@ -1,3 +1,5 @@
+//! Maximum pooling of images.
+
 use std::ops::Range;
 
 use layer_graph::{Layer, Pool2d};
@@ -7,11 +9,14 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Pass of a maximum pooling.
+/// Pass of a maximum pooling, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MaxPoolPass {
+    /// Computes the output, and saves the indices of the maxima.
     Forward,
+    /// Computes the output only.
     Infer,
+    /// Computes the gradient of the input.
     Backward,
 }
 
@@ -26,7 +31,7 @@ pub(super) struct MaxPool<T> {
 }
 
 impl<T: Real> MaxPool<T> {
-    /// Returns `None` if the layer's shapes are not images.
+    /// Creates a pass over `samples` samples. Returns `None` if the layer's shapes are not images.
     pub(super) fn new(
         layer: &Layer,
         pool: &Pool2d,

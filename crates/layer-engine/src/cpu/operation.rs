@@ -1,16 +1,24 @@
+//! Kernels of the CPU engine: an operation with the lengths of its operands.
+
 use crate::{EngineError, LaunchContext};
 
-/// The computation of a kernel.
+/// The computation of a kernel, with its workspace.
 pub(super) trait Operation<T>: Send + Sync {
-    /// Runs once. The number and the lengths of the operands have been checked.
+    /// Computes all operands that are written. The number and the lengths of the operands have been
+    /// checked.
+    ///
+    /// # Errors
+    /// [`EngineError::Label`] or [`EngineError::Token`] for an invalid label or token.
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError>;
 }
 
-/// Buffers of one launch.
+/// Buffers of one launch, in the order of the kernel's `Signature` or `KernelSpec`.
 pub(super) struct Operands<'a, 'b, T> {
     /// Name of the kernel, for error messages.
     pub(super) kernel: &'a str,
+    /// Buffers that are read.
     pub(super) reads: &'a [&'a Vec<T>],
+    /// Buffers that are written or updated in place.
     pub(super) writes: &'a mut [&'b mut Vec<T>],
 }
 
@@ -18,10 +26,10 @@ pub(super) struct Operands<'a, 'b, T> {
 type Slices<'a, T, const R: usize, const W: usize> = ([&'a [T]; R], [&'a mut [T]; W]);
 
 impl<'a, T> Operands<'a, '_, T> {
-    /// Returns the buffers as arrays of slices.
+    /// Returns the buffers as `R` slices to read and `W` slices to write.
     ///
     /// # Errors
-    /// [`EngineError::Operand`] if their numbers are not `R` and `W`.
+    /// [`EngineError::Operand`] if the numbers of buffers are not `R` and `W`.
     pub(super) fn into_arrays<const R: usize, const W: usize>(
         self,
     ) -> Result<Slices<'a, T, R, W>, EngineError> {
@@ -45,7 +53,8 @@ pub struct CpuKernel<T> {
 }
 
 impl<T> CpuKernel<T> {
-    /// Creates a kernel whose operands have these lengths.
+    /// Creates a kernel. `reads` and `writes` have the number of elements of each operand; `name`
+    /// is for error messages.
     pub(super) fn new(
         name: String,
         reads: Vec<usize>,
@@ -55,6 +64,11 @@ impl<T> CpuKernel<T> {
         Self { name, reads, writes, operation }
     }
 
+    /// Checks the operands and runs the operation on them.
+    ///
+    /// # Errors
+    /// [`EngineError::Operand`] if the operands do not match in number or length; the error of the
+    /// operation.
     pub(super) fn launch(
         &mut self,
         reads: &[&Vec<T>],
@@ -92,6 +106,8 @@ fn check(
     }
 }
 
+/// Returns the error for an operand with `got` instead of `expected` elements, or for a wrong
+/// number of operands if `operand` is `reads` or `writes`.
 pub(super) fn mismatch(kernel: &str, operand: &str, expected: usize, got: usize) -> EngineError {
     EngineError::Operand { kernel: kernel.into(), operand: operand.into(), expected, got }
 }

@@ -1,3 +1,5 @@
+//! Squared gradient norms and gradient descent.
+
 use super::Real;
 use super::elementwise::GRAIN;
 use super::operation::{Operands, Operation};
@@ -8,8 +10,8 @@ use crate::{EngineError, LaunchContext, Sgd};
 /// each other.
 const LANES: usize = 8;
 
-/// Computes the sum of the squares of all elements of all inputs, in double precision and in a
-/// fixed order.
+/// Sum of the squares of all elements of all inputs, computed in double precision and in a fixed
+/// order.
 #[derive(Debug)]
 pub(super) struct SquaredNorm;
 
@@ -32,10 +34,12 @@ impl<T: Real> Operation<T> for SquaredNorm {
     }
 }
 
-/// A step of stochastic gradient descent.
+/// A step of stochastic gradient descent, as defined by `Sgd`.
 #[derive(Debug)]
 pub(super) struct SgdStep {
+    /// Hyperparameters of the optimiser.
     pub(super) rule: Sgd,
+    /// Threads that the parameters are distributed over.
     pub(super) workers: Workers,
 }
 

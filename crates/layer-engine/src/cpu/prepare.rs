@@ -25,7 +25,12 @@ use super::workers::Workers;
 use super::{NAME, Real};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
-/// Prepares the kernel of a description, with its workspace.
+/// Prepares the kernel of a description, with its workspace. Its work is distributed over
+/// `workers`.
+///
+/// # Errors
+/// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
+/// [`EngineError::Operand`] for a sum without terms.
 pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<T>, EngineError> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::DeviceDescription;
 
-/// Describes the processor from `/proc/cpuinfo` on Linux; elsewhere, by the architecture alone.
+/// Describes the processor from `/proc/cpuinfo` on Linux; elsewhere, by the architecture alone. The
+/// name includes `threads`, the number of threads that an engine uses.
 pub(crate) fn describe(threads: usize) -> DeviceDescription {
     let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |wanted: &str| {

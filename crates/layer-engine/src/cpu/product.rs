@@ -1,4 +1,5 @@
-//! Products of two matrices. The right factor has a row or a column for each term.
+//! Products of two matrices with *depth* terms: the left factor has `rows x depth` elements, the
+//! right factor `depth x columns`, and the result `rows x columns`.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -25,7 +26,7 @@ const PART_ELEMENTS: usize = 1 << 16;
 /// Minimum and maximum number of columns of a part.
 const PART_COLUMNS: [usize; 2] = [96, 1024];
 
-/// Memory layout of the right factor.
+/// Memory layout of the right factor of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RightOrder {
     /// `depth x columns`, row-major.
@@ -38,11 +39,13 @@ pub(super) enum RightOrder {
 /// term`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeftStrides {
+    /// Distance between rows, in elements.
     pub(super) row: usize,
+    /// Distance between terms, in elements.
     pub(super) term: usize,
 }
 
-/// A product of matrices of given sizes, with its workspace.
+/// A product of matrices of given sizes, with its workspaces.
 #[derive(Debug)]
 pub(super) struct Product<T: 'static> {
     kernels: &'static Kernels<T>,
@@ -65,6 +68,8 @@ struct ProductWorkspace<T> {
 }
 
 impl<T: Real> Product<T> {
+    /// Creates a product of `rows x depth` by `depth x columns` elements, with a workspace for each
+    /// thread of `workers`.
     pub(super) fn new(
         kernels: &'static Kernels<T>,
         [rows, columns, depth]: [usize; 3],
@@ -86,7 +91,8 @@ impl<T: Real> Product<T> {
         Self { kernels, rows, columns, depth, order, part_depth, part_columns, workspaces }
     }
 
-    /// Computes `target = left * right`, or `target += left * right` if `add` is set.
+    /// Computes `target = left * right`, or `target += left * right` if `add` is set. `target` is
+    /// row-major without gaps.
     pub(super) fn run(
         &mut self,
         (left, strides): (&[T], LeftStrides),

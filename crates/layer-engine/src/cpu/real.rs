@@ -1,3 +1,5 @@
+//! Scalars of the CPU engine.
+
 use std::fmt::Debug;
 
 use num_traits::{Float, NumAssign};
@@ -11,6 +13,7 @@ use super::workers::Workers;
 use crate::{EngineError, KernelSpec, Precision};
 
 pub(super) mod sealed {
+    /// Supertrait that other crates cannot implement, so that they cannot implement `Real`.
     pub trait Sealed {}
 }
 
@@ -24,10 +27,10 @@ pub trait Real:
     /// Precision of this scalar.
     const PRECISION: Precision;
 
-    /// Rounds a double to the nearest scalar.
+    /// Rounds a double to the nearest number of this type.
     fn narrow(value: f64) -> Self;
 
-    /// Converts the scalar to a double.
+    /// Converts the scalar to a double, which is exact.
     fn widen(self) -> f64;
 
     /// Returns the kernels of the inner loops of products for each instruction set that the

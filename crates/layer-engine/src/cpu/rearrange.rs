@@ -5,7 +5,7 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Permutation of a sample's dimensions.
+/// Permutation of the dimensions of each sample.
 #[derive(Debug)]
 pub(super) struct Permutation {
     /// For each element of an output sample, the index of its element of the input sample.
@@ -14,8 +14,8 @@ pub(super) struct Permutation {
 }
 
 impl Permutation {
-    /// Creates the permutation whose output dimension `i` is input dimension `order[i]`. Returns
-    /// `None` if `order` does not permute `dims`.
+    /// Creates the permutation of samples of dimensions `dims` whose output dimension `i` is input
+    /// dimension `order[i]`. Returns `None` if `order` does not permute `dims`.
     pub(super) fn new(dims: &[usize], order: &[usize], workers: &Workers) -> Option<Self> {
         // Distance between neighbours along each dimension of the input.
         let strides: Vec<usize> = (0..dims.len()).map(|dim| dims[dim + 1..].iter().product()).collect();
@@ -27,7 +27,7 @@ impl Permutation {
         (sources.len() == dims.iter().product::<usize>()).then(|| Self { sources, workers: workers.clone() })
     }
 
-    /// Returns the inverse of an order of dimensions.
+    /// Returns the order that undoes `order`: the index at which each dimension occurs in it.
     pub(super) fn inverse(order: &[usize]) -> Vec<usize> {
         let mut inverse: Vec<usize> = (0..order.len()).collect();
         inverse.sort_by_key(|&dim| order[dim]);
@@ -47,15 +47,18 @@ impl<T: Real> Operation<T> for Permutation {
     }
 }
 
-/// Selection of one index of the outermost dimension.
+/// Selection of one index of the outermost dimension, such as one position of a sequence. Elements
+/// of a sample are counted from 0.
 #[derive(Debug)]
 pub(super) struct Selection {
     /// Number of elements of an input sample.
     pub(super) whole: usize,
-    /// Number of elements of a position.
+    /// Number of elements with the selected index.
     pub(super) part: usize,
-    /// Index of the first element of the position.
+    /// Index in the sample of the first element with the selected index.
     pub(super) start: usize,
+    /// Whether the input gradient is computed, which is zero outside of the selection, instead of
+    /// the output.
     pub(super) backward: bool,
 }
 

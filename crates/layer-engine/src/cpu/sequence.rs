@@ -6,31 +6,39 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Pass of a layer that adds or prepends its parameters.
+/// Pass of a layer that adds or prepends its parameters, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LearnedPass {
+    /// Computes the output, in training and evaluation.
     Forward,
+    /// Computes the gradients of the input and of the parameters.
     Backward,
+    /// Computes the gradient of the parameters only.
     BackwardParameters,
 }
 
-/// Adds the leading parameters to each sample: position embedding.
+/// Position embedding: adds the first parameters to each sample. There may be more parameters than
+/// elements of a sample.
 #[derive(Debug)]
 pub(super) struct AddPositions {
     /// Number of elements of a sample.
     pub(super) elements: usize,
+    /// Pass that is computed.
     pub(super) pass: LearnedPass,
+    /// Threads that the work is distributed over.
     pub(super) workers: Workers,
 }
 
-/// Prepends the parameters to each sample: class token.
+/// Class token: prepends the parameters to each sample.
 #[derive(Debug)]
 pub(super) struct PrependToken {
     /// Number of elements of an input sample.
     pub(super) elements: usize,
-    /// Number of prepended elements.
+    /// Number of prepended elements: the number of parameters.
     pub(super) features: usize,
+    /// Pass that is computed.
     pub(super) pass: LearnedPass,
+    /// Threads that the work is distributed over.
     pub(super) workers: Workers,
 }
 

@@ -1,3 +1,5 @@
+//! Softmax over rows, the innermost dimension.
+
 use super::Real;
 use super::elementwise::GRAIN;
 use super::operation::{Operands, Operation};
@@ -5,8 +7,9 @@ use super::sums::{row_max, sum, sum_of_pairs};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Replaces a row of scores by `exp(scale * score)` divided by the sum of these, and returns the
-/// logarithm of the sum. The largest score is subtracted first, so that nothing overflows.
+/// Replaces each score of a row by `exp(scale * score)` divided by the sum of these over the row,
+/// and returns the natural logarithm of the sum. The largest score is subtracted first, so that
+/// nothing overflows.
 pub(super) fn normalise<T: Real>(row: &mut [T], scale: T) -> f64 {
     let offset = row_max(row) * scale;
     for score in &mut *row {
@@ -20,23 +23,26 @@ pub(super) fn normalise<T: Real>(row: &mut [T], scale: T) -> f64 {
     offset.widen() + total.ln()
 }
 
-/// Forward pass of a softmax over rows, the innermost dimension.
+/// Forward pass of a softmax over rows.
 #[derive(Debug)]
 pub(super) struct SoftmaxForward {
     /// Number of elements of a row.
     pub(super) classes: usize,
+    /// Threads that the rows are distributed over.
     pub(super) workers: Workers,
 }
 
-/// Backward pass of a softmax, from its output.
+/// Backward pass of a softmax over rows, from its output.
 #[derive(Debug)]
 pub(super) struct SoftmaxBackward {
     /// Number of elements of a row.
     pub(super) classes: usize,
+    /// Threads that the rows are distributed over.
     pub(super) workers: Workers,
 }
 
-/// Returns the number of elements in a unit of work of one thread, in whole rows.
+/// Returns the number of elements in a unit of work of one thread: whole rows of `classes`
+/// elements.
 pub(super) fn rows_grain(classes: usize) -> usize {
     (GRAIN / classes).max(1) * classes
 }

@@ -1,3 +1,5 @@
+//! Threads of the CPU engine.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +46,8 @@ impl ThreadPool {
     }
 }
 
-/// The threads that a kernel distributes its work over.
+/// The threads that a kernel distributes its work over: at most a number of threads of a pool, or
+/// the calling thread.
 ///
 /// Wherever the division into chunks affects rounding, it is chosen by the kernel and does not
 /// depend on the number of threads. Without a pool all chunks run on the calling thread in order,
@@ -62,6 +65,9 @@ impl Workers {
     }
 
     /// Creates a pool of `threads` threads; with one thread, the calling thread is used.
+    ///
+    /// # Errors
+    /// [`EngineError::Threads`] if `threads` is 0 or the operating system cannot start them.
     pub(super) fn pool(threads: usize) -> Result<Self, EngineError> {
         if threads == 1 {
             Ok(Self::single())
@@ -79,6 +85,7 @@ impl Workers {
         Self { pool: Some(Arc::clone(&pool.0)), threads: threads.min(pool.threads()) }
     }
 
+    /// Returns the number of threads, at least one.
     pub(super) fn threads(&self) -> usize {
         self.threads
     }
@@ -89,8 +96,9 @@ impl Workers {
         if self.threads < pool.current_num_threads() { chunks.div_ceil(self.threads) } else { 1 }
     }
 
-    /// Calls `body` with the index of each task and the workspace of the thread that runs it. There
-    /// must be at least one workspace; there may be more than threads.
+    /// Calls `body` once for each task, with the index of the task and the workspace of the thread
+    /// that runs it. `tasks` is the number of tasks. There must be at least one workspace; there
+    /// may be more than threads.
     pub(super) fn run_tasks<S: Send>(
         &self,
         tasks: usize,
@@ -117,7 +125,8 @@ impl Workers {
         }
     }
 
-    /// Calls `body` with the index and the content of each chunk of `size` elements.
+    /// Calls `body` with the index and the content of each chunk of `size` elements of `a`. The
+    /// last chunk may be shorter.
     pub(super) fn chunks<A: Send>(&self, a: &mut [A], size: usize, body: impl Fn(usize, &mut [A]) + Sync) {
         let size = size.max(1);
         match &self.pool {

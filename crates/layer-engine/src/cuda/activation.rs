@@ -1,4 +1,5 @@
-//! Activations, softmax and dropout.
+//! Activations, softmax and dropout. Functions add the launches of a pass to a plan, whose operands
+//! have the roles of the pass.
 
 use layer_graph::LayerKind;
 
@@ -8,7 +9,8 @@ use super::plan::{Plan, size};
 use crate::random::{Purpose, RandomStream};
 use crate::{EngineError, Role, Shard};
 
-/// Plans a pass of a rectifier or of a Gaussian error linear unit.
+/// Plans a pass of a rectifier (`ReLU`) or of a Gaussian error linear unit over `elements`
+/// elements of all samples.
 pub(super) fn elementwise(
     plan: &mut Plan<'_>,
     kind: &LayerKind,
@@ -29,7 +31,8 @@ pub(super) fn elementwise(
     plan.for_each((Family::Activation, derivative), elements, [size(elements), plan.operand(from), dy, dx])
 }
 
-/// Plans a pass of a softmax over rows.
+/// Plans a pass of a softmax over the rows of `classes` elements that `elements` elements of all
+/// samples consist of.
 pub(super) fn softmax(
     plan: &mut Plan<'_>,
     classes: usize,
@@ -46,7 +49,9 @@ pub(super) fn softmax(
     plan.for_each_row((Family::Activation, "softmax_backward"), rows, [size(rows), size(classes), y, dy, dx])
 }
 
-/// Plans a pass of a dropout. `elements` is the number of elements of a sample.
+/// Plans a training pass of a dropout. `layer` is the name of the layer, part of the key of its
+/// random numbers; an element becomes zero with `probability`; `elements` is the number of elements
+/// of a sample.
 pub(super) fn dropout(
     plan: &mut Plan<'_>,
     layer: &str,

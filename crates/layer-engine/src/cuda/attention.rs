@@ -1,3 +1,5 @@
+//! Scaled dot-product attention.
+
 use layer_graph::{Layer, MultiHeadAttention};
 
 use super::kernel::Argument;
@@ -7,7 +9,8 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Attention;
 
-/// Plans a pass of an attention layer. Returns `None` if the layer's output is not a sequence.
+/// Plans a pass of an attention layer over `samples` samples. Returns `None` if the layer's output
+/// is not a sequence.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     layer: &Layer,

@@ -1,3 +1,5 @@
+//! Buffers of single-precision numbers in device memory.
+
 use super::device::Device;
 use super::memory::DeviceMemory;
 use crate::EngineError;
@@ -14,11 +16,21 @@ pub struct CudaBuffer {
 }
 
 impl CudaBuffer {
+    /// Allocates a buffer of `elements` zeros.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`] if the device has no memory for it, else
+    /// [`EngineError::Library`].
     pub(super) fn zeros(device: &Device, elements: usize) -> Result<Self, EngineError> {
         let memory = (elements > 0).then(|| DeviceMemory::zeros(device, elements * size_of::<f32>()));
         Ok(Self { memory: memory.transpose()?, elements, capacity: elements })
     }
 
+    /// Changes the length to `elements`. The values of the elements are unspecified afterwards.
+    /// Allocates new memory only if the buffer was allocated with fewer elements.
+    ///
+    /// # Errors
+    /// See `zeros`.
     pub(super) fn reuse(&mut self, device: &Device, elements: usize) -> Result<(), EngineError> {
         if elements > self.capacity {
             *self = Self::zeros(device, elements)?;

@@ -1,4 +1,5 @@
-//! Timing of captured work.
+//! Timing of captured work: CUDA graphs, which are captured from a stream once and launched many
+//! times.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -11,10 +12,14 @@ use cudarc::driver::sys::{
 use super::{CudaQueue, driver_error};
 use crate::EngineError;
 
-/// The work that `body` enqueues, captured as an executable graph.
+/// Executable CUDA graph of the work that a function enqueued.
 pub(super) struct CapturedGraph(CUgraphExec);
 
 impl CapturedGraph {
+    /// Captures the work that `body` enqueues in `queue` into a graph. None of the work runs.
+    ///
+    /// # Errors
+    /// The error of `body`, or [`EngineError::Library`] if the capture fails.
     pub(super) fn new(
         queue: &mut CudaQueue,
         body: &mut dyn FnMut(&mut CudaQueue) -> Result<(), EngineError>,
@@ -36,7 +41,11 @@ impl CapturedGraph {
         executable.map(Self).map_err(capture)
     }
 
-    /// Measures the time of `rounds` launches.
+    /// Launches the graph `rounds` times in a row and waits. Returns the time of all launches
+    /// together, measured by events in the stream.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if a launch or the captured work fails.
     pub(super) fn time(&self, queue: &mut CudaQueue, rounds: u32) -> Result<Duration, EngineError> {
         let [start, end] = [Event::new()?, Event::new()?];
         start.record(queue.stream())?;

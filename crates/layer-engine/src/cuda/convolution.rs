@@ -1,3 +1,5 @@
+//! Convolutions, as products of tiles without a materialised im2col matrix.
+
 use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
@@ -8,7 +10,8 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Convolution;
 
-/// Plans a pass of a convolution. Returns `None` if the layer's shapes are not images.
+/// Plans a pass of a convolution over `samples` samples. Returns `None` if the layer's shapes are
+/// not images.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     layer: &Layer,

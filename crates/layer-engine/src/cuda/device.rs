@@ -1,3 +1,4 @@
+//! A GPU, its CUDA context, and the functions loaded on it.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -11,8 +12,8 @@ use super::module::Family;
 use super::{DriverHandle, driver_error, library};
 use crate::EngineError;
 
-/// A GPU and the modules loaded on it. The modules stay loaded while any object of the engine
-/// exists.
+/// A GPU with its primary CUDA context and the PTX modules loaded on it. Clones share both. The
+/// modules stay loaded while any object of the engine exists.
 #[derive(Debug, Clone)]
 pub(super) struct Device(Arc<DeviceState>);
 
@@ -38,6 +39,10 @@ impl DeviceState {
 }
 
 impl Device {
+    /// Opens the device with this number, counted from 0.
+    ///
+    /// # Errors
+    /// [`EngineError::Device`] if there is no driver or no such device.
     pub(super) fn open(ordinal: usize) -> Result<Self, EngineError> {
         Ok(Self(Arc::new(DeviceState {
             context: library::open(ordinal)?,
@@ -47,27 +52,36 @@ impl Device {
         })))
     }
 
-    /// Opens the device with a replaced PTX for one family.
+    /// Opens device 0 with another PTX text for one family. `code` ends with a NUL.
+    ///
+    /// # Errors
+    /// See `open`.
     #[cfg(test)]
     pub(super) fn with_code(family: Family, code: String) -> Result<Self, EngineError> {
         let (context, replaced) = (library::open(0)?, Some((family, code)));
         Ok(Self(Arc::new(DeviceState { context, modules: Mutex::default(), replaced })))
     }
 
+    /// Returns the primary CUDA context of the device.
     pub(super) fn context(&self) -> &CudaContext {
         &self.0.context
     }
 
-    /// Makes this the current device of the calling thread.
+    /// Makes the device's context current for the calling thread. Fails if the context is lost.
     pub(super) fn bind(&self) -> Result<(), DriverError> {
         self.0.context.bind_to_thread()
     }
 
+    /// Returns an attribute of the device, or `None` if the driver does not report it or it is
+    /// negative.
     pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Option<u32> {
         self.0.context.attribute(attribute).ok().and_then(|value| u32::try_from(value).ok())
     }
 
-    /// Returns a kernel. Loads its family on first use.
+    /// Returns the GPU function `name` of a family. Loads the family's module on first use.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if the driver cannot load the module or it has no such function.
     pub(super) fn function(&self, family: Family, name: &'static str) -> Result<Function, EngineError> {
         let load = || -> Result<CUfunction, DriverError> {
             self.bind()?;
@@ -102,20 +116,23 @@ impl Drop for DeviceState {
     }
 }
 
-/// A loaded kernel. Its users keep the device alive.
+/// A loaded GPU function. Its users keep the device alive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Function {
     raw: DriverHandle<CUfunction>,
+    /// Name of the function in its `.cu` file.
     pub(super) name: &'static str,
 }
 
 impl Function {
-    /// Launches the kernel into a stream of the calling thread's current device.
+    /// Launches the function into a stream of the calling thread's current device, with `grid`
+    /// blocks along x and y of `threads` threads each. `arguments` has a pointer to the value of
+    /// each parameter.
     ///
     /// # Safety
-    /// The arguments match the kernel's parameters. The memory that they point to stays valid until
-    /// the kernel has run, or as long as the graph if the stream is being captured. The kernel's
-    /// device is current.
+    /// The arguments match the function's parameters. The memory that they point to stays valid
+    /// until the function has run, or as long as the graph if the stream is being captured. The
+    /// function's device is current.
     pub(super) unsafe fn launch(
         &self,
         grid: [u32; 2],

@@ -1,3 +1,4 @@
+//! The CUDA engine.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -39,8 +40,8 @@ pub struct CudaEngine {
 }
 
 impl CudaEngine {
-    /// Creates an engine on a device, numbered from 0. It uses the device's primary context, as the
-    /// CUDA runtime and other libraries do.
+    /// Creates an engine on the device with this number, counted from 0. It uses the device's
+    /// primary context, as the CUDA runtime and other libraries do.
     ///
     /// # Errors
     /// [`EngineError::Device`] if there is no driver or no such device.
@@ -48,6 +49,7 @@ impl CudaEngine {
         Ok(Self { device: Device::open(ordinal)? })
     }
 
+    /// Creates an engine on an opened device.
     #[cfg(test)]
     pub(super) fn with_device(device: Device) -> Self {
         Self { device }
@@ -57,7 +59,7 @@ impl CudaEngine {
     /// [`Engine::queue`] has priority 0.
     ///
     /// # Errors
-    /// If the device cannot create it.
+    /// [`EngineError::Library`] if the device cannot create it.
     pub fn queue_with_priority(&self, priority: i32) -> Result<CudaQueue, EngineError> {
         CudaQueue::new(&self.device, priority)
     }
@@ -95,18 +97,19 @@ impl CudaEngine {
         unsafe { kernel.launch(&reads.iter().copied(), &writes.iter().copied(), context, queue) }
     }
 
-    /// Allocates page-locked host memory for asynchronous copies.
+    /// Allocates `elements` zeros in page-locked host memory, for asynchronous copies.
     ///
     /// # Errors
-    /// If allocation fails.
+    /// [`EngineError::Library`] if allocation fails.
     pub fn host_memory(&self, elements: usize) -> Result<CudaHostBuffer, EngineError> {
         CudaHostBuffer::new(&self.device, elements)
     }
 
-    /// Enqueues a copy from the host without waiting for it.
+    /// Enqueues a copy of the whole host buffer to the start of a slice, without waiting for it.
     ///
     /// # Errors
-    /// If the slice is shorter than the host buffer, or CUDA fails.
+    /// [`EngineError::Operand`] if the slice is shorter than the host buffer;
+    /// [`EngineError::Library`] if CUDA fails.
     ///
     /// # Safety
     /// Both stay valid until the copy is complete. Until then nothing else writes to either or
@@ -121,10 +124,11 @@ impl CudaEngine {
         unsafe { self.copy_to_device(host.as_slice(), to, queue) }
     }
 
-    /// Enqueues a copy to the host without waiting for it.
+    /// Enqueues a copy of the start of a slice to the whole host buffer, without waiting for it.
     ///
     /// # Errors
-    /// If the slice is shorter than the host buffer, or CUDA fails.
+    /// [`EngineError::Operand`] if the slice is shorter than the host buffer;
+    /// [`EngineError::Library`] if CUDA fails.
     ///
     /// # Safety
     /// Both stay valid until the copy is complete. Until then nothing else writes to the slice or

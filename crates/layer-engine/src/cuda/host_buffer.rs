@@ -1,3 +1,4 @@
+//! Page-locked memory of the host.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -23,6 +24,10 @@ pub struct CudaHostBuffer {
 unsafe impl Send for CudaHostBuffer {}
 
 impl CudaHostBuffer {
+    /// Allocates `elements` zeros in page-locked memory.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if CUDA cannot allocate them.
     pub(super) fn new(device: &Device, elements: usize) -> Result<Self, EngineError> {
         let mut buffer = Self { device: device.clone(), start: None, elements };
         if elements > 0 {

@@ -1,3 +1,6 @@
+//! Prepared kernels: launches of GPU functions (*steps*) over *operands*, the buffers that are read
+//! or written. Operands that are read and operands that are written are counted separately from 0,
+//! in the order in which the caller of `Engine::enqueue` passes them. All elements are `f32`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -14,33 +17,40 @@ use crate::{EngineError, LaunchContext};
 /// Maximum number of arguments of a kernel.
 const MAX_ARGUMENTS: usize = 16;
 
-/// Number of values of a shape argument.
+/// Capacity of [`Argument::Shape`]: the number of 32-bit fields of the largest struct parameter,
+/// `Geometry` in `kernels/convolution.cu`.
 pub(super) const SHAPE_VALUES: usize = 13;
 
-/// An argument of a kernel.
+/// Value of one parameter of a GPU function, or the rule by which a launch finds it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Argument {
-    /// Address in an operand that is read: number of the operand, and first element.
+    /// Address in an operand that is read: index of the operand, and index of the element in it.
     Read(usize, usize),
-    /// Address in an operand that is written: number of the operand, and first element.
+    /// Address in an operand that is written: index of the operand, and index of the element in it.
     Write(usize, usize),
-    /// Address in the kernel's workspace.
+    /// A fixed device address, in the kernel's workspace; 0 is a null pointer.
     Address(u64),
-    /// The seed, iteration and learning rate in the queue's memory.
+    /// Address of the seed, iteration and learning rate in the queue's memory.
     Context,
+    /// A 32-bit integer.
     U32(u32),
+    /// A 64-bit integer.
     U64(u64),
+    /// A single-precision number.
     F32(f32),
+    /// A double-precision number.
     F64(f64),
-    /// Values of a struct parameter, of which the kernel reads as many as the struct has.
+    /// Fields of a struct of 32-bit integers, in order. The function reads as many as its struct
+    /// has; the others are unused.
     Shape([u32; SHAPE_VALUES]),
 }
 
 impl Argument {
-    /// A null pointer, for an absent operand.
+    /// Null pointer, for an operand that the pass does not have.
     pub(super) const NONE: Self = Self::Address(0);
 
-    /// Returns the operand from element `element` on.
+    /// Returns the address `element` elements further in the same operand. Other arguments are
+    /// returned unchanged.
     pub(super) fn offset(self, element: usize) -> Self {
         match self {
             Self::Read(operand, first) => Self::Read(operand, first + element),
@@ -50,15 +60,18 @@ impl Argument {
     }
 }
 
-/// One of the launches of a kernel.
+/// One launch of a GPU function.
 #[derive(Debug)]
 pub(super) struct Step {
+    /// Function that is launched, with blocks of `THREADS` threads.
     pub(super) function: Function,
+    /// Number of blocks along x and y.
     pub(super) grid: [u32; 2],
+    /// Arguments in the order of the function's parameters, at most 16.
     pub(super) arguments: Vec<Argument>,
 }
 
-/// Number of threads of a block.
+/// Number of threads of every block, as in `kernels/basics.cuh`.
 pub(super) const THREADS: u32 = 256;
 
 /// A prepared kernel of a [`CudaEngine`](crate::CudaEngine) with its workspace: one or several
@@ -67,11 +80,16 @@ pub(super) const THREADS: u32 = 256;
 /// A kernel can be sent to another thread. It must outlive every graph that captured it.
 #[derive(Debug)]
 pub struct CudaKernel {
+    /// Name in error messages: the layer and the pass, or the kind of a kernel that belongs to no
+    /// layer.
     pub(super) name: Arc<str>,
+    /// Number of elements of each operand that is read.
     pub(super) reads: Vec<usize>,
+    /// Number of elements of each operand that is written.
     pub(super) writes: Vec<usize>,
+    /// Launches in the order in which they are enqueued.
     pub(super) steps: Vec<Step>,
-    /// Workspace, whose addresses the steps contain.
+    /// Workspace and tables in device memory, whose addresses the steps contain.
     pub(super) _memory: Vec<DeviceMemory>,
 }
 
@@ -86,13 +104,18 @@ impl CudaKernel {
             .any(|argument| matches!(argument, Argument::Context))
     }
 
-    /// Returns the number of launches that the kernel consists of.
+    /// Returns the number of launches of GPU functions that the kernel consists of.
     #[must_use]
     pub fn launches(&self) -> usize {
         self.steps.len()
     }
 
-    /// Checks the operands and launches the kernel.
+    /// Checks the operands and enqueues all launches of the kernel. `context` is used only if the
+    /// kernel reads it.
+    ///
+    /// # Errors
+    /// [`EngineError::Operand`] if the operands do not match in number or length,
+    /// [`EngineError::Library`] if a launch fails.
     ///
     /// # Safety
     /// The operands are memory of the queue's device that stays valid until the kernel is complete,

@@ -8,8 +8,11 @@ use cudarc::driver::{CudaContext, sys};
 use super::driver_error;
 use crate::EngineError;
 
-/// Opens the CUDA driver, or the emulated one if requested, and the primary context of a device,
-/// numbered from 0.
+/// Opens the CUDA driver, or `cuda-emulator` if `DEEPPOOL_EMULATED_GPUS` is set, and returns the
+/// primary context of the device `ordinal`, counted from 0.
+///
+/// # Errors
+/// [`EngineError::Device`] if there is no driver or no such device.
 pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, EngineError> {
     let unusable = |problem| EngineError::Device { device: format!("CUDA device {ordinal}"), problem };
     emulated_gpus::open().map_err(|error| unusable(error.to_string()))?;

@@ -1,3 +1,7 @@
+//! Linear layers, and the sums of sliced gradients. A gradient of weights is a sum over samples. If
+//! its tiles are too few to occupy the device, the terms are divided into *slices*: each slice is
+//! summed by blocks of its own, and a last launch adds the slices.
+
 use super::kernel::Argument;
 use super::module::Family;
 use super::plan::{Plan, size, slices, tiles};
@@ -5,7 +9,8 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::MatrixProduct;
 
-/// Plans a pass of a linear layer of `[samples, outputs, inputs]`.
+/// Plans a pass of a linear layer with `samples` rows of `inputs` features, of which it computes
+/// `outputs` features. `bias` is whether it has biases.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     [samples, outputs, inputs]: [usize; 3],
@@ -41,8 +46,11 @@ pub(super) fn plan(
     Ok(())
 }
 
-/// Returns the buffer for the slices of a gradient: the gradient itself if there is one slice, else
-/// workspace.
+/// Returns the memory for the slices of a gradient of `elements` elements, one after another: the
+/// gradient itself if there is one slice, else new workspace.
+///
+/// # Errors
+/// See `Plan::workspace`.
 pub(super) fn slice_target(
     plan: &mut Plan<'_>,
     slices: usize,
@@ -52,7 +60,8 @@ pub(super) fn slice_target(
     if slices == 1 { Ok(gradient) } else { plan.workspace(slices * elements * size_of::<f32>()) }
 }
 
-/// Plans the sum of the slices of a gradient, if there are several.
+/// Plans the sum of `slices` slices of `elements` elements, from `parts` to `gradient`. Plans
+/// nothing for one slice, which is the gradient.
 pub(super) fn sum_slices(
     plan: &mut Plan<'_>,
     slices: usize,

@@ -1,10 +1,13 @@
+//! Softmax and cross entropy.
+
 use super::module::Family;
 use super::plan::{Plan, size};
 use crate::{EngineError, Role};
 
 const FAMILY: Family = Family::Loss;
 
-/// Plans a pass of softmax and cross entropy of `[samples, positions per sample, classes]`.
+/// Plans a pass of softmax and cross entropy over `samples` samples, each with `positions` labels
+/// of `classes` classes.
 pub(super) fn plan(
     plan: &mut Plan<'_>,
     [samples, positions, classes]: [usize; 3],

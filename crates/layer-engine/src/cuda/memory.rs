@@ -1,3 +1,4 @@
+//! Allocation of device memory.
 #![allow(unsafe_code)]
 
 use cudarc::driver::{DriverError, result, sys};
@@ -6,8 +7,8 @@ use super::device::Device;
 use super::{NAME, driver_error};
 use crate::EngineError;
 
-/// Device memory. Dropping it waits until all work of the device is complete, because the work may
-/// use the memory.
+/// An allocation in device memory. Dropping it waits until all work of the device is complete,
+/// because the work may use the memory.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     device: Device,
@@ -15,7 +16,11 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates zeroed memory. The memory is zero when the function returns.
+    /// Allocates `bytes` bytes of zeros. The memory is zero when the function returns.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`] if the device has no memory left, else
+    /// [`EngineError::Library`].
     pub(super) fn zeros(device: &Device, bytes: usize) -> Result<Self, EngineError> {
         let no_memory = |error: DriverError| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -38,7 +43,10 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// Allocates a table of numbers that kernels read.
+    /// Allocates memory with a copy of `numbers`, which kernels read.
+    ///
+    /// # Errors
+    /// See `zeros`.
     pub(super) fn table(device: &Device, numbers: &[u32]) -> Result<Self, EngineError> {
         let memory = Self::zeros(device, size_of_val(numbers).max(1))?;
         if !numbers.is_empty() {
@@ -49,6 +57,7 @@ impl DeviceMemory {
         Ok(memory)
     }
 
+    /// Returns the device address of the first byte.
     pub(super) fn address(&self) -> u64 {
         self.address
     }

@@ -1,4 +1,8 @@
 //! Engine for NVIDIA GPUs with the kernels of this crate. The CUDA driver is opened at run time.
+//!
+//! A *kernel* of the engine is one pass of a layer. It consists of launches of functions in PTX,
+//! which this module calls *GPU functions* where the two could be confused. `prepare` writes the
+//! launches into a `Plan`, and `CudaKernel` enqueues them.
 
 mod activation;
 mod attention;

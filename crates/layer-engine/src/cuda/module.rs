@@ -1,25 +1,39 @@
-//! PTX of the kernels, by family.
+//! PTX of the GPU functions, by family.
 
-/// A family of kernels: a file of CUDA C++ and its PTX, which the driver compiles for the device.
+/// A family of GPU functions: a file of CUDA C++ in `kernels` and its PTX, which the driver
+/// compiles for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
+    /// Rectifier, Gaussian error linear units and softmax.
     Activation,
+    /// Scaled dot-product attention.
     Attention,
+    /// Batch normalisation.
     BatchNorm,
+    /// Convolutions.
     Convolution,
+    /// Dropout with the random numbers of `RandomStream`.
     Dropout,
+    /// Sums, scaling, copies and permutations of elements.
     Elementwise,
+    /// Layer normalisation.
     LayerNorm,
+    /// Local response normalisation.
     ResponseNorm,
+    /// Softmax and cross entropy.
     Loss,
+    /// Linear layers, and the sum of the slices of a gradient.
     MatrixProduct,
+    /// Squared norms, gradient descent, and the launch context of a queue.
     Optimizer,
+    /// Maximum and average pooling.
     Pooling,
+    /// Embeddings, position embeddings and class tokens.
     Sequence,
 }
 
 impl Family {
-    /// Returns the PTX, which ends with a NUL.
+    /// Returns the PTX of the family, which ends with a NUL.
     pub(super) fn ptx(self) -> &'static str {
         macro_rules! ptx {
             ($name:literal) => {

@@ -1,4 +1,5 @@
-//! Batch normalisation, layer normalisation and local response normalisation.
+//! Batch normalisation, layer normalisation and local response normalisation. `input` is the shape
+//! of one sample.
 
 use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 
@@ -7,7 +8,8 @@ use super::module::Family;
 use super::plan::{Plan, size};
 use crate::{EngineError, Pass, Role};
 
-/// Plans a pass of a batch normalisation. Returns `None` if there is no such pass.
+/// Plans a pass of a batch normalisation over `samples` samples. Returns `None` if there is no such
+/// pass.
 pub(super) fn batch_norm(
     plan: &mut Plan<'_>,
     input: &Shape,
@@ -64,7 +66,8 @@ pub(super) fn batch_norm(
     Ok(Some(()))
 }
 
-/// Plans a pass of a layer normalisation.
+/// Plans a pass of a layer normalisation over the innermost dimension of `samples` samples.
+/// `epsilon` is added to the variance.
 pub(super) fn layer_norm(
     plan: &mut Plan<'_>,
     input: &Shape,
@@ -91,7 +94,8 @@ pub(super) fn layer_norm(
     plan.launch((FAMILY, "layer_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
 }
 
-/// Plans a pass of a local response normalisation. Returns `None` if the input is not an image.
+/// Plans a pass of a local response normalisation over `samples` samples. Returns `None` if the
+/// input is not an image.
 pub(super) fn response_norm(
     plan: &mut Plan<'_>,
     input: &Shape,

@@ -1,3 +1,5 @@
+//! Squared gradient norms and gradient descent.
+
 use super::kernel::{Argument, THREADS};
 use super::module::Family;
 use super::plan::{Plan, size};
@@ -8,7 +10,8 @@ const FAMILY: Family = Family::Optimizer;
 /// Maximum number of blocks that sum the squares of an operand.
 const MAX_BLOCKS: usize = 128;
 
-/// Plans the sum of the squares of all operands that are read.
+/// Plans the sum of the squares of all operands that are read. `operands` has the number of
+/// elements of each.
 pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<(), EngineError> {
     // Each thread sums up to sixteen elements before the reduction.
     let blocks = |elements: usize| elements.div_ceil(16 * THREADS as usize).min(MAX_BLOCKS);
@@ -27,7 +30,7 @@ pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<()
     plan.launch((FAMILY, "total_of_squares"), [1, 1], [size(count), sums, Argument::Write(0, 0)])
 }
 
-/// Plans a step of gradient descent.
+/// Plans a step of stochastic gradient descent over `elements` parameters.
 pub(super) fn step(plan: &mut Plan<'_>, elements: usize, rule: &Sgd) -> Result<(), EngineError> {
     let single = |number: f64| Argument::F32(number as f32);
     let norm = if rule.clip_norm.is_some() { Argument::Read(1, 0) } else { Argument::NONE };

@@ -1,4 +1,6 @@
-//! The launches of a kernel under preparation.
+//! Plans: the launches of a kernel under preparation. Functions of this module fail with
+//! `EngineError::Library` if CUDA fails, and with `EngineError::OutOfMemory` if the device has no
+//! memory left.
 
 use super::NAME;
 use super::device::Device;
@@ -15,7 +17,7 @@ const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 /// slices, and with them the rounding, depend only on shapes and not on the device.
 const SLICE_BLOCKS: usize = 128;
 
-/// A kernel under preparation.
+/// A kernel under preparation: its operands, and the launches that were added so far.
 pub(super) struct Plan<'d> {
     device: &'d Device,
     name: String,
@@ -27,8 +29,9 @@ pub(super) struct Plan<'d> {
 }
 
 impl<'d> Plan<'d> {
-    /// Creates a plan whose operands have these lengths. `signature` has their roles if the kernel
-    /// belongs to a layer.
+    /// Creates a plan without launches. `name` is the kernel's name in error messages. `reads` and
+    /// `writes` have the number of elements of each operand; `signature` has their roles, or none
+    /// if the kernel belongs to no layer.
     ///
     /// # Errors
     /// [`EngineError::Library`] if an operand has more than [`MAX_ELEMENTS`] elements.
@@ -47,7 +50,7 @@ impl<'d> Plan<'d> {
         Ok(Self { device, name, signature, reads, writes, steps: Vec::new(), memory: Vec::new() })
     }
 
-    /// Returns the operand of a role, or a null pointer if the pass has none.
+    /// Returns the address of the operand with a role, or a null pointer if the pass has none.
     pub(super) fn operand(&self, role: Role) -> Argument {
         let place = |roles: &[Role]| roles.iter().position(|other| *other == role);
         match (place(&self.signature.reads), place(&self.signature.writes)) {
@@ -57,13 +60,14 @@ impl<'d> Plan<'d> {
         }
     }
 
-    /// Allocates workspace of the kernel.
+    /// Allocates `bytes` bytes of zeroed workspace, which live as long as the kernel, and returns
+    /// their address.
     pub(super) fn workspace(&mut self, bytes: usize) -> Result<Argument, EngineError> {
         let memory = DeviceMemory::zeros(self.device, bytes.max(1))?;
         Ok(self.keep(memory))
     }
 
-    /// Allocates a table of the kernel.
+    /// Allocates a table of the kernel in device memory and returns its address.
     pub(super) fn table(&mut self, numbers: &[u32]) -> Result<Argument, EngineError> {
         let memory = DeviceMemory::table(self.device, numbers)?;
         Ok(self.keep(memory))
@@ -75,7 +79,11 @@ impl<'d> Plan<'d> {
         Argument::Address(address)
     }
 
-    /// Adds a launch of `grid` blocks. Adds nothing if there are no blocks.
+    /// Adds a launch of the GPU function `name` of a family with `grid` blocks along x and y. Adds
+    /// nothing if there are no blocks.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if there are 2^32 blocks or more along x, or 2^16 or more along y.
     pub(super) fn launch(
         &mut self,
         (family, name): (Family, &'static str),
@@ -96,7 +104,8 @@ impl<'d> Plan<'d> {
         Ok(())
     }
 
-    /// Adds a launch with one thread per element.
+    /// Adds a launch with one thread per element. `kernel` is the family and name of the GPU
+    /// function.
     pub(super) fn for_each(
         &mut self,
         kernel: (Family, &'static str),
@@ -106,7 +115,7 @@ impl<'d> Plan<'d> {
         self.launch(kernel, [elements.div_ceil(THREADS as usize), 1], arguments)
     }
 
-    /// Adds a launch with one warp per row.
+    /// Adds a launch with one warp per row. `kernel` is the family and name of the GPU function.
     pub(super) fn for_each_row(
         &mut self,
         kernel: (Family, &'static str),
@@ -116,7 +125,7 @@ impl<'d> Plan<'d> {
         self.launch(kernel, [rows.div_ceil(THREADS as usize / 32), 1], arguments)
     }
 
-    /// Adds launches that zero all operands that are written, except those of role `except`.
+    /// Adds launches that set all operands that are written to zero, except those of role `except`.
     pub(super) fn write_zeros(&mut self, except: Role) -> Result<(), EngineError> {
         for (operand, elements) in self.writes.clone().into_iter().enumerate() {
             if self.signature.writes.get(operand) != Some(&except) {
@@ -127,7 +136,7 @@ impl<'d> Plan<'d> {
         Ok(())
     }
 
-    /// Returns the kernel.
+    /// Returns the kernel with all launches that were added.
     pub(super) fn finish(self) -> CudaKernel {
         CudaKernel {
             name: self.name.into(),
@@ -139,18 +148,20 @@ impl<'d> Plan<'d> {
     }
 }
 
-/// Converts a size to an argument. Sizes are at most [`MAX_ELEMENTS`].
+/// Converts a number of elements, rows or the like to a 32-bit argument. It is at most
+/// [`MAX_ELEMENTS`].
 pub(super) fn size(elements: usize) -> Argument {
     Argument::U32(elements as u32)
 }
 
-/// Returns the number of 64 x 64 tiles of a matrix.
+/// Returns the number of 64 x 64 tiles that cover a matrix. One block computes a tile.
 pub(super) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(64) * columns.div_ceil(64)
 }
 
-/// Divides the terms of a product with `tiles` tiles into slices. Returns the number of slices and
-/// the number of terms of a slice: enough slices to occupy the device, of at least 256 terms.
+/// Divides the `terms` terms of a sum whose result has `tiles` tiles into slices, each of which is
+/// summed by other blocks. Returns the number of slices and the number of terms of a slice: enough
+/// slices to occupy the device, at most one for each started 256 terms.
 pub(super) fn slices(terms: usize, tiles: usize) -> (usize, usize) {
     let wanted = (SLICE_BLOCKS / tiles.max(1)).clamp(1, terms.div_ceil(256).max(1));
     // A multiple of 16, so that vectors of four and slabs of 16 terms are whole.

@@ -1,3 +1,5 @@
+//! Maximum and average pooling of images.
+
 use layer_graph::{Layer, Pool2d};
 
 use super::kernel::{Argument, SHAPE_VALUES};
@@ -11,8 +13,11 @@ const FAMILY: Family = Family::Pooling;
 struct PoolShape {
     /// Number of images, over all samples and channels.
     count: usize,
+    /// Number of elements of all images.
     elements: usize,
+    /// Number of windows of all images.
     windows: usize,
+    /// Size, windows, kernel, stride and padding along the height and along the width.
     axes: [Argument; 2],
 }
 
@@ -41,7 +46,8 @@ impl PoolShape {
     }
 }
 
-/// Plans a pass of a maximum pooling. Returns `None` if the layer's shapes are not images.
+/// Plans a pass of a maximum pooling over `samples` samples. Returns `None` if the layer's shapes
+/// are not images.
 pub(super) fn max_pool(
     plan: &mut Plan<'_>,
     layer: &Layer,
@@ -64,8 +70,8 @@ pub(super) fn max_pool(
     Ok(Some(()))
 }
 
-/// Plans a pass of an average pooling, adaptive without a `pool`. Returns `None` if the layer's
-/// shapes are not images.
+/// Plans a pass of an average pooling over `samples` samples: with the fixed windows of `pool`, or
+/// adaptive without one. Returns `None` if the layer's shapes are not images.
 pub(super) fn avg_pool(
     plan: &mut Plan<'_>,
     layer: &Layer,

@@ -11,6 +11,10 @@ use super::{
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
 /// Prepares the kernel of a description, with its workspace.
+///
+/// # Errors
+/// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
+/// [`EngineError::Library`] if an operand is too large or CUDA fails.
 pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKernel, EngineError> {
     let plain = |name: &str, reads, writes| {
         let signature = Signature { reads: Vec::new(), writes: Vec::new() };

@@ -1,3 +1,4 @@
+//! Queues: CUDA streams with the launch context in device memory.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -41,6 +42,10 @@ pub struct CudaQueue {
 }
 
 impl CudaQueue {
+    /// Creates a stream and a queue that owns it. Work of streams with lower `priority` runs first.
+    ///
+    /// # Errors
+    /// If CUDA cannot create the stream or allocate the context.
     pub(super) fn new(device: &Device, priority: i32) -> Result<Self, EngineError> {
         let create = || -> Result<CUstream, DriverError> {
             device.bind()?;
@@ -51,6 +56,10 @@ impl CudaQueue {
         Ok(Self::from_parts(device, stream, true, memory, set))
     }
 
+    /// Creates a queue on a stream of another owner, which outlives it.
+    ///
+    /// # Errors
+    /// If allocation of the context fails.
     pub(super) fn borrowed(device: &Device, stream: CUstream) -> Result<Self, EngineError> {
         let (memory, set) = Self::allocate_context(device)?;
         Ok(Self::from_parts(device, DriverHandle(stream), false, memory, set))
@@ -111,39 +120,47 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Returns the context for the work that follows in the queue, or `None` if it was never set.
+    /// Returns the seed, iteration and learning rate for the work that follows in the queue, or
+    /// `None` if they were never set.
     #[must_use]
     pub fn context(&self) -> Option<LaunchContext> {
         self.context
     }
 
-    /// Returns the device address of the launch context.
+    /// Returns the device address of the launch context, laid out as `Context` in
+    /// `kernels/basics.cuh`.
     pub(super) fn context_address(&self) -> u64 {
         self.memory.address()
     }
 
+    /// Returns the device that the stream belongs to.
     pub(super) fn device(&self) -> &Device {
         &self.device
     }
 
+    /// Returns the stream, which is valid as long as the queue.
     pub(super) fn stream(&self) -> CUstream {
         self.stream.0
     }
 
+    /// Records the name of a kernel that was enqueued, for the error of a later wait.
     pub(super) fn record_kernel(&mut self, kernel: &Arc<str>) {
         self.recent[self.next] = Some(kernel.clone());
         self.next = (self.next + 1) % RECENT_KERNELS;
     }
 
     /// Waits for all enqueued work.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] with the names of the last kernels if any of the work failed.
     pub(super) fn synchronize(&mut self) -> Result<(), EngineError> {
         // SAFETY: the stream lives as long as the queue.
         let done = self.device.bind().and_then(|()| unsafe { result::stream::synchronize(self.stream.0) });
         done.map_err(|error| self.queue_error("wait for the queue", error))
     }
 
-    /// Converts the error of a call that waits for the queue. Any earlier kernel may have caused
-    /// it.
+    /// Converts the error of a call that waits for the queue. The message has `action`, the action
+    /// that failed, and the names of the last kernels, any of which may have caused it.
     pub(super) fn queue_error(&self, action: &str, error: DriverError) -> EngineError {
         let mut action = action.to_owned();
         let order = (0..RECENT_KERNELS).map(|back| (self.next + RECENT_KERNELS - 1 - back) % RECENT_KERNELS);

@@ -1,4 +1,5 @@
-//! Sums, copies and permutations of elements.
+//! Sums, copies and permutations of elements. A *sample* is one row of a batch; sizes are numbers
+//! of elements.
 
 use layer_graph::Layer;
 
@@ -12,7 +13,7 @@ const FAMILY: Family = Family::Elementwise;
 /// Number of terms that one launch adds.
 const TERMS_PER_LAUNCH: usize = 4;
 
-/// Plans the sum of all operands that are read.
+/// Plans the sum of the `terms` operands that are read, each of `elements` elements, in order.
 pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
     let to = Argument::Write(0, 0);
     let mut next = 0;
@@ -29,7 +30,8 @@ pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<
     Ok(())
 }
 
-/// Plans the scaling of consecutive ranges of samples in place, each by its own factor.
+/// Plans the scaling of consecutive ranges of samples in place. `factors` has the number of samples
+/// and the factor of each range; a factor of 0 writes zeros.
 pub(super) fn scale(
     plan: &mut Plan<'_>,
     sample_elements: usize,
@@ -49,7 +51,8 @@ pub(super) fn scale(
     Ok(())
 }
 
-/// Plans copies of the operand that is read to each of the operands that are written.
+/// Plans copies of the operand that is read, of `elements` elements, to each of the `count`
+/// operands that are written.
 pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Result<(), EngineError> {
     (0..count).try_for_each(|operand| {
         let row = StridedRows { operand: Argument::Read(0, 0), stride: elements };
@@ -57,11 +60,12 @@ pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Resu
     })
 }
 
-/// Rows within an operand.
+/// Equally spaced rows within an operand.
 #[derive(Clone, Copy)]
 pub(super) struct StridedRows {
+    /// Address of the first element of the first row.
     pub(super) operand: Argument,
-    /// Distance between rows, in elements.
+    /// Distance between the starts of two rows, in elements. 0 repeats the same row.
     pub(super) stride: usize,
 }
 
@@ -78,7 +82,7 @@ pub(super) fn copy_rows(
 }
 
 /// Plans the concatenation of the operands that are read, sample by sample. `parts` has the number
-/// of elements per sample of each.
+/// of elements per sample of each operand.
 pub(super) fn concatenate(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
@@ -94,7 +98,8 @@ pub(super) fn concatenate(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) 
     Ok(())
 }
 
-/// Plans the inverse of [`concatenate`].
+/// Plans the inverse of [`concatenate`]: copies part `i` of each sample to the operand `i` that is
+/// written.
 pub(super) fn split(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
@@ -110,8 +115,9 @@ pub(super) fn split(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Res
     Ok(())
 }
 
-/// Plans the selection of one part of each sample. The sizes are elements of a sample, of the part,
-/// and before the part.
+/// Plans the selection of one part of each of `samples` samples, or its backward pass, which writes
+/// zeros outside of the part. `whole` is the number of elements of a sample, `part` that of the
+/// part, and `start` the index of its first element.
 pub(super) fn select(
     plan: &mut Plan<'_>,
     [whole, part, start]: [usize; 3],
@@ -127,8 +133,9 @@ pub(super) fn select(
     copy_rows(plan, [samples, part], outer(read.offset(start)), inner(write))
 }
 
-/// Plans the permutation of a sample's dimensions, or its inverse. Returns `None` if `order` does
-/// not permute the dimensions.
+/// Plans the permutation of the dimensions of each sample, so that output dimension `i` is input
+/// dimension `order[i]`; backward, the inverse. Returns `None` if `order` does not permute the
+/// dimensions.
 pub(super) fn permute(
     plan: &mut Plan<'_>,
     layer: &Layer,

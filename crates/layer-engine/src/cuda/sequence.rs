@@ -12,7 +12,8 @@ fn is_backward(pass: Pass) -> bool {
     matches!(pass, Pass::Backward | Pass::BackwardParameters)
 }
 
-/// Plans a pass of an embedding of `[vocabulary, features]` over `tokens` tokens.
+/// Plans a pass of an embedding over `tokens` tokens of all samples. `vocabulary` is the number of
+/// different tokens, `features` the length of the vector of each.
 pub(super) fn embedding(
     plan: &mut Plan<'_>,
     tokens: usize,
@@ -33,7 +34,8 @@ pub(super) fn embedding(
     plan.launch((FAMILY, "embedding_gradient"), [vocabulary, 1], [&sizes[..], &[dy, gradient]].concat())
 }
 
-/// Plans a pass of a position embedding of `[samples, elements per sample, parameters]`.
+/// Plans a pass of a position embedding over `samples` samples of `elements` elements. The layer
+/// has `parameters` parameters, of which the first `elements` are added to each sample.
 pub(super) fn positions(
     plan: &mut Plan<'_>,
     [samples, elements, parameters]: [usize; 3],
@@ -48,7 +50,8 @@ pub(super) fn positions(
     sum_of_rows(plan, samples, elements, parameters)
 }
 
-/// Plans a pass of a class token of `[samples, elements per input sample, elements of the token]`.
+/// Plans a pass of a class token, which is prepended to each of `samples` samples of `elements`
+/// elements. `token` is the number of elements of the class token.
 pub(super) fn class_token(
     plan: &mut Plan<'_>,
     [samples, elements, token]: [usize; 3],

@@ -1,10 +1,13 @@
+//! Bands: the rows of a source that a block of rows of a grid reads (`stencil.rs` defines source,
+//! grid, point and tap). All distances and offsets are in elements.
+
 use std::ops::Range;
 
 use super::super::Real;
 use super::stencil::Stencil;
 
-/// Access to the rows of a source that a block of the grid reads. The rows are read in place, or
-/// from a copy padded with zeros if some of them lie outside the source.
+/// Access to the rows of a source that a block of rows of the grid reads. The rows are read in
+/// place, or from a copy padded with zeros if some of them lie outside the source.
 #[derive(Debug)]
 pub(super) struct Bands {
     stencil: Stencil,
@@ -16,7 +19,7 @@ pub(super) struct Bands {
 }
 
 impl Bands {
-    /// Creates bands for blocks of at most `rows` rows of the grid.
+    /// Creates the access for blocks of at most `rows` rows of the grid.
     pub(super) fn new(stencil: Stencil, rows: usize) -> Self {
         let copied = !stencil.stays_inside();
         let [height, width] =
@@ -24,8 +27,8 @@ impl Bands {
         Self { stencil, copied, channel_pitch: height * width, row_pitch: width }
     }
 
-    /// Returns the number of elements of memory that the band of one sample with `channels`
-    /// channels needs.
+    /// Returns the number of elements of memory for the copied band of one sample with `channels`
+    /// channels, or 0 if rows are read in place.
     pub(super) fn elements(&self, channels: usize) -> usize {
         if self.copied { channels * self.channel_pitch } else { 0 }
     }
@@ -36,20 +39,20 @@ impl Bands {
         if self.copied { channels * self.channel_pitch } else { distance }
     }
 
-    /// Returns the distance between the elements read by a point of the grid and by the point below
-    /// it.
+    /// Returns the distance between the elements that a point of the grid reads and those of the
+    /// point in the next row.
     pub(super) fn down(&self) -> usize {
         self.stencil.step[0] * self.row_pitch
     }
 
-    /// Returns the distance between the elements read by a point of the grid and by the point to
-    /// its right.
+    /// Returns the distance between the elements that a point of the grid reads and those of the
+    /// point in the next column.
     pub(super) fn right(&self) -> usize {
         self.stencil.step[1]
     }
 
-    /// Returns, for each channel and tap, the offset in a band of the element that the first point
-    /// of its block reads.
+    /// Returns, for each of `channels` channels and each tap, the offset in a band of the element
+    /// that the first point of its block reads.
     pub(super) fn offsets(&self, channels: usize) -> Vec<usize> {
         let taps = |channel: usize| {
             let shifts = self.stencil.taps.iter().map(|tap| tap.shift);
@@ -58,9 +61,10 @@ impl Bands {
         (0..channels).flat_map(taps).collect()
     }
 
-    /// Returns the bands of these rows of the grids of one or more samples: a part of the source,
-    /// or a copy in `memory`. A sample's `channels` channels are contiguous in the source; samples
-    /// are `distance` elements apart.
+    /// Returns the bands of the rows `rows` of the grid, for one or several samples: a part of the
+    /// source, or a copy in `memory`. The arguments in parentheses are the source from the first
+    /// sample on, the number of channels of a sample, which are contiguous, and the distance
+    /// between samples.
     pub(super) fn get<'a, T: Real>(
         &self,
         (source, channels, distance): (&'a [T], usize, usize),

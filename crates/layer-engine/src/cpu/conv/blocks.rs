@@ -1,3 +1,6 @@
+//! Division of the work of a convolution: blocks of rows or samples, and the panels of a block.
+//! `stencil.rs` defines grid and point.
+
 use std::ops::Range;
 
 use super::super::Real;
@@ -16,6 +19,7 @@ impl Blocks {
         Self { total, count: total.div_ceil(max_len.max(1)).max(1) }
     }
 
+    /// Returns the number of blocks, at least one.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -30,37 +34,41 @@ impl Blocks {
         self.total / self.count
     }
 
-    /// Returns the items of a block.
+    /// Returns the items of the block with this index.
     pub(super) fn range(&self, index: usize) -> Range<usize> {
         index * self.total / self.count..(index + 1) * self.total / self.count
     }
 }
 
-/// Panels of the columns of a block. A panel has as many points as a tile has columns; points are
-/// ordered by sample, row and column of the grid.
+/// Panels of a block. A panel is a range of consecutive points, at most as many as a tile has
+/// columns; points are ordered by sample, row and column of the grid. In memory a panel has one row
+/// for each term.
 #[derive(Debug)]
 pub(super) struct Panels {
+    /// The panels in the order of their points.
     pub(super) panels: Vec<Panel>,
-    /// Total number of elements of a row of all panels, each rounded up to whole vectors.
+    /// Sum of the widths of all panels, in elements.
     pub(super) width: usize,
 }
 
-/// A panel of columns.
+/// A panel: consecutive points of a block.
 #[derive(Debug)]
 pub(super) struct Panel {
-    /// Index of the first point.
+    /// Index of the first point in the block.
     pub(super) first: usize,
+    /// Number of points.
     pub(super) points: usize,
-    /// Number of elements of a row, rounded up to whole vectors; the same summed over the panels
-    /// before it.
+    /// Number of elements of a row in memory: `points`, rounded up to whole vectors.
     pub(super) width: usize,
+    /// Sum of the widths of the panels before it, in elements.
     pub(super) before: usize,
+    /// Runs of points whose elements are equally spaced in the source.
     pub(super) segments: Vec<Segment>,
 }
 
 impl Panels {
     /// Creates the panels of `size = [samples, rows, columns]` points. `distances` are the
-    /// distances in elements between samples, rows and points.
+    /// distances between samples, rows and columns in the source, in elements.
     pub(super) fn new<T: Real>(kernels: &Kernels<T>, size: [usize; 3], distances: [usize; 3]) -> Self {
         let mut panels = Vec::new();
         let (mut first, mut before) = (0, 0);

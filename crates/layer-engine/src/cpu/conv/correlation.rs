@@ -27,7 +27,8 @@ const MAX_POINTS: usize = 1 << 11;
 /// for all of them.
 const MAX_JOINT_POINTS: usize = 256;
 
-/// Correlation of each sample and group with the weights, at the points of a stencil's grid.
+/// Correlation of each sample and group of a source with weights, at the points of a stencil's
+/// grid. One stencil of a convolution, with its packed weights.
 #[derive(Debug)]
 pub(super) struct Correlation<T: 'static> {
     kernels: &'static Kernels<T>,
@@ -48,7 +49,7 @@ pub(super) struct Correlation<T: 'static> {
     depth: usize,
 }
 
-/// Workspace of one thread.
+/// Workspace of one thread: gathered columns and results of a block.
 #[derive(Debug)]
 pub(super) struct CorrelationWorkspace<T> {
     band: Vec<T>,
@@ -58,7 +59,7 @@ pub(super) struct CorrelationWorkspace<T> {
 }
 
 impl<T: Real> CorrelationWorkspace<T> {
-    /// Allocates a workspace that is large enough for each of the correlations.
+    /// Allocates a workspace that is large enough for a block of each of the correlations.
     pub(super) fn new(correlations: &[Correlation<T>]) -> Self {
         let max_buffer = |elements: fn(&Correlation<T>) -> usize| {
             vec![T::zero(); correlations.iter().map(elements).max().unwrap_or(0)]
@@ -72,6 +73,9 @@ impl<T: Real> CorrelationWorkspace<T> {
 }
 
 impl<T: Real> Correlation<T> {
+    /// Creates a correlation of `samples` samples. A sample has `groups` groups, each with
+    /// `sources` channels in the source and `targets` channels in the target. `threads` is the
+    /// number of threads that blocks are distributed over.
     pub(super) fn new(
         kernels: &'static Kernels<T>,
         stencil: Stencil,
@@ -123,7 +127,9 @@ impl<T: Real> Correlation<T> {
         self.stencil.fills_target() && self.samples.max_len() <= 1
     }
 
-    /// Computes `target = bias + weights * source`. Writes only the points of the stencil's grid.
+    /// Computes `target = bias + weights * source` at the points of the stencil's grid; other
+    /// elements of the target are not written. `bias` has a value for each target channel of all
+    /// groups, or is empty. There is a workspace for each thread.
     pub(super) fn run(
         &mut self,
         source: &[T],

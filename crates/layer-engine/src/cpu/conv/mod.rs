@@ -1,5 +1,9 @@
 //! Convolutions as matrix products without a materialised im2col matrix (im2col: Chellapilla, Puri
 //! and Simard, 2006; blocking and packing: Goto and van de Geijn, 2008).
+//!
+//! A *window* is the part of the image that one output element reads, and a *tap* is an element of
+//! the convolution kernel. The products have a row for each channel, a column for each window and a
+//! term for each tap of each summed channel.
 
 mod band;
 mod blocks;
@@ -21,15 +25,18 @@ pub(super) use stencil::Geometry;
 use weight_gradient::WeightGradient;
 use weights::{WeightOrder, Weights};
 
-/// Pass of a convolution.
+/// Pass of a convolution, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConvPass {
+    /// Computes the output, in training and evaluation.
     Forward,
+    /// Computes the gradients of the input and of the parameters.
     Backward,
+    /// Computes the gradients of the parameters only.
     BackwardParameters,
 }
 
-/// A pass of a convolution.
+/// A pass of a convolution with its workspace.
 #[derive(Debug)]
 pub(super) struct Convolution<T: 'static> {
     geometry: Geometry,
@@ -43,7 +50,8 @@ pub(super) struct Convolution<T: 'static> {
 }
 
 impl<T: Real> Convolution<T> {
-    /// Creates a convolution with the fastest kernels that the processor supports.
+    /// Creates a pass over `samples` samples with the fastest vector instructions that the
+    /// processor supports.
     pub(super) fn new(geometry: Geometry, samples: usize, pass: ConvPass, workers: &Workers) -> Self {
         Self::with_kernels(T::kernels()[0], geometry, samples, pass, workers)
     }

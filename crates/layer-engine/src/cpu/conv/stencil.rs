@@ -1,18 +1,26 @@
+//! Sizes of a convolution, and stencils: the access patterns of its passes. A stencil computes
+//! elements of a *target* from a *source*, for example the output from the input. Its *grid* has a
+//! *point* for each target element that it computes; its *taps* are the elements of the convolution
+//! kernel that it multiplies. Pairs are `[along the height, along the width]`.
+
 use std::ops::Range;
 
 use layer_graph::{Conv2d, Layer};
 
-/// Sizes of a convolution.
+/// Sizes of a convolution layer.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Geometry {
+    /// Number of groups into which channels are divided.
     pub(super) groups: usize,
     /// Number of input channels of a group.
     pub(super) channels: usize,
     /// Number of output channels of a group.
     pub(super) filters: usize,
-    /// Height and width, as in all pairs below.
+    /// Size of an input channel, `[height, width]`.
     pub(super) image: [usize; 2],
+    /// Size of an output channel, `[height, width]`.
     pub(super) output: [usize; 2],
+    /// Size of the convolution kernel, `[height, width]`.
     pub(super) kernel: [usize; 2],
     stride: [usize; 2],
     padding: [usize; 2],
@@ -35,11 +43,13 @@ impl Geometry {
         })
     }
 
-    /// Returns the number of elements of a kernel.
+    /// Returns the number of elements of the convolution kernel for one pair of input and output
+    /// channel.
     pub(super) fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
+    /// Returns the number of weights of the layer, without biases.
     pub(super) fn weight_elements(&self) -> usize {
         self.groups * self.filters * self.channels * self.taps()
     }
@@ -111,28 +121,32 @@ struct StencilAxis {
 /// element `(i, j) * stride + first`.
 #[derive(Debug, Clone)]
 pub(super) struct Stencil {
-    /// Size of the source.
+    /// Size of a source channel, `[rows, columns]`.
     pub(super) source: [usize; 2],
+    /// Distance between the source rows, and source columns, that neighbouring points read.
     pub(super) step: [usize; 2],
-    /// Taps in the order of the kernel's elements.
+    /// Taps in the order of the convolution kernel's elements.
     pub(super) taps: Vec<Tap>,
-    /// Minimum shifts.
+    /// Minimum shift of all taps, in source rows and columns. Negative if points read padding.
     pub(super) low: [isize; 2],
-    /// Maximum minus minimum shifts.
+    /// Maximum minus minimum shift of all taps, in source rows and columns.
     pub(super) reach: [usize; 2],
+    /// Number of points, `[rows, columns]`.
     pub(super) grid: [usize; 2],
-    /// Size of the target.
+    /// Size of a target channel, `[rows, columns]`.
     pub(super) target: [usize; 2],
+    /// Target row and column of the point `(0, 0)`.
     pub(super) first: [usize; 2],
+    /// Distance between the target rows, and target columns, of neighbouring points.
     pub(super) stride: [usize; 2],
 }
 
-/// An element of the kernel.
+/// An element of the convolution kernel that a stencil multiplies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tap {
-    /// Index in the kernel.
+    /// Index in the convolution kernel, in row-major order.
     pub(super) index: usize,
-    /// Shift relative to the minimum shifts.
+    /// Shift in source rows and columns, minus the minimum over all taps (`Stencil::low`).
     pub(super) shift: [usize; 2],
 }
 
@@ -160,12 +174,14 @@ impl Stencil {
         }
     }
 
-    /// Returns whether the points of the grid are contiguous in the target.
+    /// Returns whether every target element is a point, so that the points are contiguous in the
+    /// target.
     pub(super) fn fills_target(&self) -> bool {
         self.stride == [1, 1]
     }
 
-    /// Returns the source rows that `rows` of the grid read. Some may lie outside the source.
+    /// Returns the source rows that the rows `rows` of the grid read. Some may lie outside the
+    /// source.
     pub(super) fn seen(&self, rows: &Range<usize>) -> Range<isize> {
         let first = signed(rows.start * self.step[0]) + self.low[0];
         first..first + signed(self.seen_rows(rows.len()))

@@ -55,6 +55,9 @@ struct GradientWorkspace<T> {
 }
 
 impl<T: Real> WeightGradient<T> {
+    /// Creates the computation for `samples` samples. `stencil` is that of the forward pass;
+    /// `channels` and `filters` are the numbers of input and output channels of each of `groups`
+    /// groups.
     pub(super) fn new(
         kernels: &'static Kernels<T>,
         stencil: Stencil,
@@ -94,7 +97,8 @@ impl<T: Real> WeightGradient<T> {
         }
     }
 
-    /// Overwrites the gradient of the weights.
+    /// Overwrites `gradient` with the gradient of the weights, in their order: group, filter,
+    /// channel, tap.
     pub(super) fn run(&mut self, input: &[T], output_gradient: &[T], gradient: &mut [T], workers: &Workers) {
         if self.samples == 0 {
             gradient.fill(T::zero());

@@ -1,10 +1,14 @@
+//! Packing of the weights of a convolution. `kernel` is the number of elements of the convolution
+//! kernel; a *tap* is one of these elements; a *tile* is a block of rows of a product.
+
 use std::ops::Range;
 
 use super::super::Real;
 use super::super::simd::Kernels;
 use super::super::workers::Workers;
 
-/// Weights packed as the left factor of a product: for each tile of rows, term by term.
+/// Weights packed as the left factor of a product: for each group and tile of rows, term by term. A
+/// term is a summed channel and a tap.
 #[derive(Debug)]
 pub(super) struct Weights<T> {
     order: WeightOrder,
@@ -29,7 +33,9 @@ pub(super) enum WeightOrder {
 }
 
 impl<T: Real> Weights<T> {
-    /// `rows` and `channels` are numbers per group; `kernel` is the number of elements of a kernel.
+    /// Allocates memory for the packed weights. `taps` are the indices in the convolution kernel of
+    /// the taps that take part, and `kernel` is its number of elements. Each of `groups` groups has
+    /// `rows` channels that are rows and `channels` channels that are summed over.
     pub(super) fn new(
         kernels: &Kernels<T>,
         order: WeightOrder,
@@ -47,6 +53,8 @@ impl<T: Real> Weights<T> {
         self.channels * self.taps.len() * self.height
     }
 
+    /// Packs `weights`, which have the layer's order: output channel, input channel of the group,
+    /// tap.
     pub(super) fn pack(&mut self, kernels: &Kernels<T>, weights: &[T], workers: &Workers) {
         let mut packed = std::mem::take(&mut self.packed);
         let tiles = self.rows.div_ceil(self.height);
@@ -81,7 +89,8 @@ impl<T: Real> Weights<T> {
         }
     }
 
-    /// Returns a range of the terms of a tile of a group.
+    /// Returns the packed weights of a range of the terms of a tile of a group: for each term, one
+    /// element per row of the largest tile.
     pub(super) fn tile(&self, group: usize, tile: usize, terms: &Range<usize>) -> &[T] {
         let first = (group * self.rows.div_ceil(self.height) + tile) * self.tile_elements();
         &self.packed[first + terms.start * self.height..first + terms.end * self.height]

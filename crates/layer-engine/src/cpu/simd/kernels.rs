@@ -1,4 +1,4 @@
-//! Bounds-checked kernels of one instruction set and scalar.
+//! Bounds-checked kernels of one instruction set and scalar: product, gather and transpose.
 #![allow(unsafe_code)]
 
 use super::pack::Segment;
@@ -11,56 +11,68 @@ use super::tile::{InitialSums, MAX_ROWS, Terms, Tile};
 /// supports it.
 #[derive(Debug)]
 pub(in super::super) struct Kernels<T> {
+    /// Name of the instruction set, such as `AVX2`.
     pub(super) name: &'static str,
     /// Number of rows of the largest tile.
     pub(super) rows: usize,
     /// Number of elements of a vector.
     pub(super) lanes: usize,
+    /// Unchecked function of the method of the same name.
     pub(super) product: unsafe fn(&Tile<'_, T>),
+    /// Unchecked function of the method of the same name: source and distance of its elements,
+    /// offsets, segments, panel and width of its rows.
     #[allow(clippy::type_complexity, reason = "named by what it compiles")]
     pub(super) gather: unsafe fn(Strided<*const T>, &[usize], &[Segment], Strided<*mut T>),
+    /// Unchecked function of the method of the same name: source and target with their strides, and
+    /// `[rows, columns]` of the source.
     pub(super) transpose: unsafe fn(Strided<*const T>, Strided<*mut T>, [usize; 2]),
 }
 
-/// Pointer to elements, and the distance between neighbours or rows in elements.
+/// Pointer to elements, and the distance between neighbouring elements or rows, in elements.
 pub(super) type Strided<P> = (P, usize);
 
 /// Maximum number of vectors in a row of a tile.
 const VECTORS: usize = 3;
 
-/// Left factor of a tile: for each term, one element per row.
+/// Left factor of a tile: an element for each row and term.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum LeftFactor<'a, T> {
     /// Packed elements: term after term, as many elements per term as the largest tile has rows.
     Packed(&'a [T]),
     /// Elements of each row in place.
     Rows {
+        /// Elements that the rows share, such as a matrix or a band.
         source: &'a [T],
-        /// Index of the first term of each row, plus `skipped`.
+        /// Index in `source` of the first term of each row, plus `skipped`.
         first: &'a [usize],
+        /// Number of elements before `source` that the indices in `first` include.
         skipped: usize,
-        /// Layout of the other terms of a row.
+        /// Positions of the other terms of a row, relative to its first.
         terms: Terms,
     },
 }
 
-/// Right factor of a tile: a row for each term.
+/// Right factor of a tile: a row for each term, with an element for each column.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct RightFactor<'a, T> {
+    /// Elements from the first column of the first term on.
     pub(in super::super) source: &'a [T],
     /// Distance between rows, in elements.
     pub(in super::super) stride: usize,
 }
 
-/// Destination of the sums of a tile.
+/// Place of the sums of a tile in the result.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Destination<'a, 'b, T> {
+    /// Memory of the result.
     pub(in super::super) target: &'a Shared<'b, T>,
-    /// Index of the tile's first element.
+    /// Index in `target` of the tile's first element.
     pub(in super::super) first: usize,
     /// Distance between rows, in elements.
     pub(in super::super) stride: usize,
+    /// Number of rows of the tile, at most [`Kernels::rows`].
     pub(in super::super) rows: usize,
+    /// Number of columns of the tile, at most three vectors.
     pub(in super::super) columns: usize,
 }
 
@@ -70,7 +82,7 @@ impl<T: Copy> Kernels<T> {
         self.name
     }
 
-    /// Returns the number of rows of the largest tile. A packed left factor has this number of
+    /// Returns the maximum number of rows of a tile. A packed left factor has this number of
     /// elements per term.
     pub(in super::super) fn rows(&self) -> usize {
         self.rows
@@ -82,8 +94,8 @@ impl<T: Copy> Kernels<T> {
         self.lanes
     }
 
-    /// Returns the widths of the tiles that cover `columns` columns: the minimum number of tiles,
-    /// of nearly equal size.
+    /// Returns the numbers of columns of the tiles that cover `columns` columns: the minimum number
+    /// of tiles, of nearly equal size.
     pub(in super::super) fn widths(&self, columns: usize) -> impl Iterator<Item = usize> + use<T> {
         let (vectors, lanes) = (columns.div_ceil(self.lanes), self.lanes);
         let tiles = vectors.div_ceil(VECTORS);
@@ -93,7 +105,7 @@ impl<T: Copy> Kernels<T> {
         })
     }
 
-    /// Computes `place = start + left * right`.
+    /// Computes the sums of a tile: `place = start + left * right`.
     ///
     /// # Safety
     /// No other thread reads or writes the elements of `place` during the call.
@@ -161,8 +173,9 @@ impl<T: Copy> Kernels<T> {
         unsafe { (self.product)(&tile) }
     }
 
-    /// Writes the rows of a panel, `width` elements apart. Row `k` holds the elements of the
-    /// segments at `offsets[k]`. The elements of a segment are `step` apart in the source.
+    /// Gathers the rows of a panel, which start `width` elements apart. Row `k` holds the elements
+    /// of all segments, shifted by `offsets[k]` in the source. The elements of a segment are `step`
+    /// apart in the source.
     ///
     /// # Panics
     /// If an element lies outside its slice. This is a bug of the caller.
@@ -184,7 +197,8 @@ impl<T: Copy> Kernels<T> {
         unsafe { (self.gather)((source.as_ptr(), step), offsets, segments, (panel.as_mut_ptr(), width)) };
     }
 
-    /// Transposes a matrix: `to[column * to_stride + row] = from[row * from_stride + column]`.
+    /// Transposes a matrix of `rows x columns`: `to[column * to_stride + row] = from[row *
+    /// from_stride + column]`. Strides are in elements.
     ///
     /// # Panics
     /// If an element lies outside its slice. This is a bug of the caller.
@@ -210,6 +224,7 @@ impl<T: Copy> Kernels<T> {
 /// number of rows of a tile, and the target features to compile for.
 macro_rules! kernels {
     ($table:ident, $scalar:ty, $vector:ty, $name:literal, $rows:literal $(, $features:literal)?) => {
+        /// Inner loops compiled for this instruction set and scalar.
         pub(in super::super) static $table: $crate::cpu::simd::Kernels<$scalar> = {
             use $crate::cpu::simd::pack::{self, Segment};
             use $crate::cpu::simd::tile::{self, Tile};

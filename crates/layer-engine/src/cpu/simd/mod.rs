@@ -1,5 +1,10 @@
 //! Inner loops with vector instructions, written once and compiled for each instruction set.
 //!
+//! A product of matrices is computed in *tiles*: blocks of rows and columns of the result that fit
+//! into registers. Its *terms* are the elements of the summed dimension. A *panel* is the part of
+//! the right factor for the columns of a tile, packed with one row per term. A *vector* is the
+//! content of a register; its elements are *lanes*.
+//!
 //! The order of the terms of a sum does not depend on the instruction set, on the division into
 //! rows and columns, or on the number of threads. Instruction sets without fused multiply-add round
 //! differently.
@@ -25,7 +30,7 @@ pub(super) use tile::{InitialSums, Terms};
 type Tables = (&'static Kernels<f32>, &'static Kernels<f64>);
 
 /// Returns the tables of all instruction sets that the processor and the compiler support, the
-/// fastest first.
+/// fastest first. The last one needs no vector instructions and always exists.
 #[allow(clippy::vec_init_then_push, reason = "which are pushed depends on the target")]
 pub(super) fn tables() -> Vec<Tables> {
     let mut tables: Vec<Tables> = Vec::new();

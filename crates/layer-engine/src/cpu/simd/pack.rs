@@ -3,18 +3,20 @@
 
 use super::vector::Vector;
 
-/// A run of neighbouring windows within a row of a panel.
+/// A run of elements that are equally spaced in the source and neighbours in a row of a panel.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Segment {
-    /// Index of the first window in the source.
+    /// Index in the source of the first element, before the offset of the panel's row is added.
     pub(in super::super) from: usize,
-    /// Index of the first window in the row of the panel.
+    /// Index of the first element in the row of the panel.
     pub(in super::super) to: usize,
+    /// Number of elements.
     pub(in super::super) length: usize,
 }
 
-/// Writes the rows of a panel, `width` elements apart. Row `k` holds the elements of the segments
-/// at `offsets[k]`. The elements of a segment are `step` apart in the source.
+/// Gathers the rows of a panel, which start `width` elements apart. Row `k` holds the elements of
+/// all segments, shifted by `offsets[k]` in the source. The elements of a segment are `step` apart
+/// in the source.
 ///
 /// # Safety
 /// The processor supports the vector's instruction set. All elements of the source and of the panel
@@ -61,7 +63,8 @@ unsafe fn copy<V: Vector>(from: *const V::Scalar, to: *mut V::Scalar, length: us
     }
 }
 
-/// Transposes a matrix: `to[column * to_stride + row] = from[row * from_stride + column]`.
+/// Transposes a matrix of `rows x columns`: `to[column * to_stride + row] = from[row * from_stride
+/// + column]`. Strides are in elements.
 ///
 /// # Safety
 /// As for [`gather`].

@@ -6,7 +6,7 @@ use num_traits::NumAssign;
 use super::kernels::kernels;
 use super::vector::Vector;
 
-/// A vector of four numbers.
+/// A vector of four numbers, without vector instructions of a certain processor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Four<T>([T; 4]);
 

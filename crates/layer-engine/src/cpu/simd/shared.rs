@@ -1,3 +1,4 @@
+//! Memory that several threads write at once.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -17,19 +18,22 @@ unsafe impl<T: Send> Sync for Shared<'_, T> {}
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 
 impl<'a, T: Copy> Shared<'a, T> {
+    /// Borrows a slice for concurrent writes.
     pub(in super::super) fn new(slice: &'a mut [T]) -> Self {
         Self { pointer: slice.as_mut_ptr(), length: slice.len(), borrow: PhantomData }
     }
 
+    /// Returns the number of elements.
     pub(in super::super) fn len(&self) -> usize {
         self.length
     }
 
+    /// Returns the address of the first element.
     pub(super) fn pointer(&self) -> *mut T {
         self.pointer
     }
 
-    /// Returns a part of the slice.
+    /// Returns the `length` elements from index `first` on.
     ///
     /// # Safety
     /// No other thread reads or writes these elements while the part is borrowed.
@@ -44,7 +48,7 @@ impl<'a, T: Copy> Shared<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.pointer.add(first), length) }
     }
 
-    /// Writes an element.
+    /// Writes the element at `index`.
     ///
     /// # Safety
     /// No other thread reads or writes the element during the call.

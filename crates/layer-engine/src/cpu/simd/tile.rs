@@ -4,71 +4,86 @@
 
 use super::vector::Vector;
 
-/// Maximum number of rows of a tile, over all kernels.
+/// Maximum number of rows of a tile, over all instruction sets.
 pub(super) const MAX_ROWS: usize = 8;
 
-/// A tile of a product: `rows x columns` sums.
+/// Operands of the product that computes one tile: `rows x columns` sums. Distances are in
+/// elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tile<'a, T> {
-    /// Factor of the first term of each row. Pointers beyond `rows` are readable too.
+    /// Address of the left factor's first term for each row. Pointers beyond `rows` are readable
+    /// too.
     pub(super) left: [*const T; MAX_ROWS],
-    /// Layout of a row's factors of the other terms.
+    /// Positions of the left factor's other terms, relative to the first. All rows have the same.
     pub(super) terms: Terms,
-    /// Whether the factors of a term are contiguous over the rows.
+    /// Whether the left factor is packed: its elements of a term are contiguous over the rows.
     pub(super) packed: bool,
-    /// The right factor: one row of `columns` elements per term, `right_stride` elements apart.
+    /// First element of the right factor, which has one row of `columns` elements per term.
     pub(super) right: *const T,
+    /// Distance between rows of the right factor.
     pub(super) right_stride: usize,
-    /// The sums: `rows` rows of `columns` elements, `target_stride` elements apart.
+    /// Address of the first sum; the result has `rows` rows of `columns` elements.
     pub(super) target: *mut T,
+    /// Distance between rows of the result.
     pub(super) target_stride: usize,
+    /// Number of rows of the tile.
     pub(super) rows: usize,
+    /// Number of columns of the tile, at most three vectors.
     pub(super) columns: usize,
+    /// Initial values of the sums.
     pub(super) start: InitialSums<'a, T>,
 }
 
-/// Layout of a row's factors, relative to the first term. There are `planes` planes, `pitch`
-/// elements apart, each of `runs` runs, `jump` elements apart, each of `length` terms, `step`
-/// elements apart.
+/// Positions of the terms of a row of the left factor, relative to the first one. The terms are the
+/// elements of three nested loops: planes (outermost), runs within a plane, and terms within a run.
+/// Distances are in elements.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Terms {
+    /// Number of planes.
     pub(in super::super) planes: usize,
+    /// Distance between the starts of two planes.
     pub(in super::super) pitch: usize,
+    /// Number of runs of a plane.
     pub(in super::super) runs: usize,
+    /// Distance between the starts of two runs.
     pub(in super::super) jump: usize,
+    /// Number of terms of a run.
     pub(in super::super) length: usize,
+    /// Distance between two terms of a run.
     pub(in super::super) step: usize,
 }
 
 impl Terms {
-    /// Returns the layout of a single run.
+    /// Returns the positions of `length` terms that are `step` elements apart.
     pub(in super::super) fn single_run(length: usize, step: usize) -> Self {
         Self { planes: 1, pitch: 0, runs: 1, jump: 0, length, step }
     }
 
+    /// Returns the number of terms.
     pub(super) fn count(&self) -> usize {
         self.planes * self.runs * self.length
     }
 
-    /// Returns the index of the last term.
+    /// Returns the position of the last term, in elements from the first.
     pub(super) fn last(&self) -> usize {
         let along = |count: usize, distance: usize| count.saturating_sub(1) * distance;
         along(self.planes, self.pitch) + along(self.runs, self.jump) + along(self.length, self.step)
     }
 }
 
-/// Initial value of a tile's sums.
+/// Initial values of a tile's sums.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum InitialSums<'a, T> {
     /// Zero: the target is overwritten.
     Zero,
-    /// The content of the target.
+    /// The content of the result, to which the sums are added.
     Target,
-    /// One value per row.
+    /// One value per row, such as a bias.
     Rows(&'a [T]),
 }
 
-/// Computes a tile of at most `ROWS` rows and three vectors of columns.
+/// Computes a tile of at most `ROWS` rows and three vectors of columns. A packed left factor has
+/// `ROWS` elements per term.
 ///
 /// # Safety
 /// The processor supports the vector's instruction set. All elements of the factors and of the

@@ -1,12 +1,14 @@
+//! Vector registers of the instruction sets.
 #![allow(unsafe_code)]
 
-/// A vector register of an instruction set. The kernels of this module are generic over it.
+/// A vector register of an instruction set, whose elements are called lanes. The kernels of this
+/// module are generic over it.
 ///
 /// # Safety
 /// Every method requires that the processor supports the instruction set. Methods are inlined, and
 /// fast only in callers that are compiled for the instruction set. Pointers need not be aligned.
 pub(super) trait Vector: Copy {
-    /// Type of a lane.
+    /// Type of a lane: `f32` or `f64`.
     type Scalar: Copy + Default;
     /// Number of lanes.
     const LANES: usize;
